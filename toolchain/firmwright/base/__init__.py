@@ -1,0 +1,1 @@
+"""Foundations that import nothing else of ours: errors, dtypes, quantisation, names, text."""

@@ -1,0 +1,116 @@
+"""Values that both levels of the IR share: spans, targets, virtual devices, pools, constants.
+
+All are frozen. Sizes and offsets are bytes; shapes are tuples of positive ints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from firmwright.base.dtypes import DType
+
+type Attr = int | float | bool | str | tuple["Attr", ...]
+type Attrs = Mapping[str, Attr]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where a node comes from in the user's model: shown by errors, C comments and profiles."""
+
+    file: str
+    subgraph: int = 0
+    op_index: int = 0
+    tensor: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}: subgraph {self.subgraph}, operator {self.op_index}"
+        return f"{place} ({self.tensor})" if self.tensor else place
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A code generator and its validated attributes, e.g. `cortex-m -mcpu=cortex-m4`.
+
+    `attrs` is sorted by name so that equal targets compare and print equal.
+    """
+
+    kind: str
+    attrs: tuple[tuple[str, int | bool | str], ...] = ()
+
+    def attr(self, name: str, default: int | bool | str = "") -> int | bool | str:
+        return dict(self.attrs).get(name, default)
+
+    def __str__(self) -> str:
+        words = [self.kind]
+        for name, value in self.attrs:
+            words.append(f"-{name}" if value is True else f"-{name}={value}")
+        return " ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualDevice:
+    """The device, target and memory scope of a value; empty fields are unconstrained."""
+
+    device_type: str = ""
+    device_id: int = -1
+    target: str = ""
+    memory_scope: str = ""
+
+
+UNCONSTRAINED = VirtualDevice()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolInfo:
+    """A region of memory the planner may place buffers in.
+
+    `size_bytes` None means unlimited; `targets` empty means every target may use it; bandwidths
+    are bytes per cycle and latencies cycles, None where unknown.
+    """
+
+    name: str
+    size_bytes: int | None = None
+    access: Literal["rw", "ro"] = "rw"
+    targets: tuple[str, ...] = ()
+    read_bandwidth: float | None = None
+    write_bandwidth: float | None = None
+    read_latency: int | None = None
+    write_latency: int | None = None
+    scope: str = "global"
+    section: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """An immutable tensor linked into the program: little-endian C-order bytes."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    data: bytes
+
+    @staticmethod
+    def from_array(name: str, array: npt.NDArray[np.generic], dtype: DType) -> Constant:
+        """Take `array` (any shape, converted to `dtype`'s width) as a constant."""
+        exact = np.ascontiguousarray(array, dtype=dtype.np)
+        return Constant(name, dtype, tuple(int(n) for n in array.shape), exact.tobytes())
+
+    def array(self) -> npt.NDArray[np.generic]:
+        """The values as a read-only array of `shape`."""
+        flat: npt.NDArray[np.generic] = np.frombuffer(self.data, dtype=self.dtype.np)
+        return flat.reshape(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data)
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the bytes: constants with equal bytes may share one place in the image."""
+        return hashlib.sha256(self.data).hexdigest()

@@ -1,0 +1,69 @@
+"""Nodes of the graph level. All frozen; a pass rebuilds what it changes and shares the rest.
+
+Invariants (checked by `graph/verify.py`): shapes are static; every value is defined once, by a
+parameter, a constant or a call, before its use; names are unique in a function; a call's operator
+is in the operator table or, with a leading `@`, names a function of the module.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from firmwright.base.dtypes import DType
+from firmwright.base.quant import Quantization
+from firmwright.ir.core import UNCONSTRAINED, Attr, Attrs, Span, VirtualDevice
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Static shape, element type and, for integers that stand for reals, the quantisation."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    quantization: Quantization | None = None
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.elements * self.dtype.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor of the graph. `constant` names an entry of the module's table of constants."""
+
+    name: str
+    type: TensorType
+    constant: str | None = None
+    virtual_device: VirtualDevice = UNCONSTRAINED
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One operator applied to values; `None` stands for an optional input that is absent.
+
+    `target` names the entry of `IRModule.targets` that the call is lowered for ("" = first).
+    """
+
+    op: str
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value, ...]
+    attrs: Attrs = field(default_factory=dict)
+    span: Span = Span("")
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A graph: parameters, calls in topological order, results."""
+
+    name: str
+    params: tuple[Value, ...]
+    body: tuple[Call, ...]
+    results: tuple[Value, ...]
+    attrs: Mapping[str, Attr] = field(default_factory=dict)

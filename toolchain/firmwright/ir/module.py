@@ -1,0 +1,71 @@
+"""The module: everything about a compilation in one value, from import to code generation.
+
+There is no other state. A module can be written out after any pass, read back elsewhere and
+compiled to the same bytes (`ir/text.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from firmwright.ir.core import Attr, Constant, PoolInfo, Target
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.tir.nodes import PrimFunc
+from firmwright.ir.tir.plan import Plan
+
+type AnyFunction = Function | PrimFunc
+
+
+@dataclass(frozen=True, slots=True)
+class IoBinding:
+    """Who owns the model's inputs and outputs.
+
+    `workspace`: they lie in the pools and may share memory, so a run consumes its input unless
+    `keep_input`. `caller`: the caller's buffers, in no pool.
+    """
+
+    mode: Literal["workspace", "caller"] = "workspace"
+    keep_input: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IRModule:
+    """Functions of both levels, constants, targets, pools, I/O binding, plan, attributes.
+
+    Known attributes: `numerics` (litert|tflm), `optimize` (speed|size|ram|balanced),
+    `link_params` (bool), `planner`, `entry` (name of the graph function or AOT main to run),
+    `source_sha256` (of the model file).
+    """
+
+    name: str
+    functions: Mapping[str, AnyFunction] = field(default_factory=dict)
+    constants: Mapping[str, Constant] = field(default_factory=dict)
+    targets: Mapping[str, Target] = field(default_factory=dict)
+    pools: tuple[PoolInfo, ...] = ()
+    io: IoBinding = IoBinding()
+    plan: Plan | None = None
+    attrs: Mapping[str, Attr] = field(default_factory=dict)
+
+    @property
+    def entry(self) -> AnyFunction:
+        return self.functions[str(self.attrs.get("entry", "main"))]
+
+    def with_function(self, function: AnyFunction) -> IRModule:
+        """This module with `function` added, or put in the place of the one of its name."""
+        return replace(self, functions={**self.functions, function.name: function})
+
+    def with_attrs(self, **attrs: Attr) -> IRModule:
+        return replace(self, attrs={**self.attrs, **attrs})
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A named step `IRModule -> IRModule`; the driver verifies the module after it."""
+
+    name: str
+    run: Callable[[IRModule], IRModule]
+
+    def __call__(self, module: IRModule) -> IRModule:
+        return self.run(module)
