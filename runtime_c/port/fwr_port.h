@@ -1,0 +1,77 @@
+/* fwr_port.h: what a port provides, and what the runtime offers to a port.
+ *
+ * Start-up code calls main() with .data copied and .bss cleared. Every wait in a port is bounded,
+ * save fwr_port_byte_out. Nothing here is called from an interrupt.
+ */
+#ifndef FWR_PORT_H
+#define FWR_PORT_H
+
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define FWR_NORETURN __attribute__((noreturn))
+#else
+#define FWR_NORETURN
+#endif
+
+/* ---- The port provides --------------------------------------------------------------------- */
+
+/* Facts about the board, constant after fwr_port_init. Texts are short ASCII, never NULL. */
+struct fwr_port_info {
+    const char *board;         /* "mps2-an386" */
+    const char *text;          /* what start-up found: "reset clock, PLL not ready", or "" */
+    const char *counter_unit;  /* "instructions", "cycles" or "ns": what one count means */
+    uint32_t counter_scale_num; /* units = ticks * num / den; SysTick at 25 MHz */
+    uint32_t counter_scale_den; /*   under -icount shift=0: 40 / 1 */
+    void *stack_low;           /* lowest byte of the stack, word aligned; NULL if not known */
+    void *stack_high;          /* one past its highest byte */
+};
+
+/* Brings up clocks, console and counter. Called once, first. */
+void fwr_port_init(void);
+
+/* Valid after fwr_port_init. */
+const struct fwr_port_info *fwr_port_info(void);
+
+/* The next received byte, 0 to 255, or -1 if there is none yet. A port with an operating system
+ * may wait a little before it says -1. */
+int32_t fwr_port_byte_in(void);
+
+/* Sends one byte, waiting until the transmitter takes it. Polled: it works with interrupts off and
+ * from a fault handler. Zero ends a frame, so a port that buffers flushes on it. */
+void fwr_port_byte_out(uint8_t byte);
+
+/* Ticks since fwr_port_init; never runs backwards, never wraps in practice. */
+uint64_t fwr_port_counter(void);
+
+/* Restarts the firmware as after power-on. */
+FWR_NORETURN void fwr_port_reset(void);
+
+/* Stops for good: nothing can be said over the link any more. */
+FWR_NORETURN void fwr_port_fatal(void);
+
+/* Copies size bytes from memory that is not addressable. 0, or a negative enum fwr_status. */
+int32_t fwr_port_read(uint32_t offset, void *dst, uint32_t size);
+
+/* ---- The runtime offers -------------------------------------------------------------------- */
+
+/* Which registers the words of a fault are; ABI.md names them in order. */
+enum fwr_fault_family {
+    FWR_FAULT_CORTEX_M = 1, /* r0 r1 r2 r3 r12 lr pc xpsr cfsr hfsr mmfar bfar */
+    FWR_FAULT_RISCV32 = 2,  /* mcause mepc mtval mstatus ra sp a0 a1 a2 a3 a4 a5 */
+    FWR_FAULT_HOST = 3      /* signal, low and high half of the address, then zeros */
+};
+
+#define FWR_FAULT_WORDS 12
+
+struct fwr_fault {
+    uint32_t family; /* enum fwr_fault_family; registers a core lacks are zero */
+    uint32_t words[FWR_FAULT_WORDS];
+};
+
+/* The port's fault handler fills a struct fwr_fault (static, or on a stack that it reset to its
+ * top, since a full stack is a common cause) and calls this. It sends the report, then answers
+ * every request with it until one says reset. */
+FWR_NORETURN void fwr_fault(const struct fwr_fault *fault);
+
+#endif
