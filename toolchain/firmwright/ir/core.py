@@ -8,15 +8,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from firmwright.base.dtypes import DType
 
-type Attr = int | float | bool | str | tuple["Attr", ...]
-type Attrs = Mapping[str, Attr]
+Attr: TypeAlias = "int | float | bool | str | tuple[Attr, ...]"
+Attrs: TypeAlias = Mapping[str, Attr]
 
 
 @dataclass(frozen=True, slots=True)

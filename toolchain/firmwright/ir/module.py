@@ -8,14 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from firmwright.ir.core import Attr, Constant, PoolInfo, Target
-from firmwright.ir.graph.nodes import Function
+from firmwright.ir.graph.nodes import Function, TensorType
 from firmwright.ir.tir.nodes import PrimFunc
 from firmwright.ir.tir.plan import Plan
 
-type AnyFunction = Function | PrimFunc
+AnyFunction: TypeAlias = Function | PrimFunc
+
+
+@dataclass(frozen=True, slots=True)
+class IoTensor:
+    """An input or output of the model: its tensor name there, its buffer in the AOT main, type.
+
+    `buffer` is a C identifier: the field of `struct NAME_inputs` / `_outputs` too.
+    """
+
+    name: str
+    buffer: str
+    type: TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +40,8 @@ class IoBinding:
 
     mode: Literal["workspace", "caller"] = "workspace"
     keep_input: bool = False
+    inputs: tuple[IoTensor, ...] = ()
+    outputs: tuple[IoTensor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

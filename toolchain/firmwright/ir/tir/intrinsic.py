@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from firmwright.base.dtypes import DType
 from firmwright.ir.tir.nodes import Access
 
-type OperandKind = Literal["in", "out", "inout", "ptr", "imm"]
+OperandKind: TypeAlias = Literal["in", "out", "inout", "ptr", "imm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,4 +59,4 @@ class Intrinsic:
     cycles: Mapping[str, int] = field(default_factory=dict)
 
 
-type IntrinsicTable = Mapping[str, Intrinsic]
+IntrinsicTable: TypeAlias = Mapping[str, Intrinsic]

@@ -22,19 +22,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from firmwright.base.dtypes import BOOL, HANDLE, DType
 from firmwright.ir.core import Attr, Span
 
-type BinaryOp = Literal[
+BinaryOp: TypeAlias = Literal[
     "add", "sub", "mul", "div", "mod", "min", "max", "shl", "shr", "and", "or", "xor",
     "lt", "le", "gt", "ge", "eq", "ne",
 ]  # fmt: skip
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
-type ForKind = Literal["serial", "unrolled", "vectorized"]
-type Access = Literal["r", "w", "rw"]
-type Role = Literal["in", "out", "inout", "scratch", "const", "pool", "scalar"]
+ForKind: TypeAlias = Literal["serial", "unrolled", "vectorized"]
+Access: TypeAlias = Literal["r", "w", "rw"]
+Role: TypeAlias = Literal["in", "out", "inout", "scratch", "const", "pool", "scalar"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class Call:
     dtype: DType
 
 
-type Expr = (
+Expr: TypeAlias = (
     IntImm | FloatImm | Var | Binary | Not | Cast | Select | BufferLoad | AccessPtr | Call
 )
 
@@ -260,7 +260,7 @@ class CallPrim:
     op: int = -1
 
 
-type Stmt = (
+Stmt: TypeAlias = (
     For
     | BufferStore
     | Let

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from firmwright.ir.core import PoolInfo
 
-type BufferKind = Literal["activation", "input", "output", "scratch", "ring", "state", "const"]
+BufferKind: TypeAlias = Literal["activation", "input", "output", "scratch", "ring", "state", "const"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,4 +89,4 @@ class Plan:
         return sum(self.pool_bytes.values())
 
 
-type Planner = Callable[[Sequence[BufferInfo], Sequence[Conflict], Sequence[PoolInfo]], Plan]
+Planner: TypeAlias = Callable[[Sequence[BufferInfo], Sequence[Conflict], Sequence[PoolInfo]], Plan]
