@@ -1,0 +1,53 @@
+"""The element types: lookup by either name, ranges, sizes."""
+
+import numpy as np
+import pytest
+
+from firmwright.base import dtypes
+from firmwright.base.errors import InternalError, ModelError
+
+
+@pytest.mark.parametrize("row", dtypes.DTYPES, ids=str)
+def test_every_type_is_found_by_both_names(row: dtypes.DType) -> None:
+    assert dtypes.dtype(row.name) is row
+    assert dtypes.dtype(row.short) is row
+    assert dtypes.find_dtype(row.short) is row
+
+
+@pytest.mark.parametrize("row", [d for d in dtypes.DTYPES if d.is_int], ids=str)
+def test_integer_ranges_are_numpys(row: dtypes.DType) -> None:
+    info = np.iinfo(row.numpy)
+    assert (row.min, row.max, row.bits) == (info.min, info.max, info.bits)
+    assert row.signed == (info.min < 0)
+    assert not row.is_float
+
+
+@pytest.mark.parametrize("row", [d for d in dtypes.DTYPES if d.numpy], ids=str)
+def test_sizes_are_numpys(row: dtypes.DType) -> None:
+    assert row.size_bytes == row.np.itemsize
+    assert row.np.name == row.name
+
+
+def test_bool_and_float_have_their_own_rules() -> None:
+    assert (dtypes.BOOL.min, dtypes.BOOL.max, dtypes.BOOL.is_int) == (0, 1, False)
+    assert dtypes.FLOAT32.is_float
+    assert dtypes.FLOAT32.signed
+    with pytest.raises(InternalError, match="no integer range"):
+        _ = dtypes.FLOAT32.max
+
+
+def test_a_pointer_has_neither_size_nor_numpy_type() -> None:
+    with pytest.raises(InternalError, match="no size"):
+        _ = dtypes.HANDLE.size_bytes
+    with pytest.raises(InternalError, match="no numpy type"):
+        _ = dtypes.HANDLE.np
+
+
+def test_an_unknown_name_is_a_model_error_that_lists_the_known() -> None:
+    with pytest.raises(ModelError) as caught:
+        dtypes.dtype("f8", where="m.fwir:1:2")
+    assert str(caught.value) == (
+        "m.fwir:1:2: unknown element type 'f8'. Try: one of "
+        "i8, u8, i16, u16, i32, u32, i64, u64, f32, bool, ptr."
+    )
+    assert dtypes.find_dtype("f8") is None

@@ -1,0 +1,123 @@
+"""The table of element types: one frozen `DType` for each type a tensor or scalar can have.
+
+In: a name (`int8`, as numpy and JSON write it, or `i8`, as the IR text writes it). Out: the shared
+constant. Two DTypes are equal only if they are the same row of this table. A type that a model
+file knows and this table does not (`float16`, `string`, ...) is simply absent: the caller decides
+whether that is an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.errors import InternalError, ModelError
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """One element type. `bits` is its width in memory (a bool takes a byte); HANDLE has none.
+
+    `c_type` is what generated C declares (`bool` is `uint8_t` there: no stdbool.h), `numpy` the
+    numpy name, empty for HANDLE.
+    """
+
+    name: str
+    short: str
+    bits: int
+    c_type: str
+    numpy: str
+
+    def __str__(self) -> str:
+        return self.short
+
+    @property
+    def is_int(self) -> bool:
+        """Whether values are integers (bool is not)."""
+        return self.short[0] in "iu"
+
+    @property
+    def is_float(self) -> bool:
+        """Whether values are floating point."""
+        return self.short[0] == "f"
+
+    @property
+    def signed(self) -> bool:
+        """Whether negative values exist."""
+        return self.short[0] in "if"
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of one element; a pointer's size belongs to a target, so HANDLE has none."""
+        if not self.bits:
+            raise InternalError(f"{self.name} has no size of its own: it is the target's")
+        return self.bits // 8
+
+    @property
+    def min(self) -> int:
+        """Least value of an integer or bool type."""
+        self._require_range()
+        return -(1 << (self.bits - 1)) if self.signed else 0
+
+    @property
+    def max(self) -> int:
+        """Greatest value of an integer or bool type."""
+        self._require_range()
+        if self.short == "bool":
+            return 1
+        return (1 << (self.bits - self.signed)) - 1
+
+    @property
+    def np(self) -> np.dtype[Any]:
+        """The numpy dtype, in the host's byte order."""
+        if not self.numpy:
+            raise InternalError(f"{self.name} has no numpy type")
+        return np.dtype(self.numpy)
+
+    def _require_range(self) -> None:
+        if not (self.is_int or self.short == "bool"):
+            raise InternalError(f"{self.name} has no integer range")
+
+
+INT8 = DType("int8", "i8", 8, "int8_t", "int8")
+UINT8 = DType("uint8", "u8", 8, "uint8_t", "uint8")
+INT16 = DType("int16", "i16", 16, "int16_t", "int16")
+UINT16 = DType("uint16", "u16", 16, "uint16_t", "uint16")
+INT32 = DType("int32", "i32", 32, "int32_t", "int32")
+UINT32 = DType("uint32", "u32", 32, "uint32_t", "uint32")
+INT64 = DType("int64", "i64", 64, "int64_t", "int64")
+UINT64 = DType("uint64", "u64", 64, "uint64_t", "uint64")
+FLOAT32 = DType("float32", "f32", 32, "float", "float32")
+BOOL = DType("bool", "bool", 8, "uint8_t", "bool")
+HANDLE = DType("handle", "ptr", 0, "void *", "")
+
+DTYPES: tuple[DType, ...] = (
+    INT8,
+    UINT8,
+    INT16,
+    UINT16,
+    INT32,
+    UINT32,
+    INT64,
+    UINT64,
+    FLOAT32,
+    BOOL,
+    HANDLE,
+)
+_BY_NAME = {name: row for row in DTYPES for name in (row.name, row.short)}
+
+
+def find_dtype(name: str) -> DType | None:
+    """The dtype of that long or short name, or None."""
+    return _BY_NAME.get(name)
+
+
+def dtype(name: str, *, where: str = "") -> DType:
+    """The dtype of that long or short name; ModelError naming the known ones otherwise."""
+    found = _BY_NAME.get(name)
+    if found is None:
+        known = ", ".join(row.short for row in DTYPES)
+        raise ModelError(f"unknown element type {name!r}.", where=where, hint=f"one of {known}.")
+    return found

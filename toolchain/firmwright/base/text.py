@@ -1,0 +1,299 @@
+"""The lexical level of our text formats: an indenting writer and a tokenizer.
+
+In: lines to write, or text to read with the name of its file. Out: text, or tokens. What the
+`format_*` functions write, the tokenizer reads back to an equal value. Every error of a reader is a
+ModelError whose `where` is FILE:LINE:COLUMN, both counted from 1.
+
+Lexical rules: `;` and `//` start comments; identifiers may contain dots (`nn.conv2d`); `%name` and
+`@name` are names, in quotes if they hold other characters than letters, digits, `_`, `.`, `$`; a
+minus that touches the digits after it and no operand before it belongs to the number; `inf` and
+`nan` are floats.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from firmwright.base.errors import ModelError
+
+
+class Writer:
+    """Collects indented lines."""
+
+    __slots__ = ("_indent", "_lines", "_step")
+
+    def __init__(self, step: str = "  ") -> None:
+        self._lines: list[str] = []
+        self._indent = 0
+        self._step = step
+
+    def line(self, text: str = "") -> None:
+        """Adds one line at the current depth; an empty one stays free of trailing blanks."""
+        self._lines.append(self._step * self._indent + text if text else "")
+
+    @contextmanager
+    def indent(self) -> Iterator[None]:
+        """One level deeper inside the `with`."""
+        self._indent += 1
+        try:
+            yield
+        finally:
+            self._indent -= 1
+
+    @contextmanager
+    def block(self, head: str = "", *, brackets: str = "{}") -> Iterator[None]:
+        """`head {`, then the lines of the `with` one level deeper, then `}`."""
+        self.line(f"{head} {brackets[0]}" if head else brackets[0])
+        with self.indent():
+            yield
+        self.line(brackets[1:])
+
+    def text(self) -> str:
+        """Everything so far, each line ended by a newline."""
+        return "".join(f"{line}\n" for line in self._lines)
+
+
+class TokenKind(enum.Enum):
+    """What a token is; the value is how errors call it."""
+
+    IDENT = "an identifier"
+    LOCAL = "a %name"
+    GLOBAL = "an @name"
+    INT = "an integer"
+    FLOAT = "a float"
+    STRING = "a string"
+    PUNCT = "punctuation"
+    END = "the end of the text"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token: `text` as written, `value` decoded (a name without its sigil, a number)."""
+
+    kind: TokenKind
+    text: str
+    value: str | int | float
+    offset: int
+
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>(?:[ \t\r\n]+|;[^\n]*|//[^\n]*)+)
+  | (?P<float>-?(?:[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|inf\b(?![.$]))
+            |nan\b(?![.$]))
+  | (?P<int>-?(?:0[xX][0-9a-fA-F]+|[0-9]+))
+  | (?P<ident>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)
+  | (?P<name>[%@](?:[A-Za-z0-9_.$]+|"(?:[^"\\\n]|\\.)*"))
+  | (?P<string>"(?:[^"\\\n]|\\.)*")
+  | (?P<punct>->|=>|==|!=|<=|>=|<<|>>|&&|\|\||\+=|\.\.|[()\[\]{}<>,:=+\-*/%&|^~!?.@\#])
+    """,
+    re.VERBOSE,
+)
+_GLUED_MINUS = re.compile(r"[A-Za-z0-9_.$)\]\"]")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.$]+\Z")
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
+_SIMPLE_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
+_WRITTEN_ESCAPES = {value: f"\\{key}" for key, value in _SIMPLE_ESCAPES.items()}
+
+
+def quote(text: str) -> str:
+    """`text` as a string token, in ASCII."""
+    return '"' + "".join(_escape(char) for char in text) + '"'
+
+
+def _escape(char: str) -> str:
+    if char in _WRITTEN_ESCAPES:
+        return _WRITTEN_ESCAPES[char]
+    code = ord(char)
+    if 0x20 <= code < 0x7F:
+        return char
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def format_local(name: str) -> str:
+    """`name` as a %name token."""
+    return "%" + (name if _PLAIN_NAME.match(name) else quote(name))
+
+
+def format_global(name: str) -> str:
+    """`name` as an @name token."""
+    return "@" + (name if _PLAIN_NAME.match(name) else quote(name))
+
+
+def format_float(value: float) -> str:
+    """`value` as the shortest float token that reads back to the same double."""
+    return repr(float(value))
+
+
+class Tokenizer:
+    """Reads tokens one by one with one token of lookahead."""
+
+    __slots__ = ("_file", "_peeked", "_position", "_text")
+
+    def __init__(self, text: str, file: str) -> None:
+        self._text = text
+        self._file = file
+        self._position = 0
+        self._peeked: Token | None = None
+
+    @property
+    def peek(self) -> Token:
+        """The next token, left in place."""
+        if self._peeked is None:
+            self._peeked = self._scan()
+        return self._peeked
+
+    @property
+    def at_end(self) -> bool:
+        """Whether nothing but blanks and comments is left."""
+        return self.peek.kind is TokenKind.END
+
+    def next(self) -> Token:
+        """Takes the next token; END any number of times."""
+        token = self.peek
+        self._peeked = None
+        return token
+
+    def at(self, text: str) -> bool:
+        """Whether the next token is that punctuation or identifier."""
+        token = self.peek
+        return token.text == text and token.kind in (TokenKind.PUNCT, TokenKind.IDENT)
+
+    def accept(self, text: str) -> bool:
+        """Takes the next token if it is that punctuation or identifier."""
+        if not self.at(text):
+            return False
+        self.next()
+        return True
+
+    def expect(self, text: str) -> Token:
+        """Takes that punctuation or identifier; ModelError if something else stands there."""
+        if not self.at(text):
+            raise self.error(f"found {self._describe(self.peek)}, expected {text!r}.")
+        return self.next()
+
+    def ident(self) -> str:
+        """Takes an identifier."""
+        return str(self._take(TokenKind.IDENT).value)
+
+    def local(self) -> str:
+        """Takes a %name; gives the name."""
+        return str(self._take(TokenKind.LOCAL).value)
+
+    def global_(self) -> str:
+        """Takes an @name; gives the name."""
+        return str(self._take(TokenKind.GLOBAL).value)
+
+    def string(self) -> str:
+        """Takes a string; gives its content."""
+        return str(self._take(TokenKind.STRING).value)
+
+    def int_(self) -> int:
+        """Takes an integer."""
+        return int(self._take(TokenKind.INT).value)
+
+    def float_(self) -> float:
+        """Takes a float, or an integer that a double holds exactly enough, as a float."""
+        if self.peek.kind is TokenKind.INT:
+            token = self.next()
+            try:
+                return float(token.value)
+            except OverflowError:
+                raise self.error(f"{token.text} is too large for a float.", token) from None
+        return float(self._take(TokenKind.FLOAT).value)
+
+    def where(self, token: Token | None = None) -> str:
+        """FILE:LINE:COLUMN of a token, the next one by default."""
+        return self._where((token or self.peek).offset)
+
+    def error(self, what: str, token: Token | None = None) -> ModelError:
+        """The error to raise about a token, the next one by default."""
+        return ModelError(what, where=self.where(token))
+
+    def _take(self, kind: TokenKind) -> Token:
+        if self.peek.kind is not kind:
+            raise self.error(f"found {self._describe(self.peek)}, expected {kind.value}.")
+        return self.next()
+
+    def _where(self, offset: int) -> str:
+        line = self._text.count("\n", 0, offset) + 1
+        column = offset - (self._text.rfind("\n", 0, offset) + 1) + 1
+        return f"{self._file}:{line}:{column}"
+
+    @staticmethod
+    def _describe(token: Token) -> str:
+        if token.kind is TokenKind.END:
+            return str(token.kind.value)
+        shown = token.text if len(token.text) <= 40 else f"{token.text[:37]}..."
+        return repr(shown)
+
+    def _scan(self) -> Token:
+        match = _TOKEN.match(self._text, self._position)
+        if match and match.lastgroup == "space":
+            self._position = match.end()
+            match = _TOKEN.match(self._text, self._position)
+        start = self._position
+        if start == len(self._text):
+            return Token(TokenKind.END, "", "", start)
+        if match is None:
+            what = "an unterminated string" if self._text[start] in '"%@' else "an odd character"
+            raise ModelError(f"{what}, {self._text[start]!r}.", where=self._where(start))
+        kind, text = match.lastgroup, match.group()
+        if text[0] == "-" and kind in ("int", "float") and self._follows_operand(start):
+            kind, text = "punct", "-"
+        self._position = start + len(text)
+        return self._token(str(kind), text, start)
+
+    def _follows_operand(self, start: int) -> bool:
+        return start > 0 and _GLUED_MINUS.match(self._text[start - 1]) is not None
+
+    def _token(self, kind: str, text: str, start: int) -> Token:
+        match kind:
+            case "int":
+                return Token(TokenKind.INT, text, self._int(text, start), start)
+            case "float":
+                self._end_of_number(text, start)
+                return Token(TokenKind.FLOAT, text, float(text), start)
+            case "ident":
+                return Token(TokenKind.IDENT, text, text, start)
+            case "name":
+                sigil = TokenKind.LOCAL if text[0] == "%" else TokenKind.GLOBAL
+                quoted = text[1] == '"'
+                name = self._unquote(text[1:], start + 1) if quoted else text[1:]
+                return Token(sigil, text, name, start)
+            case "string":
+                return Token(TokenKind.STRING, text, self._unquote(text, start), start)
+            case _:
+                return Token(TokenKind.PUNCT, text, text, start)
+
+    def _int(self, text: str, start: int) -> int:
+        self._end_of_number(text, start)
+        if len(text) > 40:
+            raise ModelError(
+                f"an integer of {len(text)} characters is too long.", where=self._where(start)
+            )
+        return int(text, 16) if text.lstrip("-")[:2] in ("0x", "0X") else int(text)
+
+    def _end_of_number(self, text: str, start: int) -> None:
+        after = self._text[start + len(text) : start + len(text) + 1]
+        if after and (after.isalnum() or after == "_"):
+            raise ModelError(f"the number {text}{after} is malformed.", where=self._where(start))
+
+    def _unquote(self, text: str, start: int) -> str:
+        def decode(match: re.Match[str]) -> str:
+            body = str(match.group(1))
+            if body in _SIMPLE_ESCAPES:
+                return _SIMPLE_ESCAPES[body]
+            if len(body) > 1 and int(body[1:], 16) <= 0x10FFFF:
+                return chr(int(body[1:], 16))
+            raise ModelError(
+                f"the escape \\{body} is unknown.", where=self._where(start + 1 + match.start())
+            )
+
+        return _ESCAPE.sub(decode, text[1:-1])
