@@ -1,0 +1,122 @@
+"""What every test shares: the rings, the golden texts and the way to the reference models.
+
+Rings: unit tests run everywhere; `host_c`, `qemu` and `board` need tools and skip with the reason
+where those are absent. With --strict-rings (CI) a missing tool fails instead. Tests marked
+`models` skip where the models are absent, `deep` ones unless --deep is given.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+GOLDEN_LINES_MAX = 150  # longer texts are not read in review: assert properties instead
+
+HOST_COMPILERS = ("gcc", "clang", "cc")
+QEMU_TOOLS = {
+    "arm": ("arm-none-eabi-gcc", "qemu-system-arm"),
+    "riscv32": ("riscv64-unknown-elf-gcc", "qemu-system-riscv32"),
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("firmwright")
+    group.addoption("--update-golden", action="store_true", help="rewrite the golden texts")
+    group.addoption("--deep", action="store_true", help="run the larger grids too")
+    group.addoption("--strict-rings", action="store_true", help="a missing tool fails, not skips")
+    group.addoption("--board", default=None, help="run the tests of physical board NAME")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("deep") and not item.config.getoption("--deep"):
+        pytest.skip("part of the larger grid; --deep runs it")
+    if item.get_closest_marker("board") and not item.config.getoption("--board"):
+        pytest.skip("needs a physical board; --board NAME runs it")
+    if item.get_closest_marker("models") and not models_folder().is_dir():
+        pytest.skip(no_models_reason())
+    missing = missing_tools(item)
+    if missing:
+        reason = f"needs {', '.join(missing)}, not found on PATH"
+        if item.config.getoption("--strict-rings"):
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+
+
+def missing_tools(item: pytest.Item) -> list[str]:
+    """The tools that a test's ring markers name and this machine lacks."""
+    missing = []
+    if item.get_closest_marker("host_c") and not any(map(shutil.which, HOST_COMPILERS)):
+        missing.append("a C compiler")
+    for marker in item.iter_markers("qemu"):
+        for family in marker.args or ("arm",):
+            missing += [tool for tool in QEMU_TOOLS[family] if not shutil.which(tool)]
+    return missing
+
+
+def models_folder() -> Path:
+    """Where the MLPerf Tiny models are looked for."""
+    named = os.environ.get("FIRMWRIGHT_MODELS")
+    return Path(named) if named else ROOT.parent / "shared" / "models"
+
+
+def no_models_reason() -> str:
+    return (
+        f"the MLPerf Tiny models are not in {models_folder()}; examples/mlperf_tiny/fetch.py gets "
+        "them, FIRMWRIGHT_MODELS names their folder"
+    )
+
+
+@pytest.fixture
+def model_path() -> Callable[[str], Path]:
+    """Path of an MLPerf Tiny model by file name; the test skips where it is absent."""
+
+    def find(name: str) -> Path:
+        path = models_folder() / name
+        if not path.is_file():
+            pytest.skip(f"{name}: {no_models_reason()}")
+        return path
+
+    return find
+
+
+@pytest.fixture
+def digits_path() -> Path:
+    """The bundled int8 example model."""
+    return ROOT / "examples" / "01_digits" / "digits.tflite"
+
+
+@pytest.fixture
+def deep(request: pytest.FixtureRequest) -> bool:
+    """Whether the larger grid was asked for; for tests that widen their own loops."""
+    return bool(request.config.getoption("--deep"))
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """`golden(text)` compares with tests/golden/<module>/<test><suffix>; a missing file fails.
+
+    `pytest --update-golden` writes the file instead; the diff is read in review.
+    """
+    update = bool(request.config.getoption("--update-golden"))
+    module = Path(str(request.path)).relative_to(ROOT / "tests").with_suffix("")
+    test = re.sub(r"[^A-Za-z0-9_.-]+", "_", request.node.name).strip("_")
+
+    def check(text: str, suffix: str = ".txt") -> None:
+        path = ROOT / "tests" / "golden" / module / f"{test}{suffix}"
+        text = text if text.endswith("\n") else text + "\n"
+        lines = text.count("\n")
+        assert lines <= GOLDEN_LINES_MAX, f"{lines} lines are too many to review: assert properties"
+        if update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        assert path.is_file(), f"no {path.relative_to(ROOT)}; --update-golden writes it"
+        assert text == path.read_text(encoding="utf-8"), "differs; --update-golden accepts it"
+
+    return check
