@@ -1,0 +1,15 @@
+"""Boards as data: what the TOML files under `boards/` say, checked and frozen."""
+
+from firmwright.boards.load import list_boards, load_board
+from firmwright.boards.schema import Board, Console, Counter, Limits, MemoryRegion, Run
+
+__all__ = [
+    "Board",
+    "Console",
+    "Counter",
+    "Limits",
+    "MemoryRegion",
+    "Run",
+    "list_boards",
+    "load_board",
+]

@@ -1,0 +1,271 @@
+"""What a board is: frozen values read from a board's TOML table over its soc's.
+
+In: a `Table`. Out: a `Board` that keeps these rules, each with a malformed file under
+`tests/invalid/boards`: known keys only; regions have a size, do not overlap and have unique names;
+a board with memory has flash and RAM, at most one region gives a pool of one name, only RAM gives
+pools; drivers, cores and run kinds are known ones; the stack and the runtime's share fit into RAM.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, cast
+
+from firmwright.base.errors import BoardError
+from firmwright.boards.table import Table
+from firmwright.ir.core import PoolInfo
+
+MemoryKind = Literal["flash", "ram"]
+RunKind = Literal["host", "qemu", "serial"]
+CounterUnit = Literal["instructions", "cycles", "ns"]
+Evidence = Literal["emulated", "built", "run"]
+
+CORES: Final = (
+    "host",
+    "cortex-m0",
+    "cortex-m0plus",
+    "cortex-m3",
+    "cortex-m4",
+    "cortex-m7",
+    "cortex-m33",
+    "cortex-m55",
+    "cortex-m85",
+    "rv32imac",
+)
+PORTS: Final = ("host", "cortex_m", "riscv32")
+CONSOLES: Final = ("stdio", "cmsdk_uart", "nrf51_uart", "ns16550")
+COUNTERS: Final = ("clock", "systick", "nrf51_timer", "minstret")
+UNITS: Final = ("instructions", "cycles", "ns")
+EVIDENCE: Final = ("emulated", "built", "run")
+POOL_ALIGN: Final = 16
+_ADDRESSES: Final = 1 << 32
+
+_ROOT_KEYS: Final = (
+    "name description soc evidence core port toolchain cpu_flags clock_hz "
+    "memory console counter run limits"
+).split()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRegion:
+    """Addresses `[start, start + size_bytes)`; `pool` names the planner's pool in it, or is ""."""
+
+    name: str
+    start: int
+    size_bytes: int
+    kind: MemoryKind
+    pool: str = ""
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """The byte stream of the link: a driver and the address of its registers (0 on the host)."""
+
+    driver: str
+    base: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """What measures a run: one tick is `scale[0] / scale[1]` of `unit`."""
+
+    driver: str
+    base: int
+    unit: CounterUnit
+    scale: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How firmware is started: `program` and `machine` say which emulator, `args` go to it."""
+
+    kind: RunKind
+    program: str
+    machine: str
+    args: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bytes kept for the stack, and for the runtime's own data where it shares RAM with a pool."""
+
+    stack_bytes: int
+    runtime_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A board: everything that flags, linker script, planner pools and sessions are made from."""
+
+    name: str
+    description: str
+    evidence: Evidence
+    core: str
+    port: str
+    toolchain: str
+    cpu_flags: tuple[str, ...]
+    clock_hz: int
+    memory: tuple[MemoryRegion, ...]
+    console: Console
+    counter: Counter
+    run: Run
+    limits: Limits
+
+    @property
+    def is_host(self) -> bool:
+        return self.port == "host"
+
+    @property
+    def flash_bytes(self) -> int | None:
+        """All flash together; None on the host, which has no map."""
+        return self._total("flash")
+
+    @property
+    def ram_bytes(self) -> int | None:
+        """All RAM together; None on the host, which has no map."""
+        return self._total("ram")
+
+    @property
+    def flash(self) -> MemoryRegion:
+        """The region that holds vectors, code and constants: the first of kind flash."""
+        return next(r for r in self.memory if r.kind == "flash")
+
+    @property
+    def ram(self) -> MemoryRegion:
+        """The region that holds data and the stack: the first of kind ram."""
+        return next(r for r in self.memory if r.kind == "ram")
+
+    def pools(self) -> tuple[PoolInfo, ...]:
+        """The planner's pools, in the order of the memory map; one without limit on the host.
+
+        A pool that shares its region with data and the stack is smaller by what those keep.
+        """
+        if self.is_host:
+            return (PoolInfo("sram"),)
+        return tuple(
+            PoolInfo(r.pool, self._pool_bytes(r), section=f".noinit.{r.name}")
+            for r in self.memory
+            if r.pool
+        )
+
+    def _pool_bytes(self, region: MemoryRegion) -> int:
+        kept = self.limits.stack_bytes + self.limits.runtime_bytes if region == self.ram else 0
+        return (region.size_bytes - kept) // POOL_ALIGN * POOL_ALIGN
+
+    def _total(self, kind: MemoryKind) -> int | None:
+        if not self.memory:
+            return None
+        return sum(r.size_bytes for r in self.memory if r.kind == kind)
+
+
+def read_board(table: Table, name: str) -> Board:
+    """The board that `table` describes; `name` is its folder's name, which the file repeats."""
+    table.expect_keys(_ROOT_KEYS)
+    if table.text("name") != name:
+        what = f"the name is {table.text('name')!r}, but the folder is called {name!r}."
+        raise BoardError(what, where=table.where("name"), hint="give both the same name.")
+    port = table.choice("port", PORTS)
+    memory = _read_memory(table, port)
+    return Board(
+        name=name,
+        description=table.text("description"),
+        evidence=cast(Evidence, table.choice("evidence", EVIDENCE)),
+        core=table.choice("core", CORES),
+        port=port,
+        toolchain=table.text("toolchain"),
+        cpu_flags=table.strings("cpu_flags"),
+        clock_hz=table.integer("clock_hz", 0),
+        memory=memory,
+        console=_read_console(table.sub("console")),
+        counter=_read_counter(table.sub("counter")),
+        run=_read_run(table.sub("run")),
+        limits=_read_limits(table.sub("limits"), memory),
+    )
+
+
+def _read_memory(table: Table, port: str) -> tuple[MemoryRegion, ...]:
+    regions: list[MemoryRegion] = []
+    for sub in table.subs("memory"):
+        sub.expect_keys(("name", "start", "size", "kind", "pool"))
+        region = MemoryRegion(
+            name=_identifier(sub, "name"),
+            start=sub.integer("start"),
+            size_bytes=sub.integer("size", minimum=1),
+            kind=cast(MemoryKind, sub.choice("kind", ("flash", "ram"))),
+            pool=_identifier(sub, "pool") if sub.has("pool") else "",
+        )
+        _check_region(sub, region, regions)
+        regions.append(region)
+    for kind in () if port == "host" else ("flash", "ram"):
+        if not any(r.kind == kind for r in regions):
+            raise BoardError(f"there is no region of kind {kind}.", where=table.where("memory"))
+    return tuple(regions)
+
+
+def _check_region(sub: Table, region: MemoryRegion, earlier: list[MemoryRegion]) -> None:
+    if region.end > _ADDRESSES:
+        raise BoardError(f"it ends at {region.end:#x}, above 32 bits.", where=sub.where("size"))
+    if region.pool and region.kind != "ram":
+        raise BoardError("only a region of kind ram gives a pool.", where=sub.where("pool"))
+    for other in earlier:
+        if region.name == other.name:
+            raise BoardError(f"two regions are called {other.name}.", where=sub.where("name"))
+        if region.pool and region.pool == other.pool:
+            what = f"{other.name} gives a pool of this name already."
+            raise BoardError(what, where=sub.where("pool"))
+        if region.start < other.end and other.start < region.end:
+            what = f"{region.name} overlaps {other.name} at {max(region.start, other.start):#x}."
+            raise BoardError(what, where=sub.where("start"))
+
+
+def _identifier(table: Table, key: str) -> str:
+    value = table.text(key)
+    if not value.isidentifier() or not value.isascii():
+        raise BoardError(f"{value!r} is not a C identifier.", where=table.where(key))
+    return value
+
+
+def _read_console(table: Table) -> Console:
+    table.expect_keys(("driver", "base"))
+    return Console(table.choice("driver", CONSOLES), table.integer("base", 0))
+
+
+def _read_counter(table: Table) -> Counter:
+    table.expect_keys(("driver", "base", "unit", "scale"))
+    scale = table.integers("scale")
+    if len(scale) != 2 or min(scale) < 1:
+        what = f"expected [numerator, denominator], both at least 1, found {list(scale)}."
+        raise BoardError(what, where=table.where("scale"))
+    return Counter(
+        driver=table.choice("driver", COUNTERS),
+        base=table.integer("base", 0),
+        unit=cast(CounterUnit, table.choice("unit", UNITS)),
+        scale=(scale[0], scale[1]),
+    )
+
+
+def _read_run(table: Table) -> Run:
+    table.expect_keys(("kind", "program", "machine", "args"))
+    kind = cast(RunKind, table.choice("kind", ("host", "qemu", "serial")))
+    emulated = kind == "qemu"
+    return Run(
+        kind=kind,
+        program=table.text("program", None if emulated else ""),
+        machine=table.text("machine", None if emulated else ""),
+        args=table.strings("args", ()),
+    )
+
+
+def _read_limits(table: Table, memory: tuple[MemoryRegion, ...]) -> Limits:
+    table.expect_keys(("stack", "runtime"))
+    limits = Limits(table.integer("stack", minimum=256), table.integer("runtime", 1536))
+    ram = next((r.size_bytes for r in memory if r.kind == "ram"), None)
+    kept = limits.stack_bytes + limits.runtime_bytes
+    if ram is not None and kept >= ram:
+        what = f"stack and runtime keep {kept} bytes of a RAM of {ram} bytes."
+        raise BoardError(what, where=table.where("stack"))
+    return limits
