@@ -1,0 +1,482 @@
+/* fwr_loop.c: answers the link's requests for one model.
+ *
+ * Each request is carried out at most once: a repeated one gets the kept answer again, an older
+ * one is ignored. The output can be read only if a run stood on the inputs as written.
+ */
+#include "fwr_loop.h"
+
+#include <string.h>
+
+#include "fwr.h"
+#include "fwr_link.h"
+#include "fwr_probe.h"
+#include "fwr_stack.h"
+#include "port/fwr_port.h"
+
+#define CALIBRATION_RUNS 64u
+#define OPERATOR_RECORD 16u
+
+/* The answer kept for repetition, being built or already sent. */
+struct answer {
+    uint32_t length; /* header and payload */
+    uint8_t frame[FWR_LINK_FRAME_MAX];
+};
+
+static struct {
+    const struct fwr_model *model;
+    struct fwr_link link;
+    struct answer answer;
+    uint32_t run_cost;       /* ticks that measuring an empty run shows */
+    uint32_t params_written; /* bytes from the start of the block */
+    uint32_t input_offset;   /* inputs are written from first to last: the place reached */
+    uint16_t input_index;
+    uint16_t session;        /* 0: none yet */
+    uint16_t sequence;       /* of the kept answer */
+    uint8_t output_valid;
+} loop;
+
+/* A request's payload, and where its answer's payload grows. */
+struct request {
+    const uint8_t *data;
+    uint32_t size;
+    uint8_t *reply;
+    uint32_t reply_size;
+};
+
+/* ---- What the host may know ---------------------------------------------------------------- */
+
+static enum fwr_status do_hello(struct request *request)
+{
+    const struct fwr_model *model = loop.model;
+    const struct fwr_port_info *port = fwr_port_info();
+    uint8_t *reply = request->reply;
+    uint32_t stack_size = 0;
+    if (port->stack_low) {
+        stack_size = (uint32_t)((uintptr_t)port->stack_high - (uintptr_t)port->stack_low);
+    }
+    fwr_link_put(&reply[0], FWR_LINK_VERSION, 2);
+    fwr_link_put(&reply[2], FWR_ABI, 2);
+    memcpy(&reply[4], model->id, 16);
+    fwr_link_put(&reply[20], FWR_LINK_PAYLOAD_MAX, 2);
+    fwr_link_put(&reply[22], model->flags, 2);
+    fwr_link_put(&reply[24], model->input_count, 2);
+    fwr_link_put(&reply[26], model->output_count, 2);
+    fwr_link_put(&reply[28], model->operator_count, 2);
+    fwr_link_put(&reply[30], FWR_PROFILE, 2);
+    fwr_link_put(&reply[32], model->params ? model->params_size_bytes : 0, 4);
+    fwr_link_put(&reply[36], port->counter_scale_num, 4);
+    fwr_link_put(&reply[40], port->counter_scale_den, 4);
+    fwr_link_put(&reply[44], loop.run_cost, 4);
+    fwr_link_put(&reply[48], stack_size, 4);
+    request->reply_size = 52;
+    return FWR_OK;
+}
+
+static const struct fwr_tensor *find_tensor(uint32_t is_output, uint32_t index)
+{
+    const struct fwr_model *model = loop.model;
+    if (is_output > 1 || index >= (is_output ? model->output_count : model->input_count)) {
+        return 0;
+    }
+    return is_output ? &model->outputs[index] : &model->inputs[index];
+}
+
+static const char *find_text(uint32_t which, uint32_t index)
+{
+    const struct fwr_port_info *port = fwr_port_info();
+    switch (which) {
+    case 0:
+        return loop.model->name;
+    case 1:
+        return port->board;
+    case 2:
+        return port->text;
+    case 3:
+        return port->counter_unit;
+    default: {
+        const struct fwr_tensor *tensor = find_tensor(which - 4u, index);
+        return tensor ? tensor->name : 0;
+    }
+    }
+}
+
+static enum fwr_status do_text(struct request *request)
+{
+    if (request->size != 7) {
+        return FWR_E_SIZE;
+    }
+    const char *text = find_text(request->data[0], fwr_link_get(&request->data[1], 2));
+    uint32_t offset = fwr_link_get(&request->data[3], 2);
+    uint32_t size = fwr_link_get(&request->data[5], 2);
+    if (!text || size + 2u > FWR_LINK_PAYLOAD_MAX) {
+        return FWR_E_RANGE;
+    }
+    uint32_t total = (uint32_t)strlen(text);
+    if (offset > total) {
+        return FWR_E_RANGE;
+    }
+    if (size > total - offset) {
+        size = total - offset;
+    }
+    fwr_link_put(request->reply, total, 2);
+    memcpy(&request->reply[2], &text[offset], size);
+    request->reply_size = 2u + size;
+    return FWR_OK;
+}
+
+static enum fwr_status do_tensor(struct request *request)
+{
+    if (request->size != 3) {
+        return FWR_E_SIZE;
+    }
+    const struct fwr_tensor *tensor =
+        find_tensor(request->data[0], fwr_link_get(&request->data[1], 2));
+    if (!tensor) {
+        return FWR_E_RANGE;
+    }
+    request->reply[0] = tensor->dtype;
+    fwr_link_put(&request->reply[1], tensor->size_bytes, 4);
+    request->reply_size = 5;
+    return FWR_OK;
+}
+
+/* ---- Data ---------------------------------------------------------------------------------- */
+
+/* Moves the place reached over whole tensors. */
+static void pass_full_inputs(void)
+{
+    const struct fwr_model *model = loop.model;
+    while (loop.input_index < model->input_count &&
+           loop.input_offset >= model->inputs[loop.input_index].size_bytes) {
+        loop.input_index++;
+        loop.input_offset = 0;
+    }
+}
+
+static void require_inputs(void)
+{
+    loop.input_index = 0;
+    loop.input_offset = 0;
+    pass_full_inputs();
+}
+
+static int inside(uint32_t offset, uint32_t size, uint32_t limit)
+{
+    return offset <= limit && size <= limit - offset;
+}
+
+static enum fwr_status do_write_input(struct request *request)
+{
+    if (request->size < 6) {
+        return FWR_E_SIZE;
+    }
+    uint32_t index = fwr_link_get(&request->data[0], 2);
+    uint32_t offset = fwr_link_get(&request->data[2], 4);
+    uint32_t size = request->size - 6u;
+    const struct fwr_tensor *tensor = find_tensor(0, index);
+    if (!tensor || !inside(offset, size, tensor->size_bytes)) {
+        return FWR_E_RANGE;
+    }
+    memcpy((uint8_t *)tensor->data + offset, &request->data[6], size);
+    loop.output_valid = 0;
+    if (index == loop.input_index && offset <= loop.input_offset &&
+        offset + size > loop.input_offset) {
+        loop.input_offset = offset + size;
+        pass_full_inputs();
+    }
+    return FWR_OK;
+}
+
+static enum fwr_status do_write_params(struct request *request)
+{
+    const struct fwr_model *model = loop.model;
+    if (!model->params) {
+        return FWR_E_UNSUPPORTED;
+    }
+    if (request->size < 4) {
+        return FWR_E_SIZE;
+    }
+    uint32_t offset = fwr_link_get(&request->data[0], 4);
+    uint32_t size = request->size - 4u;
+    if (!inside(offset, size, model->params_size_bytes)) {
+        return FWR_E_RANGE;
+    }
+    memcpy((uint8_t *)model->params + offset, &request->data[4], size);
+    loop.output_valid = 0;
+    if (offset <= loop.params_written && offset + size > loop.params_written) {
+        loop.params_written = offset + size;
+    }
+    return FWR_OK;
+}
+
+static enum fwr_status do_read_output(struct request *request)
+{
+    if (request->size != 8) {
+        return FWR_E_SIZE;
+    }
+    const struct fwr_tensor *tensor = find_tensor(1, fwr_link_get(&request->data[0], 2));
+    uint32_t offset = fwr_link_get(&request->data[2], 4);
+    uint32_t size = fwr_link_get(&request->data[6], 2);
+    if (!tensor || size > FWR_LINK_PAYLOAD_MAX || !inside(offset, size, tensor->size_bytes)) {
+        return FWR_E_RANGE;
+    }
+    if (!loop.output_valid) {
+        return FWR_E_NO_OUTPUT;
+    }
+    memcpy(request->reply, (const uint8_t *)tensor->data + offset, size);
+    request->reply_size = size;
+    return FWR_OK;
+}
+
+/* ---- Running and measuring ----------------------------------------------------------------- */
+
+static int32_t empty_run(void)
+{
+    return 0;
+}
+
+/* One run through a pointer that the compiler cannot see through; its ticks are added. */
+static int32_t timed_run(int32_t (*volatile run)(void), uint64_t *ticks)
+{
+    uint64_t begin = fwr_port_counter();
+    int32_t result = run();
+    *ticks = fwr_port_counter() - begin;
+    return result;
+}
+
+static void calibrate(void)
+{
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < CALIBRATION_RUNS; i++) {
+        uint64_t ticks;
+        (void)timed_run(empty_run, &ticks);
+        total += ticks;
+    }
+    /* The mean: a counter of coarse ticks shows the cost of one run in one of many. */
+    loop.run_cost = (uint32_t)((total + CALIBRATION_RUNS / 2u) / CALIBRATION_RUNS);
+}
+
+/* Tells the host that the answer will take its time. The kept answer stays untouched. */
+static void send_short(const uint8_t *header, uint8_t kind, enum fwr_status status)
+{
+    uint8_t frame[FWR_LINK_HEADER + FWR_LINK_CRC];
+    memcpy(frame, header, 4);
+    frame[4] = kind;
+    frame[5] = (uint8_t)status;
+    fwr_link_close(frame, FWR_LINK_HEADER);
+    fwr_link_send(frame, FWR_LINK_HEADER);
+}
+
+static enum fwr_status do_run(struct request *request)
+{
+    const struct fwr_model *model = loop.model;
+    uint64_t total = 0;
+    uint64_t least = UINT64_MAX;
+    uint32_t done = 0;
+    int32_t result = 0;
+    if (request->size != 5) {
+        return FWR_E_SIZE;
+    }
+    uint32_t count = fwr_link_get(request->data, 4);
+    if (model->params && loop.params_written < model->params_size_bytes) {
+        return FWR_E_PARAMS;
+    }
+    int consumes = (model->flags & FWR_MODEL_CONSUMES_INPUT) != 0;
+    int fresh = loop.input_index >= model->input_count;
+    send_short(loop.link.rx, FWR_RUN | FWR_KIND_ANSWER, FWR_BUSY);
+    fwr_probe_start(model, (request->data[4] & FWR_RUN_CHECKSUMS) != 0);
+    while (done < count && result == 0) {
+        uint64_t ticks;
+        result = timed_run(model->run, &ticks);
+        ticks = ticks > loop.run_cost ? ticks - loop.run_cost : 0;
+        total += ticks;
+        least = ticks < least ? ticks : least;
+        done++;
+    }
+    loop.output_valid = fresh && result == 0 && done > 0 && (done == 1 || !consumes);
+    if (consumes && done > 0) {
+        require_inputs();
+    }
+    fwr_link_put(&request->reply[0], (uint32_t)result, 4);
+    fwr_link_put(&request->reply[4], done, 4);
+    fwr_link_put(&request->reply[8], total, 8);
+    fwr_link_put(&request->reply[16], done > 0 ? least : 0, 8);
+    request->reply_size = 24;
+    return result == 0 ? FWR_OK : FWR_E_RUN;
+}
+
+static enum fwr_status do_profile(struct request *request)
+{
+    const struct fwr_operator *operators = loop.model->operators;
+    if (request->size != 4) {
+        return FWR_E_SIZE;
+    }
+    uint32_t first = fwr_link_get(&request->data[0], 2);
+    uint32_t count = fwr_link_get(&request->data[2], 2);
+    if (!FWR_PROFILE || !operators) {
+        return FWR_E_UNSUPPORTED;
+    }
+    if (!inside(first, count, loop.model->operator_count) ||
+        count > FWR_LINK_PAYLOAD_MAX / OPERATOR_RECORD) {
+        return FWR_E_RANGE;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint8_t *at = &request->reply[i * OPERATOR_RECORD];
+        fwr_link_put(&at[0], operators[first + i].count, 8);
+        fwr_link_put(&at[8], operators[first + i].calls, 4);
+        fwr_link_put(&at[12], operators[first + i].checksum, 4);
+    }
+    request->reply_size = count * OPERATOR_RECORD;
+    return FWR_OK;
+}
+
+static enum fwr_status do_stack(struct request *request)
+{
+    const struct fwr_port_info *port = fwr_port_info();
+    if (!port->stack_low) {
+        return FWR_E_UNSUPPORTED;
+    }
+    fwr_link_put(request->reply, fwr_stack_used(port->stack_low, port->stack_high), 4);
+    request->reply_size = 4;
+    return FWR_OK;
+}
+
+/* ---- Frames -------------------------------------------------------------------------------- */
+
+static enum fwr_status carry_out(uint8_t command, struct request *request)
+{
+    switch (command) {
+    case FWR_HELLO:
+        return do_hello(request);
+    case FWR_TEXT:
+        return do_text(request);
+    case FWR_TENSOR:
+        return do_tensor(request);
+    case FWR_WRITE_INPUT:
+        return do_write_input(request);
+    case FWR_WRITE_PARAMS:
+        return do_write_params(request);
+    case FWR_RUN:
+        return do_run(request);
+    case FWR_READ_OUTPUT:
+        return do_read_output(request);
+    case FWR_PROFILE_READ:
+        return do_profile(request);
+    case FWR_STACK:
+        return do_stack(request);
+    case FWR_RESET:
+        return FWR_OK;
+    default:
+        return FWR_E_COMMAND;
+    }
+}
+
+static void answer_request(void)
+{
+    const uint8_t *frame = loop.link.rx;
+    struct request request = {&frame[FWR_LINK_HEADER], loop.link.length - FWR_LINK_HEADER,
+                              &loop.answer.frame[FWR_LINK_HEADER], 0};
+    enum fwr_status status = carry_out(frame[4], &request);
+    memcpy(loop.answer.frame, frame, 4);
+    loop.answer.frame[4] = (uint8_t)(frame[4] | FWR_KIND_ANSWER);
+    loop.answer.frame[5] = (uint8_t)status;
+    loop.answer.length = FWR_LINK_HEADER + request.reply_size;
+    fwr_link_close(loop.answer.frame, loop.answer.length);
+    fwr_link_send(loop.answer.frame, loop.answer.length);
+    if (frame[4] == FWR_RESET) {
+        fwr_port_reset();
+    }
+}
+
+static void take_frame(void)
+{
+    const uint8_t *frame = loop.link.rx;
+    uint16_t session = (uint16_t)fwr_link_get(&frame[0], 2);
+    uint16_t sequence = (uint16_t)fwr_link_get(&frame[2], 2);
+    if (frame[4] & FWR_KIND_ANSWER) {
+        return; /* our own answer, echoed by the line */
+    }
+    if (session != loop.session || session == 0) {
+        if (frame[4] != FWR_HELLO || session == 0) {
+            send_short(frame, (uint8_t)(frame[4] | FWR_KIND_ANSWER), FWR_E_SESSION);
+            return;
+        }
+        loop.session = session;
+    } else if (sequence == loop.sequence) {
+        fwr_link_send(loop.answer.frame, loop.answer.length);
+        return;
+    } else if ((uint16_t)(sequence - loop.sequence) >= 0x8000u) {
+        return; /* late copy of an older request */
+    }
+    loop.sequence = sequence;
+    answer_request();
+}
+
+void fwr_loop(const struct fwr_model *model)
+{
+    static const uint8_t no_session[4] = {0, 0, 0, 0};
+    fwr_port_init();
+    if (fwr_port_info()->stack_low) {
+        fwr_stack_paint(fwr_port_info()->stack_low);
+    }
+    loop.model = model;
+    if (model->init) {
+        model->init();
+    }
+    require_inputs();
+    calibrate();
+    for (;;) {
+        int32_t byte = fwr_port_byte_in();
+        if (byte < 0) {
+            continue;
+        }
+        switch (fwr_link_feed(&loop.link, (uint8_t)byte)) {
+        case FWR_LINK_FRAME:
+            take_frame();
+            break;
+        case FWR_LINK_DAMAGED:
+            send_short(no_session, FWR_KIND_DAMAGED, FWR_OK);
+            break;
+        case FWR_LINK_NOTHING:
+            break;
+        }
+    }
+}
+
+/* ---- Faults -------------------------------------------------------------------------------- */
+
+static void send_fault(const struct fwr_fault *fault, const uint8_t *request)
+{
+    uint8_t *frame = loop.answer.frame;
+    uint8_t *payload = &frame[FWR_LINK_HEADER];
+    memcpy(frame, request, 4);
+    frame[4] = FWR_KIND_FAULT;
+    frame[5] = (uint8_t)FWR_E_FAULT;
+    fwr_link_put(&payload[0], fault->family, 2);
+    fwr_link_put(&payload[2], fwr_probe_current(), 2);
+    for (uint32_t i = 0; i < FWR_FAULT_WORDS; i++) {
+        fwr_link_put(&payload[4u + 4u * i], fault->words[i], 4);
+    }
+    loop.answer.length = FWR_LINK_HEADER + 4u + 4u * FWR_FAULT_WORDS;
+    fwr_link_close(frame, loop.answer.length);
+    fwr_link_send(frame, loop.answer.length);
+}
+
+FWR_NORETURN void fwr_fault(const struct fwr_fault *fault)
+{
+    uint8_t under_way[4];
+    fwr_link_put(&under_way[0], loop.session, 2);
+    fwr_link_put(&under_way[2], loop.sequence, 2);
+    send_fault(fault, under_way);
+    for (;;) {
+        int32_t byte = fwr_port_byte_in();
+        if (byte < 0 || fwr_link_feed(&loop.link, (uint8_t)byte) != FWR_LINK_FRAME) {
+            continue;
+        }
+        if (loop.link.rx[4] == FWR_RESET) {
+            send_short(loop.link.rx, FWR_RESET | FWR_KIND_ANSWER, FWR_OK);
+            fwr_port_reset();
+        }
+        send_fault(fault, loop.link.rx);
+    }
+}

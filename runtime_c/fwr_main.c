@@ -1,0 +1,8 @@
+/* fwr_main.c: main() of a firmware: serve the one model of the image for ever. */
+#include "fwr.h"
+
+int main(void)
+{
+    fwr_loop(&fwr_app_model);
+    return 0;
+}

@@ -1,0 +1,83 @@
+/* fwr_probe.c: see fwr_probe.h. */
+#include "fwr_probe.h"
+
+#include "fwr.h"
+#include "fwr_link.h"
+#include "port/fwr_port.h"
+
+#if FWR_PROFILE
+
+#define CALIBRATION_PAIRS 64u
+
+/* One model runs at a time, and probes have no argument to carry this in. */
+static struct {
+    struct fwr_operator *operators;
+    uint64_t begin;
+    uint32_t operator_count;
+    uint32_t pair_cost; /* ticks */
+    uint32_t current;
+    int with_checksums;
+} probe = {0, 0, 0, 0, FWR_PROBE_NO_OPERATOR, 0};
+
+void fwr_probe(uint32_t operator_index, uint32_t phase, const void *data, uint32_t size_bytes)
+{
+    if (phase == 0) {
+        probe.current = operator_index;
+        probe.begin = fwr_port_counter();
+        return;
+    }
+    uint64_t ticks = fwr_port_counter() - probe.begin;
+    probe.current = FWR_PROBE_NO_OPERATOR;
+    if (operator_index >= probe.operator_count) {
+        return;
+    }
+    struct fwr_operator *record = &probe.operators[operator_index];
+    record->count += ticks > probe.pair_cost ? ticks - probe.pair_cost : 0;
+    record->calls++;
+    if (probe.with_checksums) {
+        record->checksum = fwr_link_crc32(record->checksum, data, size_bytes);
+    }
+}
+
+void fwr_probe_start(const struct fwr_model *model, int with_checksums)
+{
+    struct fwr_operator cost = {0, 0, 0};
+    probe.operators = &cost;
+    probe.operator_count = 1;
+    probe.pair_cost = 0;
+    probe.with_checksums = 0;
+    for (uint32_t i = 0; i < CALIBRATION_PAIRS; i++) {
+        fwr_probe(0, 0, 0, 0);
+        fwr_probe(0, 1, 0, 0);
+    }
+    /* The mean: a counter of coarse ticks shows the cost of one pair in one of many. */
+    probe.pair_cost = (uint32_t)((cost.count + CALIBRATION_PAIRS / 2u) / CALIBRATION_PAIRS);
+    probe.operators = model->operators;
+    probe.operator_count = model->operators ? model->operator_count : 0;
+    probe.with_checksums = with_checksums;
+    for (uint32_t i = 0; i < probe.operator_count; i++) {
+        probe.operators[i].count = 0;
+        probe.operators[i].calls = 0;
+        probe.operators[i].checksum = 0;
+    }
+}
+
+uint32_t fwr_probe_current(void)
+{
+    return probe.current;
+}
+
+#else
+
+void fwr_probe_start(const struct fwr_model *model, int with_checksums)
+{
+    (void)model;
+    (void)with_checksums;
+}
+
+uint32_t fwr_probe_current(void)
+{
+    return FWR_PROBE_NO_OPERATOR;
+}
+
+#endif
