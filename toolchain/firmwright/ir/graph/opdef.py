@@ -1,0 +1,151 @@
+"""The record of an operator, and of one call of it as every consumer sees it.
+
+Record types live here, low; the entries live high, one file an operator under `ops/`. Frontends,
+verifier, interpreter, lowering and documentation all read the same record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy.typing as npt
+
+from firmwright.base.errors import InternalError
+from firmwright.base.quant import Rounding
+from firmwright.ir.core import Attrs, Constant
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.raw import RawNode
+
+Numerics: TypeAlias = Literal["litert", "tflm"]
+Array: TypeAlias = npt.NDArray[Any]
+
+
+class NotSupportedError(Exception):
+    """Raised by an importer or `infer`: the reason why a sound call cannot be taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """One call: types of inputs (None: absent) and outputs, attributes, constants, profile.
+
+    `constants[i]` is set when input i is a constant.
+    """
+
+    op: str
+    inputs: tuple[TensorType | None, ...]
+    outputs: tuple[TensorType, ...]
+    attrs: Attrs = field(default_factory=dict)
+    constants: tuple[Constant | None, ...] = ()
+    numerics: Numerics = "litert"
+
+    def input(self, index: int) -> TensorType:
+        """The type of an input that must be there."""
+        found = self.inputs[index] if index < len(self.inputs) else None
+        if found is None:
+            raise InternalError(f"{self.op} has no input {index}")
+        return found
+
+    def has_input(self, index: int) -> bool:
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    @property
+    def output(self) -> TensorType:
+        return self.outputs[0]
+
+    def constant(self, index: int) -> Constant | None:
+        return self.constants[index] if index < len(self.constants) else None
+
+    def int_attr(self, name: str, default: int | None = None) -> int:
+        value = self.attrs.get(name, default)
+        if not isinstance(value, int):
+            raise InternalError(f"{self.op}: attribute {name} is {value!r}, not an int")
+        return value
+
+    def ints_attr(self, name: str) -> tuple[int, ...]:
+        value = self.attrs[name]
+        if not isinstance(value, tuple):
+            raise InternalError(f"{self.op}: attribute {name} is {value!r}, not a tuple")
+        return tuple(int(item) for item in value)  # type: ignore[arg-type]  # checked by infer
+
+    def str_attr(self, name: str, default: str = "") -> str:
+        return str(self.attrs.get(name, default))
+
+
+@dataclass(frozen=True, slots=True)
+class ImportContext:
+    """What an importer may look at: the raw node with the types and constants of its tensors."""
+
+    node: RawNode
+    inputs: tuple[TensorType | None, ...]
+    outputs: tuple[TensorType, ...]
+    constants: tuple[Array | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """Our operator and attributes for a raw node; `inputs` are the positions of those kept."""
+
+    op: str
+    attrs: Attrs
+    inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NumericsCell:
+    """One cell of the table operator x profile in docs/numerics.md."""
+
+    rounding: Rounding | None
+    accumulator: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class CaseTensor:
+    """A tensor of a conformance case; `data` set means constant."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    scales: tuple[float, ...] = ()
+    zero_points: tuple[int, ...] = ()
+    axis: int | None = None
+    data: Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One conformance case, in the terms of the source format so that an outside oracle runs it.
+
+    `builtin` is the TFLite operator name, `options` its decoded options (snake_case).
+    """
+
+    name: str
+    builtin: str
+    inputs: tuple[CaseTensor | None, ...]
+    outputs: tuple[CaseTensor, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OpDef:
+    """One operator: shape rule, numpy reference, default lowering, importers, cases, numerics.
+
+    `lower` gets an `ops.kernel.Kernel` whose parameters exist already. `inplace` says that output
+    element i depends on input element i alone. `view` says that the output is the input's bytes.
+    """
+
+    name: str
+    infer: Callable[[OpCall], tuple[TensorType, ...]]
+    reference: Callable[[OpCall, Sequence[Array]], tuple[Array, ...]]
+    lower: Callable[[OpCall, Any], None]
+    imports: Mapping[str, Callable[[ImportContext], Imported]]
+    cases: Callable[[], Iterator[Case]]
+    dtypes: tuple[str, ...]
+    numerics: Mapping[str, NumericsCell] = field(default_factory=dict)
+    macs: Callable[[OpCall], int] = lambda call: 0
+    inplace: bool = False
+    view: bool = False
+
+
+OpTable: TypeAlias = Mapping[str, OpDef]

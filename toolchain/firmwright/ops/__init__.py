@@ -1,0 +1,1 @@
+"""One file an operator: attributes, type inference, numpy reference, default lowering, cases."""

@@ -1,0 +1,49 @@
+"""The builder of one operator's kernel: a `Builder` whose inputs and outputs are declared.
+
+Inputs that are constants are no parameters: `input(i)` links them on first use, so a lowering that
+packs its weights never touches the original.
+"""
+
+from __future__ import annotations
+
+from firmwright.base.errors import InternalError
+from firmwright.ir.core import Span
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import Builder
+from firmwright.ir.tir.nodes import Buffer
+
+KERNEL_ALIGNMENT = 4
+"""What kernels may assume of every tensor's address, in bytes; the planner gives at least this."""
+
+
+class Kernel(Builder):
+    """Declares `x`, `x_1`... for the variable inputs of `call`, then `y`... for its outputs."""
+
+    def __init__(self, name: str, call: OpCall, span: Span = Span("")) -> None:
+        super().__init__(name, span)
+        self.call = call
+        self._inputs: dict[int, Buffer] = {}
+        for index, kind in enumerate(call.inputs):
+            if kind is not None and call.constant(index) is None:
+                self._inputs[index] = self.buffer_param(
+                    "x", kind.dtype, kind.shape, "in", KERNEL_ALIGNMENT
+                )
+        self.outputs = tuple(
+            self.buffer_param("y", kind.dtype, kind.shape, "out", KERNEL_ALIGNMENT)
+            for kind in call.outputs
+        )
+
+    @property
+    def y(self) -> Buffer:
+        return self.outputs[0]
+
+    def input(self, index: int) -> Buffer:
+        """The buffer of input `index`."""
+        if index not in self._inputs:
+            constant = self.call.constant(index)
+            if constant is None:
+                raise InternalError(f"{self.call.op} has no input {index}")
+            self._inputs[index] = self.constant(
+                f"c{index}", constant.array(), constant.dtype, KERNEL_ALIGNMENT
+            )
+        return self._inputs[index]

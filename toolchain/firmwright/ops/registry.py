@@ -1,0 +1,40 @@
+"""The table of operators: every module of this package that defines `OPDEF`, in name order.
+
+Adding an operator is adding a file. A duplicate operator or import name is an error at import.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from functools import cache
+
+import firmwright.ops as package
+from firmwright.base.errors import InternalError
+from firmwright.ir.graph.opdef import OpDef
+
+
+@cache
+def op_table() -> Mapping[str, OpDef]:
+    """Operator name -> record."""
+    table: dict[str, OpDef] = {}
+    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda item: item.name):
+        module = importlib.import_module(f"{package.__name__}.{info.name}")
+        for opdef in getattr(module, "OPDEFS", ()) or filter(None, [getattr(module, "OPDEF", None)]):
+            if opdef.name in table:
+                raise InternalError(f"operator {opdef.name} is defined twice")
+            table[opdef.name] = opdef
+    return table
+
+
+@cache
+def import_table() -> Mapping[str, OpDef]:
+    """Foreign operator name, such as `tflite:CONV_2D`, -> record that imports it."""
+    table: dict[str, OpDef] = {}
+    for opdef in op_table().values():
+        for name in opdef.imports:
+            if name in table:
+                raise InternalError(f"{name} is imported by {table[name].name} and {opdef.name}")
+            table[name] = opdef
+    return table
