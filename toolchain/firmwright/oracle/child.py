@@ -1,0 +1,206 @@
+"""One reference runtime, in a process of its own: `python -m firmwright.oracle.child FOLDER`.
+
+In: FOLDER/request.json (numerics, layers, input names), model.tflite, inputs.npz (`i0`, `i1`, ...:
+one array an input, samples on the leading axis).
+Out: FOLDER/answer.json (version, names of outputs and layers) and outputs.npz (`o<k>` the outputs
+by position, `t<k>` the tensors of subgraph 0 by index, samples on the leading axis); or, when the
+package is absent or the runtime refuses the model, answer.json with the `error`.
+Invariant: nothing here is imported by the rest; a model that takes the interpreter down takes only
+this process down. Samples are independent: state is reset before each.
+
+Sources of the semantics: LiteRT's BUILTIN_REF resolver, which holds the reference kernels only (no
+XNNPACK, no optimised kernel), and the TFLM interpreter of the tflite-micro package.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import struct
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.generic]
+
+TFLM_ARENA_BYTES = 64 << 20  # never touched beyond what the model needs
+
+
+class RequestError(Exception):
+    """The request cannot be met; `kind` tells the parent which error to raise."""
+
+    def __init__(self, kind: str, what: str) -> None:
+        super().__init__(what)
+        self.kind = kind
+
+
+class Runtime(Protocol):
+    """What both runtimes can do, by positions and indices, so that the loop is written once."""
+
+    package: str
+    input_names: list[str]
+    output_names: list[str]
+    layer_names: dict[int, str]
+
+    def run(self, inputs: Sequence[Array]) -> None:
+        """Run one sample, inputs in the model's order."""
+
+    def output(self, position: int) -> Array:
+        """An output of the last run."""
+
+    def layer(self, index: int) -> Array:
+        """An intermediate tensor of the last run."""
+
+
+class LiteRt:
+    """LiteRT with the reference resolver."""
+
+    package = "ai-edge-litert"
+
+    def __init__(self, model: bytes, *, layers: bool) -> None:
+        from ai_edge_litert import schema_py_generated as schema
+        from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+        self._interpreter = Interpreter(
+            model_content=model,
+            num_threads=1,
+            experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
+            experimental_preserve_all_tensors=layers,
+        )
+        self._interpreter.allocate_tensors()
+        graph = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(model, 0)).subgraphs[0]
+        self._sources = [int(index) for index in graph.inputs]
+        self._results = [int(index) for index in graph.outputs]
+        self.input_names, self.output_names, self.layer_names = tensor_names(graph, layers)
+
+    def run(self, inputs: Sequence[Array]) -> None:
+        self._interpreter.reset_all_variables()
+        for index, value in zip(self._sources, inputs, strict=True):
+            self._interpreter.set_tensor(index, value)
+        self._interpreter.invoke()
+
+    def output(self, position: int) -> Array:
+        return np.asarray(self._interpreter.get_tensor(self._results[position]))
+
+    def layer(self, index: int) -> Array:
+        return np.asarray(self._interpreter.get_tensor(index))
+
+
+class Tflm:
+    """TFLM's interpreter, as its Python package builds it."""
+
+    package = "tflite-micro"
+
+    def __init__(self, model: bytes, *, layers: bool) -> None:
+        from tflite_micro.python.tflite_micro import runtime
+
+        config = runtime.InterpreterConfig
+        self._interpreter = runtime.Interpreter.from_bytes(
+            model,
+            arena_size=TFLM_ARENA_BYTES,
+            intrepreter_config=(
+                config.kPreserveAllTensors if layers else config.kAllocationRecording
+            ),
+        )
+        graph = runtime.convert_bytearray_to_object(bytearray(model)).subgraphs[0]
+        self.input_names, self.output_names, self.layer_names = tensor_names(graph, layers)
+
+    def run(self, inputs: Sequence[Array]) -> None:
+        self._interpreter.reset()
+        for position, value in enumerate(inputs):
+            self._interpreter.set_input(value, position)
+        self._interpreter.invoke()
+
+    def output(self, position: int) -> Array:
+        return np.asarray(self._interpreter.get_output(position))
+
+    def layer(self, index: int) -> Array:
+        return np.asarray(self._interpreter.GetTensor(index, 0)["tensor_data"])
+
+
+def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[int, str]]:
+    """Names of a schema subgraph's inputs, outputs and, with `layers`, all operators' results."""
+
+    def name(index: int) -> str:
+        text = graph.tensors[index].name
+        return text.decode("utf-8", "replace") if text is not None else ""
+
+    results = [int(index) for operator in graph.operators or () for index in operator.outputs]
+    return (
+        [name(index) for index in graph.inputs],
+        [name(index) for index in graph.outputs],
+        {index: name(index) for index in results if index >= 0} if layers else {},
+    )
+
+
+def open_runtime(numerics: str, model: bytes, *, layers: bool) -> Runtime:
+    """The runtime that defines the profile, or a RequestError when its package is absent."""
+    runtime: type[LiteRt] | type[Tflm] = LiteRt if numerics == "litert" else Tflm
+    try:
+        return runtime(model, layers=layers)
+    except ImportError as error:
+        raise RequestError("missing", runtime.package) from error
+
+
+def ordered_inputs(runtime: Runtime, names: Sequence[str], values: Sequence[Array]) -> list[Array]:
+    """The request's inputs in the model's order; every name must be met exactly once."""
+    if sorted(names) != sorted(runtime.input_names):
+        raise RequestError("inputs", f"{list(names)}, the model has {list(runtime.input_names)}")
+    by_name = dict(zip(names, values, strict=True))
+    return [by_name[name] for name in runtime.input_names]
+
+
+def answer(folder: Path) -> dict[str, Any]:
+    """Meet the request in `folder`; writes outputs.npz and returns what answer.json says."""
+    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
+    names: list[str] = request["inputs"]
+    with np.load(folder / "inputs.npz") as archive:
+        values = [archive[f"i{position}"] for position in range(len(names))]
+    model = (folder / "model.tflite").read_bytes()
+    runtime = open_runtime(request["numerics"], model, layers=request["layers"])
+    inputs = ordered_inputs(runtime, names, values)
+    kept: dict[str, list[Array]] = {}
+    for index in range(request["samples"]):
+        runtime.run([np.ascontiguousarray(value[index]) for value in inputs])
+        for position in range(len(runtime.output_names)):
+            kept.setdefault(f"o{position}", []).append(runtime.output(position).copy())
+        for tensor in runtime.layer_names:
+            kept.setdefault(f"t{tensor}", []).append(runtime.layer(tensor).copy())
+    stacked: dict[str, Any] = {key: np.stack(parts) for key, parts in kept.items()}
+    np.savez(folder / "outputs.npz", **stacked)
+    return {
+        "version": importlib.metadata.version(runtime.package),
+        "outputs": list(runtime.output_names),
+        "layers": {str(index): name for index, name in runtime.layer_names.items()},
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answer one request; 0 when answer.json was written, with or without an `error`."""
+    folder = Path(arguments[0])
+    try:
+        found = answer(folder)
+    except RequestError as error:
+        found = {"error": error.kind, "what": str(error)}
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        MemoryError,
+        RuntimeError,
+        struct.error,
+        TypeError,
+        ValueError,
+    ) as error:
+        # The ways in which the runtimes and their schema readers report a model they dislike.
+        found = {"error": "refused", "what": str(error) or type(error).__name__}
+    (folder / "answer.json").write_text(json.dumps(found), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,136 @@
+"""Judging what a device gave against the reference: bit for bit, or within the float tolerance.
+
+In: per sample the tensors by name, expected and actual. Out: how many values differ, by how much,
+and where the first one is. Integers must be equal. A float y is right when, with r the reference
+tensor, |y - r| <= 1e-4 max|r| + 1e-5; a NaN is right only where the reference has one, an infinity
+only where it has the same.
+Invariant: mismatches is zero exactly when `first` is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firmwright.base.errors import InternalError
+
+Tensors = Mapping[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Bound on a float's error: relative to the largest reference value, plus absolute."""
+
+    relative: float = 1e-4
+    absolute: float = 1e-5
+
+
+WHOLE_MODEL = Tolerance()
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One value that is wrong: sample number, tensor name, index in the tensor."""
+
+    sample: int
+    tensor: str
+    index: tuple[int, ...]
+    expected: int | float
+    actual: int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Over all samples: values compared, those that are wrong, the largest error of any value."""
+
+    values: int
+    mismatches: int
+    max_abs_error: int | float
+    first: Difference | None
+
+
+def compare(
+    expected: Sequence[Tensors], actual: Sequence[Tensors], tolerance: Tolerance = WHOLE_MODEL
+) -> Comparison:
+    """Compare every tensor of `expected` with its namesake in `actual`, sample by sample.
+
+    Both must hold as many samples and each tensor the same shape and dtype: a caller that mixes
+    up models has a bug, so anything else is an InternalError.
+    """
+    if len(expected) != len(actual):
+        raise InternalError(f"{len(actual)} samples cannot be compared with {len(expected)}.")
+    return merge(
+        compare_tensor(sample, name, reference, _namesake(actual[sample], name), tolerance)
+        for sample, tensors in enumerate(expected)
+        for name, reference in tensors.items()
+    )
+
+
+def compare_tensor(
+    sample: int,
+    name: str,
+    expected: NDArray[np.generic],
+    actual: NDArray[np.generic],
+    tolerance: Tolerance = WHOLE_MODEL,
+) -> Comparison:
+    """Compare one tensor of one sample."""
+    if expected.shape != actual.shape or expected.dtype != actual.dtype:
+        raise InternalError(
+            f"tensor {name!r} is {actual.dtype}{list(actual.shape)}, the reference has "
+            f"{expected.dtype}{list(expected.shape)}."
+        )
+    if expected.dtype.kind == "f":
+        errors, wrong = _float_errors(expected, actual, tolerance)
+    else:
+        # int64 holds the difference of any two values of at most 32 bits; wider ones stay Python's.
+        wide = np.int64 if expected.dtype.itemsize <= 4 else np.object_
+        errors = np.abs(actual.astype(wide) - expected.astype(wide))
+        wrong = expected != actual
+    mismatches = int(np.count_nonzero(wrong))
+    largest = errors.max().item() if errors.size and errors.dtype != np.object_ else 0
+    if errors.size and errors.dtype == np.object_:
+        largest = int(errors.max())
+    first = None
+    if mismatches:
+        index = tuple(int(i) for i in np.argwhere(wrong)[0])
+        first = Difference(sample, name, index, expected[index].item(), actual[index].item())
+    return Comparison(int(expected.size), mismatches, largest, first)
+
+
+def merge(parts: Iterable[Comparison]) -> Comparison:
+    """Several comparisons as one; the first difference is the first part's that has any."""
+    values = mismatches = 0
+    largest: int | float = 0
+    first: Difference | None = None
+    for part in parts:
+        values += part.values
+        mismatches += part.mismatches
+        # A NaN error is the largest there is, and every comparison with it is false.
+        if not part.max_abs_error <= largest:
+            largest = part.max_abs_error
+        first = first or part.first
+    return Comparison(values, mismatches, largest, first)
+
+
+def _float_errors(
+    expected: NDArray[np.generic], actual: NDArray[np.generic], tolerance: Tolerance
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Absolute errors (0 where both are the same NaN or infinity) and which values are wrong."""
+    reference = expected.astype(np.float64)
+    value = actual.astype(np.float64)
+    same = (reference == value) | (np.isnan(reference) & np.isnan(value))
+    errors = np.zeros(reference.shape)
+    np.subtract(value, reference, out=errors, where=~same)
+    errors = np.abs(errors)
+    finite = np.abs(reference[np.isfinite(reference)])
+    bound = tolerance.relative * (finite.max() if finite.size else 0.0) + tolerance.absolute
+    return errors, ~same & ~(errors <= bound)
+
+
+def _namesake(tensors: Tensors, name: str) -> NDArray[np.generic]:
+    if name not in tensors:
+        raise InternalError(f"tensor {name!r} is missing among {sorted(tensors)}.")
+    return tensors[name]
