@@ -100,7 +100,7 @@ def _write_request(
 
 
 def _run_child(folder: Path, oracle: str, timeout_s: float) -> str:
-    """Run the child to its end; it leaves answer.json behind, or this raises. Gives what it said."""
+    """Run the child, which leaves answer.json behind or this raises; returns what it said."""
     source_root = str(Path(__file__).resolve().parents[2])
     inherited = os.environ.get("PYTHONPATH", "")
     environment = os.environ | {
