@@ -1,0 +1,1 @@
+"""Frontends: a model file's container becomes IR. They decode; the operator files give meaning."""

@@ -1,0 +1,248 @@
+"""Reading a flatbuffer that may be broken or hostile: every read is checked before it is made.
+
+In: the bytes of a file and the field lists of schema.py. Out: `Table` views whose accessors give
+plain Python values. Rules (the flatbuffers binary format): offsets point forward and inside the
+file, tables and vectors start on 4 bytes, vtables on 2, scalars on their own size; a field lies
+inside its table; strings end in a zero byte; enumerators are known.
+
+Tables nest only as deep as the schema, so there are no cycles. What many offsets share is paid for
+at each visit out of a budget proportional to the file: work and memory are linear in its size.
+A breach is a ModelError that names the file and the path of the field (`subgraphs[0].tensors[3]`).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import NoReturn
+
+from firmwright.base.errors import ModelError
+from firmwright.frontends.tflite.schema import ENUMERATIONS, TABLES, Field
+from firmwright.ir.core import Attr
+
+_TABLE_COST = 16
+_FIELD_COST = 2
+_BUDGET_PER_BYTE = 4
+_BUDGET_BASE = 1 << 16
+
+_SCALARS: dict[str, struct.Struct] = {
+    "i8": struct.Struct("<b"),
+    "u8": struct.Struct("<B"),
+    "bool": struct.Struct("<B"),
+    "u16": struct.Struct("<H"),
+    "i32": struct.Struct("<i"),
+    "u32": struct.Struct("<I"),
+    "f32": struct.Struct("<f"),
+    "i64": struct.Struct("<q"),
+    "u64": struct.Struct("<Q"),
+}
+
+
+class Flatbuffer:
+    """The bytes of one file, its name for errors, and what is left of the budget."""
+
+    __slots__ = ("budget", "data", "file")
+
+    def __init__(self, data: bytes, file: str) -> None:
+        self.data = data
+        self.file = file
+        self.budget = _BUDGET_BASE + _BUDGET_PER_BYTE * len(data)
+
+    def fail(self, path: str, what: str) -> NoReturn:
+        """Raises the ModelError for a broken place."""
+        raise ModelError(
+            f"the model is broken: {what}",
+            where=f"{self.file}: {path}" if path else self.file,
+            hint="export the model again, or fetch it again if it was downloaded.",
+        )
+
+    def spend(self, cost: int, path: str) -> None:
+        """Pays for a visit."""
+        self.budget -= cost
+        if self.budget < 0:
+            self.fail(
+                path, "its parts are shared so often that it would unfold far beyond its size."
+            )
+
+    def scalar(self, kind: str, position: int, path: str) -> int | float:
+        """The little-endian scalar at `position`."""
+        form = _SCALARS[kind]
+        if position < 0 or position + form.size > len(self.data):
+            self.fail(path, f"it reads at byte {position} of {len(self.data)}.")
+        if position % form.size:
+            self.fail(path, f"a value of {form.size} bytes lies at the odd place {position}.")
+        value: int | float = form.unpack_from(self.data, position)[0]
+        return value
+
+    def follow(self, position: int, path: str) -> int:
+        """The place that the offset stored at `position` points to."""
+        offset = int(self.scalar("u32", position, path))
+        target = position + offset
+        if offset == 0 or target > len(self.data) - 4:
+            self.fail(path, f"an offset leads from byte {position} to {target}, outside the file.")
+        if target % 4:
+            self.fail(path, f"an offset leads to byte {target}, which is not a multiple of 4.")
+        return target
+
+    def root(self, table: str) -> Table:
+        """The table that the file starts from."""
+        return self.table(table, self.follow(0, "root"), "")
+
+    def table(self, name: str, position: int, path: str) -> Table:
+        """A view of the table at `position`, its vtable checked."""
+        self.spend(_TABLE_COST, path)
+        vtable = position - int(self.scalar("i32", position, path))
+        if vtable < 0 or vtable + 4 > len(self.data):
+            self.fail(path, f"its vtable would lie at byte {vtable} of {len(self.data)}.")
+        vtable_size = int(self.scalar("u16", vtable, path))
+        table_size = int(self.scalar("u16", vtable + 2, path))
+        if vtable_size < 4 or vtable_size % 2 or vtable + vtable_size > len(self.data):
+            self.fail(path, f"its vtable has the impossible size {vtable_size}.")
+        if table_size < 4 or position + table_size > len(self.data):
+            self.fail(path, f"its table has the impossible size {table_size}.")
+        return Table(self, name, path, position, table_size, vtable, vtable_size)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A checked view of one table; the accessors take names of the schema's fields.
+
+    Absent scalars give their defaults, absent vectors the empty tuple or bytes, absent strings "".
+    """
+
+    buffer: Flatbuffer
+    name: str
+    path: str
+    position: int
+    size: int
+    vtable: int
+    vtable_size: int
+
+    def integer(self, name: str) -> int:
+        """An integer or bool field as a number."""
+        return int(self._scalar(self._field(name)))
+
+    def enumerator(self, name: str) -> str:
+        """The name of an enumeration field's value."""
+        field = self._field(name)
+        names = ENUMERATIONS[field.type]
+        index = int(self._scalar(field))
+        if not 0 <= index < len(names):
+            self.fail(name, f"{index} is no {field.type}.")
+        return names[index]
+
+    def text(self, name: str) -> str:
+        """A string field; bytes that are not UTF-8 appear as escapes."""
+        field = self._field(name)
+        place = self._place(field, 4)
+        if place is None:
+            return ""
+        start, count = self._vector(place, 1, self.join(name))
+        data = self.buffer.data
+        if start + count >= len(data) or data[start + count] != 0:
+            self.fail(name, "a string does not end in a zero byte.")
+        return data[start : start + count].decode("utf-8", errors="backslashreplace")
+
+    def blob(self, name: str) -> bytes:
+        """A vector of bytes."""
+        place = self._place(self._field(name), 4)
+        if place is None:
+            return b""
+        start, count = self._vector(place, 1, self.join(name))
+        return self.buffer.data[start : start + count]
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """A vector of integers."""
+        return tuple(int(number) for number in self._numbers(self._field(name)))
+
+    def floats(self, name: str) -> tuple[float, ...]:
+        """A vector of floats."""
+        return tuple(float(number) for number in self._numbers(self._field(name)))
+
+    def table(self, name: str, kind: str | None = None) -> Table | None:
+        """A table field; `kind` names the member of a union."""
+        field = self._field(name)
+        place = self._place(field, 4)
+        if place is None:
+            return None
+        path = self.join(name)
+        return self.buffer.table(kind or field.type, self.buffer.follow(place, path), path)
+
+    def tables(self, name: str) -> list[Table]:
+        """A vector of tables."""
+        field = self._field(name)
+        place = self._place(field, 4)
+        if place is None:
+            return []
+        start, count = self._vector(place, 4, self.join(name))
+        kind = field.type.strip("[]")
+        found = []
+        for index in range(count):
+            path = f"{self.join(name)}[{index}]"
+            found.append(self.buffer.table(kind, self.buffer.follow(start + 4 * index, path), path))
+        return found
+
+    def attributes(self) -> dict[str, Attr]:
+        """Every field of an options table by name."""
+        return {name: self._attribute(field) for name, field in TABLES[self.name].items()}
+
+    def join(self, name: str) -> str:
+        """The path of a field."""
+        return f"{self.path}.{name}" if self.path else name
+
+    def fail(self, name: str, what: str) -> NoReturn:
+        """Raises the ModelError for a broken field."""
+        self.buffer.fail(self.join(name), what)
+
+    def _field(self, name: str) -> Field:
+        return TABLES[self.name][name]
+
+    def _attribute(self, field: Field) -> Attr:
+        if field.type == "string":
+            return self.text(field.name)
+        if field.type == "bool":
+            return bool(self._scalar(field))
+        if field.type in ENUMERATIONS:
+            return self.enumerator(field.name)
+        return self._numbers(field) if field.type.startswith("[") else self._scalar(field)
+
+    def _scalar(self, field: Field) -> int | float:
+        kind = "i8" if field.type in ENUMERATIONS else field.type
+        place = self._place(field, _SCALARS[kind].size)
+        if place is None:
+            return float(field.default) if kind == "f32" else field.default
+        return self.buffer.scalar(kind, place, self.join(field.name))
+
+    def _numbers(self, field: Field) -> tuple[int | float, ...]:
+        place = self._place(field, 4)
+        if place is None:
+            return ()
+        form = _SCALARS[field.type.strip("[]")]
+        start, count = self._vector(place, form.size, self.join(field.name))
+        code = form.format[1]
+        return struct.unpack_from(f"<{count}{code}", self.buffer.data, start)
+
+    def _place(self, field: Field, size: int) -> int | None:
+        """Where the field is stored, or None where the table leaves it out."""
+        self.buffer.spend(_FIELD_COST, self.path)
+        entry = 4 + 2 * field.slot
+        if entry + 2 > self.vtable_size:
+            return None
+        offset = int(self.buffer.scalar("u16", self.vtable + entry, self.join(field.name)))
+        if offset == 0:
+            return None
+        if offset < 4 or offset + size > self.size:
+            self.fail(field.name, f"the field lies at byte {offset} of a table of {self.size}.")
+        return self.position + offset
+
+    def _vector(self, place: int, element_size: int, path: str) -> tuple[int, int]:
+        """(start, count) of the vector that the offset at `place` leads to."""
+        head = self.buffer.follow(place, path)
+        count = int(self.buffer.scalar("u32", head, path))
+        start = head + 4
+        if start + count * element_size > len(self.buffer.data):
+            self.buffer.fail(
+                path, f"{count} elements of {element_size} bytes reach past the end of the file."
+            )
+        self.buffer.spend(4 + count * element_size, path)
+        return start, count

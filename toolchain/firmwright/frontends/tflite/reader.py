@@ -1,0 +1,261 @@
+"""A .tflite file becomes a `RawModel`.
+
+In: the bytes of the file, untrusted, and the name to call it by in errors. Out: a `RawModel` that
+keeps the promises of ir/raw.py, or one ModelError. Source of the semantics: the TFLite schema and
+the checks that LiteRT's own loader makes of tensors and quantisation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeVar
+
+from firmwright.base.errors import ModelError
+from firmwright.base.quant import Quantization
+from firmwright.frontends.tflite.flatbuffer import Flatbuffer, Table
+from firmwright.frontends.tflite.schema import (
+    ELEMENT_BITS,
+    FILE_IDENTIFIER,
+    OPERATORS,
+    OPTION_TABLES,
+    OPTIONS_OF_OPERATOR,
+    SCHEMA_VERSION,
+    TABLES,
+    Fields,
+)
+from firmwright.frontends.tflite.verify import verify
+from firmwright.ir.core import Attrs, Span
+from firmwright.ir.raw import RawModel, RawNode, RawSignature, RawSubgraph, RawTensor
+
+_T = TypeVar("_T")
+
+# Firmware is for memories of kilobytes; what would not fit a PC's comfort is a broken file.
+MAX_TENSOR_BYTES = 1 << 28
+
+_INTEGER_RANGES = {
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+    "int16": (-(1 << 15), (1 << 15) - 1),
+    "int4": (-8, 7),
+    "int32": (-(1 << 31), (1 << 31) - 1),
+    "int64": (-(1 << 63), (1 << 63) - 1),
+}
+
+
+def read_tflite(data: bytes, file: str) -> RawModel:
+    """Decodes and verifies a model; ModelError if anything about its container is broken."""
+    if len(data) < 8 or data[4:8] != FILE_IDENTIFIER:
+        raise ModelError(
+            f"not a TFLite model: its {len(data)} bytes lack the mark "
+            f"{FILE_IDENTIFIER.decode()} at byte 4.",
+            where=file,
+            hint="a .tflite file as the TensorFlow Lite converter writes it.",
+        )
+    root = Flatbuffer(data, file).root("Model")
+    if root.integer("version") != SCHEMA_VERSION:
+        root.fail("version", f"schema version {root.integer('version')} is not {SCHEMA_VERSION}.")
+    buffers = [_buffer(table) for table in root.tables("buffers")]
+    opcodes = [_opcode(table) for table in root.tables("operator_codes")]
+    model = RawModel(
+        file=file,
+        description=root.text("description"),
+        subgraphs=tuple(
+            _subgraph(table, index, buffers, opcodes)
+            for index, table in enumerate(root.tables("subgraphs"))
+        ),
+        signatures=tuple(_signature(table) for table in root.tables("signature_defs")),
+        metadata=dict(_metadata(table, buffers) for table in root.tables("metadata")),
+    )
+    verify(model)
+    return model
+
+
+def _buffer(table: Table) -> bytes:
+    """A buffer's bytes: in its vector, or, in files beyond 2 GiB, at an offset from the start."""
+    offset, size = table.integer("offset"), table.integer("size")
+    if offset <= 1:
+        return table.blob("data")
+    data = table.buffer.data
+    if offset + size > len(data):
+        table.fail("offset", f"{size} bytes at {offset} reach past the end of the file.")
+    table.buffer.spend(size, table.path)
+    return data[offset : offset + size]
+
+
+def _opcode(table: Table) -> tuple[str, int]:
+    """(name, version) of an operator code; a code newer than our table is BUILTIN_<number>."""
+    # Codes above 126 do not fit the first field; whichever of the two is larger holds.
+    code = max(table.integer("deprecated_builtin_code"), table.integer("builtin_code"))
+    if code < 0:
+        table.fail("builtin_code", f"{code} is no operator.")
+    name = OPERATORS[code] if code < len(OPERATORS) else f"BUILTIN_{code}"
+    if name == "CUSTOM":
+        name = f"custom:{table.text('custom_code')}"
+    return name, table.integer("version")
+
+
+def _metadata(table: Table, buffers: Sequence[bytes]) -> tuple[str, bytes]:
+    return table.text("name"), _pick(buffers, table, "buffer")
+
+
+def _signature(table: Table) -> RawSignature:
+    def pairs(name: str) -> tuple[tuple[str, int], ...]:
+        return tuple((t.text("name"), t.integer("tensor_index")) for t in table.tables(name))
+
+    return RawSignature(
+        key=table.text("signature_key"),
+        subgraph=table.integer("subgraph_index"),
+        inputs=pairs("inputs"),
+        outputs=pairs("outputs"),
+    )
+
+
+def _subgraph(
+    table: Table, index: int, buffers: Sequence[bytes], opcodes: Sequence[tuple[str, int]]
+) -> RawSubgraph:
+    tables = table.tables("operators")
+    operators = [(t, t.integers("inputs"), t.integers("outputs")) for t in tables]
+    # An empty buffer is a constant only of a tensor that has no elements and no other origin.
+    written = {*table.integers("inputs"), *(k for _, _, outputs in operators for k in outputs)}
+    tensors = tuple(
+        _tensor(t, k, buffers, may_be_empty_constant=k not in written)
+        for k, t in enumerate(table.tables("tensors"))
+    )
+    nodes = []
+    for k, (operator, inputs, outputs) in enumerate(operators):
+        first = tensors[outputs[0]].name if outputs and 0 <= outputs[0] < len(tensors) else ""
+        span = Span(table.buffer.file, index, k, first)
+        nodes.append(_node(operator, inputs, outputs, opcodes, span))
+    return RawSubgraph(
+        name=table.text("name"),
+        tensors=tensors,
+        inputs=table.integers("inputs"),
+        outputs=table.integers("outputs"),
+        nodes=tuple(nodes),
+    )
+
+
+def _node(
+    table: Table,
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
+    opcodes: Sequence[tuple[str, int]],
+    span: Span,
+) -> RawNode:
+    op, version = _pick(opcodes, table, "opcode_index")
+    return RawNode(
+        op=op,
+        version=version,
+        inputs=inputs,
+        outputs=outputs,
+        options=_options(table, op),
+        span=span,
+        custom_options=table.blob("custom_options"),
+        intermediates=table.integers("intermediates"),
+    )
+
+
+def _options(table: Table, op: str) -> Attrs:
+    """The operator's options, complete: what the file leaves out has the schema's default."""
+    expected = OPTIONS_OF_OPERATOR.get(op)
+    stored = OPTION_TABLES.get(table.integer("builtin_options_type"))
+    if stored is None:
+        return _defaults(TABLES[expected]) if expected else {}
+    if expected and TABLES[expected] and stored != expected:
+        table.fail("builtin_options", f"{op} carries {stored} in place of {expected}.")
+    options = table.table("builtin_options", stored)
+    return options.attributes() if options else _defaults(TABLES[stored])
+
+
+def _defaults(fields: Fields) -> Attrs:
+    return {name: field.default_value for name, field in fields.items()}
+
+
+def _tensor(
+    table: Table, index: int, buffers: Sequence[bytes], *, may_be_empty_constant: bool
+) -> RawTensor:
+    shape, dtype = table.integers("shape"), table.enumerator("type")
+    sparse = table.table("sparsity") is not None
+    data = _pick(buffers, table, "buffer")
+    elements = _elements(table, shape, dtype)
+    is_constant = bool(data) or (elements == 0 and may_be_empty_constant)
+    if is_constant and not sparse:
+        _check_constant(table, shape, dtype, len(data))
+    signature = table.integers("shape_signature")
+    if signature and len(signature) != len(shape):
+        table.fail("shape_signature", f"it has rank {len(signature)}, the shape {len(shape)}.")
+    return RawTensor(
+        index=index,
+        name=table.text("name"),
+        shape=shape,
+        dtype=dtype,
+        quantization=_quantization(table, shape, dtype),
+        buffer=data if is_constant else None,
+        is_variable=bool(table.integer("is_variable")),
+        is_sparse=sparse,
+        shape_signature=signature,
+    )
+
+
+def _elements(table: Table, shape: Sequence[int], dtype: str) -> int:
+    """How many elements the shape has, -1 if it is dynamic; bounded as a whole and in each part."""
+    if any(size < -1 for size in shape):
+        table.fail("shape", f"{list(shape)} has a negative size.")
+    if len(shape) > 8:
+        table.fail("shape", f"it has rank {len(shape)}, beyond 8.")
+    elements = math.prod(max(size, 1) for size in shape)
+    if elements * ELEMENT_BITS.get(dtype, 8) > 8 * MAX_TENSOR_BYTES:
+        table.fail("shape", f"{list(shape)} of {dtype} is more than {MAX_TENSOR_BYTES} bytes.")
+    return -1 if -1 in shape else math.prod(shape)
+
+
+def _check_constant(table: Table, shape: Sequence[int], dtype: str, size_bytes: int) -> None:
+    bits = ELEMENT_BITS.get(dtype)
+    if bits is None:
+        return
+    if -1 in shape:
+        table.fail("shape", f"a constant has the dynamic shape {list(shape)}.")
+    need = (math.prod(shape) * bits + 7) // 8
+    if size_bytes != need:
+        table.fail(
+            "buffer", f"{list(shape)} of {dtype} takes {need} bytes, its buffer has {size_bytes}."
+        )
+
+
+def _quantization(table: Table, shape: Sequence[int], dtype: str) -> Quantization | None:
+    """The tensor's quantisation, or None.
+
+    Exporters write empty vectors, and zero scales on tensors of indices, for "not quantised"; what
+    a float tensor carries is a remnant of training and has no meaning for inference.
+    """
+    details = table.table("quantization")
+    if details is None or dtype not in _INTEGER_RANGES:
+        return None
+    scales, zero_points = details.floats("scale"), details.integers("zero_point")
+    if not any(scales):
+        return None
+    if len(scales) != len(zero_points):
+        details.fail("zero_point", f"{len(zero_points)} zero points for {len(scales)} scales.")
+    low, high = _INTEGER_RANGES[dtype]
+    for scale, zero_point in zip(scales, zero_points, strict=True):
+        if not (math.isfinite(scale) and scale > 0.0):
+            details.fail("scale", f"{scale!r} is not a positive finite number.")
+        if not low <= zero_point <= high:
+            details.fail("zero_point", f"{zero_point} is outside the range of {dtype}.")
+    if len(scales) == 1:
+        return Quantization(scales, zero_points)
+    axis = details.integer("quantized_dimension")
+    if not 0 <= axis < len(shape) or shape[axis] != len(scales):
+        details.fail(
+            "quantized_dimension",
+            f"{len(scales)} scales do not fit dimension {axis} of {list(shape)}.",
+        )
+    return Quantization(scales, zero_points, axis)
+
+
+def _pick(items: Sequence[_T], table: Table, name: str) -> _T:
+    index = table.integer(name)
+    if not 0 <= index < len(items):
+        table.fail(name, f"{index} is out of range: there are {len(items)}.")
+    return items[index]

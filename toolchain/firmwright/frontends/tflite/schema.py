@@ -1,0 +1,324 @@
+"""The tables of the TFLite schema, version 3: fields, their types and defaults, enumerations.
+
+Data only: `flatbuffer.py` reads tables by these field lists and `reader.py` names operators by
+them. In the texts below a line is a table: for the options of operators the number that the union
+`BuiltinOptions` gives it, then its name, then its fields in slot order as `name:type` with
+`=default` where that is not zero. Types: scalars, `string`, `[x]` vectors, names of other tables or
+of enumerations (one signed byte); `_` is a slot that the schema has retired.
+Source: the published schema.fbs of TensorFlow Lite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from firmwright.ir.core import Attr
+
+FILE_IDENTIFIER = b"TFL3"
+SCHEMA_VERSION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a table; `default` is the stored number that an absent scalar stands for."""
+
+    name: str
+    slot: int
+    type: str
+    default: int
+
+    @property
+    def default_value(self) -> Attr:
+        """What an absent field decodes to."""
+        match self.type:
+            case "string":
+                return ""
+            case "bool":
+                return bool(self.default)
+            case "f32":
+                return float(self.default)
+            case name if name in ENUMERATIONS:
+                return ENUMERATIONS[name][self.default]
+            case name if name.startswith("["):
+                return ()
+            case _:
+                return self.default
+
+
+Fields = Mapping[str, Field]
+
+_CONTAINER_TABLES = """
+Model version:u32 operator_codes:[OperatorCode] subgraphs:[SubGraph] description:string
+    buffers:[Buffer] metadata_buffer:[i32] metadata:[Metadata] signature_defs:[SignatureDef]
+OperatorCode deprecated_builtin_code:i8 custom_code:string version:i32=1 builtin_code:i32
+SubGraph tensors:[Tensor] inputs:[i32] outputs:[i32] operators:[Operator] name:string
+Tensor shape:[i32] type:TensorType buffer:u32 name:string quantization:QuantizationParameters
+    is_variable:bool sparsity:SparsityParameters shape_signature:[i32]
+Operator opcode_index:u32 inputs:[i32] outputs:[i32] builtin_options_type:u8
+    builtin_options:BuiltinOptions custom_options:[u8] _ mutating_variable_inputs:[bool]
+    intermediates:[i32]
+QuantizationParameters _ _ scale:[f32] zero_point:[i64] _ _ quantized_dimension:i32
+Buffer data:[u8] offset:u64 size:u64
+Metadata name:string buffer:u32
+SignatureDef inputs:[TensorMap] outputs:[TensorMap] signature_key:string _ subgraph_index:u32
+TensorMap name:string tensor_index:u32
+SparsityParameters
+"""
+
+_OPTION_TABLES = """
+1 Conv2DOptions padding:Padding stride_w:i32 stride_h:i32 fused_activation_function:Activation
+    dilation_w_factor:i32=1 dilation_h_factor:i32=1 quantized_bias_type:TensorType
+2 DepthwiseConv2DOptions padding:Padding stride_w:i32 stride_h:i32 depth_multiplier:i32
+    fused_activation_function:Activation dilation_w_factor:i32=1 dilation_h_factor:i32=1
+3 ConcatEmbeddingsOptions num_channels:i32 num_columns_per_channel:[i32]
+    embedding_dim_per_channel:[i32]
+4 LSHProjectionOptions type:LSHProjection
+5 Pool2DOptions padding:Padding stride_w:i32 stride_h:i32 filter_width:i32 filter_height:i32
+    fused_activation_function:Activation
+6 SVDFOptions rank:i32 fused_activation_function:Activation asymmetric_quantize_inputs:bool
+7 RNNOptions fused_activation_function:Activation asymmetric_quantize_inputs:bool
+8 FullyConnectedOptions fused_activation_function:Activation weights_format:WeightsFormat
+    keep_num_dims:bool asymmetric_quantize_inputs:bool quantized_bias_type:TensorType
+9 SoftmaxOptions beta:f32
+10 ConcatenationOptions axis:i32 fused_activation_function:Activation
+11 AddOptions fused_activation_function:Activation pot_scale_int16:bool=1
+12 L2NormOptions fused_activation_function:Activation
+13 LocalResponseNormalizationOptions radius:i32 bias:f32 alpha:f32 beta:f32
+14 LSTMOptions fused_activation_function:Activation cell_clip:f32 proj_clip:f32
+    kernel_type:LSTMKernel asymmetric_quantize_inputs:bool
+15 ResizeBilinearOptions _ _ align_corners:bool half_pixel_centers:bool
+16 CallOptions subgraph:u32
+17 ReshapeOptions new_shape:[i32]
+18 SkipGramOptions ngram_size:i32 max_skip_size:i32 include_all_ngrams:bool
+19 SpaceToDepthOptions block_size:i32
+20 EmbeddingLookupSparseOptions combiner:Combiner
+21 MulOptions fused_activation_function:Activation
+22 PadOptions
+23 GatherOptions axis:i32 batch_dims:i32
+24 BatchToSpaceNDOptions
+25 SpaceToBatchNDOptions
+26 TransposeOptions
+27 ReducerOptions keep_dims:bool
+28 SubOptions fused_activation_function:Activation pot_scale_int16:bool=1
+29 DivOptions fused_activation_function:Activation
+30 SqueezeOptions squeeze_dims:[i32]
+31 SequenceRNNOptions time_major:bool fused_activation_function:Activation
+    asymmetric_quantize_inputs:bool
+32 StridedSliceOptions begin_mask:i32 end_mask:i32 ellipsis_mask:i32 new_axis_mask:i32
+    shrink_axis_mask:i32 offset:bool
+33 ExpOptions
+34 TopKV2Options
+35 SplitOptions num_splits:i32
+36 LogSoftmaxOptions
+37 CastOptions in_data_type:TensorType out_data_type:TensorType
+38 DequantizeOptions
+39 MaximumMinimumOptions
+40 ArgMaxOptions output_type:TensorType
+41 LessOptions
+42 NegOptions
+43 PadV2Options
+44 GreaterOptions
+45 GreaterEqualOptions
+46 LessEqualOptions
+47 SelectOptions
+48 SliceOptions
+49 TransposeConvOptions padding:Padding stride_w:i32 stride_h:i32
+    fused_activation_function:Activation quantized_bias_type:TensorType
+50 SparseToDenseOptions validate_indices:bool
+51 TileOptions
+52 ExpandDimsOptions
+53 EqualOptions
+54 NotEqualOptions
+55 ShapeOptions out_type:TensorType
+56 PowOptions
+57 ArgMinOptions output_type:TensorType
+58 FakeQuantOptions min:f32 max:f32 num_bits:i32 narrow_range:bool
+59 PackOptions values_count:i32 axis:i32
+60 LogicalOrOptions
+61 OneHotOptions axis:i32
+62 LogicalAndOptions
+63 LogicalNotOptions
+64 UnpackOptions num:i32 axis:i32
+65 FloorDivOptions
+66 SquareOptions
+67 ZerosLikeOptions
+68 FillOptions
+69 BidirectionalSequenceLSTMOptions fused_activation_function:Activation cell_clip:f32
+    proj_clip:f32 merge_outputs:bool time_major:bool=1 asymmetric_quantize_inputs:bool
+70 BidirectionalSequenceRNNOptions time_major:bool fused_activation_function:Activation
+    merge_outputs:bool asymmetric_quantize_inputs:bool
+71 UnidirectionalSequenceLSTMOptions fused_activation_function:Activation cell_clip:f32
+    proj_clip:f32 time_major:bool asymmetric_quantize_inputs:bool diagonal_recurrent_tensors:bool
+72 FloorModOptions
+73 RangeOptions
+74 ResizeNearestNeighborOptions align_corners:bool half_pixel_centers:bool
+75 LeakyReluOptions alpha:f32
+76 SquaredDifferenceOptions
+77 MirrorPadOptions mode:MirrorPadMode
+78 AbsOptions
+79 SplitVOptions num_splits:i32
+80 UniqueOptions idx_out_type:TensorType=2
+81 ReverseV2Options
+82 AddNOptions
+83 GatherNdOptions
+84 CosOptions
+85 WhereOptions
+86 RankOptions
+87 ReverseSequenceOptions seq_dim:i32 batch_dim:i32
+88 MatrixDiagOptions
+89 QuantizeOptions
+90 MatrixSetDiagOptions
+91 HardSwishOptions
+92 IfOptions then_subgraph_index:i32 else_subgraph_index:i32
+93 WhileOptions cond_subgraph_index:i32 body_subgraph_index:i32
+94 DepthToSpaceOptions block_size:i32
+95 NonMaxSuppressionV4Options
+96 NonMaxSuppressionV5Options
+97 ScatterNdOptions
+98 SelectV2Options
+99 DensifyOptions
+100 SegmentSumOptions
+101 BatchMatMulOptions adj_x:bool adj_y:bool asymmetric_quantize_inputs:bool
+102 CumsumOptions exclusive:bool reverse:bool
+103 CallOnceOptions init_subgraph_index:i32
+104 BroadcastToOptions
+105 Rfft2dOptions
+106 Conv3DOptions padding:Padding stride_d:i32 stride_w:i32 stride_h:i32
+    fused_activation_function:Activation dilation_d_factor:i32=1 dilation_w_factor:i32=1
+    dilation_h_factor:i32=1
+107 HashtableOptions table_id:i32 key_dtype:TensorType value_dtype:TensorType
+108 HashtableFindOptions
+109 HashtableImportOptions
+110 HashtableSizeOptions
+111 VarHandleOptions container:string shared_name:string
+112 ReadVariableOptions
+113 AssignVariableOptions
+114 RandomOptions seed:i64 seed2:i64
+115 BucketizeOptions boundaries:[f32]
+116 GeluOptions approximate:bool
+117 DynamicUpdateSliceOptions
+118 UnsortedSegmentProdOptions
+119 UnsortedSegmentMaxOptions
+120 UnsortedSegmentMinOptions
+121 UnsortedSegmentSumOptions
+122 ATan2Options
+123 SignOptions
+124 BitcastOptions
+125 BitwiseXorOptions
+126 RightShiftOptions
+"""
+
+_OPERATORS = """
+ADD AVERAGE_POOL_2D CONCATENATION CONV_2D DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE
+EMBEDDING_LOOKUP FLOOR FULLY_CONNECTED HASHTABLE_LOOKUP L2_NORMALIZATION L2_POOL_2D
+LOCAL_RESPONSE_NORMALIZATION LOGISTIC LSH_PROJECTION LSTM MAX_POOL_2D MUL RELU RELU_N1_TO_1 RELU6
+RESHAPE RESIZE_BILINEAR RNN SOFTMAX SPACE_TO_DEPTH SVDF TANH CONCAT_EMBEDDINGS SKIP_GRAM CALL CUSTOM
+EMBEDDING_LOOKUP_SPARSE PAD UNIDIRECTIONAL_SEQUENCE_RNN GATHER BATCH_TO_SPACE_ND SPACE_TO_BATCH_ND
+TRANSPOSE MEAN SUB DIV SQUEEZE UNIDIRECTIONAL_SEQUENCE_LSTM STRIDED_SLICE BIDIRECTIONAL_SEQUENCE_RNN
+EXP TOPK_V2 SPLIT LOG_SOFTMAX DELEGATE BIDIRECTIONAL_SEQUENCE_LSTM CAST PRELU MAXIMUM ARG_MAX
+MINIMUM LESS NEG PADV2 GREATER GREATER_EQUAL LESS_EQUAL SELECT SLICE SIN TRANSPOSE_CONV
+SPARSE_TO_DENSE TILE EXPAND_DIMS EQUAL NOT_EQUAL LOG SUM SQRT RSQRT SHAPE POW ARG_MIN FAKE_QUANT
+REDUCE_PROD REDUCE_MAX PACK LOGICAL_OR ONE_HOT LOGICAL_AND LOGICAL_NOT UNPACK REDUCE_MIN FLOOR_DIV
+REDUCE_ANY SQUARE ZEROS_LIKE FILL FLOOR_MOD RANGE RESIZE_NEAREST_NEIGHBOR LEAKY_RELU
+SQUARED_DIFFERENCE MIRROR_PAD ABS SPLIT_V UNIQUE CEIL REVERSE_V2 ADD_N GATHER_ND COS WHERE RANK ELU
+REVERSE_SEQUENCE MATRIX_DIAG QUANTIZE MATRIX_SET_DIAG ROUND HARD_SWISH IF WHILE
+NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5 SCATTER_ND SELECT_V2 DENSIFY SEGMENT_SUM BATCH_MATMUL
+PLACEHOLDER_FOR_GREATER_OP_CODES CUMSUM CALL_ONCE BROADCAST_TO RFFT2D CONV_3D IMAG REAL COMPLEX_ABS
+HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_SIZE REDUCE_ALL CONV_3D_TRANSPOSE VAR_HANDLE
+READ_VARIABLE ASSIGN_VARIABLE BROADCAST_ARGS RANDOM_STANDARD_NORMAL BUCKETIZE RANDOM_UNIFORM
+MULTINOMIAL GELU DYNAMIC_UPDATE_SLICE RELU_0_TO_1 UNSORTED_SEGMENT_PROD UNSORTED_SEGMENT_MAX
+UNSORTED_SEGMENT_SUM ATAN2 UNSORTED_SEGMENT_MIN SIGN BITCAST BITWISE_XOR RIGHT_SHIFT
+STABLEHLO_LOGISTIC STABLEHLO_ADD STABLEHLO_DIVIDE STABLEHLO_MULTIPLY STABLEHLO_MAXIMUM
+STABLEHLO_RESHAPE STABLEHLO_CLAMP STABLEHLO_CONCATENATE STABLEHLO_BROADCAST_IN_DIM
+STABLEHLO_CONVOLUTION STABLEHLO_SLICE STABLEHLO_CUSTOM_CALL STABLEHLO_REDUCE STABLEHLO_ABS
+STABLEHLO_AND STABLEHLO_COSINE STABLEHLO_EXPONENTIAL STABLEHLO_FLOOR STABLEHLO_LOG STABLEHLO_MINIMUM
+STABLEHLO_NEGATE STABLEHLO_OR STABLEHLO_POWER STABLEHLO_REMAINDER STABLEHLO_RSQRT STABLEHLO_SELECT
+STABLEHLO_SUBTRACT STABLEHLO_TANH STABLEHLO_SCATTER STABLEHLO_COMPARE STABLEHLO_CONVERT
+STABLEHLO_DYNAMIC_SLICE STABLEHLO_DYNAMIC_UPDATE_SLICE STABLEHLO_PAD STABLEHLO_IOTA
+STABLEHLO_DOT_GENERAL STABLEHLO_REDUCE_WINDOW STABLEHLO_SORT STABLEHLO_WHILE STABLEHLO_GATHER
+STABLEHLO_TRANSPOSE DILATE STABLEHLO_RNG_BIT_GENERATOR REDUCE_WINDOW STABLEHLO_COMPOSITE
+STABLEHLO_SHIFT_LEFT STABLEHLO_CBRT
+"""
+
+# Operators whose options table is not called as they are.
+_OPTIONS_OF_OTHER_NAME = {
+    "AVERAGE_POOL_2D": "Pool2DOptions",
+    "MAX_POOL_2D": "Pool2DOptions",
+    "L2_POOL_2D": "Pool2DOptions",
+    "L2_NORMALIZATION": "L2NormOptions",
+    "UNIDIRECTIONAL_SEQUENCE_RNN": "SequenceRNNOptions",
+    "MAXIMUM": "MaximumMinimumOptions",
+    "MINIMUM": "MaximumMinimumOptions",
+    "MEAN": "ReducerOptions",
+    "SUM": "ReducerOptions",
+    "REDUCE_PROD": "ReducerOptions",
+    "REDUCE_MAX": "ReducerOptions",
+    "REDUCE_MIN": "ReducerOptions",
+    "REDUCE_ANY": "ReducerOptions",
+    "REDUCE_ALL": "ReducerOptions",
+    "CONV_3D_TRANSPOSE": "Conv3DOptions",
+    "RANDOM_STANDARD_NORMAL": "RandomOptions",
+    "RANDOM_UNIFORM": "RandomOptions",
+    "MULTINOMIAL": "RandomOptions",
+}
+
+_TENSOR_TYPES = """
+float32 float16 int32 uint8 int64 string bool int16 complex64 int8 float64 complex128 uint64
+resource variant uint32 uint16 int4 bfloat16
+"""
+
+# Value k of an enumeration is entry k. Element types are spelled as base/dtypes.py spells them.
+ENUMERATIONS: Mapping[str, tuple[str, ...]] = {
+    "TensorType": tuple(_TENSOR_TYPES.split()),
+    "Activation": ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"),
+    "Padding": ("SAME", "VALID"),
+    "MirrorPadMode": ("REFLECT", "SYMMETRIC"),
+    "WeightsFormat": ("DEFAULT", "SHUFFLED4x16INT8"),
+    "LSTMKernel": ("FULL", "BASIC"),
+    "LSHProjection": ("UNKNOWN", "SPARSE", "DENSE"),
+    "Combiner": ("SUM", "MEAN", "SQRTN"),
+}
+
+# Bits of one element, for the types whose constants have a size given by their shape.
+ELEMENT_BITS: Mapping[str, int] = {
+    "bool": 8, "int4": 4, "int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "float16": 16,
+    "bfloat16": 16, "int32": 32, "uint32": 32, "float32": 32, "int64": 64, "uint64": 64,
+    "float64": 64, "complex64": 64, "complex128": 128,
+}  # fmt: skip
+
+
+def _fields(words: list[str]) -> Fields:
+    fields = {}
+    for slot, word in enumerate(words):
+        if word != "_":
+            name, _, kind = word.partition(":")
+            kind, _, default = kind.partition("=")
+            fields[name] = Field(name, slot, kind, int(default or 0))
+    return fields
+
+
+def _entries(text: str) -> list[list[str]]:
+    """The words of each table; a line that starts with blanks continues the one before."""
+    return [entry.split() for entry in text.strip().replace("\n    ", " ").splitlines()]
+
+
+TABLES: Mapping[str, Fields] = {
+    **{words[0]: _fields(words[1:]) for words in _entries(_CONTAINER_TABLES)},
+    **{words[1]: _fields(words[2:]) for words in _entries(_OPTION_TABLES)},
+}
+OPTION_TABLES: Mapping[int, str] = {int(words[0]): words[1] for words in _entries(_OPTION_TABLES)}
+OPERATORS: tuple[str, ...] = tuple(_OPERATORS.split())
+
+
+def _options_by_operator() -> dict[str, str]:
+    by_plain_name = {name.lower(): name for name in OPTION_TABLES.values()}
+    found = dict(_OPTIONS_OF_OTHER_NAME)
+    for operator in OPERATORS:
+        table = by_plain_name.get(f"{operator.replace('_', '').lower()}options")
+        if table is not None:
+            found[operator] = table
+    return found
+
+
+OPTIONS_OF_OPERATOR: Mapping[str, str] = _options_by_operator()

@@ -1,0 +1,121 @@
+"""The rules of a decoded model that no single table can show: indices, order, definitions.
+
+In: a `RawModel` whose tensors are sound one by one. Out: nothing, or one ModelError. Rules:
+
+1. There is at least one subgraph; subgraph references are in range and do not recurse.
+2. Tensor indices are in range; only an operator's inputs may be left out (-1).
+3. A tensor is defined at most once: as a graph input, a constant, a variable or an output.
+4. An operator reads only what is defined before it; graph outputs are defined at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NoReturn
+
+from firmwright.base.errors import ModelError
+from firmwright.ir.raw import NO_TENSOR, RawModel, RawNode, RawSubgraph
+
+
+def verify(model: RawModel) -> None:
+    """Raises ModelError at the first rule that the model breaks."""
+    if not model.subgraphs:
+        _fail(model.file, "it has no subgraph.")
+    for index, subgraph in enumerate(model.subgraphs):
+        _Subgraph(model.file, index, subgraph).verify()
+    _verify_references(model)
+    for signature in model.signatures:
+        where = f"{model.file}: signature {signature.key!r}"
+        if signature.subgraph >= len(model.subgraphs):
+            _fail(where, f"its subgraph {signature.subgraph} does not exist.")
+        count = len(model.subgraphs[signature.subgraph].tensors)
+        for name, tensor in (*signature.inputs, *signature.outputs):
+            if tensor >= count:
+                _fail(where, f"{name!r} is tensor {tensor}, which does not exist.")
+
+
+class _Subgraph:
+    """Walks one subgraph, keeping what is defined so far."""
+
+    def __init__(self, file: str, index: int, subgraph: RawSubgraph) -> None:
+        self.where = f"{file}: subgraph {index}"
+        self.subgraph = subgraph
+        self.defined: set[int] = set()
+
+    def verify(self) -> None:
+        for tensor in self.subgraph.tensors:
+            if tensor.buffer is not None or tensor.is_variable:
+                self.define(tensor.index, self.where)
+        for index in self.subgraph.inputs:
+            self.define(index, f"{self.where}, inputs")
+        for node in self.subgraph.nodes:
+            self.verify_node(node)
+        for index in self.subgraph.outputs:
+            self.read(index, f"{self.where}, outputs")
+
+    def verify_node(self, node: RawNode) -> None:
+        where = f"{self.where}, operator {node.span.op_index} ({node.op})"
+        for index in node.inputs:
+            if index != NO_TENSOR:
+                self.read(index, where)
+        for index in node.intermediates:
+            if index != NO_TENSOR:
+                self.check_index(index, where)
+        for index in node.outputs:
+            self.define(index, where)
+
+    def check_index(self, index: int, where: str) -> None:
+        count = len(self.subgraph.tensors)
+        if not 0 <= index < count:
+            _fail(where, f"tensor {index} does not exist; there are {count}.")
+
+    def read(self, index: int, where: str) -> None:
+        self.check_index(index, where)
+        if index not in self.defined:
+            _fail(where, f"{self.describe(index)} is read before anything has written it.")
+
+    def define(self, index: int, where: str) -> None:
+        self.check_index(index, where)
+        if index in self.defined:
+            _fail(where, f"{self.describe(index)} is defined a second time.")
+        self.defined.add(index)
+
+    def describe(self, index: int) -> str:
+        return f"tensor {index} ({self.subgraph.tensors[index].name})"
+
+
+def _verify_references(model: RawModel) -> None:
+    """Rule 1: the subgraphs that operators call exist, and no chain of calls comes back."""
+    calls = [tuple(_callees(model, subgraph)) for subgraph in model.subgraphs]
+    finished: set[int] = set()
+    for start in range(len(calls)):
+        # Depth first without Python's stack: a path of iterators, one for each subgraph on it.
+        path = {start: iter(calls[start])}
+        while path:
+            current = next(reversed(path))
+            callee = next((c for c in path[current] if c not in finished), None)
+            if callee is None:
+                finished.add(current)
+                del path[current]
+            elif callee in path:
+                _fail(f"{model.file}: subgraph {current}", f"it calls subgraph {callee} in a ring.")
+            else:
+                path[callee] = iter(calls[callee])
+
+
+def _callees(model: RawModel, subgraph: RawSubgraph) -> Iterable[int]:
+    for node in subgraph.nodes:
+        for name, value in node.options.items():
+            if name != "subgraph" and not name.endswith("subgraph_index"):
+                continue
+            if not isinstance(value, int) or not 0 <= value < len(model.subgraphs):
+                _fail(str(node.span), f"{node.op} calls subgraph {value}, which does not exist.")
+            yield value
+
+
+def _fail(where: str, what: str) -> NoReturn:
+    raise ModelError(
+        f"the model is broken: {what}",
+        where=where,
+        hint="export the model again, or fetch it again if it was downloaded.",
+    )
