@@ -63,10 +63,12 @@ class MemoryRegion:
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """The byte stream of the link: a driver and the address of its registers (0 on the host)."""
+    """The byte stream of the link: a driver, the address of its registers, its pins if routed."""
 
     driver: str
     base: int
+    tx_pin: int
+    rx_pin: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +232,13 @@ def _identifier(table: Table, key: str) -> str:
 
 
 def _read_console(table: Table) -> Console:
-    table.expect_keys(("driver", "base"))
-    return Console(table.choice("driver", CONSOLES), table.integer("base", 0))
+    table.expect_keys(("driver", "base", "tx_pin", "rx_pin"))
+    return Console(
+        driver=table.choice("driver", CONSOLES),
+        base=table.integer("base", 0),
+        tx_pin=table.integer("tx_pin", 0),
+        rx_pin=table.integer("rx_pin", 0),
+    )
 
 
 def _read_counter(table: Table) -> Counter:

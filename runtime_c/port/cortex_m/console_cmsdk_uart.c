@@ -1,0 +1,35 @@
+/* console_cmsdk_uart.c: the UART of Arm's Cortex-M System Design Kit, polled (DDI0479, 4.3). */
+#include "cortex_m.h"
+
+#define UART_DATA FWR_REG(FWR_CONSOLE_BASE + 0x00u)
+#define UART_STATE FWR_REG(FWR_CONSOLE_BASE + 0x04u)
+#define UART_CTRL FWR_REG(FWR_CONSOLE_BASE + 0x08u)
+#define UART_BAUDDIV FWR_REG(FWR_CONSOLE_BASE + 0x10u)
+
+#define STATE_TX_FULL (1u << 0)
+#define STATE_RX_FULL (1u << 1)
+#define CTRL_TX_ENABLE (1u << 0)
+#define CTRL_RX_ENABLE (1u << 1)
+
+#define BAUD 115200u
+
+void fwr_console_init(void)
+{
+    UART_BAUDDIV = FWR_CLOCK_HZ / BAUD;
+    UART_CTRL = CTRL_TX_ENABLE | CTRL_RX_ENABLE;
+}
+
+int32_t fwr_port_byte_in(void)
+{
+    if ((UART_STATE & STATE_RX_FULL) == 0) {
+        return -1;
+    }
+    return (int32_t)(UART_DATA & 0xFFu);
+}
+
+void fwr_port_byte_out(uint8_t byte)
+{
+    while ((UART_STATE & STATE_TX_FULL) != 0) {
+    }
+    UART_DATA = byte;
+}

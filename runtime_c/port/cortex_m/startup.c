@@ -1,0 +1,129 @@
+/* startup.c: vectors, reset and faults of every Cortex-M, from M0 to M55.
+ *
+ * Reset enables the FPU or MVE, copies .data, clears .bss and calls main. The stack lies at the
+ * bottom of RAM, so an overflow faults instead of overwriting data; cores with a stack limit
+ * register check it as well. Every unexpected exception ends in the fault report.
+ */
+#include "cortex_m.h"
+
+int main(void);
+
+void fwr_reset_handler(void);
+static void fault_handler(void);
+static void unused_interrupt(void);
+void fwr_fault_report(const uint32_t *frame);
+
+/* ---- Vectors -------------------------------------------------------------------------------- */
+
+struct vectors {
+    const void *stack;
+    void (*handlers[15])(void);
+};
+
+extern const struct vectors fwr_vectors;
+
+__attribute__((section(".vectors"), used)) const struct vectors fwr_vectors = {
+    fwr_ld_stack_high,
+    {
+        fwr_reset_handler, /* 1 reset */
+        fault_handler,     /* 2 NMI */
+        fault_handler,     /* 3 HardFault: the other faults are not enabled and end here */
+        fault_handler,     /* 4 MemManage */
+        fault_handler,     /* 5 BusFault */
+        fault_handler,     /* 6 UsageFault */
+        fault_handler,     /* 7 SecureFault */
+        fault_handler,     /* 8 reserved */
+        fault_handler,     /* 9 reserved */
+        fault_handler,     /* 10 reserved */
+        fault_handler,     /* 11 SVCall */
+        fault_handler,     /* 12 DebugMonitor */
+        fault_handler,     /* 13 reserved */
+        fault_handler,     /* 14 PendSV */
+        fwr_systick_isr,   /* 15 SysTick */
+    },
+};
+
+/* Boards whose counter is not SysTick never enable its interrupt. */
+static void unused_interrupt(void) {}
+void fwr_systick_isr(void) __attribute__((weak, alias("unused_interrupt")));
+
+/* ---- Reset ---------------------------------------------------------------------------------- */
+
+static void enable_units(void)
+{
+#if defined(__ARM_FP) || defined(__ARM_FEATURE_MVE)
+    SCB_CPACR |= SCB_CPACR_FPU_FULL;
+#endif
+#if defined(__ARM_FEATURE_MVE)
+    SCB_CCR |= SCB_CCR_LOB;
+#endif
+    __asm__ volatile("dsb\n\tisb" ::: "memory");
+}
+
+static void set_stack_limit(const uint32_t *limit)
+{
+#if defined(__ARM_ARCH_8M_MAIN__) || defined(__ARM_ARCH_8_1M_MAIN__)
+    __asm__ volatile("msr msplim, %0" ::"r"(limit));
+#else
+    (void)limit;
+#endif
+}
+
+void fwr_reset_handler(void)
+{
+    enable_units();
+    set_stack_limit(fwr_ld_stack_low);
+    const uint32_t *from = fwr_ld_data_load;
+    for (uint32_t *to = fwr_ld_data_start; to < fwr_ld_data_end; to++) {
+        *to = *from++;
+    }
+    for (uint32_t *to = fwr_ld_bss_start; to < fwr_ld_bss_end; to++) {
+        *to = 0;
+    }
+    (void)main();
+    fwr_port_fatal();
+}
+
+/* ---- Faults --------------------------------------------------------------------------------- */
+
+/* The core pushed eight words. If they lie in the upper half of the stack there is room below;
+ * otherwise the report runs from the top of the stack, well above the words it reads. */
+__attribute__((naked)) static void fault_handler(void)
+{
+    __asm__ volatile("mov  r0, sp\n\t"
+                     "ldr  r1, =fwr_ld_stack_middle\n\t"
+                     "cmp  r0, r1\n\t"
+                     "bhs  1f\n\t"
+                     "ldr  r1, =fwr_ld_stack_high\n\t"
+                     "mov  sp, r1\n\t"
+                     "1:\n\t"
+                     "ldr  r1, =fwr_fault_report\n\t"
+                     "bx   r1\n\t"
+                     ".ltorg");
+}
+
+/* An overflowed stack may have no frame in memory: then its eight words are reported as zero. */
+static int frame_is_on_stack(const uint32_t *frame)
+{
+    return frame >= fwr_ld_stack_low && frame + 8 <= fwr_ld_stack_high;
+}
+
+__attribute__((used)) void fwr_fault_report(const uint32_t *frame)
+{
+    static struct fwr_fault fault;
+
+    set_stack_limit(0);
+    fault.family = FWR_FAULT_CORTEX_M;
+    if (frame_is_on_stack(frame)) {
+        for (uint32_t i = 0; i < 8; i++) {
+            fault.words[i] = frame[i];
+        }
+    }
+#if !defined(__ARM_ARCH_6M__)
+    fault.words[8] = SCB_CFSR;
+    fault.words[9] = SCB_HFSR;
+    fault.words[10] = SCB_MMFAR;
+    fault.words[11] = SCB_BFAR;
+#endif
+    fwr_fault(&fault);
+}

@@ -1,0 +1,28 @@
+/* counter_minstret.c: the hart's own count of retired instructions, 64 bits in two halves. */
+#include "riscv32.h"
+
+static uint64_t start;
+
+static uint64_t retired(void)
+{
+    uint32_t high;
+    uint32_t low;
+    uint32_t again;
+
+    do {
+        FWR_CSR_READ("minstreth", high);
+        FWR_CSR_READ("minstret", low);
+        FWR_CSR_READ("minstreth", again);
+    } while (high != again);
+    return ((uint64_t)high << 32) | low;
+}
+
+void fwr_counter_init(void)
+{
+    start = retired();
+}
+
+uint64_t fwr_port_counter(void)
+{
+    return retired() - start;
+}

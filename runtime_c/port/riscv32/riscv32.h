@@ -1,0 +1,32 @@
+/* riscv32.h: what the files of this port share: drivers, machine registers, linker symbols.
+ *
+ * fwr_board.h is generated from board.toml: name, driver addresses, counter scale.
+ */
+#ifndef FWR_RISCV32_H
+#define FWR_RISCV32_H
+
+#include <stdint.h>
+
+#include "fwr_board.h"
+#include "fwr_port.h"
+
+/* Reads or writes a control and status register by name, whatever -march says of Zicsr. */
+#define FWR_CSR_READ(name, value)                                                                  \
+    __asm__ volatile(".option push\n\t.option arch, +zicsr\n\tcsrr %0, " name "\n\t.option pop"    \
+                     : "=r"(value)::"memory")
+#define FWR_CSR_WRITE(name, value)                                                                 \
+    __asm__ volatile(".option push\n\t.option arch, +zicsr\n\tcsrw " name ", %0\n\t.option pop" ::"r"( \
+                         value)                                                                    \
+                     : "memory")
+
+/* One of each kind of driver is linked. */
+void fwr_console_init(void); /* the driver also defines fwr_port_byte_in and fwr_port_byte_out */
+void fwr_counter_init(void); /* the driver also defines fwr_port_counter */
+
+/* Symbols of the linker script. */
+extern uint32_t fwr_ld_data_start[], fwr_ld_data_end[];
+extern const uint32_t fwr_ld_data_load[];
+extern uint32_t fwr_ld_bss_start[], fwr_ld_bss_end[];
+extern uint32_t fwr_ld_stack_low[], fwr_ld_stack_high[];
+
+#endif

@@ -1,0 +1,83 @@
+/* startup.c: reset and traps of a 32-bit RISC-V hart in machine mode.
+ *
+ * The first instructions set global, thread and stack pointer, then C
+ * copies .data, clears .bss and calls main.
+ * Interrupts stay off; every trap ends in the fault report.
+ */
+#include "riscv32.h"
+
+int main(void);
+
+void fwr_start(void);
+void fwr_reset(void);
+void fwr_fault_report(const uint32_t *registers);
+
+/* ---- Traps ---------------------------------------------------------------------------------- */
+
+/* ra, sp and a0 to a5 as the trap found them, for the report. */
+extern uint32_t fwr_trap_registers[8];
+uint32_t fwr_trap_registers[8];
+
+/* mtvec wants a multiple of four. The registers go to static memory, since the stack may be the
+ * cause; the report then runs from the stack's top. */
+__attribute__((naked, aligned(4))) static void trap_handler(void)
+{
+    __asm__ volatile(".option push\n\t"
+                     ".option arch, +zicsr\n\t"
+                     "csrw mscratch, t0\n\t"
+                     ".option pop\n\t"
+                     "la   t0, fwr_trap_registers\n\t"
+                     "sw   ra, 0(t0)\n\t"
+                     "sw   sp, 4(t0)\n\t"
+                     "sw   a0, 8(t0)\n\t"
+                     "sw   a1, 12(t0)\n\t"
+                     "sw   a2, 16(t0)\n\t"
+                     "sw   a3, 20(t0)\n\t"
+                     "sw   a4, 24(t0)\n\t"
+                     "sw   a5, 28(t0)\n\t"
+                     "la   sp, fwr_ld_stack_high\n\t"
+                     "mv   a0, t0\n\t"
+                     "j    fwr_fault_report");
+}
+
+__attribute__((used)) void fwr_fault_report(const uint32_t *registers)
+{
+    static struct fwr_fault fault;
+
+    fault.family = FWR_FAULT_RISCV32;
+    FWR_CSR_READ("mcause", fault.words[0]);
+    FWR_CSR_READ("mepc", fault.words[1]);
+    FWR_CSR_READ("mtval", fault.words[2]);
+    FWR_CSR_READ("mstatus", fault.words[3]);
+    for (uint32_t i = 0; i < 8; i++) {
+        fault.words[4 + i] = registers[i];
+    }
+    fwr_fault(&fault);
+}
+
+/* ---- Reset ---------------------------------------------------------------------------------- */
+
+__attribute__((naked, section(".vectors"), used)) void fwr_start(void)
+{
+    __asm__ volatile(".option push\n\t"
+                     ".option norelax\n\t"
+                     "la   gp, __global_pointer$\n\t"
+                     ".option pop\n\t"
+                     "la   tp, fwr_ld_tls\n\t"
+                     "la   sp, fwr_ld_stack_high\n\t"
+                     "j    fwr_reset");
+}
+
+__attribute__((used)) void fwr_reset(void)
+{
+    FWR_CSR_WRITE("mtvec", trap_handler);
+    const uint32_t *from = fwr_ld_data_load;
+    for (uint32_t *to = fwr_ld_data_start; to < fwr_ld_data_end; to++) {
+        *to = *from++;
+    }
+    for (uint32_t *to = fwr_ld_bss_start; to < fwr_ld_bss_end; to++) {
+        *to = 0;
+    }
+    (void)main();
+    fwr_port_fatal();
+}

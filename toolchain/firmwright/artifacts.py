@@ -1,0 +1,171 @@
+"""Values after TIR: the emitted sources, the built image, the record of a run.
+
+All are frozen. Paths inside a SourceTree are relative, with forward slashes; sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from typing import Final, Literal
+
+from firmwright.base.errors import InternalError
+
+Variant = Literal["release", "profile"]
+SectionKind = Literal["text", "rodata", "data", "bss", "noinit", "stack"]
+
+SECTION_KINDS: Final[tuple[SectionKind, ...]] = (
+    "text",
+    "rodata",
+    "data",
+    "bss",
+    "noinit",
+    "stack",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTree:
+    """Files by relative path: text (written as UTF-8 with \\n) or bytes."""
+
+    files: Mapping[str, str | bytes]
+
+    def __post_init__(self) -> None:
+        for path in self.files:
+            pure = PurePosixPath(path)
+            if pure.is_absolute() or ".." in pure.parts or str(pure) != path:
+                raise InternalError("a file of a source tree leaves its folder.", where=path)
+        object.__setattr__(self, "files", MappingProxyType(dict(sorted(self.files.items()))))
+
+    def merged(self, other: SourceTree) -> SourceTree:
+        """Both trees; a path that both have is a bug."""
+        twice = sorted(self.files.keys() & other.files.keys())
+        if twice:
+            raise InternalError("two trees have the same file.", where=twice[0])
+        return SourceTree({**self.files, **other.files})
+
+    def write(self, directory: Path) -> None:
+        """Write every file below `directory`; files whose bytes are unchanged are not touched."""
+        for path, content in self.files.items():
+            data = content.encode("utf-8") if isinstance(content, str) else content
+            file = directory / path
+            if file.is_file() and file.read_bytes() == data:
+                continue
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+
+
+@dataclass(frozen=True, slots=True)
+class SectionSize:
+    """One allocated section of an image."""
+
+    name: str
+    address: int
+    size_bytes: int
+    kind: SectionKind
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolSize:
+    """One function or object of an image and the section that holds it."""
+
+    name: str
+    address: int
+    size_bytes: int
+    section: str
+    kind: SectionKind
+
+
+@dataclass(frozen=True, slots=True)
+class RegionUse:
+    """How much of a memory region an image takes; `size_bytes` is the whole region."""
+
+    name: str
+    used_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSizes:
+    """What an image takes: flash holds text, rodata and data's initial values; RAM the rest."""
+
+    sections: tuple[SectionSize, ...]
+    symbols: tuple[SymbolSize, ...]
+    regions: tuple[RegionUse, ...]
+
+    def bytes_of(self, *kinds: SectionKind) -> int:
+        """The bytes of all sections of the given kinds."""
+        return sum(s.size_bytes for s in self.sections if s.kind in kinds)
+
+    @property
+    def flash_bytes(self) -> int:
+        return self.bytes_of("text", "rodata", "data")
+
+    @property
+    def ram_bytes(self) -> int:
+        return self.bytes_of("data", "bss", "noinit", "stack")
+
+    def largest(self, *kinds: SectionKind, count: int = 5) -> tuple[SymbolSize, ...]:
+        """The `count` largest symbols in sections of the given kinds, largest first."""
+        chosen = [s for s in self.symbols if s.kind in kinds]
+        return tuple(sorted(chosen, key=lambda s: (-s.size_bytes, s.name))[:count])
+
+
+@dataclass(frozen=True, slots=True)
+class StackUse:
+    """Worst-case stack of the path below one function, and that path from the top.
+
+    `unknown` are functions whose frame no tool could tell: their share counts as zero.
+    """
+
+    root: str
+    size_bytes: int
+    path: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A linked firmware; on the host an executable that speaks the link, and a library.
+
+    `model_flash_bytes` and `model_ram_bytes` are this firmware minus the same one linked with an
+    empty model. `stack` is the worst path from the model's run, `firmware_stack` from reset.
+    """
+
+    board: str
+    variant: Variant
+    directory: Path
+    elf: Path
+    bin: Path | None
+    hex: Path | None
+    library: Path | None
+    sizes: ImageSizes
+    model_flash_bytes: int
+    model_ram_bytes: int
+    stack: StackUse
+    firmware_stack: StackUse
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCount:
+    """What one operator of a profiled run cost, in the unit of its record."""
+
+    index: int
+    count: int
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One measured run: `count` is of one call of the model's run, its own cost taken away."""
+
+    board: str
+    model: str
+    variant: Variant
+    unit: Literal["instructions", "cycles", "ns"]
+    count: int
+    resolution: int
+    stack_bytes: int | None
+    operators: tuple[OperatorCount, ...]

@@ -1,0 +1,119 @@
+"""Reads the sections and symbols of a linked ELF file.
+
+In: the bytes of a little-endian ELF, 32 or 64 bits. Out: allocated sections and sized symbols.
+Layout after the System V ABI, chapter 4. Only files that our own linker wrote come here.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from firmwright.artifacts import SectionKind, SectionSize, SymbolSize
+from firmwright.base.errors import ToolFailedError
+
+_SHT_SYMTAB: Final = 2
+_SHT_NOBITS: Final = 8
+_SHF_WRITE: Final = 1
+_SHF_ALLOC: Final = 2
+_SHF_EXECINSTR: Final = 4
+_SHF_TLS: Final = 0x400
+_STT_OBJECT: Final = 1
+_STT_FUNC: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where the fields of one ELF class lie, as struct formats."""
+
+    header: struct.Struct
+    section: struct.Struct
+    symbol: struct.Struct
+    wide: bool
+
+
+_ELF32: Final = _Layout(
+    struct.Struct("<16sHHIIIIIHHHHHH"), struct.Struct("<10I"), struct.Struct("<IIIBBH"), False
+)
+_ELF64: Final = _Layout(
+    struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ"), True
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    name: str
+    type: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+
+
+def read_elf(path: Path) -> tuple[tuple[SectionSize, ...], tuple[SymbolSize, ...]]:
+    """The allocated sections in file order and the sized symbols in them, by address."""
+    data = path.read_bytes()
+    if data[:4] != b"\x7fELF" or data[4:5] not in (b"\x01", b"\x02") or data[5:6] != b"\x01":
+        raise ToolFailedError("the linker's output is not a little-endian ELF.", where=str(path))
+    layout = _ELF64 if data[4] == 2 else _ELF32
+    sections = _read_sections(data, layout)
+    sized = tuple(
+        SectionSize(s.name, s.address, s.size, _kind(s)) for s in sections if _is_counted(s)
+    )
+    return sized, _read_symbols(data, layout, sections)
+
+
+def _read_sections(data: bytes, layout: _Layout) -> list[_Section]:
+    header = layout.header.unpack_from(data)
+    table, count, names_index = header[6], header[12], header[13]
+    raw = [
+        layout.section.unpack_from(data, table + i * layout.section.size) for i in range(count)
+    ]
+    names = raw[names_index][4]
+    return [
+        _Section(_text(data, names + r[0]), r[1], r[2], r[3], r[4], r[5], r[6]) for r in raw
+    ]
+
+
+def _is_counted(section: _Section) -> bool:
+    """Thread-local zeros take no place of their own: the linker script reserves it in .bss."""
+    thread_zeros = section.flags & _SHF_TLS and section.type == _SHT_NOBITS
+    return bool(section.flags & _SHF_ALLOC and section.size and not thread_zeros)
+
+
+def _kind(section: _Section) -> SectionKind:
+    if section.type == _SHT_NOBITS:
+        if section.name == ".stack":
+            return "stack"
+        return "noinit" if section.name.startswith(".noinit") else "bss"
+    if section.flags & _SHF_EXECINSTR:
+        return "text"
+    return "data" if section.flags & _SHF_WRITE else "rodata"
+
+
+def _read_symbols(
+    data: bytes, layout: _Layout, sections: list[_Section]
+) -> tuple[SymbolSize, ...]:
+    found = []
+    for table in (s for s in sections if s.type == _SHT_SYMTAB):
+        names = sections[table.link].offset
+        for at in range(table.offset, table.offset + table.size, layout.symbol.size):
+            fields = layout.symbol.unpack_from(data, at)
+            if layout.wide:
+                name, info, _, index, value, size = fields
+            else:
+                name, value, size, info, _, index = fields
+            if info & 0xF not in (_STT_OBJECT, _STT_FUNC) or not size or index >= len(sections):
+                continue
+            home = sections[index]
+            if _is_counted(home):
+                symbol = _text(data, names + name)
+                found.append(SymbolSize(symbol, value, size, home.name, _kind(home)))
+    return tuple(sorted(found, key=lambda s: (s.address, s.name)))
+
+
+def _text(data: bytes, start: int) -> str:
+    return data[start : data.index(b"\0", start)].decode("ascii", "replace")

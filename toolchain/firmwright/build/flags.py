@@ -1,0 +1,69 @@
+"""Every compiler and linker flag, and which package brings a tool: the one place for both.
+
+In: a board. Out: flag lists for its C compiler. The policy: the model is compiled for speed and
+the runtime for size; sections are collected; floating point is never contracted, so that the
+numbers are those of the source.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from firmwright.boards import Board
+
+WARNINGS: Final = (
+    "-Wall",
+    "-Wextra",
+    "-Wconversion",
+    "-Wshadow",
+    "-Wdouble-promotion",
+    "-Werror",
+)
+LANGUAGE: Final = (
+    "-std=c99",
+    "-ffp-contract=off",
+    "-ffunction-sections",
+    "-fdata-sections",
+    "-fno-common",
+)
+NO_UNWINDING: Final = ("-fno-unwind-tables", "-fno-asynchronous-unwind-tables")
+MODEL_OPTIMISATION: Final = "-O2"
+RUNTIME_OPTIMISATION: Final = "-Os"
+STACK_ANALYSIS: Final = ("-fstack-usage",)
+
+_LIBC: Final = {
+    "arm-none-eabi": ("--specs=nano.specs",),
+    "riscv64-unknown-elf": ("--specs=picolibc.specs",),
+}
+_PACKAGES: Final = {
+    "": "gcc",
+    "arm-none-eabi": "gcc-arm-none-eabi libnewlib-arm-none-eabi",
+    "riscv64-unknown-elf": "gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf",
+}
+
+
+def tool(board: Board, name: str) -> str:
+    """The board's variant of a GNU tool: `arm-none-eabi-gcc` for gcc."""
+    return f"{board.toolchain}-{name}" if board.toolchain else name
+
+
+def package_of(toolchain: str) -> str:
+    """The Debian packages that bring a toolchain; "" when unknown."""
+    return _PACKAGES.get(toolchain, "")
+
+
+def compile_flags(board: Board) -> tuple[str, ...]:
+    """Flags of every compilation for `board`, without warnings and optimisation level."""
+    bare = () if board.is_host else ("-fno-pic", *NO_UNWINDING)
+    libc = _LIBC.get(board.toolchain, ())
+    return (*board.cpu_flags, *libc, *LANGUAGE, *bare, *STACK_ANALYSIS, "-g")
+
+
+def link_flags(board: Board) -> tuple[str, ...]:
+    """Flags of the link for `board`, relative to the project's folder."""
+    collect = "-Wl,--gc-sections"
+    if board.is_host:
+        return (collect,)
+    libc = _LIBC.get(board.toolchain, ())
+    script = ("-Tboard/link.ld", "-nostartfiles", "-static")
+    return (*board.cpu_flags, *libc, *script, collect, "-Wl,--no-warn-rwx-segments")

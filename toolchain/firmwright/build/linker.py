@@ -1,0 +1,35 @@
+"""The linker script and the board header, from the board's memory map and drivers.
+
+In: a board. Out: the text of `board/link.ld` and `board/fwr_board.h`. Invariants: the stack lies
+at the lowest addresses of the first RAM region, where an overflow leaves the memory; every region
+has a `.noinit.REGION` section for pools; flash regions after the first hold `.rodata.REGION`.
+"""
+
+from __future__ import annotations
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from firmwright.boards import Board
+
+_ENTRY = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_start"}
+
+
+def link_script(board: Board) -> str:
+    """The linker script of a board with a memory map."""
+    return _render("link.ld.j2", board=board, entry=_ENTRY[board.port])
+
+
+def board_header(board: Board) -> str:
+    """`fwr_board.h`: the board's facts as macros for the port's C files."""
+    return _render("fwr_board.h.j2", board=board)
+
+
+def _render(template: str, **values: object) -> str:
+    environment = Environment(
+        loader=PackageLoader("firmwright.build"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(template).render(**values)

@@ -1,0 +1,94 @@
+"""Writes the project folder that `scons` turns into firmware.
+
+In: a board and the emitted sources (`model/*.c`, `firmware/fwr_app.c`). Out: the folder, with the
+runtime files that the board needs, its linker script and header, `board/board.json` and an
+SConstruct that needs nothing of this package. Unchanged files are not touched.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+from firmwright.artifacts import SourceTree
+from firmwright.base.resources import runtime_dir
+from firmwright.boards import Board
+from firmwright.build import flags
+from firmwright.build.linker import board_header, link_script
+
+
+def write_project(
+    board: Board,
+    tree: SourceTree,
+    directory: Path,
+    *,
+    model_optimisation: str = flags.MODEL_OPTIMISATION,
+) -> None:
+    """Write `tree` and everything it needs to become firmware for `board` into `directory`."""
+    tree.merged(project_files(board, model_optimisation)).write(directory)
+
+
+def project_files(
+    board: Board, model_optimisation: str = flags.MODEL_OPTIMISATION
+) -> SourceTree:
+    """What a project for `board` holds besides the emitted sources."""
+    content: dict[str, str | bytes] = {
+        "SConstruct": _template("SConstruct"),
+        "firmware/fwr_app_empty.c": _template("fwr_app_empty.c"),
+        "board/board.json": _board_json(board, model_optimisation),
+        **runtime_files(board),
+    }
+    if not board.is_host:
+        content["board/link.ld"] = link_script(board)
+        content["board/fwr_board.h"] = board_header(board)
+    return SourceTree(content)
+
+
+def runtime_files(board: Board) -> dict[str, bytes]:
+    """The runtime's C files for `board`: of the drivers, only the two that it uses."""
+    root = runtime_dir()
+    port = root / "port" / board.port
+    chosen = [*root.glob("*.[ch]"), *(root / "port").glob("*.h"), *port.glob("*.[ch]")]
+    return {
+        f"runtime/{file.relative_to(root).as_posix()}": file.read_bytes()
+        for file in sorted(chosen)
+        if not _is_driver_of_another_board(file.stem, board)
+    }
+
+
+def _is_driver_of_another_board(stem: str, board: Board) -> bool:
+    used = {f"console_{board.console.driver}", f"counter_{board.counter.driver}"}
+    return stem.startswith(("console_", "counter_")) and stem not in used
+
+
+def _template(name: str) -> str:
+    return (files("firmwright.build") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _board_json(board: Board, model_optimisation: str) -> str:
+    facts = {
+        "name": board.name,
+        "core": board.core,
+        "port": board.port,
+        "toolchain": board.toolchain,
+        "compile_flags": flags.compile_flags(board),
+        "warnings": flags.WARNINGS,
+        "model_optimisation": model_optimisation,
+        "runtime_optimisation": flags.RUNTIME_OPTIMISATION,
+        "link_flags": flags.link_flags(board),
+        "memory": [
+            {"name": r.name, "start": r.start, "size_bytes": r.size_bytes, "kind": r.kind}
+            for r in board.memory
+        ],
+        "interrupt_frame_bytes": _interrupt_frame_bytes(board),
+    }
+    return json.dumps(facts, indent=2) + "\n"
+
+
+def _interrupt_frame_bytes(board: Board) -> int:
+    """What the SysTick interrupt pushes: 8 words, 18 more with an FPU, one to align."""
+    if board.counter.driver != "systick":
+        return 0
+    has_fpu = "-mfloat-abi=hard" in board.cpu_flags
+    return 4 * (8 + 1 + (18 if has_fpu else 0))

@@ -1,0 +1,171 @@
+"""Runs SCons in a project folder and reads what it made.
+
+In: a folder that `write_project` wrote. Out: an `Image`. A missing compiler, a compile error and
+an image too large for a memory region are errors of their own kinds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from firmwright.artifacts import Image, ImageSizes, StackUse, Variant
+from firmwright.base.errors import ToolFailedError, ToolMissingError, UsageError
+from firmwright.build.flags import package_of
+from firmwright.build.sizes import Region, does_not_fit, find_overflows, read_sizes
+from firmwright.build.stack import CallGraph, read_frames
+
+BUILD_TIMEOUT_S = 900.0
+_ROOTS = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_reset", "host": "main"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Project:
+    """What a project's `board.json` says, as far as building needs it."""
+
+    directory: Path
+    board: str
+    port: str
+    toolchain: str
+    regions: tuple[Region, ...]
+    interrupt_frame_bytes: int
+
+    def tool(self, name: str) -> str:
+        return f"{self.toolchain}-{name}" if self.toolchain else name
+
+
+def build_project(
+    directory: Path, variant: Variant = "release", *, timeout_s: float = BUILD_TIMEOUT_S
+) -> Image:
+    """Build one variant of the project in `directory`, and the empty one to compare it with."""
+    directory = directory.resolve()
+    project = _read_project(directory)
+    _require_compiler(project)
+    _run_scons(project, (variant, "empty"), timeout_s)
+    build = directory / "build"
+    elf = build / variant / "firmware.elf"
+    sizes = read_sizes(elf, project.regions)
+    empty = read_sizes(build / "empty" / "firmware.elf", project.regions)
+    stack, firmware_stack = _stacks(project, variant, elf)
+    host = project.port == "host"
+    return Image(
+        board=project.board,
+        variant=variant,
+        directory=directory,
+        elf=elf,
+        bin=None if host else elf.with_suffix(".bin"),
+        hex=None if host else elf.with_suffix(".hex"),
+        library=elf.with_name("libmodel.so") if host and variant == "release" else None,
+        sizes=sizes,
+        model_flash_bytes=sizes.flash_bytes - empty.flash_bytes,
+        model_ram_bytes=sizes.ram_bytes - empty.ram_bytes,
+        stack=stack,
+        firmware_stack=firmware_stack,
+    )
+
+
+def _read_project(directory: Path) -> _Project:
+    file = directory / "board" / "board.json"
+    if not file.is_file():
+        hint = "firmwright compile MODEL --board B -o DIR, then build DIR."
+        raise UsageError("this is not a project folder.", where=str(directory), hint=hint)
+    facts = json.loads(file.read_text(encoding="utf-8"))
+    return _Project(
+        directory=directory,
+        board=facts["name"],
+        port=facts["port"],
+        toolchain=facts["toolchain"],
+        regions=tuple(Region(**region) for region in facts["memory"]),
+        interrupt_frame_bytes=facts["interrupt_frame_bytes"],
+    )
+
+
+def _require_compiler(project: _Project) -> None:
+    compiler = project.tool("gcc")
+    if shutil.which(compiler) is None:
+        packages = package_of(project.toolchain)
+        raise ToolMissingError(
+            f"the compiler {compiler} is not installed.",
+            where=project.board,
+            hint=f"apt install {packages}." if packages else f"install {compiler}.",
+        )
+
+
+def _run_scons(project: _Project, targets: Sequence[str], timeout_s: float) -> None:
+    command = [sys.executable, "-m", "SCons", "-Q", f"-j{os.cpu_count() or 1}", *targets]
+    status, output = _run(command, project.directory, timeout_s)
+    if status == 0:
+        return
+    overflows = find_overflows(output, project.regions)
+    if overflows:
+        sizes = _link_anyway(project, output, timeout_s)
+        raise does_not_fit(overflows, sizes, project.regions, board=project.board)
+    raise ToolFailedError(
+        "SCons could not build the firmware.",
+        command=command,
+        exit_status=status,
+        output=output,
+        where=str(project.directory),
+    )
+
+
+def _link_anyway(project: _Project, output: str, timeout_s: float) -> ImageSizes | None:
+    """Link the image that does not fit once more without that check, to see what is in it."""
+    links = [line for line in output.splitlines() if "-Tboard/link.ld" in line]
+    if not links:
+        return None
+    words = shlex.split(links[-1])
+    target = "build/does_not_fit.elf"
+    words[words.index("-o") + 1] = target
+    _run([*words, "-Wl,--noinhibit-exec"], project.directory, timeout_s)
+    elf = project.directory / target
+    return read_sizes(elf, project.regions) if elf.is_file() else None
+
+
+def _run(command: Sequence[str], directory: Path, timeout_s: float) -> tuple[int, str]:
+    try:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as problem:
+        what = f"the build took longer than {timeout_s:g} s."
+        raise ToolFailedError(what, command=command, where=str(directory)) from problem
+    return done.returncode, done.stdout.decode("utf-8", "replace")
+
+
+def _stacks(project: _Project, variant: Variant, elf: Path) -> tuple[StackUse, StackUse]:
+    command = [project.tool("objdump"), "-d", str(elf)]
+    status, disassembly = _run(command, project.directory, BUILD_TIMEOUT_S)
+    if status != 0:
+        what = "the firmware could not be disassembled."
+        raise ToolFailedError(what, command=command, exit_status=status, output=disassembly)
+    build = elf.parent
+    graph = CallGraph(
+        disassembly, read_frames(build), read_frames(build / "firmware").keys()
+    )
+    runs = [f"{file.stem}_run" for file in sorted((project.directory / "model").glob("*.c"))]
+    stacks = [graph.worst(run) for run in runs if graph.has(run)]
+    stack = max(stacks, key=lambda s: s.size_bytes, default=StackUse("", 0, ()))
+    return stack, _with_interrupt(project, graph, graph.worst(_ROOTS[project.port]))
+
+
+def _with_interrupt(project: _Project, graph: CallGraph, use: StackUse) -> StackUse:
+    """The counter's interrupt may come at the deepest point."""
+    if not project.interrupt_frame_bytes or not graph.has("fwr_systick_isr"):
+        return use
+    extra = project.interrupt_frame_bytes + graph.worst("fwr_systick_isr").size_bytes
+    path = (*use.path, "fwr_systick_isr")
+    return StackUse(use.root, use.size_bytes + extra, path, use.unknown)

@@ -1,0 +1,12 @@
+/* fwr_app_empty.c: a model of nothing. The firmware linked with it tells what a model adds. */
+#include "fwr.h"
+
+static int32_t run(void)
+{
+    return 0;
+}
+
+const struct fwr_model fwr_app_model = {
+    .name = "empty",
+    .run = run,
+};
