@@ -15,7 +15,6 @@ import numpy as np
 
 from firmwright.base.dtypes import find_dtype
 from firmwright.base.errors import UnsupportedError, UnsupportedItem
-from firmwright.base.names import NameSupply
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.opdef import Array, ImportContext, NotSupportedError, OpCall, OpDef
@@ -46,7 +45,7 @@ class _Import:
     constants: dict[str, Constant] = field(default_factory=dict)
     items: list[UnsupportedItem] = field(default_factory=list)
     values: dict[int, Value] = field(default_factory=dict)
-    names: NameSupply = field(default_factory=NameSupply)
+    names: set[str] = field(default_factory=set)
 
     def run(self) -> Function:
         self._check_model()
@@ -96,7 +95,7 @@ class _Import:
     def _value(self, index: int) -> Value:
         if index not in self.values:
             tensor = self.graph.tensors[index]
-            name = self.names.take(tensor.name or f"tensor_{index}")
+            name = self._unique(tensor.name or f"tensor_{index}")
             kind = self._type(tensor)
             constant = None
             if tensor.buffer is not None:
@@ -104,6 +103,15 @@ class _Import:
                 self.constants[name] = Constant(name, kind.dtype, kind.shape, tensor.buffer)
             self.values[index] = Value(name, kind, constant)
         return self.values[index]
+
+    def _unique(self, name: str) -> str:
+        """Tensor names are kept as they are; TFLite allows equal ones, the IR does not."""
+        candidate, count = name, 0
+        while candidate in self.names:
+            count += 1
+            candidate = f"{name}:{count}"
+        self.names.add(candidate)
+        return candidate
 
     def _array(self, index: int) -> Array | None:
         tensor = self.graph.tensors[index]

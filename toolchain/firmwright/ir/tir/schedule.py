@@ -1,0 +1,63 @@
+"""What a schedule rule is and what it offers: the records that lowering and selection share.
+
+A rule builds one kernel for a call in one configuration. `lower` collects the alternatives of
+every call, `select` picks one each. Entries live under `schedules/`, the default loops of an
+operator (its own `lower`) are the last alternative always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.nodes import PrimFunc
+
+Config: TypeAlias = Mapping[str, int | str]
+
+
+@dataclass(frozen=True, slots=True)
+class RowRange:
+    """Half-open range of output rows that a kernel computes."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One way to lower `op` on targets that have all of `requires`.
+
+    `configs` lists the configurations worth trying for a call, best guess first, none where the
+    rule does not apply. `build` writes the kernel into an `ops.kernel.Kernel`; with `rows` it
+    computes those rows of the output only. Results are identical whatever is picked.
+    """
+
+    name: str
+    op: str
+    requires: frozenset[str]
+    configs: Callable[[OpCall], Sequence[Config]]
+    build: Callable[[OpCall, Config, Any, RowRange | None], None]
+    direction: Literal["forward", "backward"] = "forward"
+    granularity: Literal["element", "block", "row", "tensor"] = "tensor"
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One lowering of one call, with what it costs.
+
+    `scratch_bytes` is planned memory beside inputs and outputs, `flash_bytes` its constants,
+    `instructions` the predicted count of one execution (see `cost.py`).
+    """
+
+    rule: str
+    config: Config
+    function: PrimFunc
+    constants: Mapping[str, Constant] = field(default_factory=dict)
+    direction: Literal["forward", "backward"] = "forward"
+    granularity: Literal["element", "block", "row", "tensor"] = "tensor"
+    scratch_bytes: int = 0
+    flash_bytes: int = 0
+    instructions: int = 0

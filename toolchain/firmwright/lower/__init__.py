@@ -1,0 +1,1 @@
+"""Stage: graph Functions to PrimFuncs, a short list of alternatives a call."""

@@ -1,0 +1,139 @@
+"""What quantised operators share: activation ranges, requantise parameters, the epilogue in TIR.
+
+Source of the semantics: TFLite's int8 quantisation specification and the parameter computations
+of its reference kernels, in the float widths they use (they decide the last bit of a multiplier).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import INT32, DType
+from firmwright.base.errors import InternalError
+from firmwright.base.quant import (
+    Quantization,
+    Rounding,
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+    round_half_away,
+)
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import Array, NotSupportedError
+from firmwright.ir.tir.builder import E, Operand, call, maximum, minimum
+
+ACTIVATIONS = {
+    "none": (None, None),
+    "relu": (0.0, None),
+    "relu6": (0.0, 6.0),
+    "relu_n1_to_1": (-1.0, 1.0),
+}
+"""Fused activation -> real range, None where open."""
+
+
+def quant_of(kind: TensorType) -> Quantization:
+    """The quantisation of a tensor that must have one."""
+    if kind.quantization is None:
+        raise NotSupportedError(f"an {kind.dtype.name} tensor has no quantisation")
+    return kind.quantization
+
+
+def per_tensor(kind: TensorType) -> Quantization:
+    """The quantisation of a tensor that must have exactly one scale."""
+    found = quant_of(kind)
+    if len(found.scales) != 1:
+        raise NotSupportedError("an activation tensor is quantised per channel")
+    return found
+
+
+def activation_name(value: object) -> str:
+    """Our name of TFLite's fused activation function."""
+    name = str(value).lower()
+    if name not in ACTIVATIONS:
+        raise NotSupportedError(f"fused activation {value} is not supported")
+    return name
+
+
+def float_activation_range(activation: str) -> tuple[float, float]:
+    """Clamp of a float result; infinities where open."""
+    low, high = ACTIVATIONS[activation]
+    return (-np.inf if low is None else low, np.inf if high is None else high)
+
+
+def quantized_activation_range(activation: str, kind: TensorType) -> tuple[int, int]:
+    """Clamp of a quantised result: the dtype's range cut to the activation's, in float32 as TFLite."""
+    low, high = ACTIVATIONS[activation]
+    quant = per_tensor(kind)
+    scale = np.float32(quant.scale)
+
+    def to_quantized(real: float) -> int:
+        return quant.zero_point + round_half_away(float(np.float32(real) / scale))
+
+    lowest, highest = kind.dtype.min, kind.dtype.max
+    if low is not None:
+        lowest = max(lowest, to_quantized(low))
+    if high is not None:
+        highest = min(highest, to_quantized(high))
+    return lowest, highest
+
+
+@dataclass(frozen=True, slots=True)
+class Requant:
+    """Multipliers and shifts (one, or one a channel), rounding, output zero point and clamp."""
+
+    multipliers: tuple[int, ...]
+    shifts: tuple[int, ...]
+    rounding: Rounding
+    zero_point: int
+    clamp_min: int
+    clamp_max: int
+
+    @property
+    def per_channel(self) -> bool:
+        return len(self.multipliers) > 1
+
+    def apply(self, acc: Array, dtype: DType) -> Array:
+        """int32 accumulators (channel last) to the output dtype: the numpy reference."""
+        scaled = multiply_by_quantized_multiplier(
+            acc, np.array(self.multipliers), np.array(self.shifts), self.rounding
+        )
+        shifted = np.clip(scaled + self.zero_point, self.clamp_min, self.clamp_max)
+        return shifted.astype(dtype.np)
+
+
+def requant(
+    factors: Sequence[float], rounding: Rounding, output: TensorType, activation: str
+) -> Requant:
+    """Parameters for real `factors` (input scale * weight scale / output scale)."""
+    pairs = [quantize_multiplier(factor) for factor in factors]
+    clamp_min, clamp_max = quantized_activation_range(activation, output)
+    if len(set(pairs)) == 1:
+        pairs = pairs[:1]
+    return Requant(
+        tuple(multiplier for multiplier, _ in pairs),
+        tuple(shift for _, shift in pairs),
+        rounding,
+        per_tensor(output).zero_point,
+        clamp_min,
+        clamp_max,
+    )
+
+
+def clamp(value: E, low: int, high: int, dtype: DType) -> E:
+    """`value` (int32) cut to [low, high] and narrowed to `dtype`."""
+    return minimum(maximum(value, low), high).cast(dtype)
+
+
+def requantized(acc: E, multiplier: Operand, shift: Operand, params: Requant, dtype: DType) -> E:
+    """The epilogue in TIR: requantise, add the zero point, clamp, narrow."""
+    name = "requantize_once" if params.rounding is Rounding.ONCE else "requantize_twice"
+    scaled = call(name, [acc, multiplier, shift], INT32)
+    return clamp(scaled + params.zero_point, params.clamp_min, params.clamp_max, dtype)
+
+
+def check_int32(name: str, bound: int) -> None:
+    """An accumulator's proven bound must fit 32 bits."""
+    if bound >= 1 << 31:
+        raise InternalError(f"{name} may reach {bound}, beyond 32 bits")

@@ -1,0 +1,1 @@
+"""Stage: one alternative a call, and the AOT main that calls them in order."""

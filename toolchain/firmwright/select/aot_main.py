@@ -1,0 +1,187 @@
+"""The AOT main: a PrimFunc that allocates every intermediate tensor and calls the kernels in order.
+
+In: the graph function and the kernel chosen for each call. Out: the module with the kernels and
+`run`, the graph function gone. Views become windows of their parent. With I/O in the workspace the
+model's inputs and outputs are allocated like any tensor (kinds `input`, `output`), else they are
+parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from firmwright.base.errors import ModelError
+from firmwright.base.names import NameSupply
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.module import IoTensor, IRModule
+from firmwright.ir.tir.builder import INDEX
+from firmwright.ir.tir.nodes import (
+    AccessPtr,
+    Allocate,
+    AllocateConst,
+    Buffer,
+    CallPrim,
+    DeclBuffer,
+    IntImm,
+    Param,
+    PrimFunc,
+    Seq,
+    Stmt,
+)
+from firmwright.ir.tir.schedule import Alternative
+
+TENSOR_ALIGNMENT = 16
+
+
+def build_main(
+    module: IRModule, chosen: tuple[tuple[Call, Alternative | None], ...]
+) -> IRModule:
+    """The module with kernels and AOT main in the place of its entry function."""
+    entry = module.entry
+    assert isinstance(entry, Function)
+    return _Main(module, entry, NameSupply()).build(chosen)
+
+
+@dataclass(frozen=True)
+class _Main:
+    module: IRModule
+    entry: Function
+    names: NameSupply
+
+    def build(self, chosen: tuple[tuple[Call, Alternative | None], ...]) -> IRModule:
+        self._check()
+        buffers = self._buffers()
+        functions = {k: f for k, f in self.module.functions.items() if k != self.entry.name}
+        constants = dict(self.module.constants)
+        stmts: list[Stmt] = []
+        windows: dict[str, DeclBuffer] = {}
+        for index, (call, alternative) in enumerate(chosen):
+            if alternative is not None:
+                functions[alternative.function.name] = alternative.function
+                constants.update(alternative.constants)
+                stmts.append(self._invoke(alternative.function, call, index, buffers))
+            elif call.op.startswith("@"):
+                stmts.append(self._invoke_named(call, index, buffers))
+            else:
+                windows[call.outputs[0].name] = self._window(call, buffers)
+        body: Stmt = Seq(tuple(stmts))
+        for window in reversed(windows.values()):
+            body = DeclBuffer(window.buffer, window.source, body)
+        body = self._allocated(body, buffers, set(windows), constants)
+        inputs, outputs = self._io(self.entry.params, buffers), self._io(self.entry.results, buffers)
+        params: list[Param] = []
+        if self.module.io.mode == "caller":
+            params += [Param(buffers[value.name], "in") for value in self.entry.params]
+            params += [Param(buffers[value.name], "out") for value in self.entry.results]
+        functions["run"] = PrimFunc("run", tuple(params), body, {"aot_main": True})
+        return replace(
+            self.module,
+            functions=functions,
+            constants=constants,
+            io=replace(self.module.io, inputs=inputs, outputs=outputs),
+            attrs={**self.module.attrs, "entry": "run"},
+        )
+
+    def _check(self) -> None:
+        params = {value.name for value in self.entry.params}
+        for value in self.entry.results:
+            if value.name in params or value.constant is not None:
+                raise ModelError(
+                    f"the model's output {value.name} is one of its inputs or a constant.",
+                    where=self.module.name,
+                    hint="a model in which every output is computed.",
+                )
+
+    def _buffers(self) -> dict[str, Buffer]:
+        """A buffer for every value: I/O first, so that their names stay plainest."""
+        values: dict[str, Value] = {}
+        for value in (*self.entry.params, *self.entry.results):
+            values.setdefault(value.name, value)
+        for call in self.entry.body:
+            for used in (*call.inputs, *call.outputs):
+                if used is not None:
+                    values.setdefault(used.name, used)
+        return {
+            name: Buffer(
+                self.names.take(name),
+                value.type.dtype,
+                value.type.shape,
+                scope="global" if value.constant is None else "const",
+                alignment=TENSOR_ALIGNMENT,
+            )
+            for name, value in values.items()
+        }
+
+    def _pointer(self, buffer: Buffer, access: str) -> AccessPtr:
+        mode: Callable[[str], str] = {"in": "r", "out": "w", "inout": "rw"}.__getitem__
+        return AccessPtr(buffer, IntImm(0, INDEX), buffer.elements, mode(access))  # type: ignore[arg-type]  # one of r, w, rw
+
+    def _invoke(
+        self, kernel: PrimFunc, call: Call, index: int, buffers: Mapping[str, Buffer]
+    ) -> CallPrim:
+        """Arguments in the kernel's order: variable inputs, then outputs."""
+        variables = [v for v in call.inputs if v is not None and v.constant is None]
+        values = [*variables, *call.outputs]
+        args = tuple(
+            self._pointer(buffers[value.name], param.role)
+            for value, param in zip(values, kernel.params, strict=True)
+        )
+        return CallPrim(kernel.name, args, call.span, index)
+
+    def _invoke_named(self, call: Call, index: int, buffers: Mapping[str, Buffer]) -> CallPrim:
+        """A call that names a PrimFunc of the module passes every value, constants too."""
+        kernel = self.module.functions[call.op[1:]]
+        values = [v for v in (*call.inputs, *call.outputs) if v is not None]
+        if not isinstance(kernel, PrimFunc) or len(kernel.params) != len(values):
+            raise ModelError(
+                f"{call.op} cannot be called with {len(values)} tensors.", where=str(call.span)
+            )
+        args = tuple(
+            self._pointer(buffers[value.name], param.role if param.role != "const" else "in")
+            for value, param in zip(values, kernel.params, strict=True)
+        )
+        return CallPrim(kernel.name, args, call.span, index)
+
+    def _window(self, call: Call, buffers: Mapping[str, Buffer]) -> DeclBuffer:
+        parent = call.inputs[0]
+        assert parent is not None
+        return DeclBuffer(
+            buffers[call.outputs[0].name], self._pointer(buffers[parent.name], "inout"), Seq(())
+        )
+
+    def _allocated(
+        self,
+        body: Stmt,
+        buffers: Mapping[str, Buffer],
+        windows: set[str],
+        constants: Mapping[str, Constant],
+    ) -> Stmt:
+        """Allocations around `body`: constants used by name, then every tensor that needs memory."""
+        inputs = {value.name for value in self.entry.params}
+        outputs = {value.name for value in self.entry.results}
+        used = {
+            value.name
+            for call in self.entry.body
+            if call.op.startswith("@")
+            for value in call.inputs
+            if value is not None
+        }
+        for name, buffer in reversed(list(buffers.items())):
+            if name in windows:
+                continue
+            if buffer.scope == "const":
+                if name in used and name in constants:
+                    body = AllocateConst(buffer, name, body)
+            elif name in inputs or name in outputs:
+                if self.module.io.mode == "workspace":
+                    body = Allocate(buffer, body, "input" if name in inputs else "output")
+            else:
+                body = Allocate(buffer, body, "activation")
+        return body
+
+    def _io(
+        self, values: tuple[Value, ...], buffers: Mapping[str, Buffer]
+    ) -> tuple[IoTensor, ...]:
+        return tuple(IoTensor(v.name, buffers[v.name].name, v.type) for v in values)
