@@ -131,4 +131,5 @@ void fwr_link_send(const uint8_t *frame, uint32_t length)
         }
     }
     fwr_port_byte_out(0);
+    fwr_port_byte_out(0); /* if the first is damaged, this shows it: no wait for more bytes */
 }

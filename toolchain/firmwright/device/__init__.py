@@ -1,0 +1,32 @@
+"""The way to running firmware: transports, the link's protocol, and the session on top of both."""
+
+from firmwright.device.host_process import ProcessTransport
+from firmwright.device.qemu import QemuCommand, start_qemu
+from firmwright.device.serial_port import SerialTransport
+from firmwright.device.session import (
+    DeviceInfo,
+    FaultError,
+    OperatorCount,
+    RunResult,
+    Session,
+    TensorInfo,
+    Timeouts,
+)
+from firmwright.device.transport import FaultRates, FaultyTransport, Transport
+
+__all__ = [
+    "DeviceInfo",
+    "FaultError",
+    "FaultRates",
+    "FaultyTransport",
+    "OperatorCount",
+    "ProcessTransport",
+    "QemuCommand",
+    "RunResult",
+    "SerialTransport",
+    "Session",
+    "TensorInfo",
+    "Timeouts",
+    "Transport",
+    "start_qemu",
+]

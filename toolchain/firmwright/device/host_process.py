@@ -1,0 +1,142 @@
+"""A child process as a transport: the link on its stdin and stdout, its stderr kept for errors.
+
+In: a command. Out: a Transport whose process never outlives it: it is killed with its whole group
+on close, at exit, and, on Linux, by the kernel when this process dies. When it ends by itself, the
+next read or write says so at once, with its exit code and the end of what it wrote to stderr.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from firmwright.base.errors import DeviceError, ToolMissingError
+
+_PR_SET_PDEATHSIG = 1
+_STDERR_LINES = 20
+_STOP_WAIT_S = 5.0
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    """What a child does before exec so that the kernel kills it when its parent dies."""
+    if not sys.platform.startswith("linux"):
+        return None
+    libc = ctypes.CDLL(None)
+    parent = os.getpid()
+
+    def before_exec() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)  # it died before the request took hold
+
+    return before_exec
+
+
+class ProcessTransport:
+    """A running child. `name` is what errors call it; it starts in the constructor."""
+
+    def __init__(self, command: Sequence[str | Path], *, name: str = "", hint: str = "") -> None:
+        self._command = [str(part) for part in command]
+        self._name = name or Path(self._command[0]).name
+        self._hint = hint
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                bufsize=0,
+                start_new_session=True,
+                preexec_fn=_die_with_parent(),
+            )
+        except OSError as error:
+            self._stderr.close()
+            raise ToolMissingError(
+                f"cannot start {self._command[0]}: {error.strerror}.",
+                where=self._name,
+                hint=hint or "build the firmware first, or install the program.",
+            ) from error
+        atexit.register(self.close)
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return self._name
+
+    @property
+    def pid(self) -> int:
+        """The child's process id, also after it ended."""
+        return self._process.pid
+
+    def read(self, limit: int, timeout_s: float) -> bytes:
+        """Up to `limit` bytes of its stdout."""
+        stdout = self._process.stdout
+        if stdout is None or stdout.closed:
+            raise self._gone()
+        ready, _, _ = select.select([stdout], [], [], timeout_s)
+        if not ready:
+            return b""
+        data = os.read(stdout.fileno(), limit)
+        if not data:
+            raise self._gone()
+        return data
+
+    def write(self, data: bytes) -> None:
+        """To its stdin."""
+        stdin = self._process.stdin
+        if stdin is None or stdin.closed:
+            raise self._gone()
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(stdin.fileno(), view) :]
+            except BrokenPipeError as error:
+                raise self._gone() from error
+
+    def close(self) -> None:
+        """Ends the process and its group, and reaps it."""
+        atexit.unregister(self.close)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._stderr.close()
+
+    def _gone(self) -> DeviceError:
+        """The process has hung up: says how it ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STOP_WAIT_S)
+        code = self._process.returncode
+        match code:
+            case None:
+                ending = "closed its end of the link but still runs"
+            case _ if code < 0:
+                ending = f"was killed by {signal.Signals(-code).name}"
+            case _:
+                ending = f"ended with exit code {code}"
+        return DeviceError(
+            f"the process {ending} in the middle of a session.{self._last_words()}",
+            where=self._name,
+            hint=self._hint or "start the session again.",
+        )
+
+    def _last_words(self) -> str:
+        if self._stderr.closed:
+            return ""
+        self._stderr.seek(0)
+        lines = self._stderr.read().decode(errors="replace").strip().splitlines()
+        tail = "\n".join(lines[-_STDERR_LINES:])
+        return f" Its last words: {tail}" if tail else ""

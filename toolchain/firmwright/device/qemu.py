@@ -1,0 +1,61 @@
+"""QEMU as a transport: the emulated board's UART is the emulator's stdin and stdout.
+
+In: a frozen `QemuCommand`. Out: a Transport that ends the emulator with it. A pipe instead of a
+TCP port leaves nothing to choose, nothing to collide with, and shows a dead emulator at once.
+With `-icount shift=0` one instruction is one nanosecond of virtual time: counts are exact and the
+same on every machine.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from firmwright.base.errors import ToolMissingError
+from firmwright.device.host_process import ProcessTransport
+
+_PACKAGES = {"qemu-system-arm": "qemu-system-arm", "qemu-system-riscv32": "qemu-system-misc"}
+
+
+@dataclass(frozen=True, slots=True)
+class QemuCommand:
+    """Which emulator, machine and image; `extra` are further arguments (`-cpu`, `-bios`, ...)."""
+
+    machine: str
+    kernel: Path
+    program: str = "qemu-system-arm"
+    extra: tuple[str, ...] = ()
+    uart: int = 0
+
+    def arguments(self) -> list[str]:
+        """The whole command line, the program first."""
+        unused = [arg for _ in range(self.uart) for arg in ("-serial", "null")]
+        return [
+            self.program,
+            *("-machine", self.machine),
+            *self.extra,
+            *("-kernel", str(self.kernel)),
+            *("-icount", "shift=0"),
+            *("-display", "none", "-monitor", "none", "-nodefaults"),
+            *("-chardev", "stdio,id=link,signal=off"),
+            *unused,
+            *("-serial", "chardev:link"),
+        ]
+
+
+def start_qemu(command: QemuCommand) -> ProcessTransport:
+    """Starts the emulator with the image already running."""
+    if shutil.which(command.program) is None:
+        package = _PACKAGES.get(command.program, command.program)
+        raise ToolMissingError(
+            f"{command.program} is not installed.",
+            where=command.machine,
+            hint=f"apt install {package}.",
+        )
+    return ProcessTransport(
+        command.arguments(),
+        name=f"{command.program} -machine {command.machine}",
+        hint="start the session again; if it happens every time, "
+        f"try the command by hand: {' '.join(command.arguments())}",
+    )

@@ -1,0 +1,69 @@
+"""A serial port as a transport: `/dev/ttyACM0`, or any URL that pyserial knows (`socket://...`).
+
+In: a port or URL and a baud rate. Out: a Transport. Every failure of the port, and the far end of
+a socket hanging up, is a DeviceError that names the port.
+"""
+
+from __future__ import annotations
+
+import serial
+
+from firmwright.base.errors import DeviceError
+
+DEFAULT_BAUD = 115200
+WRITE_TIMEOUT_S = 10.0
+
+
+class SerialTransport:
+    """An open port. 8 data bits, no parity, one stop bit, no flow control."""
+
+    def __init__(self, url: str, *, baud: int = DEFAULT_BAUD) -> None:
+        self._url = url
+        try:
+            self._port = serial.serial_for_url(
+                url, baudrate=baud, timeout=0, write_timeout=WRITE_TIMEOUT_S
+            )
+        except (serial.SerialException, OSError, ValueError) as error:
+            raise DeviceError(
+                f"the port cannot be opened: {error}.",
+                where=url,
+                hint="check the cable and the name; `ls /dev/tty*` lists ports, and on Linux the "
+                "user must be in the group that owns it (dialout).",
+            ) from error
+
+    @property
+    def name(self) -> str:
+        """The port or URL."""
+        return self._url
+
+    def read(self, limit: int, timeout_s: float) -> bytes:
+        """Waits for one byte, then takes what else is there already."""
+        try:
+            self._port.timeout = timeout_s
+            first: bytes = self._port.read(1)
+            if not first or limit == 1:
+                return first
+            self._port.timeout = 0
+            rest: bytes = self._port.read(limit - 1)
+        except (serial.SerialException, OSError) as error:
+            raise self._gone(error) from error
+        return first + rest
+
+    def write(self, data: bytes) -> None:
+        """Sends all of it, waiting for the port to take it."""
+        try:
+            self._port.write(data)
+            self._port.flush()
+        except (serial.SerialException, OSError) as error:
+            raise self._gone(error) from error
+
+    def close(self) -> None:
+        """Gives the port back."""
+        self._port.close()
+
+    def _gone(self, error: Exception) -> DeviceError:
+        return DeviceError(
+            f"the port failed: {error}.",
+            where=self._url,
+            hint="check that the board is still connected and powered.",
+        )

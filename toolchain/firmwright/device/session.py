@@ -1,0 +1,351 @@
+"""A session with running firmware: who are you, take this input, run, what came out, what it cost.
+
+In: a transport and the id of the model that the caller expects. Out: numpy arrays by tensor name,
+and counts in the counter's unit. Invariant: an output given to the caller belongs to a run on the
+input that the caller wrote, or an error is raised; damage on the line is repaired below this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firmwright.base.errors import DeviceError, UsageError
+from firmwright.device import protocol
+from firmwright.device.protocol import (
+    HELLO_PAYLOAD_BYTES,
+    MODEL_CONSUMES_INPUT,
+    OPERATOR_BYTES,
+    PAYLOAD_MAX_BYTES,
+    Command,
+    Hello,
+    OperatorRecord,
+    RunAnswer,
+    Status,
+    Text,
+)
+from firmwright.device.requests import (
+    FaultError,
+    ForgottenError,
+    LostError,
+    RefusedError,
+    RequestLine,
+    Timeouts,
+)
+from firmwright.device.transport import Transport
+
+__all__ = [
+    "DeviceInfo",
+    "FaultError",
+    "OperatorCount",
+    "RefusedError",
+    "RunResult",
+    "Session",
+    "TensorInfo",
+    "Timeouts",
+]
+
+Arrays = Mapping[str, NDArray[Any]]
+
+_PAYLOAD_MIN_BYTES = 32
+_DATA_HEADER_BYTES = 6  # the longest header before data in a payload
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """An input or output as the firmware describes it; its shape is the caller's knowledge."""
+
+    name: str
+    dtype: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """All that a firmware says of itself."""
+
+    model_name: str
+    model_id: bytes
+    board: str
+    start_up_text: str
+    counter_unit: str
+    counter_scale: Fraction
+    run_cost_ticks: int
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    operator_count: int
+    is_profile: bool
+    consumes_input: bool
+    params_bytes: int
+    stack_bytes: int
+    payload_max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """Cost of some runs, in the counter's unit (`DeviceInfo.counter_unit`), rounded."""
+
+    runs: int
+    total: int
+    least: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCount:
+    """Cost of one operator over the last runs; the checksum is 0 unless it was asked for."""
+
+    count: int
+    calls: int
+    checksum: int
+
+
+class Session:
+    """A conversation with one firmware, from hello to close. A context manager."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        model_id: bytes | None = None,
+        timeouts: Timeouts | None = None,
+        payload_max_bytes: int = PAYLOAD_MAX_BYTES,
+    ) -> None:
+        """Says hello. Closes the transport if that fails or the model is not `model_id`."""
+        self._transport = transport
+        self._line = RequestLine(transport, timeouts or Timeouts())
+        self._model_id = model_id
+        self._payload_limit = payload_max_bytes
+        self._payload_bytes = HELLO_PAYLOAD_BYTES
+        try:
+            self.info = self._greet()
+        except BaseException:
+            transport.close()
+            raise
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives the port back, or ends the emulator."""
+        self._transport.close()
+
+    # ---- Data -------------------------------------------------------------------------------
+
+    def write_inputs(self, inputs: Arrays) -> None:
+        """Writes every input. Arrays have the tensor's dtype and size, in C order, any shape."""
+        wanted = [tensor.name for tensor in self.info.inputs]
+        if sorted(inputs) != sorted(wanted):
+            raise UsageError(
+                f"the inputs given are {sorted(inputs)}; the model has {wanted}.",
+                where=self.info.model_name,
+            )
+        blocks = [_bytes_of(inputs[tensor.name], tensor) for tensor in self.info.inputs]
+        for index, block in enumerate(blocks):
+            self._write(Command.WRITE_INPUT, index, block)
+
+    def write_params(self, params: bytes) -> None:
+        """Writes the parameter block of a model compiled with `--no-link-params`."""
+        if len(params) != self.info.params_bytes:
+            raise UsageError(
+                f"the parameter block has {len(params)} bytes; "
+                f"the firmware takes {self.info.params_bytes}.",
+                where=self.info.model_name,
+            )
+        self._write(Command.WRITE_PARAMS, None, params)
+
+    def read_outputs(self) -> dict[str, NDArray[Any]]:
+        """All outputs of the last run, flat, in order. DeviceError if they are not to be had."""
+        outputs: dict[str, NDArray[Any]] = {}
+        for index, tensor in enumerate(self.info.outputs):
+            data = self._read_output(index, tensor.size_bytes)
+            outputs[tensor.name] = np.frombuffer(data, dtype=tensor.dtype).copy()
+        return outputs
+
+    # ---- Running ----------------------------------------------------------------------------
+
+    def execute(self, count: int = 1, *, checksums: bool = False) -> RunResult:
+        """Runs the model `count` times on what is in its memory, and says what it cost.
+
+        `checksums` gathers a CRC-32 of each operator's first output (profile images only).
+        """
+        request = protocol.run_request(count, checksums=checksums)
+        try:
+            answer = RunAnswer.decode(self._line.request(Command.RUN, request))
+        except RefusedError as refused:
+            if refused.status != Status.RUN:
+                raise
+            failed = RunAnswer.decode(refused.payload)
+            raise DeviceError(
+                f"the model's run returned {failed.model_status}.", where=self._transport.name
+            ) from refused
+        return RunResult(
+            answer.runs, self._units(answer.total_ticks), self._units(answer.least_ticks)
+        )
+
+    def run(self, inputs: Arrays) -> dict[str, NDArray[Any]]:
+        """Inputs in, outputs out."""
+        self.write_inputs(inputs)
+        self.execute()
+        return self.read_outputs()
+
+    def measure(self, inputs: Arrays) -> int:
+        """What the second of two runs on the same freshly written inputs costs."""
+        self.write_inputs(inputs)
+        self.execute()
+        self.write_inputs(inputs)
+        return self.execute().total
+
+    def profile(self) -> tuple[OperatorCount, ...]:
+        """What each operator took in the last `execute` (profile images only)."""
+        if not self.info.is_profile:
+            raise DeviceError(
+                "this image has no probes.",
+                where=self._transport.name,
+                hint="build the profile image.",
+            )
+        records: list[OperatorRecord] = []
+        while (first := len(records)) < self.info.operator_count:
+            most = max(1, self._payload_bytes // OPERATOR_BYTES)
+            count = min(most, self.info.operator_count - first)
+            answer = self._splittable(Command.PROFILE_READ, protocol.profile_request(first, count))
+            if answer is not None:
+                records += OperatorRecord.decode_all(answer, count)
+        return tuple(
+            OperatorCount(self._units(record.ticks), record.calls, record.checksum)
+            for record in records
+        )
+
+    def stack_bytes(self) -> int:
+        """Deepest use of the stack since start-up, interrupts included."""
+        return protocol.decode_stack(self._line.request(Command.STACK))
+
+    def reset(self) -> None:
+        """Restarts the firmware, also after a fault, and says hello anew."""
+        # If the answer got lost, the repeated request meets a firmware that restarted already.
+        with contextlib.suppress(ForgottenError):
+            self._line.request(Command.RESET)
+        self._line.renew()
+        self.info = self._greet()
+
+    # ---- Hello ------------------------------------------------------------------------------
+
+    def _greet(self) -> DeviceInfo:
+        self._payload_bytes = HELLO_PAYLOAD_BYTES
+        hello = Hello.decode(self._line.request(Command.HELLO))
+        name = self._text(Text.MODEL)
+        if self._model_id is not None and hello.model_id != self._model_id:
+            raise DeviceError(
+                f"the firmware holds the model {name} with id {hello.model_id.hex()}, "
+                f"not the expected {self._model_id.hex()}.",
+                where=self._transport.name,
+                hint="build and flash the firmware of this model again.",
+            )
+        self._payload_bytes = min(hello.payload_max_bytes, self._payload_limit)
+        return DeviceInfo(
+            model_name=name,
+            model_id=hello.model_id,
+            board=self._text(Text.BOARD),
+            start_up_text=self._text(Text.START_UP),
+            counter_unit=self._text(Text.COUNTER_UNIT),
+            counter_scale=Fraction(hello.counter_scale_num, hello.counter_scale_den or 1),
+            run_cost_ticks=hello.run_cost_ticks,
+            inputs=self._tensors(hello.input_count, is_output=False),
+            outputs=self._tensors(hello.output_count, is_output=True),
+            operator_count=hello.operator_count,
+            is_profile=hello.is_profile,
+            consumes_input=bool(hello.flags & MODEL_CONSUMES_INPUT),
+            params_bytes=hello.params_bytes,
+            stack_bytes=hello.stack_bytes,
+            payload_max_bytes=hello.payload_max_bytes,
+        )
+
+    def _tensors(self, count: int, *, is_output: bool) -> tuple[TensorInfo, ...]:
+        names = Text.OUTPUT_NAME if is_output else Text.INPUT_NAME
+        tensors = []
+        for index in range(count):
+            request = protocol.tensor_request(is_output=is_output, index=index)
+            dtype, size_bytes = protocol.decode_tensor(self._line.request(Command.TENSOR, request))
+            tensors.append(TensorInfo(self._text(names, index), dtype, size_bytes))
+        return tuple(tensors)
+
+    def _text(self, which: Text, index: int = 0) -> str:
+        text = bytearray()
+        total = None
+        while total is None or len(text) < total:
+            room = max(1, self._payload_bytes - 2)
+            request = protocol.text_request(which, index, len(text), room)
+            answer = self._splittable(Command.TEXT, request)
+            if answer is None:
+                continue
+            total = int.from_bytes(answer[:2], "little")
+            if len(text) < total and len(answer) <= 2:
+                raise DeviceError("a text ends before its length.", where=self._transport.name)
+            text += answer[2:]
+        return text.decode("utf-8", errors="replace")
+
+    # ---- Pieces -----------------------------------------------------------------------------
+
+    def _splittable(self, command: Command, payload: bytes) -> bytes | None:
+        """The answer; None if it got lost so often that smaller pieces are tried from now on."""
+        smallest = self._payload_bytes <= _PAYLOAD_MIN_BYTES
+        try:
+            return self._line.request(command, payload, may_split=not smallest)
+        except LostError:
+            self._payload_bytes = max(_PAYLOAD_MIN_BYTES, self._payload_bytes // 2)
+            return None
+
+    def _write(self, command: Command, index: int | None, data: bytes) -> None:
+        offset = 0
+        while offset < len(data):
+            piece = data[offset : offset + self._payload_bytes - _DATA_HEADER_BYTES]
+            payload = (
+                protocol.write_params_request(offset, piece)
+                if index is None
+                else protocol.write_input_request(index, offset, piece)
+            )
+            if self._splittable(command, payload) is not None:
+                offset += len(piece)
+
+    def _read_output(self, index: int, size_bytes: int) -> bytes:
+        data = bytearray()
+        while len(data) < size_bytes:
+            count = min(self._payload_bytes, size_bytes - len(data))
+            request = protocol.read_output_request(index, len(data), count)
+            answer = self._splittable(Command.READ_OUTPUT, request)
+            if answer is not None and len(answer) != count:
+                raise DeviceError(
+                    f"the firmware sent {len(answer)} bytes of an output where {count} "
+                    "were asked for.",
+                    where=self._transport.name,
+                )
+            data += answer or b""
+        return bytes(data)
+
+    def _units(self, ticks: int) -> int:
+        return round(ticks * self.info.counter_scale)
+
+
+def _bytes_of(array: NDArray[Any], tensor: TensorInfo) -> bytes:
+    if array.dtype != np.dtype(tensor.dtype) or array.nbytes != tensor.size_bytes:
+        raise UsageError(
+            f"the array is {array.dtype} with {array.nbytes} bytes; "
+            f"the tensor is {tensor.dtype} with {tensor.size_bytes}.",
+            where=tensor.name,
+        )
+    little_endian = np.dtype(tensor.dtype).newbyteorder("<")
+    return np.ascontiguousarray(array, dtype=little_endian).tobytes()
