@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from firmwright.base.errors import InternalError
+from firmwright.oracle.compare import Difference, Tolerance, compare
+
+
+def test_equal_integers_are_right() -> None:
+    tensors = [{"y": np.arange(6, dtype=np.int8).reshape(2, 3)}] * 2
+    found = compare(tensors, tensors)
+    assert (found.values, found.mismatches, found.max_abs_error, found.first) == (12, 0, 0, None)
+
+
+def test_the_first_wrong_integer_is_placed() -> None:
+    right = np.array([[1, 2], [3, 4]], np.int8)
+    wrong = np.array([[1, 2], [-128, 3]], np.int8)
+    found = compare([{"y": right}, {"y": right}], [{"y": right}, {"y": wrong}])
+    assert found.mismatches == 2
+    assert found.max_abs_error == 131
+    assert found.first == Difference(1, "y", (1, 0), 3, -128)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.uint8])
+def test_the_largest_error_does_not_wrap(dtype: type[np.integer]) -> None:
+    info = np.iinfo(dtype)
+    found = compare([{"y": np.array([info.min], dtype)}], [{"y": np.array([info.max], dtype)}])
+    assert found.max_abs_error == int(info.max) - int(info.min)
+
+
+def test_floats_are_judged_by_the_largest_value_of_their_tensor() -> None:
+    right = np.array([100.0, 0.0], np.float32)
+    close = np.array([100.0, 0.01], np.float32)
+    far = np.array([100.0, 0.0101], np.float32)
+    assert compare([{"y": right}], [{"y": close}]).mismatches == 0
+    assert compare([{"y": right}], [{"y": far}]).mismatches == 1
+    exact = Tolerance(relative=0.0, absolute=0.0)
+    assert compare([{"y": right}], [{"y": close}], exact).mismatches == 1
+
+
+def test_a_nan_is_right_only_where_the_reference_has_one() -> None:
+    nan = [{"y": np.array([np.nan, np.inf], np.float32)}]
+    number = [{"y": np.array([0.0, np.inf], np.float32)}]
+    assert compare(nan, nan).mismatches == 0
+    assert compare(nan, number).mismatches == 1
+    found = compare(number, nan)
+    assert found.mismatches == 1
+    assert math.isnan(found.max_abs_error)
+
+
+def test_an_infinity_does_not_widen_the_bound() -> None:
+    right = [{"y": np.array([np.inf, 1.0], np.float32)}]
+    wrong = [{"y": np.array([np.inf, 2.0], np.float32)}]
+    opposite = [{"y": np.array([-np.inf, 1.0], np.float32)}]
+    assert compare(right, wrong).mismatches == 1
+    assert compare(right, opposite).mismatches == 1
+
+
+def test_an_empty_tensor_has_nothing_wrong() -> None:
+    empty = [{"y": np.zeros((0, 3), np.int8), "z": np.zeros((0,), np.float32)}]
+    assert compare(empty, empty).mismatches == 0
+
+
+@pytest.mark.parametrize(
+    "actual",
+    [
+        [],
+        [{}],
+        [{"y": np.zeros(3, np.int8)}],
+        [{"y": np.zeros(2, np.uint8)}],
+    ],
+)
+def test_unlike_tensors_are_a_bug_of_the_caller(actual: list[dict[str, np.ndarray]]) -> None:
+    with pytest.raises(InternalError):
+        compare([{"y": np.zeros(2, np.int8)}], actual)
