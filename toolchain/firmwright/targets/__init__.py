@@ -1,0 +1,1 @@
+"""Target kinds: their attributes, the features derived from them, and their written form."""

@@ -1,0 +1,35 @@
+"""Arm Cortex-M: cores and what their instruction sets offer.
+
+`dsp`: the SIMD-in-register instructions of Armv7E-M and of Armv8-M with the DSP extension. `mve`:
+Helium. `fpu`: single precision in hardware. `thumb1`: Armv6-M, no 32-bit multiply-high, few
+registers. Source: the Arm architecture reference manuals.
+"""
+
+from __future__ import annotations
+
+from firmwright.ir.core import Target
+from firmwright.targets.kind import AttrSpec, TargetKind
+
+CORES: dict[str, frozenset[str]] = {
+    "cortex-m0": frozenset({"thumb1"}),
+    "cortex-m0plus": frozenset({"thumb1"}),
+    "cortex-m3": frozenset({"thumb2", "mulh"}),
+    "cortex-m4": frozenset({"thumb2", "mulh", "dsp", "fpu"}),
+    "cortex-m7": frozenset({"thumb2", "mulh", "dsp", "fpu"}),
+    "cortex-m23": frozenset({"thumb1"}),
+    "cortex-m33": frozenset({"thumb2", "mulh", "dsp", "fpu"}),
+    "cortex-m55": frozenset({"thumb2", "mulh", "dsp", "fpu", "mve"}),
+    "cortex-m85": frozenset({"thumb2", "mulh", "dsp", "fpu", "mve"}),
+}
+
+
+def _features(target: Target) -> frozenset[str]:
+    return CORES[str(target.attr("mcpu", "cortex-m4"))]
+
+
+KIND = TargetKind(
+    "cortex-m",
+    "Arm Cortex-M microcontrollers",
+    {"mcpu": AttrSpec("cortex-m4", "the core", tuple(CORES))},
+    _features,
+)
