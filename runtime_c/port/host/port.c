@@ -65,7 +65,7 @@ int32_t fwr_port_byte_in(void)
 void fwr_port_byte_out(uint8_t byte)
 {
     host.out[host.out_end++] = byte;
-    if (host.out_end == sizeof host.out || (byte == 0 && host.out_end > 1)) {
+    if (host.out_end == sizeof host.out || byte == 0) {
         flush();
     }
 }
