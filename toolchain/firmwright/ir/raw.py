@@ -55,8 +55,9 @@ class RawTensor:
 class RawNode:
     """An operator call: `op` is the format's name for it (`CONV_2D`, `custom:NAME`).
 
-    Inputs and outputs are tensor indices; an input left out is NO_TENSOR. `options` holds every option of the operator, those absent from
-    the file at the format's default; enumerations are names.
+    Inputs and outputs are tensor indices; an input left out is NO_TENSOR. `options` holds every
+    option of the operator, those absent from the file at the format's default; enumerations are
+    names.
     """
 
     op: str

@@ -54,7 +54,8 @@ class _Subgraph:
             self.read(index, f"{self.where}, outputs")
 
     def verify_node(self, node: RawNode) -> None:
-        where = f"{self.where}, operator {node.span.op_index} ({node.op})"
+        op = node.op if node.op.isprintable() else ascii(node.op)
+        where = f"{self.where}, operator {node.span.op_index} ({op})"
         for index in node.inputs:
             if index != NO_TENSOR:
                 self.read(index, where)
@@ -81,7 +82,8 @@ class _Subgraph:
         self.defined.add(index)
 
     def describe(self, index: int) -> str:
-        return f"tensor {index} ({self.subgraph.tensors[index].name})"
+        name = self.subgraph.tensors[index].name
+        return f"tensor {index} ({name if name.isprintable() else ascii(name)})"
 
 
 def _verify_references(model: RawModel) -> None:
@@ -109,7 +111,7 @@ def _callees(model: RawModel, subgraph: RawSubgraph) -> Iterable[int]:
             if name != "subgraph" and not name.endswith("subgraph_index"):
                 continue
             if not isinstance(value, int) or not 0 <= value < len(model.subgraphs):
-                _fail(str(node.span), f"{node.op} calls subgraph {value}, which does not exist.")
+                _fail(str(node.span), f"it calls subgraph {value}, which does not exist.")
             yield value
 
 

@@ -1,0 +1,75 @@
+"""Damaged .tflite files end in a ModelError or in a model, within memory linear in their size."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from firmwright.base.errors import ModelError
+from firmwright.frontends.tflite import read_tflite
+from firmwright.ir.raw import RawModel
+
+Mutants = Callable[[bytes, Sequence[int], int, int], Iterator[tuple[str, bytes]]]
+
+MUTANTS_PER_MODEL = 60
+WEIGHTS_BYTES = 32  # constants this large are weights: damage there changes numbers only
+PEAK_PER_BYTE = 16
+PEAK_BASE = 1 << 20
+
+MODELS = (
+    "ad01_int8.tflite",
+    "kws_ref_model.tflite",
+    "pretrainedResnet_quant.tflite",
+    "str_ww_ref_model.tflite",
+    "vww_96_int8.tflite",
+    "kws_ref_model_float32.tflite",
+)
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("name", MODELS)
+def test_damaged_mlperf_models_end_well(
+    name: str, model_path: Callable[[str], Path], mutants: Mutants, deep: bool
+) -> None:
+    data = model_path(name).read_bytes()
+    check_mutants(data, mutants, MODELS.index(name), MUTANTS_PER_MODEL * (50 if deep else 1))
+
+
+def test_damaged_digits_models_end_well(digits_path: Path, mutants: Mutants, deep: bool) -> None:
+    check_mutants(digits_path.read_bytes(), mutants, 1000, 4000 if deep else 200)
+
+
+def check_mutants(data: bytes, mutants: Mutants, seed: int, count: int) -> None:
+    refused = 0
+    for label, changed in mutants(data, structure_places(data), seed, count):
+        tracemalloc.start()
+        try:
+            model = read_tflite(changed, "damaged.tflite")
+            assert isinstance(model, RawModel), label
+        except ModelError as error:
+            refused += 1
+            check_message(error, label)
+        finally:
+            peak_bytes = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        assert peak_bytes <= PEAK_PER_BYTE * len(data) + PEAK_BASE, label
+    assert refused > count // 4, "the damage misses what matters"
+
+
+def check_message(error: ModelError, label: str) -> None:
+    assert error.where.startswith("damaged.tflite"), label
+    assert error.hint, label
+    assert "\n" not in str(error), label
+
+
+def structure_places(data: bytes) -> list[int]:
+    """Every byte that is no weight: headers, tables, vectors, names."""
+    is_weight = bytearray(len(data))
+    for tensor in read_tflite(data, "whole.tflite").subgraphs[0].tensors:
+        if tensor.buffer is not None and len(tensor.buffer) >= WEIGHTS_BYTES:
+            start = data.index(tensor.buffer)
+            is_weight[start : start + len(tensor.buffer)] = b"\1" * len(tensor.buffer)
+    return [place for place, mark in enumerate(is_weight) if not mark]
