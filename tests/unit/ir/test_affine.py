@@ -1,0 +1,152 @@
+"""Linear forms and intervals are exact where they can be and sound everywhere."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+from firmwright.base.dtypes import INT32, INT64, UINT8
+from firmwright.ir.tir.affine import Bounds, interval, linearize
+from firmwright.ir.tir.builder import E, maximum, minimum, select
+from firmwright.ir.tir.nodes import Binary, Buffer, BufferLoad, Cast, Expr, IntImm, Select, Var
+
+Y, K, P = (E(Var(name, INT64)) for name in ("y", "k", "p"))
+
+
+def at(expr: Expr, values: dict[str, int]) -> int:
+    """Evaluates `expr` by definition."""
+    match expr:
+        case IntImm(value):
+            return value
+        case Var(name):
+            return values[name]
+        case Select(cond, a, b):
+            return at(a, values) if at(cond, values) else at(b, values)
+        case Binary(op, a, b):
+            x, y = at(a, values), at(b, values)
+            quotient = abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1) if y else 0
+            table = {
+                "add": x + y, "sub": x - y, "mul": x * y, "min": min(x, y), "max": max(x, y),
+                "div": quotient, "mod": x - quotient * y, "and": x & y, "lt": int(x < y),
+            }  # fmt: skip
+            return table[op]
+        case _:
+            raise AssertionError(expr)
+
+
+def test_a_linear_form_gathers_coefficients_and_the_constant() -> None:
+    form = linearize(((Y * 2 + K - 1) * 8 - Y).expr)
+    assert form is not None
+    assert form.constant == -8
+    assert (form.coefficient(Y.expr), form.coefficient(K.expr)) == (15, 8)
+
+
+def test_widening_casts_are_looked_through_and_narrowing_ones_are_not() -> None:
+    y = Var("y", INT32)
+    form = linearize(Cast(INT64, y))
+    assert form is not None
+    assert form.coefficient(y) == 1
+    assert linearize(Cast(UINT8, y)) is None
+
+
+def test_what_is_not_affine_is_an_atom_only_if_asked_for() -> None:
+    assert linearize((Y * K).expr) is None
+    form = linearize((Y * K * 3 + 1).expr, opaque=True)
+    assert form is not None
+    assert form.coefficient((Y * K).expr) == 3
+
+
+def test_quotient_and_remainder_of_one_number_join_again() -> None:
+    form = linearize(((P + 3) / 5 * 40 + (P + 3) % 5 * 8).expr)
+    assert form is not None
+    assert (form.coefficient(P.expr), form.constant) == (8, 24)
+
+
+def test_correlated_terms_cancel() -> None:
+    assert interval((Y * 2 - Y - Y + 5).expr, {"y": (0, 1000)}) == (5, 5)
+
+
+def test_loads_have_the_range_of_their_dtype() -> None:
+    load = BufferLoad(Buffer("x", UINT8, (4,)), (IntImm(0, INT64),))
+    assert interval(Binary("add", load, IntImm(1, UINT8)), {}) == (1, 256)
+
+
+def test_a_condition_on_a_linear_form_bounds_a_multiple_of_it() -> None:
+    row = Y * 2 + K - 1
+    known = Bounds({"y": (0, 4), "k": (0, 2)})
+    index = (row * 64 + P).expr
+    known = known.with_range("p", 0, 63)
+    assert not known.within(index, 0, 10 * 64 - 1)
+    guarded = known.assume((row >= 0).expr).assume((row < 9).expr)
+    assert guarded.within(index, 0, 9 * 64 - 1)
+    assert not guarded.within(index, 0, 9 * 64 - 2)
+
+
+def test_the_failed_branch_of_a_condition_is_known_too() -> None:
+    known = Bounds({"y": (0, 9)}).assume((Y < 4).expr, False)
+    assert known.of(Y.expr) == (4, 9)
+
+
+def test_a_tail_loop_stays_inside_through_its_extent() -> None:
+    i = Var("i", INT64)
+    known = Bounds({"y": (0, 2)}).with_loop(i, IntImm(0, INT64), minimum(4, 10 - Y * 4).expr)
+    assert known.within((Y * 4 + E(i)).expr, 0, 9)
+    assert not known.within((Y * 4 + E(i)).expr, 0, 8)
+
+
+def test_a_let_is_the_same_as_its_definition() -> None:
+    row = Var("row", INT64)
+    known = Bounds({"y": (0, 4), "k": (0, 2)}).with_let(row, (Y * 2 + K - 1).expr)
+    assert known.of(row) == (-1, 9)
+    assert known.assume((E(row) >= 0).expr).within((Y * 2 + K - 1).expr, 0, 9)
+    assert known.assume((Y * 2 + K >= 1).expr).within(row, 0, 9)
+
+
+def test_contradicting_assumptions_prove_everything() -> None:
+    dead = Bounds({"y": (0, 3)}).assume((Y > 7).expr)
+    assert dead.dead
+    assert dead.within((Y * 1000).expr, 0, 1)
+
+
+def random_expr(rng: random.Random, depth: int) -> E:
+    if depth == 0 or rng.random() < 0.2:
+        return rng.choice([Y, K, P, E(IntImm(rng.randint(-9, 9), INT64))])
+    a, b = random_expr(rng, depth - 1), random_expr(rng, depth - 1)
+    match rng.randrange(9):
+        case 0:
+            return a + b
+        case 1:
+            return a - b
+        case 2:
+            return a * rng.randint(-3, 5)
+        case 3:
+            return minimum(a, b)
+        case 4:
+            return maximum(a, b)
+        case 5:
+            return a / rng.randint(1, 5)
+        case 6:
+            return a % rng.randint(1, 5)
+        case 7:
+            return E(Binary("and", a.expr, IntImm(rng.randint(0, 7), INT64)))
+        case _:
+            return select(a < b, a, b)
+
+
+def test_intervals_hold_for_every_value_of_random_expressions_under_conditions() -> None:
+    rng = random.Random(1)
+    ranges = {"y": (0, 3), "k": (-2, 2), "p": (1, 4)}
+    points = [
+        dict(zip(ranges, point, strict=True))
+        for point in itertools.product(*(range(lo, hi + 1) for lo, hi in ranges.values()))
+    ]
+    for _ in range(400):
+        index, cond = random_expr(rng, 3).expr, (random_expr(rng, 2) < random_expr(rng, 2)).expr
+        for known, holds in ((Bounds(ranges), None), (Bounds(ranges).assume(cond), True)):
+            values = [at(index, p) for p in points if holds is None or at(cond, p)]
+            if known.dead:
+                assert not values
+                continue
+            for found in (known.of(index), known.tight(index)):
+                assert found is not None
+                assert not values or (found[0] <= min(values) and max(values) <= found[1])
