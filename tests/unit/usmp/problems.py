@@ -1,0 +1,92 @@
+"""Planning problems for the planners' tests: seeded random ones and chains of known figures."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from firmwright.ir.core import PoolInfo
+from firmwright.ir.tir.plan import BufferInfo, Conflict, LiveRange
+from firmwright.usmp.sharing import find_conflicts
+
+UNLIMITED = (PoolInfo("sram"),)
+Problem = tuple[tuple[BufferInfo, ...], tuple[Conflict, ...], tuple[PoolInfo, ...]]
+
+
+def buffer(
+    name: str,
+    size_bytes: int,
+    *live: tuple[int, int],
+    alignment: int = 1,
+    pools: tuple[str, ...] = ("sram",),
+) -> BufferInfo:
+    ranges = tuple(LiveRange(first, end) for first, end in live)
+    return BufferInfo(name, size_bytes, alignment, ranges, "activation", pools)
+
+
+def chain(sizes: Sequence[int], alignment: int = 16) -> Problem:
+    """Operator t reads tensor t and writes tensor t + 1: consecutive tensors live together."""
+    last = len(sizes) - 2
+    buffers = tuple(
+        buffer(f"t{i}", size, (max(i - 1, 0), min(i, last) + 1), alignment=alignment)
+        for i, size in enumerate(sizes)
+    )
+    return buffers, find_conflicts(buffers), UNLIMITED
+
+
+def residual_chain(sizes: Sequence[int], every: int) -> Problem:
+    """Like `chain`, but each `every`-th tensor lives on for two operators more: a skip."""
+    last = len(sizes) - 2
+    buffers = tuple(
+        buffer(
+            f"t{i}",
+            size,
+            (max(i - 1, 0), min(i + 2 * (i % every == 0), last) + 1),
+            alignment=16,
+        )
+        for i, size in enumerate(sizes)
+    )
+    return buffers, find_conflicts(buffers), UNLIMITED
+
+
+def random_problem(seed: int) -> Problem:
+    """Up to 24 buffers with one or two live ranges, mixed alignments, pools and relaxed pairs."""
+    rng = random.Random(seed)
+    pools = rng.choice([UNLIMITED, _two_pools(rng), _two_pools(rng)])
+    names = tuple(pool.name for pool in pools)
+    buffers = tuple(_random_buffer(rng, index, names) for index in range(rng.randrange(25)))
+    conflicts = tuple(_relaxed(rng, conflict) for conflict in find_conflicts(buffers))
+    return buffers, conflicts, pools
+
+
+def _two_pools(rng: random.Random) -> tuple[PoolInfo, ...]:
+    fast = PoolInfo("dtcm", rng.choice([64, 500, 2000]))
+    slow = PoolInfo("sram", rng.choice([None, 1500, 6000]))
+    return (fast, slow)
+
+
+def _random_buffer(rng: random.Random, index: int, pools: tuple[str, ...]) -> BufferInfo:
+    first = rng.randrange(20)
+    live = [(first, first + rng.randrange(1, 8))]
+    if rng.random() < 0.2:
+        again = live[0][1] + rng.randrange(1, 4)
+        live.append((again, again + rng.randrange(1, 4)))
+    candidates = pools if rng.random() < 0.8 else pools[-1:]
+    alignment = rng.choice([1, 1, 4, 8, 16])
+    size_bytes = rng.choice([rng.randrange(1, 900), 256, 64])
+    return buffer(f"b{index}", size_bytes, *live, alignment=alignment, pools=candidates)
+
+
+def _relaxed(rng: random.Random, conflict: Conflict) -> Conflict:
+    """One conflict in five loses a part: overlap from one side, or at multiples of a period."""
+    match rng.randrange(20):
+        case 0 | 1:
+            return Conflict(conflict.a, conflict.b, conflict.lo // 3, conflict.hi)
+        case 2:
+            return Conflict(conflict.a, conflict.b, 0, conflict.hi)
+        case 3:
+            m = rng.randrange(2, 40)
+            residue = rng.randrange(m)
+            return Conflict(conflict.a, conflict.b, conflict.lo, conflict.hi, m, residue)
+        case _:
+            return conflict

@@ -1,0 +1,268 @@
+"""The AOT main as steps and edges, and which buffers hold something worth keeping at each step.
+
+In: the AOT main (Seq, If, While, For, Let over calls and stores; Allocates anywhere) and the
+functions it calls. Out: live ranges per allocated buffer. Method: forward, where a buffer may hold
+a value; backward, where it may still be read; a buffer occupies memory where both hold and at each
+step that touches it. Invariants:
+
+* Times number the steps that touch memory, in the order of the text: each call is one time.
+* A buffer live into a loop and read in it is live through it. Its branches' times differ, so a
+  buffer may be live in one branch only.
+* A write never ends the life of the value before: an access pointer says what may be touched, not
+  what is overwritten. What does is the Allocate: contents start undefined each time it is entered.
+* A window (DeclBuffer) stands for the buffer it lies in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from firmwright.ir.module import AnyFunction
+from firmwright.ir.tir.nodes import (
+    AccessPtr,
+    Allocate,
+    AllocateConst,
+    BufferLoad,
+    BufferStore,
+    CallPrim,
+    DeclBuffer,
+    Evaluate,
+    Expr,
+    For,
+    If,
+    Let,
+    PrimFunc,
+    Seq,
+    Stmt,
+    While,
+)
+from firmwright.ir.tir.plan import LiveRange
+from firmwright.ir.tir.walk import walk
+
+KEPT_KINDS = frozenset({"input", "state"})
+"""Kinds of Allocate whose contents come from before the run."""
+
+_WRITING_ROLES = frozenset({"out", "inout", "scratch"})
+_READING_ROLES = frozenset({"in", "inout", "const", "pool"})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One place control passes through. `time` is -1 where no memory is touched.
+
+    `fresh` names the buffer, if any, whose contents are undefined from here on.
+    """
+
+    time: int = -1
+    reads: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
+    fresh: str = ""
+    call: CallPrim | None = None
+
+    @property
+    def touched(self) -> frozenset[str]:
+        return self.reads | self.writes
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Steps in the order of the text, edges (from, to) between them, and the step a run ends at.
+
+    `allocates` are the planned buffers by name; `roots` maps each buffer's name to the planned
+    buffer it lies in.
+    """
+
+    steps: tuple[Step, ...]
+    edges: tuple[tuple[int, int], ...]
+    exits: tuple[int, ...]
+    end_time: int
+    allocates: Mapping[str, Allocate]
+    roots: Mapping[str, str]
+
+
+def trace(main: PrimFunc, functions: Mapping[str, AnyFunction]) -> Flow:
+    """The flow of `main`, whose calls go to `functions`."""
+    tracer = _Tracer(functions)
+    entry = tracer.step([], Step())
+    exits = tracer.walk(main.body, [entry])
+    return Flow(
+        tuple(tracer.steps),
+        tuple(tracer.edges),
+        tuple(exits),
+        tracer.time,
+        tracer.allocates,
+        tracer.roots,
+    )
+
+
+def live_ranges(
+    flow: Flow, held_at_entry: Collection[str], held_at_exit: Collection[str]
+) -> dict[str, tuple[LiveRange, ...]]:
+    """For each planned buffer the times at which it occupies memory, as sorted ranges."""
+    bit = {name: 1 << index for index, name in enumerate(flow.allocates)}
+    filled = _filled(flow, bit, _mask(bit, held_at_entry))
+    wanted = _wanted(flow, bit, _mask(bit, held_at_exit))
+    times: dict[str, list[int]] = {name: [] for name in flow.allocates}
+    for index, step in enumerate(flow.steps):
+        if step.time < 0:
+            continue
+        occupied = filled[index] & wanted[index] | _mask(bit, step.touched)
+        for name, own in bit.items():
+            if occupied & own:
+                times[name].append(step.time)
+    return {name: merged(moments) for name, moments in times.items()}
+
+
+def merged(times: Sequence[int]) -> tuple[LiveRange, ...]:
+    """Ascending times as maximal half-open ranges."""
+    ranges: list[LiveRange] = []
+    for time in times:
+        if ranges and ranges[-1].end == time:
+            ranges[-1] = LiveRange(ranges[-1].first, time + 1)
+        else:
+            ranges.append(LiveRange(time, time + 1))
+    return tuple(ranges)
+
+
+def _mask(bit: Mapping[str, int], names: Collection[str]) -> int:
+    return sum(bit[name] for name in names)
+
+
+def _filled(flow: Flow, bit: Mapping[str, int], at_entry: int) -> list[int]:
+    """Which buffers may hold a value on arrival at each step."""
+    arriving = [0] * len(flow.steps)
+    arriving[0] = at_entry
+    changed = True
+    while changed:
+        changed = False
+        for source, target in flow.edges:
+            step = flow.steps[source]
+            leaving = arriving[source] | _mask(bit, step.writes)
+            if step.fresh:
+                leaving &= ~bit[step.fresh]
+            if leaving & ~arriving[target]:
+                arriving[target] |= leaving
+                changed = True
+    return arriving
+
+
+def _wanted(flow: Flow, bit: Mapping[str, int], at_exit: int) -> list[int]:
+    """Which buffers may still be read after each step."""
+    leaving = [0] * len(flow.steps)
+    for index in flow.exits:
+        leaving[index] = at_exit
+    changed = True
+    while changed:
+        changed = False
+        for source, target in reversed(flow.edges):
+            step = flow.steps[target]
+            arriving = leaving[target]
+            if step.fresh:
+                arriving &= ~bit[step.fresh]
+            arriving |= _mask(bit, step.reads)
+            if arriving & ~leaving[source]:
+                leaving[source] |= arriving
+                changed = True
+    return leaving
+
+
+class _Tracer:
+    """Walks the statements: `walk` takes the steps control comes from, gives those it leaves by."""
+
+    def __init__(self, functions: Mapping[str, AnyFunction]) -> None:
+        self.functions = functions
+        self.steps: list[Step] = []
+        self.edges: list[tuple[int, int]] = []
+        self.time = 0
+        self.allocates: dict[str, Allocate] = {}
+        self.roots: dict[str, str] = {}
+
+    def step(self, before: Sequence[int], step: Step) -> int:
+        self.steps.append(step)
+        index = len(self.steps) - 1
+        self.edges.extend((source, index) for source in before)
+        return index
+
+    def walk(self, stmt: Stmt, before: Sequence[int]) -> list[int]:
+        match stmt:
+            case Seq(stmts):
+                after = list(before)
+                for part in stmts:
+                    after = self.walk(part, after)
+                return after
+            case Allocate() | AllocateConst() | DeclBuffer() | Let():
+                return self._scope(stmt, before)
+            case If(cond, then, orelse):
+                head = [self._touching(before, cond)]
+                return self.walk(then, head) + (self.walk(orelse, head) if orelse else head)
+            case For(_, start, extent, body, _):
+                return self._loop(self._touching(before, start, extent), body)
+            case While(cond, body):
+                return self._loop(self._touching(before, cond), body)
+            case BufferStore(buffer, indices, value):
+                return [self._touching(before, *indices, value, stored=buffer.name)]
+            case Evaluate(call):
+                return [self._touching(before, call)]
+            case CallPrim():
+                return [self._call(before, stmt)]
+
+    def _scope(
+        self, stmt: Allocate | AllocateConst | DeclBuffer | Let, before: Sequence[int]
+    ) -> list[int]:
+        after = list(before)
+        match stmt:
+            case Allocate(buffer, _, kind) if buffer.scope == "global":
+                self.allocates[buffer.name] = stmt
+                self.roots[buffer.name] = buffer.name
+                if kind not in KEPT_KINDS:
+                    after = [self.step(before, Step(fresh=buffer.name))]
+            case DeclBuffer(buffer, source, _):
+                if source.buffer.name in self.roots:
+                    self.roots[buffer.name] = self.roots[source.buffer.name]
+                after = [self._touching(before, source.offset)]
+            case Let(_, value, _):
+                after = [self._touching(before, value)]
+        return self.walk(stmt.body, after)
+
+    def _loop(self, head: int, body: Stmt) -> list[int]:
+        self.edges.extend((source, head) for source in self.walk(body, [head]))
+        return [head]
+
+    def _touching(self, before: Sequence[int], *exprs: Expr, stored: str = "") -> int:
+        reads, writes = self._accesses(exprs)
+        if stored in self.roots:
+            writes |= {self.roots[stored]}
+        if not reads and not writes:
+            return self.step(before, Step())
+        return self.step(before, Step(self._tick(), reads, writes))
+
+    def _call(self, before: Sequence[int], call: CallPrim) -> int:
+        reads, writes = self._accesses(call.args)
+        callee = self.functions.get(call.callee)
+        if isinstance(callee, PrimFunc):
+            for arg, param in zip(call.args, callee.params, strict=True):
+                if isinstance(arg, AccessPtr) and arg.buffer.name in self.roots:
+                    root = frozenset({self.roots[arg.buffer.name]})
+                    reads |= root if param.role in _READING_ROLES else frozenset()
+                    writes |= root if param.role in _WRITING_ROLES else frozenset()
+        return self.step(before, Step(self._tick(), reads, writes, call=call))
+
+    def _tick(self) -> int:
+        self.time += 1
+        return self.time - 1
+
+    def _accesses(self, exprs: Sequence[Expr]) -> tuple[frozenset[str], frozenset[str]]:
+        """The planned buffers that evaluating `exprs` may read, and may write."""
+        found = [access for expr in exprs for access in _memory_accesses(expr)]
+        planned = [(self.roots[name], access) for name, access in found if name in self.roots]
+        reads = frozenset(name for name, access in planned if "r" in access)
+        return reads, frozenset(name for name, access in planned if "w" in access)
+
+
+def _memory_accesses(expr: Expr) -> Iterator[tuple[str, str]]:
+    for part in walk(expr):
+        if isinstance(part, BufferLoad):
+            yield part.buffer.name, "r"
+        elif isinstance(part, AccessPtr):
+            yield part.buffer.name, part.access

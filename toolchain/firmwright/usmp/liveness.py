@@ -1,0 +1,160 @@
+"""From the AOT main to the buffers a planner must place.
+
+In: the AOT main with its Allocates, the kernels it calls, the pools and who owns the I/O. Out:
+`BufferInfo`s in the order of the Allocates, and the pairs that a kernel may compute in place.
+Live ranges are those of `flow`, and besides:
+
+* inputs are live from time 0 to their last read, with `keep_input` to the end;
+* outputs from their first write to the end; state always;
+* a kernel's scratch during its call only (`lift` has put its Allocate around the call).
+
+Candidates are the writable pools that every target touching the buffer may use, in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from firmwright.base.errors import InternalError, UsageError
+from firmwright.ir.core import PoolInfo
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.nodes import AccessPtr, Allocate, Buffer, Expr, IntImm, PrimFunc
+from firmwright.ir.tir.plan import BufferInfo, BufferKind, LiveRange
+from firmwright.usmp.flow import KEPT_KINDS, Flow, Step, live_ranges, trace
+
+_KINDS = frozenset({"activation", "input", "output", "scratch", "ring", "state"})
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """What there is to place. `in_place` holds (input, output, time of the call)."""
+
+    buffers: tuple[BufferInfo, ...]
+    in_place: tuple[tuple[str, str, int], ...]
+
+
+def extract_buffers(
+    module: IRModule, main: PrimFunc, pools: Sequence[PoolInfo], plan_names: Mapping[str, str]
+) -> Extraction:
+    """The buffers of `main`, a function of `module`; `plan_names` renames some in the plan."""
+    flow = trace(main, module.functions)
+    kinds = {name: _kind(allocate) for name, allocate in flow.allocates.items()}
+    at_entry = [name for name, kind in kinds.items() if kind in KEPT_KINDS]
+    held = {"output", "state", "input"} if module.io.keep_input else {"output", "state"}
+    at_exit = [name for name, kind in kinds.items() if kind in held]
+    live = live_ranges(flow, at_entry, at_exit)
+    users = _users(module, main, flow)
+    buffers = []
+    for name, allocate in flow.allocates.items():
+        ranges = _with_fixed_times(live[name], kinds[name], name in at_exit, flow.end_time)
+        buffer = allocate.buffer
+        candidates = _candidates(name, pools, users[name])
+        if not ranges:
+            ranges = (LiveRange(0, 1),)  # nobody touches it; it must lie somewhere all the same
+        buffers.append(
+            BufferInfo(
+                plan_names.get(name, name),
+                span_bytes(buffer),
+                max(buffer.alignment, buffer.dtype.size_bytes),
+                ranges,
+                kinds[name],
+                candidates,
+            )
+        )
+    pairs = tuple(pair for step in flow.steps for pair in _in_place(module, flow, step))
+    named = tuple((plan_names.get(a, a), plan_names.get(b, b), time) for a, b, time in pairs)
+    return Extraction(tuple(buffers), named)
+
+
+def span_bytes(buffer: Buffer) -> int:
+    """Bytes from the first element to the end of the last one."""
+    steps = zip(buffer.shape, buffer.element_strides, strict=True)
+    last = sum((extent - 1) * stride for extent, stride in steps)
+    return (last + 1) * buffer.dtype.size_bytes
+
+
+def _kind(allocate: Allocate) -> BufferKind:
+    if allocate.kind not in _KINDS:
+        raise InternalError(f"buffer {allocate.buffer.name} is of unknown kind {allocate.kind!r}.")
+    return cast(BufferKind, allocate.kind)
+
+
+def _with_fixed_times(
+    live: tuple[LiveRange, ...], kind: BufferKind, to_the_end: bool, end_time: int
+) -> tuple[LiveRange, ...]:
+    """`live` and the moments at which the caller looks at the buffer: before, after, always."""
+    end = max(end_time, 1)
+    moments = list(live)
+    if kind == "state":
+        moments.append(LiveRange(0, end))
+    if kind == "input":
+        moments.append(LiveRange(0, 1))
+    if to_the_end:
+        moments.append(LiveRange(end - 1, end))
+    joined: list[LiveRange] = []
+    for moment in sorted(moments, key=lambda r: (r.first, r.end)):
+        if joined and moment.first <= joined[-1].end:
+            joined[-1] = LiveRange(joined[-1].first, max(joined[-1].end, moment.end))
+        else:
+            joined.append(moment)
+    return tuple(joined)
+
+
+def _users(module: IRModule, main: PrimFunc, flow: Flow) -> dict[str, set[str]]:
+    """Names of the targets whose code touches each buffer."""
+    default = next(iter(module.targets), "")
+    own = str(main.attrs.get("target", default))
+    users: dict[str, set[str]] = {name: set() for name in flow.allocates}
+    for step in flow.steps:
+        callee = module.functions.get(step.call.callee) if step.call else None
+        target = str(callee.attrs.get("target", default)) if callee else own
+        for name in step.touched:
+            users[name].add(target)
+    return users
+
+
+def _candidates(name: str, pools: Sequence[PoolInfo], targets: set[str]) -> tuple[str, ...]:
+    allowed = tuple(
+        pool.name
+        for pool in pools
+        if pool.access == "rw" and (not pool.targets or targets <= set(pool.targets))
+    )
+    if not allowed:
+        wanted = ", ".join(sorted(targets))
+        raise UsageError(
+            f"no pool may hold buffer {name}, which the code of {wanted} works on.",
+            hint="a writable pool whose targets are these, by --pool.",
+        )
+    return allowed
+
+
+def _in_place(module: IRModule, flow: Flow, step: Step) -> list[tuple[str, str, int]]:
+    """Pairs that this call may compute in place.
+
+    Its callee's attribute `inplace` lists (input, output) positions among the parameters: element
+    i of the output depends on element i of that input alone, read before it is written. The pair
+    counts only if both arguments are whole buffers and no other argument touches either.
+    """
+    callee = module.functions.get(step.call.callee) if step.call else None
+    positions = callee.attrs.get("inplace", ()) if callee else ()
+    if step.call is None or not isinstance(positions, tuple):
+        return []
+    pairs = positions if positions and isinstance(positions[0], tuple) else (positions,)
+    args = step.call.args
+    roots = [flow.roots.get(a.buffer.name) if isinstance(a, AccessPtr) else None for a in args]
+    found = []
+    for source, result in (cast(tuple[int, int], pair) for pair in pairs if pair):
+        a, b = roots[source], roots[result]
+        alone = a is not None and b is not None and roots.count(a) == 1 and roots.count(b) == 1
+        if alone and _is_whole(flow, args[source]) and _is_whole(flow, args[result]):
+            found.append((str(a), str(b), step.time))
+    return found
+
+
+def _is_whole(flow: Flow, arg: Expr) -> bool:
+    """Whether the argument points to the first byte of a planned buffer and at all of it."""
+    if not isinstance(arg, AccessPtr) or arg.offset != IntImm(0, arg.offset.dtype):
+        return False
+    return arg.buffer == flow.allocates[flow.roots[arg.buffer.name]].buffer

@@ -1,0 +1,117 @@
+"""Stage `usmp`: a lowered module in, the planned module out.
+
+The planned form: kernels allocate nothing but registers and constants, their scratch are
+parameters; each Allocate of the AOT main is a window (DeclBuffer) at an offset of a pool; each
+pool in use is a byte buffer parameter of role `pool` of the AOT main, after its other parameters
+and in the order of `IRModule.pools`; `IRModule.plan` is the plan, checked. What a pool's base
+address is aligned to is that buffer's alignment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from firmwright.base.dtypes import UINT8
+from firmwright.base.errors import InternalError, UsageError
+from firmwright.ir.core import PoolInfo
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.builder import INDEX
+from firmwright.ir.tir.nodes import (
+    AccessPtr,
+    Allocate,
+    Buffer,
+    DeclBuffer,
+    IntImm,
+    Param,
+    PrimFunc,
+)
+from firmwright.ir.tir.plan import Plan, Planner
+from firmwright.ir.tir.rewrite import rewrite_func
+from firmwright.ir.tir.walk import Node, local_names
+from firmwright.usmp.lift import lift_scratch
+from firmwright.usmp.liveness import extract_buffers, span_bytes
+from firmwright.usmp.registry import DEFAULT, find_planner
+from firmwright.usmp.sharing import find_conflicts
+from firmwright.usmp.validate import check_plan
+
+POOL_ALIGNMENT = 16
+DEFAULT_POOL = PoolInfo("sram")
+"""Where a module without writable pools is planned: as much memory as it takes."""
+
+
+def plan(module: IRModule, planner: str | Planner = DEFAULT) -> IRModule:
+    """Plan the module's memory; one that has a plan is returned as it is.
+
+    Errors: UsageError (no such planner, no pool for a buffer, a pool named like a buffer),
+    DoesNotFitError, InternalError if a planner's result is wrong.
+    """
+    if module.plan is not None:
+        return module
+    find = find_planner(planner) if isinstance(planner, str) else planner
+    module = _with_pools(module)
+    module, plan_names = lift_scratch(module, _aot_main(module))
+    main = _aot_main(module)
+    extraction = extract_buffers(module, main, module.pools, plan_names)
+    conflicts = find_conflicts(extraction.buffers, extraction.in_place)
+    made = find(extraction.buffers, conflicts, module.pools)
+    check_plan(made, extraction.buffers, conflicts, module.pools)
+    _check_pool_names(made, main)
+    planned = _with_windows(module, main, made, plan_names)
+    return replace(module.with_function(planned), plan=made)
+
+
+def _aot_main(module: IRModule) -> PrimFunc:
+    main = module.entry
+    if not isinstance(main, PrimFunc) or not main.attrs.get("aot_main"):
+        raise InternalError(f"module {module.name} has no AOT main to plan: lower it first.")
+    return main
+
+
+def _with_pools(module: IRModule) -> IRModule:
+    if any(pool.access == "rw" for pool in module.pools):
+        return module
+    return replace(module, pools=(*module.pools, DEFAULT_POOL))
+
+
+def _check_pool_names(made: Plan, main: PrimFunc) -> None:
+    taken = local_names(main)
+    for name in made.pool_bytes:
+        if name in taken:
+            raise UsageError(
+                f"pool {name} has the name of one of the model's buffers.",
+                hint="another name for the pool, by --pool.",
+            )
+
+
+def _with_windows(
+    module: IRModule, main: PrimFunc, made: Plan, plan_names: Mapping[str, str]
+) -> PrimFunc:
+    pools = {
+        pool.name: Buffer(
+            pool.name,
+            UINT8,
+            (made.pool_bytes[pool.name],),
+            scope="pool",
+            alignment=_base_alignment(made, pool.name),
+        )
+        for pool in module.pools
+        if pool.name in made.pool_bytes
+    }
+
+    def rule(part: Node) -> Node | None:
+        if not isinstance(part, Allocate) or part.buffer.scope != "global":
+            return None
+        name = part.buffer.name
+        place = made.placements[plan_names.get(name, name)]
+        offset = IntImm(place.offset, INDEX)
+        source = AccessPtr(pools[place.pool], offset, span_bytes(part.buffer), "rw")
+        return DeclBuffer(part.buffer, source, part.body)
+
+    added = tuple(Param(pool, "pool") for pool in pools.values())
+    return replace(rewrite_func(main, rule), params=main.params + added)
+
+
+def _base_alignment(made: Plan, pool: str) -> int:
+    mine = (b.alignment for b in made.buffers if made.placements[b.name].pool == pool)
+    return max(POOL_ALIGNMENT, *mine)

@@ -1,0 +1,121 @@
+"""Planner `search`, the default: the best of several first fits, then a bounded local search.
+
+Each order is good at some shape of network: size for most, pressure for those whose peak must be
+packed first, time for chains. Where none meets the lower bound, buffers that touch the top of a
+pool move forward in the order. Everything stops at the bound, else at a fixed amount of work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+from firmwright.ir.core import PoolInfo
+from firmwright.ir.tir.plan import BufferInfo, Conflict, Plan
+from firmwright.usmp.first_fit import place
+from firmwright.usmp.greedy import conflict_order, size_order
+from firmwright.usmp.hill_climb import touching_top
+from firmwright.usmp.prng import Xorshift32
+from firmwright.usmp.problem import Layout, Problem, solve_problem
+
+ATTEMPTS = 2000
+_PLACEMENTS = 300_000
+"""Work in placed buffers: about two seconds."""
+_RESTART_AFTER = 200
+
+_Rank: TypeAlias = Callable[[int], tuple[int, ...]]
+
+
+def search(
+    buffers: Sequence[BufferInfo], conflicts: Sequence[Conflict], pools: Sequence[PoolInfo]
+) -> Plan:
+    """The best of several first fits, then local search, until the lower bound is met."""
+    return solve_problem("search", _search, buffers, conflicts, pools)
+
+
+def _search(problem: Problem) -> Layout:
+    goal = (0, problem.lower_bound_bytes)
+    best_order: list[int] = []
+    best: Layout | None = None
+    for order in orders(problem):
+        layout = place(problem, order)
+        if best is None or layout.cost < best.cost:
+            best_order, best = order, layout
+        if best.cost <= goal:
+            return best
+    assert best is not None
+    return _improve(problem, best_order, best)
+
+
+def orders(problem: Problem) -> Iterator[list[int]]:
+    """Orders worth a first fit, those that suit most networks first."""
+    yield size_order(problem)
+    yield conflict_order(problem)
+    numbers = range(len(problem.buffers))
+    for rank in _ranks(problem):
+        yield sorted(numbers, key=rank)
+
+
+def _ranks(problem: Problem) -> tuple[_Rank, ...]:
+    buffers, relations = problem.buffers, problem.relations
+    size = [b.size_bytes for b in buffers]
+    first = [min(r.first for r in b.live) for b in buffers]
+    end = [max(r.end for r in b.live) for b in buffers]
+    length = [sum(r.end - r.first for r in b.live) for b in buffers]
+    pressure = _pressures(problem)
+    weight = [sum(size[r.other] for r in mine) for mine in relations]
+    return (
+        lambda i: (-size[i], first[i]),
+        lambda i: (-size[i] * length[i], first[i]),
+        lambda i: (-length[i], -size[i], first[i]),
+        lambda i: (-pressure[i], -size[i], first[i]),
+        lambda i: (-pressure[i], -length[i], -size[i], first[i]),
+        lambda i: (-weight[i], -size[i], first[i]),
+        lambda i: (first[i], -end[i], -size[i]),
+        lambda i: (-end[i], first[i], -size[i]),
+    )
+
+
+def _pressures(problem: Problem) -> list[int]:
+    """For each buffer the most bytes alive at a moment of its life."""
+    bytes_at: dict[int, int] = {}
+    for buffer in problem.buffers:
+        for live in buffer.live:
+            for time in range(live.first, live.end):
+                bytes_at[time] = bytes_at.get(time, 0) + buffer.size_bytes
+    return [
+        max(bytes_at[time] for live in buffer.live for time in range(live.first, live.end))
+        for buffer in problem.buffers
+    ]
+
+
+def _improve(problem: Problem, best_order: Sequence[int], best: Layout) -> Layout:
+    """Move buffers at the top forward in the order; level moves are taken, worse ones not."""
+    random = Xorshift32()
+    goal = (0, problem.lower_bound_bytes)
+    order, current, level_moves = list(best_order), best, 0
+    for _ in range(min(ATTEMPTS, _PLACEMENTS // len(order))):
+        if best.cost <= goal:
+            break
+        changed = _moved(problem, current, order, random)
+        layout = place(problem, changed)
+        level_moves += 1
+        if layout.cost <= current.cost:
+            order, current = changed, layout
+        if layout.cost < best.cost:
+            best_order, best, level_moves = changed, layout, 0
+        if level_moves == _RESTART_AFTER:
+            order, current, level_moves = list(best_order), best, 0
+    return best
+
+
+def _moved(problem: Problem, layout: Layout, order: Sequence[int], random: Xorshift32) -> list[int]:
+    """`order` with a buffer at the top, or one in conflict with it, put somewhere else."""
+    tops = touching_top(problem, layout)
+    chosen = tops[random.below(len(tops))]
+    neighbours = problem.relations[chosen]
+    if neighbours and random.below(2):
+        chosen = neighbours[random.below(len(neighbours))].other
+    changed = [index for index in order if index != chosen]
+    changed.insert(random.below(len(order)), chosen)
+    return changed
