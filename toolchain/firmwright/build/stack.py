@@ -83,6 +83,8 @@ class CallGraph:
         return self._known[start]
 
     def _callees(self, start: int, function: _Function) -> list[int]:
+        if "@plt" in function.name:
+            return []
         inside = {a for a in function.targets if a in self._functions and a != start}
         if function.indirect and function.name in self._frames:
             inside.update(self._glue)
@@ -100,7 +102,7 @@ class CallGraph:
 
     def _is_unknown(self, function: _Function) -> bool:
         ours = function.name in self._frames
-        return function.name.endswith("@plt") or (function.indirect and not ours)
+        return "@plt" in function.name or (function.indirect and not ours)
 
 
 def read_frames(directory: Path) -> dict[str, int]:
