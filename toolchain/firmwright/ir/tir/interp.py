@@ -1,0 +1,478 @@
+"""Executes PrimFuncs in numpy: the judge between a reference and generated C.
+
+In: a PrimFunc and its arguments (arrays for buffers, ints for scalars), the tables of intrinsics,
+functions and constants. Out: nothing; output arrays are written in place. Every access is checked
+against its buffer, integer overflow and division by zero are errors, undefined memory is poisoned:
+what a wrong schedule does wrong is an InternalError naming function, buffer and index.
+
+Loops whose iterations are independent (`lanes.py`) run all at once, as lanes of numpy arrays, in
+chunks that bound memory; reductions inside run one step after the other over all lanes.
+
+Pointer operands of an intrinsic reach its numpy meaning as an array of elements by lanes. A
+statement's meaning returns the new contents of its `out` and `inout` registers and of the pointers
+it may write, in operand order: a tuple, or the value itself if there is one; `out` registers are
+not among its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from firmwright.base.errors import InternalError
+from firmwright.ir.core import Constant
+from firmwright.ir.tir.affine import Affine
+from firmwright.ir.tir.interp_exprs import (
+    Eval,
+    Expressions,
+    Frame,
+    any_active,
+    elements,
+    is_lanes,
+)
+from firmwright.ir.tir.interp_memory import (
+    Array,
+    Mask,
+    Pointer,
+    Value,
+    View,
+    fresh,
+    pointer_to,
+    span_elements,
+)
+from firmwright.ir.tir.intrinsic import IntrinsicTable
+from firmwright.ir.tir.lanes import Scope, is_parallel, private_bytes
+from firmwright.ir.tir.nodes import (
+    Allocate,
+    AllocateConst,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    Call,
+    CallPrim,
+    DeclBuffer,
+    Evaluate,
+    For,
+    If,
+    Let,
+    Param,
+    PrimFunc,
+    Seq,
+    Stmt,
+    While,
+)
+
+Argument: TypeAlias = "Array | int"
+Run: TypeAlias = Callable[[Frame], None]
+_Places: TypeAlias = tuple[tuple[str, str, int], ...]
+
+LANES_MAX = 1 << 16
+PRIVATE_BYTES_MAX = 64 << 20
+WHILE_STEPS_MAX = 1 << 24
+
+
+def interpret(
+    func: PrimFunc,
+    args: Mapping[str, Argument],
+    intrinsics: IntrinsicTable,
+    functions: Mapping[str, PrimFunc] | None = None,
+    constants: Mapping[str, Constant] | None = None,
+    *,
+    check_overflow: bool = True,
+) -> None:
+    """Runs `func` on `args` (one for each parameter, by name), writing outputs in place.
+
+    `functions` are what CallPrim may call, `constants` the module's table. Without
+    `check_overflow` integers wrap as two's complement does.
+    """
+    table = {**(functions or {}), func.name: func}
+    Interpreter(table, intrinsics, constants or {}, check_overflow=check_overflow).run(
+        func.name, args
+    )
+
+
+class Interpreter:
+    """Runs functions of one module; compiled once, they can run many times."""
+
+    def __init__(
+        self,
+        functions: Mapping[str, PrimFunc],
+        intrinsics: IntrinsicTable,
+        constants: Mapping[str, Constant],
+        *,
+        check_overflow: bool = True,
+    ) -> None:
+        self.functions = functions
+        self.intrinsics = intrinsics
+        self.constants = constants
+        self.check_overflow = check_overflow
+        self._compiled: dict[tuple[str, _Places], Run] = {}
+
+    def run(self, name: str, args: Mapping[str, Argument]) -> None:
+        """Runs one function on the caller's arrays."""
+        func = self.functions[name]
+        names = {param.name for param in func.params}
+        if names != set(args):
+            raise InternalError(
+                f"parameters are {sorted(names)}, arguments {sorted(args)}", where=f"@{name}"
+            )
+        values = [_argument(func, param, args[param.name]) for param in func.params]
+        with np.errstate(all="ignore"):
+            self.call(name, values)
+
+    def call(self, name: str, args: list[Value]) -> None:
+        """Runs one function on pointers and ints, in the order of its parameters."""
+        func = self.functions.get(name)
+        if func is None:
+            raise InternalError(f"the function {name} is not in the module")
+        if len(args) != len(func.params):
+            raise InternalError(f"{len(func.params)} arguments expected", where=f"@{name}")
+        frame = Frame()
+        pointers: list[tuple[Param, Pointer]] = []
+        for param, value in zip(func.params, args, strict=True):
+            if isinstance(param.value, Buffer):
+                pointers.append((param, value))
+                frame.views[param.name] = _parameter_view(func, param, value)
+            else:
+                frame.variables[param.name] = value
+        places = _places(pointers)
+        if (name, places) not in self._compiled:
+            self._compiled[name, places] = _Compiler(self, func).function(places)
+        self._compiled[name, places](frame)
+
+
+def _argument(func: PrimFunc, param: Param, value: Argument) -> Value:
+    where = f"@{func.name}, parameter {param.name}"
+    if isinstance(param.value, Buffer):
+        if not isinstance(value, np.ndarray):
+            raise InternalError("an array is expected", where=where)
+        writable = param.role not in ("in", "const")
+        return pointer_to(value, param.value.dtype, where, writable=writable)
+    if isinstance(value, np.ndarray):
+        raise InternalError("a number is expected", where=where)
+    return value
+
+
+def _parameter_view(func: PrimFunc, param: Param, pointer: Pointer) -> View:
+    where = f"@{func.name}, parameter {param.name}"
+    buffer = param.value
+    assert isinstance(buffer, Buffer)
+    need = span_elements(buffer) * buffer.dtype.size_bytes
+    if pointer.extent_bytes < need:
+        raise InternalError(f"needs {need} bytes, gets {pointer.extent_bytes}", where=where)
+    writes = param.role not in ("in", "const")
+    if writes and not pointer.writable:
+        raise InternalError("is written, but the argument is read-only", where=where)
+    return View(buffer, replace(pointer, writable=writes))
+
+
+def _places(pointers: list[tuple[Param, Pointer]]) -> _Places:
+    """For each buffer parameter its root and offset there: arguments that overlap share a root."""
+    spans = sorted(
+        (pointer.address, pointer.extent_bytes, param.name) for param, pointer in pointers
+    )
+    places: list[tuple[str, str, int]] = []
+    root, start, end = "", 0, -1
+    for address, size, name in spans:
+        if address >= end:
+            root, start, end = name, address, address + size
+        end = max(end, address + size)
+        places.append((name, root, address - start))
+    return tuple(sorted(places))
+
+
+class _Compiler:
+    """Turns one function's statements into closures."""
+
+    def __init__(self, program: Interpreter, func: PrimFunc) -> None:
+        self.program = program
+        self.func = func
+        self.exprs = Expressions(func.name, func.span, program.intrinsics, program.check_overflow)
+
+    def function(self, places: _Places) -> Run:
+        scope = Scope({name: (root, Affine({}, offset)) for name, root, offset in places})
+        return self.compile(self.func.body, scope)
+
+    def compile(self, node: Stmt, scope: Scope) -> Run:  # noqa: C901 - one case for each node
+        match node:
+            case For():
+                return self._for(node, scope)
+            case BufferStore():
+                return self._store(node, scope)
+            case Let(var, value, body):
+                return self._let(
+                    var.name,
+                    self.exprs.compile(value, scope.bounds),
+                    self.compile(body, scope.with_let(node)),
+                )
+            case If():
+                return self._if(node, scope)
+            case While():
+                return self._while(node, scope)
+            case Seq(stmts):
+                return _in_order([self.compile(stmt, scope) for stmt in stmts])
+            case Allocate(buffer, body, _):
+                return self._allocate(buffer, self.compile(body, scope.with_root(buffer)))
+            case AllocateConst(buffer, constant, body):
+                inner = self.compile(body, scope.with_root(buffer))
+                return self._constant(buffer, constant, inner)
+            case DeclBuffer():
+                return self._window(node, scope)
+            case Evaluate(call):
+                return self._evaluate(call, scope)
+            case CallPrim():
+                return self._call(node, scope)
+
+    # ---- control -----------------------------------------------------------------------------
+
+    def _let(self, name: str, value: Eval, body: Run) -> Run:
+        def run(frame: Frame) -> None:
+            frame.variables[name] = value(frame)
+            body(frame)
+
+        return run
+
+    def _for(self, node: For, scope: Scope) -> Run:
+        start = self.exprs.compile(node.start, scope.bounds)
+        extent = self.exprs.compile(node.extent, scope.bounds)
+        body = self.compile(node.body, scope.within(node))
+        serial = _serial_loop(node.var.name, start, extent, body)
+        if not is_parallel(node, scope, self.program.intrinsics):
+            return serial
+        own_bytes = private_bytes(node.body)
+        kind = node.var.dtype.np
+
+        def run(frame: Frame) -> None:
+            count = extent(frame)
+            most = int(count.max()) if is_lanes(count) else count
+            room = min(LANES_MAX, PRIVATE_BYTES_MAX // max(own_bytes, 1)) // frame.lanes
+            if most < 2 or room < 2:
+                serial(frame)
+                return
+            first, mask, shape, lanes = start(frame), frame.mask, frame.shape, frame.lanes
+            for low in range(0, most, room):
+                steps = np.arange(low, min(low + room, most), dtype=kind)
+                steps = steps.reshape((len(steps),) + (1,) * len(shape))
+                frame.variables[node.var.name] = steps + first
+                frame.shape, frame.lanes = (len(steps), *shape), lanes * len(steps)
+                _under(frame, steps < count if is_lanes(count) else True, body)
+            frame.mask, frame.shape, frame.lanes = mask, shape, lanes
+
+        return run
+
+    def _if(self, node: If, scope: Scope) -> Run:
+        cond = self.exprs.compile(node.cond, scope.bounds)
+        then = self.compile(node.then, scope)
+        orelse = None if node.orelse is None else self.compile(node.orelse, scope)
+
+        def run(frame: Frame) -> None:
+            holds = cond(frame)
+            if not is_lanes(holds):
+                if holds:
+                    then(frame)
+                elif orelse is not None:
+                    orelse(frame)
+                return
+            _under(frame, holds, then)
+            if orelse is not None:
+                _under(frame, ~holds, orelse)
+
+        return run
+
+    def _while(self, node: While, scope: Scope) -> Run:
+        cond = self.exprs.compile(node.cond, scope.bounds)
+        body = self.compile(node.body, scope)
+
+        def run(frame: Frame) -> None:
+            mask = frame.mask
+            for _ in range(WHILE_STEPS_MAX):
+                holds = cond(frame)
+                if not any_active(holds, frame.mask):
+                    frame.mask = mask
+                    return
+                if is_lanes(holds):
+                    frame.mask = _both(frame.mask, holds)
+                body(frame)
+            raise self.exprs.error(f"a while loop has not ended after {WHILE_STEPS_MAX} steps")
+
+        return run
+
+    # ---- memory ------------------------------------------------------------------------------
+
+    def _store(self, node: BufferStore, scope: Scope) -> Run:
+        value = self.exprs.compile(node.value, scope.bounds)
+        return self._assign(node.buffer, node.indices, scope, value)
+
+    def _assign(self, buffer: Buffer, indices: tuple[Value, ...], scope: Scope, value: Eval) -> Run:
+        name = buffer.name
+        if buffer.scope == "reg":
+            number = self.exprs.register(buffer, indices, scope.bounds)
+            kind = buffer.dtype.np
+
+            def keep(frame: Frame) -> None:
+                registers, where, new = frame.registers[name], number(frame), value(frame)
+                old = registers[where]
+                if frame.mask is not None and old is not None:
+                    merged: Array = np.where(frame.mask, new, old)
+                    new = merged.astype(kind, copy=False)
+                registers[where] = new
+
+            return keep
+        position = self.exprs.position(buffer, indices, scope.bounds)
+
+        def run(frame: Frame) -> None:
+            view = frame.views[name]
+            if not view.writable:
+                raise self.exprs.error(f"{name} is written, but is read-only")
+            new = value(frame)
+            view.scatter(position(frame), new, frame.mask)
+
+        return run
+
+    def _allocate(self, buffer: Buffer, body: Run) -> Run:
+        name = buffer.name
+        if buffer.scope == "reg":
+
+            def declare(frame: Frame) -> None:
+                frame.registers[name] = [None] * buffer.elements
+                body(frame)
+
+            return declare
+
+        def run(frame: Frame) -> None:
+            frame.views[name] = View(buffer, fresh(buffer, frame.lanes, frame.shape))
+            body(frame)
+
+        return run
+
+    def _constant(self, buffer: Buffer, name: str, body: Run) -> Run:
+        constant = self.program.constants.get(name)
+        if constant is None:
+            raise self.exprs.error(f"the constant {name} is not in the table")
+        if constant.dtype != buffer.dtype or constant.size_bytes < buffer.size_bytes:
+            raise self.exprs.error(f"the constant {name} is not what {buffer.name} declares")
+        storage = np.frombuffer(constant.data, np.uint8)
+        view = View(buffer, Pointer(storage, 0, len(storage), False))
+
+        def run(frame: Frame) -> None:
+            frame.views[buffer.name] = view
+            body(frame)
+
+        return run
+
+    def _window(self, node: DeclBuffer, scope: Scope) -> Run:
+        buffer = node.buffer
+        need = span_elements(buffer) * buffer.dtype.size_bytes
+        have = node.source.extent * node.source.buffer.dtype.size_bytes
+        if need > have:
+            raise self.exprs.error(f"the window {buffer.name} needs {need} bytes of {have}")
+        source = self.exprs.pointer(node.source, scope.bounds)
+        body = self.compile(node.body, scope.with_window(buffer, node.source))
+
+        def run(frame: Frame) -> None:
+            frame.views[buffer.name] = View(buffer, source(frame))
+            body(frame)
+
+        return run
+
+    # ---- calls -------------------------------------------------------------------------------
+
+    def _evaluate(self, call: Call, scope: Scope) -> Run:
+        found = self.exprs.intrinsic(call.name, call.args)
+        inputs: list[Eval] = []
+        outputs: list[Run] = []
+        results: list[Value] = []
+        for operand, arg in zip(found.operands, call.args, strict=True):
+            if operand.kind != "out":
+                value = self.exprs.compile(arg, scope.bounds)
+                inputs.append(self.exprs.operand(operand.kind, operand.dtype, value))
+            slot = len(outputs)
+            if operand.kind == "ptr" and "w" in operand.access:
+                pointer = self.exprs.compile(arg, scope.bounds)
+                outputs.append(_elements_store(pointer, operand.dtype, results, slot))
+            elif operand.kind in ("out", "inout"):
+                if not isinstance(arg, BufferLoad):
+                    raise self.exprs.error(f"operand {operand.name} of {call.name} is no register")
+                outputs.append(self._result_store(arg, call.name, scope, results, slot))
+
+        def run(frame: Frame) -> None:
+            answer = found.meaning(*[value(frame) for value in inputs])
+            results[:] = answer if isinstance(answer, tuple) else (answer,)
+            if outputs and len(results) != len(outputs):
+                raise self.exprs.error(f"{call.name} gives {len(results)} results")
+            for store in outputs:
+                store(frame)
+
+        return run
+
+    def _result_store(
+        self, arg: BufferLoad, name: str, scope: Scope, results: list[Value], slot: int
+    ) -> Run:
+        def value(frame: Frame) -> Value:
+            return self.exprs.result(np.asarray(results[slot]), arg.dtype, frame, name)
+
+        return self._assign(arg.buffer, arg.indices, scope, value)
+
+    def _call(self, node: CallPrim, scope: Scope) -> Run:
+        args = [self.exprs.compile(arg, scope.bounds) for arg in node.args]
+
+        def run(frame: Frame) -> None:
+            if frame.shape:
+                raise self.exprs.error(f"{node.callee} is called from lanes")
+            self.program.call(node.callee, [arg(frame) for arg in args])
+
+        return run
+
+
+def _elements_store(pointer: Eval, dtype: Value, results: list[Value], slot: int) -> Run:
+    def run(frame: Frame) -> None:
+        target = elements(pointer(frame), dtype, len(frame.shape))
+        target.store(np.asarray(results[slot], dtype.np), frame.mask)
+
+    return run
+
+
+def _serial_loop(name: str, start: Eval, extent: Eval, body: Run) -> Run:
+    def run(frame: Frame) -> None:
+        first, count = start(frame), extent(frame)
+        if not is_lanes(count) and not is_lanes(first):
+            variables = frame.variables
+            for value in range(first, first + count):
+                variables[name] = value
+                body(frame)
+            return
+        most = int(count.max()) if is_lanes(count) else count
+        for step in range(most):
+            frame.variables[name] = first + step
+            _under(frame, step < count, body)
+
+    return run
+
+
+def _under(frame: Frame, cond: Value, body: Run) -> None:
+    """Runs `body` in the lanes in which `cond` holds too."""
+    if cond is True or (is_lanes(cond) and frame.mask is None and cond.all()):
+        body(frame)
+        return
+    mask = frame.mask
+    both = _both(mask, cond)
+    if both.any():
+        frame.mask = both
+        body(frame)
+        frame.mask = mask
+
+
+def _both(mask: Mask, cond: Value) -> Array:
+    holds = np.atleast_1d(cond)
+    return holds if mask is None else mask & holds
+
+
+def _in_order(stmts: list[Run]) -> Run:
+    def run(frame: Frame) -> None:
+        for stmt in stmts:
+            stmt(frame)
+
+    return run

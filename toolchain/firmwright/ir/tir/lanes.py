@@ -1,0 +1,269 @@
+"""Which loops may run all their iterations at once, as lanes of numpy arrays.
+
+In: a loop and the scope around it (where each buffer lies in which root memory, bounds of
+variables). Out: whether iterations are independent, decided conservatively: for every memory that
+is written in the body and not private to an iteration, all accesses of iteration v lie in
+`step*v + invariant + [low, high)`, perhaps modulo M where larger strides are multiples of M, and
+those windows are disjoint for different v. Registers that outlive an iteration make a loop serial.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from firmwright.ir.tir.affine import Affine, Bounds, Interval, has_load, linearize
+from firmwright.ir.tir.intrinsic import IntrinsicTable
+from firmwright.ir.tir.nodes import (
+    AccessPtr,
+    Allocate,
+    AllocateConst,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    Call,
+    DeclBuffer,
+    Evaluate,
+    Expr,
+    For,
+    If,
+    IntImm,
+    Let,
+    Seq,
+    Stmt,
+    Var,
+    While,
+)
+from firmwright.ir.tir.walk import bound_vars, free_vars, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is known at a point of a function.
+
+    `places`: for each buffer in memory, its root and byte offset there. `registers`: names of the
+    `reg` buffers.
+    """
+
+    places: Mapping[str, tuple[str, Affine]]
+    registers: frozenset[str] = frozenset()
+    bounds: Bounds = field(default_factory=Bounds)
+
+    def with_root(self, buffer: Buffer) -> Scope:
+        """`buffer` is memory of its own from here on."""
+        if buffer.scope == "reg":
+            return replace(self, registers=self.registers | {buffer.name})
+        return replace(self, places={**self.places, buffer.name: (buffer.name, Affine({}, 0))})
+
+    def with_window(self, buffer: Buffer, source: AccessPtr) -> Scope:
+        """`buffer` lies in another one."""
+        root, offset = self.places[source.buffer.name]
+        size = source.buffer.dtype.size_bytes
+        place = (root, _plus(offset, self.linear(source.offset), size))
+        return replace(self, places={**self.places, buffer.name: place})
+
+    def with_let(self, node: Let) -> Scope:
+        return replace(self, bounds=self.bounds.with_let(node.var, node.value))
+
+    def within(self, loop: For) -> Scope:
+        return replace(self, bounds=self.bounds.with_loop(loop.var, loop.start, loop.extent))
+
+    def linear(self, node: Expr) -> Affine:
+        """`node` as an affine form in which let-bound variables are replaced by their values."""
+        form = linearize(node, opaque=True)
+        assert form is not None  # opaque forms always exist
+        for atom, factor in tuple(form.terms.items()):
+            if isinstance(atom, Var) and atom.name in self.bounds.lets:
+                form = form.minus(Affine({atom: 1}, 0), factor)
+                form = _plus(form, self.bounds.lets[atom.name], factor)
+        return form
+
+
+def _plus(form: Affine, other: Affine, times: int = 1) -> Affine:
+    return form.minus(other, -times)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Bytes [offset, offset + width) of a root; `bounds` holds where the access stands."""
+
+    root: str
+    offset: Affine
+    width: int
+    write: bool
+    bounds: Bounds
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """What an access touches besides the loop's own step: a constant and terms with bounds."""
+
+    constant: int
+    inner: tuple[tuple[int, Interval], ...]
+    width: int
+
+
+class _SerialError(Exception):
+    """Raised inside this module when something makes a loop serial whatever it writes."""
+
+
+def is_parallel(loop: For, scope: Scope, intrinsics: IntrinsicTable) -> bool:
+    """Whether iterations of `loop` may run in any order or at once."""
+    try:
+        found = list(_Collector(loop, scope, intrinsics).statement(loop.body, scope.within(loop)))
+    except _SerialError:
+        return False
+    inner_names = frozenset(bound_vars(loop))
+    shared = {root for root, _ in scope.places.values()} & {a.root for a in found if a.write}
+    return all(
+        _apart([access for access in found if access.root == root], loop, scope, inner_names)
+        for root in sorted(shared)
+    )
+
+
+def private_bytes(node: Stmt) -> int:
+    """Upper bound of the memory that one iteration of `node` needs for its own buffers."""
+    return sum(part.buffer.size_bytes for part in walk(node) if isinstance(part, Allocate))
+
+
+@dataclass(frozen=True, slots=True)
+class _Collector:
+    """Lists every access to memory in a loop's body."""
+
+    loop: For
+    outer: Scope
+    intrinsics: IntrinsicTable
+
+    def statement(self, node: Stmt, scope: Scope) -> Iterator[Access]:
+        match node:
+            case For(_, start, extent, body, _):
+                yield from self.reads(scope, start, extent)
+                yield from self.statement(body, scope.within(node))
+            case BufferStore(buffer, indices, value):
+                yield from self.reads(scope, *indices, value)
+                yield from self.element(buffer, indices, True, scope)
+            case Let(_, value, body):
+                yield from self.reads(scope, value)
+                yield from self.statement(body, scope.with_let(node))
+            case If(cond, then, orelse):
+                yield from self.reads(scope, cond)
+                yield from self.statement(then, scope)
+                if orelse is not None:
+                    yield from self.statement(orelse, scope)
+            case While(cond, body):
+                yield from self.reads(scope, cond)
+                yield from self.statement(body, scope)
+            case Seq(stmts):
+                for stmt in stmts:
+                    yield from self.statement(stmt, scope)
+            case _:
+                yield from self._memory(node, scope)
+
+    def _memory(self, node: Stmt, scope: Scope) -> Iterator[Access]:
+        match node:
+            case Allocate(buffer, body, _) | AllocateConst(buffer, _, body):
+                yield from self.statement(body, scope.with_root(buffer))
+            case DeclBuffer(buffer, source, body):
+                yield from self.reads(scope, source.offset)
+                yield from self.statement(body, scope.with_window(buffer, source))
+            case Evaluate(call):
+                yield from self._effects(call, scope)
+            case _:  # a CallPrim does what its callee does
+                raise _SerialError
+
+    def _effects(self, call: Call, scope: Scope) -> Iterator[Access]:
+        yield from self.reads(scope, *call.args)
+        found = self.intrinsics.get(call.name)
+        if found is None:
+            raise _SerialError
+        for operand, arg in zip(found.operands, call.args, strict=False):
+            if operand.kind in ("out", "inout") and isinstance(arg, BufferLoad):
+                yield from self.element(arg.buffer, arg.indices, True, scope)
+
+    def reads(self, scope: Scope, *nodes: Expr) -> Iterator[Access]:
+        for part in (part for node in nodes for part in walk(node)):
+            if isinstance(part, BufferLoad):
+                yield from self.element(part.buffer, part.indices, False, scope)
+            elif isinstance(part, AccessPtr):
+                root, base = scope.places[part.buffer.name]
+                size = part.buffer.dtype.size_bytes
+                start = _plus(base, scope.linear(part.offset), size)
+                yield Access(root, start, part.extent * size, "w" in part.access, scope.bounds)
+
+    def element(
+        self, buffer: Buffer, indices: tuple[Expr, ...], write: bool, scope: Scope
+    ) -> Iterator[Access]:
+        if buffer.scope == "reg":
+            # Registers are numbered, so their number must be the same in all lanes.
+            outlives = write and buffer.name in self.outer.registers
+            if outlives or not all(isinstance(index, IntImm) for index in indices):
+                raise _SerialError
+            return
+        root, offset = scope.places[buffer.name]
+        size = buffer.dtype.size_bytes
+        for index, stride in zip(indices, buffer.element_strides, strict=True):
+            offset = _plus(offset, scope.linear(index), stride * size)
+        yield Access(root, offset, size, write, scope.bounds)
+
+
+def _apart(accesses: list[Access], loop: For, outer: Scope, inner_names: frozenset[str]) -> bool:
+    """Whether different iterations touch different bytes of one root."""
+    splits = [_split(access, loop, inner_names) for access in accesses]
+    windows = [window for _, _, window in splits if window is not None]
+    step, invariant, _ = splits[0]
+    if step == 0 or len(windows) < len(splits):
+        return False
+    if any(own != step or fixed != invariant for own, fixed, _ in splits):
+        return False
+    iterations = outer.bounds.of(loop.extent)
+    reach = abs(step) * iterations[1] if iterations else 0
+    return any(_fits(windows, abs(step), reach, modulus) for modulus in _moduli(windows, reach))
+
+
+def _split(
+    access: Access, loop: For, inner_names: frozenset[str]
+) -> tuple[int, frozenset[tuple[Expr, int]], _Window | None]:
+    """The loop variable's coefficient, the terms no iteration changes, and the rest as a window."""
+    step = 0
+    invariant: set[tuple[Expr, int]] = set()
+    inner: list[tuple[int, Interval]] = []
+    for term, factor in access.offset.terms.items():
+        if term == loop.var:
+            step = factor
+        elif not has_load(term) and free_vars(term).isdisjoint(inner_names | {loop.var.name}):
+            invariant.add((term, factor))
+        else:
+            limits = access.bounds.of(term)
+            if limits is None:
+                return 0, frozenset(), None
+            inner.append((factor, limits))
+    window = _Window(access.offset.constant, tuple(inner), access.width)
+    return step, frozenset(invariant), window
+
+
+def _moduli(windows: list[_Window], reach: int) -> list[int]:
+    """0 (no modulus), then strides that could be whole rows beyond the loop's own reach."""
+    strides = {abs(factor) for window in windows for factor, _ in window.inner}
+    strides |= {abs(window.constant - windows[0].constant) for window in windows}
+    rows = sorted(stride for stride in strides if stride >= reach > 0)
+    return [0, *dict.fromkeys([*rows, math.gcd(*rows)] if rows else [])]
+
+
+def _fits(windows: list[_Window], step: int, reach: int, modulus: int) -> bool:
+    """Whether all windows, reduced by `modulus`, lie within one step of each other."""
+    low, high = 0, 0
+    for window in windows:
+        start = window.constant - windows[0].constant
+        if modulus:
+            start = (start + modulus // 2) % modulus - modulus // 2
+        least = greatest = start
+        for factor, limits in window.inner:
+            if modulus and factor % modulus == 0:
+                continue
+            ends = (factor * limits[0], factor * limits[1])
+            least, greatest = least + min(ends), greatest + max(ends)
+        low, high = min(low, least), max(high, greatest + window.width)
+    if high - low > step:
+        return False
+    return not modulus or reach - step + (high - low) <= modulus
