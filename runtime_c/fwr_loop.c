@@ -235,9 +235,10 @@ static int32_t empty_run(void)
     return 0;
 }
 
-/* One run through a pointer that the compiler cannot see through; its ticks are added. */
+/* One run through a pointer that the compiler cannot see through, and its ticks. */
 static int32_t timed_run(int32_t (*volatile run)(void), uint64_t *ticks)
 {
+    fwr_port_counter_align();
     uint64_t begin = fwr_port_counter();
     int32_t result = run();
     *ticks = fwr_port_counter() - begin;

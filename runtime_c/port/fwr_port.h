@@ -44,6 +44,10 @@ void fwr_port_byte_out(uint8_t byte);
 /* Ticks since fwr_port_init; never runs backwards, never wraps in practice. */
 uint64_t fwr_port_counter(void);
 
+/* Begins a new tick now, so that a measurement from here repeats exactly although a tick may be
+ * many instructions. The count may jump forwards. Empty where a tick is one instruction. */
+void fwr_port_counter_align(void);
+
 /* Restarts the firmware as after power-on. */
 FWR_NORETURN void fwr_port_reset(void);
 

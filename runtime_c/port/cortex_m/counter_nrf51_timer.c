@@ -6,6 +6,7 @@
 #include "cortex_m.h"
 
 #define TIMER_START FWR_REG(FWR_COUNTER_BASE + 0x000u)
+#define TIMER_STOP FWR_REG(FWR_COUNTER_BASE + 0x004u)
 #define TIMER_CLEAR FWR_REG(FWR_COUNTER_BASE + 0x00Cu)
 #define TIMER_CAPTURE0 FWR_REG(FWR_COUNTER_BASE + 0x040u)
 #define TIMER_MODE FWR_REG(FWR_COUNTER_BASE + 0x504u)
@@ -37,4 +38,11 @@ uint64_t fwr_port_counter(void)
     total += now - last;
     last = now;
     return total;
+}
+
+/* Starting again begins a prescaler period. */
+void fwr_port_counter_align(void)
+{
+    TIMER_STOP = 1;
+    TIMER_START = 1;
 }

@@ -17,14 +17,26 @@ void fwr_systick_isr(void)
     wraps++;
 }
 
-/* The counter reads zero from its enabling until its first tick loads it: wait for that. */
+/* A write clears the counter, which then reads zero until its next tick loads it: wait for that. */
+static void restart(void)
+{
+    SYST_CVR = 0;
+    for (uint32_t turn = 0; SYST_CVR == 0 && turn < RELOAD_WAIT_TURNS; turn++) {
+    }
+}
+
 void fwr_counter_init(void)
 {
     SYST_RVR = RELOAD;
-    SYST_CVR = 0;
     SYST_CSR = CSR_ENABLE | CSR_TICKINT | CSR_CPU_CLOCK;
-    for (uint32_t turn = 0; SYST_CVR == 0 && turn < RELOAD_WAIT_TURNS; turn++) {
-    }
+    restart();
+}
+
+/* A new period from here: the rest of the old one is passed over as if it had gone by. */
+void fwr_port_counter_align(void)
+{
+    restart();
+    wraps = wraps + 1u;
 }
 
 /* A wrap between the two reads of `wraps` repeats the loop. One that is pending (interrupts
