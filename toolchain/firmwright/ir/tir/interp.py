@@ -196,7 +196,7 @@ class _Compiler:
         scope = Scope({name: (root, Affine({}, offset)) for name, root, offset in places})
         return self.compile(self.func.body, scope)
 
-    def compile(self, node: Stmt, scope: Scope) -> Run:  # noqa: C901 - one case for each node
+    def compile(self, node: Stmt, scope: Scope) -> Run:
         match node:
             case For():
                 return self._for(node, scope)
@@ -316,8 +316,7 @@ class _Compiler:
                 registers, where, new = frame.registers[name], number(frame), value(frame)
                 old = registers[where]
                 if frame.mask is not None and old is not None:
-                    merged: Array = np.where(frame.mask, new, old)
-                    new = merged.astype(kind, copy=False)
+                    new = np.asarray(np.where(frame.mask, new, old), kind)
                 registers[where] = new
 
             return keep

@@ -101,7 +101,7 @@ class Expressions:
         place = f"@{self.func}"
         return InternalError(what, where=f"{place} ({self.span})" if self.span.file else place)
 
-    def compile(self, node: Expr, bounds: Bounds) -> Eval:  # noqa: C901 - one case for each node
+    def compile(self, node: Expr, bounds: Bounds) -> Eval:
         match node:
             case IntImm(value, dtype):
                 constant: Value = bool(value) if dtype == BOOL else value
@@ -225,10 +225,10 @@ class Expressions:
             values = np.asarray(x, dtype.np)
             if not left:
                 return values >> amount
-            result: Array = values << amount
-            if check and any_active(result >> amount != values, frame.mask):
+            shifted = values << amount
+            if check and any_active(shifted >> amount != values, frame.mask):
                 raise self._overflow(node, "a value")
-            return result
+            return shifted
 
         return run
 
@@ -241,8 +241,7 @@ class Expressions:
             chosen, x, y = test(frame), left(frame), right(frame)
             if not is_lanes(chosen):
                 return x if chosen else y
-            chosen_lanes: Array = np.where(chosen, x, y)
-            return chosen_lanes.astype(kind, copy=False)
+            return np.asarray(np.where(chosen, x, y), kind)
 
         return run
 

@@ -147,7 +147,7 @@ def _rebuilt_expr(node: Expr, rule: Rule) -> Expr:
             return node if news is args else Call(name, news, dtype)
 
 
-def _rebuilt_stmt(node: Stmt, rule: Rule) -> Stmt:  # noqa: C901 - one case for each node
+def _rebuilt_stmt(node: Stmt, rule: Rule) -> Stmt:
     match node:
         case For(var, start, extent, body, kind):
             new_start, new_extent = rewrite_expr(start, rule), rewrite_expr(extent, rule)
