@@ -60,6 +60,11 @@ class Window:
     def padded(self) -> bool:
         return any(self.padding)
 
+    @property
+    def pointwise(self) -> bool:
+        """Whether output pixel i sees input pixel i and nothing else."""
+        return self.size == (1, 1) and self.stride == (1, 1) and not self.padded
+
     def guarded(self, axis: int) -> bool:
         """Whether some tap of some output falls outside of the input along `axis`."""
         first = self.padding[2 * axis]

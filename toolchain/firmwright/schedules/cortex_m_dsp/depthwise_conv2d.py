@@ -1,0 +1,138 @@
+"""depthwise_conv2d on the DSP extension: one channel at a time, straight from NHWC.
+
+A channel's weights are widened to int16 pairs and stay in registers while all of its outputs are
+computed. Where no tap falls outside of the input, the taps are unrolled at constant offsets from
+one address and the input's zero point is folded into the bias; at the border the taps are looped
+over and those outside skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import E, call, logical_and
+from firmwright.ir.tir.nodes import Buffer
+from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ops.conv_shapes import OutputIndex, Window, window_of
+from firmwright.ops.depthwise_conv2d import bias_of, requant_of
+from firmwright.ops.fixed_point import per_tensor
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules.epilogue import Finish, accumulator_bounds, make_epilogue
+
+_MOST_TAPS = 25
+
+
+def _configs(op: OpCall) -> Sequence[Config]:
+    """int8 with a kernel that is worth unrolling."""
+    taps = op.input(1).shape[1] * op.input(1).shape[2]
+    return ({},) if op.input(0).dtype == INT8 and taps <= _MOST_TAPS else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """What the two paths of the kernel share."""
+
+    window: Window
+    zero_point: int
+    packed: Buffer
+    bias: Buffer
+    folded: Buffer
+
+
+def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
+    weights = op.constants[1]
+    assert weights is not None
+    kernel = np.asarray(weights.array())
+    window = window_of(op, kernel.shape[1:3])
+    flat = kernel.reshape(-1, kernel.shape[3]).T.astype(np.int64)
+    zero_point = per_tensor(op.input(0)).zero_point
+    bias = bias_of(op, "int32").astype(np.int64)
+    folded = bias - zero_point * flat.sum(axis=1)
+    bounds = accumulator_bounds(folded, flat, INT8.min, INT8.max)
+    epilogue = make_epilogue(b, requant_of(op), bounds, INT8, len(flat))
+    pairs = np.zeros((len(flat), 2 * (-(-flat.shape[1] // 2))), np.int16)
+    pairs[:, : flat.shape[1]] = flat
+    layer = _Layer(
+        window,
+        zero_point,
+        b.constant("weights", pairs.view(np.uint32), UINT32),
+        b.constant("bias", bias, INT32) if window.padded else b.y,
+        b.constant("folded_bias", folded, INT32),
+    )
+    batch, height, width, channels = op.output.shape
+    multiplier = channels // op.input(0).shape[3]
+    first, last = (rows.start, rows.end) if rows else (0, height)
+    with ExitStack() as stack:
+        channel = stack.enter_context(b.for_("c", channels))
+        finish = stack.enter_context(epilogue.channel(b, channel))
+        pairs_of = [
+            stack.enter_context(b.let(f"w{i}", b.load(layer.packed, [channel, i])))
+            for i in range(layer.packed.shape[1])
+        ]
+        n = stack.enter_context(b.for_("n", batch))
+        oy = stack.enter_context(b.for_("oy", last - first, first))
+        ox = stack.enter_context(b.for_("ox", width))
+        at = OutputIndex(n, oy, ox)
+        _output(b, layer, at, channel, channel // multiplier, pairs_of, finish)
+
+
+def _output(
+    b: Kernel, layer: _Layer, at: OutputIndex, channel: E, source: E, weights: list[E], finish: Finish
+) -> None:  # fmt: skip
+    """One output element: unrolled inside, looped and guarded at the border."""
+    acc = b.reg("acc", INT32)
+    window = layer.window
+    top = at.oy * window.stride[0] - window.padding[0]
+    left = at.ox * window.stride[1] - window.padding[2]
+    with b.let("top", top) as y0, b.let("left", left) as x0:
+        if not window.guarded(0) and not window.guarded(1):
+            _inside(b, layer, acc, (at.n, y0, x0), channel, source, weights)
+        else:
+            height, width = window.input_size
+            bottom = height - (window.size[0] - 1) * window.dilation[0]
+            right = width - (window.size[1] - 1) * window.dilation[1]
+            with b.if_(logical_and(y0 >= 0, y0 < bottom, x0 >= 0, x0 < right)):
+                _inside(b, layer, acc, (at.n, y0, x0), channel, source, weights)
+            with b.else_():
+                _border(b, layer, acc, at, channel, source)
+    b.store(b.y, [at.n, at.oy, at.ox, channel], finish(b.load(acc, [0])))
+
+
+def _inside(
+    b: Kernel, layer: _Layer, acc: Buffer, origin: tuple[E, E, E], channel: E, source: E, weights: list[E]
+) -> None:  # fmt: skip
+    """All taps, at constant distances from the first."""
+    x, window = b.input(0), layer.window
+    _, height, width, channels = x.shape
+    row = width * channels * window.dilation[0]
+    column = channels * window.dilation[1]
+    offset = ((origin[0] * height + origin[1]) * width + origin[2]) * channels + source
+    b.store(acc, [0], b.load(layer.folded, [channel]))
+    with b.window("taps", x, offset, window.size, strides=(row, column)) as taps:
+        for tap in range(window.size[0] * window.size[1]):
+            value = b.load(taps, list(divmod(tap, window.size[1]))).cast(INT32).cast(UINT32)
+            name = "smlabb" if tap % 2 == 0 else "smlabt"
+            total = call(name, [value, weights[tap // 2], b.load(acc, [0])], INT32)
+            b.store(acc, [0], total)
+
+
+def _border(
+    b: Kernel, layer: _Layer, acc: Buffer, at: OutputIndex, channel: E, source: E
+) -> None:
+    """The taps that fall inside, less the zero point."""
+    window, words = layer.window, layer.packed.shape[1]
+    b.store(acc, [0], b.load(layer.bias, [channel]))
+    halves = b.window("halves", layer.packed, channel * words, (2 * words,), dtype=INT16)
+    with halves as w, window.taps(b, at) as (ky, kx, iy, ix):
+        value = b.load_i32(b.input(0), [at.n, iy, ix, source]) - layer.zero_point
+        weight = b.load_i32(w, [ky * window.size[1] + kx])
+        b.store(acc, [0], b.load(acc, [0]) + value * weight)
+
+
+RULES = (Rule("dsp.depthwise.channel", "depthwise_conv2d", frozenset({"dsp"}), _configs, _build),)

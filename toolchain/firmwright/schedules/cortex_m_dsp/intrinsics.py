@@ -1,0 +1,165 @@
+"""Instructions of the DSP extension as intrinsics: numpy meaning, portable C, inline assembly.
+
+Source of the semantics: the Armv7-M architecture reference manual's instruction descriptions.
+All but the packing blocks are values; registers that hold two int16 lanes are uint32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import INT32, UINT32
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+
+
+def _wrap(value: Any) -> Any:
+    """int64 to int32, keeping the low bits."""
+    return np.asarray(value, np.int64).astype(np.uint32).astype(np.int32)
+
+
+def _lanes(word: Any) -> tuple[Any, Any]:
+    """The two signed halves of a uint32, as int64."""
+    bits = np.asarray(word, np.uint32)
+    low = (bits & 0xFFFF).astype(np.uint16).astype(np.int16).astype(np.int64)
+    high = (bits >> 16).astype(np.uint16).astype(np.int16).astype(np.int64)
+    return low, high
+
+
+def _join(low: Any, high: Any) -> Any:
+    low16 = np.asarray(low, np.int64).astype(np.uint32) & np.uint32(0xFFFF)
+    high16 = np.asarray(high, np.int64).astype(np.uint32) & np.uint32(0xFFFF)
+    return low16 | (high16 << np.uint32(16))
+
+
+def _byte(word: Any, index: int) -> Any:
+    shifted = np.asarray(word, np.uint32) >> np.uint32(8 * index)
+    return (shifted & 0xFF).astype(np.uint8).astype(np.int8).astype(np.int64)
+
+
+def _smlad(a: Any, b: Any, acc: Any) -> Any:
+    (a0, a1), (b0, b1) = _lanes(a), _lanes(b)
+    return _wrap(np.asarray(acc, np.int64) + a0 * b0 + a1 * b1)
+
+
+def _smmla(x: Any, y: Any, acc: Any) -> Any:
+    product = np.asarray(x, np.int64) * np.asarray(y, np.int64)
+    return _wrap(np.asarray(acc, np.int64) + (product >> 32))
+
+
+def _smlabb(a: Any, b: Any, acc: Any) -> Any:
+    return _wrap(np.asarray(acc, np.int64) + _lanes(a)[0] * _lanes(b)[0])
+
+
+def _smlabt(a: Any, b: Any, acc: Any) -> Any:
+    return _wrap(np.asarray(acc, np.int64) + _lanes(a)[0] * _lanes(b)[1])
+
+
+_A, _B = Operand("a", "in", UINT32), Operand("b", "in", UINT32)
+_ACC = Operand("acc", "in", INT32)
+
+SMLAD = Intrinsic(
+    "smlad", (_A, _B, _ACC), INT32, _smlad,
+    portable="""\
+const int32_t low = (int32_t)(int16_t)(a & 0xffffu) * (int16_t)(b & 0xffffu);
+const int32_t high = (int32_t)(int16_t)(a >> 16) * (int16_t)(b >> 16);
+return (int32_t)((uint32_t)acc + (uint32_t)low + (uint32_t)high);""",
+    doc="acc + a.low * b.low + a.high * b.high, on int16 halves.",
+    requires="dsp",
+    text={"gnu": """\
+int32_t sum;
+__asm__("smlad %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
+return sum;"""},
+)  # fmt: skip
+
+SMLABB = Intrinsic(
+    "smlabb", (_A, _B, _ACC), INT32, _smlabb,
+    portable="""\
+const int32_t product = (int32_t)(int16_t)(a & 0xffffu) * (int16_t)(b & 0xffffu);
+return (int32_t)((uint32_t)acc + (uint32_t)product);""",
+    doc="acc + a.low * b.low, on int16 halves.",
+    requires="dsp",
+    text={"gnu": """\
+int32_t sum;
+__asm__("smlabb %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
+return sum;"""},
+)  # fmt: skip
+
+SMLABT = Intrinsic(
+    "smlabt", (_A, _B, _ACC), INT32, _smlabt,
+    portable="""\
+const int32_t product = (int32_t)(int16_t)(a & 0xffffu) * (int16_t)(b >> 16);
+return (int32_t)((uint32_t)acc + (uint32_t)product);""",
+    doc="acc + a.low * b.high, on int16 halves.",
+    requires="dsp",
+    text={"gnu": """\
+int32_t sum;
+__asm__("smlabt %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
+return sum;"""},
+)  # fmt: skip
+
+SMMLA = Intrinsic(
+    "smmla",
+    (Operand("x", "in", INT32), Operand("y", "in", INT32), _ACC),
+    INT32,
+    _smmla,
+    portable="""\
+const int32_t high = (int32_t)(((int64_t)x * y) >> 32);
+return (int32_t)((uint32_t)acc + (uint32_t)high);""",
+    doc="acc + the high 32 bits of x * y.",
+    requires="dsp",
+    text={"gnu": """\
+int32_t sum;
+__asm__("smmla %0, %1, %2, %3" : "=r"(sum) : "r"(x), "r"(y), "r"(acc));
+return sum;"""},
+)  # fmt: skip
+
+SXTB16 = Intrinsic(
+    "sxtb16", (Operand("x", "in", UINT32),), UINT32,
+    lambda x: _join(_byte(x, 0), _byte(x, 2)),
+    portable="""\
+const uint32_t low = (uint32_t)(int32_t)(int8_t)(x & 0xffu) & 0xffffu;
+const uint32_t high = (uint32_t)(int32_t)(int8_t)((x >> 16) & 0xffu);
+return low | (high << 16);""",
+    doc="Bytes 0 and 2, sign-extended to int16 halves.",
+    requires="dsp",
+    text={"gnu": """\
+uint32_t halves;
+__asm__("sxtb16 %0, %1" : "=r"(halves) : "r"(x));
+return halves;"""},
+)  # fmt: skip
+
+SXTB16_ROR8 = Intrinsic(
+    "sxtb16_ror8", (Operand("x", "in", UINT32),), UINT32,
+    lambda x: _join(_byte(x, 1), _byte(x, 3)),
+    portable="""\
+const uint32_t low = (uint32_t)(int32_t)(int8_t)((x >> 8) & 0xffu) & 0xffffu;
+const uint32_t high = (uint32_t)(int32_t)(int8_t)(x >> 24);
+return low | (high << 16);""",
+    doc="Bytes 1 and 3, sign-extended to int16 halves.",
+    requires="dsp",
+    text={"gnu": """\
+uint32_t halves;
+__asm__("sxtb16 %0, %1, ror #8" : "=r"(halves) : "r"(x));
+return halves;"""},
+)  # fmt: skip
+
+PKHBT = Intrinsic(
+    "pkhbt",
+    (Operand("low", "in", INT32), Operand("high", "in", INT32)),
+    UINT32,
+    _join,
+    portable="return ((uint32_t)low & 0xffffu) | ((uint32_t)high << 16);",
+    doc="The low halves of two registers side by side.",
+    requires="dsp",
+    text={"gnu": """\
+uint32_t halves;
+__asm__("pkhbt %0, %1, %2, lsl #16" : "=r"(halves) : "r"(low), "r"(high));
+return halves;"""},
+)  # fmt: skip
+
+DSP_INTRINSICS: Mapping[str, Intrinsic] = {
+    item.name: item for item in (SMLAD, SMLABB, SMLABT, SMMLA, SXTB16, SXTB16_ROR8, PKHBT)
+}

@@ -1,0 +1,91 @@
+"""From accumulator to output element: the requantise step as schedules emit it.
+
+One table of per-channel parameters, a row a channel, holds only what differs between channels;
+what is the same for all becomes an immediate. Where `folded_requant` finds its proof the step is
+one multiply-high and one shift, else the general intrinsic of the default lowerings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import INT32, DType
+from firmwright.ir.graph.opdef import Array
+from firmwright.ir.tir.builder import E, immediate
+from firmwright.ir.tir.nodes import Buffer
+from firmwright.ops.fixed_point import Requant, requantized
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules.folded_requant import FoldedRequant, apply_folded, fold
+
+Finish = Callable[[E], E]
+
+
+def accumulator_bounds(bias: Array, weights: Array, low: int, high: int) -> tuple[Array, Array]:
+    """Least and greatest value of bias[c] + sum_k weights[c, k] * x[k] for x in [low, high]."""
+    positive = np.maximum(weights, 0).sum(axis=1, dtype=np.int64)
+    negative = np.minimum(weights, 0).sum(axis=1, dtype=np.int64)
+    wide = bias.astype(np.int64)
+    return wide + positive * low + negative * high, wide + positive * high + negative * low
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """The step for one layer; `columns` are the parameters that differ between channels."""
+
+    params: Requant
+    folded: FoldedRequant | None
+    table: Buffer | None
+    columns: tuple[str, ...]
+    fixed: Mapping[str, int]
+    dtype: DType
+
+    @contextmanager
+    def channel(self, b: Kernel, index: E) -> Iterator[Finish]:
+        """Binds the parameters of channel `index`; yields accumulator -> output element."""
+        with ExitStack() as stack:
+            bound = {name: E(immediate(value, INT32)) for name, value in self.fixed.items()}
+            for position, name in enumerate(self.columns):
+                assert self.table is not None
+                value = b.load(self.table, [index, position])
+                bound[name] = stack.enter_context(b.let(name, value))
+            yield lambda acc: self._finish(acc, bound)
+
+    def _finish(self, acc: E, bound: Mapping[str, E]) -> E:
+        if self.folded is None:
+            return requantized(acc, bound["multiplier"], bound["shift"], self.params, self.dtype)
+        sign = bound["sign"] if self.folded.has_sign else None
+        return apply_folded(
+            self.folded, acc, bound["left"], bound["multiplier"], bound["addend"], sign, self.dtype
+        )
+
+
+def make_epilogue(
+    b: Kernel, params: Requant, bounds: tuple[Array, Array], dtype: DType, rows: int
+) -> Epilogue:
+    """The epilogue of a layer whose accumulators lie within `bounds`; the table has `rows` rows.
+
+    Rows beyond the channels (padding of a register block) repeat the last channel.
+    """
+    low, high = bounds
+    folded = fold(params, low, high)
+    channels = len(low)
+    if folded is None:
+        values = {"multiplier": params.multipliers, "shift": params.shifts}
+    else:
+        values = {
+            "multiplier": folded.multiplier,
+            "addend": folded.addend,
+            "left": folded.left,
+        } | ({"sign": folded.sign} if folded.has_sign else {})
+    columns = tuple(name for name, items in values.items() if len(set(items)) > 1)
+    fixed = {name: items[0] for name, items in values.items() if name not in columns}
+    table = None
+    if columns:
+        data = np.array([values[name] for name in columns], np.int64).T
+        padded = np.concatenate([data, np.repeat(data[-1:], rows - channels, axis=0)])
+        table = b.constant("requant", padded, INT32)
+    return Epilogue(params, folded, table, columns, fixed, dtype)
