@@ -6,8 +6,8 @@ a value; backward, where it may still be read; a buffer occupies memory where bo
 step that touches it. Invariants:
 
 * Times number the steps that touch memory, in the order of the text: each call is one time.
-* A buffer live into a loop and read in it is live through it. Its branches' times differ, so a
-  buffer may be live in one branch only.
+* A buffer live into a loop and read in it is live through it. An If's branches have times of their
+  own, so a buffer may be live in one branch only.
 * A write never ends the life of the value before: an access pointer says what may be touched, not
   what is overwritten. What does is the Allocate: contents start undefined each time it is entered.
 * A window (DeclBuffer) stands for the buffer it lies in.

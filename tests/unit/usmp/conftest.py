@@ -1,9 +1,14 @@
-"""Planning problems for the planners' tests: seeded random ones and chains of known figures."""
+"""Planning problems for the planners' tests: seeded random ones and chains of known figures.
+
+The fixtures are functions: `make_buffer`, `chain`, `residual_chain`, `random_problem`.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import pytest
 
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.plan import BufferInfo, Conflict, LiveRange
@@ -13,7 +18,7 @@ UNLIMITED = (PoolInfo("sram"),)
 Problem = tuple[tuple[BufferInfo, ...], tuple[Conflict, ...], tuple[PoolInfo, ...]]
 
 
-def buffer(
+def a_buffer(
     name: str,
     size_bytes: int,
     *live: tuple[int, int],
@@ -24,21 +29,21 @@ def buffer(
     return BufferInfo(name, size_bytes, alignment, ranges, "activation", pools)
 
 
-def chain(sizes: Sequence[int], alignment: int = 16) -> Problem:
+def a_chain(sizes: Sequence[int], alignment: int = 16) -> Problem:
     """Operator t reads tensor t and writes tensor t + 1: consecutive tensors live together."""
     last = len(sizes) - 2
     buffers = tuple(
-        buffer(f"t{i}", size, (max(i - 1, 0), min(i, last) + 1), alignment=alignment)
+        a_buffer(f"t{i}", size, (max(i - 1, 0), min(i, last) + 1), alignment=alignment)
         for i, size in enumerate(sizes)
     )
     return buffers, find_conflicts(buffers), UNLIMITED
 
 
-def residual_chain(sizes: Sequence[int], every: int) -> Problem:
-    """Like `chain`, but each `every`-th tensor lives on for two operators more: a skip."""
+def a_residual_chain(sizes: Sequence[int], every: int) -> Problem:
+    """Like `a_chain`, but each `every`-th tensor lives on for two operators more: a skip."""
     last = len(sizes) - 2
     buffers = tuple(
-        buffer(
+        a_buffer(
             f"t{i}",
             size,
             (max(i - 1, 0), min(i + 2 * (i % every == 0), last) + 1),
@@ -49,12 +54,12 @@ def residual_chain(sizes: Sequence[int], every: int) -> Problem:
     return buffers, find_conflicts(buffers), UNLIMITED
 
 
-def random_problem(seed: int) -> Problem:
-    """Up to 24 buffers with one or two live ranges, mixed alignments, pools and relaxed pairs."""
+def a_random_problem(seed: int, most: int = 24) -> Problem:
+    """Up to `most` buffers: one or two live ranges each, mixed alignments, pools, relaxed pairs."""
     rng = random.Random(seed)
     pools = rng.choice([UNLIMITED, _two_pools(rng), _two_pools(rng)])
     names = tuple(pool.name for pool in pools)
-    buffers = tuple(_random_buffer(rng, index, names) for index in range(rng.randrange(25)))
+    buffers = tuple(_random_buffer(rng, index, names) for index in range(rng.randrange(most + 1)))
     conflicts = tuple(_relaxed(rng, conflict) for conflict in find_conflicts(buffers))
     return buffers, conflicts, pools
 
@@ -74,7 +79,7 @@ def _random_buffer(rng: random.Random, index: int, pools: tuple[str, ...]) -> Bu
     candidates = pools if rng.random() < 0.8 else pools[-1:]
     alignment = rng.choice([1, 1, 4, 8, 16])
     size_bytes = rng.choice([rng.randrange(1, 900), 256, 64])
-    return buffer(f"b{index}", size_bytes, *live, alignment=alignment, pools=candidates)
+    return a_buffer(f"b{index}", size_bytes, *live, alignment=alignment, pools=candidates)
 
 
 def _relaxed(rng: random.Random, conflict: Conflict) -> Conflict:
@@ -90,3 +95,23 @@ def _relaxed(rng: random.Random, conflict: Conflict) -> Conflict:
             return Conflict(conflict.a, conflict.b, conflict.lo, conflict.hi, m, residue)
         case _:
             return conflict
+
+
+@pytest.fixture(name="make_buffer")
+def _make_buffer() -> Callable[..., BufferInfo]:
+    return a_buffer
+
+
+@pytest.fixture(name="chain")
+def _chain() -> Callable[..., Problem]:
+    return a_chain
+
+
+@pytest.fixture(name="residual_chain")
+def _residual_chain() -> Callable[..., Problem]:
+    return a_residual_chain
+
+
+@pytest.fixture(name="random_problem")
+def _random_problem() -> Callable[..., Problem]:
+    return a_random_problem

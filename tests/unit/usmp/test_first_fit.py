@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from firmwright.ir.core import PoolInfo
+from firmwright.usmp.first_fit import lowest_offset, place
+from firmwright.usmp.problem import Relation, make_problem
+from firmwright.usmp.sharing import find_conflicts
+
+
+def by_trying(relations: Sequence[Relation], offsets: Sequence[int], alignment: int) -> int:
+    """The least offset allowed, found the slow way."""
+
+    def allowed(offset: int) -> bool:
+        for r in relations:
+            difference = offset - offsets[r.other]
+            if r.lo < difference < r.hi and (r.modulus < 2 or difference % r.modulus != r.residue):
+                return False
+        return True
+
+    offset = 0
+    while not allowed(offset):
+        offset += alignment
+    return offset
+
+
+def test_the_lowest_offset_is_the_one_found_by_trying_all() -> None:
+    rng = random.Random(1)
+    for _ in range(3000):
+        count = rng.randrange(1, 6)
+        offsets = [rng.randrange(60) for _ in range(count)]
+        relations = []
+        for other in range(count):
+            modulus = rng.choice([0, 0, 2, 3, 8, 12, 25])
+            residue = rng.randrange(modulus) if modulus else 0
+            lo, hi = -rng.randrange(30), rng.randrange(40)
+            relations.append(Relation(other, lo, hi, modulus, residue))
+        alignment = rng.choice([1, 2, 4, 8, 16])
+        expected = by_trying(relations, offsets, alignment)
+        assert lowest_offset(relations, offsets, alignment) == expected
+
+
+def test_gaps_below_placed_buffers_are_used(make_buffer: Callable) -> None:
+    a = make_buffer("a", 10, (0, 2))
+    b = make_buffer("b", 10, (0, 3))
+    c = make_buffer("c", 10, (1, 4))
+    d = make_buffer("d", 8, (3, 4))
+    buffers = (a, b, c, d)
+    problem = make_problem(buffers, find_conflicts(buffers), (PoolInfo("sram"),))
+    assert place(problem, [0, 1, 2, 3]).offsets == (0, 10, 20, 0)
+
+
+def test_an_offset_is_aligned_to_its_own_buffer_not_to_its_neighbour(make_buffer: Callable) -> None:
+    a = make_buffer("a", 5, (0, 1), alignment=16)
+    b = make_buffer("b", 4, (0, 1), alignment=4)
+    problem = make_problem((a, b), find_conflicts((a, b)), (PoolInfo("sram"),))
+    assert place(problem, [0, 1]).offsets == (0, 8)
+
+
+def test_the_next_pool_takes_what_the_first_has_no_room_for(make_buffer: Callable) -> None:
+    names = ("fast", "slow")
+    buffers = tuple(make_buffer(n, s, (0, 1), pools=names) for n, s in (("a", 60), ("b", 50)))
+    pools = (PoolInfo("fast", 100), PoolInfo("slow", 40))
+    problem = make_problem(buffers, find_conflicts(buffers), pools)
+    layout = place(problem, [0, 1])
+    assert (layout.pools, layout.unplaced_bytes) == (("fast", ""), 50)
+
+
+def test_a_conflict_in_a_pool_that_was_left_never_lowers_an_offset(make_buffer: Callable) -> None:
+    # 100 bytes: A 64 at 0, B 32 at 64, then C 16 in conflict with both has no room.
+    sizes = (("a", 64), ("b", 32), ("c", 16))
+    buffers = tuple(make_buffer(name, size, (0, 1)) for name, size in sizes)
+    for conflicts in (find_conflicts(buffers), find_conflicts(buffers)[::-1]):
+        problem = make_problem(buffers, conflicts, (PoolInfo("sram", 100),))
+        assert place(problem, [0, 1, 2]).unplaced_bytes == 16

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from firmwright.ir.core import PoolInfo
+from firmwright.usmp.greedy import conflict_order, size_order
+from firmwright.usmp.problem import make_problem
+from firmwright.usmp.sharing import find_conflicts
+
+
+def _names(make_buffer: Callable, order: Callable) -> list[str]:
+    rows = [
+        ("a", 8, (0, 2)), ("b", 8, (5, 6)), ("c", 8, (5, 6)),
+        ("d", 9, (8, 9)), ("e", 1, (0, 2)), ("f", 2, (1, 2)),
+    ]  # fmt: skip
+    buffers = tuple(make_buffer(name, size, live) for name, size, live in rows)
+    problem = make_problem(buffers, find_conflicts(buffers), (PoolInfo("sram"),))
+    return [buffers[index].name for index in order(problem)]
+
+
+def test_by_size_ties_go_to_more_conflicts_then_to_the_later_name(make_buffer: Callable) -> None:
+    assert _names(make_buffer, size_order) == ["d", "a", "c", "b", "f", "e"]
+
+
+def test_by_conflicts_ties_go_to_size_then_to_the_later_name(make_buffer: Callable) -> None:
+    assert _names(make_buffer, conflict_order) == ["a", "f", "e", "c", "b", "d"]
