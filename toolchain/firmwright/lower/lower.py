@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from firmwright.base.errors import InternalError
 from firmwright.ir.core import Target
+from firmwright.ir.graph.evaluate import describe
 from firmwright.ir.graph.nodes import Call, Function, TensorType
 from firmwright.ir.graph.opdef import NotSupportedError, OpCall, OpDef, OpTable
 from firmwright.ir.module import IRModule
@@ -45,22 +46,6 @@ def lower_module(
     work = _Lowering(module, ops, rules, intrinsics, features)
     results = {value.name for value in entry.results}
     return tuple(work.call(index, call, results) for index, call in enumerate(entry.body))
-
-
-def describe(call: Call, module: IRModule) -> OpCall:
-    """`call` as operators see it, with its constants looked up."""
-    constants = tuple(
-        module.constants[value.constant] if value is not None and value.constant else None
-        for value in call.inputs
-    )
-    return OpCall(
-        call.op,
-        tuple(None if value is None else value.type for value in call.inputs),
-        tuple(value.type for value in call.outputs),
-        call.attrs,
-        constants,
-        "tflm" if module.attrs.get("numerics") == "tflm" else "litert",
-    )
 
 
 @dataclass(frozen=True, slots=True)

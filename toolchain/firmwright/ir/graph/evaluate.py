@@ -1,0 +1,79 @@
+"""Runs a graph function on the host: every operator by its numpy reference.
+
+The second opinion beside LiteRT, and the only one for a graph that calls PrimFuncs of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from firmwright.base.errors import InternalError, ModelError
+from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.opdef import Array, OpCall, OpTable
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.interp import interpret
+from firmwright.ir.tir.intrinsic import IntrinsicTable
+from firmwright.ir.tir.nodes import PrimFunc
+
+
+def evaluate(
+    module: IRModule, inputs: Mapping[str, Array], ops: OpTable, intrinsics: IntrinsicTable
+) -> dict[str, Array]:
+    """Every value of the entry function by name, inputs included; ModelError if one is missing."""
+    entry = module.entry
+    if not isinstance(entry, Function):
+        raise InternalError("only a graph can be evaluated by reference")
+    values: dict[str, Array] = {}
+    for param in entry.params:
+        if param.name not in inputs:
+            raise ModelError(f"input {param.name} is missing.", where=module.name)
+        values[param.name] = np.asarray(inputs[param.name])
+    for call in entry.body:
+        arrays = [_array(module, value, values) for value in call.inputs]
+        if call.op.startswith("@"):
+            results = _run_prim(module, call, arrays, intrinsics)
+        else:
+            results = ops[call.op].reference(describe(call, module), arrays)
+        values.update(zip((v.name for v in call.outputs), results, strict=True))
+    return values
+
+
+def describe(call: Call, module: IRModule) -> OpCall:
+    """`call` as operators see it, with its constants looked up."""
+    constants = tuple(
+        module.constants[value.constant] if value is not None and value.constant else None
+        for value in call.inputs
+    )
+    return OpCall(
+        call.op,
+        tuple(None if value is None else value.type for value in call.inputs),
+        tuple(value.type for value in call.outputs),
+        call.attrs,
+        constants,
+        "tflm" if module.attrs.get("numerics") == "tflm" else "litert",
+    )
+
+
+def _array(module: IRModule, value: Value | None, values: Mapping[str, Array]) -> Array:
+    if value is None:
+        return np.zeros(0)
+    if value.constant:
+        return np.asarray(module.constants[value.constant].array())
+    return values[value.name]
+
+
+def _run_prim(
+    module: IRModule, call: Call, arrays: list[Array], intrinsics: IntrinsicTable
+) -> tuple[Array, ...]:
+    func = module.functions[call.op[1:]]
+    if not isinstance(func, PrimFunc):
+        raise ModelError(f"{call.op} is not a PrimFunc.", where=str(call.span))
+    outputs = tuple(np.zeros(v.type.shape, v.type.dtype.np) for v in call.outputs)
+    args = dict(
+        zip((param.name for param in func.params), (*map(np.copy, arrays), *outputs), strict=True)
+    )
+    functions = {n: f for n, f in module.functions.items() if isinstance(f, PrimFunc)}
+    interpret(func, args, intrinsics, functions=functions, constants=module.constants)
+    return outputs

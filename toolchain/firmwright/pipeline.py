@@ -1,0 +1,221 @@
+"""The one place that knows the order: a model goes in, planned module and C sources come out.
+
+Every step is a `Pass` on the module. `passes_for` is the compiler; a module remembers the last
+pass it went through (`attrs["stage"]`), so one that was saved goes on where it stopped, to the same
+bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from firmwright.artifacts import SourceTree
+from firmwright.base.errors import DoesNotFitError, ModelError, UsageError
+from firmwright.base.names import sanitise
+from firmwright.boards import Board, load_board
+from firmwright.build.project import project_files
+from firmwright.codegen.module import EmitOptions, emit
+from firmwright.frontends.tflite import read_tflite
+from firmwright.frontends.tflite.importer import import_model
+from firmwright.ir.core import Target
+from firmwright.ir.module import IoBinding, IRModule, Pass
+from firmwright.ir.text import parse_module
+from firmwright.ir.tir.verify import verify_module
+from firmwright.lower.lower import lower_module
+from firmwright.ops.registry import import_table, op_table
+from firmwright.package.metadata import metadata
+from firmwright.passes import graph as graph_passes
+from firmwright.passes import tir as tir_passes
+from firmwright.schedules.registry import INTRINSICS, RULES
+from firmwright.select.select import select_module
+from firmwright.targets.registry import features, parse_target
+from firmwright.usmp.plan_module import plan
+from firmwright.usmp.registry import DEFAULT as DEFAULT_PLANNER
+
+OPTIMIZE_GOALS = ("speed", "size", "ram", "balanced")
+NUMERICS = ("litert", "tflm")
+Watch = Callable[[str, IRModule], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Everything a user may choose about a compilation; defaults are the contract's."""
+
+    board: str = "host"
+    target: str = ""
+    numerics: str = "litert"
+    optimize: str = "balanced"
+    planner: str = DEFAULT_PLANNER
+    io: str = "workspace"
+    keep_input: bool = False
+    link_params: bool = True
+    inline_asm: bool = True
+    name: str = ""
+    board_dirs: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A compilation: the planned module, its sources, what is known about them, for which board.
+
+    `source` holds the bytes of the model file where there is one: what the oracle runs.
+    """
+
+    module: IRModule
+    board: Board
+    tree: SourceTree
+    metadata: Mapping[str, Any]
+    options: Options
+    source: bytes | None = None
+
+    def save(self, directory: str | Path) -> None:
+        """Write a project that builds alone with `scons`."""
+        self.tree.merged(project_files(self.board)).write(Path(directory))
+
+
+def load(path: str | Path, *, name: str = "") -> IRModule:
+    """The module of a model file (.tflite) or of a module's text (.fwir)."""
+    file = Path(path)
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"the model cannot be read: {error.strerror}.", where=str(file), hint="another path."
+        ) from error
+    return load_bytes(data, file.name, name=name)
+
+
+def load_bytes(data: bytes, file: str, *, name: str = "") -> IRModule:
+    """As `load`, from bytes; `file` names them in messages."""
+    if data[:10] == b"firmwright":
+        try:
+            return parse_module(data.decode("utf-8"), file)
+        except UnicodeDecodeError as error:
+            raise ModelError("the module's text is not UTF-8.", where=file) from error
+    raw = read_tflite(data, file)
+    return import_model(raw, name or sanitise(Path(file).stem), import_table(), data)
+
+
+def compile_model(
+    model: IRModule, options: Options, *, source: bytes | None = None, watch: Watch | None = None
+) -> Compiled:
+    """Compile `model` for a board; `watch` sees the module after every pass."""
+    board = load_board(options.board, options.board_dirs)
+    module = configured(model, board, options)
+    for step in remaining(module, options):
+        module = step(module).with_attrs(stage=step.name)
+        if watch is not None:
+            watch(step.name, module)
+    verify_module(module, op_table(), INTRINSICS)
+    tree = emit(module, INTRINSICS, EmitOptions(inline_asm=options.inline_asm))
+    facts = metadata(module, board.name)
+    text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
+    tree = tree.merged(SourceTree({"metadata.json": text}))
+    return Compiled(module, board, tree, facts, options, source)
+
+
+def passes_for(options: Options) -> tuple[Pass, ...]:
+    """The compiler: every pass, in order."""
+    return (
+        *graph_passes.PASSES,
+        Pass("lower-select", lambda module: _lower_and_select(module, options)),
+        *tir_passes.BEFORE_PLANNING,
+        Pass("usmp", lambda module: plan(module, options.planner)),
+        *tir_passes.AFTER_PLANNING,
+        *(() if options.link_params else tir_passes.UNLINKED),
+        *tir_passes.CLEAN_UP,
+    )
+
+
+def remaining(module: IRModule, options: Options) -> tuple[Pass, ...]:
+    """The passes that `module` has not been through."""
+    steps = passes_for(options)
+    done = module.attrs.get("stage")
+    names = [step.name for step in steps]
+    return steps[names.index(str(done)) + 1 :] if done in names else steps
+
+
+def configured(model: IRModule, board: Board, options: Options) -> IRModule:
+    """`model` with the board's pools and target, and the options, written into it.
+
+    A module that already went through a pass keeps what it was configured with.
+    """
+    if "stage" in model.attrs:
+        return model
+    _check(options)
+    target = resolve_target(board, options.target)
+    return replace(
+        model,
+        name=options.name or model.name,
+        targets={"cpu": target},
+        pools=board.pools(),
+        io=IoBinding("caller" if options.io == "caller" else "workspace", options.keep_input),
+    ).with_attrs(
+        numerics=options.numerics,
+        optimize=options.optimize,
+        planner=options.planner,
+        link_params=options.link_params,
+        board=board.name,
+    )
+
+
+def resolve_target(board: Board, text: str) -> Target:
+    """The target of a board, or the one asked for: its core may not contradict the board's."""
+    own = board_target(board)
+    if not text:
+        return own
+    asked = parse_target(text)
+    if not board.is_host and asked.kind == own.kind and asked != own:
+        raise UsageError(
+            f"target {asked} contradicts board {board.name}, which is {own}.",
+            hint="leave --target out, or choose a board with that core.",
+        )
+    if not board.is_host and asked.kind not in (own.kind, "c"):
+        raise UsageError(f"target {asked} cannot run on board {board.name}, which is {own}.")
+    return asked
+
+
+def board_target(board: Board) -> Target:
+    """The target that a board's core is an instance of."""
+    if board.is_host:
+        return parse_target("host")
+    if board.core.startswith("cortex-m"):
+        return parse_target(f"cortex-m -mcpu={board.core}")
+    return parse_target(f"riscv32 -march={board.core}")
+
+
+def source_digest(data: bytes) -> str:
+    """The hash that a module remembers its model file by."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _check(options: Options) -> None:
+    for name, value, known in (
+        ("numerics", options.numerics, NUMERICS),
+        ("optimize", options.optimize, OPTIMIZE_GOALS),
+        ("io", options.io, ("workspace", "caller")),
+    ):
+        if value not in known:
+            raise UsageError(f"--{name} cannot be {value!r}.", hint=f"one of {', '.join(known)}.")
+
+
+def _lower_and_select(module: IRModule, options: Options) -> IRModule:
+    offers = [
+        (item.call, item.alternatives)
+        for item in lower_module(module, op_table(), RULES, INTRINSICS, features)
+    ]
+
+    def workspace_bytes(candidate: IRModule) -> int | None:
+        try:
+            planned = plan(candidate, options.planner)
+        except DoesNotFitError:
+            return None
+        assert planned.plan is not None
+        return planned.plan.workspace_bytes
+
+    return select_module(module, offers, workspace_bytes)
