@@ -95,7 +95,11 @@ def interpret(
 
 
 class Interpreter:
-    """Runs functions of one module; compiled once, they can run many times."""
+    """Runs functions of one module; compiled once, they can run many times.
+
+    With `lanes_max` 1 everything runs one step after the other: slow, and the second opinion on
+    which loops are parallel.
+    """
 
     def __init__(
         self,
@@ -104,11 +108,13 @@ class Interpreter:
         constants: Mapping[str, Constant],
         *,
         check_overflow: bool = True,
+        lanes_max: int = LANES_MAX,
     ) -> None:
         self.functions = functions
         self.intrinsics = intrinsics
         self.constants = constants
         self.check_overflow = check_overflow
+        self.lanes_max = lanes_max
         self._compiled: dict[tuple[str, _Places], Run] = {}
 
     def run(self, name: str, args: Mapping[str, Argument]) -> None:
@@ -242,13 +248,13 @@ class _Compiler:
         serial = _serial_loop(node.var.name, start, extent, body)
         if not is_parallel(node, scope, self.program.intrinsics):
             return serial
-        own_bytes = private_bytes(node.body)
+        own_bytes, lanes_max = private_bytes(node.body), self.program.lanes_max
         kind = node.var.dtype.np
 
         def run(frame: Frame) -> None:
             count = extent(frame)
             most = int(count.max()) if is_lanes(count) else count
-            room = min(LANES_MAX, PRIVATE_BYTES_MAX // max(own_bytes, 1)) // frame.lanes
+            room = min(lanes_max, PRIVATE_BYTES_MAX // max(own_bytes, 1)) // frame.lanes
             if most < 2 or room < 2:
                 serial(frame)
                 return
