@@ -81,8 +81,6 @@ static const struct fwr_tensor outputs[] = {
 
 #if FWR_PROFILE
 static struct fwr_operator operators[2];
-#else
-#define operators 0
 #endif
 
 const struct fwr_model fwr_app_model = {
@@ -99,5 +97,7 @@ const struct fwr_model fwr_app_model = {
     .params = params,
     .params_size_bytes = sizeof params,
 #endif
+#if FWR_PROFILE
     .operators = operators,
+#endif
 };

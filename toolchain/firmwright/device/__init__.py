@@ -1,5 +1,6 @@
 """The way to running firmware: transports, the link's protocol, and the session on top of both."""
 
+from firmwright.device.connect import open_transport
 from firmwright.device.host_process import ProcessTransport
 from firmwright.device.qemu import QemuCommand, start_qemu
 from firmwright.device.serial_port import SerialTransport
@@ -28,5 +29,6 @@ __all__ = [
     "TensorInfo",
     "Timeouts",
     "Transport",
+    "open_transport",
     "start_qemu",
 ]

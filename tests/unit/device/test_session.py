@@ -1,0 +1,414 @@
+"""Sessions with the tiny firmware as a host process: right, over bad lines, and when it dies."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from firmwright.base.errors import DeviceError, DeviceTimeoutError, UsageError
+from firmwright.device import (
+    FaultError,
+    FaultRates,
+    FaultyTransport,
+    ProcessTransport,
+    Session,
+    Timeouts,
+)
+from firmwright.device.protocol import Command, Frame, encode_frame, run_request
+from firmwright.device.requests import RefusedError
+
+pytestmark = pytest.mark.host_c
+
+Build = Callable[..., Path]
+
+X = "serving_default_x:0"
+Y = "doubled/a name longer than one first frame of sixty-four bytes could carry"
+SIZE = 600
+MODEL_ID = bytes([*range(15), 255])
+HANG, CRASH, FAIL = -128, -127, -126
+
+
+def ramp(first: int = 1) -> dict[str, NDArray[Any]]:
+    values = (np.arange(SIZE) % 60).astype(np.int8)
+    values[0] = first
+    return {X: values}
+
+
+def doubled(inputs: dict[str, NDArray[Any]]) -> list[int]:
+    return [int(value) * 2 for value in inputs[X]]
+
+
+def open_session(program: Path, **options: Any) -> Session:
+    return Session(ProcessTransport([program]), **options)
+
+
+def test_outputs_belong_to_inputs(tiny_firmware: Build) -> None:
+    with open_session(tiny_firmware(), model_id=MODEL_ID) as session:
+        for first in (1, 5, 17):
+            outputs = session.run(ramp(first))
+            assert list(outputs) == [Y, "runs"]
+            assert outputs[Y].dtype == np.int8
+            assert outputs[Y].tolist() == doubled(ramp(first))
+        assert outputs["runs"].tolist() == [3]
+
+
+def test_info_is_complete(tiny_firmware: Build) -> None:
+    with open_session(tiny_firmware("TINY_IN_PLACE")) as session:
+        info = session.info
+    assert (info.model_name, info.model_id, info.board) == ("tiny", MODEL_ID, "host")
+    assert [(t.name, t.dtype, t.size_bytes) for t in info.inputs] == [(X, "int8", SIZE)]
+    assert [(t.name, t.dtype, t.size_bytes) for t in info.outputs] == [
+        (Y, "int8", SIZE),
+        ("runs", "int32", 4),
+    ]
+    assert (info.operator_count, info.is_profile, info.consumes_input) == (2, False, True)
+    assert (info.counter_unit, info.counter_scale) == ("ns", Fraction(1))
+    assert (info.params_bytes, info.payload_max_bytes) == (0, 256)
+
+
+def test_firmware_of_another_model_is_refused(tiny_firmware: Build) -> None:
+    transport = ProcessTransport([tiny_firmware()], name="the board")
+    with pytest.raises(DeviceError) as caught:
+        Session(transport, model_id=bytes(16))
+    assert str(caught.value) == (
+        f"the board: the firmware holds the model tiny with id {MODEL_ID.hex()}, "
+        f"not the expected {bytes(16).hex()}. "
+        "Try: build and flash the firmware of this model again."
+    )
+    with pytest.raises(ProcessLookupError):
+        os.kill(transport.pid, 0)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [{}, {"x": np.zeros(SIZE, np.int8)}, {X: np.zeros(SIZE, np.uint8)}, {X: np.zeros(9, np.int8)}],
+)
+def test_inputs_that_do_not_fit_are_usage_errors(
+    tiny_firmware: Build, inputs: dict[str, NDArray[Any]]
+) -> None:
+    with open_session(tiny_firmware()) as session, pytest.raises(UsageError):
+        session.run(inputs)
+
+
+# ---- The output belongs to a run on the input as written ----------------------------------------
+
+
+def test_output_before_any_run_is_refused(tiny_firmware: Build) -> None:
+    with open_session(tiny_firmware()) as session:
+        with pytest.raises(DeviceError, match="no run on the input as written"):
+            session.read_outputs()
+        session.write_inputs(ramp())
+        with pytest.raises(DeviceError, match="no run on the input as written"):
+            session.read_outputs()
+
+
+def test_output_of_a_run_on_a_consumed_input_is_refused(tiny_firmware: Build) -> None:
+    with open_session(tiny_firmware("TINY_IN_PLACE")) as session:
+        session.write_inputs(ramp())
+        session.execute()
+        assert session.read_outputs()[Y].tolist() == doubled(ramp())
+        session.execute()
+        with pytest.raises(DeviceError, match="no run on the input as written"):
+            session.read_outputs()
+        assert session.run(ramp(9))[Y].tolist() == doubled(ramp(9))
+        session.write_inputs(ramp())
+        session.execute(2)
+        with pytest.raises(DeviceError, match="no run on the input as written"):
+            session.read_outputs()
+
+
+def test_output_after_a_partly_rewritten_input_is_refused(tiny_firmware: Build) -> None:
+    with open_session(tiny_firmware("TINY_IN_PLACE")) as session:
+        session.run(ramp())
+        session._write(Command.WRITE_INPUT, 0, bytes(SIZE - 1))
+        session.execute()
+        with pytest.raises(DeviceError, match="no run on the input as written"):
+            session.read_outputs()
+
+
+def test_an_input_that_is_kept_serves_many_runs(tiny_firmware: Build) -> None:
+    with open_session(tiny_firmware()) as session:
+        session.write_inputs(ramp())
+        assert session.execute(5).runs == 5
+        outputs = session.read_outputs()
+    assert outputs[Y].tolist() == doubled(ramp())
+    assert outputs["runs"].tolist() == [5]
+
+
+def test_a_failing_run_names_the_models_status_and_leaves_no_output(tiny_firmware: Build) -> None:
+    with open_session(tiny_firmware()) as session:
+        with pytest.raises(DeviceError, match="the model's run returned -7"):
+            session.run(ramp(FAIL))
+        with pytest.raises(RefusedError):
+            session.read_outputs()
+        assert session.run(ramp())[Y].tolist() == doubled(ramp())
+
+
+# ---- Parameters, measuring, profile -------------------------------------------------------------
+
+
+def test_parameters_are_demanded_then_used(tiny_firmware: Build) -> None:
+    with open_session(tiny_firmware("TINY_PARAMS")) as session:
+        assert session.info.params_bytes == 100
+        session.write_inputs(ramp())
+        with pytest.raises(DeviceError, match="its parameter block is not written completely"):
+            session.execute()
+        with pytest.raises(UsageError, match="has 3 bytes; the firmware takes 100"):
+            session.write_params(b"abc")
+        session.write_params(bytes(99) + b"\1")
+        assert session.run(ramp())[Y].tolist() == ramp()[X].tolist()
+
+
+def test_parameters_for_firmware_without_are_refused(tiny_firmware: Build) -> None:
+    with open_session(tiny_firmware()) as session, pytest.raises(UsageError):
+        session.write_params(b"abc")
+
+
+def test_measure_counts_the_second_of_two_runs(tiny_firmware: Build) -> None:
+    with open_session(tiny_firmware("TINY_IN_PLACE")) as session:
+        assert session.measure(ramp()) >= 0
+        assert session.read_outputs()["runs"].tolist() == [2]
+
+
+def test_profile_counts_calls_and_checksums(tiny_firmware: Build) -> None:
+    with open_session(tiny_firmware("FWR_PROFILE=1")) as session:
+        session.write_inputs(ramp())
+        session.execute(checksums=True)
+        double, count = session.profile()
+        assert (double.calls, count.calls) == (1, 1)
+        assert double.checksum == zlib.crc32(bytes(doubled(ramp())))
+        assert count.checksum == zlib.crc32((1).to_bytes(4, "little"))
+        session.execute(3)
+        assert [(one.calls, one.checksum) for one in session.profile()] == [(3, 0), (3, 0)]
+
+
+def test_profile_without_probes_says_so(tiny_firmware: Build) -> None:
+    with (
+        open_session(tiny_firmware()) as session,
+        pytest.raises(DeviceError, match="has no probes"),
+    ):
+        session.profile()
+
+
+def test_stack_of_a_port_that_cannot_tell_is_refused(tiny_firmware: Build) -> None:
+    with (
+        open_session(tiny_firmware()) as session,
+        pytest.raises(DeviceError, match="this image cannot do it"),
+    ):
+        session.stack_bytes()
+
+
+# ---- Faults and restarts ------------------------------------------------------------------------
+
+
+def test_a_crash_is_reported_with_its_operator_and_reset_revives(tiny_firmware: Build) -> None:
+    with open_session(tiny_firmware("FWR_PROFILE=1")) as session:
+        for _ in range(2):
+            with pytest.raises(FaultError) as caught:
+                session.run(ramp(CRASH))
+            assert caught.value.fault.operator == 0
+            assert dict(caught.value.fault.registers)["signal"] == signal.SIGSEGV
+            session.reset()
+            assert session.run(ramp())["runs"].tolist() == [1]
+
+
+def test_a_faulted_firmware_answers_everything_with_the_fault(tiny_firmware: Build) -> None:
+    with open_session(tiny_firmware()) as session:
+        with pytest.raises(FaultError):
+            session.run(ramp(CRASH))
+        with pytest.raises(FaultError) as caught:
+            session.read_outputs()
+        assert caught.value.fault.operator is None
+
+
+def test_reset_forgets_the_run(tiny_firmware: Build) -> None:
+    with open_session(tiny_firmware()) as session:
+        session.run(ramp())
+        session.reset()
+        with pytest.raises(DeviceError, match="no run on the input as written"):
+            session.read_outputs()
+
+
+def test_another_host_taking_over_is_a_clear_error(tiny_firmware: Build) -> None:
+    transport = ProcessTransport([tiny_firmware()])
+    with Session(transport) as session:
+        transport.write(encode_frame(Frame(session._line._session ^ 1, 1, Command.HELLO)))
+        with pytest.raises(DeviceError, match="has forgotten this session"):
+            session.run(ramp())
+
+
+def test_killing_the_process_in_the_middle_of_a_run_is_a_clear_error(tiny_firmware: Build) -> None:
+    transport = ProcessTransport([tiny_firmware()], name="tiny")
+    with Session(transport) as session:
+        session.write_inputs(ramp(HANG))
+        timer = threading.Timer(0.3, os.kill, (transport.pid, signal.SIGKILL))
+        timer.start()
+        with pytest.raises(DeviceError) as caught:
+            session.execute()
+        timer.join()
+    assert str(caught.value) == (
+        "tiny: the process was killed by SIGKILL in the middle of a session. "
+        "Try: start the session again."
+    )
+
+
+def test_a_run_that_never_ends_is_a_timeout_and_the_process_is_ended(tiny_firmware: Build) -> None:
+    transport = ProcessTransport([tiny_firmware()])
+    with (
+        Session(transport, timeouts=Timeouts(run_s=0.3)) as session,
+        pytest.raises(DeviceTimeoutError, match=r"accepted but did not end within 0\.3 s"),
+    ):
+        session.run(ramp(HANG))
+    with pytest.raises(ProcessLookupError):
+        os.kill(transport.pid, 0)
+
+
+def test_a_process_that_is_no_firmware_is_a_clear_error() -> None:
+    transport = ProcessTransport(["sh", "-c", "echo cannot start >&2; exit 4"], name="tool")
+    with pytest.raises(DeviceError) as caught:
+        Session(transport)
+    assert str(caught.value) == (
+        "tool: the process ended with exit code 4 in the middle of a session. "
+        "Its last words: cannot start Try: start the session again."
+    )
+
+
+def test_a_silent_process_is_a_timeout() -> None:
+    with pytest.raises(DeviceTimeoutError, match=r"no firmware answered within 0\.2 s"):
+        Session(ProcessTransport(["sleep", "60"]), timeouts=Timeouts(hello_s=0.2))
+
+
+# ---- Bad lines ----------------------------------------------------------------------------------
+
+
+class CountingRuns:
+    """Runs sessions over a bad line and checks that no run is lost, doubled or wrong."""
+
+    def __init__(self, program: Path, rates: FaultRates, seed: int) -> None:
+        self.line = FaultyTransport(ProcessTransport([program]), rates, seed)
+
+    def check(self, runs: int) -> Session:
+        with Session(self.line) as session:
+            for number in range(1, runs + 1):
+                outputs = session.run(ramp(number))
+                assert outputs[Y].tolist() == doubled(ramp(number))
+                assert outputs["runs"].tolist() == [number]
+        assert self.line.damaged_bytes > 0
+        return session
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("program", [(), ("TINY_IN_PLACE",)])
+def test_one_percent_of_flipped_bytes_changes_no_result(
+    tiny_firmware: Build, program: tuple[str, ...], seed: int
+) -> None:
+    check = CountingRuns(tiny_firmware(*program), FaultRates(flip=0.01), seed)
+    session = check.check(runs=3)
+    assert session._payload_bytes < session.info.payload_max_bytes  # it learned to be modest
+
+
+@pytest.mark.parametrize("rates", [FaultRates(drop=0.005), FaultRates(duplicate=0.005)])
+def test_lost_and_doubled_bytes_change_no_result(tiny_firmware: Build, rates: FaultRates) -> None:
+    CountingRuns(tiny_firmware(), rates, seed=7).check(runs=3)
+
+
+def test_a_hopeless_line_is_a_timeout(tiny_firmware: Build) -> None:
+    line = FaultyTransport(ProcessTransport([tiny_firmware()]), FaultRates(flip=0.5), seed=1)
+    with pytest.raises(DeviceTimeoutError):
+        Session(line, timeouts=Timeouts(hello_s=0.5))
+
+
+class FrameRepeater:
+    """Sends every frame three times and an old one in between; puts garbage before all."""
+
+    def __init__(self, inner: ProcessTransport) -> None:
+        self._inner = inner
+        self._old: list[bytes] = []
+        inner.write(b"boot: \x00\x03ab\x00\xff\xff" + b"\x80" * 700)
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    def read(self, limit: int, timeout_s: float) -> bytes:
+        return self._inner.read(limit, timeout_s)
+
+    def write(self, data: bytes) -> None:
+        stale = self._old[len(self._old) // 2] if self._old else b""
+        self._inner.write(data + data + stale + data)
+        self._old.append(data)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def test_garbage_and_repeated_and_stale_requests_change_nothing(tiny_firmware: Build) -> None:
+    with Session(FrameRepeater(ProcessTransport([tiny_firmware()]))) as session:
+        for number in range(1, 6):
+            outputs = session.run(ramp(number))
+            assert outputs[Y].tolist() == doubled(ramp(number))
+            assert outputs["runs"].tolist() == [number]
+
+
+def test_a_run_repeated_on_the_wire_runs_once_and_answers_alike(tiny_firmware: Build) -> None:
+    transport = ProcessTransport([tiny_firmware()])
+    with Session(transport) as session:
+        session.write_inputs(ramp())
+        session.execute()
+        line = session._line
+        again = Frame(
+            line._session, line._sequence, Command.RUN, 0, run_request(1, checksums=False)
+        )
+        for _ in range(3):
+            transport.write(encode_frame(again))
+        assert session.read_outputs()["runs"].tolist() == [1]
+
+
+# ---- Processes ----------------------------------------------------------------------------------
+
+
+ORPHAN_MAKER = """
+import sys, time
+from firmwright.device import ProcessTransport
+print(ProcessTransport([sys.argv[1]]).pid, flush=True)
+time.sleep(60)
+"""
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process exists and is more than a zombie that nobody has reaped yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties a child to its parent")
+def test_a_child_dies_with_its_parent(tiny_firmware: Build) -> None:
+    path = os.pathsep.join(sys.path)
+    with subprocess.Popen(
+        [sys.executable, "-c", ORPHAN_MAKER, str(tiny_firmware())],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert is_running(child)
+        parent.kill()
+    for _ in range(200):
+        if not is_running(child):
+            return
+        time.sleep(0.05)
+    os.kill(child, signal.SIGKILL)
+    pytest.fail("the child outlived its parent")
