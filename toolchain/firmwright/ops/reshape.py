@@ -1,0 +1,84 @@
+"""reshape: the same elements in the same order under another shape.
+
+TFLite's RESHAPE takes the new shape from its output tensor, SQUEEZE and EXPAND_DIMS likewise. As a
+view it costs nothing: input and output are one buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    OpCall,
+    OpDef,
+)
+from firmwright.ops.kernel import Kernel
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, y = call.input(0), call.output
+    if x.elements != y.elements:
+        raise NotSupportedError(f"{x.elements} elements cannot take the shape {list(y.shape)}")
+    return (TensorType(y.shape, x.dtype, y.quantization),)
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    return (arrays[0].reshape(call.output.shape),)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    """A copy: only where input and output must be two buffers."""
+    count = call.output.elements
+    x = b.window("from", b.input(0), 0, (count,))
+    y = b.window("to", b.y, 0, (count,), access="w")
+    with x as source, y as destination, b.for_("i", count) as i:
+        b.store(destination, [i], b.load(source, [i]))
+
+
+def from_tflite(context: ImportContext) -> Imported:
+    return Imported("reshape", {}, (0,))
+
+
+def cases() -> Iterator[Case]:
+    scale = float(np.float32(0.5))
+    for name, before, after in (
+        ("flatten", (1, 3, 2, 2), (1, 12)),
+        ("to_rows", (1, 12), (4, 3)),
+        ("same", (2, 5), (2, 5)),
+    ):
+        yield Case(
+            f"{name}_int8",
+            "RESHAPE",
+            (
+                CaseTensor(before, "int8", (scale,), (3,)),
+                CaseTensor((len(after),), "int32", data=np.array(after, np.int32)),
+            ),
+            (CaseTensor(after, "int8", (scale,), (3,)),),
+            {"new_shape": after},
+        )
+
+
+OPDEF = OpDef(
+    name="reshape",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={
+        "tflite:RESHAPE": from_tflite,
+        "tflite:SQUEEZE": from_tflite,
+        "tflite:EXPAND_DIMS": from_tflite,
+    },
+    cases=cases,
+    dtypes=("int8", "int32", "float32"),
+    inplace=True,
+    view=True,
+)
