@@ -1,0 +1,118 @@
+"""Reads the text of graph functions; `graph/printer.py` describes the language.
+
+In: tokens after the word `graph`. Out: a Function. Invariant: `parse(print(f)) == f`. A name used
+before it is made is a ModelError at its place, unless the use is written in full.
+"""
+
+from __future__ import annotations
+
+from firmwright.base.text import TokenKind
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.syntax import Reader
+
+
+class GraphReader(Reader):
+    """Reads functions, one after the other."""
+
+    __slots__ = ("_made",)
+
+    def graph(self) -> Function:
+        """`@name(params) -> (results) [attrs {...}] { calls }`"""
+        self._made: dict[str, Value] = {}
+        name = self.tokens.global_()
+        params = tuple(self.items("(", ")", self._make))
+        self.tokens.expect("->")
+        results = self.items("(", ")", self._result)
+        attrs = self.maybe_attrs()
+        self.tokens.expect("{")
+        body: list[Call] = []
+        while not self.tokens.accept("}"):
+            call = self._line()
+            if call is not None:
+                body.append(call)
+        return Function(name, params, tuple(body), tuple(map(self._resolved, results)), attrs)
+
+    def _result(self) -> tuple[str, Value | None, str]:
+        """Results are named before the body makes them: name, the value if in full, the place."""
+        where = self.tokens.where()
+        name = self.tokens.local()
+        return name, self._full(name) if self.tokens.at(":") else None, where
+
+    def _resolved(self, result: tuple[str, Value | None, str]) -> Value:
+        name, value, where = result
+        found = value or self._made.get(name)
+        if found is None:
+            error = self.tokens.error(f"the result %{name} is not made in this function.")
+            error.where = where
+            raise error
+        return found
+
+    def _line(self) -> Call | None:
+        """A call, or None after a line that introduces a constant."""
+        if self.tokens.peek.kind is not TokenKind.LOCAL:
+            return self._call(())
+        name = self.tokens.local()
+        if self.tokens.accept("="):
+            self.tokens.expect("const")
+            constant = self.tokens.global_()
+            self.tokens.expect(":")
+            self._made[name] = Value(name, self.tensor_type(), constant, self.device())
+            return None
+        outputs = [self._make(name)]
+        while self.tokens.accept(","):
+            outputs.append(self._make())
+        self.tokens.expect("=")
+        return self._call(tuple(outputs))
+
+    def _call(self, outputs: tuple[Value, ...]) -> Call:
+        op = self._op()
+        made_here = {value.name for value in outputs}
+        inputs = tuple(self.items("(", ")", lambda: self._use(made_here)))
+        attrs: dict[str, Attr] = self.attrs() if self.tokens.at("{") else {}
+        target = ""
+        if self.tokens.accept("target"):
+            self.tokens.expect("(")
+            target = self.word()
+            self.tokens.expect(")")
+        for value in outputs:
+            self._made.setdefault(value.name, value)
+        return Call(op, inputs, outputs, attrs, self.span(), target)
+
+    def _op(self) -> str:
+        match self.tokens.peek.kind:
+            case TokenKind.GLOBAL:
+                return "@" + self.tokens.global_()
+            case TokenKind.IDENT | TokenKind.STRING:
+                return self.word()
+            case _:
+                raise self.expected("an operator or @function")
+
+    def _use(self, made_here: set[str]) -> Value | None:
+        if self.tokens.accept("none"):
+            return None
+        token = self.tokens.peek
+        name = self.tokens.local()
+        if self.tokens.at(":"):
+            return self._full(name)
+        value = self._made.get(name)
+        if value is None:
+            hint = " (a call cannot read its own output)" if name in made_here else ""
+            raise self.tokens.error(f"%{name} is used before it is made{hint}.", token)
+        return value
+
+    def _make(self, name: str | None = None) -> Value:
+        """A value in full, known by its name from the next call on if it is an output."""
+        is_param = name is None
+        name = self.tokens.local() if name is None else name
+        value = self._full(name)
+        if is_param:
+            self._made.setdefault(name, value)
+        return value
+
+    def _full(self, name: str) -> Value:
+        self.tokens.expect(":")
+        kind = self.tensor_type()
+        device = self.device()
+        constant = self.tokens.global_() if self.tokens.accept("const") else None
+        return Value(name, kind, constant, device)

@@ -1,0 +1,95 @@
+"""Text of graph functions: one line a call, types where values are made.
+
+In: a Function. Out: lines on a Page that `graph/parser.py` reads back to an equal one.
+
+    graph @main(%x: i8[1,8] quant(0.5, -3)) -> (%y) {
+      %w = const @weights: i8[4,8] quant(0.25, 0)
+      %y: i8[1,4] quant(1.0, 0) = fully_connected(%x, %w, none) {activation="relu"}
+    }
+
+A value is written in full where it is made (parameter, `const` line, call output) and by name where
+it is used. A use that differs from the value made under its name (which the verifier refuses) is
+written in full too, so that no text hides it. `none` is an absent optional input.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from firmwright.base.text import format_global, format_local, quote
+from firmwright.ir.core import UNCONSTRAINED, Span
+from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.syntax import Page, format_attrs, format_device, format_span, format_type, word
+
+_OP = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*\Z")
+
+
+def print_graph(func: Function, page: Page) -> None:
+    """Writes `func` to `page`."""
+    made: dict[str, Value] = {}
+    params = ",\n".join(_made(value, made) for value in func.params)
+    body = [_call(call, made) for call in func.body]
+    results = [(_constants([value], made), _used(value, made)) for value in func.results]
+    names = ",\n".join(use for _, use in results)
+    attrs = f"\nattrs {format_attrs(func.attrs)}" if func.attrs else ""
+    page.put(f"graph {format_global(func.name)}({params})\n-> ({names}){attrs} {{")
+    with page.indent():
+        for constants, text in body:
+            for line in constants:
+                page.put(line)
+            page.put(text)
+        for constants, _ in results:
+            for line in constants:
+                page.put(line)
+    page.line("}")
+
+
+def _call(call: Call, made: dict[str, Value]) -> tuple[list[str], str]:
+    """The lines that introduce its constants, and its own."""
+    constants = _constants(call.inputs, made)
+    inputs = ",\n".join("none" if v is None else _used(v, made) for v in call.inputs)
+    outputs = ",\n".join(_made(value, made) for value in call.outputs)
+    text = f"{outputs} =\n{_op(call.op)}({inputs})" if outputs else f"{_op(call.op)}({inputs})"
+    if call.attrs:
+        text += f"\n{format_attrs(call.attrs)}"
+    if call.target:
+        text += f"\ntarget({word(call.target)})"
+    return constants, text if call.span == Span("") else f"{text}\n{format_span(call.span)}"
+
+
+def _op(op: str) -> str:
+    if op.startswith("@"):
+        return format_global(op[1:])
+    return op if _OP.match(op) and op not in ("inf", "nan") else quote(op)
+
+
+def _constants(values: Iterable[Value | None], made: dict[str, Value]) -> list[str]:
+    lines = []
+    for value in values:
+        if value is not None and value.constant is not None and value.name not in made:
+            made[value.name] = value
+            lines.append(f"{format_local(value.name)} = {_constant(value)}")
+    return lines
+
+
+def _constant(value: Value) -> str:
+    device = "" if value.virtual_device == UNCONSTRAINED else format_device(value.virtual_device)
+    text = f"const {format_global(value.constant or '')}:\n{format_type(value.type)}"
+    return f"{text}\n{device}" if device else text
+
+
+def _made(value: Value, made: dict[str, Value]) -> str:
+    made.setdefault(value.name, value)
+    return _full(value)
+
+
+def _full(value: Value) -> str:
+    text = f"{format_local(value.name)}: {format_type(value.type)}"
+    if value.virtual_device != UNCONSTRAINED:
+        text += f"\n{format_device(value.virtual_device)}"
+    return text if value.constant is None else f"{text}\nconst {format_global(value.constant)}"
+
+
+def _used(value: Value, made: dict[str, Value]) -> str:
+    return format_local(value.name) if made.get(value.name) == value else _full(value)
