@@ -55,7 +55,7 @@ class ColumnLayout:
         groups = padded.reshape(padded.shape[0] // 2, 2, -1, 4)
         lanes = groups[..., [[0, 2], [1, 3]]]  # [pair, channel, group, word, lane]
         ordered = lanes.transpose(0, 2, 3, 4, 1)  # [pair, group, word, lane, channel]
-        packed: Array = np.ascontiguousarray(ordered).view(np.uint32)
+        packed: Array = np.ascontiguousarray(ordered).reshape(-1, 4).view(np.uint32)
         return packed.reshape(padded.shape[0] // 2, self.words)
 
 
