@@ -59,7 +59,12 @@ class SerialTransport:
 
     def close(self) -> None:
         """Gives the port back."""
+        # pyserial shuts a socket down before it closes it, and if the other side has hung up
+        # already it then leaves it open.
+        left_open = getattr(self._port, "_socket", None)
         self._port.close()
+        if left_open is not None:
+            left_open.close()
 
     def _gone(self, error: Exception) -> DeviceError:
         return DeviceError(

@@ -1,0 +1,22 @@
+/* fake_port.c: a port for tests of single runtime files: bytes out are kept, time is told. */
+#include "port/fwr_port.h"
+
+#define OUT_MAX 4096u
+
+uint8_t fake_out[OUT_MAX];
+uint32_t fake_out_size;
+uint64_t fake_now;       /* what the counter shows */
+uint64_t fake_read_cost; /* ticks that each look at it takes */
+
+void fwr_port_byte_out(uint8_t byte)
+{
+    if (fake_out_size < OUT_MAX) {
+        fake_out[fake_out_size++] = byte;
+    }
+}
+
+uint64_t fwr_port_counter(void)
+{
+    fake_now += fake_read_cost;
+    return fake_now;
+}

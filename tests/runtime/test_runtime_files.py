@@ -1,0 +1,179 @@
+"""The runtime's C files one by one, loaded into this process: link, probes, stack mark.
+
+The link is held against the Python side, which test_protocol.py holds against published vectors.
+"""
+
+import shutil
+import subprocess
+import zlib
+from pathlib import Path
+from typing import Any
+
+import cffi
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from firmwright.device.protocol import Frame, FrameReader, encode_frame
+
+pytestmark = pytest.mark.host_c
+
+ROOT = Path(__file__).parents[2]
+RUNTIME = ROOT / "runtime_c"
+PAYLOAD_MAX = 256
+
+DECLARATIONS = """
+struct fwr_link {
+    uint32_t length; uint8_t block_left; uint8_t owes_zero; uint8_t broken; uint8_t done;
+    uint8_t rx[266];
+};
+int fwr_link_feed(struct fwr_link *link, uint8_t byte);
+void fwr_link_close(uint8_t *frame, uint32_t length);
+void fwr_link_send(const uint8_t *frame, uint32_t length);
+uint32_t fwr_link_crc32(uint32_t crc, const uint8_t *data, uint32_t size);
+void fwr_link_put(uint8_t *at, uint64_t value, uint32_t size);
+uint32_t fwr_link_get(const uint8_t *at, uint32_t size);
+
+uint32_t fwr_stack_used(const void *low, const void *high);
+
+struct fwr_operator { uint64_t count; uint32_t calls; uint32_t checksum; };
+struct fwr_model {
+    const char *name; uint8_t id[16]; const void *inputs; const void *outputs;
+    uint16_t input_count; uint16_t output_count; uint16_t operator_count; uint16_t flags;
+    void (*init)(void); int32_t (*run)(void); void *params; uint32_t params_size_bytes;
+    struct fwr_operator *operators;
+};
+void fwr_probe(uint32_t operator_index, uint32_t phase, const void *data, uint32_t size_bytes);
+void fwr_probe_start(const struct fwr_model *model, int with_checksums);
+uint32_t fwr_probe_current(void);
+
+extern uint8_t fake_out[4096];
+extern uint32_t fake_out_size;
+extern uint64_t fake_now;
+extern uint64_t fake_read_cost;
+"""
+NOTHING, FRAME, DAMAGED = 0, 1, 2
+
+
+@pytest.fixture(scope="module")
+def ffi() -> Any:
+    ffi = cffi.FFI()
+    ffi.cdef(DECLARATIONS)
+    return ffi
+
+
+@pytest.fixture(scope="module")
+def c(ffi: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    compiler = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")
+    library = tmp_path_factory.mktemp("runtime") / "runtime.so"
+    sources = [RUNTIME / f"fwr_{name}.c" for name in ("link", "probe", "stack")]
+    flags = ["-std=c99", "-O1", "-fPIC", "-shared", "-DFWR_PROFILE=1", f"-I{RUNTIME}"]
+    files = [str(file) for file in (*sources, ROOT / "tests/runtime/fake_port.c")]
+    subprocess.run([str(compiler), *flags, *files, "-o", str(library)], check=True)
+    return ffi.dlopen(str(library))
+
+
+quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+FRAMES = st.builds(
+    Frame,
+    session=st.integers(0, 65535),
+    sequence=st.integers(0, 65535),
+    kind=st.integers(0, 255),
+    status=st.integers(-128, 127),
+    payload=st.one_of(
+        st.binary(max_size=PAYLOAD_MAX),
+        st.integers(0, PAYLOAD_MAX).map(bytes),
+        st.integers(0, PAYLOAD_MAX).map(lambda n: b"\7" * n),
+    ),
+)
+
+
+def content(frame: Frame) -> bytes:
+    numbers = (frame.session.to_bytes(2, "little"), frame.sequence.to_bytes(2, "little"))
+    return b"".join(numbers) + bytes([frame.kind, frame.status & 0xFF]) + frame.payload
+
+
+@quick
+@given(frame=FRAMES)
+def test_c_sends_the_bytes_that_python_sends(c: Any, ffi: Any, frame: Frame) -> None:
+    plain = content(frame)
+    buffer = ffi.new("uint8_t[]", plain + bytes(4))
+    c.fake_out_size = 0
+    c.fwr_link_close(buffer, len(plain))
+    c.fwr_link_send(buffer, len(plain))
+    assert bytes(ffi.buffer(c.fake_out, c.fake_out_size)) == encode_frame(frame)
+
+
+@quick
+@given(pieces=st.lists(st.one_of(FRAMES, st.binary(max_size=400)), max_size=6))
+@example(pieces=[b"\1" * 3000, Frame(1, 2, 3)])
+@example(pieces=[Frame(1, 2, 3, 0, bytes(PAYLOAD_MAX)), b"\xff", Frame(4, 5, 6)])
+def test_c_takes_the_frames_that_python_takes(
+    c: Any, ffi: Any, pieces: list[Frame | bytes]
+) -> None:
+    stream = b"".join(p if isinstance(p, bytes) else encode_frame(p) for p in pieces) + b"\0"
+    link = ffi.new("struct fwr_link *")
+    seen: list[bytes | None] = []
+    for byte in stream:
+        event = c.fwr_link_feed(link, byte)
+        if event == FRAME:
+            seen.append(bytes(ffi.buffer(link.rx, link.length)))
+        elif event == DAMAGED:
+            seen.append(None)
+    expected = [None if f is None else content(f) for f in FrameReader().feed(stream)]
+    assert seen == expected
+
+
+def test_a_frame_longer_than_the_buffer_is_damaged_and_the_next_is_read(c: Any, ffi: Any) -> None:
+    link = ffi.new("struct fwr_link *")
+    stream = encode_frame(Frame(1, 1, 1, 0, bytes(PAYLOAD_MAX + 1))) + encode_frame(Frame(1, 2, 3))
+    events = [c.fwr_link_feed(link, byte) for byte in stream]
+    assert [event for event in events if event != NOTHING] == [DAMAGED, FRAME]
+
+
+@quick
+@given(data=st.binary(max_size=100), cut=st.integers(0, 100))
+def test_crc_is_zlibs_and_goes_on_across_pieces(c: Any, data: bytes, cut: int) -> None:
+    first, rest = data[:cut], data[cut:]
+    crc = c.fwr_link_crc32(0, first, len(first))
+    assert c.fwr_link_crc32(crc, rest, len(rest)) == zlib.crc32(data)
+
+
+@given(value=st.integers(0, 2**64 - 1), size=st.sampled_from([1, 2, 4, 8]))
+@quick
+def test_integers_are_little_endian(c: Any, ffi: Any, value: int, size: int) -> None:
+    buffer = ffi.new("uint8_t[9]", b"\xaa" * 9)
+    c.fwr_link_put(buffer, value, size)
+    expected = (value % 2 ** (8 * size)).to_bytes(size, "little")
+    assert bytes(buffer) == expected + b"\xaa" * (9 - size)
+    if size <= 4:
+        assert c.fwr_link_get(buffer, size) == int.from_bytes(expected, "little")
+
+
+def test_stack_mark_is_the_lowest_word_without_paint(c: Any, ffi: Any) -> None:
+    paint = 0xC5A35AC5
+    words = ffi.new("uint32_t[8]", [paint, paint, paint, 7, paint, 0, 1, 2])
+    assert c.fwr_stack_used(words, words + 8) == 4 * 5
+    assert c.fwr_stack_used(words, words + 3) == 0
+
+
+def test_probes_take_their_own_cost_away(c: Any, ffi: Any) -> None:
+    records = ffi.new("struct fwr_operator[2]")
+    model = ffi.new("struct fwr_model *", {"operator_count": 2, "operators": records})
+    output = ffi.new("uint8_t[4]", [1, 2, 3, 4])
+    c.fake_read_cost = 9
+    c.fwr_probe_start(model, 1)
+    for work in (1000, 0, 50):
+        c.fwr_probe(1, 0, output, 4)
+        assert c.fwr_probe_current() == 1
+        c.fake_now += work
+        c.fwr_probe(1, 1, output, 4)
+    c.fwr_probe(7, 0, output, 4)
+    c.fwr_probe(7, 1, output, 4)  # an index out of range must touch nothing
+    assert c.fwr_probe_current() == 0xFFFF
+    assert (records[0].count, records[0].calls, records[0].checksum) == (0, 0, 0)
+    assert (records[1].count, records[1].calls) == (1050, 3)
+    assert records[1].checksum == zlib.crc32(bytes([1, 2, 3, 4]) * 3)
+    c.fwr_probe_start(model, 0)
+    assert records[1].calls == 0

@@ -1,0 +1,168 @@
+"""The runtime on every emulated board with the tiny model: results, counts, faults, size."""
+
+import contextlib
+import socket
+import subprocess
+import threading
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from firmwright.artifacts import Image, SourceTree
+from firmwright.base.errors import DeviceError
+from firmwright.boards import load_board
+from firmwright.build import build_project, write_project
+from firmwright.device import (
+    FaultError,
+    FaultRates,
+    FaultyTransport,
+    SerialTransport,
+    Session,
+    open_transport,
+)
+
+ROOT = Path(__file__).parents[2]
+SIZE = 600
+X = "serving_default_x:0"
+CRASH = -127
+
+WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
+FLAGS = ["-std=c99", *WARNINGS, "-DFWR_PROFILE=1", f"-I{ROOT / 'runtime_c'}"]
+RUNTIME_FLASH_MAX_BYTES = 6 * 1024
+RUNTIME_RAM_MAX_BYTES = 1024
+
+ARM_BOARDS = ["mps2-an385", "mps2-an386", "mps2-an500", "mps2-an505", "mps3-an547", "microbit"]
+BOARDS = [
+    *(pytest.param(name, marks=pytest.mark.qemu) for name in ARM_BOARDS),
+    pytest.param("qemu-riscv32-virt", marks=pytest.mark.qemu("riscv32")),
+]
+
+Build = Callable[[str], Image]
+
+
+@pytest.fixture(scope="session")
+def build_tiny(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """The tiny model's profile image for a board."""
+    images: dict[str, Image] = {}
+    app = (ROOT / "tests/runtime/tiny_app.c").read_text()
+
+    def build(name: str) -> Image:
+        if name not in images:
+            folder = tmp_path_factory.mktemp(name)
+            write_project(load_board(name), SourceTree({"firmware/fwr_app.c": app}), folder)
+            images[name] = build_project(folder, "profile")
+        return images[name]
+
+    return build
+
+
+def ramp(first: int = 1) -> dict[str, NDArray[Any]]:
+    values = (np.arange(SIZE) % 60).astype(np.int8)
+    values[0] = first
+    return {X: values}
+
+
+def is_doubled(outputs: dict[str, NDArray[Any]], first: int = 1) -> bool:
+    return bool(np.array_equal(next(iter(outputs.values())), 2 * ramp(first)[X]))
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_the_tiny_model_runs_counts_faults_and_revives(name: str, build_tiny: Build) -> None:
+    image = build_tiny(name)
+    with Session(open_transport(load_board(name), image.elf)) as session:
+        assert session.info.board == name
+        assert session.info.counter_unit == "instructions"
+        assert is_doubled(session.run(ramp()))
+        counts = [session.measure(ramp()) for _ in range(4)]
+        assert len(set(counts)) == 1, "a count repeats exactly"
+        assert SIZE * 3 < counts[0] < SIZE * 20
+        session.execute(checksums=True)
+        double, _ = session.profile()
+        expected = bytes(2 * int(value) for value in ramp()[X])
+        assert (double.calls, double.checksum) == (1, zlib.crc32(expected))
+        assert 0 < double.count <= counts[0]
+        assert 0 < session.stack_bytes() < session.info.stack_bytes
+        with pytest.raises(FaultError) as caught:
+            session.run(ramp(CRASH))
+        assert caught.value.fault.operator == 0
+        session.reset()
+        assert session.run(ramp(5))["runs"].tolist() == [1]
+
+
+@pytest.mark.qemu
+def test_one_percent_of_flipped_bytes_to_an_emulated_board_changes_no_result(
+    build_tiny: Build,
+) -> None:
+    image = build_tiny("mps2-an386")
+    line = open_transport(load_board("mps2-an386"), image.elf)
+    with Session(FaultyTransport(line, FaultRates(flip=0.01), seed=3)) as session:
+        for number in (1, 2):
+            outputs = session.run(ramp(number))
+            assert is_doubled(outputs, number)
+            assert outputs["runs"].tolist() == [number]
+
+
+@pytest.mark.qemu
+def test_the_link_runs_over_a_tcp_socket_and_notices_its_end(build_tiny: Build) -> None:
+    inner = open_transport(load_board("mps2-an386"), build_tiny("mps2-an386").elf)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        hang_up = threading.Event()
+
+        def bridge() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.settimeout(0.01)
+                while not hang_up.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        inner.write(connection.recv(4096))
+                    connection.sendall(inner.read(4096, 0.01))
+
+        thread = threading.Thread(target=bridge)
+        thread.start()
+        url = f"socket://127.0.0.1:{port}"
+        with Session(SerialTransport(url)) as session:
+            assert is_doubled(session.run(ramp()))
+            hang_up.set()
+            thread.join()
+            inner.close()
+            with pytest.raises(DeviceError, match=f"{url}: the port failed"):
+                session.run(ramp())
+
+
+def test_a_port_that_does_not_exist_is_a_clear_error() -> None:
+    with pytest.raises(DeviceError, match="/dev/no-such-port: the port cannot be opened"):
+        SerialTransport("/dev/no-such-port")
+
+
+@dataclass(frozen=True)
+class Size:
+    flash_bytes: int
+    ram_bytes: int
+
+
+def link_and_loop(folder: Path) -> Size:
+    """What the files of link and main loop take on an M4, by `size`."""
+    objects = []
+    for source in sorted((ROOT / "runtime_c").glob("*.c")):
+        objects.append(folder / f"{source.stem}.o")
+        command = ["arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-Os", *FLAGS]
+        subprocess.run([*command, "-c", str(source), "-o", str(objects[-1])], check=True)
+    report = subprocess.run(
+        ["arm-none-eabi-size", *map(str, objects)], check=True, capture_output=True, text=True
+    )
+    rows = [[int(n) for n in line.split()[:3]] for line in report.stdout.splitlines()[1:]]
+    return Size(sum(text + data for text, data, _ in rows), sum(d + bss for _, d, bss in rows))
+
+
+@pytest.mark.qemu
+def test_link_and_loop_fit_their_budget_on_an_m4(tmp_path: Path) -> None:
+    size = link_and_loop(tmp_path)
+    assert size.flash_bytes <= RUNTIME_FLASH_MAX_BYTES
+    assert size.ram_bytes <= RUNTIME_RAM_MAX_BYTES
