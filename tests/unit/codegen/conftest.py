@@ -1,0 +1,186 @@
+"""Small planned modules, written by hand, and a way to compile and call what is emitted."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import cffi
+import numpy as np
+import pytest
+
+from firmwright.artifacts import SourceTree
+from firmwright.base.dtypes import INT32, UINT8, DType
+from firmwright.base.quant import Quantization
+from firmwright.codegen.module import EmitOptions, emit
+from firmwright.ir.core import Constant, Span
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.module import IoBinding, IoTensor, IRModule
+from firmwright.ir.tir.builder import Builder
+from firmwright.ir.tir.intrinsic import Intrinsic
+from firmwright.ir.tir.nodes import (
+    AccessPtr,
+    Buffer,
+    CallPrim,
+    DeclBuffer,
+    IntImm,
+    Param,
+    PrimFunc,
+    Seq,
+    Stmt,
+)
+
+WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
+FLAGS = ["-std=c99", *WARNINGS, "-ffp-contract=off"]
+COMPILERS = ("gcc", "clang")
+
+
+def whole(buffer: Buffer, access: str = "rw") -> AccessPtr:
+    """A pointer to all of `buffer`."""
+    return AccessPtr(buffer, IntImm(0, INT32), buffer.elements, access)  # type: ignore[arg-type]
+
+
+def planned_main(
+    calls: Sequence[Stmt], placed: Sequence[tuple[Buffer, int]], pool_bytes: int
+) -> PrimFunc:
+    """An AOT main over one pool `sram` with buffers at the given offsets."""
+    pool = Buffer("sram", UINT8, (pool_bytes,), scope="pool", alignment=16)
+    body: Stmt = Seq(tuple(calls))
+    for buffer, offset in reversed(placed):
+        window = AccessPtr(pool, IntImm(offset, INT32), buffer.size_bytes, "rw")
+        body = DeclBuffer(buffer, window, body)
+    return PrimFunc("run", (Param(pool, "pool"),), body, {"aot_main": True})
+
+
+def module_of_kernel(
+    builder: Builder, *, name: str = "m", zero_point: int = 0, **attrs: Any
+) -> IRModule:
+    """A module whose main calls one kernel; its in and out parameters are the model's."""
+    kernel = builder.build(op=builder.name, **attrs)
+    placed: list[tuple[Buffer, int]] = []
+    offset = 0
+    ins, outs, args = [], [], []
+    for param in kernel.params:
+        buffer = param.value
+        assert isinstance(buffer, Buffer)
+        mine = Buffer(f"t_{buffer.name}", buffer.dtype, buffer.shape, alignment=buffer.alignment)
+        placed.append((mine, offset))
+        offset += -(-mine.size_bytes // 16) * 16
+        args.append(whole(mine))
+        quantization = Quantization((0.5,), (zero_point,)) if buffer.dtype.is_int else None
+        io = IoTensor(
+            f"serving/{buffer.name}:0",
+            mine.name,
+            TensorType(buffer.shape, buffer.dtype, quantization),
+        )
+        if param.role in ("in", "out"):
+            (ins if param.role == "in" else outs).append(io)
+    call = CallPrim(kernel.name, tuple(args), Span("m.tflite", 0, 0, "t/y"), 0)
+    main = planned_main([call], placed, offset)
+    return IRModule(
+        name,
+        {kernel.name: kernel, "run": main},
+        dict(builder.constants),
+        io=IoBinding("workspace", False, tuple(ins), tuple(outs)),
+        attrs={"entry": "run"},
+    )
+
+
+class Compiled:
+    """A shared library of emitted sources and its parsed header."""
+
+    def __init__(self, tree: SourceTree, directory: Path, compiler: str, flags: list[str]) -> None:
+        tree.write(directory)
+        sources = sorted(str(p) for p in (directory / "model").glob("*.c"))
+        library = directory / f"lib_{compiler}.so"
+        command = [compiler, *FLAGS, *flags, "-shared", "-fPIC", "-o", str(library), *sources]
+        done = subprocess.run([*command, "-lm"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        self.ffi = cffi.FFI()
+        header = next(p for p in sorted((directory / "model").glob("*.h")) if "weights" not in p.name)
+        self.header = header.read_text()
+        self.ffi.cdef(_declarations(self.header))
+        self.lib = self.ffi.dlopen(str(library))
+
+    def macro(self, name: str) -> int:
+        for line in self.header.splitlines():
+            words = line.split()
+            if words[:2] == ["#define", name]:
+                return int(words[2].strip("()"))
+        raise KeyError(name)
+
+
+def _declarations(header: str) -> str:
+    """The header without what cffi's parser does not read."""
+    start, end = header.index("struct "), header.rindex("#ifdef __cplusplus")
+    return header[start:end]
+
+
+Run = Callable[..., dict[str, np.ndarray]]
+
+
+def run_in_pool(
+    compiled: Compiled, name: str, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """Writes inputs where map_io says, runs, reads outputs: {field: (dtype, shape)}."""
+    ffi, lib = compiled.ffi, compiled.lib
+    size = compiled.macro(f"{name.upper()}_SRAM_SIZE")
+    raw = ffi.new("uint8_t[]", size + 64)
+    start = -int(ffi.cast("uintptr_t", raw)) % 16
+    pools = ffi.new(f"struct {name}_workspace_pools *", {"sram": raw + start})
+    ins, outs = ffi.new(f"struct {name}_inputs *"), ffi.new(f"struct {name}_outputs *")
+    getattr(lib, f"{name}_map_io")(pools, ins, outs)
+    for field, value in inputs.items():
+        data = np.ascontiguousarray(value)
+        ffi.memmove(getattr(ins, field), data.tobytes(), data.nbytes)
+    assert getattr(lib, f"{name}_run")(ins, outs, pools) == 0
+    result = {}
+    for field, (dtype, shape) in outputs.items():
+        count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        data = bytes(ffi.buffer(getattr(outs, field), count))
+        result[field] = np.frombuffer(data, dtype).reshape(shape)
+    return result
+
+
+@pytest.fixture
+def run_kernel(tmp_path: Path) -> Callable[..., list[dict[str, np.ndarray]]]:
+    """`run_kernel(builder, inputs, intrinsics)`: outputs under each compiler, all equal."""
+
+    def run(
+        builder: Builder,
+        inputs: Mapping[str, np.ndarray],
+        intrinsics: Mapping[str, Intrinsic] | None = None,
+        options: EmitOptions = EmitOptions(),
+    ) -> dict[str, np.ndarray]:
+        module = module_of_kernel(builder)
+        tree = emit(module, intrinsics or {}, options)
+        results = []
+        for compiler in COMPILERS:
+            for level in ("-O0", "-O2"):
+                trap = ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"]
+                flags = [level, *trap]
+                directory = tmp_path / f"{compiler}{level}"
+                compiled = Compiled(tree, directory, compiler, flags)
+                outputs = {
+                    io.buffer: (io.type.dtype.np, io.type.shape) for io in module.io.outputs
+                }
+                fields = {f"t_{name}": value for name, value in inputs.items()}
+                results.append(run_in_pool(compiled, module.name, fields, outputs))
+        for other in results[1:]:
+            for field in other:
+                np.testing.assert_array_equal(other[field], results[0][field])
+        return {field.removeprefix("t_"): value for field, value in results[0].items()}
+
+    return run
+
+
+def constant_of(name: str, values: Any, dtype: DType) -> Constant:
+    return Constant.from_array(name, np.asarray(values), dtype)
+
+
+@pytest.fixture
+def module_of() -> Callable[..., IRModule]:
+    """`module_of_kernel`, for tests that look at text."""
+    return module_of_kernel

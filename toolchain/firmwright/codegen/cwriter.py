@@ -1,0 +1,132 @@
+"""Lines of C: indentation, blocks, comments, and breaking at 100 columns.
+
+In: logical lines of any length. Out: text whose lines end within 100 columns where a break is
+possible. Comments and strings come from a user's model, so whatever would end one early, or warn,
+is defused here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from firmwright.base.text import Writer
+
+COLUMNS = 100
+STEP = 4
+
+# A line may be broken after a comma, and before an operator that has blanks around it.
+_BREAK = re.compile(r"(?<=,) | (?=(?:[-+*/%?:&|^<>]|&&|\|\||<<|>>|[<>=!]=) )|(?<= =) ")
+_DEPTH_COST = 25
+_NOT_COMMENT = re.compile(r"[^\x20-\x7e]")
+
+
+class CWriter(Writer):
+    """Collects C with four blanks a level; long lines continue one level deeper."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(" " * STEP)
+
+    def line(self, text: str = "") -> None:
+        """Adds one logical line, broken where it does not fit."""
+        width = COLUMNS - STEP * self._indent
+        for index, part in enumerate(wrapped(text, width)):
+            super().line(" " * STEP + part if index else part)
+
+    def raw(self, text: str) -> None:
+        """Adds one line at the left margin: preprocessor directives."""
+        self._lines.append(text)
+
+    @contextmanager
+    def function(self, signature: str) -> Iterator[None]:
+        """A function's signature, then its braces on lines of their own."""
+        self.line(signature)
+        self.line("{")
+        with self.indent():
+            yield
+        self.line("}")
+
+    def comment(self, lines: Sequence[str]) -> None:
+        """A block comment: one line if there is one, else a column of stars."""
+        safe = list(comment_lines(lines, COLUMNS - STEP * self._indent))
+        if len(safe) == 1:
+            self.line(f"/* {safe[0]} */")
+            return
+        self.line(f"/* {safe[0]}")
+        for text in safe[1:]:
+            super().line(f" * {text}".rstrip())
+        self.line(" */")
+
+
+def comment_lines(lines: Iterable[str], columns: int = COLUMNS) -> Iterator[str]:
+    """`lines` as they may stand in a comment, folded at blanks to fit `columns` with its stars."""
+    for text in lines:
+        line = ""
+        for word in comment_text(text).split(" "):
+            if line and len(line) + len(word) + 7 > columns:
+                yield line
+                line = f"  {word}"
+            else:
+                line = f"{line} {word}" if line else word
+        yield line
+
+
+def comment_text(text: str) -> str:
+    """`text` without anything that would end or upset a C comment."""
+    plain = text.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?").replace("\\", "/")
+    return _NOT_COMMENT.sub("?", plain)
+
+
+def c_string(text: str) -> str:
+    """`text` as a C string literal in UTF-8; bytes beyond ASCII are octal escapes."""
+    return '"' + "".join(_string_byte(byte) for byte in text.encode("utf-8")) + '"'
+
+
+def _string_byte(byte: int) -> str:
+    char = chr(byte)
+    if char in '"\\?':
+        return f"\\{char}"
+    return char if 0x20 <= byte < 0x7F else f"\\{byte:03o}"
+
+
+def wrapped(text: str, width: int) -> Iterator[str]:
+    """`text` in pieces that fit `width`, the later ones one level deeper."""
+    room = width
+    while len(text) > room and (at := _best_break(text, room)) is not None:
+        yield text[:at].rstrip()
+        text = text[at:].lstrip()
+        room = width - STEP
+    yield text
+
+
+def _best_break(text: str, width: int) -> int | None:
+    """The place to break: rather outside of brackets than late."""
+    depths = _depths(text)
+    best: tuple[int, int] | None = None
+    for match in _BREAK.finditer(text):
+        at = match.start()
+        if at > width:
+            break
+        if at < 2 * STEP or depths[at] < 0:
+            continue
+        score = depths[at] * _DEPTH_COST - at
+        if best is None or score <= best[0]:
+            best = (score, at)
+    return best[1] if best else None
+
+
+def _depths(text: str) -> list[int]:
+    """The bracket depth before each character; negative inside of strings and comments."""
+    depths, depth, quoted, comment = [], 0, False, False
+    for index, char in enumerate(text):
+        comment = comment or text.startswith("/*", index)
+        depths.append(-1 if quoted or comment else depth)
+        if char == '"' and not comment and text[index - 1 : index] != "\\":
+            quoted = not quoted
+        depth += (char in "([{") - (char in ")]}")
+        if text[max(index - 1, 0) : index + 1] == "*/":
+            comment = False
+    return depths

@@ -1,0 +1,479 @@
+"""Expressions of TIR as C: one `match`, parentheses and casts only where C needs them.
+
+In: an expression, and where its buffers and variables live. Out: text with its precedence and the
+type it has in C after promotion, which may be wider or narrower than the TIR dtype while the value
+is the same: a cast appears only where C would compute or convert differently, or warn.
+
+Invariant: no undefined behaviour that TIR excludes comes back: signed left shifts are products or
+go through unsigned, 64-bit and unsigned arithmetic has an operand of that width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import numpy as np
+
+from firmwright.base.dtypes import BOOL, INT32, INT64, UINT32, UINT64, DType
+from firmwright.base.errors import InternalError
+from firmwright.codegen.names import Names
+from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
+from firmwright.ir.tir.nodes import (
+    COMPARISONS,
+    AccessPtr,
+    Binary,
+    BinaryOp,
+    Buffer,
+    BufferLoad,
+    Call,
+    Cast,
+    Expr,
+    FloatImm,
+    IntImm,
+    Not,
+    Select,
+    Var,
+)
+
+PRIMARY, UNARY, PRODUCT, SUM, SHIFT, RELATION, EQUALITY = 16, 14, 13, 12, 11, 10, 9
+BIT_AND, BIT_XOR, BIT_OR, LOGICAL_AND, LOGICAL_OR, CONDITIONAL = 8, 7, 6, 5, 4, 3
+
+# TIR operator -> C operator, its precedence, and the least precedence its operands may have
+# without parentheses: C's own, or higher where compilers warn that readers err.
+_C_OPERATORS: Mapping[str, tuple[str, int, int]] = {
+    "add": ("+", SUM, SUM),
+    "sub": ("-", SUM, SUM),
+    "mul": ("*", PRODUCT, PRODUCT),
+    "div": ("/", PRODUCT, PRODUCT),
+    "mod": ("%", PRODUCT, UNARY),
+    "shl": ("<<", SHIFT, UNARY),
+    "shr": (">>", SHIFT, UNARY),
+    "and": ("&", BIT_AND, UNARY),
+    "or": ("|", BIT_OR, UNARY),
+    "xor": ("^", BIT_XOR, UNARY),
+    "lt": ("<", RELATION, SUM),
+    "le": ("<=", RELATION, SUM),
+    "gt": (">", RELATION, SUM),
+    "ge": (">=", RELATION, SUM),
+    "eq": ("==", EQUALITY, SUM),
+    "ne": ("!=", EQUALITY, SUM),
+}
+_BOOL_OPERATORS: Mapping[str, tuple[str, int, int]] = {
+    "and": ("&&", LOGICAL_AND, BIT_AND),
+    "or": ("||", LOGICAL_OR, BIT_AND),
+    "xor": ("!=", EQUALITY, SUM),
+}
+_UNSIGNED = {INT32: UINT32, INT64: UINT64}
+
+
+@dataclass(frozen=True, slots=True)
+class CExpr:
+    """Text, precedence, and the type in C (`ctype`) of an expression."""
+
+    text: str
+    precedence: int
+    ctype: DType
+    literal: bool = False
+
+    def within(self, least: int) -> str:
+        """The text, in parentheses if it binds less than `least`."""
+        return self.text if self.precedence >= least else f"({self.text})"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A buffer that is a C pointer. `plain`: an array of its own type, which needs no alias type.
+
+    `unaligned`: a window whose address may be odd: it is a byte pointer, read by a function.
+    """
+
+    name: str
+    buffer: Buffer
+    plain: bool = False
+    unaligned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Registers:
+    """A buffer of scope `reg`: one C scalar for each element."""
+
+    names: tuple[str, ...]
+    buffer: Buffer
+
+
+Place = Memory | Registers
+
+
+@dataclass(slots=True)
+class Used:
+    """What the printed text needs around it, in the order of first use."""
+
+    intrinsics: dict[str, Intrinsic] = field(default_factory=dict)
+    aliases: dict[str, DType] = field(default_factory=dict)
+    extremes: dict[str, tuple[str, DType]] = field(default_factory=dict)
+    loads: dict[str, DType] = field(default_factory=dict)
+    stores: dict[str, DType] = field(default_factory=dict)
+    math: bool = False
+
+
+class ExprPrinter:
+    """Prints the expressions of one function; `places` and `variables` grow with its scope."""
+
+    __slots__ = ("intrinsics", "names", "places", "used", "variables")
+
+    def __init__(self, names: Names, intrinsics: IntrinsicTable, used: Used) -> None:
+        self.names = names
+        self.intrinsics = intrinsics
+        self.used = used
+        self.places: dict[str, Place] = {}
+        self.variables: dict[str, str] = {}
+
+    # ---- values --------------------------------------------------------------------------------
+
+    def value(self, node: Expr) -> CExpr:
+        """`node` as C; its value is that of TIR, its type may be narrower or wider."""
+        match node:
+            case IntImm():
+                return integer(node.value, node.dtype)
+            case FloatImm():
+                self.used.math |= not np.isfinite(node.value)
+                return float_literal(node.value, node.dtype)
+            case Var():
+                return CExpr(self._variable(node), PRIMARY, node.dtype)
+            case Binary():
+                return self._binary(node)
+            case Not():
+                return CExpr(f"!{self.value(node.a).within(UNARY)}", UNARY, INT32)
+            case Cast():
+                return self._cast(node)
+            case Select():
+                return self._select(node)
+            case BufferLoad():
+                return self._load(node)
+            case AccessPtr():
+                raise InternalError(f"a pointer to {node.buffer.name} stands where a value must be")
+            case Call():
+                return self._call(node)
+            case _:
+                assert_never(node)
+
+    def text(self, node: Expr) -> str:
+        return self.value(node).text
+
+    def as_type(self, node: Expr, dtype: DType) -> CExpr:
+        """`node`, converted as an assignment to `dtype` needs it."""
+        return converted(self.value(node), dtype)
+
+    def _variable(self, var: Var) -> str:
+        name = self.variables.get(var.name)
+        if name is None:
+            raise InternalError(f"the variable {var.name} is used before it is bound")
+        return name
+
+    def _cast(self, node: Cast) -> CExpr:
+        inner, source, target = self.value(node.value), node.value.dtype, node.dtype
+        if source == target:
+            return inner
+        if target == BOOL:
+            zero = "0.0f" if source.is_float else "0"
+            return CExpr(f"{inner.within(SUM)} != {zero}", EQUALITY, INT32)
+        if not (source.is_float or target.is_float) and _holds(target, source):
+            return inner
+        return cast_to(inner, target)
+
+    def _select(self, node: Select) -> CExpr:
+        cond = self.value(node.cond)
+        a, b = self._balanced(node.a, node.b, node.dtype)
+        text = f"{cond.within(LOGICAL_OR)} ? {a.within(LOGICAL_OR)} : {b.within(LOGICAL_OR)}"
+        return CExpr(text, CONDITIONAL, _wider(a.ctype, b.ctype))
+
+    # ---- arithmetic ----------------------------------------------------------------------------
+
+    def _binary(self, node: Binary) -> CExpr:
+        if node.op in ("min", "max"):
+            return self._extreme(node)
+        if node.a.dtype == BOOL and node.op in _BOOL_OPERATORS:
+            return self._joined(node.op, _BOOL_OPERATORS[node.op], node)
+        if node.op == "shl" and node.a.dtype.signed:
+            return self._signed_shl(node)
+        plain = self._plain_sum(node)
+        if plain is not None:
+            return plain
+        symbol, precedence, least = _C_OPERATORS[node.op]
+        a, b = self._operands(node)
+        left = a.within(least)
+        right = b.within(max(least, precedence + 1))
+        ctype = INT32 if node.op in COMPARISONS else _wider(a.ctype, b.ctype)
+        return CExpr(f"{left} {symbol} {right}", precedence, ctype)
+
+    def _operands(self, node: Binary) -> tuple[CExpr, CExpr]:
+        """Both sides such that C computes in a type that holds TIR's result."""
+        dtype = node.a.dtype
+        a, b = self._balanced(node.a, node.b, dtype)
+        if node.op in COMPARISONS:
+            return a, b
+        shift = node.op == "shr"
+        narrow = a.ctype.bits < dtype.bits and (shift or b.ctype.bits < dtype.bits)
+        unsigned = dtype == UINT32 and UINT32 not in ((a.ctype,) if shift else (a.ctype, b.ctype))
+        if dtype.is_int and ((dtype.bits > 32 and narrow) or unsigned):
+            a = cast_to(a, dtype)
+        return a, b
+
+    def _balanced(self, a: Expr, b: Expr, dtype: DType) -> tuple[CExpr, CExpr]:
+        """Both sides such that C's usual conversions change no value and no sign."""
+        left, right = self.value(a), self.value(b)
+        if dtype in (UINT32, UINT64):
+            left, right = (
+                cast_to(side, dtype) if side.ctype.signed and not side.literal else side
+                for side in (left, right)
+            )
+        return left, right
+
+    def _joined(self, op: str, row: tuple[str, int, int], node: Binary) -> CExpr:
+        """`a && b && c` without parentheses, `||` and `!=` with them."""
+        symbol, precedence, least = row
+        a, b = self.value(node.a), self.value(node.b)
+        same = isinstance(node.a, Binary) and node.a.op == op and op != "xor"
+        left = a.text if same else a.within(least)
+        return CExpr(f"{left} {symbol} {b.within(least)}", precedence, INT32)
+
+    def _plain_sum(self, node: Binary) -> CExpr | None:
+        """Sums as a person writes them: `a - 3` for `a + -3`, `-a` for `0 - a`."""
+        if node.op not in ("add", "sub") or not node.a.dtype.signed:
+            return None
+        if isinstance(node.b, IntImm) and node.b.value < 0 and node.b.value > node.b.dtype.min:
+            other: BinaryOp = "sub" if node.op == "add" else "add"
+            return self._binary(Binary(other, node.a, IntImm(-node.b.value, node.b.dtype)))
+        if node.op == "sub" and isinstance(node.a, IntImm) and node.a.value == 0:
+            inner = self.value(node.b)
+            if inner.ctype.bits < node.b.dtype.bits and node.b.dtype.bits > 32:
+                inner = cast_to(inner, node.b.dtype)
+            return CExpr(f"-{inner.within(PRIMARY)}", UNARY, _wider(inner.ctype, INT32))
+        return None
+
+    def _signed_shl(self, node: Binary) -> CExpr:
+        """A left shift of a value that may be negative, which C leaves undefined."""
+        dtype = node.a.dtype
+        if isinstance(node.b, IntImm) and 0 <= node.b.value < dtype.bits - 1:
+            return self._binary(Binary("mul", node.a, IntImm(1 << node.b.value, dtype)))
+        computed = dtype if dtype.bits >= 32 else INT32
+        bits = cast_to(self.value(node.a), _UNSIGNED[computed])
+        amount = self.value(node.b).within(UNARY)
+        return cast_to(CExpr(f"{bits.text} << {amount}", SHIFT, _UNSIGNED[computed]), computed)
+
+    def _extreme(self, node: Binary) -> CExpr:
+        dtype = node.dtype
+        if dtype.is_int and dtype.bits < 32:
+            dtype = INT32
+        name = self.names.c(f"{node.op}_{dtype.short}")
+        self.used.extremes[name] = (node.op, dtype)
+        a, b = self.as_type(node.a, dtype), self.as_type(node.b, dtype)
+        return CExpr(f"{name}({a.text}, {b.text})", PRIMARY, dtype)
+
+    # ---- calls ---------------------------------------------------------------------------------
+
+    def _call(self, node: Call) -> CExpr:
+        intrinsic = self._intrinsic(node)
+        if intrinsic.result is None:
+            raise InternalError(f"the statement {node.name} stands where a value must be")
+        return CExpr(self._call_text(intrinsic, node), PRIMARY, intrinsic.result)
+
+    def statement_call(self, node: Call) -> str:
+        """An intrinsic executed for its effect, without the semicolon."""
+        return self._call_text(self._intrinsic(node), node)
+
+    def _intrinsic(self, node: Call) -> Intrinsic:
+        intrinsic = self.intrinsics.get(node.name)
+        if intrinsic is None:
+            raise InternalError(f"the intrinsic {node.name} is in no table of this target")
+        if len(intrinsic.operands) != len(node.args):
+            raise InternalError(f"{node.name} takes {len(intrinsic.operands)} operands")
+        self.used.intrinsics[node.name] = intrinsic
+        for operand in intrinsic.operands:
+            if operand.kind == "ptr" and operand.dtype.size_bytes > 1:
+                self.used.aliases[self.names.alias(operand.dtype)] = operand.dtype
+        return intrinsic
+
+    def _call_text(self, intrinsic: Intrinsic, node: Call) -> str:
+        pairs = zip(intrinsic.operands, node.args, strict=True)
+        args = ", ".join(self._argument(operand, arg) for operand, arg in pairs)
+        return f"{self.names.c(intrinsic.name)}({args})"
+
+    def _argument(self, operand: Operand, arg: Expr) -> str:
+        if operand.kind == "ptr":
+            if not isinstance(arg, AccessPtr):
+                raise InternalError(f"operand {operand.name} must be a pointer")
+            return self.typed_pointer(arg, operand.dtype, const=operand.access == "r").text
+        if operand.kind in ("out", "inout"):
+            if not (isinstance(arg, BufferLoad) and arg.buffer.scope == "reg"):
+                raise InternalError(f"operand {operand.name} must be a register")
+            return f"&{self._load(arg).text}"
+        return self.as_type(arg, operand.dtype).text
+
+    # ---- memory --------------------------------------------------------------------------------
+
+    def memory(self, buffer: Buffer) -> Memory:
+        place = self.places.get(buffer.name)
+        if not isinstance(place, Memory):
+            raise InternalError(f"the buffer {buffer.name} is used before it is declared")
+        return place
+
+    def register(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
+        """The scalar that stands for one element of a register buffer."""
+        place, flat = self.places.get(buffer.name), flat_index(buffer, indices)
+        if not isinstance(place, Registers) or not isinstance(flat, IntImm):
+            raise InternalError(f"the registers {buffer.name} need a constant index and a place")
+        return place.names[flat.value]
+
+    def _load(self, node: BufferLoad) -> CExpr:
+        if node.buffer.scope == "reg":
+            return CExpr(self.register(node.buffer, node.indices), PRIMARY, node.dtype)
+        place = self.memory(node.buffer)
+        if place.unaligned:
+            name = self.names.c(f"load_{node.dtype.short}")
+            self.used.loads[name] = node.dtype
+            pointer = self._byte_pointer(place, flat_index(node.buffer, node.indices))
+            return CExpr(f"{name}({pointer.text})", PRIMARY, node.dtype)
+        return CExpr(self.element(node.buffer, node.indices), PRIMARY, node.dtype)
+
+    def element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
+        """`x[...]` with one row-major index."""
+        return f"{self.memory(buffer).name}[{self.text(flat_index(buffer, indices))}]"
+
+    def stored(self, buffer: Buffer, indices: tuple[Expr, ...], value: str) -> str:
+        """The assignment of `value`, which has the buffer's type, without the semicolon."""
+        if buffer.scope == "reg":
+            return f"{self.register(buffer, indices)} = {value}"
+        place = self.memory(buffer)
+        if not place.unaligned:
+            return f"{self.element(buffer, indices)} = {value}"
+        name = self.names.c(f"store_{buffer.dtype.short}")
+        self.used.stores[name] = buffer.dtype
+        pointer = self._byte_pointer(place, flat_index(buffer, indices))
+        return f"{name}({pointer.text}, {value})"
+
+    def _byte_pointer(self, place: Memory, index: Expr) -> CExpr:
+        size = IntImm(place.buffer.dtype.size_bytes, index.dtype)
+        return self._offset(place.name, folded("mul", index, size))
+
+    def _offset(self, base: str, offset: Expr) -> CExpr:
+        if isinstance(offset, IntImm) and offset.value == 0:
+            return CExpr(base, PRIMARY, BOOL)
+        if isinstance(offset, IntImm) and offset.value < 0:
+            return CExpr(f"{base} - {-offset.value}", SUM, BOOL)
+        return CExpr(f"{base} + {self.value(offset).within(PRODUCT)}", SUM, BOOL)
+
+    def pointer(self, node: AccessPtr, pointee: str, *, const: bool) -> CExpr:
+        """The address of an element of a buffer, as a pointer to the C type `pointee`."""
+        place = self.memory(node.buffer)
+        if place.unaligned:
+            inner = self._byte_pointer(place, node.offset)
+        else:
+            inner = self._offset(place.name, node.offset)
+        if self.element_type(place) == pointee:
+            return inner
+        qualifier = "const " if const else ""
+        return CExpr(f"({qualifier}{pointee} *){inner.within(UNARY)}", UNARY, BOOL)
+
+    def typed_pointer(self, node: AccessPtr, dtype: DType, *, const: bool) -> CExpr:
+        """A pointer argument to elements of `dtype`."""
+        plain = self.memory(node.buffer).plain and dtype == node.buffer.dtype
+        return self.pointer(node, self.pointee(dtype, plain=plain), const=const)
+
+    def element_type(self, place: Memory) -> str:
+        """What the C pointer behind `place` points to."""
+        if place.unaligned:
+            return "uint8_t"
+        return self.pointee(place.buffer.dtype, plain=place.plain)
+
+    def pointee(self, dtype: DType, *, plain: bool) -> str:
+        """The element type of a pointer: an alias type for pool memory wider than a byte."""
+        if plain or dtype.size_bytes == 1:
+            return dtype.c_type
+        alias = self.names.alias(dtype)
+        self.used.aliases[alias] = dtype
+        return alias
+
+
+# ---- literals, casts, indices ------------------------------------------------------------------
+
+
+def integer(value: int, dtype: DType) -> CExpr:
+    """An integer literal; a plain decimal where its type follows from the context."""
+    if dtype.signed and value == dtype.min and dtype.bits >= 32:
+        return CExpr(f"INT{dtype.bits}_MIN", PRIMARY, dtype, literal=True)
+    if dtype in (UINT32, UINT64) and value < 1 << 32:
+        return CExpr(f"{value}u", PRIMARY, UINT32, literal=True)
+    if dtype.bits <= 32 or -(1 << 31) < value < 1 << 31:
+        return CExpr(str(value), UNARY if value < 0 else PRIMARY, INT32, literal=True)
+    macro = "INT64_C" if dtype.signed else "UINT64_C"
+    return CExpr(f"{macro}({value})", PRIMARY, dtype, literal=True)
+
+
+def float_literal(value: float, dtype: DType) -> CExpr:
+    """The shortest decimal that reads back to the same float32."""
+    if not np.isfinite(value):
+        text = "NAN" if np.isnan(value) else "INFINITY"
+        sign = "-" if value < 0 else ""
+        return CExpr(sign + text, UNARY if sign else PRIMARY, dtype, literal=True)
+    digits = str(np.float32(value))
+    digits = digits if any(c in digits for c in ".e") else f"{digits}.0"
+    return CExpr(f"{digits}f", UNARY if digits[0] == "-" else PRIMARY, dtype, literal=True)
+
+
+def converted(value: CExpr, dtype: DType) -> CExpr:
+    """`value` as an assignment to `dtype` needs it: a cast unless C keeps the value silently."""
+    if value.literal or value.ctype == dtype:
+        return value
+    if value.ctype.is_float or dtype.is_float or not _holds(dtype, value.ctype):
+        return cast_to(value, dtype)
+    return value
+
+
+def cast_to(value: CExpr, dtype: DType) -> CExpr:
+    return CExpr(f"({dtype.c_type}){value.within(UNARY)}", UNARY, dtype)
+
+
+def flat_index(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+    """The row-major element index, constants folded: `(y * 5 + x) * 64 + c`."""
+    if len(indices) != len(buffer.shape):
+        raise InternalError(f"{buffer.name} has {len(buffer.shape)} dimensions")
+    if not indices:
+        return IntImm(0, INT32)
+    total: Expr = IntImm(0, indices[0].dtype)
+    if buffer.strides is None:
+        for length, index in zip(buffer.shape, indices, strict=True):
+            total = folded("add", folded("mul", total, IntImm(length, index.dtype)), index)
+        return total
+    for stride, index in zip(buffer.element_strides, indices, strict=True):
+        total = folded("add", total, folded("mul", index, IntImm(stride, index.dtype)))
+    return total
+
+
+def folded(op: str, a: Expr, b: Expr) -> Expr:
+    """`a + b` or `a * b` of indices, without what is plain to see."""
+    if isinstance(a, IntImm) and isinstance(b, IntImm):
+        return IntImm(a.value + b.value if op == "add" else a.value * b.value, b.dtype)
+    neutral = 0 if op == "add" else 1
+    for one, other in ((a, b), (b, a)):
+        if isinstance(one, IntImm):
+            if one.value == neutral:
+                return other
+            if op == "mul" and one.value == 0:
+                return one
+    return Binary("add" if op == "add" else "mul", a, b)
+
+
+def _holds(target: DType, source: DType) -> bool:
+    """Whether every value of integer type `source` is one of `target`."""
+    return source.min >= target.min and source.max <= target.max
+
+
+def _wider(a: DType, b: DType) -> DType:
+    """The type of an arithmetic result in C."""
+    if a.is_float:
+        return a
+    promoted = [t if t.bits >= 32 else INT32 for t in (a, b)]
+    return max(promoted, key=lambda t: (t.bits, not t.signed))

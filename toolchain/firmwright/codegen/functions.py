@@ -1,0 +1,275 @@
+"""Functions as C: each kernel with its comment, and the AOT main as `NAME_run`.
+
+In: PrimFuncs of a planned module. Out: their text; what they need around them is collected in
+`Used`. A kernel takes plain pointers, const where it only reads; only the main knows pools and
+offsets, and it puts a probe before and after each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from firmwright.base.errors import InternalError
+from firmwright.codegen.cwriter import CWriter
+from firmwright.codegen.exprs import ExprPrinter, Memory, Used
+from firmwright.codegen.interface import Interface
+from firmwright.codegen.names import Names, Scope
+from firmwright.codegen.stmts import StmtPrinter
+from firmwright.codegen.weights import LinkedConstant
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.intrinsic import IntrinsicTable
+from firmwright.ir.tir.nodes import (
+    AccessPtr,
+    Buffer,
+    CallPrim,
+    DeclBuffer,
+    Expr,
+    IntImm,
+    Param,
+    PrimFunc,
+    Var,
+)
+from firmwright.ir.tir.walk import callees, used_buffers
+
+_READ_ROLES = ("in", "const")
+_WRITTEN_ROLES = ("out", "inout")
+
+
+def reachable(module: IRModule, main: PrimFunc) -> tuple[PrimFunc, ...]:
+    """The kernels that `main` calls, in the order of the first call."""
+    return tuple(_kernel(module, name) for name in callees(main.body))
+
+
+def _kernel(module: IRModule, name: str) -> PrimFunc:
+    function = module.functions.get(name)
+    if not isinstance(function, PrimFunc):
+        raise InternalError(f"{name} is called but is no PrimFunc of module {module.name}")
+    return function
+
+
+class Emitter:
+    """Prints the functions of one module."""
+
+    def __init__(
+        self,
+        module: IRModule,
+        interface: Interface,
+        intrinsics: IntrinsicTable,
+        used: Used,
+        constants: Mapping[str, LinkedConstant],
+        *,
+        linked: bool,
+    ) -> None:
+        self.module = module
+        self.interface = interface
+        self.intrinsics = intrinsics
+        self.used = used
+        self.constants = constants
+        self.linked = linked
+
+    @property
+    def names(self) -> Names:
+        return self.interface.names
+
+    def constant_symbol(self, name: str) -> str:
+        symbol = self.constants[name].symbol
+        if self.linked:
+            return symbol
+        return f"params->{symbol.removeprefix(self.names.prefix + '_')}"
+
+    # ---- kernels -------------------------------------------------------------------------------
+
+    def kernels(self, functions: Sequence[PrimFunc]) -> str:
+        out = CWriter()
+        for function in functions:
+            self._kernel(out, function)
+        return out.text()
+
+    def _kernel(self, out: CWriter, function: PrimFunc) -> None:
+        exprs = ExprPrinter(self.names, self.intrinsics, self.used)
+        scope = Scope()
+        params = [_declare_param(exprs, scope, param) for param in function.params]
+        out.line()
+        out.comment(list(_kernel_comment(function)))
+        macro = self.names.macro("kernel")
+        signature = f"{macro} void {self.names.c(function.name)}({', '.join(params) or 'void'})"
+        with out.function(signature):
+            printer = StmtPrinter(out, exprs, scope, self.constant_symbol)
+            with scope.block():
+                printer.body(function.body)
+            for param in function.params:
+                if param.name not in printer.used_names:
+                    out.line(f"(void){_param_name(exprs, param)};")
+
+    # ---- the AOT main --------------------------------------------------------------------------
+
+    def main(self, function: PrimFunc) -> str:
+        out = CWriter()
+        io = self.interface
+        exprs = ExprPrinter(self.names, self.intrinsics, self.used)
+        scope = Scope(("in", "out", "pools", "params"))
+        printer = MainPrinter(out, exprs, scope, self)
+        params = "" if self.linked else f", const struct {self.names.c('params')} *params"
+        prefix = self.names.prefix
+        signature = (
+            f"int32_t {prefix}_run(const struct {prefix}_inputs *in, "
+            f"const struct {prefix}_outputs *out, "
+            f"const struct {prefix}_workspace_pools *pools{params})"
+        )
+        with out.function(signature):
+            self._checks(out)
+            for param in function.params:
+                self._main_param(out, exprs, scope, param, used_buffers(function.body))
+            if not io.pools:
+                out.line("(void)pools;")
+            printer.body(function.body)
+            out.line(f"return {self.names.macro('ok')};")
+        return out.text()
+
+    def _checks(self, out: CWriter) -> None:
+        io = self.interface
+        pointers = ["in", "out", "pools", *(() if self.linked else ("params",))]
+        pointers += [f"pools->{pool.name}" for pool in io.pools]
+        aligned = [(f"pools->{pool.name}", f"{pool.macro}_ALIGN") for pool in io.pools]
+        for struct, tensors in (("in", io.inputs), ("out", io.outputs)):
+            for tensor in () if io.in_pools else tensors:
+                pointers.append(f"{struct}->{tensor.field}")
+                if tensor.alignment > 1:
+                    aligned.append((f"{struct}->{tensor.field}", f"{tensor.macro}_ALIGN"))
+        self._refuse(out, [f"{pointer} == NULL" for pointer in pointers], "e_null")
+        self._refuse(out, [f"(uintptr_t){p} % {align} != 0" for p, align in aligned], "e_align")
+        if io.in_pools:
+            wrong = [
+                f"(void *){struct}->{tensor.field} != pools->{tensor.placed.pool} + "
+                f"{tensor.macro}_OFFSET"
+                for struct, tensors in (("in", io.inputs), ("out", io.outputs))
+                for tensor in tensors
+                if tensor.placed is not None
+            ]
+            self._refuse(out, wrong, "e_io")
+
+    def _refuse(self, out: CWriter, conditions: list[str], status: str) -> None:
+        if not conditions:
+            return
+        with out.block(f"if ({' || '.join(conditions)})"):
+            out.line(f"return {self.names.macro(status)};")
+
+    def _main_param(
+        self,
+        out: CWriter,
+        exprs: ExprPrinter,
+        scope: Scope,
+        param: Param,
+        used: Mapping[str, Buffer],
+    ) -> None:
+        buffer = param.value
+        if not isinstance(buffer, Buffer):
+            raise InternalError(f"the AOT main has the scalar parameter {param.name}")
+        if buffer.name not in used:
+            return
+        place = Memory(scope.take(buffer.name), buffer)
+        exprs.places[buffer.name] = place
+        element = exprs.element_type(place)
+        if param.role == "pool":
+            out.line(f"{element} *{place.name} = pools->{buffer.name};")
+            return
+        const, struct = ("const ", "in") if param.role == "in" else ("", "out")
+        out.line(f"{const}{element} *{place.name} = {struct}->{buffer.name};")
+
+
+class MainPrinter(StmtPrinter):
+    """Prints the body of the AOT main: pool windows by their offsets' names, calls with probes."""
+
+    __slots__ = ("emitter",)
+
+    def __init__(self, out: CWriter, exprs: ExprPrinter, scope: Scope, emitter: Emitter) -> None:
+        super().__init__(out, exprs, scope, emitter.constant_symbol)
+        self.emitter = emitter
+
+    def window_text(self, node: DeclBuffer, pointee: str, *, const: bool) -> str:
+        source = node.source
+        if source.buffer.scope != "pool" or not isinstance(source.offset, IntImm):
+            return super().window_text(node, pointee, const=const)
+        pool = self.exprs.memory(source.buffer).name
+        inner = f"{pool} + {self.emitter.names.offset(node.buffer.name)}"
+        if pointee == "uint8_t":
+            return inner
+        return f"({'const ' if const else ''}{pointee} *)({inner})"
+
+    def call_prim(self, node: CallPrim) -> None:
+        callee = _kernel(self.emitter.module, node.callee)
+        if len(callee.params) != len(node.args):
+            raise InternalError(f"{node.callee} takes {len(callee.params)} arguments")
+        pairs = list(zip(callee.params, node.args, strict=True))
+        args = ", ".join(self._argument(param, arg) for param, arg in pairs)
+        names = self.emitter.names
+        self.out.line()
+        if node.op >= 0:
+            what = str(callee.attrs.get("op", callee.name))
+            place = f", {node.span.tensor}" if node.span.tensor else ""
+            self.out.comment([f"{node.op}: {what}{place}"])
+        probe = self._probe(node, pairs)
+        if probe:
+            self.out.line(probe.format(phase=0))
+        self.out.line(f"{names.c(node.callee)}({args});")
+        if probe:
+            self.out.line(probe.format(phase=1))
+
+    def _argument(self, param: Param, arg: Expr) -> str:
+        if isinstance(param.value, Var):
+            return self.exprs.as_type(arg, param.value.dtype).text
+        if not isinstance(arg, AccessPtr):
+            raise InternalError(f"the parameter {param.name} needs a pointer")
+        const = param.role in _READ_ROLES
+        return self.exprs.typed_pointer(arg, param.value.dtype, const=const).text
+
+    def _probe(self, node: CallPrim, pairs: Sequence[tuple[Param, Expr]]) -> str:
+        """The probe of a call with `{phase}` left open; "" outside of the operators."""
+        if node.op < 0:
+            return ""
+        for param, arg in pairs:
+            if param.role in _WRITTEN_ROLES and isinstance(arg, AccessPtr):
+                size = arg.extent * arg.buffer.dtype.size_bytes
+                pointer = self._argument(param, arg)
+                macro = self.emitter.names.macro("probe")
+                return f"{macro}({node.op}, {{phase}}, {pointer}, {size});"
+        return ""
+
+
+# ---- parameters and comments -------------------------------------------------------------------
+
+
+def _declare_param(exprs: ExprPrinter, scope: Scope, param: Param) -> str:
+    """Makes a kernel's parameter known; gives its declaration."""
+    name = scope.take(param.name)
+    if isinstance(param.value, Var):
+        exprs.variables[param.value.name] = name
+        return f"{param.value.dtype.c_type} {name}"
+    place = Memory(name, param.value)
+    exprs.places[param.value.name] = place
+    const = "const " if param.role in _READ_ROLES else ""
+    return f"{const}{exprs.element_type(place)} *{name}"
+
+
+def _param_name(exprs: ExprPrinter, param: Param) -> str:
+    if isinstance(param.value, Var):
+        return exprs.variables[param.value.name]
+    return exprs.memory(param.value).name
+
+
+def _kernel_comment(function: PrimFunc) -> Iterator[str]:
+    what = str(function.attrs.get("op", function.name))
+    schedule = str(function.attrs.get("schedule", ""))
+    place = f"; {function.span}" if function.span.file else ""
+    yield f"{what}{f', schedule {schedule}' if schedule else ''}{place}"
+    reads = [_shape(param) for param in function.params if param.role in _READ_ROLES]
+    writes = [_shape(param) for param in function.params if param.role in _WRITTEN_ROLES]
+    yield f"{', '.join(filter(None, reads)) or 'nothing'} -> {', '.join(filter(None, writes))}"
+    comment = str(function.attrs.get("comment", ""))
+    yield from comment.split("\n") if comment else ()
+
+
+def _shape(param: Param) -> str:
+    if isinstance(param.value, Var):
+        return ""
+    return f"{param.name} {param.value.dtype.name}[{', '.join(map(str, param.value.shape))}]"

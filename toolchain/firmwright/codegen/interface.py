@@ -1,0 +1,182 @@
+"""What the outside sees of a planned module: pools, tensors, where each lies.
+
+In: the AOT main and the I/O binding. Out: frozen rows that the header, the checks in `run` and the
+firmware glue are written from. Offsets and sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.base.errors import InternalError
+from firmwright.codegen.exprs import float_literal
+from firmwright.codegen.names import Names
+from firmwright.ir.module import IoTensor, IRModule
+from firmwright.ir.tir.nodes import Buffer, CallPrim, DeclBuffer, IntImm, Param, PrimFunc
+from firmwright.ir.tir.walk import walk
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A byte array that the user provides."""
+
+    name: str
+    macro: str
+    size_bytes: int
+    alignment: int
+    section: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A buffer at a fixed place in a pool; `direct`: a window of the pool itself."""
+
+    buffer: Buffer
+    pool: str
+    offset: int
+    direct: bool
+
+    @property
+    def alignment(self) -> int:
+        return max(self.buffer.alignment, self.buffer.dtype.size_bytes)
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.buffer.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An input or output: its C field, its macro stem, its type, its place if in a pool."""
+
+    io: IoTensor
+    macro: str
+    c_type: str
+    alignment: int
+    placed: Placed | None
+
+    @property
+    def field(self) -> str:
+        return self.io.buffer
+
+    @property
+    def size_bytes(self) -> int:
+        return self.io.type.size_bytes
+
+    @property
+    def quantised(self) -> bool:
+        quantization = self.io.type.quantization
+        return quantization is not None and not quantization.per_channel
+
+    @property
+    def scale(self) -> str:
+        """The scale as a C literal."""
+        assert self.io.type.quantization is not None
+        return float_literal(self.io.type.quantization.scales[0], FLOAT32).text
+
+    @property
+    def zero_point(self) -> int:
+        assert self.io.type.quantization is not None
+        return self.io.type.quantization.zero_points[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """Everything the C interface of one model consists of."""
+
+    names: Names
+    in_pools: bool
+    pools: tuple[Pool, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    placed: tuple[Placed, ...]
+    operators: int
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (*self.inputs, *self.outputs)
+
+    @property
+    def consumes_input(self) -> bool:
+        """Whether a run, or writing the input, touches memory that both use."""
+        return any(
+            self._shares(place, other)
+            for tensor in self.inputs
+            if (place := tensor.placed) is not None
+            for other in self.placed
+            if other.buffer.name != tensor.field
+        )
+
+    @staticmethod
+    def _shares(a: Placed, b: Placed) -> bool:
+        return a.pool == b.pool and a.offset < b.end and b.offset < a.end
+
+
+def interface_of(module: IRModule, main: PrimFunc, names: Names) -> Interface:
+    """Reads the interface off the AOT main."""
+    pool_params = [param for param in main.params if param.role == "pool"]
+    placed = placements(main)
+    in_pools = module.io.mode == "workspace"
+    sections = {pool.name: pool.section for pool in module.pools}
+    by_name = {place.buffer.name: place for place in placed}
+
+    def tensor(io: IoTensor) -> Tensor:
+        place = by_name.get(io.buffer) if in_pools else None
+        buffer = place.buffer if place else _io_param(main, io)
+        alignment = max(buffer.alignment, buffer.dtype.size_bytes)
+        macro = names.macro(io.buffer)
+        return Tensor(io, macro, io.type.dtype.c_type, alignment, place)
+
+    return Interface(
+        names=names,
+        in_pools=in_pools,
+        pools=tuple(_pool(names, param, placed, sections) for param in pool_params),
+        inputs=tuple(tensor(io) for io in module.io.inputs),
+        outputs=tuple(tensor(io) for io in module.io.outputs),
+        placed=placed,
+        operators=1 + max((call.op for call in calls(main)), default=-1),
+    )
+
+
+def calls(main: PrimFunc) -> list[CallPrim]:
+    """The kernel calls of the AOT main, in the order of the text."""
+    return [node for node in walk(main.body) if isinstance(node, CallPrim)]
+
+
+def placements(main: PrimFunc) -> tuple[Placed, ...]:
+    """Every buffer of the AOT main whose address is a pool and a constant."""
+    found = {
+        param.name: Placed(param.value, param.name, 0, False)
+        for param in main.params
+        if param.role == "pool" and isinstance(param.value, Buffer)
+    }
+    pools = set(found)
+    for node in walk(main.body):
+        if not isinstance(node, DeclBuffer) or not isinstance(node.source.offset, IntImm):
+            continue
+        source = found.get(node.source.buffer.name)
+        if source is not None:
+            step = source.buffer.dtype.size_bytes
+            offset = source.offset + node.source.offset.value * step
+            direct = node.source.buffer.name in pools
+            found[node.buffer.name] = Placed(node.buffer, source.pool, offset, direct)
+    return tuple(place for name, place in found.items() if name not in pools)
+
+
+def _pool(names: Names, param: Param, placed: Sequence[Placed], sections: dict[str, str]) -> Pool:
+    buffer = param.value
+    if not isinstance(buffer, Buffer):
+        raise InternalError(f"the pool {param.name} is no buffer")
+    inside = [place.alignment for place in placed if place.pool == buffer.name]
+    alignment = max(buffer.alignment, *inside, 1)
+    macro = names.macro(buffer.name)
+    return Pool(buffer.name, macro, buffer.size_bytes, alignment, sections.get(buffer.name, ""))
+
+
+def _io_param(main: PrimFunc, io: IoTensor) -> Buffer:
+    for param in main.params:
+        if param.name == io.buffer and isinstance(param.value, Buffer):
+            return param.value
+    raise InternalError(f"the tensor {io.name} has no place in the planned module ({io.buffer})")

@@ -1,0 +1,160 @@
+"""The functions around the kernels: intrinsics, minima and maxima, access to unaligned words.
+
+In: what the printed kernels used. Out: `static inline` functions. An intrinsic's body is its
+portable text; where it has assembly for a feature, that stands beside it behind one macro a
+feature, which the compiler sets for the core it compiles for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from firmwright.base.dtypes import DType
+from firmwright.base.errors import InternalError
+from firmwright.codegen.cwriter import CWriter
+from firmwright.codegen.exprs import Used
+from firmwright.codegen.names import Names
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+
+FEATURE_TESTS: Mapping[str, str] = {
+    "dsp": "defined(__ARM_FEATURE_DSP)",
+    "fpu": "defined(__ARM_FP)",
+    "mve": "defined(__ARM_FEATURE_MVE)",
+    "thumb2": "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB >= 2",
+    "rvm": "defined(__riscv_mul)",
+}
+"""What the compiler says about a core that has a feature an intrinsic's `requires` names."""
+
+_FEATURE_HEADERS = {"mve": "arm_mve.h"}
+_MATH = re.compile(r"\b(?:(?:exp|round|floor|ceil|tanh|sqrt|fabs|log|rint)f|INFINITY|NAN|is\w+)\b")
+_STRING = re.compile(r"\bmem(?:cpy|set|move|cmp)\b")
+
+
+def bodies(used: Used) -> str:
+    """All text of the used intrinsics."""
+    return "\n".join(
+        body for item in used.intrinsics.values() for body in (item.portable, *item.text.values())
+    )
+
+
+def headers(used: Used) -> list[str]:
+    """Standard headers that the kernels need, in the order C programmers write them."""
+    text = bodies(used)
+    math = used.math or _MATH.search(text)
+    string = used.loads or used.stores or _STRING.search(text)
+    chosen = (("math.h", math), ("stddef.h", True), ("stdint.h", True), ("string.h", string))
+    return [name for name, wanted in chosen if wanted]
+
+
+def features(used: Used, *, inline_asm: bool) -> list[str]:
+    """The features for which some used intrinsic has assembly, sorted."""
+    if not inline_asm:
+        return []
+    found = {item.requires for item in used.intrinsics.values() if item.text}
+    unknown = sorted(found - FEATURE_TESTS.keys())
+    if unknown:
+        raise InternalError(f"an intrinsic's assembly needs the unknown feature {unknown[0]!r}")
+    return sorted(found)
+
+
+def feature_macros(out: CWriter, names: Names, wanted: Iterable[str]) -> None:
+    """One macro a feature: 1 where its assembly may be used."""
+    for feature in wanted:
+        macro = names.macro("asm", feature)
+        off = names.macro("no_inline_asm")
+        out.line()
+        out.line(f"#if defined(__GNUC__) && !defined({off}) && {FEATURE_TESTS[feature]}")
+        out.line(f"#define {macro} 1")
+        if feature in _FEATURE_HEADERS:
+            out.line(f"#include <{_FEATURE_HEADERS[feature]}>")
+        out.line("#else")
+        out.line(f"#define {macro} 0")
+        out.line("#endif")
+
+
+def functions(out: CWriter, names: Names, used: Used, *, inline_asm: bool) -> None:
+    """Every function that the kernels call and that is no kernel."""
+    for name, (op, dtype) in used.extremes.items():
+        _extreme(out, names, name, op, dtype)
+    for name, dtype in used.loads.items():
+        _load(out, names, name, dtype)
+    for name, dtype in used.stores.items():
+        _store(out, names, name, dtype)
+    for intrinsic in used.intrinsics.values():
+        _intrinsic(out, names, intrinsic, inline_asm=inline_asm)
+
+
+def _inline(names: Names) -> str:
+    return names.macro("inline")
+
+
+def _extreme(out: CWriter, names: Names, name: str, op: str, dtype: DType) -> None:
+    kind, sign = dtype.c_type, "<" if op == "min" else ">"
+    out.line()
+    with out.function(f"{_inline(names)} {kind} {name}({kind} a, {kind} b)"):
+        out.line(f"return a {sign} b ? a : b;")
+
+
+def _load(out: CWriter, names: Names, name: str, dtype: DType) -> None:
+    out.line()
+    out.comment([f"Reads an {dtype.name} at any address."])
+    with out.function(f"{_inline(names)} {dtype.c_type} {name}(const uint8_t *p)"):
+        out.line(f"{dtype.c_type} value;")
+        out.line(f"{names.macro('copy')}(&value, p, sizeof value);")
+        out.line("return value;")
+
+
+def _store(out: CWriter, names: Names, name: str, dtype: DType) -> None:
+    out.line()
+    out.comment([f"Writes an {dtype.name} at any address."])
+    with out.function(f"{_inline(names)} void {name}(uint8_t *p, {dtype.c_type} value)"):
+        out.line(f"{names.macro('copy')}(p, &value, sizeof value);")
+
+
+def _intrinsic(out: CWriter, names: Names, item: Intrinsic, *, inline_asm: bool) -> None:
+    result = item.result.c_type if item.result else "void"
+    params = ", ".join(_parameter(names, operand) for operand in item.operands)
+    out.line()
+    out.comment([item.doc])
+    with out.function(f"{_inline(names)} {result} {names.c(item.name)}({params or 'void'})"):
+        for operand in item.operands:
+            if operand.kind == "out":
+                out.line(f"{operand.dtype.c_type} {operand.name};")
+            elif operand.kind == "inout":
+                out.line(f"{operand.dtype.c_type} {operand.name} = *{operand.name}_at;")
+        _body(out, names, item, inline_asm=inline_asm)
+        for operand in item.operands:
+            if operand.kind in ("out", "inout"):
+                out.line(f"*{operand.name}_at = {operand.name};")
+
+
+def _body(out: CWriter, names: Names, item: Intrinsic, *, inline_asm: bool) -> None:
+    if not (item.text and inline_asm):
+        _verbatim(out, item.portable)
+        return
+    if set(item.text) != {"gnu"}:
+        raise InternalError(f"the assembly of {item.name} is for {', '.join(sorted(item.text))}")
+    out.raw(f"#if {names.macro('asm', item.requires)}")
+    _verbatim(out, item.text["gnu"])
+    out.raw("#else")
+    _verbatim(out, item.portable)
+    out.raw("#endif")
+
+
+def _verbatim(out: CWriter, text: str) -> None:
+    for line in text.strip("\n").splitlines():
+        out.line(line)
+
+
+def _parameter(names: Names, operand: Operand) -> str:
+    kind = operand.dtype.c_type
+    match operand.kind:
+        case "ptr":
+            const = "const " if operand.access == "r" else ""
+            pointee = names.alias(operand.dtype) if operand.dtype.size_bytes > 1 else kind
+            return f"{const}{pointee} *{operand.name}"
+        case "out" | "inout":
+            return f"{kind} *{operand.name}_at"
+        case _:
+            return f"{kind} {operand.name}"

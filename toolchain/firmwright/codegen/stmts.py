@@ -1,0 +1,290 @@
+"""Statements of TIR as C: one `match`, declarations as late as they can stand.
+
+In: the body of a PrimFunc of a planned module. Out: lines in a `CWriter`. Registers become scalars
+that are declared where they are first written; a window becomes a pointer; what nothing uses is
+not declared at all. Memory for scratch has no place here: the planner has made it a parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import assert_never
+
+from firmwright.base.dtypes import DType
+from firmwright.base.errors import InternalError
+from firmwright.codegen.cwriter import CWriter
+from firmwright.codegen.exprs import ExprPrinter, Memory, Registers, flat_index, folded
+from firmwright.codegen.names import Scope
+from firmwright.ir.tir.nodes import (
+    AccessPtr,
+    Allocate,
+    AllocateConst,
+    Binary,
+    BufferLoad,
+    BufferStore,
+    CallPrim,
+    DeclBuffer,
+    Evaluate,
+    Expr,
+    For,
+    If,
+    IntImm,
+    Let,
+    Seq,
+    Stmt,
+    Var,
+    While,
+)
+from firmwright.ir.tir.walk import children, walk
+
+ConstantSymbol = Callable[[str], str]
+"""Name in the module's table of constants -> C expression for its array."""
+
+_COMPOUND = {"add": "+=", "sub": "-=", "mul": "*=", "or": "|=", "and": "&=", "xor": "^="}
+
+
+class StmtPrinter:
+    """Prints the body of one function."""
+
+    __slots__ = ("constant_symbol", "exprs", "out", "pending", "scope", "used_names")
+
+    def __init__(
+        self, out: CWriter, exprs: ExprPrinter, scope: Scope, constant_symbol: ConstantSymbol
+    ) -> None:
+        self.out = out
+        self.exprs = exprs
+        self.scope = scope
+        self.constant_symbol = constant_symbol
+        self.pending: dict[tuple[str, int], str] = {}
+        self.used_names: set[str] = set()
+
+    def body(self, stmt: Stmt) -> None:
+        """The whole body of a function whose parameters are declared."""
+        _collect_used(stmt, self.used_names)
+        self.stmt(stmt)
+
+    def stmt(self, node: Stmt) -> None:
+        """One statement and what it contains."""
+        match node:
+            case Seq():
+                for part in node.stmts:
+                    self.stmt(part)
+            case For():
+                self._for(node)
+            case While():
+                self._declare_mentioned(node)
+                with self._block(f"while ({self.exprs.text(node.cond)})"):
+                    self.stmt(node.body)
+            case If():
+                self._declare_mentioned(node)
+                self._if(node)
+            case Let():
+                self._let(node)
+            case BufferStore():
+                self._store(node)
+            case Allocate():
+                self._allocate(node)
+            case AllocateConst():
+                self._allocate_const(node)
+            case DeclBuffer():
+                self.decl_buffer(node)
+            case Evaluate():
+                self._declare_mentioned(node)
+                self.out.line(f"{self.exprs.statement_call(node.call)};")
+            case CallPrim():
+                self.call_prim(node)
+            case _:
+                assert_never(node)
+
+    def call_prim(self, node: CallPrim) -> None:
+        """Kernels call no kernels; the AOT main's printer overrides this."""
+        raise InternalError(f"{node.callee} is called outside of the AOT main")
+
+    # ---- control -------------------------------------------------------------------------------
+
+    @contextmanager
+    def _block(self, head: str) -> Iterator[None]:
+        with self.out.block(head), self.scope.block():
+            yield
+
+    def _for(self, node: For) -> None:
+        self._declare_mentioned(node)
+        start, end = node.start, folded("add", node.start, node.extent)
+        if any(isinstance(part, BufferLoad) for part in walk(end)):
+            # TIR reads the bounds once; what they read may change during the loop.
+            end_name = self.scope.take(f"{node.var.name}_end")
+            self._declare(node.var.dtype, end_name, end)
+            end_text = end_name
+        else:
+            end_text = self.exprs.as_type(end, node.var.dtype).text
+        first = self.exprs.as_type(start, node.var.dtype).text
+        with self.scope.block():
+            name = self.scope.take(node.var.name)
+            self.exprs.variables[node.var.name] = name
+            head = f"for ({node.var.dtype.c_type} {name} = {first}; {name} < {end_text}; ++{name})"
+            with self._block(head):
+                self.stmt(node.body)
+
+    def _if(self, node: If) -> None:
+        head = f"if ({self.exprs.text(node.cond)})"
+        while True:
+            self.out.line(f"{head} {{")
+            self._branch(node.then)
+            if node.orelse is None:
+                break
+            if not isinstance(node.orelse, If):
+                self.out.line("} else {")
+                self._branch(node.orelse)
+                break
+            node = node.orelse
+            head = f"}} else if ({self.exprs.text(node.cond)})"
+        self.out.line("}")
+
+    def _branch(self, stmt: Stmt) -> None:
+        with self.out.indent(), self.scope.block():
+            self.stmt(stmt)
+
+    # ---- scalars -------------------------------------------------------------------------------
+
+    def _let(self, node: Let) -> None:
+        if node.var.name in self.used_names:
+            self._declare_mentioned(node.value)
+            name = self.scope.take(node.var.name)
+            self._declare(node.var.dtype, name, node.value)
+            self.exprs.variables[node.var.name] = name
+        self.stmt(node.body)
+
+    def _declare(self, dtype: DType, name: str, value: Expr) -> None:
+        self.out.line(f"const {dtype.c_type} {name} = {self.exprs.as_type(value, dtype).text};")
+
+    def _allocate(self, node: Allocate) -> None:
+        buffer = node.buffer
+        if buffer.scope != "reg":
+            raise InternalError(f"the memory of {buffer.name} is not planned")
+        count = buffer.elements
+        names = tuple(
+            self.scope.take(f"{buffer.name}{i}" if count > 1 else buffer.name) for i in range(count)
+        )
+        self.exprs.places[buffer.name] = Registers(names, buffer)
+        for index in range(count):
+            self.pending[buffer.name, index] = f"{buffer.dtype.c_type} {names[index]}"
+        self.stmt(node.body)
+        for index in range(count):
+            self.pending.pop((buffer.name, index), None)
+
+    def _declare_mentioned(self, node: Stmt | Expr) -> None:
+        """Declares the registers that `node` mentions and nothing has declared yet."""
+        if not self.pending:
+            return
+        for part in walk(node):
+            if isinstance(part, BufferLoad | BufferStore) and part.buffer.scope == "reg":
+                declaration = self.pending.pop(_register_key(part), None)
+                if declaration is not None:
+                    self.out.line(f"{declaration};")
+
+    # ---- memory --------------------------------------------------------------------------------
+
+    def _store(self, node: BufferStore) -> None:
+        for index in node.indices:
+            self._declare_mentioned(index)
+        self._declare_mentioned(node.value)
+        declaration = None
+        if node.buffer.scope == "reg":
+            declaration = self.pending.pop(_register_key(node), None)
+        if declaration is not None:
+            value = self.exprs.as_type(node.value, node.buffer.dtype)
+            self.out.line(f"{declaration} = {value.text};")
+            return
+        compound = self._compound(node)
+        if compound is None:
+            value = self.exprs.as_type(node.value, node.buffer.dtype)
+            compound = self.exprs.stored(node.buffer, node.indices, value.text)
+        self.out.line(f"{compound};")
+
+    def _compound(self, node: BufferStore) -> str | None:
+        """`acc += ...` where the value is the old one combined with something."""
+        value, buffer = node.value, node.buffer
+        if not (isinstance(value, Binary) and value.op in _COMPOUND and buffer.dtype.bits >= 32):
+            return None
+        if value.a != BufferLoad(buffer, node.indices):
+            return None
+        if buffer.scope == "reg":
+            target = self.exprs.register(buffer, node.indices)
+        elif not self.exprs.memory(buffer).unaligned:
+            target = self.exprs.element(buffer, node.indices)
+        else:
+            return None
+        op, operand = value.op, value.b
+        if isinstance(operand, IntImm) and op in ("add", "sub") and 0 > operand.value > -(1 << 31):
+            op, operand = ("sub" if op == "add" else "add"), IntImm(-operand.value, operand.dtype)
+        return f"{target} {_COMPOUND[op]} {self.exprs.as_type(operand, buffer.dtype).text}"
+
+    def _allocate_const(self, node: AllocateConst) -> None:
+        if node.buffer.name in self.used_names:
+            symbol = self.constant_symbol(node.constant)
+            name = self.scope.take(node.buffer.name)
+            plain = not symbol.startswith("params->")
+            place = Memory(name, node.buffer, plain=plain)
+            self.exprs.places[node.buffer.name] = place
+            shape = ", ".join(map(str, node.buffer.shape))
+            element = self.exprs.element_type(place)
+            self.out.line(f"const {element} *{name} = {symbol}; /* [{shape}] */")
+        self.stmt(node.body)
+
+    def decl_buffer(self, node: DeclBuffer) -> None:
+        """A window: a pointer, const where nothing is written through it."""
+        if node.buffer.name in self.used_names:
+            self._declare_mentioned(node.source)
+            self._window(node)
+        self.stmt(node.body)
+
+    def _window(self, node: DeclBuffer) -> None:
+        buffer, source = node.buffer, self.exprs.memory(node.source.buffer)
+        wide = buffer.dtype.size_bytes
+        natural = not source.unaligned and source.buffer.dtype.size_bytes >= wide
+        place = Memory(
+            self.scope.take(buffer.name),
+            buffer,
+            plain=source.plain and buffer.dtype == source.buffer.dtype,
+            unaligned=wide > 1 and not natural and buffer.alignment < wide,
+        )
+        const = source.buffer.scope == "const" or node.source.access == "r"
+        element = self.exprs.element_type(place)
+        text = self.window_text(node, element, const=const)
+        self.exprs.places[buffer.name] = place
+        qualifier = "const " if const else ""
+        self.out.line(f"{qualifier}{element} *{place.name} = {text};")
+
+    def window_text(self, node: DeclBuffer, pointee: str, *, const: bool) -> str:
+        """The pointer that a window starts as."""
+        return self.exprs.pointer(node.source, pointee, const=const).text
+
+
+def _register_key(node: BufferLoad | BufferStore) -> tuple[str, int]:
+    flat = flat_index(node.buffer, node.indices)
+    if not isinstance(flat, IntImm):
+        raise InternalError(f"the registers {node.buffer.name} are indexed by a variable")
+    return node.buffer.name, flat.value
+
+
+def _collect_used(node: Stmt | Expr, used: set[str]) -> None:
+    """Names of variables and buffers whose declaration somebody needs."""
+    match node:
+        case DeclBuffer(buffer, source, body):
+            _collect_used(body, used)
+            if buffer.name in used:
+                _collect_used(source, used)
+        case Let(var, value, body):
+            _collect_used(body, used)
+            if var.name in used:
+                _collect_used(value, used)
+        case Var(name):
+            used.add(name)
+        case BufferLoad() | BufferStore() | AccessPtr():
+            used.add(node.buffer.name)
+            for part in children(node):
+                _collect_used(part, used)
+        case _:
+            for part in children(node):
+                _collect_used(part, used)
