@@ -26,7 +26,6 @@ from firmwright.ir.graph.opdef import (
     OpDef,
 )
 from firmwright.ops.conv_shapes import (
-    Window,
     check_padding,
     columns,
     conv_cases,
@@ -35,7 +34,9 @@ from firmwright.ops.conv_shapes import (
 )
 from firmwright.ops.fixed_point import (
     Requant,
+    activated,
     activation_name,
+    check_filters,
     float_activation_range,
     per_tensor,
     quant_of,
@@ -43,7 +44,6 @@ from firmwright.ops.fixed_point import (
     requantized,
 )
 from firmwright.ops.kernel import Kernel
-from firmwright.ir.tir.builder import logical_and, maximum, minimum
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -54,10 +54,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(
             f"grouped convolution ({x.shape[3]} input channels, {w.shape[3]} in the weights)"
         )
-    if call.constant(1) is None or (call.has_input(2) and call.constant(2) is None):
-        raise NotSupportedError("weights or bias are not constant")
-    if (x.dtype, w.dtype) not in ((INT8, INT8), (FLOAT32, FLOAT32)):
-        raise NotSupportedError(f"{x.dtype.name} input with {w.dtype.name} weights")
+    check_filters(call, 0)
     window = window_of(call, (w.shape[1], w.shape[2]))
     check_padding(window)
     shape = (x.shape[0], *window.output_size(x.shape[1], x.shape[2]), w.shape[0])
@@ -111,41 +108,40 @@ def _lower_int8(call: OpCall, b: Kernel) -> None:
     multiplier = b.constant("multiplier", np.array(params.multipliers), INT32)
     shift = b.constant("shift", np.array(params.shifts), INT32)
     window = window_of(call, (w.shape[1], w.shape[2]))
-    with window.outputs(b, call.input(0).shape, call.output.shape) as at:
-        with b.for_("oc", w.shape[0]) as oc:
-            acc = b.reg("acc", INT32)
-            b.store(acc, [0], b.load(bias, [oc]))
-            with window.taps(b, at) as (ky, kx, iy, ix), b.for_("ic", w.shape[3]) as ic:
-                product = (b.load_i32(b.input(0), [at.n, iy, ix, ic]) - zero_point) * b.load_i32(
-                    w, [oc, ky, kx, ic]
-                )
-                b.store(acc, [0], b.load(acc, [0]) + product)
-            channel = oc if params.per_channel else 0
-            value = requantized(
-                b.load(acc, [0]), b.load(multiplier, [channel]), b.load(shift, [channel]),
-                params, INT8,
-            )  # fmt: skip
-            b.store(b.y, [at.n, at.oy, at.ox, oc], value)
+    with (
+        window.outputs(b, call.input(0).shape, call.output.shape) as at,
+        b.for_("oc", w.shape[0]) as oc,
+    ):
+        acc = b.reg("acc", INT32)
+        b.store(acc, [0], b.load(bias, [oc]))
+        with window.taps(b, at) as (ky, kx, iy, ix), b.for_("ic", w.shape[3]) as ic:
+            product = (b.load_i32(b.input(0), [at.n, iy, ix, ic]) - zero_point) * b.load_i32(
+                w, [oc, ky, kx, ic]
+            )
+            b.store(acc, [0], b.load(acc, [0]) + product)
+        channel = oc if params.per_channel else 0
+        value = requantized(
+            b.load(acc, [0]), b.load(multiplier, [channel]), b.load(shift, [channel]),
+            params, INT8,
+        )  # fmt: skip
+        b.store(b.y, [at.n, at.oy, at.ox, oc], value)
 
 
 def _lower_float(call: OpCall, b: Kernel) -> None:
-    low, high = float_activation_range(call.str_attr("activation"))
     w = b.input(1)
     bias = b.constant("bias", bias_of(call, "float32"), FLOAT32)
     window = window_of(call, (w.shape[1], w.shape[2]))
-    with window.outputs(b, call.input(0).shape, call.output.shape) as at:
-        with b.for_("oc", w.shape[0]) as oc:
-            acc = b.reg("acc", FLOAT32)
-            b.store(acc, [0], b.load(bias, [oc]))
-            with window.taps(b, at) as (ky, kx, iy, ix), b.for_("ic", w.shape[3]) as ic:
-                product = b.load(b.input(0), [at.n, iy, ix, ic]) * b.load(w, [oc, ky, kx, ic])
-                b.store(acc, [0], b.load(acc, [0]) + product)
-            value = b.load(acc, [0])
-            if low > -np.inf:
-                value = maximum(value, low)
-            if high < np.inf:
-                value = minimum(value, high)
-            b.store(b.y, [at.n, at.oy, at.ox, oc], value)
+    with (
+        window.outputs(b, call.input(0).shape, call.output.shape) as at,
+        b.for_("oc", w.shape[0]) as oc,
+    ):
+        acc = b.reg("acc", FLOAT32)
+        b.store(acc, [0], b.load(bias, [oc]))
+        with window.taps(b, at) as (ky, kx, iy, ix), b.for_("ic", w.shape[3]) as ic:
+            product = b.load(b.input(0), [at.n, iy, ix, ic]) * b.load(w, [oc, ky, kx, ic])
+            b.store(acc, [0], b.load(acc, [0]) + product)
+        value = activated(b.load(acc, [0]), call.str_attr("activation"))
+        b.store(b.y, [at.n, at.oy, at.ox, oc], value)
 
 
 def macs(call: OpCall) -> int:
@@ -155,7 +151,8 @@ def macs(call: OpCall) -> int:
 
 def from_tflite(context: ImportContext) -> Imported:
     kernel = context.inputs[1]
-    assert kernel is not None
+    if kernel is None or len(kernel.shape) != 4:
+        raise NotSupportedError("weights of other than four dimensions")
     attrs = import_window(context, (kernel.shape[1], kernel.shape[2]))
     attrs["activation"] = activation_name(context.node.options["fused_activation_function"])
     return Imported("conv2d", attrs, tuple(range(len(context.inputs))))
@@ -175,7 +172,9 @@ OPDEF = OpDef(
     dtypes=("int8", "float32"),
     numerics={
         "litert": NumericsCell(Rounding.TWICE, "int32", "reference_integer_ops ConvPerChannel"),
-        "tflm": NumericsCell(Rounding.TWICE, "int32", "arm_nn_requantize, reference ConvPerChannel"),
+        "tflm": NumericsCell(
+            Rounding.TWICE, "int32", "arm_nn_requantize, reference ConvPerChannel"
+        ),
     },
     macs=macs,
 )

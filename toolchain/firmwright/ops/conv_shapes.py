@@ -36,7 +36,7 @@ class OutputIndex:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Kernel size, stride and dilation as (vertical, horizontal); padding (top, bottom, left, right)."""
+    """Size, stride and dilation as (vertical, horizontal); padding (top, bottom, left, right)."""
 
     size: tuple[int, int]
     stride: tuple[int, int]
@@ -78,9 +78,12 @@ class Window:
         self, b: Builder, x_shape: Sequence[int], y_shape: Sequence[int]
     ) -> Iterator[OutputIndex]:
         """Loops over batch, output rows and output columns."""
-        with b.for_("n", y_shape[0]) as n, b.for_("oy", y_shape[1]) as oy:
-            with b.for_("ox", y_shape[2]) as ox:
-                yield OutputIndex(n, oy, ox)
+        with (
+            b.for_("n", y_shape[0]) as n,
+            b.for_("oy", y_shape[1]) as oy,
+            b.for_("ox", y_shape[2]) as ox,
+        ):
+            yield OutputIndex(n, oy, ox)
 
     @contextmanager
     def taps(self, b: Builder, at: OutputIndex) -> Iterator[tuple[E, E, E, E]]:
@@ -166,7 +169,7 @@ def columns(x: Array, window: Window) -> Array:
 # ---- conformance cases -------------------------------------------------------------------------
 
 _CONV_GRID = (
-    # name, (h, w), in channels, out channels or multiplier, (kh, kw), stride, dilation, padding, activation
+    # name, (h, w), in and out channels, (kh, kw), stride, dilation, padding, activation
     ("1x1", (5, 4), 8, 6, (1, 1), (1, 1), (1, 1), "VALID", "NONE"),
     ("1x1_odd_channels", (3, 5), 5, 3, (1, 1), (1, 1), (1, 1), "VALID", "RELU"),
     ("3x3_same", (6, 5), 4, 4, (3, 3), (1, 1), (1, 1), "SAME", "RELU6"),

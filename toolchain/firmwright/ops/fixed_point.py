@@ -6,13 +6,13 @@ of its reference kernels, in the float widths they use (they decide the last bit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32, DType
-from firmwright.base.errors import InternalError
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, DType
 from firmwright.base.quant import (
     Quantization,
     Rounding,
@@ -21,7 +21,7 @@ from firmwright.base.quant import (
     round_half_away,
 )
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, NotSupportedError
+from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall
 from firmwright.ir.tir.builder import E, Operand, call, maximum, minimum
 
 ACTIVATIONS = {
@@ -62,8 +62,18 @@ def float_activation_range(activation: str) -> tuple[float, float]:
     return (-np.inf if low is None else low, np.inf if high is None else high)
 
 
+def activated(value: E, activation: str) -> E:
+    """`value` (float32) cut to the activation's range."""
+    low, high = float_activation_range(activation)
+    if low > -np.inf:
+        value = maximum(value, low)
+    if high < np.inf:
+        value = minimum(value, high)
+    return value
+
+
 def quantized_activation_range(activation: str, kind: TensorType) -> tuple[int, int]:
-    """Clamp of a quantised result: the dtype's range cut to the activation's, in float32 as TFLite."""
+    """Clamp of a quantised result: the dtype's range cut to the activation's, in float32."""
     low, high = ACTIVATIONS[activation]
     quant = per_tensor(kind)
     scale = np.float32(quant.scale)
@@ -133,7 +143,38 @@ def requantized(acc: E, multiplier: Operand, shift: Operand, params: Requant, dt
     return clamp(scaled + params.zero_point, params.clamp_min, params.clamp_max, dtype)
 
 
-def check_int32(name: str, bound: int) -> None:
-    """An accumulator's proven bound must fit 32 bits."""
-    if bound >= 1 << 31:
-        raise InternalError(f"{name} may reach {bound}, beyond 32 bits")
+def check_filters(call: OpCall, axis: int) -> None:
+    """What every operator with weights (input 1) and bias (input 2) asks of them.
+
+    Both constant; int8 with int8 or float32 with float32; one bias an output channel, which lies
+    along `axis` of the weights; for int8 the weights symmetric, with one scale or one a channel,
+    and every accumulator provably within 32 bits.
+    """
+    x, w, weights, bias = call.input(0), call.input(1), call.constant(1), call.constant(2)
+    if weights is None or (call.has_input(2) and bias is None):
+        raise NotSupportedError("weights or bias are not constant")
+    if (x.dtype, w.dtype) not in ((INT8, INT8), (FLOAT32, FLOAT32)):
+        raise NotSupportedError(f"{x.dtype.name} input with {w.dtype.name} weights")
+    channels = w.shape[axis]
+    wide = INT32 if x.dtype == INT8 else FLOAT32
+    if bias is not None and (bias.dtype != wide or math.prod(bias.shape) != channels):
+        raise NotSupportedError(
+            f"a bias of {math.prod(bias.shape)} {bias.dtype.name} for {channels} channels"
+        )
+    if x.dtype != INT8:
+        return
+    quant = quant_of(w)
+    if any(quant.zero_points):
+        raise NotSupportedError("int8 weights with a zero point other than 0")
+    if len(quant.scales) not in (1, channels) or quant.axis not in (None, axis):
+        raise NotSupportedError(f"{len(quant.scales)} weight scales for {channels} channels")
+    magnitudes = np.moveaxis(np.abs(weights.array().astype(np.int64)), axis, 0)
+    reach = magnitudes.reshape(channels, -1).sum(axis=1) * _STEPS_INT8
+    if bias is not None:
+        reach += np.abs(bias.array().astype(np.int64)).reshape(-1)
+    if reach.max() > INT32.max:
+        raise NotSupportedError("weights and bias so large that a sum may exceed 32 bits")
+
+
+_STEPS_INT8 = 256
+"""Bound of |x - zero point| and of |x| + |zero point|, so that offsets may be folded."""

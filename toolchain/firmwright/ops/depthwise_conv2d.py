@@ -1,0 +1,175 @@
+"""depthwise_conv2d: every input channel is convolved with its own `multiplier` filters.
+
+y[n, oy, ox, ic * multiplier + m] = sum over taps of x[.., ic] * w[ky, kx, ic * multiplier + m],
+plus bias, activated. Layouts as in TFLite: x NHWC, w 1HWO, bias O (int32 for int8). Attributes:
+`stride`, `dilation`, `padding`, `activation` as of conv2d. Outside of the input lies the zero
+point, whose real value is 0. Rounding of the int8 requantise: twice (both profiles).
+Source of the semantics: TFLite's reference depthwise convolution and quantisation specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.base.quant import Rounding
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    NumericsCell,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import E
+from firmwright.ops.conv2d import bias_of, requant_of
+from firmwright.ops.conv_shapes import (
+    check_padding,
+    columns,
+    conv_cases,
+    import_window,
+    window_of,
+)
+from firmwright.ops.fixed_point import (
+    activated,
+    activation_name,
+    check_filters,
+    float_activation_range,
+    per_tensor,
+    requantized,
+)
+from firmwright.ops.kernel import Kernel
+
+__all__ = ["OPDEF", "bias_of", "multiplier_of", "requant_of"]
+
+
+def multiplier_of(call: OpCall) -> int:
+    """Output channels for each input channel."""
+    return call.input(1).shape[3] // call.input(0).shape[3]
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, w = call.input(0), call.input(1)
+    if len(x.shape) != 4 or len(w.shape) != 4 or w.shape[0] != 1:
+        raise NotSupportedError(
+            "depthwise_conv2d needs a four-dimensional input and weights of shape [1, h, w, c]"
+        )
+    if w.shape[3] % x.shape[3]:
+        raise NotSupportedError(f"{w.shape[3]} filters for {x.shape[3]} input channels")
+    check_filters(call, 3)
+    window = window_of(call, (w.shape[1], w.shape[2]))
+    check_padding(window)
+    shape = (x.shape[0], *window.output_size(x.shape[1], x.shape[2]), w.shape[3])
+    return (TensorType(shape, x.dtype, call.output.quantization),)
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    x, w = arrays[0], arrays[1]
+    window = window_of(call, w.shape[1:3])
+    taps = w.reshape(-1, w.shape[3]).astype(np.float64)
+    quantized = call.input(0).dtype == INT8
+    offset = per_tensor(call.input(0)).zero_point if quantized else 0
+    patches = columns(x.astype(np.float64) - offset, window)
+    patches = patches.reshape(*patches.shape[:3], len(taps), x.shape[3])
+    acc = (np.repeat(patches, multiplier_of(call), axis=-1) * taps).sum(axis=-2)
+    if quantized:
+        wide = acc.astype(np.int64) + bias_of(call, "int32")
+        return (requant_of(call).apply(wide, INT8),)
+    low, high = float_activation_range(call.str_attr("activation"))
+    return (np.clip(acc + bias_of(call, "float32"), low, high).astype(np.float32),)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    """Direct loops, one output at a time; taps outside of the input are skipped."""
+    if call.input(0).dtype == INT8:
+        _lower_int8(call, b)
+    else:
+        _lower_float(call, b)
+
+
+def _lower_int8(call: OpCall, b: Kernel) -> None:
+    params = requant_of(call)
+    zero_point = per_tensor(call.input(0)).zero_point
+    w = b.input(1)
+    bias = b.constant("bias", bias_of(call, "int32"), INT32)
+    multiplier = b.constant("multiplier", np.array(params.multipliers), INT32)
+    shift = b.constant("shift", np.array(params.shifts), INT32)
+    window = window_of(call, (w.shape[1], w.shape[2]))
+    with window.outputs(b, call.input(0).shape, call.output.shape) as at, _channels(call, b) as c:
+        oc, ic = c
+        acc = b.reg("acc", INT32)
+        b.store(acc, [0], b.load(bias, [oc]))
+        with window.taps(b, at) as (ky, kx, iy, ix):
+            x = b.load_i32(b.input(0), [at.n, iy, ix, ic]) - zero_point
+            b.store(acc, [0], b.load(acc, [0]) + x * b.load_i32(w, [0, ky, kx, oc]))
+        channel = oc if params.per_channel else 0
+        value = requantized(
+            b.load(acc, [0]), b.load(multiplier, [channel]), b.load(shift, [channel]), params, INT8
+        )
+        b.store(b.y, [at.n, at.oy, at.ox, oc], value)
+
+
+def _lower_float(call: OpCall, b: Kernel) -> None:
+    w = b.input(1)
+    bias = b.constant("bias", bias_of(call, "float32"), FLOAT32)
+    window = window_of(call, (w.shape[1], w.shape[2]))
+    with window.outputs(b, call.input(0).shape, call.output.shape) as at, _channels(call, b) as c:
+        oc, ic = c
+        acc = b.reg("acc", FLOAT32)
+        b.store(acc, [0], b.load(bias, [oc]))
+        with window.taps(b, at) as (ky, kx, iy, ix):
+            product = b.load(b.input(0), [at.n, iy, ix, ic]) * b.load(w, [0, ky, kx, oc])
+            b.store(acc, [0], b.load(acc, [0]) + product)
+        value = activated(b.load(acc, [0]), call.str_attr("activation"))
+        b.store(b.y, [at.n, at.oy, at.ox, oc], value)
+
+
+@contextmanager
+def _channels(call: OpCall, b: Kernel) -> Iterator[tuple[E, E]]:
+    """Loops over channels: (output channel, input channel)."""
+    count = multiplier_of(call)
+    with b.for_("ic", call.input(0).shape[3]) as ic:
+        if count == 1:
+            yield ic, ic
+        else:
+            with b.for_("m", count) as m:
+                yield ic * count + m, ic
+
+
+def macs(call: OpCall) -> int:
+    return call.output.elements * call.input(1).shape[1] * call.input(1).shape[2]
+
+
+def from_tflite(context: ImportContext) -> Imported:
+    kernel = context.inputs[1]
+    if kernel is None or len(kernel.shape) != 4:
+        raise NotSupportedError("weights of other than four dimensions")
+    attrs = import_window(context, (kernel.shape[1], kernel.shape[2]))
+    attrs["activation"] = activation_name(context.node.options["fused_activation_function"])
+    return Imported("depthwise_conv2d", attrs, tuple(range(len(context.inputs))))
+
+
+def cases() -> Iterator[Case]:
+    yield from conv_cases("DEPTHWISE_CONV_2D")
+
+
+OPDEF = OpDef(
+    name="depthwise_conv2d",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={"tflite:DEPTHWISE_CONV_2D": from_tflite},
+    cases=cases,
+    dtypes=("int8", "float32"),
+    numerics={
+        "litert": NumericsCell(Rounding.TWICE, "int32", "reference DepthwiseConvPerChannel"),
+        "tflm": NumericsCell(Rounding.TWICE, "int32", "reference DepthwiseConvPerChannel"),
+    },
+    macs=macs,
+)

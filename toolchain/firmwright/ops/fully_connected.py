@@ -1,0 +1,218 @@
+"""fully_connected: y[n, o] = sum over i of x[n, i] * w[o, i], plus bias, activated.
+
+x is taken as rows of `inputs` elements, w is [outputs, inputs], bias [outputs] (int32 for int8).
+Attributes: `activation`, `keep_dims` (y has x's leading dimensions instead of their product).
+Rounding of the int8 requantise: one scale for all weights rounds once in LiteRT and twice in TFLM;
+a scale for each output rounds twice in both. With one scale the factor comes from the product of
+the input's and the weights' scales in float32; with many, all of it is double.
+Source of the semantics: TFLite's reference fully connected kernels and quantisation specification.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.base.quant import Rounding
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    NumericsCell,
+    OpCall,
+    OpDef,
+)
+from firmwright.ops.case_tensors import constant_tensor
+from firmwright.ops.conv2d import bias_of
+from firmwright.ops.fixed_point import (
+    Requant,
+    activated,
+    activation_name,
+    check_filters,
+    float_activation_range,
+    per_tensor,
+    quant_of,
+    requant,
+    requantized,
+)
+from firmwright.ops.kernel import Kernel
+
+__all__ = ["OPDEF", "bias_of", "requant_of"]
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, w = call.input(0), call.input(1)
+    if len(w.shape) != 2:
+        raise NotSupportedError(f"weights of {len(w.shape)} dimensions")
+    outputs, inputs = w.shape
+    if x.elements % inputs:
+        raise NotSupportedError(f"{x.elements} input elements in rows of {inputs}")
+    check_filters(call, 0)
+    if call.int_attr("keep_dims"):
+        if x.shape[-1] != inputs:
+            raise NotSupportedError(f"keep_dims with rows of {x.shape[-1]}, weights of {inputs}")
+        shape = (*x.shape[:-1], outputs)
+    else:
+        shape = (x.elements // inputs, outputs)
+    return (TensorType(shape, x.dtype, call.output.quantization),)
+
+
+def requant_of(call: OpCall) -> Requant:
+    """Requantise parameters, one or one an output; see the module docstring for the rounding."""
+    x, w, y = per_tensor(call.input(0)), quant_of(call.input(1)), per_tensor(call.output)
+    activation = call.str_attr("activation")
+    if len(w.scales) > 1:
+        factors = [x.scale * scale / y.scale for scale in w.scales]
+        return requant(factors, Rounding.TWICE, call.output, activation)
+    product = np.float32(x.scale) * np.float32(w.scales[0])
+    rounding = Rounding.ONCE if call.numerics == "litert" else Rounding.TWICE
+    return requant([float(product) / y.scale], rounding, call.output, activation)
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    w = arrays[1].astype(np.float64)
+    x = arrays[0].astype(np.float64).reshape(-1, w.shape[1])
+    shape = call.output.shape
+    if call.input(0).dtype == INT8:
+        acc = ((x - per_tensor(call.input(0)).zero_point) @ w.T).astype(np.int64)
+        return (requant_of(call).apply(acc + bias_of(call, "int32"), INT8).reshape(shape),)
+    low, high = float_activation_range(call.str_attr("activation"))
+    acc = x @ w.T + bias_of(call, "float32")
+    return (np.clip(acc, low, high).astype(np.float32).reshape(shape),)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    """One dot product an output, the input offset folded into the bias."""
+    rows = call.input(0).elements // call.input(1).shape[1]
+    if call.input(0).dtype == INT8:
+        _lower_int8(call, b, rows)
+    else:
+        _lower_float(call, b, rows)
+
+
+def _lower_int8(call: OpCall, b: Kernel, rows: int) -> None:
+    params = requant_of(call)
+    zero_point = per_tensor(call.input(0)).zero_point
+    w = b.input(1)
+    outputs, inputs = w.shape
+    sums = np.asarray(call.constants[1].array()).sum(axis=1, dtype=np.int64)
+    bias = b.constant("bias", bias_of(call, "int32") - zero_point * sums, INT32)
+    multiplier = b.constant("multiplier", np.array(params.multipliers), INT32)
+    shift = b.constant("shift", np.array(params.shifts), INT32)
+    with (
+        b.for_("n", rows) as n,
+        b.window("row", b.input(0), n * inputs, (inputs,)) as row,
+        b.window("out", b.y, n * outputs, (outputs,), access="w") as out,
+        b.for_("o", outputs) as o,
+    ):
+        acc = b.reg("acc", INT32)
+        b.store(acc, [0], b.load(bias, [o]))
+        with b.for_("i", inputs) as i:
+            product = b.load_i32(row, [i]) * b.load_i32(w, [o, i])
+            b.store(acc, [0], b.load(acc, [0]) + product)
+        channel = o if params.per_channel else 0
+        value = requantized(
+            b.load(acc, [0]), b.load(multiplier, [channel]), b.load(shift, [channel]),
+            params, INT8,
+        )  # fmt: skip
+        b.store(out, [o], value)
+
+
+def _lower_float(call: OpCall, b: Kernel, rows: int) -> None:
+    w = b.input(1)
+    outputs, inputs = w.shape
+    bias = b.constant("bias", bias_of(call, "float32"), FLOAT32)
+    with (
+        b.for_("n", rows) as n,
+        b.window("row", b.input(0), n * inputs, (inputs,)) as row,
+        b.window("out", b.y, n * outputs, (outputs,), access="w") as out,
+        b.for_("o", outputs) as o,
+    ):
+        acc = b.reg("acc", FLOAT32)
+        b.store(acc, [0], b.load(bias, [o]))
+        with b.for_("i", inputs) as i:
+            b.store(acc, [0], b.load(acc, [0]) + b.load(row, [i]) * b.load(w, [o, i]))
+        b.store(out, [o], activated(b.load(acc, [0]), call.str_attr("activation")))
+
+
+def macs(call: OpCall) -> int:
+    return call.input(0).elements * call.input(1).shape[0]
+
+
+def from_tflite(context: ImportContext) -> Imported:
+    options = context.node.options
+    if options["weights_format"] != "DEFAULT":
+        raise NotSupportedError(f"weights format {options['weights_format']}")
+    attrs = {
+        "activation": activation_name(options["fused_activation_function"]),
+        "keep_dims": bool(options["keep_num_dims"]),
+    }
+    return Imported("fully_connected", attrs, tuple(range(len(context.inputs))))
+
+
+_CASES = (
+    # name, input shape, outputs, activation, keep_num_dims
+    ("long", (1, 640), 7, "NONE", False),
+    ("batch", (3, 9), 5, "RELU", False),
+    ("one", (2, 1), 1, "RELU6", False),
+    ("image", (2, 2, 6), 4, "RELU_N1_TO_1", False),
+    ("kept", (2, 2, 6), 4, "RELU", True),
+)
+
+
+def cases() -> Iterator[Case]:
+    for index, row in enumerate(_CASES):
+        for kind in ("int8", "int8_channels", "float32"):
+            yield _case(row, index, kind)
+
+
+def _case(row: tuple[str, tuple[int, ...], int, str, bool], index: int, kind: str) -> Case:
+    name, x_shape, outputs, activation, keep = row
+    rng = np.random.Generator(np.random.PCG64([index, len(kind)]))
+    inputs = x_shape[-1] if keep or len(x_shape) == 2 else math.prod(x_shape[1:])
+    y_shape = (*x_shape[:-1], outputs) if keep else (math.prod(x_shape) // inputs, outputs)
+    options = {"fused_activation_function": activation, "keep_num_dims": keep}
+    title = f"{name}_{kind}"
+    if kind == "float32":
+        tensors = (
+            CaseTensor(x_shape, kind),
+            constant_tensor(rng.normal(size=(outputs, inputs)).astype(np.float32)),
+            constant_tensor(rng.normal(size=outputs).astype(np.float32)),
+        )
+        return Case(title, "FULLY_CONNECTED", tensors, (CaseTensor(y_shape, kind),), options)
+    count = outputs if kind == "int8_channels" else 1
+    axis = 0 if count > 1 else None
+    x_scale = float(np.float32(0.043))
+    scales = tuple(float(np.float32(s)) for s in rng.uniform(0.002, 0.02, count))
+    y_scale = float(np.float32(0.0023 * math.sqrt(inputs)))
+    bias_scales = tuple(float(np.float32(s * x_scale)) for s in scales)
+    tensors = (
+        CaseTensor(x_shape, "int8", (x_scale,), (int(rng.integers(-128, 128)),)),
+        constant_tensor(rng.integers(-128, 128, (outputs, inputs)).astype(np.int8), scales, axis),
+        constant_tensor(rng.integers(-3000, 3000, outputs).astype(np.int32), bias_scales, axis),
+    )
+    y = CaseTensor(y_shape, "int8", (y_scale,), (int(rng.integers(-128, 128)),))
+    return Case(title, "FULLY_CONNECTED", tensors, (y,), options)
+
+
+OPDEF = OpDef(
+    name="fully_connected",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={"tflite:FULLY_CONNECTED": from_tflite},
+    cases=cases,
+    dtypes=("int8", "float32"),
+    numerics={
+        "litert": NumericsCell(Rounding.ONCE, "int32", "reference_integer_ops FullyConnected"),
+        "tflm": NumericsCell(Rounding.TWICE, "int32", "reference_integer_ops FullyConnected"),
+    },
+    macs=macs,
+)
