@@ -12,7 +12,11 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32
-from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
+from firmwright.base.quant import (
+    Rounding,
+    multiply_by_quantized_multiplier,
+    saturating_rounding_doubling_high_mul,
+)
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 
 _X = Operand("x", "in", INT32)
@@ -59,6 +63,52 @@ return (high >> right) + ((high & mask) > threshold ? 1 : 0);""",
 )
 
 
+CLZ = Intrinsic(
+    name="clz",
+    operands=(_X,),
+    result=INT32,
+    meaning=lambda x: (32 - np.frexp(np.asarray(x, np.float64))[1]).astype(np.int32),
+    portable="""\
+int32_t zeros = 0;
+for (uint32_t bits = (uint32_t)x; (bits & 0x80000000u) == 0u && zeros < 32; bits <<= 1) {
+    ++zeros;
+}
+return zeros;""",
+    doc="Leading zero bits of a positive x.",
+    instructions=60,
+)
+
+
+def _reciprocal(total: Any, headroom: Any) -> Any:
+    high_mul = saturating_rounding_doubling_high_mul
+    normal = (np.asarray(total, np.int64) << np.asarray(headroom, np.int64)) - (1 << 31)
+    half = (normal + (1 << 31)) >> 1
+    x = 1515870810 + high_mul(half, -1010580540)
+    for _ in range(3):
+        error = (1 << 29) - high_mul(half, x)
+        x = x + (high_mul(x, error) << 2)
+    return np.minimum(x << 1, (1 << 31) - 1).astype(np.int32)
+
+
+RECIPROCAL = Intrinsic(
+    name="reciprocal",
+    operands=(Operand("total", "in", INT32), Operand("headroom", "in", INT32)),
+    result=INT32,
+    meaning=_reciprocal,
+    portable="""\
+const int32_t half = (int32_t)(((uint32_t)total << headroom) >> 1);
+int32_t x = 1515870810 + (int32_t)(((int64_t)half * -1010580540 + (1 << 30)) >> 31);
+for (int32_t step = 0; step < 3; ++step) {
+    const int32_t product = (int32_t)(((int64_t)half * x + (1 << 30)) >> 31);
+    const int32_t error = (1 << 29) - product;
+    x += (int32_t)(((int64_t)x * error + (1 << 30)) >> 31) * 4;
+}
+return x >= (1 << 30) ? INT32_MAX : x * 2;""",
+    doc="1 / (total << headroom) with 0 integer bits, by Newton's method.",
+    instructions=40,
+)
+
+
 def _float_intrinsic(name: str, meaning: Any, portable: str, doc: str) -> Intrinsic:
     return Intrinsic(
         name=name,
@@ -82,5 +132,5 @@ ROUND_F32 = _float_intrinsic(
 )
 
 BASE_INTRINSICS: Mapping[str, Intrinsic] = {
-    item.name: item for item in (REQUANTIZE_ONCE, REQUANTIZE_TWICE, EXP_F32, ROUND_F32)
+    item.name: item for item in (REQUANTIZE_ONCE, REQUANTIZE_TWICE, CLZ, RECIPROCAL, EXP_F32, ROUND_F32)
 }

@@ -1,0 +1,219 @@
+"""softmax over the last axis: y_i = e^(beta x_i) / sum_j e^(beta x_j).
+
+int8 in fixed point, as TFLite's reference computes it (both profiles): differences to the row's
+maximum are scaled to 5 integer bits, their exponentials (0 integer bits) summed with 12 integer
+bits, the reciprocal found by Newton's method, the product shifted to the output's 1/256. Since an
+int8 difference has 256 values at most, the scaled exponentials are a table made at compile time;
+entries below the algorithm's radius are zero, which is what it gives for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.base.quant import (
+    Rounding,
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+    rounding_divide_by_pot,
+    saturating_rounding_doubling_high_mul,
+)
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    NumericsCell,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import INDEX, E, maximum, minimum
+from firmwright.ir.tir.builder import call as intrinsic
+from firmwright.ir.tir.nodes import Buffer
+from firmwright.ops.fixed_point import per_tensor
+from firmwright.ops.intrinsics import RECIPROCAL
+from firmwright.ops.kernel import Kernel
+
+_INTEGER_BITS = 5
+_SUM_BITS = 12
+_RANGE = 256
+_MOST_ELEMENTS = 511
+"""More equal elements would ask for a shift beyond 31 bits, which the definition does not give."""
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, y = call.input(0), call.output
+    if x.dtype not in (INT8, FLOAT32) or y.dtype != x.dtype:
+        raise NotSupportedError(f"{x.dtype.name} input with {y.dtype.name} output")
+    if not x.shape:
+        raise NotSupportedError("a scalar has no last axis")
+    if x.dtype == INT8:
+        quant = per_tensor(y)
+        if (quant.scale, quant.zero_point) != (1 / 256, -128):
+            raise NotSupportedError("an int8 result must have scale 1/256 and zero point -128")
+        if x.shape[-1] > _MOST_ELEMENTS:
+            raise NotSupportedError(f"an int8 softmax over more than {_MOST_ELEMENTS} elements")
+    return (TensorType(x.shape, x.dtype, y.quantization),)
+
+
+def exponentials(call: OpCall) -> Array:
+    """int32 with 0 integer bits: entry d is the exponential for a value d below the maximum."""
+    real = min(
+        float(call.attrs["beta"]) * per_tensor(call.input(0)).scale * (1 << (31 - _INTEGER_BITS)),  # type: ignore[arg-type]  # a number by import
+        (1 << 31) - 1.0,
+    )
+    multiplier, left = quantize_multiplier(real)
+    radius = ((1 << _INTEGER_BITS) - 1) * (1 << (31 - _INTEGER_BITS)) / 2.0**left
+    reach = math.floor(radius)
+    differences = -np.arange(_RANGE, dtype=np.int64)
+    inside = differences >= -reach
+    scaled = multiply_by_quantized_multiplier(
+        np.where(inside, differences, 0), multiplier, left, Rounding.TWICE
+    )
+    return np.where(inside, _exp_on_negative(scaled), 0).astype(np.int32)
+
+
+def _exp_on_negative(a: Array) -> Array:
+    """e^a for a <= 0 with 5 integer bits, result with 0 integer bits (gemmlowp's definition)."""
+    fraction_bits = 31 - _INTEGER_BITS
+    quarter = 1 << (fraction_bits - 2)
+    part = (a & (quarter - 1)) - quarter
+    result = _exp_in_quarter(part << _INTEGER_BITS)
+    remainder = part - a
+    for exponent, multiplier in (
+        (-2, 1672461947), (-1, 1302514674), (0, 790015084), (1, 290630308),
+        (2, 39332535), (3, 720401), (4, 242),
+    ):  # fmt: skip
+        bit = 1 << (fraction_bits + exponent)
+        scaled = saturating_rounding_doubling_high_mul(result, multiplier)
+        result = np.where(remainder & bit, scaled, result)
+    return np.where(a == 0, (1 << 31) - 1, result)
+
+
+def _exp_in_quarter(a: Array) -> Array:
+    """e^a for a in [-1/4, 0) with 0 integer bits: Taylor's series around -1/8 to the 4th power."""
+    high_mul = saturating_rounding_doubling_high_mul
+    constant, third = 1895147668, 715827883
+    x = a + (1 << 28)
+    x2 = high_mul(x, x)
+    x3 = high_mul(x2, x)
+    x4 = high_mul(x2, x2)
+    x4_over_4 = rounding_divide_by_pot(x4, 2)
+    series = rounding_divide_by_pot(high_mul(x4_over_4 + x3, third) + x2, 1)
+    return np.asarray(constant + high_mul(constant, x + series))
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    x = arrays[0].reshape(-1, arrays[0].shape[-1])
+    if call.input(0).dtype == FLOAT32:
+        wide = x.astype(np.float64) * float(call.attrs["beta"])  # type: ignore[arg-type]  # a number by import
+        powers = np.exp(wide - wide.max(axis=1, keepdims=True))
+        y = (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
+        return (y.reshape(call.output.shape),)
+    table = exponentials(call).astype(np.int64)
+    powers = table[x.max(axis=1, keepdims=True).astype(np.int64) - x]
+    total = rounding_divide_by_pot(powers, _SUM_BITS).sum(axis=1, keepdims=True)
+    headroom = np.vectorize(lambda value: 32 - int(value).bit_length())(total)
+    reciprocal = RECIPROCAL.meaning(total, headroom).astype(np.int64)
+    shift = _SUM_BITS - headroom + 31 - 8
+    product = saturating_rounding_doubling_high_mul(reciprocal, powers)
+    y = np.clip(rounding_divide_by_pot(product, shift) - 128, -128, 127).astype(np.int8)
+    return (y.reshape(call.output.shape),)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    shape = call.input(0).shape
+    depth = shape[-1]
+    rows = call.input(0).elements // depth
+    x = b.window("rows", b.input(0), 0, (rows, depth))
+    y = b.window("out", b.y, 0, (rows, depth), access="w")
+    with x as source, y as result, b.for_("row", rows) as row:
+        if call.input(0).dtype == FLOAT32:
+            _lower_float(call, b, source, result, row, depth)
+        else:
+            _lower_int8(call, b, source, result, row, depth)
+
+
+def _lower_int8(call: OpCall, b: Kernel, x: Buffer, y: Buffer, row: E, depth: int) -> None:
+    table = b.constant("exponentials", exponentials(call), INT32)
+    highest, total = b.reg("highest", INT32), b.reg("total", INT32)
+    b.store(highest, [0], INT8.min)
+    with b.for_("i", depth) as i:
+        b.store(highest, [0], maximum(b.load(highest, [0]), b.load_i32(x, [row, i])))
+    b.store(total, [0], 0)
+    with b.for_("i", depth) as i:
+        power = b.load(table, [_below(b, highest, x, row, i)])
+        # Half up equals half away from zero: powers are never negative.
+        rounded = (power + (1 << (_SUM_BITS - 1))) >> _SUM_BITS
+        b.store(total, [0], b.load(total, [0]) + rounded)
+    with (
+        b.let("headroom", intrinsic("clz", [b.load(total, [0])], INT32)) as headroom,
+        b.let("inverse", intrinsic("reciprocal", [b.load(total, [0]), headroom], INT32)) as inverse,
+        b.let("shift", headroom - (_SUM_BITS + 31 - 8)) as shift,
+        b.for_("i", depth) as i,
+    ):
+        power = b.load(table, [_below(b, highest, x, row, i)])
+        value = intrinsic("requantize_twice", [power, inverse, shift], INT32) + INT8.min
+        b.store(y, [row, i], minimum(maximum(value, INT8.min), INT8.max).cast(INT8))
+
+
+def _below(b: Kernel, highest: Buffer, x: Buffer, row: E, i: E) -> E:
+    """How far element i lies below its row's maximum, as an index into the table."""
+    distance = b.load(highest, [0]) - b.load_i32(x, [row, i])
+    return minimum(maximum(distance, 0), _RANGE - 1).cast(INDEX)
+
+
+def _lower_float(call: OpCall, b: Kernel, x: Buffer, y: Buffer, row: E, depth: int) -> None:
+    beta = float(call.attrs["beta"])  # type: ignore[arg-type]  # a number by import
+    highest, total = b.reg("highest", FLOAT32), b.reg("total", FLOAT32)
+    b.store(highest, [0], b.load(x, [row, 0]))
+    with b.for_("i", depth) as i:
+        b.store(highest, [0], maximum(b.load(highest, [0]), b.load(x, [row, i])))
+    b.store(total, [0], 0.0)
+    with b.for_("i", depth) as i:
+        scaled = (b.load(x, [row, i]) - b.load(highest, [0])) * beta
+        with b.let("power", intrinsic("exp_f32", [scaled], FLOAT32)) as power:
+            b.store(y, [row, i], power)
+            b.store(total, [0], b.load(total, [0]) + power)
+    with b.for_("i", depth) as i:
+        b.store(y, [row, i], b.load(y, [row, i]) / b.load(total, [0]))
+
+
+def from_tflite(context: ImportContext) -> Imported:
+    beta = float(context.node.options["beta"])  # type: ignore[arg-type]  # a number by the schema
+    if not (math.isfinite(beta) and beta > 0):
+        raise NotSupportedError(f"a beta of {beta}")
+    return Imported("softmax", {"beta": beta}, (0,))
+
+
+def cases() -> Iterator[Case]:
+    for index, (shape, scale, zero_point) in enumerate(
+        (((1, 12), 0.18, 24), ((3, 5), 0.05, -128), ((2, 2, 7), 1.3, 127), ((1, 2), 0.0039, 0))
+    ):
+        x = CaseTensor(shape, "int8", (float(np.float32(scale)),), (zero_point,))
+        y = CaseTensor(shape, "int8", (1 / 256,), (-128,))
+        yield Case(f"row{index}_int8", "SOFTMAX", (x,), (y,), {"beta": 1.0})
+        x, y = CaseTensor(shape, "float32"), CaseTensor(shape, "float32")
+        yield Case(f"row{index}_float32", "SOFTMAX", (x,), (y,), {"beta": 1.0})
+
+
+OPDEF = OpDef(
+    name="softmax",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={"tflite:SOFTMAX": from_tflite},
+    cases=cases,
+    dtypes=("int8", "float32"),
+    numerics={
+        profile: NumericsCell(Rounding.TWICE, "int32, 12 integer bits", "reference_ops Softmax")
+        for profile in ("litert", "tflm")
+    },
+)
