@@ -1,0 +1,197 @@
+"""metadata.json: everything known about a compilation, as plain JSON values.
+
+In: a planned module. Out: one dictionary whose keys are those of `compile --json`, with the
+model's tensors, constants, memory plan and options beside them. Sizes and offsets are bytes. The
+same module gives the same dictionary; nothing in it names a machine or a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from firmwright.base.errors import InternalError
+from firmwright.ir.module import IoTensor, IRModule
+from firmwright.ir.tir.nodes import AccessPtr, CallPrim, PrimFunc
+from firmwright.ir.tir.plan import BufferInfo, Plan
+from firmwright.ir.tir.walk import used_constants, walk
+
+SCHEMA = 1
+FWR_ABI = 1
+"""The version of the runtime's interface that the emitted glue is written for."""
+
+
+def metadata(
+    module: IRModule,
+    board: str = "",
+    *,
+    model_id: str = "",
+    tool_version: str = "",
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Everything about the compilation of `module`; `model_id` is of the emitted sources."""
+    main = _aot_main(module)
+    plan = module.plan
+    return {
+        "schema": SCHEMA,
+        "abi": FWR_ABI,
+        "tool_version": tool_version,
+        "model": module.name,
+        "model_id": model_id,
+        "source_sha256": str(module.attrs.get("source_sha256", "")),
+        "board": board,
+        "target": {name: str(target) for name, target in sorted(module.targets.items())},
+        "numerics": str(module.attrs.get("numerics", "litert")),
+        "options": dict(sorted((options or _attrs(module)).items())),
+        "io": {
+            "mode": module.io.mode,
+            "keep_input": module.io.keep_input,
+            "inputs": [_tensor(tensor, plan) for tensor in module.io.inputs],
+            "outputs": [_tensor(tensor, plan) for tensor in module.io.outputs],
+        },
+        "workspace_bytes": plan.workspace_bytes if plan else 0,
+        "lower_bound_bytes": plan.lower_bound_bytes if plan else 0,
+        "scratch_bytes": _scratch_bytes(plan) if plan else 0,
+        "pools": _pools(module),
+        "constants_bytes": sum(row["size_bytes"] for row in _constants(module, main)),
+        "constants": _constants(module, main),
+        "operators": list(_operators(module, main)),
+        "plan": _plan(plan) if plan else None,
+    }
+
+
+def _aot_main(module: IRModule) -> PrimFunc:
+    main = module.entry
+    if not isinstance(main, PrimFunc):
+        raise InternalError(f"module {module.name} is not lowered")
+    return main
+
+
+def _attrs(module: IRModule) -> dict[str, Any]:
+    """The options that the module carries."""
+    skipped = {"entry", "source_sha256", "stage", "numerics"}
+    return {name: value for name, value in module.attrs.items() if name not in skipped}
+
+
+def _tensor(tensor: IoTensor, plan: Plan | None) -> dict[str, Any]:
+    quantization = tensor.type.quantization
+    place = plan.placements.get(tensor.buffer) if plan else None
+    return {
+        "name": tensor.name,
+        "field": tensor.buffer,
+        "dtype": tensor.type.dtype.name,
+        "shape": list(tensor.type.shape),
+        "size_bytes": tensor.type.size_bytes,
+        "scales": list(quantization.scales) if quantization else None,
+        "zero_points": list(quantization.zero_points) if quantization else None,
+        "pool": place.pool if place else None,
+        "offset": place.offset if place else None,
+    }
+
+
+def _pools(module: IRModule) -> dict[str, Any]:
+    used = module.plan.pool_bytes if module.plan else {}
+    limits = {pool.name: pool for pool in module.pools}
+    return {
+        name: {
+            "bytes": used.get(name, 0),
+            "limit_bytes": limits[name].size_bytes if name in limits else None,
+            "access": limits[name].access if name in limits else "rw",
+        }
+        for name in sorted({*used, *limits})
+    }
+
+
+def _constants(module: IRModule, main: PrimFunc) -> list[dict[str, Any]]:
+    """The constants that the emitted code uses, those of equal bytes and type once."""
+    rows: dict[str, dict[str, Any]] = {}
+    for function in (*_kernels(module, main), main):
+        for name in used_constants(function.body):
+            constant = module.constants[name]
+            row = {
+                "name": name,
+                "dtype": constant.dtype.name,
+                "shape": list(constant.shape),
+                "size_bytes": constant.size_bytes,
+                "sha256": constant.digest,
+            }
+            rows.setdefault(f"{constant.dtype.name}:{constant.digest}", row)
+    return list(rows.values())
+
+
+def _kernels(module: IRModule, main: PrimFunc) -> Iterator[PrimFunc]:
+    seen: set[str] = set()
+    for node in walk(main.body):
+        if isinstance(node, CallPrim) and node.callee not in seen:
+            seen.add(node.callee)
+            yield _kernel(module, node.callee)
+
+
+def _kernel(module: IRModule, name: str) -> PrimFunc:
+    function = module.functions[name]
+    if not isinstance(function, PrimFunc):
+        raise InternalError(f"{name} is called but is no PrimFunc of module {module.name}")
+    return function
+
+
+def _operators(module: IRModule, main: PrimFunc) -> Iterator[dict[str, Any]]:
+    """One row for each operator index, in the order of the indices."""
+    first: dict[int, CallPrim] = {}
+    for node in walk(main.body):
+        if isinstance(node, CallPrim) and node.op >= 0:
+            first.setdefault(node.op, node)
+    for index, call in sorted(first.items()):
+        kernel = _kernel(module, call.callee)
+        yield {
+            "index": index,
+            "name": _result_name(kernel, call) or call.callee,
+            "kind": str(kernel.attrs.get("op", call.callee)),
+            "macs": kernel.attrs.get("macs", 0),
+            "schedule": str(kernel.attrs.get("schedule", "")),
+            "kernel": call.callee,
+            "span": str(call.span) if call.span.file else "",
+            "tensor": call.span.tensor,
+        }
+
+
+def _result_name(kernel: PrimFunc, call: CallPrim) -> str:
+    """The buffer of the AOT main that the call writes first."""
+    for param, arg in zip(kernel.params, call.args, strict=True):
+        if param.role in ("out", "inout") and isinstance(arg, AccessPtr):
+            return arg.buffer.name
+    return ""
+
+
+def _scratch_bytes(plan: Plan) -> int:
+    """The most scratch that lives at one time."""
+    scratch = [info for info in plan.buffers if info.kind == "scratch"]
+    times = sorted({live.first for info in scratch for live in info.live})
+    return max((_live_bytes(scratch, time) for time in times), default=0)
+
+
+def _live_bytes(buffers: list[BufferInfo], time: int) -> int:
+    return sum(
+        info.size_bytes
+        for info in buffers
+        if any(live.first <= time < live.end for live in info.live)
+    )
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
+    return {
+        "planner": plan.planner,
+        "buffers": [_placed(info, plan) for info in plan.buffers],
+    }
+
+
+def _placed(info: BufferInfo, plan: Plan) -> dict[str, Any]:
+    place = plan.placements[info.name]
+    return {
+        "name": info.name,
+        "kind": info.kind,
+        "pool": place.pool,
+        "offset": place.offset,
+        "size_bytes": info.size_bytes,
+        "alignment": info.alignment,
+        "live": [[live.first, live.end] for live in info.live],
+    }
