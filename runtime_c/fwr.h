@@ -25,17 +25,17 @@
  */
 enum fwr_status {
     FWR_OK = 0,
-    FWR_BUSY = 1,         /* accepted: the answer follows when the work is done */
-    FWR_E_COMMAND = -1,   /* no such command in this firmware */
-    FWR_E_SIZE = -2,      /* the payload is too short or too long for the command */
-    FWR_E_RANGE = -3,     /* index, offset or size outside the tensor, block or list */
-    FWR_E_SESSION = -4,   /* the frame belongs to another session: say hello first */
-    FWR_E_NO_OUTPUT = -5, /* no run on the input as written: write the input, run, then read */
-    FWR_E_RUN = -6,       /* the model's run returned an error of its own */
+    FWR_BUSY = 1,           /* accepted: the answer follows when the work is done */
+    FWR_E_COMMAND = -1,     /* no such command in this firmware */
+    FWR_E_SIZE = -2,        /* the payload is too short or too long for the command */
+    FWR_E_RANGE = -3,       /* index, offset or size outside the tensor, block or list */
+    FWR_E_SESSION = -4,     /* the frame belongs to another session: say hello first */
+    FWR_E_NO_OUTPUT = -5,   /* no run on the input as written: write the input, run, then read */
+    FWR_E_RUN = -6,         /* the model's run returned an error of its own */
     FWR_E_UNSUPPORTED = -7, /* this image lacks it: no probes, no parameter block, no stack mark */
-    FWR_E_FAULT = -8,     /* the processor faulted; only reset is answered */
-    FWR_E_IO = -9,        /* external memory could not be read */
-    FWR_E_PARAMS = -10    /* the parameter block is not written completely: write it, then run */
+    FWR_E_FAULT = -8,       /* the processor faulted; only reset is answered */
+    FWR_E_IO = -9,          /* external memory could not be read */
+    FWR_E_PARAMS = -10      /* the parameter block is not written completely: write it, then run */
 };
 
 /* ---- Tensors ------------------------------------------------------------------------------- */
@@ -54,16 +54,16 @@ enum fwr_dtype {
 
 struct fwr_tensor {
     const char *name;
-    void *data;          /* where the model reads or writes it */
+    void *data; /* where the model reads or writes it */
     uint32_t size_bytes;
-    uint8_t dtype;       /* enum fwr_dtype */
+    uint8_t dtype; /* enum fwr_dtype */
 };
 
 /* ---- The model as the glue presents it ----------------------------------------------------- */
 
 /* What the probes of a profile image gather for one operator, over the runs of one request. */
 struct fwr_operator {
-    uint64_t count;    /* counter ticks, the counter's own cost taken away */
+    uint64_t count; /* counter ticks, the counter's own cost taken away */
     uint32_t calls;
     uint32_t checksum; /* CRC-32 of the first output's bytes of all calls, if asked for */
 };
@@ -73,18 +73,18 @@ struct fwr_operator {
 
 struct fwr_model {
     const char *name;
-    uint8_t id[16];                   /* content hash: the host refuses any other */
+    uint8_t id[16]; /* content hash: the host refuses any other */
     const struct fwr_tensor *inputs;
     const struct fwr_tensor *outputs;
     uint16_t input_count;
     uint16_t output_count;
     uint16_t operator_count;
-    uint16_t flags;                   /* FWR_MODEL_* */
-    void (*init)(void);               /* called once before anything else; may be NULL */
-    int32_t (*run)(void);             /* one inference; 0 or the model's own error */
-    void *params;                     /* --no-link-params: the block to fill, else NULL */
+    uint16_t flags;       /* FWR_MODEL_* */
+    void (*init)(void);   /* called once before anything else; may be NULL */
+    int32_t (*run)(void); /* one inference; 0 or the model's own error */
+    void *params;         /* --no-link-params: the block to fill, else NULL */
     uint32_t params_size_bytes;
-    struct fwr_operator *operators;   /* operator_count records if FWR_PROFILE, else NULL */
+    struct fwr_operator *operators; /* operator_count records if FWR_PROFILE, else NULL */
 };
 
 /* ---- The firmware main loop ---------------------------------------------------------------- */

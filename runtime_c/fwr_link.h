@@ -22,11 +22,11 @@ enum fwr_link_event {
 };
 
 struct fwr_link {
-    uint32_t length;     /* decoded bytes in rx; of a sound frame, without its CRC */
-    uint8_t block_left;  /* bytes until the next COBS code byte */
-    uint8_t owes_zero;   /* the running block stands for a zero at its end */
-    uint8_t broken;      /* too long to be a frame */
-    uint8_t done;        /* the last feed ended a frame: the next one starts afresh */
+    uint32_t length;    /* decoded bytes in rx; of a sound frame, without its CRC */
+    uint8_t block_left; /* bytes until the next COBS code byte */
+    uint8_t owes_zero;  /* the running block stands for a zero at its end */
+    uint8_t broken;     /* too long to be a frame */
+    uint8_t done;       /* the last feed ended a frame: the next one starts afresh */
     uint8_t rx[FWR_LINK_FRAME_MAX];
 };
 

@@ -30,8 +30,8 @@ static struct {
     uint32_t params_written; /* bytes from the start of the block */
     uint32_t input_offset;   /* inputs are written from first to last: the place reached */
     uint16_t input_index;
-    uint16_t session;        /* 0: none yet */
-    uint16_t sequence;       /* of the kept answer */
+    uint16_t session;  /* 0: none yet */
+    uint16_t sequence; /* of the kept answer */
     uint8_t output_valid;
 } loop;
 

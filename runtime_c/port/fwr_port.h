@@ -18,13 +18,13 @@
 
 /* Facts about the board, constant after fwr_port_init. Texts are short ASCII, never NULL. */
 struct fwr_port_info {
-    const char *board;         /* "mps2-an386" */
-    const char *text;          /* what start-up found: "reset clock, PLL not ready", or "" */
-    const char *counter_unit;  /* "instructions", "cycles" or "ns": what one count means */
+    const char *board;          /* "mps2-an386" */
+    const char *text;           /* what start-up found: "reset clock, PLL not ready", or "" */
+    const char *counter_unit;   /* "instructions", "cycles" or "ns": what one count means */
     uint32_t counter_scale_num; /* units = ticks * num / den; SysTick at 25 MHz */
     uint32_t counter_scale_den; /*   under -icount shift=0: 40 / 1 */
-    void *stack_low;           /* lowest byte of the stack, word aligned; NULL if not known */
-    void *stack_high;          /* one past its highest byte */
+    void *stack_low;            /* lowest byte of the stack, word aligned; NULL if not known */
+    void *stack_high;           /* one past its highest byte */
 };
 
 /* Brings up clocks, console and counter. Called once, first. */

@@ -3,6 +3,7 @@
 The link is held against the Python side, which test_protocol.py holds against published vectors.
 """
 
+import re
 import shutil
 import subprocess
 import zlib
@@ -14,7 +15,19 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from firmwright.device.protocol import Frame, FrameReader, encode_frame
+from firmwright.device.protocol import (
+    ABI,
+    DTYPE_NAMES,
+    KIND_ANSWER,
+    KIND_DAMAGED,
+    KIND_FAULT,
+    LINK_VERSION,
+    Command,
+    Frame,
+    FrameReader,
+    Status,
+    encode_frame,
+)
 
 pytestmark = pytest.mark.host_c
 
@@ -149,6 +162,34 @@ def test_integers_are_little_endian(c: Any, ffi: Any, value: int, size: int) -> 
     assert bytes(buffer) == expected + b"\xaa" * (9 - size)
     if size <= 4:
         assert c.fwr_link_get(buffer, size) == int.from_bytes(expected, "little")
+
+
+def numbers_in(header: str, pattern: str) -> dict[str, int]:
+    text = (RUNTIME / header).read_text()
+    return {name: int(value, 0) for name, value in re.findall(pattern + r" = (-?\w+)", text)}
+
+
+def test_commands_and_status_codes_are_the_same_on_both_sides() -> None:
+    commands = numbers_in("fwr_loop.h", r"FWR_(\w+)")
+    assert commands == {command.name: command.value for command in Command}
+    codes = numbers_in("fwr.h", r"FWR_(?:E_)?(OK|BUSY|(?<=E_)\w+)")
+    assert codes == {status.name: status.value for status in Status}
+    dtypes = numbers_in("fwr.h", r"FWR_((?:U?INT|FLOAT)\d+|BOOL)")
+    assert {value: name.lower() for name, value in dtypes.items()} == DTYPE_NAMES
+
+
+@pytest.mark.parametrize(
+    ("header", "line"),
+    [
+        ("fwr.h", f"#define FWR_ABI {ABI}"),
+        ("fwr_loop.h", f"#define FWR_LINK_VERSION {LINK_VERSION}u"),
+        ("fwr_loop.h", f"#define FWR_KIND_ANSWER {KIND_ANSWER:#x}u"),
+        ("fwr_loop.h", f"#define FWR_KIND_DAMAGED {KIND_DAMAGED:#x}u"),
+        ("fwr_loop.h", f"#define FWR_KIND_FAULT {KIND_FAULT:#x}u"),
+    ],
+)
+def test_versions_and_kinds_are_the_same_on_both_sides(header: str, line: str) -> None:
+    assert line in (RUNTIME / header).read_text()
 
 
 def test_stack_mark_is_the_lowest_word_without_paint(c: Any, ffi: Any) -> None:

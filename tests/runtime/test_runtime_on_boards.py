@@ -1,6 +1,8 @@
 """The runtime on every emulated board with the tiny model: results, counts, faults, size."""
 
 import contextlib
+import os
+import signal
 import socket
 import subprocess
 import threading
@@ -22,6 +24,7 @@ from firmwright.device import (
     FaultError,
     FaultRates,
     FaultyTransport,
+    ProcessTransport,
     SerialTransport,
     Session,
     open_transport,
@@ -30,7 +33,7 @@ from firmwright.device import (
 ROOT = Path(__file__).parents[2]
 SIZE = 600
 X = "serving_default_x:0"
-CRASH = -127
+HANG, CRASH = -128, -127
 
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
 FLAGS = ["-std=c99", *WARNINGS, "-DFWR_PROFILE=1", f"-I{ROOT / 'runtime_c'}"]
@@ -106,6 +109,19 @@ def test_one_percent_of_flipped_bytes_to_an_emulated_board_changes_no_result(
             outputs = session.run(ramp(number))
             assert is_doubled(outputs, number)
             assert outputs["runs"].tolist() == [number]
+
+
+@pytest.mark.qemu
+def test_killing_the_emulator_in_the_middle_of_a_run_is_a_clear_error(build_tiny: Build) -> None:
+    transport = open_transport(load_board("mps2-an386"), build_tiny("mps2-an386").elf)
+    assert isinstance(transport, ProcessTransport)
+    with Session(transport) as session:
+        session.write_inputs(ramp(HANG))
+        timer = threading.Timer(0.5, os.kill, (transport.pid, signal.SIGKILL))
+        timer.start()
+        with pytest.raises(DeviceError, match="qemu-system-arm .* was killed by SIGKILL"):
+            session.execute()
+        timer.join()
 
 
 @pytest.mark.qemu

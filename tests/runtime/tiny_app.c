@@ -53,8 +53,7 @@ static int32_t run(void)
         return -7;
     }
     TINY_PROBE(0, 0, output, SIZE);
-    while (input[0] == ASKS_TO_HANG && always) {
-    }
+    while (input[0] == ASKS_TO_HANG && always) {}
     if (input[0] == ASKS_TO_CRASH) {
 #if defined(__arm__)
         __asm__ volatile(".short 0xde00"); /* permanently undefined */

@@ -119,9 +119,7 @@ uint64_t fwr_port_counter(void)
     return (uint64_t)(seconds * 1000000000 + (now.tv_nsec - host.start.tv_nsec));
 }
 
-void fwr_port_counter_align(void)
-{
-}
+void fwr_port_counter_align(void) {}
 
 FWR_NORETURN void fwr_port_reset(void)
 {
