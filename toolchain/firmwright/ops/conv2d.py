@@ -78,6 +78,13 @@ def bias_of(call: OpCall, dtype: str) -> Array:
     return np.asarray(bias.array())
 
 
+def weights_of(call: OpCall) -> Array:
+    """The weights, which `infer` made sure are constant."""
+    weights = call.constant(1)
+    assert weights is not None
+    return np.asarray(weights.array())
+
+
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, w = arrays[0], arrays[1]
     window = window_of(call, w.shape[1:3])
@@ -88,8 +95,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         acc = (patches @ kernel.T).astype(np.int64) + bias_of(call, "int32")
         return (requant_of(call).apply(acc, INT8),)
     low, high = float_activation_range(call.str_attr("activation"))
-    acc = columns(x.astype(np.float64), window) @ kernel.T + bias_of(call, "float32")
-    return (np.clip(acc, low, high).astype(np.float32),)
+    total = columns(x.astype(np.float64), window) @ kernel.T + bias_of(call, "float32")
+    return (np.clip(total, low, high).astype(np.float32),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:

@@ -132,26 +132,34 @@ def same_padding(length: int, size: int, stride: int, dilation: int) -> tuple[in
     return total // 2, total - total // 2
 
 
+def int_option(option: Attr) -> int:
+    """An option that the reader decoded as an integer."""
+    assert isinstance(option, int)
+    return option
+
+
 def import_window(context: ImportContext, size: Sequence[int]) -> dict[str, Attr]:
     """Attributes stride, dilation and padding from TFLite options."""
     options, x = context.node.options, context.inputs[0]
-    assert x is not None
-    stride = (int(options["stride_h"]), int(options["stride_w"]))
+    if x is None or len(x.shape) != 4:
+        raise NotSupportedError("an input of other than four dimensions")
+    stride = (int_option(options["stride_h"]), int_option(options["stride_w"]))
     dilation = (
-        int(options.get("dilation_h_factor", 1)),
-        int(options.get("dilation_w_factor", 1)),
+        int_option(options.get("dilation_h_factor", 1)),
+        int_option(options.get("dilation_w_factor", 1)),
     )
     padding: tuple[int, ...] = (0, 0, 0, 0)
-    if len(x.shape) == 4 and min(*stride, *dilation) > 0 and options["padding"] == "SAME":
+    if min(*stride, *dilation) > 0 and options["padding"] == "SAME":
         rows = same_padding(x.shape[1], size[0], stride[0], dilation[0])
         padding = (*rows, *same_padding(x.shape[2], size[1], stride[1], dilation[1]))
     return {"stride": stride, "dilation": dilation, "padding": padding}
 
 
-def columns(x: Array, window: Window) -> Array:
-    """im2col: [n, oy, ox, ky * kx * c] of the zero-padded input, which is in `x`'s own dtype."""
+def columns(x: Array, window: Window, outside: float = 0) -> Array:
+    """im2col: [n, oy, ox, ky * kx * c] of the input (in its own dtype), `outside` around it."""
     top, bottom, left, right = window.padding
-    padded = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
+    margins = ((0, 0), (top, bottom), (left, right), (0, 0))
+    padded = np.pad(x, margins, constant_values=outside)
     rows, cols = window.output_size(x.shape[1], x.shape[2])
     taps = [
         padded[

@@ -17,6 +17,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32
 from firmwright.base.quant import Rounding
+from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
@@ -30,7 +31,7 @@ from firmwright.ir.graph.opdef import (
     OpDef,
 )
 from firmwright.ops.case_tensors import constant_tensor
-from firmwright.ops.conv2d import bias_of
+from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.fixed_point import (
     Requant,
     activated,
@@ -84,8 +85,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         acc = ((x - per_tensor(call.input(0)).zero_point) @ w.T).astype(np.int64)
         return (requant_of(call).apply(acc + bias_of(call, "int32"), INT8).reshape(shape),)
     low, high = float_activation_range(call.str_attr("activation"))
-    acc = x @ w.T + bias_of(call, "float32")
-    return (np.clip(acc, low, high).astype(np.float32).reshape(shape),)
+    total = x @ w.T + bias_of(call, "float32")
+    return (np.clip(total, low, high).astype(np.float32).reshape(shape),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
@@ -102,7 +103,7 @@ def _lower_int8(call: OpCall, b: Kernel, rows: int) -> None:
     zero_point = per_tensor(call.input(0)).zero_point
     w = b.input(1)
     outputs, inputs = w.shape
-    sums = np.asarray(call.constants[1].array()).sum(axis=1, dtype=np.int64)
+    sums = weights_of(call).sum(axis=1, dtype=np.int64)
     bias = b.constant("bias", bias_of(call, "int32") - zero_point * sums, INT32)
     multiplier = b.constant("multiplier", np.array(params.multipliers), INT32)
     shift = b.constant("shift", np.array(params.shifts), INT32)
@@ -150,7 +151,7 @@ def from_tflite(context: ImportContext) -> Imported:
     options = context.node.options
     if options["weights_format"] != "DEFAULT":
         raise NotSupportedError(f"weights format {options['weights_format']}")
-    attrs = {
+    attrs: dict[str, Attr] = {
         "activation": activation_name(options["fused_activation_function"]),
         "keep_dims": bool(options["keep_num_dims"]),
     }

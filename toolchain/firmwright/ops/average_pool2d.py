@@ -1,0 +1,91 @@
+"""average_pool2d: y is the mean of those x under the window that lie in the input.
+
+See pools.py for attributes. int8: the int32 sum is divided by the number of taps, rounded half
+away from zero, on the stored values (the zero point takes no part).
+Source of the semantics: TFLite's reference integer pooling; both profiles agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.ir.graph.opdef import Array, Case, NumericsCell, OpCall, OpDef
+from firmwright.ir.tir.builder import E, Operand, expr, maximum, minimum, select
+from firmwright.ops.conv_shapes import OutputIndex, Window, columns
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.pools import (
+    DTYPES,
+    clipped,
+    from_tflite,
+    infer,
+    lower_pool,
+    pool_cases,
+    pool_window,
+)
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    window = pool_window(call)
+    x = arrays[0].astype(np.float64)
+    total = _sums(x, window)
+    count = _sums(np.ones_like(x), window)
+    if call.input(0).dtype == FLOAT32:
+        return (clipped(call, total / count),)
+    half_away = np.trunc((total + np.sign(total) * (count // 2)) / count)
+    return (clipped(call, half_away),)
+
+
+def _sums(x: Array, window: Window) -> Array:
+    patches = columns(x, window)
+    total: Array = patches.reshape(*patches.shape[:3], -1, x.shape[3]).sum(axis=-2)
+    return total
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    window = pool_window(call)
+
+    def finish(at: OutputIndex, total: E) -> E:
+        if call.input(0).dtype == FLOAT32:
+            return total / _count(window, at).cast(FLOAT32)
+        count = _count(window, at).cast(INT32)
+        half = count / 2
+        return select(total > 0, total + half, total - half) / count
+
+    lower_pool(call, b, 0, lambda acc, x: acc + x, finish)
+
+
+def _count(window: Window, at: OutputIndex) -> E:
+    """Taps in the input: an immediate where no window leaves it."""
+    rows = _count_along(window, 0, at.oy)
+    cols = _count_along(window, 1, at.ox)
+    return E(expr(rows)) * cols
+
+
+def _count_along(window: Window, axis: int, out: E) -> Operand:
+    size, length = window.size[axis], window.input_size[axis]
+    if not window.guarded(axis):
+        return size
+    first = out * window.stride[axis] - window.padding[2 * axis]
+    return minimum(first + size, length) - maximum(first, 0)
+
+
+def cases() -> Iterator[Case]:
+    yield from pool_cases("AVERAGE_POOL_2D")
+
+
+OPDEF = OpDef(
+    name="average_pool2d",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={"tflite:AVERAGE_POOL_2D": from_tflite("average_pool2d")},
+    cases=cases,
+    dtypes=DTYPES,
+    numerics={
+        "litert": NumericsCell(None, "int32", "reference_integer_ops AveragePool"),
+        "tflm": NumericsCell(None, "int32", "reference_integer_ops AveragePool"),
+    },
+)
