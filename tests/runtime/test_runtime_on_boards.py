@@ -119,7 +119,7 @@ def test_killing_the_emulator_in_the_middle_of_a_run_is_a_clear_error(build_tiny
         session.write_inputs(ramp(HANG))
         timer = threading.Timer(0.5, os.kill, (transport.pid, signal.SIGKILL))
         timer.start()
-        with pytest.raises(DeviceError, match="qemu-system-arm .* was killed by SIGKILL"):
+        with pytest.raises(DeviceError, match=r"qemu-system-arm .* was killed by SIGKILL"):
             session.execute()
         timer.join()
 

@@ -60,7 +60,8 @@ static int32_t run(void)
 #elif defined(__riscv)
         __asm__ volatile(".short 0"); /* defined to be illegal */
 #else
-        *(volatile int *)16 = 1;
+        static volatile uintptr_t nowhere = 16;
+        *(volatile int *)nowhere = 1;
 #endif
     }
     double_all();

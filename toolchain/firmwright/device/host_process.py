@@ -3,6 +3,7 @@
 In: a command. Out: a Transport whose process never outlives it: it is killed with its whole group
 on close, at exit, and, on Linux, by the kernel when this process dies. When it ends by itself, the
 next read or write says so at once, with its exit code and the end of what it wrote to stderr.
+Linux ties a child to the thread that started it: a session is used and closed in one thread.
 """
 
 from __future__ import annotations
