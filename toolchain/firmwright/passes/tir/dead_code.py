@@ -1,0 +1,120 @@
+"""Removes what nothing uses: buffers, lets, functions, constants.
+
+In: a module at any stage. Out: no allocation, window or let without a use in its body (the AOT
+main's inputs and outputs stay: the caller uses them), no function that the entry does not reach,
+no constant that nothing names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.module import AnyFunction, IRModule, Pass
+from firmwright.ir.tir.nodes import (
+    AccessPtr,
+    Allocate,
+    AllocateConst,
+    BufferLoad,
+    BufferStore,
+    DeclBuffer,
+    For,
+    Let,
+    PrimFunc,
+    Seq,
+    Var,
+)
+from firmwright.ir.tir.rewrite import NOTHING, rewrite_stmt, sequence, with_body
+from firmwright.ir.tir.walk import Node, callees, used_constants, walk
+from firmwright.passes.per_function import each_prim_func
+
+
+def prune(func: PrimFunc, keep: frozenset[str] = frozenset()) -> PrimFunc:
+    """`func` without unused buffers (save those in `keep`), unused lets and empty statements."""
+    while True:
+        used = _used_names(func) | keep
+        pruned = with_body(func, rewrite_stmt(func.body, lambda node: _pruned(node, used)))  # noqa: B023 - called at once
+        if pruned is func:
+            return func
+        func = pruned
+
+
+def _used_names(func: PrimFunc) -> set[str]:
+    """Names of variables and buffers that occur other than by being declared."""
+    names: set[str] = set()
+    for node in walk(func.body):
+        match node:
+            case BufferLoad(buffer) | BufferStore(buffer) | AccessPtr(buffer):
+                names.add(buffer.name)
+            case Var(name):
+                names.add(name)
+    return names
+
+
+def _pruned(node: Node, used: set[str] | frozenset[str]) -> Node | None:
+    match node:
+        case Allocate(buffer, body) | AllocateConst(buffer, _, body) | DeclBuffer(buffer, _, body):
+            return None if buffer.name in used else body
+        case Let(var, _, body):
+            return None if var.name in used and body != NOTHING else body
+        case For(body=Seq(())):
+            return NOTHING
+        case Seq(stmts) if any(isinstance(stmt, Seq) for stmt in stmts):
+            return sequence(list(stmts))
+    return None
+
+
+def reachable(module: IRModule) -> set[str]:
+    """Names of the functions that the entry leads to; all of them if it is missing."""
+    entry = str(module.attrs.get("entry", "main"))
+    if entry not in module.functions:
+        return set(module.functions)
+    found: set[str] = set()
+    queue = [entry]
+    while queue:
+        name = queue.pop()
+        if name in module.functions and name not in found:
+            found.add(name)
+            queue.extend(_called(module.functions[name]))
+    return found
+
+
+def _called(func: AnyFunction) -> list[str]:
+    if isinstance(func, PrimFunc):
+        return callees(func.body)
+    return [call.op[1:] for call in func.body if call.op.startswith("@")]
+
+
+def named_constants(module: IRModule) -> set[str]:
+    """Names of the constants that functions of the module use."""
+    names: set[str] = set()
+    for func in module.functions.values():
+        names.update(
+            used_constants(func.body) if isinstance(func, PrimFunc) else _graph_constants(func)
+        )
+    return names
+
+
+def _graph_constants(func: Function) -> set[str]:
+    values = [*func.results, *(value for call in func.body for value in call.inputs if value)]
+    return {value.constant for value in values if value.constant is not None}
+
+
+def run(module: IRModule) -> IRModule:
+    """Removes dead code from the whole module."""
+    io = (*module.io.inputs, *module.io.outputs)
+    keep = frozenset(tensor.buffer for tensor in io)
+    entry = str(module.attrs.get("entry", "main"))
+    live = reachable(module)
+    if live != set(module.functions):
+        functions = {name: func for name, func in module.functions.items() if name in live}
+        module = replace(module, functions=functions)
+    module = each_prim_func(module, lambda f: prune(f, keep if f.name == entry else frozenset()))
+    named = named_constants(module)
+    if named >= set(module.constants):
+        return module
+    kept = {name: value for name, value in module.constants.items() if name in named}
+    return replace(module, constants=kept)
+
+
+PASS = Pass("dead-code", run)

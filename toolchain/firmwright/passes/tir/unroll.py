@@ -1,0 +1,85 @@
+"""Writes out loops marked `unrolled`: one copy of the body for each iteration.
+
+In: PrimFuncs. Out: no loop of kind `unrolled` with known bounds is left; registers numbered by
+such a loop are numbered by constants. The first copy keeps the names of variables and buffers
+declared in the body, later ones get new ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from firmwright.base.names import NameSupply
+from firmwright.ir.module import IRModule, Pass
+from firmwright.ir.tir.affine import Bounds
+from firmwright.ir.tir.nodes import Binary, Expr, For, IntImm, Let, PrimFunc, Stmt, Var
+from firmwright.ir.tir.rewrite import rewrite_stmt, sequence, substitute, with_body
+from firmwright.ir.tir.walk import Node, declared_buffers, local_names, walk
+from firmwright.passes.per_function import each_prim_func
+from firmwright.passes.tir.simplify import simplify_expr
+
+
+def unroll(func: PrimFunc, extent_max: int = 0) -> PrimFunc:
+    """`func` without loops of kind `unrolled`, nor any of at most `extent_max` iterations."""
+    marked = [node for node in walk(func.body) if isinstance(node, For)]
+    if not any(_count(loop, extent_max) is not None for loop in marked):
+        return func
+    names = NameSupply(local_names(func))
+
+    def rule(node: Node) -> Node | None:
+        if not isinstance(node, For):
+            return None
+        count = _count(node, extent_max)
+        if count is None:
+            return None
+        return sequence([_copy(node, step, names) for step in range(count)])
+
+    return with_body(func, rewrite_stmt(func.body, rule))
+
+
+def _count(loop: For, extent_max: int) -> int | None:
+    """How often a loop to be unrolled runs; None for a loop that stays."""
+    extent = simplify_expr(loop.extent, Bounds())
+    if not isinstance(extent, IntImm):
+        return None
+    return extent.value if loop.kind == "unrolled" or extent.value <= extent_max else None
+
+
+def _copy(loop: For, step: int, names: NameSupply) -> Stmt:
+    """The body in iteration `step`."""
+    start = simplify_expr(loop.start, Bounds())
+    offset = IntImm(step, loop.var.dtype)
+    if isinstance(start, IntImm):
+        value: Expr = IntImm(start.value + step, loop.var.dtype)
+    else:
+        value = Binary("add", start, offset)
+    body = loop.body if step == 0 else renamed(loop.body, names)
+    return substitute(body, {loop.var.name: value})
+
+
+def renamed(body: Stmt, names: NameSupply) -> Stmt:
+    """`body` with new names for the variables and buffers that it declares."""
+    buffers = {
+        name: replace(buffer, name=names.take(name))
+        for name, buffer in declared_buffers(body).items()
+    }
+    variables: dict[str, Var] = {
+        node.var.name: Var(names.take(node.var.name), node.var.dtype)
+        for node in walk(body)
+        if isinstance(node, For | Let)
+    }
+
+    def binder(node: Node) -> Node | None:
+        if isinstance(node, For | Let) and node.var.name in variables:
+            return replace(node, var=variables[node.var.name])
+        return None
+
+    return rewrite_stmt(substitute(body, variables, buffers), binder)
+
+
+def run(module: IRModule) -> IRModule:
+    """Unrolls what is marked in every PrimFunc."""
+    return each_prim_func(module, unroll)
+
+
+PASS = Pass("unroll", run)
