@@ -150,8 +150,9 @@ def _lower_int8(call: OpCall, b: Kernel, x: Buffer, y: Buffer, row: E, depth: in
     b.store(total, [0], 0)
     with b.for_("i", depth) as i:
         power = b.load(table, [_below(b, highest, x, row, i)])
-        # Half up equals half away from zero: powers are never negative.
-        rounded = (power + (1 << (_SUM_BITS - 1))) >> _SUM_BITS
+        # Half up equals half away from zero, as powers are never negative; adding the half first
+        # could leave 32 bits.
+        rounded = (power >> _SUM_BITS) + ((power >> (_SUM_BITS - 1)) & 1)
         b.store(total, [0], b.load(total, [0]) + rounded)
     with (
         b.let("headroom", intrinsic("clz", [b.load(total, [0])], INT32)) as headroom,
