@@ -1,0 +1,117 @@
+"""The reference runtimes' answers for every conformance case, asked for once a session."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tflite_writer import input_names, output_names, write_cases
+
+from firmwright.base.errors import ToolFailedError, ToolMissingError
+from firmwright.ir.graph.opdef import Case, CaseTensor, Numerics
+from firmwright.ops.registry import op_table
+from firmwright.oracle.run import run_oracle
+from firmwright.oracle.samples import SampleInput, sample
+
+Array = NDArray[np.generic]
+SAMPLES = 6
+SAMPLES_DEEP = 60
+INT32_SAMPLES = (-(1 << 20), 1 << 20)  # quantised sums; random words stand for nothing
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What an oracle gave for one case: outputs a sample, or why it gave none."""
+
+    outputs: tuple[tuple[Array, ...], ...] = ()
+    refusal: str = ""
+
+
+@pytest.fixture(scope="session")
+def draw(request: pytest.FixtureRequest) -> Callable[[Case], list[list[Array]]]:
+    """The samples of a case: for each, the arrays of its variable inputs."""
+    count = SAMPLES_DEEP if request.config.getoption("--deep") else SAMPLES
+
+    def samples_of(case: Case) -> list[list[Array]]:
+        specs = [
+            _spec(str(position), tensor)
+            for position, tensor in enumerate(case.inputs)
+            if tensor is not None and tensor.data is None
+        ]
+        seed = zlib.crc32(f"{case.builtin} {case.name}".encode())
+        return [list(sample(specs, number, seed).values()) for number in range(count)]
+
+    return samples_of
+
+
+def _spec(name: str, tensor: CaseTensor) -> SampleInput:
+    zero_point = tensor.zero_points[0] if tensor.zero_points else 0
+    limits = INT32_SAMPLES if tensor.dtype == "int32" else None
+    return SampleInput(name, tensor.shape, np.dtype(tensor.dtype), zero_point, limits)
+
+
+@pytest.fixture(scope="session")
+def ask(
+    draw: Callable[[Case], list[list[Array]]],
+) -> Callable[[str, str, Numerics], Answers]:
+    """The answers of a profile's oracle for a case, by operator and name of the case."""
+    known: dict[Numerics, dict[tuple[str, str], Answers]] = {}
+    cases = {(name, case.name): case for name, op in op_table().items() for case in op.cases()}
+
+    def answer(op: str, case: str, numerics: Numerics) -> Answers:
+        if numerics not in known:
+            known[numerics] = _ask_all(cases, numerics, draw)
+        return known[numerics][op, case]
+
+    return answer
+
+
+def _ask_all(
+    cases: Mapping[tuple[str, str], Case],
+    numerics: Numerics,
+    draw: Callable[[Case], list[list[Array]]],
+) -> dict[tuple[str, str], Answers]:
+    """All cases in one model; where the runtime refuses that, each alone, to know which."""
+    try:
+        together = _ask_together(list(cases.values()), numerics, draw)
+        return dict(zip(cases, together, strict=True))
+    except ToolMissingError as error:
+        pytest.skip(str(error))
+    except ToolFailedError:
+        return {key: _ask_alone(case, numerics, draw) for key, case in cases.items()}
+
+
+def _ask_alone(
+    case: Case, numerics: Numerics, draw: Callable[[Case], list[list[Array]]]
+) -> Answers:
+    try:
+        return _ask_together([case], numerics, draw)[0]
+    except ToolFailedError as error:
+        return Answers(refusal=str(error))
+
+
+def _ask_together(
+    cases: Sequence[Case], numerics: Numerics, draw: Callable[[Case], list[list[Array]]]
+) -> list[Answers]:
+    drawn = [draw(case) for case in cases]
+    inputs = [
+        {
+            name: value
+            for index, case in enumerate(cases)
+            for name, value in zip(input_names(index, case), drawn[index][number], strict=True)
+        }
+        for number in range(len(drawn[0]))
+    ]
+    result = run_oracle(write_cases(cases), inputs, numerics)
+    return [
+        Answers(
+            tuple(
+                tuple(given[name] for name in output_names(index, case)) for given in result.outputs
+            )
+        )
+        for index, case in enumerate(cases)
+    ]

@@ -1,0 +1,165 @@
+"""Every operator on every case of its file: import, shapes, reference, interpreter, oracles, C.
+
+The chain of judgement: the outside oracle of each profile = our numpy reference = the default
+lowering under the TIR interpreter = the C that is generated from it. Bit for bit for integers;
+floats within the bounds of docs/numerics.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tflite_writer import write_cases
+
+from firmwright.frontends.tflite.importer import import_model
+from firmwright.frontends.tflite.reader import read_tflite
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.graph.opdef import Case, Numerics, OpCall
+from firmwright.ir.tir.interp import Interpreter
+from firmwright.lower.lower import describe
+from firmwright.ops.intrinsics import BASE_INTRINSICS
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.registry import import_table, op_table
+
+Array = NDArray[np.generic]
+PROFILES: tuple[Numerics, ...] = ("litert", "tflm")
+EPSILON = float(np.finfo(np.float32).eps)
+
+every_case = pytest.mark.parametrize(
+    ("op", "case"),
+    [
+        pytest.param(name, case, id=f"{name}-{case.name}")
+        for name, opdef in op_table().items()
+        for case in opdef.cases()
+    ],
+)
+every_profile = pytest.mark.parametrize("numerics", PROFILES)
+
+
+def call_of(case: Case, numerics: Numerics) -> OpCall:
+    """The case as imported from the TFLite file that says the same."""
+    data = write_cases([case])
+    module = import_model(read_tflite(data, case.name), "case", import_table(), data)
+    main = module.entry
+    assert isinstance(main, Function)
+    assert len(main.body) == 1
+    return describe(main.body[0], module.with_attrs(numerics=numerics))
+
+
+def full_inputs(call: OpCall, variable: Sequence[Array]) -> list[Array]:
+    """Arrays for all inputs of `call`: constants, and `variable` in order for the others."""
+    given = iter(variable)
+    arrays: list[Array] = []
+    for index, kind in enumerate(call.inputs):
+        constant = call.constant(index)
+        if kind is not None:
+            arrays.append(next(given) if constant is None else constant.array())
+    assert next(given, None) is None
+    return arrays
+
+
+def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array:
+    """How far a float32 result may lie from the exact one (docs/numerics.md)."""
+    terms = {
+        "conv2d": lambda: call.input(1).elements // call.output.shape[-1],
+        "depthwise_conv2d": lambda: call.input(1).shape[1] * call.input(1).shape[2],
+        "fully_connected": lambda: call.input(1).shape[1],
+        "average_pool2d": lambda: int(np.prod(call.ints_attr("size"))),
+        "mean": lambda: call.input(0).elements // call.output.elements,
+        "softmax": lambda: call.input(0).shape[-1],
+    }
+    if call.op not in terms:
+        return 4 * np.spacing(np.abs(expected).astype(np.float32))
+    positive = replace(
+        call,
+        attrs={**call.attrs, "activation": "none"},
+        constants=tuple(
+            None if c is None else Constant.from_array(c.name, np.abs(c.array()), c.dtype)
+            for c in call.constants
+        ),
+    )
+    if call.op == "softmax":
+        sums = expected
+    else:
+        (sums,) = op_table()[call.op].reference(positive, [np.abs(array) for array in arrays])
+    return 2 * (terms[call.op]() + 2) * EPSILON * np.abs(sums).astype(np.float64)
+
+
+def assert_agrees(
+    call: OpCall, arrays: Sequence[Array], got: Sequence[Array], expected: Sequence[Array]
+) -> None:
+    """Bit for bit for integers, within the float bound for floats."""
+    assert [a.shape for a in got] == [kind.shape for kind in call.outputs]
+    for ours, theirs in zip(got, expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        if ours.dtype.kind != "f":
+            np.testing.assert_array_equal(ours, theirs)
+            continue
+        distance = np.abs(ours.astype(np.float64) - theirs.astype(np.float64))
+        excess = distance - float_bound(call, arrays, theirs)
+        assert excess.max() <= 0.0, f"{distance.max()} off, {excess.max()} more than allowed"
+
+
+def interpreted(call: OpCall) -> Callable[[Sequence[Array]], list[Array]]:
+    """The default lowering of `call`, ready to be run on its variable inputs."""
+    kernel = Kernel("kernel", call)
+    op_table()[call.op].lower(call, kernel)
+    func = kernel.build(op=call.op)
+    interpreter = Interpreter({func.name: func}, BASE_INTRINSICS, kernel.constants)
+    inputs = [param.name for param in func.params if param.role == "in"]
+    outputs = [param.name for param in func.params if param.role == "out"]
+
+    def run(variable: Sequence[Array]) -> list[Array]:
+        arguments = dict(zip(inputs, variable, strict=True))
+        results = [np.zeros(kind.shape, kind.dtype.np) for kind in call.outputs]
+        interpreter.run(func.name, {**arguments, **dict(zip(outputs, results, strict=True))})
+        return results
+
+    return run
+
+
+@every_case
+def test_an_imported_call_has_the_shapes_that_its_reference_gives(
+    op: str, case: Case, draw: Callable[[Case], list[list[Array]]]
+) -> None:
+    call = call_of(case, "litert")
+    assert call.op == op
+    inferred = op_table()[op].infer(call)
+    outputs = op_table()[op].reference(call, full_inputs(call, draw(case)[0]))
+    assert [kind.shape for kind in inferred] == [array.shape for array in outputs]
+    assert [kind.dtype.np for kind in inferred] == [array.dtype for array in outputs]
+    assert [kind.shape for kind in inferred] == [tensor.shape for tensor in case.outputs]
+
+
+@every_profile
+@every_case
+def test_the_reference_gives_what_the_oracle_gives(
+    op: str,
+    case: Case,
+    numerics: Numerics,
+    ask: Callable[[str, str, Numerics], object],
+    draw: Callable[[Case], list[list[Array]]],
+) -> None:
+    answers = ask(op, case.name, numerics)
+    assert not answers.refusal
+    call = call_of(case, numerics)
+    for variable, expected in zip(draw(case), answers.outputs, strict=True):
+        arrays = full_inputs(call, variable)
+        assert_agrees(call, arrays, op_table()[op].reference(call, arrays), expected)
+
+
+@every_profile
+@every_case
+def test_the_default_lowering_computes_the_reference(
+    op: str, case: Case, numerics: Numerics, draw: Callable[[Case], list[list[Array]]]
+) -> None:
+    call = call_of(case, numerics)
+    run = interpreted(call)
+    for variable in draw(case):
+        arrays = full_inputs(call, variable)
+        assert_agrees(call, arrays, run(variable), op_table()[op].reference(call, arrays))

@@ -1,0 +1,173 @@
+"""Writes conformance cases as a .tflite file with the published schema's own classes.
+
+One file may hold many cases side by side: operators that share no tensor. Tensor names are
+`CASE.xK` for input K and `CASE.yK` for output K, CASE being the case's place in the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import flatbuffers
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from firmwright.ir.graph.opdef import Case, CaseTensor
+
+OPTIONS: Mapping[str, str] = {
+    "ADD": "AddOptions",
+    "AVERAGE_POOL_2D": "Pool2DOptions",
+    "CONCATENATION": "ConcatenationOptions",
+    "CONV_2D": "Conv2DOptions",
+    "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
+    "DEQUANTIZE": "DequantizeOptions",
+    "EXPAND_DIMS": "ExpandDimsOptions",
+    "FULLY_CONNECTED": "FullyConnectedOptions",
+    "MAX_POOL_2D": "Pool2DOptions",
+    "MEAN": "ReducerOptions",
+    "MUL": "MulOptions",
+    "PAD": "PadOptions",
+    "PADV2": "PadV2Options",
+    "QUANTIZE": "QuantizeOptions",
+    "RESHAPE": "ReshapeOptions",
+    "SOFTMAX": "SoftmaxOptions",
+    "SQUEEZE": "SqueezeOptions",
+    "SUB": "SubOptions",
+}
+"""Which options table an operator has; those without are not listed."""
+
+ENUMERATIONS: Mapping[str, type] = {
+    "padding": schema.Padding,
+    "fused_activation_function": schema.ActivationFunctionType,
+    "weights_format": schema.FullyConnectedOptionsWeightsFormat,
+}
+
+VERSIONS: Mapping[str, int] = {
+    "ADD": 2,
+    "AVERAGE_POOL_2D": 2,
+    "CONCATENATION": 2,
+    "CONV_2D": 3,
+    "DEPTHWISE_CONV_2D": 3,
+    "DEQUANTIZE": 2,
+    "FULLY_CONNECTED": 4,
+    "MAX_POOL_2D": 2,
+    "MEAN": 2,
+    "MUL": 2,
+    "PAD": 2,
+    "PADV2": 2,
+    "QUANTIZE": 2,
+    "RELU": 2,
+    "RELU6": 2,
+    "SOFTMAX": 2,
+    "SUB": 2,
+}
+"""The operator version that brought int8 (and per-channel weights); 1 where not listed."""
+
+
+def write_cases(cases: Sequence[Case]) -> bytes:
+    """The model that runs every one of `cases`."""
+    writer = _Writer()
+    for index, case in enumerate(cases):
+        writer.add(index, case)
+    return writer.finish()
+
+
+def input_names(index: int, case: Case) -> list[str]:
+    """Names of the variable inputs of the case at `index`."""
+    return [
+        f"{index}.x{position}"
+        for position, tensor in enumerate(case.inputs)
+        if tensor is not None and tensor.data is None
+    ]
+
+
+def output_names(index: int, case: Case) -> list[str]:
+    return [f"{index}.y{position}" for position in range(len(case.outputs))]
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.model = schema.ModelT()
+        self.model.version = 3
+        self.model.operatorCodes = []
+        self.model.buffers = [schema.BufferT()]
+        self.graph = schema.SubGraphT()
+        self.graph.tensors, self.graph.operators = [], []
+        self.graph.inputs, self.graph.outputs = [], []
+        self.codes: dict[str, int] = {}
+
+    def add(self, index: int, case: Case) -> None:
+        operator = schema.OperatorT()
+        operator.opcodeIndex = self._code(case.builtin)
+        operator.inputs = [
+            -1 if tensor is None else self._tensor(f"{index}.x{position}", tensor)
+            for position, tensor in enumerate(case.inputs)
+        ]
+        operator.outputs = [
+            self._tensor(f"{index}.y{position}", tensor)
+            for position, tensor in enumerate(case.outputs)
+        ]
+        if case.builtin in OPTIONS:
+            name = OPTIONS[case.builtin]
+            operator.builtinOptionsType = getattr(schema.BuiltinOptions, name)
+            operator.builtinOptions = _options(name, case.options)
+        elif case.options:
+            raise KeyError(f"{case.builtin} has options but no row in OPTIONS")
+        self.graph.operators.append(operator)
+        self.graph.inputs += [
+            place
+            for place, tensor in zip(operator.inputs, case.inputs, strict=True)
+            if tensor is not None and tensor.data is None
+        ]
+        self.graph.outputs += operator.outputs
+
+    def finish(self) -> bytes:
+        self.model.subgraphs = [self.graph]
+        builder = flatbuffers.Builder(1 << 16)
+        builder.Finish(self.model.Pack(builder), file_identifier=b"TFL3")
+        return bytes(builder.Output())
+
+    def _code(self, builtin: str) -> int:
+        if builtin not in self.codes:
+            number = getattr(schema.BuiltinOperator, builtin)
+            code = schema.OperatorCodeT()
+            code.builtinCode = number
+            code.deprecatedBuiltinCode = min(number, 127)
+            # Interpreters pick behaviour by data type; the version only guards old readers.
+            code.version = VERSIONS.get(builtin, 1)
+            self.codes[builtin] = len(self.model.operatorCodes)
+            self.model.operatorCodes.append(code)
+        return self.codes[builtin]
+
+    def _tensor(self, name: str, tensor: CaseTensor) -> int:
+        made = schema.TensorT()
+        made.name = name
+        made.shape = list(tensor.shape)
+        made.type = getattr(schema.TensorType, tensor.dtype.upper())
+        if tensor.scales:
+            quant = schema.QuantizationParametersT()
+            quant.scale = np.array(tensor.scales, np.float32)
+            quant.zeroPoint = np.array(tensor.zero_points, np.int64)
+            quant.quantizedDimension = tensor.axis or 0
+            made.quantization = quant
+        if tensor.data is not None:
+            made.buffer = len(self.model.buffers)
+            buffer = schema.BufferT()
+            buffer.data = np.frombuffer(tensor.data.tobytes(), np.uint8)
+            self.model.buffers.append(buffer)
+        self.graph.tensors.append(made)
+        return len(self.graph.tensors) - 1
+
+
+def _options(name: str, values: Mapping[str, Any]) -> Any:
+    options = getattr(schema, f"{name}T")()
+    for key, value in values.items():
+        first, *rest = key.split("_")
+        field = first + "".join(word.capitalize() for word in rest)
+        if not hasattr(options, field):
+            raise KeyError(f"{name} has no field {field}")
+        if isinstance(value, str):
+            value = getattr(ENUMERATIONS[key], value)
+        setattr(options, field, list(value) if isinstance(value, tuple) else value)
+    return options
