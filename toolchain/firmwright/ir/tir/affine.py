@@ -163,7 +163,7 @@ class Bounds:
         if plain is None or form is None:
             return None
         best = self._search(form, _SEARCH_DEPTH, plain)
-        expanded = self._expand(form)
+        expanded = self.expand(form)
         if expanded is form:
             return best
         there = self._form(expanded)
@@ -192,7 +192,7 @@ class Bounds:
         form = linearize(value, opaque=True) if value.dtype.is_int else None
         if form is None or any(has_load(atom) for atom in form.terms):
             return result
-        return replace(result, lets={**self.lets, var.name: self._expand(form)})
+        return replace(result, lets={**self.lets, var.name: self.expand(form)})
 
     def with_loop(self, var: Var, start: Expr, extent: Expr) -> Bounds:
         """Inside `for var in start .. start + extent`."""
@@ -201,6 +201,8 @@ class Bounds:
             return self
         inner = self.with_range(var.name, first[0], max(first[0], first[1] + count[1] - 1))
         if isinstance(start, IntImm) and isinstance(extent, IntImm):
+            return inner
+        if has_load(start) or has_load(extent):  # the body may change what they were read from
             return inner
         end = Binary("add", start, extent)
         return inner._at_least(var, start)._below(var, start, extent, end)
@@ -255,7 +257,7 @@ class Bounds:
             return self
         form = left.minus(right)
         result = self._with_fact(form, slack)
-        expanded = self._expand(form)
+        expanded = self.expand(form)
         return result if expanded is form else result._with_fact(expanded, slack)
 
     def _with_fact(self, form: Affine, slack: int) -> Bounds:
@@ -316,7 +318,7 @@ class Bounds:
                 best = _meet(best, (lower + min(ends), upper + max(ends)))
         return best
 
-    def _expand(self, form: Affine) -> Affine:
+    def expand(self, form: Affine) -> Affine:
         """With Let-bound Vars replaced by their definitions."""
         for atom in list(form.terms):
             if isinstance(atom, Var) and atom.name in self.lets:

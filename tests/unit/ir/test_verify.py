@@ -1,0 +1,150 @@
+"""What text cannot say, or says awkwardly: trees that are wrong in themselves, and limits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import INT8, INT32, INT64
+from firmwright.base.errors import ModelError
+from firmwright.ir.core import Constant, Span
+from firmwright.ir.graph.nodes import Call as OpCall
+from firmwright.ir.graph.nodes import Function, TensorType, Value
+from firmwright.ir.graph.verify import verify_graph
+from firmwright.ir.module import IRModule
+from firmwright.ir.text import parse_module, print_module
+from firmwright.ir.tir.builder import Builder, logical_and
+from firmwright.ir.tir.nodes import (
+    Binary,
+    Buffer,
+    BufferStore,
+    Expr,
+    IntImm,
+    Param,
+    PrimFunc,
+    Select,
+    Seq,
+    Stmt,
+    Var,
+)
+from firmwright.ir.tir.verify import verify_module, verify_prim
+
+Y = Buffer("y", INT8, (4,))
+ZERO = IntImm(0, INT64)
+
+
+def problems(body: Stmt, *params: Param) -> list[str]:
+    func = PrimFunc("f", (Param(Y, "out"), *params), body, {}, Span("m.tflite", 0, 3, "t"))
+    with pytest.raises(ModelError) as caught:
+        verify_prim(func, IRModule("m", {"f": func}), {})
+    assert caught.value.where == "m"
+    return caught.value.what.splitlines()
+
+
+def test_names_used_without_declaration_are_reported_with_the_function_and_its_span() -> None:
+    other = Buffer("z", INT8, (4,))
+    stores = (
+        BufferStore(other, (ZERO,), IntImm(1, INT8)),
+        BufferStore(replace(Y, alignment=4), (ZERO,), IntImm(1, INT8)),
+        BufferStore(Y, (Var("i", INT64),), IntImm(1, INT8)),
+    )
+    place = "@f (m.tflite: subgraph 0, operator 3 (t)): "
+    assert problems(Seq(stores))[:3] == [
+        place + "buffer z is not declared here",
+        place + "buffer y is not declared here",
+        place + "variable i: i64 is not declared here",
+    ]
+
+
+def test_a_name_is_gone_after_its_scope() -> None:
+    text = "func @f(out y: i8[4]) { for i in 0..4 { let k = i y[k] = 0 } y[0] = 1 }"
+    func = parse_module(text, fragment=True).functions["f"]
+    assert isinstance(func, PrimFunc)
+    again = BufferStore(Y, (Var("k", INT64),), IntImm(1, INT8))
+    late = replace(func, body=Seq((func.body, again)))
+    with pytest.raises(ModelError, match="variable k: i64 is not declared here"):
+        verify_prim(late, IRModule("m"), {})
+
+
+def test_long_reports_are_cut() -> None:
+    stores = tuple(BufferStore(Y, (IntImm(4 + i, INT64),), ZERO) for i in range(30))
+    lines = problems(Seq(stores))
+    assert len(lines) == 21
+    assert lines[-1] == "and 11 more"
+
+
+def test_an_index_too_deep_to_reason_about_is_an_error() -> None:
+    index: Expr = Var("n", INT64)
+    for _ in range(150):
+        index = Binary("max", index, ZERO)
+    lines = problems(BufferStore(Y, (index,), IntImm(0, INT8)), Param(Var("n", INT64), "scalar"))
+    assert "deeper than 100 operators: bind parts of it by let" in lines[0]
+
+
+def test_conditions_inside_conditions_are_judged_in_bounded_time() -> None:
+    n: Expr = Var("n", INT64)
+    for _ in range(40):
+        n = Select(Binary("lt", n, IntImm(3, INT64)), ZERO, IntImm(2, INT64))
+    body = BufferStore(Y, (n,), IntImm(0, INT8))
+    func = PrimFunc("f", (Param(Y, "out"), Param(Var("n", INT64), "scalar")), body)
+    verify_prim(func, IRModule("m"), {})
+
+
+def padded_conv(size: int) -> PrimFunc:
+    """A convolution with padding, as the verifier meets it 31 times in a vision model."""
+    b = Builder("conv")
+    x = b.buffer_param("x", INT8, (1, size, size, 8), "in")
+    y = b.buffer_param("y", INT8, (1, size, size, 8), "out")
+    w = b.constant("w", np.ones((8, 3, 3, 8)), INT8)
+    with b.for_("oy", size) as oy, b.for_("ox", size) as ox, b.for_("oc", 8) as oc:
+        acc = b.reg("acc", INT32)
+        b.store(acc, [0], 0)
+        with b.for_("ky", 3) as ky, b.for_("kx", 3) as kx:
+            iy, ix = oy + ky - 1, ox + kx - 1
+            inside = logical_and(iy >= 0, iy < size, ix >= 0, ix < size)
+            with b.if_(inside), b.for_("c", 8) as c:
+                product = b.load_i32(x, [0, iy, ix, c]) * b.load_i32(w, [oc, ky, kx, c])
+                b.store(acc, [0], b.load(acc, [0]) + product)
+        b.store(y, [0, oy, ox, oc], b.load(acc, [0]).cast(INT8))
+    return b.build()
+
+
+def test_a_padded_convolution_is_in_bounds_and_one_without_its_guard_is_not() -> None:
+    func = padded_conv(12)
+    constant = Constant.from_array("conv.w", np.ones((8, 3, 3, 8)), INT8)
+    module = IRModule("m", {"conv": func}, {"conv.w": constant})
+    verify_module(module, {}, {})
+    with pytest.raises(ModelError, match=r"x.0, oy . ky - 1, ox . kx - 1, c.: index 1 lies in"):
+        verify_module(module.with_function(without_guards(func)), {}, {})
+
+
+def without_guards(func: PrimFunc) -> PrimFunc:
+    text = print_module(IRModule("", {func.name: func}), fragment=True)
+    loose = parse_module(re.sub(r"if oy [^{]*", "if true ", text), fragment=True)
+    result = loose.functions[func.name]
+    assert isinstance(result, PrimFunc)
+    return result
+
+
+def test_tables_know_entries_under_their_own_names_and_sizes() -> None:
+    func = PrimFunc("f", (), Seq(()))
+    wrong = Constant("c", INT8, (4,), b"abc")
+    module = IRModule("m", {"g": func}, {"c": wrong}, attrs={"entry": "main"})
+    with pytest.raises(ModelError) as caught:
+        verify_module(module, {}, {})
+    assert caught.value.what.splitlines() == [
+        "function 'f' is known under the name 'g'",
+        "constant c has 3 bytes",
+        "the entry 'main' is no function of the module",
+    ]
+
+
+def test_a_shape_rule_that_misses_an_attribute_is_a_finding_and_not_a_crash() -> None:
+    x = Value("x", TensorType((1,), INT8))
+    func = Function("main", (x,), (OpCall("pad", (x,), (replace(x, name="y"),)),), ())
+    rule = type("Rule", (), {"infer": staticmethod(lambda call: call.attrs["pads"])})
+    with pytest.raises(ModelError, match="an input or attribute is missing"):
+        verify_graph(func, IRModule("m"), {"pad": rule()})

@@ -1,0 +1,191 @@
+"""Judges graph functions: the second opinion on frontends and graph passes.
+
+In: a Function in its module and the table of operators. Out: nothing, or one ModelError with a line
+for everything that is wrong. The invariants:
+
+Names. Every value is made once, by a parameter, a constant or a call, before its use; every use is
+equal to the value made. Results are made.
+Types. Shapes are static, of positive extents. A quantisation's axis exists and has a scale for each
+of its indices (or one for all).
+Constants. They are in the module's table, with the value's dtype and shape.
+Calls. The operator is in the table of operators or, with a leading `@`, a function of the module
+whose parameters and results match. The operator's shape rule gives the outputs' shapes and dtypes.
+Places. Targets of calls and virtual devices are in the module's table of targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from firmwright.base.errors import FirmwrightError, ModelError
+from firmwright.ir.core import Span
+from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.graph.opdef import NotSupportedError, OpCall, OpTable
+from firmwright.ir.module import IRModule
+from firmwright.ir.syntax import format_shape
+from firmwright.ir.tir.nodes import Buffer, PrimFunc
+
+
+def verify_graph(function: Function, module: IRModule, ops: OpTable) -> None:
+    """ModelError naming everything that is wrong with `function`."""
+    problems = graph_problems(function, module, ops)
+    if problems:
+        raise ModelError("\n".join(problems), where=module.name)
+
+
+def graph_problems(function: Function, module: IRModule, ops: OpTable) -> list[str]:
+    """A line for everything that is wrong with `function`."""
+    checker = _GraphChecker(function, module, ops)
+    checker.function_()
+    return [f"@{function.name}: {problem}" for problem in checker.problems]
+
+
+class _GraphChecker:
+    def __init__(self, function: Function, module: IRModule, ops: OpTable) -> None:
+        self.function = function
+        self.module = module
+        self.ops = ops
+        self.problems: list[str] = []
+        self.made: dict[str, Value] = {}
+
+    def function_(self) -> None:
+        for value in self.function.params:
+            self._make(value, "")
+            if value.constant is not None:
+                self.problems.append(f"the parameter {value.name} is a constant")
+        for call in self.function.body:
+            place = _place(call)
+            for operand in call.inputs:
+                if operand is not None:
+                    self._use(operand, place)
+            self._call(call, place)
+            for value in call.outputs:
+                self._make(value, place)
+                if value.constant is not None:
+                    self.problems.append(f"{place}the output {value.name} is a constant")
+        for value in self.function.results:
+            self._use(value, "the result: ")
+
+    # ---- values ------------------------------------------------------------------------------
+
+    def _make(self, value: Value, place: str) -> None:
+        if value.name in self.made:
+            self.problems.append(f"{place}{value.name} is made twice")
+        self.made[value.name] = value
+        self._type(value, place)
+
+    def _use(self, value: Value, place: str) -> None:
+        found = self.made.get(value.name)
+        if found is None and value.constant is not None:
+            self._make(value, place)
+            self._constant(value, place)
+        elif found is None:
+            self.problems.append(f"{place}{value.name} is used before it is made")
+        elif found != value:
+            self.problems.append(f"{place}{value.name} is used as another value than was made")
+
+    def _type(self, value: Value, place: str) -> None:
+        kind, quantization = value.type, value.type.quantization
+        if any(n < 1 for n in kind.shape):
+            self.problems.append(
+                f"{place}{value.name} has the shape {kind.shape}, not all positive"
+            )
+        target = value.virtual_device.target
+        if target and target not in self.module.targets:
+            self.problems.append(f"{place}{value.name} is for the unknown target {target!r}")
+        if quantization is None or quantization.axis is None:
+            return
+        axis, count = quantization.axis, len(quantization.scales)
+        if axis >= len(kind.shape):
+            self.problems.append(
+                f"{place}{value.name} is quantised along axis {axis} of {kind.shape}"
+            )
+        elif count not in (1, kind.shape[axis]):
+            self.problems.append(
+                f"{place}{value.name} has {count} scales for {kind.shape[axis]} channels"
+            )
+
+    def _constant(self, value: Value, place: str) -> None:
+        found = self.module.constants.get(value.constant or "")
+        if found is None:
+            self.problems.append(f"{place}{value.name} is the unknown constant {value.constant!r}")
+        elif (found.dtype, found.shape) != (value.type.dtype, value.type.shape):
+            self.problems.append(
+                f"{place}{value.name} is {_shown(value.type)}, its constant "
+                f"{format_shape(found.dtype, found.shape)}"
+            )
+
+    # ---- calls -------------------------------------------------------------------------------
+
+    def _call(self, call: Call, place: str) -> None:
+        if call.target and call.target not in self.module.targets:
+            self.problems.append(f"{place}the target {call.target!r} is unknown")
+        if call.op.startswith("@"):
+            self._function_call(call, place)
+            return
+        found = self.ops.get(call.op)
+        if found is None:
+            self.problems.append(f"{place}the operator {call.op!r} is unknown")
+            return
+        try:
+            inferred = found.infer(self._seen(call))
+        except (FirmwrightError, NotSupportedError) as error:
+            self.problems.append(f"{place}{error}")
+            return
+        except (KeyError, IndexError) as error:  # what a rule meets in an incomplete call
+            self.problems.append(f"{place}an input or attribute is missing ({error!r})")
+            return
+        self._outputs(call, inferred, place)
+
+    def _seen(self, call: Call) -> OpCall:
+        """The call as the operator's shape rule sees it."""
+        constants = tuple(
+            self.module.constants.get(v.constant) if v is not None and v.constant else None
+            for v in call.inputs
+        )
+        return OpCall(
+            call.op,
+            tuple(None if v is None else v.type for v in call.inputs),
+            tuple(v.type for v in call.outputs),
+            call.attrs,
+            constants,
+            "tflm" if self.module.attrs.get("numerics") == "tflm" else "litert",
+        )
+
+    def _outputs(self, call: Call, inferred: Sequence[TensorType], place: str) -> None:
+        if len(inferred) != len(call.outputs):
+            self.problems.append(
+                f"{place}{call.op} has {len(call.outputs)} outputs, expected {len(inferred)}"
+            )
+            return
+        for value, kind in zip(call.outputs, inferred, strict=True):
+            if (value.type.shape, value.type.dtype) != (kind.shape, kind.dtype):
+                self.problems.append(
+                    f"{place}{value.name} is {_shown(value.type)}, {call.op} gives {_shown(kind)}"
+                )
+
+    def _function_call(self, call: Call, place: str) -> None:
+        callee = self.module.functions.get(call.op[1:])
+        if callee is None:
+            self.problems.append(f"{place}the function {call.op} is unknown")
+            return
+        if callee.name == self.function.name:
+            self.problems.append(f"{place}the function calls itself")
+            return
+        if isinstance(callee, PrimFunc):
+            types = [p.value for p in callee.params if p.role in ("in", "out", "inout")]
+            want = [(b.dtype, b.elements) for b in types if isinstance(b, Buffer)]
+        else:
+            values = (*callee.params, *callee.results)
+            want = [(v.type.dtype, v.type.elements) for v in values]
+        given = [v for v in (*call.inputs, *call.outputs) if v is not None]
+        if [(v.type.dtype, v.type.elements) for v in given] != want:
+            self.problems.append(f"{place}inputs and outputs do not match those of {call.op}")
+
+
+def _shown(kind: TensorType) -> str:
+    return format_shape(kind.dtype, kind.shape)
+
+
+def _place(call: Call) -> str:
+    return f"{call.op}: " if call.span == Span("") else f"{call.op} at {call.span}: "
