@@ -132,5 +132,6 @@ ROUND_F32 = _float_intrinsic(
 )
 
 BASE_INTRINSICS: Mapping[str, Intrinsic] = {
-    item.name: item for item in (REQUANTIZE_ONCE, REQUANTIZE_TWICE, CLZ, RECIPROCAL, EXP_F32, ROUND_F32)
+    item.name: item
+    for item in (REQUANTIZE_ONCE, REQUANTIZE_TWICE, CLZ, RECIPROCAL, EXP_F32, ROUND_F32)
 }
