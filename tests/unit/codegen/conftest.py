@@ -14,7 +14,7 @@ import pytest
 from firmwright.artifacts import SourceTree
 from firmwright.base.dtypes import INT32, UINT8, DType
 from firmwright.base.quant import Quantization
-from firmwright.codegen.module import EmitOptions, emit
+from firmwright.codegen.module import DEFAULTS, EmitOptions, emit
 from firmwright.ir.core import Constant, Span
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.module import IoBinding, IoTensor, IRModule
@@ -34,7 +34,12 @@ from firmwright.ir.tir.nodes import (
 
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
 FLAGS = ["-std=c99", *WARNINGS, "-ffp-contract=off"]
-COMPILERS = ("gcc", "clang")
+BUILDS = (
+    ("gcc", "-O0", "-fsanitize=undefined"),
+    ("gcc", "-O2", "-fsanitize=undefined"),
+    ("gcc", "-O3"),
+    ("clang", "-O2"),
+)
 
 
 def whole(buffer: Buffer, access: str = "rw") -> AccessPtr:
@@ -99,7 +104,9 @@ class Compiled:
         done = subprocess.run([*command, "-lm"], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         self.ffi = cffi.FFI()
-        header = next(p for p in sorted((directory / "model").glob("*.h")) if "weights" not in p.name)
+        header = next(
+            p for p in sorted((directory / "model").glob("*.h")) if "weights" not in p.name
+        )
         self.header = header.read_text()
         self.ffi.cdef(_declarations(self.header))
         self.lib = self.ffi.dlopen(str(library))
@@ -145,29 +152,27 @@ def run_in_pool(
 
 
 @pytest.fixture
-def run_kernel(tmp_path: Path) -> Callable[..., list[dict[str, np.ndarray]]]:
+def run_kernel(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., list[dict[str, np.ndarray]]]:
     """`run_kernel(builder, inputs, intrinsics)`: outputs under each compiler, all equal."""
 
     def run(
         builder: Builder,
         inputs: Mapping[str, np.ndarray],
         intrinsics: Mapping[str, Intrinsic] | None = None,
-        options: EmitOptions = EmitOptions(),
+        options: EmitOptions = DEFAULTS,
     ) -> dict[str, np.ndarray]:
         module = module_of_kernel(builder)
         tree = emit(module, intrinsics or {}, options)
         results = []
-        for compiler in COMPILERS:
-            for level in ("-O0", "-O2"):
-                trap = ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"]
-                flags = [level, *trap]
-                directory = tmp_path / f"{compiler}{level}"
-                compiled = Compiled(tree, directory, compiler, flags)
-                outputs = {
-                    io.buffer: (io.type.dtype.np, io.type.shape) for io in module.io.outputs
-                }
-                fields = {f"t_{name}": value for name, value in inputs.items()}
-                results.append(run_in_pool(compiled, module.name, fields, outputs))
+        for compiler, *flags in BUILDS:
+            compiled = Compiled(tree, tmp_path / f"{compiler}{flags[0]}", compiler, flags)
+            outputs = {io.buffer: (io.type.dtype.np, io.type.shape) for io in module.io.outputs}
+            fields = {f"t_{name}": value for name, value in inputs.items()}
+            results.append(run_in_pool(compiled, module.name, fields, outputs))
+        found = [line for line in capfd.readouterr().err.splitlines() if "runtime error" in line]
+        assert found == []
         for other in results[1:]:
             for field in other:
                 np.testing.assert_array_equal(other[field], results[0][field])

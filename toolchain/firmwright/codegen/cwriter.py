@@ -16,8 +16,13 @@ from firmwright.base.text import Writer
 COLUMNS = 100
 STEP = 4
 
-# A line may be broken after a comma, and before an operator that has blanks around it.
-_BREAK = re.compile(r"(?<=,) | (?=(?:[-+*/%?:&|^<>]|&&|\|\||<<|>>|[<>=!]=) )|(?<= =) ")
+# A line may be broken after a comma or an assignment, and before a binary operator; the cost says
+# how many columns an earlier break of a better kind is worth.
+_BREAKS = re.compile(
+    r"(?P<comma>(?<=,) )|(?P<logical> (?=(?:&&|\|\||[?:]) ))|(?P<assign>(?<=[^=!<>]=) )"
+    r"|(?P<other> (?=(?:[-+*/%&|^<>]|<<|>>|[<>=!]=) ))"
+)
+_COST = {"comma": 0, "logical": 0, "assign": 30, "other": 20}
 _DEPTH_COST = 25
 _NOT_COMMENT = re.compile(r"[^\x20-\x7e]")
 
@@ -106,13 +111,13 @@ def _best_break(text: str, width: int) -> int | None:
     """The place to break: rather outside of brackets than late."""
     depths = _depths(text)
     best: tuple[int, int] | None = None
-    for match in _BREAK.finditer(text):
+    for match in _BREAKS.finditer(text):
         at = match.start()
         if at > width:
             break
         if at < 2 * STEP or depths[at] < 0:
             continue
-        score = depths[at] * _DEPTH_COST - at
+        score = depths[at] * _DEPTH_COST + _COST[str(match.lastgroup)] - at
         if best is None or score <= best[0]:
             best = (score, at)
     return best[1] if best else None

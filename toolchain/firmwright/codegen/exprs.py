@@ -4,8 +4,8 @@ In: an expression, and where its buffers and variables live. Out: text with its 
 type it has in C after promotion, which may be wider or narrower than the TIR dtype while the value
 is the same: a cast appears only where C would compute or convert differently, or warn.
 
-Invariant: no undefined behaviour that TIR excludes comes back: signed left shifts are products or
-go through unsigned, 64-bit and unsigned arithmetic has an operand of that width.
+Invariant: C adds no undefined behaviour of its own: signed left shifts are products or go through
+unsigned, 64-bit arithmetic has an operand of that width, and unsigned arithmetic wraps at its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ from typing import assert_never
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, INT32, INT64, UINT32, UINT64, DType
+from firmwright.base.dtypes import (
+    BOOL,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+    DType,
+)
 from firmwright.base.errors import InternalError
 from firmwright.codegen.names import Names
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
@@ -65,17 +74,25 @@ _BOOL_OPERATORS: Mapping[str, tuple[str, int, int]] = {
     "or": ("||", LOGICAL_OR, BIT_AND),
     "xor": ("!=", EQUALITY, SUM),
 }
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+_WRAPPING = frozenset({"add", "sub", "mul", "shl"})
+_NARROW_UNSIGNED = frozenset({UINT8, UINT16})
 _UNSIGNED = {INT32: UINT32, INT64: UINT64}
 
 
 @dataclass(frozen=True, slots=True)
 class CExpr:
-    """Text, precedence, and the type in C (`ctype`) of an expression."""
+    """Text, precedence, and the type in C (`ctype`) of an expression.
+
+    `sign_extended`: an unsigned value with bits of a signed one in it. Where alias types are near,
+    gcc warns of that sign until everything that is combined with it is cast.
+    """
 
     text: str
     precedence: int
     ctype: DType
     literal: bool = False
+    sign_extended: bool = False
 
     def within(self, least: int) -> str:
         """The text, in parentheses if it binds less than `least`."""
@@ -198,15 +215,21 @@ class ExprPrinter:
             return self._joined(node.op, _BOOL_OPERATORS[node.op], node)
         if node.op == "shl" and node.a.dtype.signed:
             return self._signed_shl(node)
+        if node.op in _WRAPPING and node.a.dtype in _NARROW_UNSIGNED:
+            return self._wrapped(node)
         plain = self._plain_sum(node)
         if plain is not None:
             return plain
-        symbol, precedence, least = _C_OPERATORS[node.op]
         a, b = self._operands(node)
-        left = a.within(least)
-        right = b.within(max(least, precedence + 1))
-        ctype = INT32 if node.op in COMPARISONS else _wider(a.ctype, b.ctype)
-        return CExpr(f"{left} {symbol} {right}", precedence, ctype)
+        mixed = not node.dtype.signed and (a.sign_extended or b.sign_extended)
+        if mixed and node.op in ("and", "or", "xor"):
+            a, b = (_plain(side, node.dtype) for side in (a, b))
+        symbol, precedence, least = _C_OPERATORS[node.op]
+        text = f"{a.within(least)} {symbol} {b.within(max(least, precedence + 1))}"
+        if node.op in COMPARISONS:
+            known = _decided(node, a, b)
+            return CExpr(text, precedence, INT32) if known is None else integer(known, INT32)
+        return CExpr(text, precedence, _wider(a.ctype, b.ctype), sign_extended=mixed)
 
     def _operands(self, node: Binary) -> tuple[CExpr, CExpr]:
         """Both sides such that C computes in a type that holds TIR's result."""
@@ -252,6 +275,13 @@ class ExprPrinter:
                 inner = cast_to(inner, node.b.dtype)
             return CExpr(f"-{inner.within(PRIMARY)}", UNARY, _wider(inner.ctype, INT32))
         return None
+
+    def _wrapped(self, node: Binary) -> CExpr:
+        """Narrow unsigned arithmetic: computed in 32 bits, the low ones kept."""
+        wide = tuple(cast_to(self.value(side), UINT32) for side in (node.a, node.b))
+        symbol, precedence, least = _C_OPERATORS[node.op]
+        text = f"{wide[0].within(least)} {symbol} {wide[1].within(max(least, precedence + 1))}"
+        return cast_to(CExpr(text, precedence, UINT32), node.dtype)
 
     def _signed_shl(self, node: Binary) -> CExpr:
         """A left shift of a value that may be negative, which C leaves undefined."""
@@ -342,17 +372,21 @@ class ExprPrinter:
         """`x[...]` with one row-major index."""
         return f"{self.memory(buffer).name}[{self.text(flat_index(buffer, indices))}]"
 
-    def stored(self, buffer: Buffer, indices: tuple[Expr, ...], value: str) -> str:
-        """The assignment of `value`, which has the buffer's type, without the semicolon."""
+    def stored(self, buffer: Buffer, indices: tuple[Expr, ...], node: Expr) -> str:
+        """The assignment of `node` to an element, without the semicolon."""
+        value = self.as_type(node, buffer.dtype)
         if buffer.scope == "reg":
-            return f"{self.register(buffer, indices)} = {value}"
+            return f"{self.register(buffer, indices)} = {value.text}"
         place = self.memory(buffer)
         if not place.unaligned:
-            return f"{self.element(buffer, indices)} = {value}"
+            text = value.text
+            if value.sign_extended and self.element_type(place) != buffer.dtype.c_type:
+                text = f"({self.element_type(place)}){value.within(UNARY)}"
+            return f"{self.element(buffer, indices)} = {text}"
         name = self.names.c(f"store_{buffer.dtype.short}")
         self.used.stores[name] = buffer.dtype
         pointer = self._byte_pointer(place, flat_index(buffer, indices))
-        return f"{name}({pointer.text}, {value})"
+        return f"{name}({pointer.text}, {value.text})"
 
     def _byte_pointer(self, place: Memory, index: Expr) -> CExpr:
         size = IntImm(place.buffer.dtype.size_bytes, index.dtype)
@@ -433,7 +467,14 @@ def converted(value: CExpr, dtype: DType) -> CExpr:
 
 
 def cast_to(value: CExpr, dtype: DType) -> CExpr:
-    return CExpr(f"({dtype.c_type}){value.within(UNARY)}", UNARY, dtype)
+    extended = value.ctype.signed and not dtype.signed and value.ctype.is_int
+    text = f"({dtype.c_type}){value.within(UNARY)}"
+    return CExpr(text, UNARY, dtype, sign_extended=extended)
+
+
+def _plain(value: CExpr, dtype: DType) -> CExpr:
+    """`value` with its alias type, if it has one, cast away."""
+    return value if value.literal or value.sign_extended else cast_to(value, dtype)
 
 
 def flat_index(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
@@ -464,6 +505,25 @@ def folded(op: str, a: Expr, b: Expr) -> Expr:
             if op == "mul" and one.value == 0:
                 return one
     return Binary("add" if op == "add" else "mul", a, b)
+
+
+def _decided(node: Binary, a: CExpr, b: CExpr) -> int | None:
+    """1 or 0 if the range of one side's C type decides a comparison with a literal, else None.
+
+    Compilers warn about such a comparison; a loop bound or a clamp may well lead to one.
+    """
+    op, side, literal = str(node.op), a, node.b
+    if isinstance(node.a, IntImm):
+        op, side, literal = _MIRRORED[node.op], b, node.a
+    if not isinstance(literal, IntImm) or side.literal or side.ctype.is_float:
+        return None
+    low, high, value = side.ctype.min, side.ctype.max, literal.value
+    always = {"lt": high < value, "le": high <= value, "gt": low > value, "ge": low >= value}
+    never = {"lt": low >= value, "le": low > value, "gt": high <= value, "ge": high < value}
+    outside = not low <= value <= high
+    if always.get(op, op == "ne" and outside):
+        return 1
+    return 0 if never.get(op, op == "eq" and outside) else None
 
 
 def _holds(target: DType, source: DType) -> bool:

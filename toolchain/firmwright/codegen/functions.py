@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from firmwright.base.errors import InternalError
 from firmwright.codegen.cwriter import CWriter
 from firmwright.codegen.exprs import ExprPrinter, Memory, Used
-from firmwright.codegen.interface import Interface
+from firmwright.codegen.interface import Interface, Signatures
 from firmwright.codegen.names import Names, Scope
 from firmwright.codegen.stmts import StmtPrinter
 from firmwright.codegen.weights import LinkedConstant
@@ -109,21 +109,19 @@ class Emitter:
         exprs = ExprPrinter(self.names, self.intrinsics, self.used)
         scope = Scope(("in", "out", "pools", "params"))
         printer = MainPrinter(out, exprs, scope, self)
-        params = "" if self.linked else f", const struct {self.names.c('params')} *params"
-        prefix = self.names.prefix
-        signature = (
-            f"int32_t {prefix}_run(const struct {prefix}_inputs *in, "
-            f"const struct {prefix}_outputs *out, "
-            f"const struct {prefix}_workspace_pools *pools{params})"
-        )
-        with out.function(signature):
+        signature = Signatures(io, unlinked=not self.linked).run
+        for line in (*signature.split("\n"), "{"):
+            out.raw(line)
+        with out.indent():
             self._checks(out)
             for param in function.params:
                 self._main_param(out, exprs, scope, param, used_buffers(function.body))
             if not io.pools:
                 out.line("(void)pools;")
             printer.body(function.body)
+            out.line()
             out.line(f"return {self.names.macro('ok')};")
+        out.line("}")
         return out.text()
 
     def _checks(self, out: CWriter) -> None:

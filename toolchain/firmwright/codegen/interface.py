@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.base.errors import InternalError
+from firmwright.codegen.cwriter import COLUMNS
 from firmwright.codegen.exprs import float_literal
 from firmwright.codegen.names import Names
 from firmwright.ir.module import IoTensor, IRModule
@@ -112,6 +113,53 @@ class Interface:
     @staticmethod
     def _shares(a: Placed, b: Placed) -> bool:
         return a.pool == b.pool and a.offset < b.end and b.offset < a.end
+
+
+@dataclass(frozen=True, slots=True)
+class Signatures:
+    """The prototypes, as the header declares them and NAME.c defines them."""
+
+    interface: Interface
+    unlinked: bool
+
+    @property
+    def map_io(self) -> str:
+        name = self.interface.names.prefix
+        return self._signature(
+            f"void {name}_map_io(",
+            f"const struct {name}_workspace_pools *pools, struct {name}_inputs *in, "
+            f"struct {name}_outputs *out)",
+        )
+
+    @property
+    def map_params(self) -> str:
+        name = self.interface.names.prefix
+        return self._signature(
+            f"void {name}_map_params(", f"const void *block, struct {name}_params *params)"
+        )
+
+    @property
+    def run(self) -> str:
+        name = self.interface.names.prefix
+        params = f", const struct {name}_params *params" if self.unlinked else ""
+        return self._signature(
+            f"int32_t {name}_run(",
+            f"const struct {name}_inputs *in, const struct {name}_outputs *out, "
+            f"const struct {name}_workspace_pools *pools{params})",
+        )
+
+    @staticmethod
+    def _signature(head: str, params: str) -> str:
+        """On as few lines as do, a semicolon's place left, later ones under the first."""
+        lines = [head]
+        for param in params.split(", "):
+            last = lines[-1]
+            if last != head and len(last) + len(param) + 3 > COLUMNS:
+                lines.append(" " * len(head) + param)
+            else:
+                lines[-1] = last + (param if last == head else f" {param}")
+            lines[-1] += "" if param.endswith(")") else ","
+        return "\n".join(lines)
 
 
 def interface_of(module: IRModule, main: PrimFunc, names: Names) -> Interface:

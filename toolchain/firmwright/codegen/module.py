@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from firmwright.artifacts import SourceTree
-from firmwright.base.errors import InternalError
+from firmwright.base.errors import InternalError, UnsupportedError, UnsupportedItem
 from firmwright.base.names import sanitise
 from firmwright.codegen import intrinsics as helpers
 from firmwright.codegen.cwriter import CWriter, c_string, comment_text
 from firmwright.codegen.exprs import Used
 from firmwright.codegen.functions import Emitter, reachable
-from firmwright.codegen.interface import Interface, interface_of
+from firmwright.codegen.interface import Interface, Signatures, interface_of
 from firmwright.codegen.names import Names
 from firmwright.codegen.render import render
 from firmwright.codegen.weights import (
@@ -64,6 +64,9 @@ class EmitOptions:
     notes: tuple[str, ...] = ()
 
 
+DEFAULTS = EmitOptions()
+
+
 @dataclass(frozen=True, slots=True)
 class _Model:
     """What the templates are filled from."""
@@ -86,7 +89,7 @@ class _Model:
 
 
 def emit(
-    module: IRModule, intrinsics: IntrinsicTable, options: EmitOptions = EmitOptions()
+    module: IRModule, intrinsics: IntrinsicTable, options: EmitOptions = DEFAULTS
 ) -> SourceTree:
     """The sources of `module`; see the module docstring."""
     main = module.entry
@@ -98,6 +101,7 @@ def emit(
     shared = options.shared if linked else {}
     constants = linked_constants(module, (*kernels, main), names, shared)
     interface = interface_of(module, main, names)
+    _check_dtypes(interface)
     used = Used()
     emitter = Emitter(module, interface, intrinsics, used, constants, linked=linked)
     kernel_text = emitter.kernels(kernels)
@@ -106,6 +110,17 @@ def emit(
     block = None if linked else params_block(unique)
     model = _Model(module, interface, options, unique, block, used)
     return _tree(model, kernel_text, main_text)
+
+
+def _check_dtypes(interface: Interface) -> None:
+    """Inputs and outputs must have types that the runtime can name."""
+    items = [
+        UnsupportedItem("tensor", tensor.io.name, f"{tensor.io.type.dtype.name} as input or output")
+        for tensor in interface.tensors
+        if tensor.io.type.dtype.name not in FWR_DTYPES
+    ]
+    if items:
+        raise UnsupportedError(items, where=interface.names.prefix)
 
 
 def model_id(tree: SourceTree) -> str:
@@ -141,9 +156,10 @@ def _tree(model: _Model, kernel_text: str, main_text: str) -> SourceTree:
         files[f"model/{name}.params.bin"] = model.params.data
         files[f"model/{name}.params.json"] = model.params.index() + "\n"
     identity = model_id(SourceTree(files))
-    id_bytes = ", ".join(f"0x{identity[i : i + 2]}" for i in range(0, 32, 2))
+    halves = (identity[:16], identity[16:])
+    id_rows = [", ".join(f"0x{half[i : i + 2]}" for i in range(0, 16, 2)) for half in halves]
     files["firmware/fwr_app.c"] = _render(
-        model, "fwr_app.c.j2", abi=FWR_ABI, id_bytes=id_bytes, dtypes=FWR_DTYPES
+        model, "fwr_app.c.j2", abi=FWR_ABI, id_rows=id_rows, dtypes=FWR_DTYPES
     )
     return SourceTree(files)
 
@@ -160,10 +176,20 @@ def _render(model: _Model, template: str, **more: object) -> str:
         notes=[comment_text(note) for note in model.options.notes],
         params=model.params,
         params_alignment=PARAMS_ALIGNMENT,
+        signatures=Signatures(model.interface, unlinked=model.params is not None),
+        c_line=_c_line,
         c_string=c_string,
         comment=comment_text,
         **more,
     )
+
+
+def _c_line(text: str) -> str:
+    """A statement inside of a function, broken where it does not fit."""
+    out = CWriter()
+    with out.indent():
+        out.line(text)
+    return out.text().rstrip("\n")
 
 
 def _source(model: _Model) -> str:
@@ -174,6 +200,7 @@ def _source(model: _Model) -> str:
 def _compiler_text(model: _Model) -> str:
     """Alias types and feature macros: what depends on the compiler."""
     out = CWriter()
+    _compiler_macros(out, model)
     attribute = model.names.macro("may_alias")
     if model.used.aliases:
         out.line()
@@ -183,6 +210,25 @@ def _compiler_text(model: _Model) -> str:
     wanted = helpers.features(model.used, inline_asm=model.options.inline_asm)
     helpers.feature_macros(out, model.names, wanted)
     return out.text()
+
+
+def _compiler_macros(out: CWriter, model: _Model) -> None:
+    """What gcc and clang are told, and what other compilers get instead."""
+    names, used = model.names, model.used
+    rows = [("kernel", "static __attribute__((noinline))", "static")]
+    if used.extremes or used.loads or used.stores or used.intrinsics:
+        rows.append(("inline", "static inline __attribute__((always_inline))", "static inline"))
+    if used.aliases:
+        rows.append(("may_alias", "__attribute__((may_alias))", ""))
+    if used.loads or used.stores:
+        rows.append(("copy", "__builtin_memcpy", "memcpy"))
+    out.line("#if defined(__GNUC__)")
+    for name, gnu, _ in rows:
+        out.line(f"#define {names.macro(name)} {gnu}")
+    out.line("#else /* needs -fno-strict-aliasing or its like */" if used.aliases else "#else")
+    for name, _, other in rows:
+        out.line(f"#define {names.macro(name)} {other}".rstrip())
+    out.line("#endif")
 
 
 def _helper_text(model: _Model) -> str:

@@ -198,8 +198,7 @@ class StmtPrinter:
             return
         compound = self._compound(node)
         if compound is None:
-            value = self.exprs.as_type(node.value, node.buffer.dtype)
-            compound = self.exprs.stored(node.buffer, node.indices, value.text)
+            compound = self.exprs.stored(node.buffer, node.indices, node.value)
         self.out.line(f"{compound};")
 
     def _compound(self, node: BufferStore) -> str | None:

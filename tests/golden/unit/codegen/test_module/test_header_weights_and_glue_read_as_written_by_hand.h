@@ -56,8 +56,7 @@ struct m_workspace_pools {
 };
 
 /* Points `in` and `out` to where the model reads and writes within `pools`. */
-void m_map_io(const struct m_workspace_pools *pools,
-              struct m_inputs *in, struct m_outputs *out);
+void m_map_io(const struct m_workspace_pools *pools, struct m_inputs *in, struct m_outputs *out);
 
 /* One inference. */
 int32_t m_run(const struct m_inputs *in, const struct m_outputs *out,

@@ -1,0 +1,251 @@
+"""Expressions in C compute what the interpreter does, without undefined behaviour or a warning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import (
+    BOOL,
+    FLOAT32,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+    DType,
+)
+from firmwright.base.errors import InternalError
+from firmwright.codegen.exprs import ExprPrinter, Memory, Used, flat_index, float_literal
+from firmwright.codegen.names import Names
+from firmwright.ir.tir.builder import Builder
+from firmwright.ir.tir.interp import interpret
+from firmwright.ir.tir.nodes import (
+    Binary,
+    Buffer,
+    BufferLoad,
+    Cast,
+    Expr,
+    IntImm,
+    Not,
+    Select,
+    Var,
+)
+
+INTS = (INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64)
+SIZE = 6
+INPUTS = {
+    kind.name: Buffer(kind.short, kind, (SIZE,), alignment=kind.size_bytes) for kind in INTS
+}
+
+
+class Writer:
+    """Random expressions of any integer dtype, from one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def pick(self, count: int) -> int:
+        return int(self.rng.integers(count))
+
+    def value(self, dtype: DType, depth: int) -> Expr:
+        if depth == 0 or self.pick(8) == 0:
+            return self.leaf(dtype)
+        kind = self.pick(10)
+        if kind < 5:
+            ops = ("add", "sub", "mul", "min", "max", "and", "or", "xor")
+            op = ops[self.pick(len(ops))]
+            return Binary(op, self.value(dtype, depth - 1), self.value(dtype, depth - 1))
+        if kind < 6:
+            op = ("div", "mod")[self.pick(2)]
+            return Binary(op, self.value(dtype, depth - 1), IntImm(1 + self.pick(100), dtype))
+        if kind < 8:
+            op = ("shl", "shr")[self.pick(2)]
+            amount: Expr = IntImm(self.pick(min(dtype.bits, 32) - 1), dtype)
+            if self.pick(3) == 0:
+                amount = Binary("and", self.leaf(dtype), IntImm(7, dtype))
+            return Binary(op, self.value(dtype, depth - 1), amount)
+        if kind < 9:
+            cond = self.condition(depth - 1)
+            return Select(cond, self.value(dtype, depth - 1), self.value(dtype, depth - 1))
+        return Cast(dtype, self.value(INTS[self.pick(len(INTS))], depth - 1))
+
+    def condition(self, depth: int) -> Expr:
+        kind = self.pick(6)
+        if depth > 0 and kind < 2:
+            op = ("and", "or", "xor")[self.pick(3)]
+            return Binary(op, self.condition(depth - 1), self.condition(depth - 1))
+        if depth > 0 and kind == 2:
+            return Not(self.condition(depth - 1))
+        dtype = INTS[self.pick(len(INTS))]
+        op = ("lt", "le", "gt", "ge", "eq", "ne")[self.pick(6)]
+        depth = max(depth - 1, 0)
+        a, b = self.value(dtype, depth), self.value(dtype, depth)
+        return Binary(op, a, b) if a != b else self.condition(depth)  # compilers warn of x < x
+
+    def leaf(self, dtype: DType) -> Expr:
+        kind = self.pick(8)
+        if kind < 5:
+            return BufferLoad(INPUTS[dtype.name], (IntImm(self.pick(SIZE), INT32),))
+        if kind < 7:
+            return IntImm(self.pick(100) if not dtype.signed else self.pick(100) - 50, dtype)
+        return IntImm((dtype.min, dtype.max)[self.pick(2)], dtype)
+
+
+def kernel(stores: list[tuple[DType, Expr]]) -> Builder:
+    """One kernel that stores each expression in the next element of its dtype's output.
+
+    The runtime knows no uint64 tensors, so those are windows of int64 ones.
+    """
+    b = Builder("k")
+    counts = {d.name: sum(d is e for e, _ in stores) for d in (*INTS, BOOL)}
+    outs: dict[str, Buffer] = {}
+    with ExitStack() as stack:
+        for d in (*INTS, BOOL):
+            carrier = INT64 if d is UINT64 else d
+            suffix = "_raw" if d is UINT64 else ""
+            count, size = max(1, counts[d.name]), d.size_bytes
+            y = b.buffer_param(f"o_{d.short}{suffix}", carrier, (count,), "out", size)
+            x = None
+            if d is not BOOL:
+                x = b.buffer_param(f"{d.short}{suffix}", carrier, (SIZE,), "in", size)
+            if d is UINT64 and x is not None:
+                window = b.window("u64", x, 0, (SIZE,), dtype=d, alignment=8)
+                x = stack.enter_context(window)
+                window = b.window("o_u64", y, 0, (count,), dtype=d, access="rw", alignment=8)
+                y = stack.enter_context(window)
+            assert x is None or x == INPUTS[d.name]
+            outs[d.name] = y
+        next_index = dict.fromkeys(counts, 0)
+        for dtype, node in stores:
+            b.store(outs[dtype.name], [IntImm(next_index[dtype.name], INT32)], node)
+            next_index[dtype.name] += 1
+    return b
+
+
+def interpreted(b: Builder, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    func = b.build()
+    args: dict[str, np.ndarray] = dict(inputs)
+    for param in func.params:
+        if param.role == "out":
+            assert isinstance(param.value, Buffer)
+            args[param.name] = np.zeros(param.value.shape, param.value.dtype.np)
+    interpret(func, args, {})
+    return {name: value for name, value in args.items() if name.startswith("o_")}
+
+
+def defined(dtype: DType, node: Expr, inputs: Mapping[str, np.ndarray]) -> bool:
+    """Whether TIR gives the expression a meaning: nothing in it overflows."""
+    try:
+        interpreted(kernel([(dtype, node)]), inputs)
+    except InternalError:
+        return False
+    return True
+
+
+def numbers(seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    values = {}
+    for dtype in INTS:
+        small = rng.integers(0 if not dtype.signed else -20, 20, SIZE).astype(dtype.np)
+        small[:2] = (dtype.min, dtype.max)
+        raw = dtype is UINT64
+        values["u64_raw" if raw else dtype.short] = small.view(np.int64) if raw else small
+    return values
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("seed", [0, 1])
+def test_random_integer_expressions_equal_the_interpreter(run_kernel, seed: int) -> None:
+    writer, inputs = Writer(seed), numbers(seed)
+    stores: list[tuple[DType, Expr]] = []
+    while len(stores) < 250:
+        dtype = (*INTS, BOOL)[len(stores) % 9]
+        depth = 1 + writer.pick(4)
+        node = writer.condition(depth) if dtype is BOOL else writer.value(dtype, depth)
+        if defined(dtype, node, inputs):
+            stores.append((dtype, node))
+    expected = interpreted(kernel(stores), inputs)
+    for name, value in run_kernel(kernel(stores), inputs).items():
+        np.testing.assert_array_equal(value, expected[name].view(value.dtype))
+
+
+# ---- text --------------------------------------------------------------------------------------
+
+
+def printed(node: Expr) -> str:
+    printer = ExprPrinter(Names("m"), {}, Used())
+    for name, dtype in (("x", INT8), ("w", INT32), ("u", UINT32), ("wide", INT64)):
+        buffer = Buffer(name, dtype, (9,), alignment=dtype.size_bytes)
+        printer.places[name] = Memory(name, buffer)
+    printer.variables.update({name: name for name in ("i", "j", "n")})
+    return printer.text(node)
+
+
+I, J = Var("i", INT32), Var("j", INT32)
+X = BufferLoad(Buffer("x", INT8, (9,)), (I,))
+
+
+def imm(value: int, dtype: DType = INT32) -> IntImm:
+    return IntImm(value, dtype)
+
+
+def plus(a: Expr, b: Expr) -> Expr:
+    return Binary("add", a, b)
+
+
+@pytest.mark.parametrize(
+    ("node", "text"),
+    [
+        (plus(Cast(INT32, X), imm(-3)), "x[i] - 3"),
+        (Binary("sub", Cast(INT32, X), imm(-128)), "x[i] + 128"),
+        (Binary("sub", imm(0), I), "-i"),
+        (Binary("mul", plus(I, J), imm(5)), "(i + j) * 5"),
+        (Binary("sub", I, Binary("sub", J, imm(1))), "i - (j - 1)"),
+        (Binary("shl", I, imm(4)), "i * 16"),
+        (Binary("shl", I, J), "(int32_t)((uint32_t)i << j)"),
+        (Binary("shr", plus(I, J), imm(2)), "(i + j) >> 2"),
+        (Binary("mul", Cast(INT64, I), Cast(INT64, J)), "(int64_t)i * j"),
+        (Binary("or", Binary("and", I, imm(1)), J), "(i & 1) | j"),
+        (Binary("and", Binary("ge", I, imm(0)), Binary("lt", I, imm(5))), "i >= 0 && i < 5"),
+        (Not(Binary("eq", I, J)), "!(i == j)"),
+        (Select(Binary("lt", I, J), imm(1), plus(I, imm(1))), "i < j ? 1 : i + 1"),
+        (Cast(INT8, plus(I, imm(1))), "(int8_t)(i + 1)"),
+        (Cast(FLOAT32, Cast(INT32, X)), "(float)x[i]"),
+        (Binary("min", I, Cast(INT32, X)), "m_min_i32(i, x[i])"),
+        (imm(-(1 << 31)), "INT32_MIN"),
+        (imm(1 << 40, INT64), "INT64_C(1099511627776)"),
+    ],
+)
+def test_text_has_no_cast_or_parenthesis_too_many(node: Expr, text: str) -> None:
+    assert printed(node) == text
+
+
+def test_indices_are_row_major_with_constants_folded() -> None:
+    buffer = Buffer("x", INT8, (1, 5, 6, 64))
+    index = (imm(0), I, J, imm(3))
+    assert printed(flat_index(buffer, index)) == "(i * 6 + j) * 64 + 3"
+    strided = Buffer("x", INT8, (5, 6), strides=(320, 64))
+    assert printed(flat_index(strided, (I, J))) == "i * 320 + j * 64"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.0, "1.0f"), (0.1, "0.1f"), (-2.5e-30, "-2.5e-30f"), (1e20, "1e+20f")],
+)
+def test_floats_are_the_shortest_text_that_reads_back(value: float, text: str) -> None:
+    assert float_literal(value, FLOAT32).text == text
+    assert np.float32(text.rstrip("f")) == np.float32(value)
+
+
+def test_an_unknown_intrinsic_is_a_bug_with_its_name() -> None:
+    with pytest.raises(InternalError, match="the intrinsic smlad is in no table"):
+        from firmwright.ir.tir.nodes import Call
+
+        printed(Call("smlad", (), INT32))
