@@ -1,0 +1,163 @@
+"""What elementwise operators of two inputs share: broadcasting, the loops, import, cases.
+
+Shapes are right-aligned; an axis of size 1 is repeated (numpy's rule and TFLite's). Loops are as
+few as the shapes allow: neighbouring axes that every input repeats, or does not, alike are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    OpCall,
+)
+from firmwright.ir.tir.builder import E
+from firmwright.ir.tir.nodes import Access, Buffer
+from firmwright.ops.fixed_point import activation_name, float_activation_range, per_tensor
+from firmwright.ops.kernel import Kernel
+
+DTYPES = ("int8", "float32")
+
+
+def broadcast_shape(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
+    """The shape of an elementwise result."""
+    rank = max(len(a), len(b))
+    shape: list[int] = []
+    for left, right in zip(_aligned(a, rank), _aligned(b, rank), strict=True):
+        if left != right and 1 not in (left, right):
+            raise NotSupportedError(f"shapes {list(a)} and {list(b)} do not fit each other")
+        shape.append(right if left == 1 else left)
+    return tuple(shape)
+
+
+def _aligned(shape: Sequence[int], rank: int) -> tuple[int, ...]:
+    return (1,) * (rank - len(shape)) + tuple(shape)
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    """Both inputs and the output of one dtype; int8 quantised per tensor."""
+    a, b, y = call.input(0), call.input(1), call.output
+    if a.dtype not in (INT8, FLOAT32) or (b.dtype, y.dtype) != (a.dtype, a.dtype):
+        raise NotSupportedError(f"{a.dtype.name} and {b.dtype.name} giving {y.dtype.name}")
+    if a.dtype == INT8:
+        for kind in (a, b, y):
+            per_tensor(kind)
+    return (TensorType(broadcast_shape(a.shape, b.shape), a.dtype, y.quantization),)
+
+
+def axes_of(shapes: Sequence[Sequence[int]], y_shape: Sequence[int]) -> list[tuple[int, set[int]]]:
+    """The loops: extent, and the positions of the inputs that advance in it."""
+    loops: list[tuple[int, set[int]]] = []
+    rank = len(y_shape)
+    aligned = [_aligned(shape, rank) for shape in shapes]
+    for axis, extent in enumerate(y_shape):
+        if extent == 1:
+            continue
+        moving = {index for index, shape in enumerate(aligned) if shape[axis] == extent}
+        if loops and loops[-1][1] == moving:
+            loops[-1] = (loops[-1][0] * extent, moving)
+        else:
+            loops.append((extent, moving))
+    return loops or [(1, set(range(len(shapes))))]
+
+
+def lower_elementwise(call: OpCall, b: Kernel, compute: Callable[[Sequence[E]], E]) -> None:
+    """y = compute(x_0, x_1, ...) for every element, each x in its own dtype."""
+    sources = [b.input(index) for index in range(len(call.inputs))]
+    loops = axes_of([source.shape for source in sources], call.output.shape)
+
+    def flat(index: int | None, buffer: Buffer, name: str, access: Access) -> Buffer:
+        extents = [extent for extent, moving in loops if index is None or index in moving]
+        if tuple(extents) == buffer.shape:
+            return buffer
+        window = b.window(name, buffer, 0, extents or [1], access=access)
+        return stack.enter_context(window)
+
+    with ExitStack() as stack:
+        flat_sources = [flat(index, x, f"in{index}", "r") for index, x in enumerate(sources)]
+        result = flat(None, b.y, "out", "w")
+        at = [
+            stack.enter_context(b.for_("i" if len(loops) == 1 else f"i{depth}", extent))
+            for depth, (extent, _) in enumerate(loops)
+        ]
+        values = []
+        for index, source in enumerate(flat_sources):
+            place = [i for i, (_, moving) in zip(at, loops, strict=True) if index in moving]
+            values.append(b.load(source, place or [0]))
+        b.store(result, at, compute(values))
+
+
+def scalar_value(call: OpCall, index: int) -> float | None:
+    """The value of a constant input of one element, which lowerings fold."""
+    constant = call.constant(index)
+    if constant is None or constant.array().size != 1:
+        return None
+    return constant.array().reshape(-1)[0].item()  # type: ignore[no-any-return]  # numpy says Any
+
+
+def float_reference(
+    call: OpCall, arrays: Sequence[Array], compute: Callable[[Array, Array], Array]
+) -> tuple[Array, ...]:
+    """`compute` in float32, cut to the activation: the only rounding is its own."""
+    low, high = float_activation_range(call.str_attr("activation"))
+    result = compute(arrays[0].astype(np.float32), arrays[1].astype(np.float32))
+    return (np.clip(result, np.float32(low), np.float32(high)).astype(np.float32),)
+
+
+def from_tflite(name: str) -> Callable[[ImportContext], Imported]:
+    """The importer of the operator `name`."""
+
+    def imported(context: ImportContext) -> Imported:
+        option = context.node.options["fused_activation_function"]
+        return Imported(name, {"activation": activation_name(option)}, (0, 1))
+
+    return imported
+
+
+# ---- conformance cases -------------------------------------------------------------------------
+
+_CASES = (
+    # name, shapes, scales and zero points (a, b, y), activation, b constant
+    ("same_scales", (1, 4, 3), (1, 4, 3), (0.05, 0.05, 0.1), (-3, 5, 2), "NONE", False),
+    ("tail", (1, 37), (1, 37), (0.031, 0.0071, 0.04), (-128, 127, -128), "RELU", False),
+    ("far_scales", (5, 7), (5, 7), (3.0, 0.0004, 2.5), (127, -128, 0), "NONE", False),
+    ("rows", (2, 3, 5), (5,), (0.02, 0.5, 0.3), (10, -20, 30), "RELU6", False),
+    ("columns", (4, 1, 3), (1, 6, 1), (0.02, 0.03, 0.06), (0, 0, -1), "RELU_N1_TO_1", False),
+    ("constant", (1, 2, 3, 4), (4,), (0.1, 0.01, 0.09), (-7, 0, 7), "NONE", True),
+    ("scalar", (3, 3), (1,), (0.011, 0.013, 0.02), (12, -1, -128), "RELU", True),
+)
+
+
+def binary_cases(builtin: str, y_scale: Callable[[float, float, float], float]) -> Iterator[Case]:
+    """The grid in both dtypes; `y_scale` gives the output's scale from the row's three."""
+    for index, row in enumerate(_CASES):
+        name, a_shape, b_shape, scales, zero_points, activation, constant = row
+        rng = np.random.Generator(np.random.PCG64([index, 7]))
+        options = {"fused_activation_function": activation}
+        y_shape = broadcast_shape(a_shape, b_shape)
+        exact = [float(np.float32(s)) for s in (*scales[:2], y_scale(*scales))]
+        data = rng.integers(-128, 128, b_shape).astype(np.int8) if constant else None
+        a, b, y = (
+            CaseTensor(shape, "int8", (scale,), (zero_point,), None, values)
+            for shape, scale, zero_point, values in zip(
+                (a_shape, b_shape, y_shape), exact, zero_points, (None, data, None), strict=True
+            )
+        )
+        yield Case(f"{name}_int8", builtin, (a, b), (y,), options)
+        real = rng.normal(size=b_shape).astype(np.float32) if constant else None
+        a, b, y = (
+            CaseTensor(shape, "float32", data=values)
+            for shape, values in ((a_shape, None), (b_shape, real), (y_shape, None))
+        )
+        yield Case(f"{name}_float32", builtin, (a, b), (y,), options)

@@ -1,0 +1,103 @@
+"""What add and sub of quantised tensors share: both inputs brought to one scale, then summed.
+
+Inputs less their zero points are shifted up by 20 bits and multiplied by scale / (2 * the larger
+scale), so that their sum has 2 * the larger scale / 2^20 as its own scale; that is requantised to
+the output. Source of the semantics: TFLite's reference int8 addition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.quant import (
+    Rounding,
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+)
+from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall
+from firmwright.ir.tir.builder import E, expr
+from firmwright.ir.tir.builder import call as intrinsic
+from firmwright.ops.elementwise import lower_elementwise, scalar_value
+from firmwright.ops.fixed_point import Requant, per_tensor, requant, requantized
+from firmwright.ops.kernel import Kernel
+
+_LEFT_SHIFT = 20
+_HALF = 1 << 30
+"""The fixed-point multiplier of 1/2 (with shift 0), of 1/4 (shift -1) and so on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """An input of the sum: (x - zero_point) * 2^20 * multiplier * 2^(shift - 31)."""
+
+    zero_point: int
+    multiplier: int
+    shift: int
+
+    def apply(self, x: Array) -> Array:
+        shifted = (x.astype(np.int64) - self.zero_point) << _LEFT_SHIFT
+        return multiply_by_quantized_multiplier(
+            shifted, self.multiplier, self.shift, Rounding.TWICE
+        )
+
+    def scaled(self, x: E) -> E:
+        """As `apply`, in TIR; a power of two, which leaves nothing to round, is one product."""
+        offset = x.cast(INT32) - self.zero_point
+        if self.multiplier == _HALF and self.shift > -_LEFT_SHIFT:
+            return offset * (1 << (_LEFT_SHIFT - 1 + self.shift))
+        shifted = offset * (1 << _LEFT_SHIFT)
+        return intrinsic("requantize_twice", [shifted, self.multiplier, self.shift], INT32)
+
+
+@dataclass(frozen=True, slots=True)
+class RescaledSum:
+    """Both terms, and how their sum becomes the output."""
+
+    terms: tuple[Term, Term]
+    output: Requant
+
+
+def rescaled_sum(call: OpCall) -> RescaledSum:
+    """The parameters of a quantised call."""
+    kinds = [per_tensor(call.input(index)) for index in (0, 1)]
+    widest = 2 * max(kind.scale for kind in kinds)
+    terms = [Term(kind.zero_point, *quantize_multiplier(kind.scale / widest)) for kind in kinds]
+    factor = widest / ((1 << _LEFT_SHIFT) * per_tensor(call.output).scale)
+    output = requant([factor], Rounding.TWICE, call.output, call.str_attr("activation"))
+    return RescaledSum((terms[0], terms[1]), output)
+
+
+def check(call: OpCall) -> None:
+    """The definition asks for a sum that becomes smaller as it is requantised."""
+    if call.input(0).dtype == INT8 and rescaled_sum(call).output.shifts[0] > 0:
+        raise NotSupportedError("an output scale below 2^-19 of the larger input scale")
+
+
+def reference(call: OpCall, arrays: Sequence[Array], sign: int) -> tuple[Array, ...]:
+    """int8: the first input plus `sign` times the second."""
+    params = rescaled_sum(call)
+    a, b = (term.apply(x) for term, x in zip(params.terms, arrays, strict=True))
+    return (params.output.apply(a + sign * b, INT8),)
+
+
+def lower(call: OpCall, b: Kernel, sign: int) -> None:
+    """int8, as `reference`."""
+    params = rescaled_sum(call)
+
+    def term(index: int, x: E) -> E:
+        known = scalar_value(call, index)
+        if known is None:
+            return params.terms[index].scaled(x)
+        return E(expr(int(params.terms[index].apply(np.array(int(known)))), INT32))
+
+    def compute(values: Sequence[E]) -> E:
+        left, right = (term(index, x) for index, x in enumerate(values))
+        total = left + right if sign > 0 else left - right
+        output = params.output
+        return requantized(total, output.multipliers[0], output.shifts[0], output, INT8)
+
+    lower_elementwise(call, b, compute)
