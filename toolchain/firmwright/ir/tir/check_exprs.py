@@ -77,7 +77,7 @@ class ExprChecker:
         if not expr.dtype.is_int:
             self.problem(f"{what} {format_expr(expr)} is {expr.dtype.short}, expected an integer")
             return False
-        if depth_exceeds(expr, _DEPTH_MAX):
+        if not isinstance(expr, IntImm | Var) and depth_exceeds(expr, _DEPTH_MAX):
             self.problem(f"{what} is deeper than {_DEPTH_MAX} operators: bind parts of it by let")
             return False
         return True
@@ -143,35 +143,43 @@ class ExprChecker:
     def access(self, buffer: Buffer, indices: tuple[Expr, ...], bounds: Bounds) -> None:
         """A load or store: rank, index types, bounds; constant indices for registers."""
         self.known(buffer)
-        shown = f"{buffer.name}[{', '.join(map(format_expr, indices))}]"
         if len(indices) != len(buffer.shape):
+            shown = _shown_access(buffer, indices)
             self.problem(f"{shown} has {len(indices)} indices, the buffer {len(buffer.shape)} axes")
             return
         for axis, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
-            if buffer.scope == "reg" and not isinstance(index, IntImm):
+            if isinstance(index, IntImm) and index.dtype.is_int and 0 <= index.value < extent:
+                self._immediate(index)
+            elif buffer.scope == "reg" and not isinstance(index, IntImm):
+                shown = _shown_access(buffer, indices)
                 self.problem(f"{shown}: registers are indexed by constants only")
-            elif self.integer(index, f"{shown}: index", bounds) and not bounds.within(
-                index, 0, extent - 1
-            ):
-                there = _shown(bounds.tight(index))
-                self.problem(f"{shown}: index {axis} lies in {there}, outside of 0..{extent - 1}")
+            else:
+                self._index(buffer, indices, axis, bounds)
+
+    def _index(self, buffer: Buffer, indices: tuple[Expr, ...], axis: int, bounds: Bounds) -> None:
+        index, last = indices[axis], buffer.shape[axis] - 1
+        if not self.integer(index, f"index {axis} of {buffer.name},", bounds):
+            return
+        if not bounds.within(index, 0, last):
+            shown, there = _shown_access(buffer, indices), _shown(bounds.tight(index))
+            self.problem(f"{shown}: index {axis} lies in {there}, outside of 0..{last}")
 
     def pointer(self, pointer: AccessPtr, bounds: Bounds) -> Home | None:
         """A pointer's window must lie in its buffer and not write what is read-only."""
-        shown = format_expr(pointer)
         buffer = pointer.buffer
         home = self.known(buffer)
         if buffer.scope == "reg":
-            self.problem(f"{shown} points to registers")
+            self.problem(f"{format_expr(pointer)} points to registers")
         if pointer.extent < 0:
-            self.problem(f"{shown} has a negative extent")
+            self.problem(f"{format_expr(pointer)} has a negative extent")
         if home is not None and home.read_only and "w" in pointer.access:
-            self.problem(f"{shown} may write to {home.read_only}")
+            self.problem(f"{format_expr(pointer)} may write to {home.read_only}")
         last = span_elements(buffer) - pointer.extent
-        if self.integer(pointer.offset, f"{shown}: the offset", bounds) and not bounds.within(
+        what = f"the offset of a pointer to {buffer.name},"
+        if self.integer(pointer.offset, what, bounds) and not bounds.within(
             pointer.offset, 0, last
         ):
-            there = _shown(bounds.tight(pointer.offset))
+            shown, there = format_expr(pointer), _shown(bounds.tight(pointer.offset))
             self.problem(f"{shown}: the offset lies in {there}, outside of 0..{last}")
         return home
 
@@ -247,6 +255,8 @@ class ExprChecker:
             self.problem(f"{what}: {format_expr(arg)} must be a pointer")
             return
         self.pointer(arg, bounds)
+        if arg.buffer.dtype == operand.dtype and _suffices(arg, operand):
+            return
         shown = format_expr(arg)
         if arg.buffer.dtype != operand.dtype:
             self.problem(
@@ -259,6 +269,12 @@ class ExprChecker:
             self.problem(f"{what}: {shown} is good for {arg.extent} elements, {needed} are needed")
 
 
+def _suffices(arg: AccessPtr, operand: Operand) -> bool:
+    """Whether a pointer allows the access and the elements an operand needs."""
+    needed = max(operand.extent, operand.post_increment)
+    return set(operand.access) <= set(arg.access) and arg.extent >= needed
+
+
 def depth_exceeds(expr: Expr, limit: int) -> bool:
     """Whether more than `limit` nodes lie on one way down; iterative, so safe on any tree."""
     level = [expr]
@@ -267,6 +283,10 @@ def depth_exceeds(expr: Expr, limit: int) -> bool:
         if not level:
             return False
     return True
+
+
+def _shown_access(buffer: Buffer, indices: tuple[Expr, ...]) -> str:
+    return f"{buffer.name}[{', '.join(map(format_expr, indices))}]"
 
 
 def _shown(interval: Interval | None) -> str:
