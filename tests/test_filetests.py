@@ -1,6 +1,8 @@
 """Runs tests/filetests/**/*.fwir: IR text in, IR text or the verifier's errors out.
 
-The first line says what is done: `; test roundtrip`, `; test pass=NAME verify`, `; test verify`.
+The first line says what is done: `; test roundtrip`, `; test pass=NAME verify`,
+`; test plan=PLANNER verify`, `; test verify`.
+
 Text below `; ----` is the whole expected output (`--update-golden` rewrites it). Each comment
 `; error: TEXT` in the input expects one line of the verifier's report that contains TEXT.
 """
@@ -21,6 +23,7 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.text import parse_module, print_module
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.ir.tir.verify import verify_module
+from firmwright.usmp.plan_module import plan
 
 FOLDER = Path(__file__).parent / "filetests"
 FILES = sorted(FOLDER.rglob("*.fwir"))
@@ -63,6 +66,8 @@ def transformed(module: IRModule, steps: list[str]) -> IRModule:
             module = importlib.import_module("firmwright.passes").BY_NAME[step[5:]](module)
         elif step == "verify":
             verify(module)
+        elif step.startswith("plan="):
+            module = plan(module, step[5:])
         else:
             assert step == "roundtrip", f"unknown step {step}"
             text = print_module(module)
