@@ -30,6 +30,7 @@ from firmwright.ir.tir.nodes import (
     Binary,
     Buffer,
     BufferLoad,
+    Call,
     Cast,
     Expr,
     IntImm,
@@ -37,12 +38,11 @@ from firmwright.ir.tir.nodes import (
     Select,
     Var,
 )
+from firmwright.ir.tir.walk import walk
 
 INTS = (INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64)
 SIZE = 6
-INPUTS = {
-    kind.name: Buffer(kind.short, kind, (SIZE,), alignment=kind.size_bytes) for kind in INTS
-}
+INPUTS = {kind.name: Buffer(kind.short, kind, (SIZE,), alignment=kind.size_bytes) for kind in INTS}
 
 
 class Writer:
@@ -140,6 +140,15 @@ def interpreted(b: Builder, inputs: Mapping[str, np.ndarray]) -> dict[str, np.nd
     return {name: value for name, value in args.items() if name.startswith("o_")}
 
 
+def _literals_alone(node: Expr) -> bool:
+    """Whether some operation has only literals, which `simplify` would have folded."""
+    return any(
+        isinstance(part, Binary | Cast | Select | Not)
+        and not any(isinstance(below, BufferLoad) for below in walk(part))
+        for part in walk(node)
+    )
+
+
 def defined(dtype: DType, node: Expr, inputs: Mapping[str, np.ndarray]) -> bool:
     """Whether TIR gives the expression a meaning: nothing in it overflows."""
     try:
@@ -165,11 +174,11 @@ def numbers(seed: int) -> dict[str, np.ndarray]:
 def test_random_integer_expressions_equal_the_interpreter(run_kernel, seed: int) -> None:
     writer, inputs = Writer(seed), numbers(seed)
     stores: list[tuple[DType, Expr]] = []
-    while len(stores) < 250:
+    while len(stores) < 160:
         dtype = (*INTS, BOOL)[len(stores) % 9]
         depth = 1 + writer.pick(4)
         node = writer.condition(depth) if dtype is BOOL else writer.value(dtype, depth)
-        if defined(dtype, node, inputs):
+        if not _literals_alone(node) and defined(dtype, node, inputs):
             stores.append((dtype, node))
     expected = interpreted(kernel(stores), inputs)
     for name, value in run_kernel(kernel(stores), inputs).items():
@@ -188,8 +197,8 @@ def printed(node: Expr) -> str:
     return printer.text(node)
 
 
-I, J = Var("i", INT32), Var("j", INT32)
-X = BufferLoad(Buffer("x", INT8, (9,)), (I,))
+VI, VJ = Var("i", INT32), Var("j", INT32)
+X = BufferLoad(Buffer("x", INT8, (9,)), (VI,))
 
 
 def imm(value: int, dtype: DType = INT32) -> IntImm:
@@ -205,20 +214,20 @@ def plus(a: Expr, b: Expr) -> Expr:
     [
         (plus(Cast(INT32, X), imm(-3)), "x[i] - 3"),
         (Binary("sub", Cast(INT32, X), imm(-128)), "x[i] + 128"),
-        (Binary("sub", imm(0), I), "-i"),
-        (Binary("mul", plus(I, J), imm(5)), "(i + j) * 5"),
-        (Binary("sub", I, Binary("sub", J, imm(1))), "i - (j - 1)"),
-        (Binary("shl", I, imm(4)), "i * 16"),
-        (Binary("shl", I, J), "(int32_t)((uint32_t)i << j)"),
-        (Binary("shr", plus(I, J), imm(2)), "(i + j) >> 2"),
-        (Binary("mul", Cast(INT64, I), Cast(INT64, J)), "(int64_t)i * j"),
-        (Binary("or", Binary("and", I, imm(1)), J), "(i & 1) | j"),
-        (Binary("and", Binary("ge", I, imm(0)), Binary("lt", I, imm(5))), "i >= 0 && i < 5"),
-        (Not(Binary("eq", I, J)), "!(i == j)"),
-        (Select(Binary("lt", I, J), imm(1), plus(I, imm(1))), "i < j ? 1 : i + 1"),
-        (Cast(INT8, plus(I, imm(1))), "(int8_t)(i + 1)"),
+        (Binary("sub", imm(0), VI), "-i"),
+        (Binary("mul", plus(VI, VJ), imm(5)), "(i + j) * 5"),
+        (Binary("sub", VI, Binary("sub", VJ, imm(1))), "i - (j - 1)"),
+        (Binary("shl", VI, imm(4)), "i * 16"),
+        (Binary("shl", VI, VJ), "(int32_t)((uint32_t)i << j)"),
+        (Binary("shr", plus(VI, VJ), imm(2)), "(i + j) >> 2"),
+        (Binary("mul", Cast(INT64, VI), Cast(INT64, VJ)), "(int64_t)i * j"),
+        (Binary("or", Binary("and", VI, imm(1)), VJ), "(i & 1) | j"),
+        (Binary("and", Binary("ge", VI, imm(0)), Binary("lt", VI, imm(5))), "i >= 0 && i < 5"),
+        (Not(Binary("eq", VI, VJ)), "!(i == j)"),
+        (Select(Binary("lt", VI, VJ), imm(1), plus(VI, imm(1))), "i < j ? 1 : i + 1"),
+        (Cast(INT8, plus(VI, imm(1))), "(int8_t)(i + 1)"),
         (Cast(FLOAT32, Cast(INT32, X)), "(float)x[i]"),
-        (Binary("min", I, Cast(INT32, X)), "m_min_i32(i, x[i])"),
+        (Binary("min", VI, Cast(INT32, X)), "m_min_i32(i, x[i])"),
         (imm(-(1 << 31)), "INT32_MIN"),
         (imm(1 << 40, INT64), "INT64_C(1099511627776)"),
     ],
@@ -229,10 +238,10 @@ def test_text_has_no_cast_or_parenthesis_too_many(node: Expr, text: str) -> None
 
 def test_indices_are_row_major_with_constants_folded() -> None:
     buffer = Buffer("x", INT8, (1, 5, 6, 64))
-    index = (imm(0), I, J, imm(3))
+    index = (imm(0), VI, VJ, imm(3))
     assert printed(flat_index(buffer, index)) == "(i * 6 + j) * 64 + 3"
     strided = Buffer("x", INT8, (5, 6), strides=(320, 64))
-    assert printed(flat_index(strided, (I, J))) == "i * 320 + j * 64"
+    assert printed(flat_index(strided, (VI, VJ))) == "i * 320 + j * 64"
 
 
 @pytest.mark.parametrize(
@@ -246,6 +255,4 @@ def test_floats_are_the_shortest_text_that_reads_back(value: float, text: str) -
 
 def test_an_unknown_intrinsic_is_a_bug_with_its_name() -> None:
     with pytest.raises(InternalError, match="the intrinsic smlad is in no table"):
-        from firmwright.ir.tir.nodes import Call
-
         printed(Call("smlad", (), INT32))

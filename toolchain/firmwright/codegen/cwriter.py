@@ -16,14 +16,14 @@ from firmwright.base.text import Writer
 COLUMNS = 100
 STEP = 4
 
-# A line may be broken after a comma or an assignment, and before a binary operator; the cost says
-# how many columns an earlier break of a better kind is worth.
+# A line may be broken after a comma, an assignment, a call's bracket, and before an operator.
+# The cost says how many columns earlier a break of a better kind may be.
 _BREAKS = re.compile(
     r"(?P<comma>(?<=,) )|(?P<logical> (?=(?:&&|\|\||[?:]) ))|(?P<assign>(?<=[^=!<>]=) )"
-    r"|(?P<other> (?=(?:[-+*/%&|^<>]|<<|>>|[<>=!]=) ))"
+    r"|(?P<call>(?<=\w\()(?=[^)]))|(?P<other> (?=(?:[-+*/%&|^<>]|<<|>>|[<>=!]=) ))"
 )
-_COST = {"comma": 0, "logical": 0, "assign": 30, "other": 20}
-_DEPTH_COST = 25
+_COST = {"comma": 0, "logical": 0, "assign": 30, "call": 15, "other": 45}
+_DEPTH_COST = 40
 _NOT_COMMENT = re.compile(r"[^\x20-\x7e]")
 
 
@@ -117,7 +117,8 @@ def _best_break(text: str, width: int) -> int | None:
             break
         if at < 2 * STEP or depths[at] < 0:
             continue
-        score = depths[at] * _DEPTH_COST + _COST[str(match.lastgroup)] - at
+        depth = depths[at] - (match.lastgroup == "call")
+        score = depth * _DEPTH_COST + _COST[str(match.lastgroup)] - at
         if best is None or score <= best[0]:
             best = (score, at)
     return best[1] if best else None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Literal, assert_never
 
 import numpy as np
 
@@ -204,7 +204,8 @@ class ExprPrinter:
         cond = self.value(node.cond)
         a, b = self._balanced(node.a, node.b, node.dtype)
         text = f"{cond.within(LOGICAL_OR)} ? {a.within(LOGICAL_OR)} : {b.within(LOGICAL_OR)}"
-        return CExpr(text, CONDITIONAL, _wider(a.ctype, b.ctype))
+        mixed = a.sign_extended or b.sign_extended
+        return CExpr(text, CONDITIONAL, _wider(a.ctype, b.ctype), sign_extended=mixed)
 
     # ---- arithmetic ----------------------------------------------------------------------------
 
@@ -297,10 +298,28 @@ class ExprPrinter:
         dtype = node.dtype
         if dtype.is_int and dtype.bits < 32:
             dtype = INT32
+        clamp = self._clamp(node, dtype)
+        if clamp is not None:
+            return clamp
         name = self.names.c(f"{node.op}_{dtype.short}")
         self.used.extremes[name] = (node.op, dtype)
         a, b = self.as_type(node.a, dtype), self.as_type(node.b, dtype)
         return CExpr(f"{name}({a.text}, {b.text})", PRIMARY, dtype)
+
+    def _clamp(self, node: Binary, dtype: DType) -> CExpr | None:
+        """`min(max(x, low), high)` of literals as one call; both orders mean the same."""
+        inner = node.a
+        if not isinstance(inner, Binary) or {node.op, inner.op} != {"min", "max"}:
+            return None
+        outer_limit, inner_limit = node.b, inner.b
+        low, high = (inner_limit, outer_limit) if node.op == "min" else (outer_limit, inner_limit)
+        literal = (IntImm, FloatImm)
+        if not (isinstance(low, literal) and isinstance(high, literal) and low.value <= high.value):
+            return None
+        name = self.names.c(f"clamp_{dtype.short}")
+        self.used.extremes[name] = ("clamp", dtype)
+        parts = (self.as_type(part, dtype).text for part in (inner.a, low, high))
+        return CExpr(f"{name}({', '.join(parts)})", PRIMARY, dtype)
 
     # ---- calls ---------------------------------------------------------------------------------
 
@@ -493,18 +512,36 @@ def flat_index(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
     return total
 
 
-def folded(op: str, a: Expr, b: Expr) -> Expr:
-    """`a + b` or `a * b` of indices, without what is plain to see."""
-    if isinstance(a, IntImm) and isinstance(b, IntImm):
-        return IntImm(a.value + b.value if op == "add" else a.value * b.value, b.dtype)
-    neutral = 0 if op == "add" else 1
-    for one, other in ((a, b), (b, a)):
-        if isinstance(one, IntImm):
-            if one.value == neutral:
-                return other
-            if op == "mul" and one.value == 0:
-                return one
-    return Binary("add" if op == "add" else "mul", a, b)
+def folded(op: Literal["add", "mul"], a: Expr, b: Expr) -> Expr:
+    """`a + b` or `a * b` of indices: constants combined and last, products multiplied out."""
+    if isinstance(a, IntImm):
+        a, b = b, a
+    if isinstance(a, Binary) and a.op == "add" and isinstance(a.b, IntImm):
+        if op == "mul" and isinstance(b, IntImm):
+            return folded("add", folded("mul", a.a, b), folded("mul", a.b, b))
+        if op == "add":
+            return folded("add", folded("add", a.a, b), a.b) if _varies(b) else _sum(a.a, a.b, b)
+    if not isinstance(b, IntImm):
+        return Binary(op, a, b)
+    if isinstance(a, IntImm):
+        return IntImm(a.value + b.value if op == "add" else a.value * b.value, a.dtype)
+    if op == "mul" and b.value == 0:
+        return b
+    if b.value == (0 if op == "add" else 1):
+        return a
+    if op == "mul" and isinstance(a, Binary) and a.op == "mul" and isinstance(a.b, IntImm):
+        return folded("mul", a.a, IntImm(a.b.value * b.value, b.dtype))
+    return Binary(op, a, b)
+
+
+def _varies(node: Expr) -> bool:
+    return not isinstance(node, IntImm)
+
+
+def _sum(base: Expr, first: IntImm, second: Expr) -> Expr:
+    """`base + first + second` of two literals."""
+    assert isinstance(second, IntImm)
+    return folded("add", base, IntImm(first.value + second.value, first.dtype))
 
 
 def _decided(node: Binary, a: CExpr, b: CExpr) -> int | None:

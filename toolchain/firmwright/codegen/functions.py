@@ -8,13 +8,14 @@ offsets, and it puts a probe before and after each call.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeGuard
 
 from firmwright.base.errors import InternalError
 from firmwright.codegen.cwriter import CWriter
 from firmwright.codegen.exprs import ExprPrinter, Memory, Used
 from firmwright.codegen.interface import Interface, Signatures
 from firmwright.codegen.names import Names, Scope
-from firmwright.codegen.stmts import StmtPrinter
+from firmwright.codegen.stmts import StmtPrinter, collect_used
 from firmwright.codegen.weights import LinkedConstant
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import IntrinsicTable
@@ -27,9 +28,10 @@ from firmwright.ir.tir.nodes import (
     IntImm,
     Param,
     PrimFunc,
+    Stmt,
     Var,
 )
-from firmwright.ir.tir.walk import callees, used_buffers
+from firmwright.ir.tir.walk import Node, callees, used_buffers, walk
 
 _READ_ROLES = ("in", "const")
 _WRITTEN_ROLES = ("out", "inout")
@@ -118,7 +120,7 @@ class Emitter:
                 self._main_param(out, exprs, scope, param, used_buffers(function.body))
             if not io.pools:
                 out.line("(void)pools;")
-            printer.body(function.body)
+            printer.main_body(function.body)
             out.line()
             out.line(f"return {self.names.macro('ok')};")
         out.line("}")
@@ -184,15 +186,29 @@ class MainPrinter(StmtPrinter):
         super().__init__(out, exprs, scope, emitter.constant_symbol)
         self.emitter = emitter
 
-    def window_text(self, node: DeclBuffer, pointee: str, *, const: bool) -> str:
-        source = node.source
-        if source.buffer.scope != "pool" or not isinstance(source.offset, IntImm):
-            return super().window_text(node, pointee, const=const)
-        pool = self.exprs.memory(source.buffer).name
+    def main_body(self, body: Stmt) -> None:
+        """The body, with every buffer that has a fixed place declared first."""
+        collect_used(body, self.used_names)
+        for node in walk(body):
+            if _is_placed(node) and node.buffer.name in self.used_names:
+                self.place(node)
+        self.stmt(body)
+
+    def place(self, node: DeclBuffer) -> None:
+        """A pointer to a fixed place in a pool, by the name of its offset."""
+        pool = self.exprs.memory(node.source.buffer).name
+        place = Memory(self.scope.take(node.buffer.name), node.buffer)
+        self.exprs.places[node.buffer.name] = place
+        pointee = self.exprs.element_type(place)
         inner = f"{pool} + {self.emitter.names.offset(node.buffer.name)}"
-        if pointee == "uint8_t":
-            return inner
-        return f"({'const ' if const else ''}{pointee} *)({inner})"
+        text = inner if pointee == "uint8_t" else f"({pointee} *)({inner})"
+        self.out.line(f"{pointee} *{place.name} = {text};")
+
+    def decl_buffer(self, node: DeclBuffer) -> None:
+        if _is_placed(node):
+            self.stmt(node.body)
+        else:
+            super().decl_buffer(node)
 
     def call_prim(self, node: CallPrim) -> None:
         callee = _kernel(self.emitter.module, node.callee)
@@ -234,6 +250,15 @@ class MainPrinter(StmtPrinter):
         return ""
 
 
+def _is_placed(node: Node) -> TypeGuard[DeclBuffer]:
+    """Whether `node` is a window at a constant offset of a pool."""
+    return (
+        isinstance(node, DeclBuffer)
+        and node.source.buffer.scope == "pool"
+        and isinstance(node.source.offset, IntImm)
+    )
+
+
 # ---- parameters and comments -------------------------------------------------------------------
 
 
@@ -256,15 +281,15 @@ def _param_name(exprs: ExprPrinter, param: Param) -> str:
 
 
 def _kernel_comment(function: PrimFunc) -> Iterator[str]:
-    what = str(function.attrs.get("op", function.name))
-    schedule = str(function.attrs.get("schedule", ""))
-    place = f"; {function.span}" if function.span.file else ""
-    yield f"{what}{f', schedule {schedule}' if schedule else ''}{place}"
+    comment = str(function.attrs.get("comment", ""))
+    yield from (comment or str(function.attrs.get("op", function.name))).split("\n")
     reads = [_shape(param) for param in function.params if param.role in _READ_ROLES]
     writes = [_shape(param) for param in function.params if param.role in _WRITTEN_ROLES]
     yield f"{', '.join(filter(None, reads)) or 'nothing'} -> {', '.join(filter(None, writes))}"
-    comment = str(function.attrs.get("comment", ""))
-    yield from comment.split("\n") if comment else ()
+    if function.span.file:
+        yield str(function.span)
+    if function.attrs.get("schedule"):
+        yield f"schedule {function.attrs['schedule']}"
 
 
 def _shape(param: Param) -> str:

@@ -92,6 +92,11 @@ def _inline(names: Names) -> str:
 def _extreme(out: CWriter, names: Names, name: str, op: str, dtype: DType) -> None:
     kind, sign = dtype.c_type, "<" if op == "min" else ">"
     out.line()
+    if op == "clamp":
+        with out.function(f"{_inline(names)} {kind} {name}({kind} x, {kind} low, {kind} high)"):
+            out.line(f"const {kind} raised = x > low ? x : low;")
+            out.line("return raised < high ? raised : high;")
+        return
     with out.function(f"{_inline(names)} {kind} {name}({kind} a, {kind} b)"):
         out.line(f"return a {sign} b ? a : b;")
 

@@ -178,10 +178,34 @@ def _render(model: _Model, template: str, **more: object) -> str:
         params_alignment=PARAMS_ALIGNMENT,
         signatures=Signatures(model.interface, unlinked=model.params is not None),
         c_line=_c_line,
+        plan_rows=_plan_rows(model.interface),
         c_string=c_string,
         comment=comment_text,
         **more,
     )
+
+
+def _plan_rows(interface: Interface) -> list[str]:
+    """One line for each buffer with a fixed place, in columns."""
+    names = interface.names
+    rows = [
+        (
+            f"{place.buffer.name},",
+            f"{names.macro(place.pool)},",
+            f"{place.offset},",
+            f"{place.buffer.size_bytes},",
+            str(place.alignment),
+        )
+        for place in interface.placed
+        if place.direct
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    macro = names.macro("place")
+    return [
+        f"{macro}({a.ljust(widths[0])} {b.ljust(widths[1])} {c.rjust(widths[2])} "
+        f"{d.rjust(widths[3])} {e.rjust(widths[4])});"
+        for a, b, c, d, e in rows
+    ]
 
 
 def _c_line(text: str) -> str:

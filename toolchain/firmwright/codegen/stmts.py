@@ -61,7 +61,7 @@ class StmtPrinter:
 
     def body(self, stmt: Stmt) -> None:
         """The whole body of a function whose parameters are declared."""
-        _collect_used(stmt, self.used_names)
+        collect_used(stmt, self.used_names)
         self.stmt(stmt)
 
     def stmt(self, node: Stmt) -> None:
@@ -250,14 +250,10 @@ class StmtPrinter:
         )
         const = source.buffer.scope == "const" or node.source.access == "r"
         element = self.exprs.element_type(place)
-        text = self.window_text(node, element, const=const)
+        text = self.exprs.pointer(node.source, element, const=const).text
         self.exprs.places[buffer.name] = place
         qualifier = "const " if const else ""
         self.out.line(f"{qualifier}{element} *{place.name} = {text};")
-
-    def window_text(self, node: DeclBuffer, pointee: str, *, const: bool) -> str:
-        """The pointer that a window starts as."""
-        return self.exprs.pointer(node.source, pointee, const=const).text
 
 
 def _register_key(node: BufferLoad | BufferStore) -> tuple[str, int]:
@@ -267,23 +263,23 @@ def _register_key(node: BufferLoad | BufferStore) -> tuple[str, int]:
     return node.buffer.name, flat.value
 
 
-def _collect_used(node: Stmt | Expr, used: set[str]) -> None:
+def collect_used(node: Stmt | Expr, used: set[str]) -> None:
     """Names of variables and buffers whose declaration somebody needs."""
     match node:
         case DeclBuffer(buffer, source, body):
-            _collect_used(body, used)
+            collect_used(body, used)
             if buffer.name in used:
-                _collect_used(source, used)
+                collect_used(source, used)
         case Let(var, value, body):
-            _collect_used(body, used)
+            collect_used(body, used)
             if var.name in used:
-                _collect_used(value, used)
+                collect_used(value, used)
         case Var(name):
             used.add(name)
         case BufferLoad() | BufferStore() | AccessPtr():
             used.add(node.buffer.name)
             for part in children(node):
-                _collect_used(part, used)
+                collect_used(part, used)
         case _:
             for part in children(node):
-                _collect_used(part, used)
+                collect_used(part, used)

@@ -32,25 +32,23 @@
                                   (offset) % (alignment) == 0 && \
                                   pool##_ALIGN % (alignment) == 0 ? 1 : -1]
 
-M_PLACE(t_x, M_SRAM, 0, 8, 1);
+M_PLACE(t_x, M_SRAM,  0, 8, 1);
 M_PLACE(t_y, M_SRAM, 16, 3, 1);
 
 /* ---- Functions of the kernels ---- */
 
-M_INLINE int32_t m_min_i32(int32_t a, int32_t b)
+M_INLINE int32_t m_clamp_i32(int32_t x, int32_t low, int32_t high)
 {
-    return a < b ? a : b;
-}
-
-M_INLINE int32_t m_max_i32(int32_t a, int32_t b)
-{
-    return a > b ? a : b;
+    const int32_t raised = x > low ? x : low;
+    return raised < high ? raised : high;
 }
 
 /* ---- Kernels ---- */
 
-/* fully_connected_0, schedule rows; m.tflite: subgraph 0, operator 0 (t/y)
+/* fully_connected_0
  * x int8[8] -> y int8[3]
+ * m.tflite: subgraph 0, operator 0 (t/y)
+ * schedule rows
  */
 M_KERNEL void m_fully_connected_0(const int8_t *x, int8_t *y)
 {
@@ -62,7 +60,7 @@ M_KERNEL void m_fully_connected_0(const int8_t *x, int8_t *y)
         for (int64_t k = 0; k < 8; ++k) {
             acc += row[k] * (x[k] + 3);
         }
-        y[o] = (int8_t)m_min_i32(m_max_i32(acc >> 4, -128), 127);
+        y[o] = (int8_t)m_clamp_i32(acc >> 4, -128, 127);
     }
 }
 
@@ -83,8 +81,8 @@ int32_t m_run(const struct m_inputs *in, const struct m_outputs *out,
     if ((uintptr_t)pools->sram % M_SRAM_ALIGN != 0) {
         return M_E_ALIGN;
     }
-    if ((void *)in->t_x != pools->sram + M_T_X_OFFSET || (void *)out->t_y != pools->sram
-        + M_T_Y_OFFSET) {
+    if ((void *)in->t_x != pools->sram + M_T_X_OFFSET
+        || (void *)out->t_y != pools->sram + M_T_Y_OFFSET) {
         return M_E_IO;
     }
     uint8_t *sram = pools->sram;
