@@ -2,9 +2,8 @@
 
 x is taken as rows of `inputs` elements, w is [outputs, inputs], bias [outputs] (int32 for int8).
 Attributes: `activation`, `keep_dims` (y has x's leading dimensions instead of their product).
-Rounding of the int8 requantise: one scale for all weights rounds once in LiteRT and twice in TFLM;
-a scale for each output rounds twice in both. With one scale the factor comes from the product of
-the input's and the weights' scales in float32; with many, all of it is double.
+Rounding of the int8 requantise, with one scale for all weights or one an output: once in LiteRT,
+twice in TFLM. Both compute the factor in double.
 Source of the semantics: TFLite's reference fully connected kernels and quantisation specification.
 """
 
@@ -69,12 +68,9 @@ def requant_of(call: OpCall) -> Requant:
     """Requantise parameters, one or one an output; see the module docstring for the rounding."""
     x, w, y = per_tensor(call.input(0)), quant_of(call.input(1)), per_tensor(call.output)
     activation = call.str_attr("activation")
-    if len(w.scales) > 1:
-        factors = [x.scale * scale / y.scale for scale in w.scales]
-        return requant(factors, Rounding.TWICE, call.output, activation)
-    product = np.float32(x.scale) * np.float32(w.scales[0])
+    factors = [x.scale * scale / y.scale for scale in w.scales]
     rounding = Rounding.ONCE if call.numerics == "litert" else Rounding.TWICE
-    return requant([float(product) / y.scale], rounding, call.output, activation)
+    return requant(factors, rounding, call.output, activation)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -172,6 +168,21 @@ def cases() -> Iterator[Case]:
     for index, row in enumerate(_CASES):
         for kind in ("int8", "int8_channels", "float32"):
             yield _case(row, index, kind)
+    yield _tie_case(1)
+    yield _tie_case(2)
+
+
+def _tie_case(outputs: int) -> Case:
+    """y is a hair below x / 2; if the scales were multiplied in float32 it would be a tie."""
+    scales = (0.5 - 2.0**-14,) * outputs
+    axis = 0 if outputs > 1 else None
+    tensors = (
+        CaseTensor((64, 1), "int8", (1 + 2.0**-13,), (0,)),
+        constant_tensor(np.ones((outputs, 1), np.int8), scales, axis),
+    )
+    y = CaseTensor((64, outputs), "int8", (1.0,), (0,))
+    options = {"fused_activation_function": "NONE"}
+    return Case(f"tie_of_{outputs}", "FULLY_CONNECTED", (*tensors, None), (y,), options)
 
 
 def _case(row: tuple[str, tuple[int, ...], int, str, bool], index: int, kind: str) -> Case:
