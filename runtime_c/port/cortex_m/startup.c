@@ -1,8 +1,8 @@
 /* startup.c: vectors, reset and faults of every Cortex-M, from M0 to M55.
  *
  * Reset enables the FPU or MVE, copies .data, clears .bss and calls main. The stack lies at the
- * bottom of RAM, so an overflow faults instead of overwriting data; cores with a stack limit
- * register check it as well. Every unexpected exception ends in the fault report.
+ * bottom of RAM, so an overflow overwrites no data; a stack limit register, the MPU or the bus
+ * turns it into a fault. Every unexpected exception ends in the fault report.
  */
 #include "cortex_m.h"
 
@@ -69,10 +69,28 @@ static void set_stack_limit(const uint32_t *limit)
 #endif
 }
 
+/* Armv7-M has no stack limit: its MPU, if there is one, closes the unused addresses below. */
+static void guard_stack(void)
+{
+#if (defined(__ARM_ARCH_7M__) || defined(__ARM_ARCH_7EM__)) && FWR_STACK_GUARD_BYTES > 0
+    uint32_t log2_size = 31u - (uint32_t)__builtin_clz(FWR_STACK_GUARD_BYTES);
+
+    if (MPU_TYPE == 0) {
+        return;
+    }
+    MPU_RNR = 0;
+    MPU_RBAR = (uint32_t)fwr_ld_stack_low - FWR_STACK_GUARD_BYTES;
+    MPU_RASR = MPU_RASR_XN | (log2_size - 1u) << 1 | MPU_RASR_ENABLE;
+    MPU_CTRL = MPU_CTRL_PRIVDEFENA | MPU_CTRL_ENABLE;
+    __asm__ volatile("dsb\n\tisb" ::: "memory");
+#endif
+}
+
 void fwr_reset_handler(void)
 {
     enable_units();
     set_stack_limit(fwr_ld_stack_low);
+    guard_stack();
     const uint32_t *from = fwr_ld_data_load;
     for (uint32_t *to = fwr_ld_data_start; to < fwr_ld_data_end; to++) {
         *to = *from++;

@@ -6,6 +6,8 @@
  */
 #include "riscv32.h"
 
+#define PMP_LOCKED_NAPOT 0x98u /* locked: machine mode obeys it too; no read, write, execute */
+
 int main(void);
 
 void fwr_start(void);
@@ -68,9 +70,21 @@ __attribute__((naked, section(".vectors"), used)) void fwr_start(void)
                      "j    fwr_reset");
 }
 
+/* A locked PMP entry without permissions closes the unused addresses below the stack. */
+static void guard_stack(void)
+{
+#if FWR_STACK_GUARD_BYTES > 0
+    uint32_t low = (uint32_t)fwr_ld_stack_low - FWR_STACK_GUARD_BYTES;
+
+    FWR_CSR_WRITE("pmpaddr0", low >> 2 | (FWR_STACK_GUARD_BYTES / 8u - 1u));
+    FWR_CSR_WRITE("pmpcfg0", PMP_LOCKED_NAPOT);
+#endif
+}
+
 __attribute__((used)) void fwr_reset(void)
 {
     FWR_CSR_WRITE("mtvec", trap_handler);
+    guard_stack();
     const uint32_t *from = fwr_ld_data_load;
     for (uint32_t *to = fwr_ld_data_start; to < fwr_ld_data_end; to++) {
         *to = *from++;

@@ -32,9 +32,17 @@ CORES: Final = (
     "cortex-m85",
     "rv32imac",
 )
-PORTS: Final = ("host", "cortex_m", "riscv32")
-CONSOLES: Final = ("stdio", "cmsdk_uart", "nrf51_uart", "ns16550")
-COUNTERS: Final = ("clock", "systick", "nrf51_timer", "minstret")
+# The drivers that each port has: `console_DRIVER.c` and `counter_DRIVER.c` in its folder.
+CONSOLES: Final = {
+    "host": ("stdio",),
+    "cortex_m": ("cmsdk_uart", "nrf51_uart"),
+    "riscv32": ("ns16550",),
+}
+COUNTERS: Final = {
+    "host": ("clock",),
+    "cortex_m": ("systick", "nrf51_timer"),
+    "riscv32": ("minstret",),
+}
 UNITS: Final = ("instructions", "cycles", "ns")
 EVIDENCE: Final = ("emulated", "built", "run")
 POOL_ALIGN: Final = 16
@@ -170,7 +178,7 @@ def read_board(table: Table, name: str) -> Board:
     if table.text("name") != name:
         what = f"the name is {table.text('name')!r}, but the folder is called {name!r}."
         raise BoardError(what, where=table.where("name"), hint="give both the same name.")
-    port = table.choice("port", PORTS)
+    port = table.choice("port", tuple(CONSOLES))
     memory = _read_memory(table, port)
     return Board(
         name=name,
@@ -182,8 +190,8 @@ def read_board(table: Table, name: str) -> Board:
         cpu_flags=table.strings("cpu_flags"),
         clock_hz=table.integer("clock_hz", 0),
         memory=memory,
-        console=_read_console(table.sub("console")),
-        counter=_read_counter(table.sub("counter")),
+        console=_read_console(table.sub("console"), port),
+        counter=_read_counter(table.sub("counter"), port),
         run=_read_run(table.sub("run")),
         limits=_read_limits(table.sub("limits"), memory),
     )
@@ -231,24 +239,24 @@ def _identifier(table: Table, key: str) -> str:
     return value
 
 
-def _read_console(table: Table) -> Console:
+def _read_console(table: Table, port: str) -> Console:
     table.expect_keys(("driver", "base", "tx_pin", "rx_pin"))
     return Console(
-        driver=table.choice("driver", CONSOLES),
+        driver=table.choice("driver", CONSOLES[port]),
         base=table.integer("base", 0),
         tx_pin=table.integer("tx_pin", 0),
         rx_pin=table.integer("rx_pin", 0),
     )
 
 
-def _read_counter(table: Table) -> Counter:
+def _read_counter(table: Table, port: str) -> Counter:
     table.expect_keys(("driver", "base", "unit", "scale"))
     scale = table.integers("scale")
     if len(scale) != 2 or min(scale) < 1:
         what = f"expected [numerator, denominator], both at least 1, found {list(scale)}."
         raise BoardError(what, where=table.where("scale"))
     return Counter(
-        driver=table.choice("driver", COUNTERS),
+        driver=table.choice("driver", COUNTERS[port]),
         base=table.integer("base", 0),
         unit=cast(CounterUnit, table.choice("unit", UNITS)),
         scale=(scale[0], scale[1]),

@@ -31,7 +31,7 @@ class Table:
         """Refuse a key that the schema does not have, naming the nearest one it has."""
         for key in self.values:
             if key not in known:
-                near = difflib.get_close_matches(key, sorted(known), n=1, cutoff=0.5)
+                near = difflib.get_close_matches(key, sorted(known), n=1, cutoff=0.6)
                 hint = f"write {near[0]}." if near else f"one of {', '.join(sorted(known))}."
                 raise BoardError("unknown key.", where=f"{self.file}:{self.path}{key}", hint=hint)
         if self.below is not None:
@@ -46,7 +46,7 @@ class Table:
     def choice(self, key: str, known: Sequence[str], default: str | None = None) -> str:
         value = self.text(key, default)
         if value not in known:
-            near = difflib.get_close_matches(value, known, n=1, cutoff=0.5)
+            near = difflib.get_close_matches(value, known, n=1, cutoff=0.6)
             hint = f"write {near[0]!r}." if near else f"one of {', '.join(known)}."
             raise BoardError(f"{value!r} is not known here.", where=self.where(key), hint=hint)
         return value

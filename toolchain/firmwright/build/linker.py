@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from firmwright.boards import Board
 
+_GUARDS = (0x10000, 0x1000, 0x100)
 _ENTRY = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_start"}
 
 
@@ -21,7 +22,20 @@ def link_script(board: Board) -> str:
 
 def board_header(board: Board) -> str:
     """`fwr_board.h`: the board's facts as macros for the port's C files."""
-    return _render("fwr_board.h.j2", board=board)
+    return _render("fwr_board.h.j2", board=board, guard_bytes=stack_guard_bytes(board))
+
+
+def stack_guard_bytes(board: Board) -> int:
+    """Bytes below the stack that a protection unit may close: memory that the board does not use.
+
+    A power of two that the stack's lowest address is a multiple of; 0 where memory lies below.
+    """
+    low = board.ram.start
+    for size in _GUARDS:
+        taken = any(r.start < low and r.end > low - size for r in board.memory)
+        if low % size == 0 and low >= size and not taken:
+            return size
+    return 0
 
 
 def _render(template: str, **values: object) -> str:

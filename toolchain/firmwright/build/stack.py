@@ -26,12 +26,15 @@ _BRANCH: Final = re.compile(
 )
 _TARGET: Final = re.compile(r"\b([0-9a-f]+) <")
 _ARM_LIST: Final = re.compile(r"\{([^}]*)\}")
-_RANGE: Final = re.compile(r"([a-z]+)(\d+)-[a-z]+(\d+)")
-_ARM_SUB: Final = re.compile(r"(?:sp, )?(?:sp, )?#(\d+)")
-_ARM_STORE: Final = re.compile(r"\[sp, #-(\d+)\]!")
-_RISCV_SUB: Final = re.compile(r"sp,sp,-(\d+)")
-_X86_SUB: Final = re.compile(r"\$0x([0-9a-f]+),%rsp")
-
+_ARM_RANGE: Final = re.compile(r"([a-z]+)(\d+)-[a-z]+(\d+)")
+# Instructions that lower the stack pointer by a constant: mnemonic and operands, and its base.
+_LOWERING: Final = (
+    (re.compile(r"subw?(?:\.w)? (?:sp, )?sp, #(\d+)"), 10),  # Arm
+    (re.compile(r"sub sp, #(\d+)"), 10),
+    (re.compile(r"strd?(?:\.w)? .*\[sp, #-(\d+)\]!"), 10),
+    (re.compile(r"addi? sp,sp,-(\d+)"), 10),  # RISC-V
+    (re.compile(r"subq? \$0x([0-9a-f]+),%rsp"), 16),  # x86
+)
 
 @dataclass(slots=True)
 class _Function:
@@ -164,31 +167,22 @@ def _is_indirect(mnemonic: str, operands: str) -> bool:
 def _pushed(mnemonic: str, operands: str) -> int:
     """Bytes by which one instruction lowers the stack pointer."""
     base = mnemonic.split(".")[0]
-    if base in ("push", "vpush") and "{" in operands:
-        return _list_bytes(operands)
-    if base == "push":
-        return 8
-    if base in ("stmdb", "vstmdb") and operands.startswith("sp!"):
-        return _list_bytes(operands)
-    for names, pattern, radix in (
-        (("sub", "subw"), _ARM_SUB, 10),
-        (("str", "strd"), _ARM_STORE, 10),
-        (("add", "addi"), _RISCV_SUB, 10),
-        (("sub",), _X86_SUB, 16),
-    ):
-        if base in names:
-            found = pattern.search(operands)
-            if found and (base not in ("sub", "subw") or "sp" in operands.split(",")[-1 if radix == 16 else 0]):
-                return int(found[1], radix)
+    if base in ("push", "vpush") or (base in ("stmdb", "vstmdb") and operands.startswith("sp!")):
+        return _list_bytes(operands) if "{" in operands else 8
+    for pattern, radix in _LOWERING:
+        found = pattern.match(f"{mnemonic} {operands}")
+        if found:
+            return int(found[1], radix)
     return 0
 
 
 def _list_bytes(operands: str) -> int:
+    """The bytes of a register list: `{r4, r5, lr}`, `{d8-d15}`."""
     found = _ARM_LIST.search(operands)
     total = 0
     for item in found[1].split(",") if found else ():
         register = item.strip()
-        span = _RANGE.fullmatch(register)
+        span = _ARM_RANGE.fullmatch(register)
         count = int(span[3]) - int(span[2]) + 1 if span else 1
         total += count * (8 if register.startswith("d") else 4)
     return total

@@ -1,0 +1,90 @@
+"""Every board of the project reads; every malformed file is refused with its own message."""
+
+from pathlib import Path
+
+import pytest
+
+from firmwright.base.errors import BoardError
+from firmwright.base.resources import boards_dir
+from firmwright.boards import list_boards, load_board
+
+INVALID = Path(__file__).parents[2] / "invalid" / "boards"
+BOARDS = (
+    "host",
+    "microbit",
+    "mps2-an385",
+    "mps2-an386",
+    "mps2-an500",
+    "mps2-an505",
+    "mps3-an547",
+    "qemu-riscv32-virt",
+)
+
+
+def put_board(directory: Path, name: str, text: str) -> None:
+    (directory / name).mkdir()
+    (directory / name / "board.toml").write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize("file", sorted(INVALID.glob("*.toml")), ids=lambda f: f.stem)
+def test_each_malformed_file_is_refused_with_its_message(file: Path, tmp_path: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    expected = text.splitlines()[0].removeprefix("# error: ")
+    put_board(tmp_path, file.stem, text)
+    with pytest.raises(BoardError) as caught:
+        load_board(file.stem, (tmp_path,))
+    assert str(caught.value) == expected
+
+
+def test_the_project_has_its_boards() -> None:
+    assert tuple(board.name for board in list_boards()) == BOARDS
+
+
+def test_every_soc_file_serves_a_board() -> None:
+    used = {
+        line.split('"')[1]
+        for file in boards_dir().glob("*/board.toml")
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if line.startswith("soc = ")
+    }
+    assert used == {file.stem for file in (boards_dir() / "soc").glob("*.toml")}
+
+
+def test_an_unknown_board_names_near_ones() -> None:
+    with pytest.raises(BoardError) as caught:
+        load_board("mps2-an3867")
+    assert caught.value.what == "there is no board called 'mps2-an3867'."
+    assert caught.value.hint.startswith("mps2-an386 or ")
+
+
+@pytest.mark.parametrize("name", ["", "..", "../boards/host", "soc"])
+def test_a_name_that_is_no_folder_of_a_board_is_unknown(name: str) -> None:
+    with pytest.raises(BoardError):
+        load_board(name)
+
+
+def test_a_board_of_ones_own_lies_over_a_soc_of_the_project(tmp_path: Path) -> None:
+    text = (boards_dir() / "mps2-an386" / "board.toml").read_text(encoding="utf-8")
+    own = text.replace('"mps2-an386"', '"own"', 1).replace("stack = 4096", "stack = 2048")
+    put_board(tmp_path, "own", own)
+    board = load_board("own", (tmp_path,))
+    assert (board.core, board.limits.stack_bytes) == ("cortex-m4", 2048)
+    assert "own" in [b.name for b in list_boards((tmp_path,))]
+
+
+def test_the_environment_names_further_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (boards_dir() / "host" / "board.toml").read_text(encoding="utf-8")
+    put_board(tmp_path, "mine", text.replace('"host"', '"mine"', 1))
+    monkeypatch.setenv("FIRMWRIGHT_BOARDS", str(tmp_path))
+    assert load_board("mine").is_host
+
+
+def test_an_error_in_a_soc_names_the_soc_file(tmp_path: Path) -> None:
+    (tmp_path / "soc").mkdir()
+    (tmp_path / "soc" / "chip.toml").write_text('core = "cortex-m4"\ncolour = "red"\n')
+    put_board(tmp_path, "own", 'name = "own"\nsoc = "chip"\n')
+    with pytest.raises(BoardError) as caught:
+        load_board("own", (tmp_path,))
+    assert caught.value.where == "soc/chip.toml:colour"

@@ -1,0 +1,32 @@
+"""What a board's memory map means for pools and sizes."""
+
+from firmwright.boards import load_board
+
+
+def test_a_pool_leaves_room_for_stack_and_runtime_in_shared_ram() -> None:
+    board = load_board("microbit")
+    (pool,) = board.pools()
+    assert pool.name == "sram"
+    assert pool.size_bytes == 16384 - board.limits.stack_bytes - board.limits.runtime_bytes
+    assert pool.section == ".noinit.sram"
+    assert pool.access == "rw"
+
+
+def test_the_host_has_one_pool_without_limit() -> None:
+    board = load_board("host")
+    assert [(pool.name, pool.size_bytes) for pool in board.pools()] == [("sram", None)]
+    assert board.flash_bytes is None
+    assert board.ram_bytes is None
+
+
+def test_sizes_are_sums_over_all_regions_of_a_kind() -> None:
+    board = load_board("mps3-an547")
+    assert board.flash_bytes == 512 * 1024
+    assert board.ram_bytes == (512 + 2048 + 4096) * 1024
+    assert (board.flash.name, board.ram.name) == ("itcm", "dtcm")
+
+
+def test_a_board_file_overrides_keys_of_its_soc_one_by_one() -> None:
+    board = load_board("microbit")
+    assert (board.console.base, board.console.tx_pin) == (0x4000_2000, 24)
+    assert (board.counter.driver, board.counter.scale) == ("nrf51_timer", (125, 2))

@@ -1,0 +1,31 @@
+"""The linker script says what the memory map says."""
+
+import re
+from collections.abc import Callable
+
+from firmwright.boards import load_board
+from firmwright.build.linker import board_header, link_script
+
+
+def test_the_script_of_the_board_with_four_regions(golden: Callable[..., None]) -> None:
+    golden(link_script(load_board("mps3-an547")), ".ld")
+
+
+def test_the_script_has_each_region_with_its_bounds() -> None:
+    script = link_script(load_board("microbit"))
+    assert "flash (rx) : ORIGIN = 0x00000000, LENGTH = 0x00040000" in script
+    assert "sram (rwx) : ORIGIN = 0x20000000, LENGTH = 0x00004000" in script
+
+
+def test_the_stack_is_the_first_section_in_ram() -> None:
+    script = link_script(load_board("mps2-an386"))
+    in_ram = re.findall(r"^    (\.\S+)(?: \(NOLOAD\))? :(?:(?!\n    \}).)*\n    \} > sram", script, re.S | re.M)
+    assert in_ram[0] == ".stack"
+
+
+def test_the_header_carries_the_boards_facts() -> None:
+    header = board_header(load_board("mps3-an547"))
+    assert '#define FWR_BOARD_NAME "mps3-an547"' in header
+    assert "#define FWR_CONSOLE_BASE 0x59303000u" in header
+    assert "#define FWR_COUNTER_SCALE_NUM 125u" in header
+    assert "#define FWR_COUNTER_SCALE_DEN 4u" in header

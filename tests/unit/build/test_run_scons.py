@@ -1,0 +1,238 @@
+"""Projects become firmware that runs, or a clear error."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from firmwright.artifacts import Image, SourceTree
+from firmwright.base.errors import (
+    DeviceError,
+    DoesNotFitError,
+    ToolFailedError,
+    ToolMissingError,
+    UsageError,
+)
+from firmwright.base.resources import boards_dir
+from firmwright.boards import Board, load_board
+from firmwright.build import build_project, write_project
+from firmwright.device.host_process import ProcessTransport
+from firmwright.device.qemu import QemuCommand, start_qemu
+from firmwright.device.session import Session
+
+Tree = Callable[..., SourceTree]
+
+X = np.array([1, -3, 64, 63, -64, -65, 0, 127], np.int8)
+TWICE_X = [2, -6, 127, 126, -128, -128, 0, 127]
+
+ARM_BOARDS = ["microbit", "mps2-an385", "mps2-an386", "mps2-an500", "mps2-an505", "mps3-an547"]
+EMULATED = [
+    *(pytest.param(name, marks=pytest.mark.qemu) for name in ARM_BOARDS),
+    pytest.param("qemu-riscv32-virt", marks=pytest.mark.qemu("riscv32")),
+]
+COUNT = 2_000_000
+LOOP = {
+    "cortex_m": '    __asm__ volatile("1: subs %0, #1\\n\\tbne 1b" : "+l"(turns)::"cc");\n',
+    "riscv32": '    __asm__ volatile("1: addi %0, %0, -1\\n\\tbnez %0, 1b" : "+r"(turns));\n',
+}
+OVERFLOW = {
+    "cortex_m": '    __asm__ volatile("1: push {r0-r7}\\n\\tb 1b" ::: "memory");\n',
+    "riscv32": '    __asm__ volatile("1: addi sp, sp, -32; sw a0, 0(sp); j 1b" ::: "memory");\n',
+}
+
+
+def build(board: Board, tree: SourceTree, directory: Path, variant: str = "release") -> Image:
+    write_project(board, tree, directory)
+    return build_project(directory, "profile" if variant == "profile" else "release")
+
+
+def session(board: Board, image: Image) -> Session:
+    if board.is_host:
+        return Session(ProcessTransport([image.elf]))
+    command = QemuCommand(board.run.machine, image.elf, board.run.program, board.run.args)
+    return Session(start_qemu(command))
+
+
+def loop(board: Board, turns: int) -> str:
+    return f"    uint32_t turns = {turns}u;\n" + LOOP[board.port]
+
+
+@pytest.mark.parametrize("name", [pytest.param("host", marks=pytest.mark.host_c), *EMULATED])
+@pytest.mark.parametrize("variant", ["release", "profile"])
+def test_the_firmware_of_every_board_runs_the_model(
+    name: str, variant: str, twice: Tree, tmp_path: Path
+) -> None:
+    board = load_board(name)
+    with session(board, build(board, twice(), tmp_path, variant)) as link:
+        assert link.info.board == name
+        assert link.run({"input_1": X})["output_1"].tolist() == TWICE_X
+        link.reset()
+        assert link.run({"input_1": X})["output_1"].tolist() == TWICE_X
+        assert not link.info.is_profile or len(link.profile()) == 1
+
+
+@pytest.mark.parametrize("name", EMULATED)
+def test_the_counter_reads_a_loop_of_known_length(name: str, twice: Tree, tmp_path: Path) -> None:
+    board = load_board(name)
+    tick = board.counter.scale[0] / board.counter.scale[1]
+    with session(board, build(board, twice(loop(board, COUNT // 2)), tmp_path)) as link:
+        counted = link.measure({"input_1": X})
+    assert COUNT <= counted <= COUNT + 250 + tick
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", EMULATED)
+def test_the_counter_goes_on_after_its_register_wraps(
+    name: str, twice: Tree, tmp_path: Path
+) -> None:
+    board = load_board(name)
+    turns = 700_000_000
+    with session(board, build(board, twice(loop(board, turns)), tmp_path)) as link:
+        counted = link.measure({"input_1": X})
+    assert 2 * turns <= counted <= 2 * turns + 1000
+
+
+@pytest.mark.parametrize("name", EMULATED)
+def test_a_fault_is_reported_with_its_registers(name: str, twice: Tree, tmp_path: Path) -> None:
+    board = load_board(name)
+    undefined = '    __asm__ volatile(".2byte 0xde00, 0x0000");\n'
+    if board.port == "riscv32":
+        undefined = '    __asm__ volatile(".2byte 0, 0");\n'
+    with session(board, build(board, twice(undefined), tmp_path)) as link:
+        with pytest.raises(DeviceError) as caught:
+            link.run({"input_1": X})
+        assert ("mepc" if board.port == "riscv32" else "pc") in str(caught.value)
+        link.reset()
+        assert link.info.board == name
+
+
+@pytest.mark.parametrize("name", EMULATED)
+def test_a_stack_overflow_is_a_fault(name: str, twice: Tree, tmp_path: Path) -> None:
+    board = load_board(name)
+    with session(board, build(board, twice(OVERFLOW[board.port]), tmp_path)) as link:
+        with pytest.raises(DeviceError):
+            link.run({"input_1": X})
+        link.reset()
+        assert link.info.board == name
+
+
+@pytest.mark.parametrize("name", EMULATED)
+def test_the_stack_in_use_stays_below_the_worst_case(
+    name: str, twice: Tree, tmp_path: Path
+) -> None:
+    board = load_board(name)
+    frame = "    volatile uint8_t frame[1000];\n    for (int i = 0; i < 1000; i++) frame[i] = 1;\n"
+    image = build(board, twice(frame), tmp_path)
+    assert 1000 <= image.stack.size_bytes < 1100
+    with session(board, image) as link:
+        link.run({"input_1": X})
+        assert 1000 < link.stack_bytes() <= image.firmware_stack.size_bytes
+    assert image.firmware_stack.unknown == ()
+
+
+@pytest.mark.qemu
+def test_a_build_twice_gives_equal_bytes_anywhere(twice: Tree, tmp_path: Path) -> None:
+    board = load_board("mps2-an386")
+    images = [build(board, twice(), tmp_path / name) for name in ("a", "some/where/else")]
+    assert images[0].elf.read_bytes() == images[1].elf.read_bytes()
+
+
+@pytest.mark.qemu
+def test_the_model_costs_what_it_adds_to_the_empty_firmware(twice: Tree, tmp_path: Path) -> None:
+    board = load_board("mps2-an386")
+    plain = build(board, twice(), tmp_path / "plain")
+    text = str(twice().files["model/twice.c"])
+    tables = text.replace("{2, 2,", "{2, [1000] = 1, [1] = 2,").replace("[TWICE_INPUT_1_SIZE]", "[1001]")
+    tree = SourceTree({**twice().files, "model/twice.c": tables})
+    larger = build(board, tree, tmp_path / "larger")
+    assert 992 <= larger.model_flash_bytes - plain.model_flash_bytes <= 1000
+    assert larger.model_ram_bytes == plain.model_ram_bytes
+    assert larger.sizes.largest("rodata", count=1)[0].name == "factor"
+    assert larger.sizes.ram_bytes < 16384
+    assert larger.bin is not None
+    assert larger.bin.stat().st_size == larger.sizes.flash_bytes
+
+
+@pytest.mark.qemu
+def test_an_image_too_large_names_region_and_contributors(twice: Tree, tmp_path: Path) -> None:
+    text = (boards_dir() / "microbit" / "board.toml").read_text(encoding="utf-8")
+    small = """
+[[memory]]
+name = "flash"
+start = 0
+size = 0xA00
+kind = "flash"
+[[memory]]
+name = "sram"
+start = 0x2000_0000
+size = 0x1000
+kind = "ram"
+pool = "sram"
+"""
+    (tmp_path / "tiny").mkdir()
+    text = text.replace('"microbit"', '"tiny"', 1) + small
+    (tmp_path / "tiny" / "board.toml").write_text(text, encoding="utf-8")
+    board = load_board("tiny", (tmp_path,))
+    with pytest.raises(DoesNotFitError) as caught:
+        build(board, twice("    static uint8_t big[4096];\n    big[0]++;\n"), tmp_path / "project")
+    regions = {r.name: r for r in caught.value.regions}
+    assert set(regions) == {"flash", "sram"}
+    assert regions["sram"].need_bytes > regions["sram"].have_bytes == 0x1000
+    assert dict(caught.value.peak)["big.0"] == 4096
+    assert "flash needs" in caught.value.what
+
+
+@pytest.mark.host_c
+def test_a_compile_error_shows_the_compilers_words(twice: Tree, tmp_path: Path) -> None:
+    with pytest.raises(ToolFailedError) as caught:
+        build(load_board("host"), twice("    no_such_thing = 1;\n"), tmp_path)
+    assert "'no_such_thing' undeclared" in str(caught.value)
+    assert "-Wconversion" not in str(caught.value)
+
+
+def test_a_missing_compiler_names_its_packages(
+    twice: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolMissingError) as caught:
+        build(load_board("mps2-an386"), twice(), tmp_path / "project")
+    assert str(caught.value) == (
+        "mps2-an386: the compiler arm-none-eabi-gcc is not installed. "
+        "Try: apt install gcc-arm-none-eabi libnewlib-arm-none-eabi."
+    )
+
+
+def test_a_folder_that_is_no_project_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        build_project(tmp_path)
+
+
+@pytest.mark.host_c
+def test_the_project_builds_by_scons_alone_and_then_has_nothing_to_do(
+    twice: Tree, tmp_path: Path
+) -> None:
+    write_project(load_board("host"), twice(), tmp_path)
+    command = [sys.executable, "-I", "-m", "SCons", "-Q"]
+    for words in ("firmware.elf", "is up to date"):
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert words in done.stdout
+    assert (tmp_path / "build" / "release" / "libmodel.so").is_file()
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("name", ["microbit", "mps2-an505"])
+def test_the_ports_compile_without_a_warning_under_clang(
+    name: str, twice: Tree, tmp_path: Path
+) -> None:
+    board = load_board(name)
+    write_project(board, twice(), tmp_path)
+    triple = "thumbv6m-none-eabi" if board.core == "cortex-m0" else "thumbv8m.main-none-eabi"
+    for file in sorted((tmp_path / "runtime" / "port" / board.port).glob("*.c")):
+        command = f"clang --target={triple} -std=c99 -ffreestanding -fsyntax-only -Wall -Wextra"
+        warnings = "-Wconversion -Wshadow -Wdouble-promotion -Werror"
+        paths = "-Iboard -Iruntime -Iruntime/port"
+        words = f"{command} {warnings} {paths}".split()
+        subprocess.run([*words, str(file)], cwd=tmp_path, check=True)
