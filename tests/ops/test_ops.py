@@ -44,7 +44,7 @@ every_profile = pytest.mark.parametrize("numerics", PROFILES)
 def call_of(case: Case, numerics: Numerics) -> OpCall:
     """The case as imported from the TFLite file that says the same."""
     data = write_cases([case])
-    module = import_model(read_tflite(data, case.name), "case", import_table(), data)
+    module = import_model(read_tflite(data, case.name), "case", import_table(), data, op_table())
     main = module.entry
     assert isinstance(main, Function)
     assert len(main.body) == 1

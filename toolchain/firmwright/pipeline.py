@@ -98,7 +98,7 @@ def load_bytes(data: bytes, file: str, *, name: str = "") -> IRModule:
         except UnicodeDecodeError as error:
             raise ModelError("the module's text is not UTF-8.", where=file) from error
     raw = read_tflite(data, file)
-    return import_model(raw, name or sanitise(Path(file).stem), import_table(), data)
+    return import_model(raw, name or sanitise(Path(file).stem), import_table(), data, op_table())
 
 
 def compile_model(

@@ -142,12 +142,13 @@ def _lower_float(call: OpCall, b: Kernel) -> None:
         window.outputs(b, call.input(0).shape, call.output.shape) as at,
         b.for_("oc", w.shape[0]) as oc,
     ):
+        # The order of additions is the reference kernel's: hybrid layers behind round its result.
         acc = b.reg("acc", FLOAT32)
-        b.store(acc, [0], b.load(bias, [oc]))
+        b.store(acc, [0], 0.0)
         with window.taps(b, at) as (ky, kx, iy, ix), b.for_("ic", w.shape[3]) as ic:
             product = b.load(b.input(0), [at.n, iy, ix, ic]) * b.load(w, [oc, ky, kx, ic])
             b.store(acc, [0], b.load(acc, [0]) + product)
-        value = activated(b.load(acc, [0]), call.str_attr("activation"))
+        value = activated(b.load(acc, [0]) + b.load(bias, [oc]), call.str_attr("activation"))
         b.store(b.y, [at.n, at.oy, at.ox, oc], value)
 
 
@@ -162,7 +163,11 @@ def from_tflite(context: ImportContext) -> Imported:
         raise NotSupportedError("weights of other than four dimensions")
     attrs = import_window(context, (kernel.shape[1], kernel.shape[2]))
     attrs["activation"] = activation_name(context.node.options["fused_activation_function"])
-    return Imported("conv2d", attrs, tuple(range(len(context.inputs))))
+    # Float activations with int8 weights are another operator: hybrid_conv2d.py.
+    x = context.inputs[0]
+    hybrid = x is not None and x.dtype == FLOAT32 and kernel.dtype == INT8
+    op = "hybrid_conv2d" if hybrid else "conv2d"
+    return Imported(op, attrs, tuple(range(len(context.inputs))))
 
 
 def cases() -> Iterator[Case]:

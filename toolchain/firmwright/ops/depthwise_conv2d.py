@@ -121,12 +121,13 @@ def _lower_float(call: OpCall, b: Kernel) -> None:
     window = window_of(call, (w.shape[1], w.shape[2]))
     with window.outputs(b, call.input(0).shape, call.output.shape) as at, _channels(call, b) as c:
         oc, ic = c
+        # The order of additions is the reference kernel's: hybrid layers behind round its result.
         acc = b.reg("acc", FLOAT32)
-        b.store(acc, [0], b.load(bias, [oc]))
+        b.store(acc, [0], 0.0)
         with window.taps(b, at) as (ky, kx, iy, ix):
             product = b.load(b.input(0), [at.n, iy, ix, ic]) * b.load(w, [0, ky, kx, oc])
             b.store(acc, [0], b.load(acc, [0]) + product)
-        value = activated(b.load(acc, [0]), call.str_attr("activation"))
+        value = activated(b.load(acc, [0]) + b.load(bias, [oc]), call.str_attr("activation"))
         b.store(b.y, [at.n, at.oy, at.ox, oc], value)
 
 

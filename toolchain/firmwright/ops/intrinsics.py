@@ -131,7 +131,72 @@ ROUND_F32 = _float_intrinsic(
     "The nearest whole number, halves away from zero.",
 )
 
+_LOW, _HIGH = Operand("low", "in", FLOAT32), Operand("high", "in", FLOAT32)
+
+
+def _dynamic_ends(low: Any, high: Any) -> tuple[Any, Any]:
+    return np.minimum(low, 0).astype(np.float64), np.maximum(high, 0).astype(np.float64)
+
+
+def _dynamic_scale(low: Any, high: Any) -> Any:
+    least, greatest = _dynamic_ends(low, high)
+    return np.where(least == greatest, 1, (greatest - least) / 255).astype(np.float32)
+
+
+def _dynamic_zero_point(low: Any, high: Any) -> Any:
+    least, greatest = _dynamic_ends(low, high)
+    scale = np.where(least == greatest, 1, (greatest - least) / 255)
+    below, above = least / scale, greatest / scale
+    point = np.where(128 + np.abs(below) < 127 + np.abs(above), -128 - below, 127 - above)
+    rounded = np.sign(point) * np.floor(np.abs(point) + 0.5)
+    clipped = np.clip(rounded, -128, 127)
+    return np.where(least == greatest, 0, clipped).astype(np.int32)
+
+
+DYNAMIC_SCALE = Intrinsic(
+    name="dynamic_scale",
+    operands=(_LOW, _HIGH),
+    result=FLOAT32,
+    meaning=_dynamic_scale,
+    portable="""\
+const double least = low < 0.0f ? (double)low : 0.0;
+const double greatest = high > 0.0f ? (double)high : 0.0;
+return greatest > least ? (float)((greatest - least) / 255.0) : 1.0f;""",
+    doc="Scale of int8 values that span [low, high] and 0.",
+    instructions=300,
+)
+
+DYNAMIC_ZERO_POINT = Intrinsic(
+    name="dynamic_zero_point",
+    operands=(_LOW, _HIGH),
+    result=INT32,
+    meaning=_dynamic_zero_point,
+    portable="""\
+const double least = low < 0.0f ? (double)low : 0.0;
+const double greatest = high > 0.0f ? (double)high : 0.0;
+if (!(greatest > least)) {
+    return 0;
+}
+const double scale = (greatest - least) / 255.0;
+const double below = least / scale;
+const double above = greatest / scale;
+const double point = 128.0 - below < 127.0 + above ? -128.0 - below : 127.0 - above;
+const int32_t rounded = (int32_t)(point < 0.0 ? point - 0.5 : point + 0.5);
+return rounded < -128 ? -128 : rounded > 127 ? 127 : rounded;""",
+    doc="Zero point of int8 values that span [low, high] and 0: the end with less error is exact.",
+    instructions=900,
+)
+
 BASE_INTRINSICS: Mapping[str, Intrinsic] = {
     item.name: item
-    for item in (REQUANTIZE_ONCE, REQUANTIZE_TWICE, CLZ, RECIPROCAL, EXP_F32, ROUND_F32)
+    for item in (
+        REQUANTIZE_ONCE,
+        REQUANTIZE_TWICE,
+        CLZ,
+        RECIPROCAL,
+        EXP_F32,
+        ROUND_F32,
+        DYNAMIC_SCALE,
+        DYNAMIC_ZERO_POINT,
+    )
 }

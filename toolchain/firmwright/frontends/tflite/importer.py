@@ -17,17 +17,27 @@ from firmwright.base.dtypes import find_dtype
 from firmwright.base.errors import UnsupportedError, UnsupportedItem
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
-from firmwright.ir.graph.opdef import Array, ImportContext, NotSupportedError, OpCall, OpDef
+from firmwright.ir.graph.opdef import (
+    Array,
+    ImportContext,
+    NotSupportedError,
+    OpCall,
+    OpDef,
+    OpTable,
+)
 from firmwright.ir.module import IRModule
 from firmwright.ir.raw import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
 
 
-def import_model(raw: RawModel, name: str, imports: Mapping[str, OpDef], data: bytes) -> IRModule:
+def import_model(
+    raw: RawModel, name: str, imports: Mapping[str, OpDef], data: bytes, ops: OpTable
+) -> IRModule:
     """The module of `raw`'s first subgraph; UnsupportedError names everything that is missing.
 
-    `imports` is the table `tflite:NAME` -> operator; `data` the file's bytes (for its hash).
+    `imports` is the table `tflite:NAME` -> operator that imports it (an importer may answer with
+    another of `ops`); `data` the file's bytes (for its hash).
     """
-    work = _Import(raw, raw.subgraphs[0], imports)
+    work = _Import(raw, raw.subgraphs[0], imports, ops)
     function = work.run()
     return IRModule(
         name=name,
@@ -42,6 +52,7 @@ class _Import:
     raw: RawModel
     graph: RawSubgraph
     imports: Mapping[str, OpDef]
+    ops: OpTable
     constants: dict[str, Constant] = field(default_factory=dict)
     items: list[UnsupportedItem] = field(default_factory=list)
     values: dict[int, Value] = field(default_factory=dict)
@@ -152,7 +163,7 @@ class _Import:
         kept = [node.inputs[position] for position in imported.inputs]
         inputs = tuple(None if i == NO_TENSOR else self._value(i) for i in kept)
         outputs = tuple(self._value(i) for i in node.outputs)
-        self._infer(opdef, Call(imported.op, inputs, outputs, imported.attrs))
+        self._infer(self.ops[imported.op], Call(imported.op, inputs, outputs, imported.attrs))
         return Call(imported.op, inputs, outputs, imported.attrs, node.span)
 
     def _infer(self, opdef: OpDef, call: Call) -> None:
