@@ -1,0 +1,157 @@
+"""Walking and rewriting: order, identity of what is untouched, substitution."""
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32, INT64
+from firmwright.ir.tir.builder import Builder, select
+from firmwright.ir.tir.nodes import (
+    AccessPtr,
+    Allocate,
+    Binary,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    CallPrim,
+    For,
+    IntImm,
+    PrimFunc,
+    Seq,
+    Var,
+)
+from firmwright.ir.tir.rewrite import (
+    NOTHING,
+    rewrite_expr,
+    rewrite_func,
+    rewrite_stmt,
+    sequence,
+    substitute,
+    substitute_expr,
+)
+from firmwright.ir.tir.walk import (
+    Node,
+    callees,
+    children,
+    declared_buffers,
+    free_vars,
+    local_names,
+    used_buffers,
+    used_constants,
+    walk,
+)
+
+
+def one_of_each() -> PrimFunc:
+    """A kernel with every kind of node but CallPrim."""
+    b = Builder("f")
+    x, y = b.buffer_param("x", INT8, (16,), "in"), b.buffer_param("y", INT8, (16,), "out")
+    w = b.constant("w", np.arange(16), INT8)
+    with b.for_("i", 4) as i, b.let("j", i * 4) as j, b.window("row", x, j, (4,)) as row:
+        acc = b.reg("acc", INT32)
+        b.store(acc, [0], b.load_i32(row, [0]))
+        with b.if_(i > 1):
+            b.store(acc, [0], b.load(acc, [0]) + b.load_i32(w, [j]))
+        with b.else_():
+            b.evaluate("tick", [b.load(acc, [0]), b.pointer(row, 0, 4)])
+        with b.while_(b.load(acc, [0]) > 100):
+            b.store(acc, [0], b.load(acc, [0]) - 100)
+        b.store(y, [j], select(i > 2, b.load(acc, [0]), 0).cast(INT8))
+    return b.build()
+
+
+def test_a_rule_that_changes_nothing_returns_the_identical_tree() -> None:
+    func = one_of_each()
+    assert rewrite_stmt(func.body, lambda node: None) is func.body
+    assert rewrite_func(func, lambda node: None) is func
+
+
+def test_every_node_is_offered_to_the_rule_after_its_parts() -> None:
+    func = one_of_each()
+    seen: list[Node] = []
+
+    def watch(node: Node) -> None:
+        seen.append(node)
+
+    rewrite_stmt(func.body, watch)
+    assert sorted(map(repr, seen)) == sorted(map(repr, walk(func.body)))
+    done: list[Node] = []
+    for node in seen:
+        assert all(any(part is other for other in done) for part in children(node))
+        done.append(node)
+
+
+def test_untouched_subtrees_stay_the_same_objects() -> None:
+    x, y = Buffer("x", INT32, (4,)), Buffer("y", INT32, (4,))
+    left = BufferStore(x, (IntImm(0, INT64),), IntImm(1, INT32))
+    right = BufferStore(y, (IntImm(0, INT64),), IntImm(2, INT32))
+    body = Seq((left, right))
+
+    def rule(node: Node) -> Node | None:
+        return IntImm(7, INT32) if node == IntImm(2, INT32) else None
+
+    new = rewrite_stmt(body, rule)
+    assert isinstance(new, Seq)
+    assert new.stmts[0] is left
+    assert new.stmts[1] == BufferStore(y, (IntImm(0, INT64),), IntImm(7, INT32))
+
+
+def test_expressions_are_rewritten_innermost_first() -> None:
+    def rule(node: Node) -> Node | None:
+        match node:
+            case Binary("add", IntImm(a, dtype), IntImm(b, _)):
+                return IntImm(a + b, dtype)
+            case _:
+                return None
+
+    one = IntImm(1, INT32)
+    assert rewrite_expr(Binary("add", Binary("add", one, one), one), rule) == IntImm(3, INT32)
+
+
+def test_a_dropped_statement_leaves_its_sequence() -> None:
+    x = Buffer("x", INT32, (4,))
+    stores = [BufferStore(x, (IntImm(n, INT64),), IntImm(n, INT32)) for n in range(3)]
+
+    def rule(node: Node) -> Node | None:
+        return NOTHING if node == stores[1] else None
+
+    assert rewrite_stmt(Seq(tuple(stores)), rule) == Seq((stores[0], stores[2]))
+
+
+def test_sequences_are_opened_up() -> None:
+    x = Buffer("x", INT32, (4,))
+    store = BufferStore(x, (IntImm(0, INT64),), IntImm(0, INT32))
+    assert sequence([Seq((store, store)), NOTHING, store]) == Seq((store, store, store))
+    assert sequence([NOTHING, store]) is store
+    assert sequence([]) == NOTHING
+
+
+def test_substitution_replaces_variables_and_buffers() -> None:
+    x, y = Buffer("x", INT32, (4,)), Buffer("y", INT32, (4,))
+    i = Var("i", INT64)
+    store = BufferStore(x, (i,), BufferLoad(x, (i,)))
+    three = IntImm(3, INT64)
+    assert substitute(store, {"i": three}, {"x": y}) == BufferStore(
+        y, (three,), BufferLoad(y, (three,))
+    )
+    pointer = Allocate(x, CallPrim("f", (AccessPtr(x, i, 1, "r"),)))
+    assert substitute(pointer, {}, {"x": y}) == Allocate(
+        y, CallPrim("f", (AccessPtr(y, i, 1, "r"),))
+    )
+    assert substitute_expr(Binary("add", i, i), {"i": three}) == Binary("add", three, three)
+
+
+def test_walking_goes_in_the_order_of_execution() -> None:
+    func = one_of_each()
+    loop = next(node for node in walk(func.body) if isinstance(node, For))
+    assert list(walk(loop))[:4] == [loop, loop.start, loop.extent, loop.body]
+
+
+def test_what_a_kernel_uses_is_listed_in_order() -> None:
+    func = one_of_each()
+    assert list(used_buffers(func.body)) == ["x", "acc", "row", "w", "y"]
+    assert set(declared_buffers(func.body)) == {"w", "row", "acc"}
+    assert used_constants(func.body) == ["f.w"]
+    assert free_vars(func.body) == set()
+    assert local_names(func) == {"x", "y", "w", "i", "j", "row", "acc"}
+    loop = next(node for node in walk(func.body) if isinstance(node, For))
+    assert free_vars(loop.body) == {"i"}
+    assert callees(Seq((CallPrim("b", ()), CallPrim("a", ()), CallPrim("b", ())))) == ["b", "a"]
