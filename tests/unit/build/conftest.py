@@ -11,7 +11,7 @@ TWICE = Path(__file__).parent / "twice"
 MULTIPLY = "    multiply(inputs->input_1, outputs->output_1);\n"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def twice() -> Callable[..., SourceTree]:
     """`twice()` is the model's tree; `twice(before)` does C statements before it multiplies."""
 

@@ -19,7 +19,9 @@ def test_the_script_has_each_region_with_its_bounds() -> None:
 
 def test_the_stack_is_the_first_section_in_ram() -> None:
     script = link_script(load_board("mps2-an386"))
-    in_ram = re.findall(r"^    (\.\S+)(?: \(NOLOAD\))? :(?:(?!\n    \}).)*\n    \} > sram", script, re.S | re.M)
+    in_ram = re.findall(
+        r"^    (\.\S+)(?: \(NOLOAD\))? :(?:(?!\n    \}).)*\n    \} > sram", script, re.S | re.M
+    )
     assert in_ram[0] == ".stack"
 
 

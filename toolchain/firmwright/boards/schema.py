@@ -49,9 +49,21 @@ POOL_ALIGN: Final = 16
 _ADDRESSES: Final = 1 << 32
 
 _ROOT_KEYS: Final = (
-    "name description soc evidence core port toolchain cpu_flags clock_hz "
-    "memory console counter run limits"
-).split()
+    "name",
+    "description",
+    "soc",
+    "evidence",
+    "core",
+    "port",
+    "toolchain",
+    "cpu_flags",
+    "clock_hz",
+    "memory",
+    "console",
+    "counter",
+    "run",
+    "limits",
+)
 
 
 @dataclass(frozen=True, slots=True)

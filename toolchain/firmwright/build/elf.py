@@ -69,13 +69,9 @@ def read_elf(path: Path) -> tuple[tuple[SectionSize, ...], tuple[SymbolSize, ...
 def _read_sections(data: bytes, layout: _Layout) -> list[_Section]:
     header = layout.header.unpack_from(data)
     table, count, names_index = header[6], header[12], header[13]
-    raw = [
-        layout.section.unpack_from(data, table + i * layout.section.size) for i in range(count)
-    ]
+    raw = [layout.section.unpack_from(data, table + i * layout.section.size) for i in range(count)]
     names = raw[names_index][4]
-    return [
-        _Section(_text(data, names + r[0]), r[1], r[2], r[3], r[4], r[5], r[6]) for r in raw
-    ]
+    return [_Section(_text(data, names + r[0]), r[1], r[2], r[3], r[4], r[5], r[6]) for r in raw]
 
 
 def _is_counted(section: _Section) -> bool:
@@ -94,9 +90,7 @@ def _kind(section: _Section) -> SectionKind:
     return "data" if section.flags & _SHF_WRITE else "rodata"
 
 
-def _read_symbols(
-    data: bytes, layout: _Layout, sections: list[_Section]
-) -> tuple[SymbolSize, ...]:
+def _read_symbols(data: bytes, layout: _Layout, sections: list[_Section]) -> tuple[SymbolSize, ...]:
     found = []
     for table in (s for s in sections if s.type == _SHT_SYMTAB):
         names = sections[table.link].offset

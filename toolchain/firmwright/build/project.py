@@ -29,9 +29,7 @@ def write_project(
     tree.merged(project_files(board, model_optimisation)).write(directory)
 
 
-def project_files(
-    board: Board, model_optimisation: str = flags.MODEL_OPTIMISATION
-) -> SourceTree:
+def project_files(board: Board, model_optimisation: str = flags.MODEL_OPTIMISATION) -> SourceTree:
     """What a project for `board` holds besides the emitted sources."""
     content: dict[str, str | bytes] = {
         "SConstruct": _template("SConstruct"),

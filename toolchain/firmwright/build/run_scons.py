@@ -111,9 +111,15 @@ def _run_scons(project: _Project, targets: Sequence[str], timeout_s: float) -> N
         "SCons could not build the firmware.",
         command=command,
         exit_status=status,
-        output=output,
+        output="\n".join(_messages(project, output)),
         where=str(project.directory),
     )
+
+
+def _messages(project: _Project, output: str) -> list[str]:
+    """What the tools said, without the command lines that SCons shows."""
+    commands = (project.tool("gcc") + " ", project.tool("objcopy") + " ")
+    return [line for line in output.splitlines() if not line.startswith(commands)]
 
 
 def _link_anyway(project: _Project, output: str, timeout_s: float) -> ImageSizes | None:
@@ -134,6 +140,7 @@ def _run(command: Sequence[str], directory: Path, timeout_s: float) -> tuple[int
         done = subprocess.run(
             command,
             cwd=directory,
+            env={**os.environ, "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -153,9 +160,7 @@ def _stacks(project: _Project, variant: Variant, elf: Path) -> tuple[StackUse, S
         what = "the firmware could not be disassembled."
         raise ToolFailedError(what, command=command, exit_status=status, output=disassembly)
     build = elf.parent
-    graph = CallGraph(
-        disassembly, read_frames(build), read_frames(build / "firmware").keys()
-    )
+    graph = CallGraph(disassembly, read_frames(build), read_frames(build / "firmware").keys())
     runs = [f"{file.stem}_run" for file in sorted((project.directory / "model").glob("*.c"))]
     stacks = [graph.worst(run) for run in runs if graph.has(run)]
     stack = max(stacks, key=lambda s: s.size_bytes, default=StackUse("", 0, ()))

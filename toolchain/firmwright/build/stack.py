@@ -36,6 +36,7 @@ _LOWERING: Final = (
     (re.compile(r"subq? \$0x([0-9a-f]+),%rsp"), 16),  # x86
 )
 
+
 @dataclass(slots=True)
 class _Function:
     name: str
@@ -63,9 +64,7 @@ class CallGraph:
         size, path = max(self._depth(start, ()) for start in starts)
         reached = self._reached(starts)
         unknown = sorted({f.name for f in reached if self._is_unknown(f)})
-        return StackUse(
-            root, size, tuple(self._functions[a].name for a in path), tuple(unknown)
-        )
+        return StackUse(root, size, tuple(self._functions[a].name for a in path), tuple(unknown))
 
     def has(self, name: str) -> bool:
         return any(f.name == name for f in self._functions.values())
