@@ -29,7 +29,6 @@ int32_t fwr_port_byte_in(void)
 
 void fwr_port_byte_out(uint8_t byte)
 {
-    while ((UART_STATE & STATE_TX_FULL) != 0) {
-    }
+    while ((UART_STATE & STATE_TX_FULL) != 0) {}
     UART_DATA = byte;
 }

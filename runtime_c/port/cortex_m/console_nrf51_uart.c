@@ -46,6 +46,5 @@ void fwr_port_byte_out(uint8_t byte)
 {
     UART_TXDRDY = 0;
     UART_TXD = byte;
-    while (UART_TXDRDY == 0) {
-    }
+    while (UART_TXDRDY == 0) {}
 }

@@ -34,13 +34,13 @@
 
 #define SCB_ICSR_PENDSTSET (1u << 26)
 #define SCB_AIRCR_SYSRESETREQ (0x05FA0000u | (1u << 2))
-#define SCB_CCR_LOB (1u << 19)           /* Armv8.1-M: low-overhead branches */
-#define SCB_CPACR_FPU_FULL (0xFu << 20)  /* coprocessors 10 and 11: FPU and MVE */
+#define SCB_CCR_LOB (1u << 19)          /* Armv8.1-M: low-overhead branches */
+#define SCB_CPACR_FPU_FULL (0xFu << 20) /* coprocessors 10 and 11: FPU and MVE */
 
 #define MPU_CTRL_ENABLE (1u << 0)
-#define MPU_CTRL_PRIVDEFENA (1u << 2)    /* the usual map where no region says otherwise */
+#define MPU_CTRL_PRIVDEFENA (1u << 2) /* the usual map where no region says otherwise */
 #define MPU_RASR_ENABLE (1u << 0)
-#define MPU_RASR_XN (1u << 28)           /* access bits zero: no access at all */
+#define MPU_RASR_XN (1u << 28) /* access bits zero: no access at all */
 
 /* ---- Drivers, one of each kind is linked ---------------------------------------------------- */
 

@@ -21,8 +21,7 @@ void fwr_systick_isr(void)
 static void restart(void)
 {
     SYST_CVR = 0;
-    for (uint32_t turn = 0; SYST_CVR == 0 && turn < RELOAD_WAIT_TURNS; turn++) {
-    }
+    for (uint32_t turn = 0; SYST_CVR == 0 && turn < RELOAD_WAIT_TURNS; turn++) {}
 }
 
 void fwr_counter_init(void)

@@ -37,7 +37,6 @@ int32_t fwr_port_byte_in(void)
 
 void fwr_port_byte_out(uint8_t byte)
 {
-    while ((UART_LSR & LSR_TX_EMPTY) == 0) {
-    }
+    while ((UART_LSR & LSR_TX_EMPTY) == 0) {}
     UART_DATA = byte;
 }

@@ -28,6 +28,4 @@ uint64_t fwr_port_counter(void)
 }
 
 /* A tick is one instruction. */
-void fwr_port_counter_align(void)
-{
-}
+void fwr_port_counter_align(void) {}

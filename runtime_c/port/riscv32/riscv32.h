@@ -11,12 +11,12 @@
 #include "fwr_port.h"
 
 /* Reads or writes a control and status register by name, whatever -march says of Zicsr. */
-#define FWR_CSR_READ(name, value)                                                                  \
-    __asm__ volatile(".option push\n\t.option arch, +zicsr\n\tcsrr %0, " name "\n\t.option pop"    \
+#define FWR_CSR_READ(name, value) \
+    __asm__ volatile(".option push\n\t.option arch, +zicsr\n\tcsrr %0, " name "\n\t.option pop" \
                      : "=r"(value)::"memory")
-#define FWR_CSR_WRITE(name, value)                                                                 \
-    __asm__ volatile(".option push\n\t.option arch, +zicsr\n\tcsrw " name ", %0\n\t.option pop" ::"r"( \
-                         value)                                                                    \
+#define FWR_CSR_WRITE(name, value) \
+    __asm__ volatile(".option push\n\t.option arch, +zicsr\n\tcsrw " name \
+                     ", %0\n\t.option pop" ::"r"(value) \
                      : "memory")
 
 /* One of each kind of driver is linked. */
