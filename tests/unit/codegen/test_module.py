@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import INT8, INT32
-from firmwright.codegen.module import emit, model_id
+from firmwright.base.dtypes import INT8, INT32, UINT64
+from firmwright.base.errors import InternalError, UnsupportedError
+from firmwright.base.resources import runtime_dir
+from firmwright.codegen.module import FWR_ABI, EmitOptions, emit, model_id
 from firmwright.ir.core import Span
 from firmwright.ir.tir.builder import Builder, maximum, minimum
 
@@ -51,7 +55,8 @@ def test_header_weights_and_glue_read_as_written_by_hand(golden, module_of) -> N
     tree = emit(module_of(dense(), zero_point=-3), {})
     for path, suffix in (("model/m.h", ".h"), ("model/m_weights.h", "_weights.h")):
         golden(str(tree.files[path]), suffix)
-    golden(str(tree.files["firmware/fwr_app.c"]), "_app.c")
+    glue = str(tree.files["firmware/fwr_app.c"])
+    golden(re.sub(r"(0x[0-9a-f]{2}, ){7}0x[0-9a-f]{2}", "...", glue), "_app.c")
 
 
 def test_the_same_module_gives_the_same_bytes(module_of) -> None:
@@ -62,3 +67,58 @@ def test_the_same_module_gives_the_same_bytes(module_of) -> None:
 
 def test_another_weight_gives_another_model_id(module_of) -> None:
     assert model_id(emit(module_of(dense()), {})) != model_id(emit(module_of(dense(4)), {}))
+
+
+def test_the_glue_carries_the_model_id_and_the_runtimes_version(module_of) -> None:
+    tree = emit(module_of(dense()), {})
+    glue = str(tree.files["firmware/fwr_app.c"])
+    digits = re.findall(r"0x([0-9a-f]{2})", glue)
+    assert "".join(digits) == model_id(tree)
+    header = (runtime_dir() / "fwr.h").read_text()
+    assert f"#define FWR_ABI {FWR_ABI}" in header
+
+
+def test_no_line_is_longer_than_100_columns(module_of) -> None:
+    tree = emit(module_of(dense(), name="person_detect_96x96_int8"), {})
+    for path, text in tree.files.items():
+        for line in str(text).splitlines():
+            assert len(line) <= 100, (path, line)
+
+
+def test_hostile_names_cannot_leave_their_comments_and_strings(module_of) -> None:
+    b = dense()
+    b.span = Span("*/ int evil; /*", 0, 0, 'a"\\??/\n*/')
+    module = module_of(b, comment="*/ #error no\n*/")
+    tree = emit(module, {}, EmitOptions(notes=("*/ /* \\",)))
+    for path, text in tree.files.items():
+        assert "*/ int" not in str(text), path
+        assert "*/ #error" not in str(text), path
+
+
+def test_a_prefix_names_everything(module_of) -> None:
+    tree = emit(module_of(dense()), {}, EmitOptions(prefix="ears"))
+    assert set(tree.files) == {
+        "model/ears.c",
+        "model/ears.h",
+        "model/ears_weights.h",
+        "firmware/fwr_app.c",
+    }
+    assert "int32_t ears_run(" in str(tree.files["model/ears.h"])
+
+
+def test_an_input_of_a_type_the_runtime_lacks_is_refused(module_of) -> None:
+    b = Builder("k")
+    x = b.buffer_param("x", UINT64, (2,), "in", 8)
+    b.store(b.buffer_param("y", UINT64, (1,), "out", 8), [0], b.load(x, [0]))
+    with pytest.raises(UnsupportedError, match="serving/x:0: uint64 as input or output"):
+        emit(module_of(b), {})
+
+
+def test_memory_that_is_not_planned_is_a_bug_with_its_name(module_of) -> None:
+    b = Builder("k")
+    y = b.buffer_param("y", INT8, (1,), "out")
+    with b.allocate("column", INT8, (4,)) as column:
+        b.store(column, [0], 1)
+        b.store(y, [0], b.load(column, [0]))
+    with pytest.raises(InternalError, match="the memory of column is not planned"):
+        emit(module_of(b), {})

@@ -18,6 +18,8 @@ import numpy as np
 
 from firmwright.base.dtypes import (
     BOOL,
+    INT8,
+    INT16,
     INT32,
     INT64,
     UINT8,
@@ -75,6 +77,9 @@ _BOOL_OPERATORS: Mapping[str, tuple[str, int, int]] = {
     "xor": ("!=", EQUALITY, SUM),
 }
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+_SATURATIONS: Mapping[tuple[float, float], DType] = {
+    (d.min, d.max): d for d in (INT8, UINT8, INT16, UINT16)
+}
 _WRAPPING = frozenset({"add", "sub", "mul", "shl"})
 _NARROW_UNSIGNED = frozenset({UINT8, UINT16})
 _UNSIGNED = {INT32: UINT32, INT64: UINT64}
@@ -130,6 +135,7 @@ class Used:
     intrinsics: dict[str, Intrinsic] = field(default_factory=dict)
     aliases: dict[str, DType] = field(default_factory=dict)
     extremes: dict[str, tuple[str, DType]] = field(default_factory=dict)
+    saturations: dict[str, tuple[DType, int]] = field(default_factory=dict)
     loads: dict[str, DType] = field(default_factory=dict)
     stores: dict[str, DType] = field(default_factory=dict)
     math: bool = False
@@ -196,7 +202,9 @@ class ExprPrinter:
         if target == BOOL:
             zero = "0.0f" if source.is_float else "0"
             return CExpr(f"{inner.within(SUM)} != {zero}", EQUALITY, INT32)
-        if not (source.is_float or target.is_float) and _holds(target, source):
+        if source.is_float or target.is_float:
+            return cast_to(inner, target)
+        if _holds(target, source) or (not inner.literal and _holds(target, inner.ctype)):
             return inner
         return cast_to(inner, target)
 
@@ -316,10 +324,27 @@ class ExprPrinter:
         literal = (IntImm, FloatImm)
         if not (isinstance(low, literal) and isinstance(high, literal) and low.value <= high.value):
             return None
+        narrow = _SATURATIONS.get((low.value, high.value)) if dtype == INT32 else None
+        if narrow is not None:
+            return self._saturated(inner.a, narrow)
         name = self.names.c(f"clamp_{dtype.short}")
         self.used.extremes[name] = ("clamp", dtype)
         parts = (self.as_type(part, dtype).text for part in (inner.a, low, high))
         return CExpr(f"{name}({', '.join(parts)})", PRIMARY, dtype)
+
+    def _saturated(self, node: Expr, dtype: DType) -> CExpr:
+        """A clamp to all of a narrow type; Arm does it, and a shift before it, in one instruction.
+
+        Compilers find that instruction only while the limits are literals, not in a loop that
+        keeps them in registers.
+        """
+        shift = 0
+        match node:
+            case Binary("shr", shifted, IntImm(amount)) if 0 < amount < 32:
+                node, shift = shifted, amount
+        name = self.names.c(f"saturate_{dtype.short}" + (f"_asr{shift}" if shift else ""))
+        self.used.saturations[name] = (dtype, shift)
+        return CExpr(f"{name}({self.as_type(node, INT32).text})", PRIMARY, dtype)
 
     # ---- calls ---------------------------------------------------------------------------------
 

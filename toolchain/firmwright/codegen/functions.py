@@ -74,10 +74,8 @@ class Emitter:
         return self.interface.names
 
     def constant_symbol(self, name: str) -> str:
-        symbol = self.constants[name].symbol
-        if self.linked:
-            return symbol
-        return f"params->{symbol.removeprefix(self.names.prefix + '_')}"
+        item = self.constants[name]
+        return item.symbol if self.linked else f"params->{item.field(self.names.prefix)}"
 
     # ---- kernels -------------------------------------------------------------------------------
 

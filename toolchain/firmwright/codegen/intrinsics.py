@@ -21,6 +21,7 @@ FEATURE_TESTS: Mapping[str, str] = {
     "dsp": "defined(__ARM_FEATURE_DSP)",
     "fpu": "defined(__ARM_FP)",
     "mve": "defined(__ARM_FEATURE_MVE)",
+    "sat": "defined(__ARM_FEATURE_SAT)",
     "thumb2": "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB >= 2",
     "rvm": "defined(__riscv_mul)",
 }
@@ -55,7 +56,7 @@ def features(used: Used, *, inline_asm: bool) -> list[str]:
     unknown = sorted(found - FEATURE_TESTS.keys())
     if unknown:
         raise InternalError(f"an intrinsic's assembly needs the unknown feature {unknown[0]!r}")
-    return sorted(found)
+    return sorted(found | ({"sat"} if used.saturations else set()))
 
 
 def feature_macros(out: CWriter, names: Names, wanted: Iterable[str]) -> None:
@@ -77,6 +78,8 @@ def functions(out: CWriter, names: Names, used: Used, *, inline_asm: bool) -> No
     """Every function that the kernels call and that is no kernel."""
     for name, (op, dtype) in used.extremes.items():
         _extreme(out, names, name, op, dtype)
+    for name, (dtype, shift) in used.saturations.items():
+        _saturation(out, names, name, dtype, shift, inline_asm=inline_asm)
     for name, dtype in used.loads.items():
         _load(out, names, name, dtype)
     for name, dtype in used.stores.items():
@@ -99,6 +102,31 @@ def _extreme(out: CWriter, names: Names, name: str, op: str, dtype: DType) -> No
         return
     with out.function(f"{_inline(names)} {kind} {name}({kind} a, {kind} b)"):
         out.line(f"return a {sign} b ? a : b;")
+
+
+def _saturation(
+    out: CWriter, names: Names, name: str, dtype: DType, shift: int, *, inline_asm: bool
+) -> None:
+    kind = dtype.c_type
+    out.line()
+    with out.function(f"{_inline(names)} {kind} {name}(int32_t x)"):
+        if inline_asm:
+            what = "ssat" if dtype.signed else "usat"
+            shifted = f", asr #{shift}" if shift else ""
+            out.raw(f"#if {names.macro('asm_sat')}")
+            out.line("int32_t result;")
+            out.line(f'__asm__("{what} %0, #{dtype.bits}, %1{shifted}" : "=r"(result) : "r"(x));')
+            out.line(f"return ({kind})result;")
+            out.raw("#else")
+        value = "x"
+        if shift:
+            out.line(f"const int32_t value = x >> {shift};")
+            value = "value"
+        low, high = dtype.min, dtype.max
+        text = f"{value} < {low} ? {low} : {value} > {high} ? {high} : {value}"
+        out.line(f"return ({kind})({text});")
+        if inline_asm:
+            out.raw("#endif")
 
 
 def _load(out: CWriter, names: Names, name: str, dtype: DType) -> None:

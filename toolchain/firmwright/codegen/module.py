@@ -154,7 +154,7 @@ def _tree(model: _Model, kernel_text: str, main_text: str) -> SourceTree:
         )
     else:
         files[f"model/{name}.params.bin"] = model.params.data
-        files[f"model/{name}.params.json"] = model.params.index() + "\n"
+        files[f"model/{name}.params.json"] = model.params.index(name) + "\n"
     identity = model_id(SourceTree(files))
     halves = (identity[:16], identity[16:])
     id_rows = [", ".join(f"0x{half[i : i + 2]}" for i in range(0, 16, 2)) for half in halves]
@@ -240,7 +240,7 @@ def _compiler_macros(out: CWriter, model: _Model) -> None:
     """What gcc and clang are told, and what other compilers get instead."""
     names, used = model.names, model.used
     rows = [("kernel", "static __attribute__((noinline))", "static")]
-    if used.extremes or used.loads or used.stores or used.intrinsics:
+    if used.extremes or used.saturations or used.loads or used.stores or used.intrinsics:
         rows.append(("inline", "static inline __attribute__((always_inline))", "static inline"))
     if used.aliases:
         rows.append(("may_alias", "__attribute__((may_alias))", ""))

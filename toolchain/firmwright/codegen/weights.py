@@ -35,6 +35,10 @@ class LinkedConstant:
     alignment: int
     shared: bool = False
 
+    def field(self, prefix: str) -> str:
+        """Its name in `struct PREFIX_params`."""
+        return self.symbol.removeprefix(f"{prefix}_")
+
     @property
     def elements(self) -> int:
         return self.constant.size_bytes // self.constant.dtype.size_bytes
@@ -147,7 +151,7 @@ def weights_text(
     """`NAME_weights.h`: read once, by NAME.c."""
     out = CWriter()
     guard = names.macro("weights_h")
-    out.comment([f"{names.prefix}_weights.h: the constants of {names.prefix}. {banner}"])
+    out.comment([f"{names.prefix}_weights.h: the constants of {names.prefix}.", banner])
     out.line(f"#ifndef {guard}")
     out.line(f"#define {guard}")
     out.line()
@@ -231,11 +235,11 @@ class ParamsBlock:
     offsets: Mapping[str, int]
     data: bytes
 
-    def index(self) -> str:
-        """The JSON beside the block."""
+    def index(self, prefix: str) -> str:
+        """The JSON beside the block; names are the fields of `struct PREFIX_params`."""
         rows = [
             {
-                "name": item.symbol,
+                "name": item.field(prefix),
                 "constant": item.constant.name,
                 "dtype": item.constant.dtype.name,
                 "shape": list(item.constant.shape),
