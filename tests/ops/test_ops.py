@@ -38,7 +38,16 @@ every_case = pytest.mark.parametrize(
         for case in opdef.cases()
     ],
 )
-every_profile = pytest.mark.parametrize("numerics", PROFILES)
+in_every_profile = pytest.mark.parametrize(
+    ("op", "case", "numerics"),
+    [
+        pytest.param(name, case, numerics, id=f"{name}-{case.name}-{numerics}")
+        for name, opdef in op_table().items()
+        for case in opdef.cases()
+        for numerics in PROFILES
+        if numerics in opdef.numerics
+    ],
+)
 
 
 def call_of(case: Case, numerics: Numerics) -> OpCall:
@@ -136,8 +145,7 @@ def test_an_imported_call_has_the_shapes_that_its_reference_gives(
     assert [kind.shape for kind in inferred] == [tensor.shape for tensor in case.outputs]
 
 
-@every_profile
-@every_case
+@in_every_profile
 def test_the_reference_gives_what_the_oracle_gives(
     op: str,
     case: Case,
@@ -145,16 +153,17 @@ def test_the_reference_gives_what_the_oracle_gives(
     ask: Callable[[str, str, Numerics], object],
     draw: Callable[[Case], list[list[Array]]],
 ) -> None:
+    if numerics not in case.oracles:
+        pytest.skip(f"the runtime of {numerics} has no {case.builtin} as in this case")
     answers = ask(op, case.name, numerics)
-    assert not answers.refusal
+    assert not answers.refusal, answers.refusal
     call = call_of(case, numerics)
     for variable, expected in zip(draw(case), answers.outputs, strict=True):
         arrays = full_inputs(call, variable)
         assert_agrees(call, arrays, op_table()[op].reference(call, arrays), expected)
 
 
-@every_profile
-@every_case
+@in_every_profile
 def test_the_default_lowering_computes_the_reference(
     op: str, case: Case, numerics: Numerics, draw: Callable[[Case], list[list[Array]]]
 ) -> None:

@@ -117,7 +117,8 @@ class CaseTensor:
 class Case:
     """One conformance case, in the terms of the source format so that an outside oracle runs it.
 
-    `builtin` is the TFLite operator name, `options` its decoded options (snake_case).
+    `builtin` is the TFLite operator name, `options` its decoded options (snake_case); `oracles` are
+    the profiles, of those in the operator's table, whose oracle can run it.
     """
 
     name: str
@@ -125,6 +126,7 @@ class Case:
     inputs: tuple[CaseTensor | None, ...]
     outputs: tuple[CaseTensor, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
+    oracles: tuple[Numerics, ...] = ("litert", "tflm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ class OpDef:
 
     `lower` gets an `ops.kernel.Kernel` whose parameters exist already. `inplace` says that output
     element i depends on input element i alone. `view` says that the output is the input's bytes.
+    `numerics` has a cell for each profile that the operator exists in.
     """
 
     name: str
