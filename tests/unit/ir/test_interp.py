@@ -504,6 +504,51 @@ def test_statement_intrinsics_update_registers_and_write_through_pointers() -> N
     assert filled.tolist() == [0] * 4 + [1] * 4 + [2] * 4
 
 
+def scratch_kernel(carried: bool) -> PrimFunc:
+    """Scratch is a parameter, as after planning; `carried`: iterations read each other's."""
+    b = Builder("f")
+    x, y = b.buffer_param("x", INT8, (6, 8), "in"), b.buffer_param("y", INT32, (6,), "out")
+    z = b.buffer_param("z", INT32, (8,), "out")
+    column = b.buffer_param("column", INT16, (8,), "scratch")
+    if carried:
+        with b.for_("k0", 8) as k:
+            b.store(column, [k], 0)
+    with b.window("whole", column, 0, (8,), access="rw") as whole:
+        with b.for_("i", 6) as i:
+            with b.for_("k", 8) as k:
+                old = b.load(whole, [k]) if carried else 1
+                b.store(column, [k], b.load(x, [i, k]).cast(INT16) + old)
+            acc = b.reg("acc", INT32)
+            b.store(acc, [0], 0)
+            with b.for_("k", 8) as k:
+                b.store(acc, [0], b.load(acc, [0]) + b.load(whole, [k]).cast(INT32))
+            b.store(y, [i], b.load(acc, [0]))
+        with b.for_("k", 8) as k:
+            b.store(z, [k], b.load(column, [k]).cast(INT32))
+    return b.build()
+
+
+@pytest.mark.parametrize("carried", [False, True])
+def test_shared_scratch_behaves_as_if_the_loop_were_serial(carried: bool) -> None:
+    func = scratch_kernel(carried)
+    values = np.random.default_rng(4).integers(-9, 9, (6, 8)).astype(np.int8)
+    wide = values.astype(np.int32)
+    columns = np.cumsum(wide, axis=0) if carried else wide + 1
+    for lanes_max in (1, 4, 1 << 16):
+        args = {
+            "x": values,
+            "y": np.zeros(6, np.int32),
+            "z": np.zeros(8, np.int32),
+            "column": np.zeros(8, np.int16),
+        }
+        program = Interpreter({"f": func}, {}, {}, lanes_max=lanes_max)
+        for _ in range(2):  # the second run knows what the first found out
+            program.run("f", args)
+            assert args["y"].tolist() == columns.sum(axis=1).tolist()
+            assert args["z"].tolist() == columns[-1].tolist()
+            assert args["column"].tolist() == columns[-1].tolist()
+
+
 # ---- memory and calls --------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ not among its arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -33,15 +33,16 @@ from firmwright.ir.tir.interp_exprs import (
     elements,
     is_lanes,
 )
+from firmwright.ir.tir.interp_loops import Loop, Run, both_hold, under
 from firmwright.ir.tir.interp_memory import (
     Array,
-    Mask,
     Pointer,
     Value,
     View,
     fresh,
     pointer_to,
     span_elements,
+    view_of,
 )
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.lanes import Scope, is_parallel, private_bytes
@@ -64,13 +65,12 @@ from firmwright.ir.tir.nodes import (
     Stmt,
     While,
 )
+from firmwright.ir.tir.walk import used_buffers
 
 Argument: TypeAlias = "Array | int"
-Run: TypeAlias = Callable[[Frame], None]
 _Places: TypeAlias = tuple[tuple[str, str, int], ...]
 
 LANES_MAX = 1 << 16
-PRIVATE_BYTES_MAX = 64 << 20
 WHILE_STEPS_MAX = 1 << 24
 
 
@@ -198,7 +198,15 @@ class _Compiler:
         self.func = func
         self.exprs = Expressions(func.name, func.span, program.intrinsics, program.check_overflow)
 
+        self.scratch: dict[str, Buffer] = {}
+
     def function(self, places: _Places) -> Run:
+        roots = [root for _, root, _ in places]
+        for param in self.func.params:
+            # Scratch that overlaps another argument is nobody's own.
+            alone = roots.count(param.name) == 1 and (param.name, param.name, 0) in places
+            if param.role == "scratch" and alone and isinstance(param.value, Buffer):
+                self.scratch[param.name] = param.value
         scope = Scope({name: (root, Affine({}, offset)) for name, root, offset in places})
         return self.compile(self.func.body, scope)
 
@@ -245,29 +253,17 @@ class _Compiler:
         start = self.exprs.compile(node.start, scope.bounds)
         extent = self.exprs.compile(node.extent, scope.bounds)
         body = self.compile(node.body, scope.within(node))
-        serial = _serial_loop(node.var.name, start, extent, body)
-        if not is_parallel(node, scope, self.program.intrinsics):
-            return serial
-        own_bytes, lanes_max = private_bytes(node.body), self.program.lanes_max
-        kind = node.var.dtype.np
-
-        def run(frame: Frame) -> None:
-            count = extent(frame)
-            most = int(count.max()) if is_lanes(count) else count
-            room = min(lanes_max, PRIVATE_BYTES_MAX // max(own_bytes, 1)) // frame.lanes
-            if most < 2 or room < 2:
-                serial(frame)
-                return
-            first, mask, shape, lanes = start(frame), frame.mask, frame.shape, frame.lanes
-            for low in range(0, most, room):
-                steps = np.arange(low, min(low + room, most), dtype=kind)
-                steps = steps.reshape((len(steps),) + (1,) * len(shape))
-                frame.variables[node.var.name] = steps + first
-                frame.shape, frame.lanes = (len(steps), *shape), lanes * len(steps)
-                _under(frame, steps < count if is_lanes(count) else True, body)
-            frame.mask, frame.shape, frame.lanes = mask, shape, lanes
-
-        return run
+        loop = Loop(node.var.name, node.var.dtype, start, extent, body)
+        table, own_bytes = self.program.intrinsics, private_bytes(node.body)
+        if is_parallel(node, scope, table):
+            return loop.in_lanes(self.program.lanes_max, own_bytes)
+        used = used_buffers(node.body)
+        private = tuple(
+            buffer for name, buffer in self.scratch.items() if name in _roots(used, scope)
+        )
+        if private and is_parallel(node, scope, table, frozenset(b.name for b in private)):
+            return loop.speculative(self.program.lanes_max, own_bytes, private)
+        return loop.serial
 
     def _if(self, node: If, scope: Scope) -> Run:
         cond = self.exprs.compile(node.cond, scope.bounds)
@@ -282,9 +278,9 @@ class _Compiler:
                 elif orelse is not None:
                     orelse(frame)
                 return
-            _under(frame, holds, then)
+            under(frame, holds, then)
             if orelse is not None:
-                _under(frame, ~holds, orelse)
+                under(frame, ~holds, orelse)
 
         return run
 
@@ -300,7 +296,7 @@ class _Compiler:
                     frame.mask = mask
                     return
                 if is_lanes(holds):
-                    frame.mask = _both(frame.mask, holds)
+                    frame.mask = both_hold(frame.mask, holds)
                 body(frame)
             raise self.exprs.error(f"a while loop has not ended after {WHILE_STEPS_MAX} steps")
 
@@ -378,7 +374,7 @@ class _Compiler:
         body = self.compile(node.body, scope.with_window(buffer, node.source))
 
         def run(frame: Frame) -> None:
-            frame.views[buffer.name] = View(buffer, source(frame))
+            frame.views[buffer.name] = view_of(buffer, source(frame))
             body(frame)
 
         return run
@@ -440,39 +436,9 @@ def _elements_store(pointer: Eval, dtype: Value, results: list[Value], slot: int
     return run
 
 
-def _serial_loop(name: str, start: Eval, extent: Eval, body: Run) -> Run:
-    def run(frame: Frame) -> None:
-        first, count = start(frame), extent(frame)
-        if not is_lanes(count) and not is_lanes(first):
-            variables = frame.variables
-            for value in range(first, first + count):
-                variables[name] = value
-                body(frame)
-            return
-        most = int(count.max()) if is_lanes(count) else count
-        for step in range(most):
-            frame.variables[name] = first + step
-            _under(frame, step < count, body)
-
-    return run
-
-
-def _under(frame: Frame, cond: Value, body: Run) -> None:
-    """Runs `body` in the lanes in which `cond` holds too."""
-    if cond is True or (is_lanes(cond) and frame.mask is None and cond.all()):
-        body(frame)
-        return
-    mask = frame.mask
-    both = _both(mask, cond)
-    if both.any():
-        frame.mask = both
-        body(frame)
-        frame.mask = mask
-
-
-def _both(mask: Mask, cond: Value) -> Array:
-    holds = np.atleast_1d(cond)
-    return holds if mask is None else mask & holds
+def _roots(names: Mapping[str, Buffer], scope: Scope) -> set[str]:
+    """The memories that those buffers lie in."""
+    return {scope.places[name][0] for name in names if name in scope.places}
 
 
 def _in_order(stmts: list[Run]) -> Run:

@@ -17,7 +17,15 @@ from firmwright.base.dtypes import BOOL, DType
 from firmwright.base.errors import InternalError
 from firmwright.ir.core import Span
 from firmwright.ir.tir.affine import Bounds
-from firmwright.ir.tir.interp_memory import Array, Mask, Pointer, Value, View, span_elements
+from firmwright.ir.tir.interp_memory import (
+    Array,
+    Mask,
+    Pointer,
+    Value,
+    View,
+    span_elements,
+    view_of,
+)
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable
 from firmwright.ir.tir.nodes import (
     COMPARISONS,
@@ -366,7 +374,8 @@ class Expressions:
             writable = view.writable and "w" in node.access
             if "w" in node.access and not writable:
                 raise self.error(f"{name} is read-only and a pointer would write it")
-            return Pointer(view.storage, view.base_bytes + start * size, extent * size, writable)
+            base = view.base_bytes + start * size
+            return Pointer(view.storage, base, extent * size, writable, view.shadow)
 
         return run
 
@@ -438,7 +447,7 @@ class Elements:
 def elements(pointer: Pointer, dtype: DType, depth: int) -> Elements:
     """The elements behind `pointer`, read as `dtype`, for lanes of `depth` axes."""
     count = pointer.extent_bytes // dtype.size_bytes
-    view = View(Buffer("", dtype, (count,)), pointer)
+    view = view_of(Buffer("", dtype, (count,)), pointer)
     return Elements(view, np.arange(count).reshape((count,) + (1,) * max(depth, 1)))
 
 

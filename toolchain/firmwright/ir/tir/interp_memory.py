@@ -34,12 +34,16 @@ POISON = 0xA5
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """What an AccessPtr or an argument is at run time: bytes [base, base + extent) of storage."""
+    """What an AccessPtr or an argument is at run time: bytes [base, base + extent) of storage.
+
+    `shadow`, where there is one, has a 1 for each byte of `storage` that was written.
+    """
 
     storage: Bytes
     base: int | Array
     extent_bytes: int
     writable: bool
+    shadow: Bytes | None = None
 
     @property
     def address(self) -> int:
@@ -51,13 +55,14 @@ class Pointer:
 class View:
     """A buffer at run time."""
 
-    __slots__ = ("base", "buffer", "misaligned", "scale", "storage", "typed", "writable")
+    __slots__ = ("base", "buffer", "misaligned", "scale", "shadow", "storage", "typed", "writable")
 
     def __init__(self, buffer: Buffer, pointer: Pointer) -> None:
         size = buffer.dtype.size_bytes
         self.buffer = buffer
         self.storage = pointer.storage
         self.writable = pointer.writable
+        self.shadow = pointer.shadow
         self.scale = size
         self.misaligned = bool(np.any(np.asarray(pointer.base) % size))
         if self.misaligned:
@@ -102,6 +107,43 @@ class View:
         where = np.expand_dims(position * self.scale + self.base, -1) + np.arange(self.scale)
         found = self.storage.take(where).view(self.buffer.dtype.np)[..., 0]
         return found if found.ndim else uniform(found[()])
+
+
+class UndefinedReadError(Exception):
+    """A tracked view was read where nothing had been written; never leaves the interpreter."""
+
+
+class TrackedView(View):
+    """A view whose shadow records which bytes were written; reading others raises."""
+
+    __slots__ = ("_marks", "_pattern")
+
+    def __init__(self, buffer: Buffer, pointer: Pointer) -> None:
+        super().__init__(buffer, pointer)
+        assert pointer.shadow is not None
+        if self.misaligned:  # rare enough to give up on
+            raise UndefinedReadError
+        usable = len(pointer.shadow) // self.scale * self.scale
+        self._marks: Array = pointer.shadow[:usable].view(f"u{self.scale}")
+        self._pattern = int("01" * self.scale, 16)
+
+    def gather(self, position: Value) -> Value:
+        if not np.all(self._marks[position + self.base] == self._pattern):
+            raise UndefinedReadError
+        return super().gather(position)
+
+    def scatter(self, position: Value, value: Value, mask: Mask) -> None:
+        super().scatter(position, value, mask)
+        where = position + self.base
+        if mask is not None:
+            shape = np.broadcast_shapes(np.shape(where), mask.shape)
+            where = np.broadcast_to(where, shape)[np.broadcast_to(mask, shape)]
+        self._marks[where] = self._pattern
+
+
+def view_of(buffer: Buffer, pointer: Pointer) -> View:
+    """`buffer` at that place."""
+    return View(buffer, pointer) if pointer.shadow is None else TrackedView(buffer, pointer)
 
 
 def uniform(scalar: Any) -> Value:

@@ -108,8 +108,13 @@ class _SerialError(Exception):
     """Raised inside this module when something makes a loop serial whatever it writes."""
 
 
-def is_parallel(loop: For, scope: Scope, intrinsics: IntrinsicTable) -> bool:
-    """Whether iterations of `loop` may run in any order or at once."""
+def is_parallel(
+    loop: For, scope: Scope, intrinsics: IntrinsicTable, private: frozenset[str] = frozenset()
+) -> bool:
+    """Whether iterations of `loop` may run in any order or at once.
+
+    Each iteration is taken to have its own copy of the memories in `private`.
+    """
     try:
         found = list(_Collector(loop, scope, intrinsics).statement(loop.body, scope.within(loop)))
     except _SerialError:
@@ -118,7 +123,7 @@ def is_parallel(loop: For, scope: Scope, intrinsics: IntrinsicTable) -> bool:
     shared = {root for root, _ in scope.places.values()} & {a.root for a in found if a.write}
     return all(
         _apart([access for access in found if access.root == root], loop, scope, inner_names)
-        for root in sorted(shared)
+        for root in sorted(shared - private)
     )
 
 
