@@ -61,9 +61,10 @@ class _Lowering:
             return LoweredCall(call, ())
         opdef = self.ops[call.op]
         # A view that is a result of the model needs memory of its own, so it is copied.
-        if opdef.view and call.outputs[0].name not in results and call.inputs[0] is not None:
-            if call.inputs[0].constant is None:
-                return LoweredCall(call, ())
+        source = call.inputs[0]
+        is_free = call.outputs[0].name not in results and source is not None
+        if opdef.view and is_free and source is not None and source.constant is None:
+            return LoweredCall(call, ())
         described = describe(call, self.module)
         offered = [
             self._scheduled(index, call, described, rule, config)

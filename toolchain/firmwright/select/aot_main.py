@@ -35,9 +35,7 @@ from firmwright.ir.tir.schedule import Alternative
 TENSOR_ALIGNMENT = 16
 
 
-def build_main(
-    module: IRModule, chosen: tuple[tuple[Call, Alternative | None], ...]
-) -> IRModule:
+def build_main(module: IRModule, chosen: tuple[tuple[Call, Alternative | None], ...]) -> IRModule:
     """The module with kernels and AOT main in the place of its entry function."""
     entry = module.entry
     assert isinstance(entry, Function)
@@ -70,7 +68,10 @@ class _Main:
         for window in reversed(windows.values()):
             body = DeclBuffer(window.buffer, window.source, body)
         body = self._allocated(body, buffers, set(windows), constants)
-        inputs, outputs = self._io(self.entry.params, buffers), self._io(self.entry.results, buffers)
+        inputs, outputs = (
+            self._io(self.entry.params, buffers),
+            self._io(self.entry.results, buffers),
+        )
         params: list[Param] = []
         if self.module.io.mode == "caller":
             params += [Param(buffers[value.name], "in") for value in self.entry.params]
@@ -181,7 +182,5 @@ class _Main:
                 body = Allocate(buffer, body, "activation")
         return body
 
-    def _io(
-        self, values: tuple[Value, ...], buffers: Mapping[str, Buffer]
-    ) -> tuple[IoTensor, ...]:
+    def _io(self, values: tuple[Value, ...], buffers: Mapping[str, Buffer]) -> tuple[IoTensor, ...]:
         return tuple(IoTensor(v.name, buffers[v.name].name, v.type) for v in values)

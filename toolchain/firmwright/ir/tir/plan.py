@@ -13,7 +13,9 @@ from typing import Literal, TypeAlias
 
 from firmwright.ir.core import PoolInfo
 
-BufferKind: TypeAlias = Literal["activation", "input", "output", "scratch", "ring", "state", "const"]
+BufferKind: TypeAlias = Literal[
+    "activation", "input", "output", "scratch", "ring", "state", "const"
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
+from firmwright.base.dtypes import INT16, UINT32
 from firmwright.ir.graph.opdef import Array
-from firmwright.ir.tir.builder import E, call, logical_and, select
+from firmwright.ir.tir.builder import E, call, logical_and
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops.conv_shapes import Window
 from firmwright.ops.kernel import Kernel

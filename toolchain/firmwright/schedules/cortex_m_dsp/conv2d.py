@@ -50,10 +50,10 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
     epilogue = make_epilogue(b, requant_of(op), bounds, INT8, 2 * pairs)
     bias_table = b.constant("bias", np.resize(bias, 2 * pairs), INT32)
     packed = b.constant("weights", layout.pack_weights(kernel), UINT32)
-    block = int(config["pixels"])
     _, out_height, out_width, channels = op.output.shape
     first, last = (rows.start, rows.end) if rows else (0, op.output.shape[0] * out_height)
     pixels = (last - first) * out_width
+    block = min(int(config["pixels"]), pixels)
     with ExitStack() as stack:
         at = _block_start(b, stack, pixels, block, first * out_width)
         columns = stack.enter_context(b.allocate("columns", UINT32, (layout.words, block), 8))

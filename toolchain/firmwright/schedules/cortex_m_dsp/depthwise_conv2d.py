@@ -122,9 +122,7 @@ def _inside(
             b.store(acc, [0], total)
 
 
-def _border(
-    b: Kernel, layer: _Layer, acc: Buffer, at: OutputIndex, channel: E, source: E
-) -> None:
+def _border(b: Kernel, layer: _Layer, acc: Buffer, at: OutputIndex, channel: E, source: E) -> None:
     """The taps that fall inside, less the zero point."""
     window, words = layer.window, layer.packed.shape[1]
     b.store(acc, [0], b.load(layer.bias, [channel]))

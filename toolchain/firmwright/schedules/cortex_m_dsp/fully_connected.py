@@ -47,7 +47,10 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
     packed = b.constant("weights", _pack_rows(layout, matrix, padded, block), UINT32)
     batch = op.output.elements // outputs
     first, last = (rows.start, rows.end) if rows else (0, batch)
-    with b.for_("n", last - first, first) as n, b.allocate("wide", UINT32, (layout.words, 1)) as wide:
+    with (
+        b.for_("n", last - first, first) as n,
+        b.allocate("wide", UINT32, (layout.words, 1)) as wide,
+    ):
         pack_run(b, layout, wide, b.input(0), n * depth, n * 0, 0)
         with b.for_("block", padded // block) as index:
             acc = _multiply(b, wide, packed, bias_table, index, block)
@@ -90,9 +93,7 @@ def _multiply(
     return acc
 
 
-def _store(
-    b: Kernel, epilogue: Epilogue, acc: Buffer, base: E, index: E, outputs: int
-) -> None:
+def _store(b: Kernel, epilogue: Epilogue, acc: Buffer, base: E, index: E, outputs: int) -> None:
     block = acc.shape[0]
     flat = b.window("out", b.y, base, (outputs,), access="w")
     with flat as y:

@@ -1,0 +1,171 @@
+"""Random layers as operators see them, and the interpreter as the judge of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.quant import Quantization
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import Array, Numerics, OpCall
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.interp import interpret
+from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ir.tir.verify import verify_prim
+from firmwright.ops.conv_shapes import same_padding
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.registry import op_table
+from firmwright.schedules.registry import INTRINSICS
+
+
+def _float32(value: float) -> float:
+    return float(np.float32(value))
+
+
+def _activation(rng: np.random.Generator) -> str:
+    return str(rng.choice(["none", "relu", "relu6", "relu_n1_to_1"]))
+
+
+def _tensor(rng: np.random.Generator, shape: tuple[int, ...], scale: float) -> TensorType:
+    point = int(rng.choice([-128, 127, 0, int(rng.integers(-128, 128))]))
+    return TensorType(shape, INT8, Quantization((_float32(scale),), (point,)))
+
+
+def _weights(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Mostly the whole int8 range, -128 too; sometimes all of one extreme."""
+    if rng.random() < 0.1:
+        return np.full(shape, rng.choice([-128, 127]), np.int8)
+    return rng.integers(-128, 128, shape).astype(np.int8)
+
+
+@pytest.fixture
+def random_convolution() -> Callable[..., OpCall]:
+    return _random_convolution
+
+
+@pytest.fixture
+def random_fully_connected() -> Callable[[int], OpCall]:
+    return _random_fully_connected
+
+
+def _random_convolution(seed: int, *, depthwise: bool) -> OpCall:
+    """A convolution of a few hundred outputs with everything that a layer may vary."""
+    rng = np.random.Generator(np.random.PCG64([seed, depthwise]))
+    size = (int(rng.integers(1, 5)), int(rng.integers(1, 4)))
+    stride = (int(rng.integers(1, 3)), int(rng.integers(1, 3)))
+    dilation = (int(rng.integers(1, 3)), 1) if rng.random() < 0.2 else (1, 1)
+    height, width = int(rng.integers(1, 8)) + 8 * (size[0] > 2), int(rng.integers(4, 9))
+    channels = int(rng.integers(1, 10))
+    multiplier = int(rng.integers(1, 3)) if depthwise else 1
+    outputs = channels * multiplier if depthwise else int(rng.integers(1, 8))
+    padding: tuple[int, ...] = (0, 0, 0, 0)
+    if rng.random() < 0.6 or height < (size[0] - 1) * dilation[0] + 1:
+        padding = (
+            *same_padding(height, size[0], stride[0], dilation[0]),
+            *same_padding(width, size[1], stride[1], dilation[1]),
+        )
+    shape = (1, *size, outputs) if depthwise else (outputs, *size, channels)
+    scales = tuple(_float32(s) for s in rng.uniform(0.0005, 0.05, outputs))
+    weights = TensorType(shape, INT8, Quantization(scales, (0,) * outputs, 3 if depthwise else 0))
+    batch = int(rng.integers(1, 3))
+    rows = (height + padding[0] + padding[1] - (size[0] - 1) * dilation[0] - 1) // stride[0] + 1
+    cols = (width + padding[2] + padding[3] - (size[1] - 1) * dilation[1] - 1) // stride[1] + 1
+    attrs = {
+        "stride": stride,
+        "dilation": dilation,
+        "padding": padding,
+        "activation": _activation(rng),
+    }
+    if depthwise:
+        attrs["depth_multiplier"] = multiplier
+    return OpCall(
+        "depthwise_conv2d" if depthwise else "conv2d",
+        (
+            _tensor(rng, (batch, height, width, channels), 0.05),
+            weights,
+            TensorType((outputs,), INT32),
+        ),
+        (_tensor(rng, (batch, rows, cols, outputs), float(rng.uniform(0.02, 2.0))),),
+        attrs,
+        (
+            None,
+            Constant.from_array("w", _weights(rng, shape), INT8),
+            Constant.from_array("b", rng.integers(-9000, 9000, outputs), INT32),
+        ),
+    )
+
+
+def _random_fully_connected(seed: int) -> OpCall:
+    """A matrix of up to 40 x 20, in either profile."""
+    rng = np.random.Generator(np.random.PCG64([seed, 5]))
+    depth, outputs, batch = (int(rng.integers(1, n)) for n in (40, 20, 3))
+    scale = _float32(rng.uniform(0.001, 0.05))
+    numerics: Numerics = "tflm" if rng.random() < 0.5 else "litert"
+    return OpCall(
+        "fully_connected",
+        (
+            _tensor(rng, (batch, depth), 0.05),
+            TensorType((outputs, depth), INT8, Quantization((scale,), (0,))),
+            TensorType((outputs,), INT32),
+        ),
+        (_tensor(rng, (batch, outputs), float(rng.uniform(0.02, 2.0))),),
+        {"activation": _activation(rng), "keep_dims": False},
+        (
+            None,
+            Constant.from_array("w", _weights(rng, (outputs, depth)), INT8),
+            Constant.from_array("b", rng.integers(-9000, 9000, outputs), INT32),
+        ),
+        numerics,
+    )
+
+
+def _built(call: OpCall, rule: Rule, config: Config, rows: RowRange | None = None) -> Kernel:
+    kernel = Kernel("kernel", call)
+    rule.build(call, config, kernel, rows)
+    return kernel
+
+
+def _executed(call: OpCall, kernel: Kernel, x: Array, y: Array) -> Array:
+    """`y` after the kernel ran on `x`; the kernel must pass the verifier."""
+    func = kernel.build()
+    verify_prim(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+    interpret(func, {"x": x, "y": y}, INTRINSICS, constants=kernel.constants)
+    return y
+
+
+@pytest.fixture
+def judge() -> Callable[[OpCall, Rule, Config], None]:
+    """Runs a rule on random input and demands the reference's result, bit for bit.
+
+    Whole, and put together from two ranges of rows where the output has rows to split.
+    """
+
+    def check(call: OpCall, rule: Rule, config: Config) -> None:
+        rng = np.random.default_rng(0)
+        x = rng.integers(-128, 128, call.input(0).shape).astype(np.int8)
+        arrays = [x, *(c.array() for c in call.constants[1:] if c is not None)]
+        (expected,) = op_table()[call.op].reference(call, arrays)
+        kernel = _built(call, rule, config)
+        actual = _executed(call, kernel, x, np.zeros(call.output.shape, np.int8))
+        np.testing.assert_array_equal(actual, expected)
+        rows = _row_count(call)
+        if rows < 2:
+            return
+        parts = np.zeros(call.output.shape, np.int8)
+        for part in (RowRange(0, rows // 2), RowRange(rows // 2, rows)):
+            _executed(call, _built(call, rule, config, part), x, parts)
+        np.testing.assert_array_equal(parts, expected)
+
+    return check
+
+
+def _row_count(call: OpCall) -> int:
+    """Rows that a rule may be asked for a range of: of one picture, or of a matrix product."""
+    shape = call.output.shape
+    if len(shape) == 4:
+        return shape[1] if shape[0] == 1 else 0
+    return shape[0]

@@ -1,0 +1,51 @@
+"""Every rule gives the reference's bits on random layers: whole, by rows, in each configuration."""
+
+from __future__ import annotations
+
+import pytest
+
+from firmwright.schedules.registry import RULES
+
+SEEDS = range(30)
+
+
+def _rules(op: str):
+    return [rule for rule in RULES if rule.op == op]
+
+
+@pytest.mark.parametrize("rule", _rules("conv2d"), ids=lambda rule: rule.name)
+def test_convolution_rules_equal_the_reference(rule, judge, random_convolution) -> None:
+    for seed in SEEDS:
+        call = random_convolution(seed, depthwise=False)
+        for config in rule.configs(call):
+            judge(call, rule, config)
+
+
+@pytest.mark.parametrize("rule", _rules("depthwise_conv2d"), ids=lambda rule: rule.name)
+def test_depthwise_rules_equal_the_reference(rule, judge, random_convolution) -> None:
+    for seed in SEEDS:
+        call = random_convolution(seed, depthwise=True)
+        for config in rule.configs(call):
+            judge(call, rule, config)
+
+
+@pytest.mark.parametrize("rule", _rules("fully_connected"), ids=lambda rule: rule.name)
+def test_fully_connected_rules_equal_the_reference(rule, judge, random_fully_connected) -> None:
+    for seed in SEEDS:
+        call = random_fully_connected(seed)
+        for config in rule.configs(call):
+            judge(call, rule, config)
+
+
+def test_each_rule_applies_to_most_random_layers(
+    random_convolution, random_fully_connected
+) -> None:
+    makers = {
+        "conv2d": lambda seed: random_convolution(seed, depthwise=False),
+        "depthwise_conv2d": lambda seed: random_convolution(seed, depthwise=True),
+        "fully_connected": random_fully_connected,
+    }
+    for rule in RULES:
+        if rule.op in makers and not rule.name.startswith("float"):
+            applied = sum(bool(rule.configs(makers[rule.op](seed))) for seed in SEEDS)
+            assert applied >= 0.8 * len(SEEDS), rule.name
