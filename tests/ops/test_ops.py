@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from generated_c import run_in_c
 from numpy.typing import NDArray
 from tflite_writer import write_cases
 
@@ -172,3 +174,49 @@ def test_the_default_lowering_computes_the_reference(
     for variable in draw(case):
         arrays = full_inputs(call, variable)
         assert_agrees(call, arrays, run(variable), op_table()[op].reference(call, arrays))
+
+
+CASES_A_PROGRAM = 40
+
+
+def _programs() -> list[object]:
+    """Parameters: a profile and the cases of one program."""
+    found: list[object] = []
+    for numerics in PROFILES:
+        cases = [
+            (name, case)
+            for name, opdef in op_table().items()
+            for case in opdef.cases()
+            if numerics in opdef.numerics
+        ]
+        for start in range(0, len(cases), CASES_A_PROGRAM):
+            some = cases[start : start + CASES_A_PROGRAM]
+            first, last = some[0], some[-1]
+            found.append(
+                pytest.param(numerics, some, id=f"{numerics}-{first[0]}-to-{last[0]}-{start}")
+            )
+    return found
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize(("numerics", "cases"), _programs())
+def test_generated_c_computes_the_reference(
+    numerics: Numerics,
+    cases: Sequence[tuple[str, Case]],
+    draw: Callable[[Case], list[list[Array]]],
+    tmp_path: Path,
+) -> None:
+    drawn = [draw(case) for _, case in cases]
+    samples = [[array for row in drawn for array in row[k]] for k in range(len(drawn[0]))]
+    results = run_in_c([case for _, case in cases], samples, numerics, tmp_path)
+    for number, outputs in enumerate(results):
+        given = iter(outputs)
+        for (op, case), row in zip(cases, drawn, strict=True):
+            call = call_of(case, numerics)
+            arrays = full_inputs(call, row[number])
+            got = [next(given) for _ in call.outputs]
+            expected = op_table()[op].reference(call, arrays)
+            try:
+                assert_agrees(call, arrays, got, expected)
+            except AssertionError as error:
+                raise AssertionError(f"{op}, case {case.name}, sample {number}") from error

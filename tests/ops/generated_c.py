@@ -1,0 +1,111 @@
+"""Runs conformance cases as generated C: one program for many cases, samples in, results out.
+
+The program is compiled with the address and undefined-behaviour sanitizers, so what they see ends
+the run with their report.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tflite_writer import write_cases
+
+from firmwright.ir.graph.opdef import Case, Numerics
+from firmwright.ir.module import IoTensor
+from firmwright.ir.tir.nodes import PrimFunc
+from firmwright.pipeline import Options, compile_model, load_bytes
+
+Array = NDArray[np.generic]
+FLAGS = (
+    "-std=c99", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion",
+    "-Werror", "-ffp-contract=off", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+)  # fmt: skip
+
+_MAIN = """\
+#include <stdint.h>
+#include <stdio.h>
+
+#include "model/cases.h"
+
+{buffers}
+int main(void)
+{{
+    const struct cases_inputs in = {{{inputs}}};
+    const struct cases_outputs out = {{{outputs}}};
+    const struct cases_workspace_pools pools = {{{pools}}};
+    while (1) {{
+{reads}
+        const int32_t status = cases_run(&in, &out, &pools);
+        if (status != 0) {{
+            return 2;
+        }}
+{writes}
+    }}
+}}
+"""
+
+
+def run_in_c(
+    cases: Sequence[Case], samples: Sequence[Sequence[Array]], numerics: Numerics, folder: Path
+) -> list[list[Array]]:
+    """Outputs a sample, in the order of the cases; `samples[k]` are all variable inputs."""
+    model = load_bytes(write_cases(cases), "cases.tflite", name="cases")
+    compiled = compile_model(model, Options(io="caller", numerics=numerics))
+    io = compiled.module.io
+    compiled.tree.write(folder)
+    entry = compiled.module.entry
+    assert isinstance(entry, PrimFunc)
+    pools = [param.name for param in entry.params if param.role == "pool"]
+    (folder / "main.c").write_text(_main(io.inputs, io.outputs, pools))
+    program = folder / "cases"
+    sources = ["main.c", *sorted(str(path) for path in (folder / "model").glob("*.c"))]
+    subprocess.run(
+        ["cc", *FLAGS, "-I.", "-o", str(program), *sources, "-lm"], cwd=folder, check=True
+    )
+    sent = b"".join(array.tobytes() for sample in samples for array in sample)
+    done = subprocess.run([str(program)], input=sent, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return _split(done.stdout, io.outputs, len(samples))
+
+
+def _main(inputs: Sequence[IoTensor], outputs: Sequence[IoTensor], pools: Sequence[str]) -> str:
+    def declared(tensor: IoTensor) -> str:
+        return f"static {tensor.type.dtype.c_type} {tensor.buffer}[{tensor.type.elements}];\n"
+
+    buffers = "".join(map(declared, (*inputs, *outputs)))
+    buffers += "".join(
+        f"static uint8_t {name}[CASES_{name.upper()}_SIZE]"
+        f" __attribute__((aligned(CASES_{name.upper()}_ALIGN)));\n"
+        for name in pools
+    )
+    return _MAIN.format(
+        buffers=buffers,
+        inputs=", ".join(tensor.buffer for tensor in inputs),
+        outputs=", ".join(tensor.buffer for tensor in outputs),
+        pools=", ".join(pools) or "0",
+        reads="\n".join(
+            f"        if (fread({t.buffer}, sizeof {t.buffer}, 1, stdin) != 1) {{ return 0; }}"
+            for t in inputs
+        ),
+        writes="\n".join(
+            f"        fwrite({t.buffer}, sizeof {t.buffer}, 1, stdout);" for t in outputs
+        ),
+    )
+
+
+def _split(data: bytes, outputs: Sequence[IoTensor], count: int) -> list[list[Array]]:
+    found: list[list[Array]] = []
+    place = 0
+    for _ in range(count):
+        found.append([])
+        for tensor in outputs:
+            kind = tensor.type
+            flat = np.frombuffer(data, kind.dtype.np, kind.elements, place)
+            found[-1].append(flat.reshape(kind.shape))
+            place += kind.size_bytes
+    assert place == len(data)
+    return found
