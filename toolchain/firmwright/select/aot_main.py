@@ -159,7 +159,7 @@ class _Main:
         windows: set[str],
         constants: Mapping[str, Constant],
     ) -> Stmt:
-        """Allocations around `body`: constants used by name, then every tensor that needs memory."""
+        """Allocations around `body`: of constants used by name and of tensors that need memory."""
         inputs = {value.name for value in self.entry.params}
         outputs = {value.name for value in self.entry.results}
         used = {

@@ -60,7 +60,12 @@ class ColumnLayout:
 
 
 def pack_pixel(
-    b: Kernel, layout: ColumnLayout, columns: Buffer, x: Buffer, position: tuple[E, E, E], pixel: E | int
+    b: Kernel,
+    layout: ColumnLayout,
+    columns: Buffer,
+    x: Buffer,
+    position: tuple[E, E, E],
+    pixel: E | int,
 ) -> None:  # fmt: skip
     """Fill column `pixel` with the window whose top left tap is at input `position` (n, y, x)."""
     window = layout.window
@@ -99,7 +104,13 @@ def pack_run(
 
 
 def _pack_border(
-    b: Kernel, layout: ColumnLayout, columns: Buffer, x: Buffer, at: tuple[E, E, E], word: E, pixel: E | int
+    b: Kernel,
+    layout: ColumnLayout,
+    columns: Buffer,
+    x: Buffer,
+    at: tuple[E, E, E],
+    word: E,
+    pixel: E | int,
 ) -> None:  # fmt: skip
     """A row of the window that is partly outside: element by element, zero point outside."""
     height, width = layout.window.input_size

@@ -98,11 +98,13 @@ def _multiply(b: Kernel, columns: Buffer, packed: Buffer, bias: Buffer, pair: E)
             for pixel in range(block):
                 b.store(acc, [channel * block + pixel], start)
     unroll = _UNROLL if words % _UNROLL == 0 else 2
-    with b.window("w", packed, pair * words, (words,), alignment=4) as w:
-        with b.for_("j", words // unroll) as j, b.for_("u", unroll, kind="unrolled") as u:
-            step = j * unroll + u
-            with b.let("both", b.load(w, [step])) as both:
-                _step(b, acc, columns, step, both)
+    with (
+        b.window("w", packed, pair * words, (words,), alignment=4) as w,
+        b.for_("j", words // unroll) as j,
+        b.for_("u", unroll, kind="unrolled") as u,
+        b.let("both", b.load(w, [j * unroll + u])) as both,
+    ):
+        _step(b, acc, columns, j * unroll + u, both)
     return acc
 
 

@@ -83,7 +83,13 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
 
 
 def _output(
-    b: Kernel, layer: _Layer, at: OutputIndex, channel: E, source: E, weights: list[E], finish: Finish
+    b: Kernel,
+    layer: _Layer,
+    at: OutputIndex,
+    channel: E,
+    source: E,
+    weights: list[E],
+    finish: Finish,
 ) -> None:  # fmt: skip
     """One output element: unrolled inside, looped and guarded at the border."""
     acc = b.reg("acc", INT32)
@@ -105,7 +111,13 @@ def _output(
 
 
 def _inside(
-    b: Kernel, layer: _Layer, acc: Buffer, origin: tuple[E, E, E], channel: E, source: E, weights: list[E]
+    b: Kernel,
+    layer: _Layer,
+    acc: Buffer,
+    origin: tuple[E, E, E],
+    channel: E,
+    source: E,
+    weights: list[E],
 ) -> None:  # fmt: skip
     """All taps, at constant distances from the first."""
     x, window = b.input(0), layer.window

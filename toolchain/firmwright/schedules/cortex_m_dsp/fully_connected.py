@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT32
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.opdef import Array, OpCall
 from firmwright.ir.tir.builder import E, call
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ir.tir.schedule import Config, RowRange, Rule
@@ -61,7 +61,7 @@ def _layout(depth: int) -> ColumnLayout:
     return ColumnLayout(Window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)), depth)
 
 
-def _pack_rows(layout: ColumnLayout, matrix: np.ndarray, padded: int, block: int) -> np.ndarray:  # type: ignore[type-arg]  # int8 in, uint32 out
+def _pack_rows(layout: ColumnLayout, matrix: Array, padded: int, block: int) -> Array:
     """[block index, word, pair]: what one step of a block reads lies together."""
     full = np.zeros((padded, matrix.shape[1]), np.int8)
     full[: len(matrix)] = matrix
