@@ -86,18 +86,27 @@ static void guard_stack(void)
 #endif
 }
 
+static void copy_words(uint32_t *to, const uint32_t *end, const uint32_t *from)
+{
+    while (to < end) {
+        *to++ = *from++;
+    }
+}
+
+static void clear_words(uint32_t *to, const uint32_t *end)
+{
+    while (to < end) {
+        *to++ = 0;
+    }
+}
+
 void fwr_reset_handler(void)
 {
     enable_units();
     set_stack_limit(fwr_ld_stack_low);
     guard_stack();
-    const uint32_t *from = fwr_ld_data_load;
-    for (uint32_t *to = fwr_ld_data_start; to < fwr_ld_data_end; to++) {
-        *to = *from++;
-    }
-    for (uint32_t *to = fwr_ld_bss_start; to < fwr_ld_bss_end; to++) {
-        *to = 0;
-    }
+    copy_words(fwr_ld_data_start, fwr_ld_data_end, fwr_ld_data_load);
+    clear_words(fwr_ld_bss_start, fwr_ld_bss_end);
     (void)main();
     fwr_port_fatal();
 }

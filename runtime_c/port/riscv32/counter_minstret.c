@@ -5,9 +5,9 @@ static uint64_t start;
 
 static uint64_t retired(void)
 {
-    uint32_t high;
-    uint32_t low;
-    uint32_t again;
+    uint32_t high = 0;
+    uint32_t low = 0;
+    uint32_t again = 0;
 
     do {
         FWR_CSR_READ("minstreth", high);

@@ -1,0 +1,111 @@
+"""The SCons tool: models become C sources and firmware inside somebody's own build.
+
+    env = Environment(tools=["default", "fw_model"], toolpath=[TOOLPATH])
+    sources = env.FirmwrightModel("out/kws", "kws.tflite", board="mps2-an386")
+    firmware = env.FirmwrightFirmware("out/kws", sources)
+
+In: a model file and the options of a compilation. Out: nodes: the model's C file first, then its
+headers, the glue and metadata.json; the firmware's ELF. A generated file depends on the model, the
+options and on the generator itself: this package, the runtime and the boards.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from SCons.Script import Action
+
+_SOURCE_ROOT = str(Path(__file__).resolve().parents[2])
+if _SOURCE_ROOT not in sys.path:  # SCons loads this file by its path: the package comes with it
+    sys.path.insert(0, _SOURCE_ROOT)
+
+from firmwright import pipeline  # noqa: E402 - needs the path above
+from firmwright.base.errors import FirmwrightError  # noqa: E402
+from firmwright.base.names import sanitise  # noqa: E402
+from firmwright.base.resources import boards_dir, runtime_dir  # noqa: E402
+from firmwright.build import build_project  # noqa: E402
+
+
+def generate(env: Any) -> None:
+    """Add the two methods; SCons calls this."""
+    env.AddMethod(_firmwright_model, "FirmwrightModel")
+    env.AddMethod(_firmwright_firmware, "FirmwrightFirmware")
+
+
+def exists(env: Any) -> bool:
+    """The tool is there when it is loaded; SCons asks this."""
+    return True
+
+
+def _firmwright_model(env: Any, directory: str, model: str, **options: Any) -> Any:
+    """Compile `model` into `directory`; `options` are fields of `pipeline.Options`."""
+    name = options.setdefault("name", sanitise(Path(str(model)).stem))
+    files = (f"model/{name}.c", f"model/{name}.h", "firmware/fwr_app.c", "metadata.json")
+    nodes = env.Command(
+        [f"{directory}/{file}" for file in files],
+        [model, env.Value(repr(sorted(options.items())))],
+        Action(_compile, "firmwright compile $SOURCE -o $FIRMWRIGHT_DIRECTORY"),
+        FIRMWRIGHT_DIRECTORY=env.Dir(directory),
+        FIRMWRIGHT_OPTIONS=options,
+    )
+    env.Precious(nodes)  # removed before a rebuild, the folder would no longer be known as ours
+    env.Depends(nodes, [env.File(str(file)) for file in _generator_files()])
+    return nodes
+
+
+def _firmwright_firmware(env: Any, directory: str, sources: Any, variant: str = "release") -> Any:
+    """Build the project that FirmwrightModel wrote into `directory`; the node of its ELF."""
+    elf = env.Command(
+        f"{directory}/build/{variant}/firmware.elf",
+        sources,
+        Action(_build, "firmwright build $FIRMWRIGHT_DIRECTORY"),
+        FIRMWRIGHT_DIRECTORY=env.Dir(directory),
+        FIRMWRIGHT_VARIANT=variant,
+    )
+    env.Precious(elf)
+    return elf
+
+
+def _generator_files() -> list[Path]:
+    package = Path(pipeline.__file__).parent
+    found = [*package.rglob("*.py"), *package.glob("*/templates/*")]
+    found += [*runtime_dir().rglob("*.[ch]"), *boards_dir().rglob("*.toml")]
+    return sorted(file for file in found if file.is_file())
+
+
+def _compile(target: list[Any], source: list[Any], env: Any) -> int:
+    directory = Path(env["FIRMWRIGHT_DIRECTORY"].get_abspath())
+    options = pipeline.Options(**env["FIRMWRIGHT_OPTIONS"])
+    _remove_empty_folders(directory)
+    try:
+        module = pipeline.load(source[0].get_abspath(), name=options.name)
+        pipeline.compile_model(module, options).save(directory)
+    except FirmwrightError as error:
+        return _failed(error)
+    return 0
+
+
+def _remove_empty_folders(directory: Path) -> None:
+    """SCons makes the folders of its targets; a project is written into an empty place only."""
+    for name in ("model", "firmware"):
+        folder = directory / name
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _build(target: list[Any], source: list[Any], env: Any) -> int:
+    directory = Path(env["FIRMWRIGHT_DIRECTORY"].get_abspath())
+    try:
+        image = build_project(directory, env["FIRMWRIGHT_VARIANT"])
+    except FirmwrightError as error:
+        return _failed(error)
+    sizes = f"flash {image.sizes.flash_bytes} ram {image.sizes.ram_bytes}"
+    sys.stdout.write(f"{image.board}: {sizes} stack {image.firmware_stack.size_bytes}\n")
+    return 0
+
+
+def _failed(error: FirmwrightError) -> int:
+    sys.stderr.write(f"firmwright: {error}\n")
+    return error.exit_code
