@@ -1,4 +1,4 @@
-"""What elementwise operators of two inputs share: broadcasting, the loops, import, cases.
+"""What elementwise operators share: broadcasting, the loops, import, cases.
 
 Shapes are right-aligned; an axis of size 1 is repeated (numpy's rule and TFLite's). Loops are as
 few as the shapes allow: neighbouring axes that every input repeats, or does not, alike are one.
@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8
+from firmwright.base.dtypes import FLOAT32, INT8, DType
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
@@ -24,7 +24,15 @@ from firmwright.ir.graph.opdef import (
 )
 from firmwright.ir.tir.builder import E
 from firmwright.ir.tir.nodes import Access, Buffer
-from firmwright.ops.fixed_point import activation_name, float_activation_range, per_tensor
+from firmwright.ops.arity import require_tensors
+from firmwright.ops.fixed_point import (
+    Requant,
+    activation_name,
+    clamp,
+    float_activation_range,
+    per_tensor,
+    requantized,
+)
 from firmwright.ops.kernel import Kernel
 
 DTYPES = ("int8", "float32")
@@ -98,6 +106,17 @@ def lower_elementwise(call: OpCall, b: Kernel, compute: Callable[[Sequence[E]], 
         b.store(result, at, compute(values))
 
 
+def rescaled(value: E, params: Requant, dtype: DType) -> E:
+    """`value` (int32, less its zero point) requantised by one factor; a factor of 1 costs nothing.
+
+    Both roundings leave integers as they are.
+    """
+    multiplier, shift = params.multipliers[0], params.shifts[0]
+    if (multiplier, shift) == (1 << 30, 1):
+        return clamp(value + params.zero_point, params.clamp_min, params.clamp_max, dtype)
+    return requantized(value, multiplier, shift, params, dtype)
+
+
 def scalar_value(call: OpCall, index: int) -> float | None:
     """The value of a constant input of one element, which lowerings fold."""
     constant = call.constant(index)
@@ -119,6 +138,7 @@ def from_tflite(name: str) -> Callable[[ImportContext], Imported]:
     """The importer of the operator `name`."""
 
     def imported(context: ImportContext) -> Imported:
+        require_tensors(context, 2)
         option = context.node.options["fused_activation_function"]
         return Imported(name, {"activation": activation_name(option)}, (0, 1))
 
@@ -135,6 +155,7 @@ _CASES = (
     ("rows", (2, 3, 5), (5,), (0.02, 0.5, 0.3), (10, -20, 30), "RELU6", False),
     ("columns", (4, 1, 3), (1, 6, 1), (0.02, 0.03, 0.06), (0, 0, -1), "RELU_N1_TO_1", False),
     ("constant", (1, 2, 3, 4), (4,), (0.1, 0.01, 0.09), (-7, 0, 7), "NONE", True),
+    ("ties", (16, 1), (1, 16), (0.5, 0.25, 1.0), (0, 1, -2), "NONE", False),
     ("scalar", (3, 3), (1,), (0.011, 0.013, 0.02), (12, -1, -128), "RELU", True),
 )
 

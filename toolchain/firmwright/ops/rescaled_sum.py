@@ -21,8 +21,8 @@ from firmwright.base.quant import (
 from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall
 from firmwright.ir.tir.builder import E, expr
 from firmwright.ir.tir.builder import call as intrinsic
-from firmwright.ops.elementwise import lower_elementwise, scalar_value
-from firmwright.ops.fixed_point import Requant, per_tensor, requant, requantized
+from firmwright.ops.elementwise import lower_elementwise, rescaled, scalar_value
+from firmwright.ops.fixed_point import Requant, per_tensor, requant
 from firmwright.ops.kernel import Kernel
 
 _LEFT_SHIFT = 20
@@ -97,7 +97,6 @@ def lower(call: OpCall, b: Kernel, sign: int) -> None:
     def compute(values: Sequence[E]) -> E:
         left, right = (term(index, x) for index, x in enumerate(values))
         total = left + right if sign > 0 else left - right
-        output = params.output
-        return requantized(total, output.multipliers[0], output.shifts[0], output, INT8)
+        return rescaled(total, params.output, INT8)
 
     lower_elementwise(call, b, compute)

@@ -21,6 +21,7 @@ from firmwright.ir.graph.opdef import (
     OpCall,
     OpDef,
 )
+from firmwright.ops.arity import require_tensors
 from firmwright.ops.kernel import Kernel
 
 
@@ -45,6 +46,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def from_tflite(context: ImportContext) -> Imported:
+    require_tensors(context, 1)
     return Imported("reshape", {}, (0,))
 
 

@@ -37,6 +37,7 @@ from firmwright.ir.graph.opdef import (
 from firmwright.ir.tir.builder import INDEX, E, maximum, minimum
 from firmwright.ir.tir.builder import call as intrinsic
 from firmwright.ir.tir.nodes import Buffer
+from firmwright.ops.arity import require_tensors
 from firmwright.ops.fixed_point import per_tensor
 from firmwright.ops.intrinsics import RECIPROCAL
 from firmwright.ops.kernel import Kernel
@@ -188,6 +189,7 @@ def _lower_float(call: OpCall, b: Kernel, x: Buffer, y: Buffer, row: E, depth: i
 
 
 def from_tflite(context: ImportContext) -> Imported:
+    require_tensors(context, 1)
     beta = float(context.node.options["beta"])  # type: ignore[arg-type]  # a number by the schema
     if not (math.isfinite(beta) and beta > 0):
         raise NotSupportedError(f"a beta of {beta}")

@@ -1,0 +1,83 @@
+"""mul: y = x_0 * x_1 with broadcasting, activated.
+
+Attribute: `activation`. int8: the product of the values less their zero points, requantised by
+scale_0 * scale_1 / y scale, in both profiles with both roundings; LiteRT computes that factor in
+float32, TFLM in double.
+Source of the semantics: TFLite's reference multiplication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.base.quant import Rounding
+from firmwright.ir.graph.opdef import Array, Case, NumericsCell, OpCall, OpDef
+from firmwright.ir.tir.builder import E
+from firmwright.ops import elementwise
+from firmwright.ops.elementwise import infer
+from firmwright.ops.fixed_point import Requant, activated, per_tensor, requant
+from firmwright.ops.kernel import Kernel
+
+
+def requant_of(call: OpCall) -> Requant:
+    """How a product becomes the output."""
+    a, b, y = (per_tensor(kind).scale for kind in (call.input(0), call.input(1), call.output))
+    if call.numerics == "litert":
+        factor = float(np.float32(a) * np.float32(b) / np.float32(y))
+    else:
+        factor = a * b / y
+    return requant([factor], Rounding.TWICE, call.output, call.str_attr("activation"))
+
+
+def _zero_points(call: OpCall) -> tuple[int, int]:
+    return per_tensor(call.input(0)).zero_point, per_tensor(call.input(1)).zero_point
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    if call.input(0).dtype == FLOAT32:
+        return elementwise.float_reference(call, arrays, lambda a, b: a * b)
+    a, b = (
+        array.astype(np.int64) - zero_point
+        for array, zero_point in zip(arrays, _zero_points(call), strict=True)
+    )
+    return (requant_of(call).apply(a * b, INT8),)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    if call.input(0).dtype == FLOAT32:
+        activation = call.str_attr("activation")
+        elementwise.lower_elementwise(call, b, lambda x: activated(x[0] * x[1], activation))
+        return
+    params, zero_points = requant_of(call), _zero_points(call)
+
+    def compute(values: Sequence[E]) -> E:
+        left, right = (
+            value.cast(INT32) - zero_point
+            for value, zero_point in zip(values, zero_points, strict=True)
+        )
+        return elementwise.rescaled(left * right, params, INT8)
+
+    elementwise.lower_elementwise(call, b, compute)
+
+
+def cases() -> Iterator[Case]:
+    yield from elementwise.binary_cases("MUL", lambda a, b, y: a * b * 60)
+
+
+OPDEF = OpDef(
+    name="mul",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={"tflite:MUL": elementwise.from_tflite("mul")},
+    cases=cases,
+    dtypes=elementwise.DTYPES,
+    numerics={
+        profile: NumericsCell(Rounding.TWICE, "int32", "reference_integer_ops Mul")
+        for profile in ("litert", "tflm")
+    },
+    inplace=True,
+)

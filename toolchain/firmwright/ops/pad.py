@@ -1,0 +1,164 @@
+"""pad: the input with a margin of one value around it (TFLite's PAD and PADV2).
+
+Attribute: `paddings`, two numbers an axis (before, after). Input 1, where there is one, is that
+value, a constant in the output's own terms; else the margin is the output's zero point, or 0 for
+floats. Stored values are copied as they are: TFLite looks at no scale here, nor do we.
+Source of the semantics: TFLite's reference Pad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    NumericsCell,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.nodes import Buffer
+from firmwright.ops.arity import require_tensors
+from firmwright.ops.kernel import Kernel
+
+_DTYPES = (INT8, UINT8, INT16, INT32, FLOAT32)
+
+
+def margins(call: OpCall) -> tuple[tuple[int, int], ...]:
+    """(before, after) of each axis."""
+    flat = call.ints_attr("paddings")
+    return tuple(zip(flat[::2], flat[1::2], strict=True))
+
+
+def margin_value(call: OpCall) -> float:
+    """What the margin holds, in the output's stored terms."""
+    if call.has_input(1):
+        constant = call.constant(1)
+        assert constant is not None  # by infer
+        return constant.array().reshape(-1)[0].item()  # type: ignore[no-any-return]  # numpy: Any
+    quant = call.output.quantization
+    return 0 if quant is None else quant.zero_point
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, y = call.input(0), call.output
+    if x.dtype not in _DTYPES or y.dtype != x.dtype:
+        raise NotSupportedError(f"{x.dtype.name} input with {y.dtype.name} output")
+    if len(call.ints_attr("paddings")) != 2 * len(x.shape):
+        raise NotSupportedError(f"paddings of other than {len(x.shape)} axes")
+    if min(call.ints_attr("paddings"), default=0) < 0:
+        raise NotSupportedError("negative paddings")
+    if call.has_input(1):
+        constant = call.constant(1)
+        if constant is None or constant.dtype != x.dtype or constant.array().size != 1:
+            raise NotSupportedError(f"a value to pad with that is not one constant {x.dtype.name}")
+    if y.quantization is not None and len(y.quantization.scales) != 1:
+        raise NotSupportedError("an output quantised per channel")
+    shape = tuple(
+        before + size + after for size, (before, after) in zip(x.shape, margins(call), strict=True)
+    )
+    return (TensorType(shape, x.dtype, y.quantization),)
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    return (np.pad(arrays[0], margins(call), constant_values=margin_value(call)),)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    """Fill everything, then copy; both are loops that compilers know."""
+    x_shape, y_shape, before = _merged(call)
+    count = call.output.elements
+    with b.window("all", b.y, 0, (count,), access="w") as everything, b.for_("i", count) as i:
+        b.store(everything, [i], margin_value(call))
+    with (
+        b.window("in", b.input(0), 0, x_shape) as x,
+        b.window("out", b.y, 0, y_shape, access="w") as y,
+    ):
+        _copy(b, x, y, before)
+
+
+def _copy(b: Kernel, x: Buffer, y: Buffer, before: Sequence[int]) -> None:
+    with ExitStack() as stack:
+        at = [stack.enter_context(b.for_(f"i{k}", extent)) for k, extent in enumerate(x.shape)]
+        there = [i + margin for i, margin in zip(at, before, strict=True)]
+        b.store(y, there, b.load(x, at))
+
+
+def _merged(call: OpCall) -> tuple[list[int], list[int], list[int]]:
+    """Shapes and leading margins, each axis joined with those behind it that have no margin."""
+    x_shape: list[int] = []
+    y_shape: list[int] = []
+    before: list[int] = []
+    inner = 1
+    for size, (first, last) in zip(
+        reversed(call.input(0).shape), reversed(margins(call)), strict=True
+    ):
+        if first == last == 0:
+            inner *= size
+            continue
+        x_shape.insert(0, size * inner)
+        y_shape.insert(0, (first + size + last) * inner)
+        before.insert(0, first * inner)
+        inner = 1
+    if inner > 1 or not x_shape:
+        x_shape.insert(0, inner)
+        y_shape.insert(0, inner)
+        before.insert(0, 0)
+    return x_shape, y_shape, before
+
+
+def from_tflite(context: ImportContext) -> Imported:
+    require_tensors(context, 2)
+    paddings = context.constants[1]
+    if paddings is None:
+        raise NotSupportedError("paddings that are not constant")
+    return Imported(
+        "pad",
+        {"paddings": tuple(int(n) for n in paddings.reshape(-1))},
+        (0, 2) if len(context.inputs) > 2 else (0,),
+    )
+
+
+_CASES = (
+    # name, input shape, paddings an axis
+    ("image", (1, 4, 3, 2), ((0, 0), (1, 2), (2, 0), (0, 0))),
+    ("channels", (1, 2, 3, 3), ((0, 0), (0, 0), (0, 0), (0, 5))),
+    ("every_axis", (2, 3, 1, 2), ((1, 0), (0, 1), (2, 2), (1, 1))),
+    ("row", (7,), ((3, 1),)),
+    ("nothing", (2, 3), ((0, 0), (0, 0))),
+)
+
+
+def cases() -> Iterator[Case]:
+    for name, shape, pairs in _CASES:
+        y_shape = tuple(a + n + z for n, (a, z) in zip(shape, pairs, strict=True))
+        paddings = CaseTensor((len(shape), 2), "int32", data=np.array(pairs, np.int32))
+        for dtype in ("int8", "float32"):
+            scales, zero_points = ((0.5,), (-7,)) if dtype == "int8" else ((), ())
+            x, y = (CaseTensor(n, dtype, scales, zero_points) for n in (shape, y_shape))
+            value = CaseTensor((1,), dtype, scales, zero_points, data=np.array([99], dtype))
+            yield Case(f"{name}_{dtype}", "PAD", (x, paddings), (y,))
+            yield Case(f"{name}_value_{dtype}", "PADV2", (x, paddings, value), (y,))
+
+
+OPDEF = OpDef(
+    name="pad",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={"tflite:PAD": from_tflite, "tflite:PADV2": from_tflite},
+    cases=cases,
+    dtypes=tuple(kind.name for kind in _DTYPES),
+    numerics={
+        profile: NumericsCell(None, "copies", "reference_ops Pad") for profile in ("litert", "tflm")
+    },
+)

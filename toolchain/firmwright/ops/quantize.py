@@ -1,0 +1,139 @@
+"""quantize: a float32 tensor, or one quantised otherwise, in the output's scale and zero point.
+
+float32: round(x / y scale) + zero point, division and rounding (halves away from zero) in float32,
+cut to the dtype's range before the conversion to an integer. Integers: x less its zero point is
+requantised by x scale / y scale, both profiles with both roundings.
+Source of the semantics: TFLite's AffineQuantize and Requantize.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, DType
+from firmwright.base.quant import Rounding
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    Numerics,
+    NumericsCell,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import E, maximum, minimum
+from firmwright.ir.tir.builder import call as intrinsic
+from firmwright.ops.arity import require_tensors
+from firmwright.ops.elementwise import lower_elementwise, rescaled
+from firmwright.ops.fixed_point import Requant, per_tensor, requant
+from firmwright.ops.kernel import Kernel
+
+_FROM_FLOAT = (INT8, UINT8, INT16)
+_BETWEEN = {
+    INT8: (INT8, UINT8),
+    UINT8: (INT8, UINT8),
+    INT16: (INT8, INT16),
+}
+"""Input dtype -> the output dtypes that TFLite takes it to."""
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, y = call.input(0), call.output
+    if y.dtype not in (_FROM_FLOAT if x.dtype == FLOAT32 else _BETWEEN.get(x.dtype, ())):
+        raise NotSupportedError(f"{x.dtype.name} quantised to {y.dtype.name}")
+    per_tensor(y)
+    if x.dtype != FLOAT32:
+        per_tensor(x)
+    return (TensorType(x.shape, y.dtype, y.quantization),)
+
+
+def requant_of(call: OpCall) -> Requant:
+    """How an integer becomes the output."""
+    factor = per_tensor(call.input(0)).scale / per_tensor(call.output).scale
+    return requant([factor], Rounding.TWICE, call.output, "none")
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    y, quant = call.output, per_tensor(call.output)
+    if call.input(0).dtype != FLOAT32:
+        x = arrays[0].astype(np.int64) - per_tensor(call.input(0)).zero_point
+        return (requant_of(call).apply(x, y.dtype),)
+    steps = (arrays[0] / np.float32(quant.scale)).astype(np.float64)
+    whole = np.copysign(np.floor(np.abs(steps) + 0.5), steps)
+    return (np.clip(whole + quant.zero_point, y.dtype.min, y.dtype.max).astype(y.dtype.np),)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    if call.input(0).dtype == FLOAT32:
+        lower_elementwise(call, b, lambda x: _quantized(x[0], call.output))
+        return
+    zero_point = per_tensor(call.input(0)).zero_point
+    params, dtype = requant_of(call), call.output.dtype
+    lower_elementwise(call, b, lambda x: rescaled(x[0].cast(INT32) - zero_point, params, dtype))
+
+
+def _quantized(x: E, kind: TensorType) -> E:
+    """The bounds are cut in float32, where they are exact: nothing is converted out of range."""
+    quant, dtype = per_tensor(kind), kind.dtype
+    steps = intrinsic("round_f32", [x / quant.scale], FLOAT32)
+    low, high = dtype.min - quant.zero_point, dtype.max - quant.zero_point
+    return (_cut(steps, low, high).cast(INT32) + quant.zero_point).cast(dtype)
+
+
+def _cut(value: E, low: int, high: int) -> E:
+    return minimum(maximum(value, float(low)), float(high))
+
+
+def from_tflite(context: ImportContext) -> Imported:
+    require_tensors(context, 1)
+    return Imported("quantize", {}, (0,))
+
+
+_CASES: tuple[tuple[str, DType, tuple[float, int], DType, tuple[float, int]], ...] = (
+    ("image", FLOAT32, (0.0, 0), INT8, (0.0078125, -1)),
+    ("coarse", FLOAT32, (0.0, 0), INT8, (0.3, 127)),
+    ("bytes", FLOAT32, (0.0, 0), UINT8, (0.02, 128)),
+    ("words", FLOAT32, (0.0, 0), INT16, (0.0001, 0)),
+    ("same_scale", UINT8, (0.05, 128), INT8, (0.05, 0)),
+    ("flip", INT8, (0.05, -3), UINT8, (0.05, 125)),
+    ("finer", INT8, (0.05, -128), INT8, (0.021, 17)),
+    ("ties", INT8, (0.5, 3), INT8, (2.0, -5)),
+    ("coarser", UINT8, (0.003, 255), INT8, (0.07, 127)),
+    ("narrower", INT16, (0.0003, 0), INT8, (0.05, -9)),
+)
+
+
+def cases() -> Iterator[Case]:
+    for name, before, (x_scale, x_zero), after, (y_scale, y_zero) in _CASES:
+        x = CaseTensor((2, 3, 7), "float32")
+        if before != FLOAT32:
+            x = CaseTensor((2, 3, 7), before.name, (float(np.float32(x_scale)),), (x_zero,))
+        y = CaseTensor((2, 3, 7), after.name, (float(np.float32(y_scale)),), (y_zero,))
+        # TFLM's runtime does not take floats to uint8.
+        oracles: tuple[Numerics, ...] = ("litert",) if name == "bytes" else ("litert", "tflm")
+        title = f"{name}_{before.name}_{after.name}"
+        yield Case(title, "QUANTIZE", (x,), (y,), oracles=oracles)
+
+
+OPDEF = OpDef(
+    name="quantize",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={"tflite:QUANTIZE": from_tflite},
+    cases=cases,
+    dtypes=("float32", "int8", "uint8", "int16"),
+    numerics={
+        profile: NumericsCell(
+            Rounding.TWICE, "float32 from floats, else int32", "reference_ops Requantize"
+        )
+        for profile in ("litert", "tflm")
+    },
+    inplace=True,
+)

@@ -1,0 +1,145 @@
+"""relu, relu6 and relu_n1_to_1 as operators: y = x cut to [0, inf), [0, 6] or [-1, 1].
+
+int8: x less its zero point is requantised by x scale / y scale with both roundings, then cut to
+the range in the output's terms; LiteRT divides the scales in float32, TFLM in double. TFLM's relu6
+alone does not requantise: it cuts the stored values in the input's terms, which is the same where
+input and output are quantised alike; it has no relu_n1_to_1.
+Source of the semantics: the reference kernels of TFLite and TFLM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.base.quant import Rounding
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    Numerics,
+    NumericsCell,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import E
+from firmwright.ops.arity import require_tensors
+from firmwright.ops.elementwise import lower_elementwise, rescaled
+from firmwright.ops.fixed_point import (
+    Requant,
+    activated,
+    clamp,
+    float_activation_range,
+    per_tensor,
+    quantized_activation_range,
+    requant,
+)
+from firmwright.ops.kernel import Kernel
+
+DTYPES = ("int8", "float32")
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, y = call.input(0), call.output
+    if x.dtype not in (INT8, FLOAT32) or y.dtype != x.dtype:
+        raise NotSupportedError(f"{x.dtype.name} input with {y.dtype.name} output")
+    if x.dtype == INT8:
+        per_tensor(x)
+        per_tensor(y)
+    return (TensorType(x.shape, x.dtype, y.quantization),)
+
+
+def _cuts_stored_values(call: OpCall) -> bool:
+    return call.numerics == "tflm" and call.op == "relu6"
+
+
+def requant_of(call: OpCall) -> Requant:
+    """How an int8 input less its zero point becomes the output."""
+    x_scale, y_scale = per_tensor(call.input(0)).scale, per_tensor(call.output).scale
+    factor = x_scale / y_scale
+    if call.numerics == "litert":
+        factor = float(np.float32(x_scale) / np.float32(y_scale))
+    return requant([factor], Rounding.TWICE, call.output, call.op)
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    x = arrays[0]
+    if x.dtype == np.float32:
+        low, high = float_activation_range(call.op)
+        return (np.clip(x, np.float32(low), np.float32(high)),)
+    if _cuts_stored_values(call):
+        return (np.clip(x, *quantized_activation_range(call.op, call.input(0))).astype(np.int8),)
+    return (
+        requant_of(call).apply(x.astype(np.int64) - per_tensor(call.input(0)).zero_point, INT8),
+    )
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    lower_elementwise(call, b, _compute(call))
+
+
+def _compute(call: OpCall) -> Callable[[Sequence[E]], E]:
+    kind = call.input(0)
+    if kind.dtype == FLOAT32:
+        return lambda x: activated(x[0], call.op)
+    if _cuts_stored_values(call):
+        low, high = quantized_activation_range(call.op, kind)
+        return lambda x: clamp(x[0].cast(INT32), low, high, INT8)
+    zero_point, params = per_tensor(kind).zero_point, requant_of(call)
+    return lambda x: rescaled(x[0].cast(INT32) - zero_point, params, INT8)
+
+
+def _importer(name: str) -> Callable[[ImportContext], Imported]:
+    def imported(context: ImportContext) -> Imported:
+        require_tensors(context, 1)
+        return Imported(name, {}, (0,))
+
+    return imported
+
+
+def _cases(builtin: str, profiles: tuple[Numerics, ...]) -> Iterator[Case]:
+    real = CaseTensor((2, 3, 5), "float32")
+    yield Case("float32", builtin, (real,), (real,), oracles=profiles)
+    for name, x_quant, y_quant in (
+        ("alike", (0.05, -3), (0.05, -3)),
+        ("low", (0.02, -128), (0.02, -128)),
+        ("high", (0.1, 127), (0.1, 127)),
+        ("finer", (0.07, 12), (0.031, -128)),
+        ("ties", (0.25, -1), (1.0, 3)),
+    ):
+        x, y = (
+            CaseTensor((4, 11), "int8", (float(np.float32(scale)),), (zero_point,))
+            for scale, zero_point in (x_quant, y_quant)
+        )
+        yield Case(f"{name}_int8", builtin, (x,), (y,), oracles=profiles)
+
+
+def _opdef(name: str, profiles: tuple[Numerics, ...]) -> OpDef:
+    builtin = name.upper()
+    return OpDef(
+        name=name,
+        infer=infer,
+        reference=reference,
+        lower=lower,
+        imports={f"tflite:{builtin}": _importer(name)},
+        cases=lambda: _cases(builtin, profiles),
+        dtypes=DTYPES,
+        numerics={
+            profile: NumericsCell(Rounding.TWICE, "int32", "reference_ops ReluX")
+            for profile in profiles
+        },
+        inplace=True,
+    )
+
+
+OPDEFS = (
+    _opdef("relu", ("litert", "tflm")),
+    _opdef("relu6", ("litert", "tflm")),
+    _opdef("relu_n1_to_1", ("litert",)),
+)

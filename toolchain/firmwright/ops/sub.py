@@ -1,0 +1,57 @@
+"""sub: y = x_0 - x_1 with broadcasting, activated.
+
+Attribute: `activation`. int8: see rescaled_sum.py; both roundings of the requantise, both profiles.
+Source of the semantics: TFLite's reference subtraction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.base.quant import Rounding
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import Array, Case, NumericsCell, OpCall, OpDef
+from firmwright.ops import elementwise, rescaled_sum
+from firmwright.ops.fixed_point import activated
+from firmwright.ops.kernel import Kernel
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    kinds = elementwise.infer(call)
+    rescaled_sum.check(call)
+    return kinds
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    if call.input(0).dtype == FLOAT32:
+        return elementwise.float_reference(call, arrays, lambda a, b: a - b)
+    return rescaled_sum.reference(call, arrays, -1)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    if call.input(0).dtype == FLOAT32:
+        activation = call.str_attr("activation")
+        elementwise.lower_elementwise(call, b, lambda x: activated(x[0] - x[1], activation))
+    else:
+        rescaled_sum.lower(call, b, -1)
+
+
+def cases() -> Iterator[Case]:
+    yield from elementwise.binary_cases("SUB", lambda a, b, y: y)
+
+
+OPDEF = OpDef(
+    name="sub",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={"tflite:SUB": elementwise.from_tflite("sub")},
+    cases=cases,
+    dtypes=elementwise.DTYPES,
+    numerics={
+        profile: NumericsCell(Rounding.TWICE, "int32, inputs << 20", "reference_ops Sub")
+        for profile in ("litert", "tflm")
+    },
+    inplace=True,
+)
