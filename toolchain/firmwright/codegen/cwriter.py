@@ -24,6 +24,8 @@ _BREAKS = re.compile(
 )
 _COST = {"comma": 0, "logical": 0, "assign": 30, "call": 15, "other": 45}
 _DEPTH_COST = 40
+_WORD = re.compile(r"[^ ;]*[ ;]+|[^ ;]+")
+_DIGRAPH = re.compile(r"(\*(?=/)|/(?=\*)|\?(?=\?))")
 _NOT_COMMENT = re.compile(r"[^\x20-\x7e]")
 
 
@@ -36,7 +38,10 @@ class CWriter(Writer):
         super().__init__(" " * STEP)
 
     def line(self, text: str = "") -> None:
-        """Adds one logical line, broken where it does not fit."""
+        """Adds one logical line, broken where it does not fit; a directive stays whole."""
+        if text.startswith("#"):
+            self.raw(text)
+            return
         width = COLUMNS - STEP * self._indent
         for index, part in enumerate(wrapped(text, width)):
             super().line(" " * STEP + part if index else part)
@@ -67,22 +72,29 @@ class CWriter(Writer):
 
 
 def comment_lines(lines: Iterable[str], columns: int = COLUMNS) -> Iterator[str]:
-    """`lines` as they may stand in a comment, folded at blanks to fit `columns` with its stars."""
+    """`lines` as they may stand in a comment: folded to `columns` less what its stars take."""
+    room = columns - len(" * ") - len(" */")
     for text in lines:
         line = ""
-        for word in comment_text(text).split(" "):
-            if line and len(line) + len(word) + 7 > columns:
-                yield line
-                line = f"  {word}"
-            else:
-                line = f"{line} {word}" if line else word
-        yield line
+        for word in _words(comment_text(text), room - 2):
+            if line.strip() and len(line) + len(word.rstrip()) > room:
+                yield line.rstrip()
+                line = "  "
+            line += word
+        yield line.rstrip()
+
+
+def _words(text: str, longest: int) -> Iterator[str]:
+    """Where a comment may be folded: after blanks and semicolons, at `longest` if need be."""
+    for word in _WORD.findall(text):
+        for start in range(0, len(word), longest):
+            yield word[start : start + longest]
 
 
 def comment_text(text: str) -> str:
     """`text` without anything that would end or upset a C comment."""
-    plain = text.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?").replace("\\", "/")
-    return _NOT_COMMENT.sub("?", plain)
+    plain = _NOT_COMMENT.sub("?", text.replace("\\", "/"))
+    return _DIGRAPH.sub(r"\1 ", plain)
 
 
 def c_string(text: str) -> str:

@@ -218,7 +218,8 @@ class MainPrinter(StmtPrinter):
         self.out.line()
         if node.op >= 0:
             what = str(callee.attrs.get("op", callee.name))
-            place = f", {node.span.tensor}" if node.span.tensor else ""
+            tensor = node.span.tensor.split(";")[0]  # a fused operator has one name for each part
+            place = f", {tensor}" if tensor else ""
             self.out.comment([f"{node.op}: {what}{place}"])
         probe = self._probe(node, pairs)
         if probe:
@@ -281,7 +282,7 @@ def _param_name(exprs: ExprPrinter, param: Param) -> str:
 def _kernel_comment(function: PrimFunc) -> Iterator[str]:
     comment = str(function.attrs.get("comment", ""))
     yield from (comment or str(function.attrs.get("op", function.name))).split("\n")
-    reads = [_shape(param) for param in function.params if param.role in _READ_ROLES]
+    reads = [_shape(param) for param in function.params if param.role == "in"]
     writes = [_shape(param) for param in function.params if param.role in _WRITTEN_ROLES]
     yield f"{', '.join(filter(None, reads)) or 'nothing'} -> {', '.join(filter(None, writes))}"
     if function.span.file:

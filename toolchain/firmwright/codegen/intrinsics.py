@@ -61,11 +61,19 @@ def features(used: Used, *, inline_asm: bool) -> list[str]:
 
 def feature_macros(out: CWriter, names: Names, wanted: Iterable[str]) -> None:
     """One macro a feature: 1 where its assembly may be used."""
+    wanted = list(wanted)
+    allowed = names.macro("inline_asm")
+    if wanted:
+        out.line()
+        out.line(f"#if defined(__GNUC__) && !defined({names.macro('no_inline_asm')})")
+        out.line(f"#define {allowed} 1")
+        out.line("#else")
+        out.line(f"#define {allowed} 0")
+        out.line("#endif")
     for feature in wanted:
         macro = names.macro("asm", feature)
-        off = names.macro("no_inline_asm")
         out.line()
-        out.line(f"#if defined(__GNUC__) && !defined({off}) && {FEATURE_TESTS[feature]}")
+        out.line(f"#if {allowed} && {FEATURE_TESTS[feature]}")
         out.line(f"#define {macro} 1")
         if feature in _FEATURE_HEADERS:
             out.line(f"#include <{_FEATURE_HEADERS[feature]}>")

@@ -16,7 +16,7 @@ from firmwright.artifacts import SourceTree
 from firmwright.base.errors import InternalError, UnsupportedError, UnsupportedItem
 from firmwright.base.names import sanitise
 from firmwright.codegen import intrinsics as helpers
-from firmwright.codegen.cwriter import CWriter, c_string, comment_text
+from firmwright.codegen.cwriter import COLUMNS, CWriter, c_string, comment_text
 from firmwright.codegen.exprs import Used
 from firmwright.codegen.functions import Emitter, reachable
 from firmwright.codegen.interface import Interface, Signatures, interface_of
@@ -179,6 +179,7 @@ def _render(model: _Model, template: str, **more: object) -> str:
         signatures=Signatures(model.interface, unlinked=model.params is not None),
         c_line=_c_line,
         plan_rows=_plan_rows(model.interface),
+        placed_pools=sorted({p.pool for p in model.interface.placed if p.direct}),
         c_string=c_string,
         comment=comment_text,
         **more,
@@ -187,25 +188,23 @@ def _render(model: _Model, template: str, **more: object) -> str:
 
 def _plan_rows(interface: Interface) -> list[str]:
     """One line for each buffer with a fixed place, in columns."""
-    names = interface.names
+    placed = [place for place in interface.placed if place.direct]
     rows = [
         (
-            f"{place.buffer.name},",
-            f"{names.macro(place.pool)},",
+            f"{interface.names.macro('in', place.pool)}({place.buffer.name},",
             f"{place.offset},",
             f"{place.buffer.size_bytes},",
             str(place.alignment),
         )
-        for place in interface.placed
-        if place.direct
+        for place in placed
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    macro = names.macro("place")
-    return [
-        f"{macro}({a.ljust(widths[0])} {b.ljust(widths[1])} {c.rjust(widths[2])} "
-        f"{d.rjust(widths[3])} {e.rjust(widths[4])});"
-        for a, b, c, d, e in rows
-    ]
+    out = CWriter()
+    for name, *numbers in rows:
+        columns = " ".join(n.rjust(w) for n, w in zip(numbers, widths[1:], strict=True))
+        aligned = f"{name.ljust(widths[0])} {columns});"
+        out.line(aligned if len(aligned) <= COLUMNS else f"{name} {' '.join(numbers)});")
+    return out.text().splitlines()
 
 
 def _c_line(text: str) -> str:

@@ -93,8 +93,8 @@ def array(out: CWriter, item: LinkedConstant, storage: str, attribute: str) -> N
     count = f"{constant.size_bytes} bytes"
     out.line()
     out.comment([f"{constant.name}: {constant.dtype.name} [{shape}], {count}"])
-    head = f"{storage}const {constant.dtype.c_type} {item.symbol}[{item.elements}]"
-    out.line(f"{head} {attribute} = {{" if attribute else f"{head} = {{")
+    out.line(attribute)
+    out.line(f"{storage}const {constant.dtype.c_type} {item.symbol}[{item.elements}] = {{")
     for row in rows(constant):
         out.raw(row)
     out.line("};")

@@ -13,13 +13,15 @@
 #endif
 
 /* fully_connected_0.w: int8 [3, 8], 24 bytes */
-static const int8_t m_fully_connected_0_w[24] M_CONST(".rodata.flash", 4) = {
+M_CONST(".rodata.flash", 4)
+static const int8_t m_fully_connected_0_w[24] = {
       -7,    3,   65,  115, -120,  -92,   82,  114,  -65,  -49,   94,  -20,  -59,   83,  -63,  -24,
       36,   12, -107, -121,   93,   64,   86,    9,
 };
 
 /* fully_connected_0.bias: int32 [3], 12 bytes */
-static const int32_t m_fully_connected_0_bias[3] M_CONST(".rodata.flash", 4) = {
+M_CONST(".rodata.flash", 4)
+static const int32_t m_fully_connected_0_bias[3] = {
      62, -34, -10,
 };
 

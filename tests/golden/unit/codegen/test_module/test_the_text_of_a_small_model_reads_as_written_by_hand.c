@@ -26,7 +26,13 @@
 #define M_INLINE static inline
 #endif
 
-#if defined(__GNUC__) && !defined(M_NO_INLINE_ASM) && defined(__ARM_FEATURE_SAT)
+#if defined(__GNUC__) && !defined(M_NO_INLINE_ASM)
+#define M_INLINE_ASM 1
+#else
+#define M_INLINE_ASM 0
+#endif
+
+#if M_INLINE_ASM && defined(__ARM_FEATURE_SAT)
 #define M_ASM_SAT 1
 #else
 #define M_ASM_SAT 0
@@ -34,14 +40,16 @@
 
 /* ---- Memory plan: what lies where; the compiler checks every line ---- */
 
-#define M_PLACE(buffer, pool, offset, bytes, alignment) \
+#define M_PLACE(pool, buffer, offset, bytes, alignment) \
     enum { M_AT_##buffer = (offset) }; \
     typedef char m_fits_##buffer[(offset) + (bytes) <= pool##_SIZE && \
                                   (offset) % (alignment) == 0 && \
                                   pool##_ALIGN % (alignment) == 0 ? 1 : -1]
+#define M_IN_SRAM(buffer, offset, bytes, alignment) \
+    M_PLACE(M_SRAM, buffer, offset, bytes, alignment)
 
-M_PLACE(t_x, M_SRAM,  0, 8, 1);
-M_PLACE(t_y, M_SRAM, 16, 3, 1);
+M_IN_SRAM(t_x,  0, 8, 1);
+M_IN_SRAM(t_y, 16, 3, 1);
 
 /* ---- Functions of the kernels ---- */
 
