@@ -17,17 +17,20 @@ from typing import Any
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import DoesNotFitError, ModelError, UsageError
 from firmwright.base.names import sanitise
+from firmwright.base.version import VERSION
 from firmwright.boards import Board, load_board
 from firmwright.build.project import project_files
-from firmwright.codegen.module import EmitOptions, emit
+from firmwright.codegen.module import EmitOptions, emit, model_id
 from firmwright.frontends.tflite import read_tflite
 from firmwright.frontends.tflite.importer import import_model
-from firmwright.ir.core import Target
+from firmwright.ir.core import PoolInfo, Target
+from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoBinding, IRModule, Pass
 from firmwright.ir.text import parse_module
 from firmwright.ir.tir.verify import verify_module
 from firmwright.lower.lower import lower_module
 from firmwright.ops.registry import import_table, op_table
+from firmwright.package.folder import with_file_list, write_folder
 from firmwright.package.metadata import metadata
 from firmwright.passes import graph as graph_passes
 from firmwright.passes import tir as tir_passes
@@ -56,6 +59,7 @@ class Options:
     link_params: bool = True
     inline_asm: bool = True
     name: str = ""
+    pools: tuple[PoolInfo, ...] = ()
     board_dirs: tuple[Path, ...] = ()
 
 
@@ -63,19 +67,31 @@ class Options:
 class Compiled:
     """A compilation: the planned module, its sources, what is known about them, for which board.
 
-    `source` holds the bytes of the model file where there is one: what the oracle runs.
+    `imported` is the module as it was before the first pass of this compilation, with target, pools
+    and options written into it. `source` holds the bytes of the model file where there is one: what
+    the oracle runs.
     """
 
     module: IRModule
+    imported: IRModule
     board: Board
     tree: SourceTree
     metadata: Mapping[str, Any]
     options: Options
     source: bytes | None = None
 
+    @property
+    def model_id(self) -> str:
+        """32 hex digits: the firmware says the same ones of itself."""
+        return model_id(self.tree)
+
+    def project(self) -> SourceTree:
+        """Every file of a project that builds alone with `scons`."""
+        return self.tree.merged(project_files(self.board))
+
     def save(self, directory: str | Path) -> None:
-        """Write a project that builds alone with `scons`."""
-        self.tree.merged(project_files(self.board)).write(Path(directory))
+        """Write that project; UsageError if `directory` holds anything that is not ours."""
+        write_folder(self.project(), Path(directory))
 
 
 def load(path: str | Path, *, name: str = "") -> IRModule:
@@ -106,17 +122,19 @@ def compile_model(
 ) -> Compiled:
     """Compile `model` for a board; `watch` sees the module after every pass."""
     board = load_board(options.board, options.board_dirs)
-    module = configured(model, board, options)
+    imported = module = configured(model, board, options)
     for step in remaining(module, options):
         module = step(module).with_attrs(stage=step.name)
         if watch is not None:
             watch(step.name, module)
     verify_module(module, op_table(), INTRINSICS)
-    tree = emit(module, INTRINSICS, EmitOptions(inline_asm=options.inline_asm))
-    facts = metadata(module, board.name)
-    text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
+    tree = emit(
+        module, INTRINSICS, EmitOptions(tool_version=VERSION, inline_asm=options.inline_asm)
+    )
+    facts = metadata(module, board.name, model_id=model_id(tree), tool_version=VERSION)
+    text = json.dumps(with_file_list(facts, tree), indent=2, sort_keys=True) + "\n"
     tree = tree.merged(SourceTree({"metadata.json": text}))
-    return Compiled(module, board, tree, facts, options, source)
+    return Compiled(module, imported, board, tree, facts, options, source)
 
 
 def passes_for(options: Options) -> tuple[Pass, ...]:
@@ -153,7 +171,7 @@ def configured(model: IRModule, board: Board, options: Options) -> IRModule:
         model,
         name=options.name or model.name,
         targets={"cpu": target},
-        pools=board.pools(),
+        pools=_pools(board, options.pools),
         io=IoBinding("caller" if options.io == "caller" else "workspace", options.keep_input),
     ).with_attrs(
         numerics=options.numerics,
@@ -162,6 +180,25 @@ def configured(model: IRModule, board: Board, options: Options) -> IRModule:
         link_params=options.link_params,
         board=board.name,
     )
+
+
+def _pools(board: Board, asked: tuple[PoolInfo, ...]) -> tuple[PoolInfo, ...]:
+    """The board's pools, or those asked for: on a board with a memory map, parts of its own."""
+    own = {pool.name: pool for pool in board.pools()}
+    if not asked:
+        return tuple(own.values())
+    if board.is_host:
+        return asked
+    return tuple(_narrowed(board, own, pool) for pool in asked)
+
+
+def _narrowed(board: Board, own: Mapping[str, PoolInfo], asked: PoolInfo) -> PoolInfo:
+    if asked.name not in own:
+        known = ", ".join(own)
+        raise UsageError(f"board {board.name} has no pool {asked.name}.", hint=f"one of {known}.")
+    pool = own[asked.name]
+    sizes = [size for size in (asked.size_bytes, pool.size_bytes) if size is not None]
+    return replace(pool, size_bytes=min(sizes, default=None))
 
 
 def resolve_target(board: Board, text: str) -> Target:
@@ -205,6 +242,9 @@ def _check(options: Options) -> None:
 
 
 def _lower_and_select(module: IRModule, options: Options) -> IRModule:
+    """Nothing is left to do for a module whose entry is an AOT main already."""
+    if not isinstance(module.entry, Function):
+        return module
     offers = [
         (item.call, item.alternatives)
         for item in lower_module(module, op_table(), RULES, INTRINSICS, features)

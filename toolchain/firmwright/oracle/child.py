@@ -30,6 +30,14 @@ Array = NDArray[np.generic]
 TFLM_ARENA_BYTES = 64 << 20  # never touched beyond what the model needs
 
 
+RESOLVERS = {
+    "litert": "BUILTIN_REF",
+    "litert-optimised": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
+    "litert-xnnpack": "AUTO",
+}
+"""LiteRT's sets of kernels, by the name a request gives them."""
+
+
 class RequestError(Exception):
     """The request cannot be met; `kind` tells the parent which error to raise."""
 
@@ -57,18 +65,18 @@ class Runtime(Protocol):
 
 
 class LiteRt:
-    """LiteRT with the reference resolver."""
+    """LiteRT; `resolver` names its set of kernels, by default the reference ones."""
 
     package = "ai-edge-litert"
 
-    def __init__(self, model: bytes, *, layers: bool) -> None:
+    def __init__(self, model: bytes, *, layers: bool, resolver: str = RESOLVERS["litert"]) -> None:
         from ai_edge_litert import schema_py_generated as schema
         from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
         self._interpreter = Interpreter(
             model_content=model,
             num_threads=1,
-            experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
+            experimental_op_resolver_type=OpResolverType[resolver],
             experimental_preserve_all_tensors=layers,
         )
         self._interpreter.allocate_tensors()
@@ -139,11 +147,13 @@ def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[i
 
 def open_runtime(numerics: str, model: bytes, *, layers: bool) -> Runtime:
     """The runtime that defines the profile, or a RequestError when its package is absent."""
-    runtime: type[LiteRt] | type[Tflm] = LiteRt if numerics == "litert" else Tflm
+    package = Tflm.package if numerics == "tflm" else LiteRt.package
     try:
-        return runtime(model, layers=layers)
+        if numerics == "tflm":
+            return Tflm(model, layers=layers)
+        return LiteRt(model, layers=layers, resolver=RESOLVERS[numerics])
     except ImportError as error:
-        raise RequestError("missing", runtime.package) from error
+        raise RequestError("missing", package) from error
 
 
 def ordered_inputs(runtime: Runtime, names: Sequence[str], values: Sequence[Array]) -> list[Array]:

@@ -30,9 +30,16 @@ from firmwright.base.errors import (
 )
 
 Numerics = Literal["litert", "tflm"]
+Runtime = Literal["litert", "tflm", "litert-optimised", "litert-xnnpack"]
 Array = NDArray[np.generic]
 
-ORACLE_NAMES: Mapping[str, str] = {"litert": "LiteRT BUILTIN_REF", "tflm": "TFLM (tflite-micro)"}
+ORACLE_NAMES: Mapping[str, str] = {
+    "litert": "LiteRT BUILTIN_REF",
+    "tflm": "TFLM (tflite-micro)",
+    "litert-optimised": "LiteRT optimised kernels",
+    "litert-xnnpack": "LiteRT with XNNPACK",
+}
+"""The first two define the profiles; the others tell a user what made their recording."""
 DEFAULT_TIMEOUT_S = 300.0
 
 
@@ -54,7 +61,7 @@ class OracleResult:
 def run_oracle(
     model: bytes,
     inputs: Sequence[Mapping[str, Array]],
-    numerics: Numerics,
+    numerics: Runtime,
     *,
     layers: bool = False,
     timeout_s: float = DEFAULT_TIMEOUT_S,
@@ -83,7 +90,7 @@ def _write_request(
     folder: Path,
     model: bytes,
     inputs: Sequence[Mapping[str, Array]],
-    numerics: Numerics,
+    numerics: Runtime,
     layers: bool,
 ) -> None:
     names = list(inputs[0])

@@ -1,0 +1,67 @@
+"""A trained network becomes bit-exact, heap-free C firmware.
+
+import firmwright as fw
+
+model = fw.load("kws.tflite")
+compiled = fw.compile(model, board="mps2-an386")
+compiled.save("out")                    # a project that builds alone with `scons`
+with fw.session(compiled) as session:   # built, started in QEMU, greeted over its link
+    outputs = session.run(inputs)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from firmwright.base.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from firmwright.base.errors import FirmwrightError
+    from firmwright.flows.compiling import compile_for as compile  # noqa: A004 - as fw.compile
+    from firmwright.flows.images import build_image as build
+    from firmwright.flows.model import Model, partition
+    from firmwright.flows.model import load_model as load
+    from firmwright.flows.sessions import open_session as session
+    from firmwright.flows.verifying import verify
+    from firmwright.pipeline import Compiled
+
+__all__ = [
+    # values
+    "Compiled",
+    "FirmwrightError",
+    "Model",
+    # steps, each usable alone
+    "build",
+    "compile",
+    "load",
+    "partition",
+    "session",
+    "verify",
+    # facts
+    "__version__",
+]
+
+_HOMES = {
+    "Compiled": ("pipeline", "Compiled"),
+    "FirmwrightError": ("base.errors", "FirmwrightError"),
+    "Model": ("flows.model", "Model"),
+    "build": ("flows.images", "build_image"),
+    "compile": ("flows.compiling", "compile_for"),
+    "load": ("flows.model", "load_model"),
+    "partition": ("flows.model", "partition"),
+    "session": ("flows.sessions", "open_session"),
+    "verify": ("flows.verifying", "verify"),
+}
+"""Where each name lives; it is imported when first asked for, so that every import here is light."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    return getattr(import_module(f"{__name__}.{module}"), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

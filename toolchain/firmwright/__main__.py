@@ -1,0 +1,16 @@
+"""`python -m firmwright VERB`: the same as `firmwright VERB`."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    """The entry point of the installed command."""
+    from firmwright.cli.main import main as run
+
+    return run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+"""What verbs are made of: the parser, the options they share, and what a verb hands back.
+
+A verb is a module with NAME, HELP, `add_arguments(parser)` and `run(args) -> Outcome`. An `Outcome`
+is said twice over: `data` for `--json`, `text` for people. A verb that ends in a failure which is
+itself a result (outputs that differ) gives `error` beside its data; any other failure is raised.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from firmwright.base.errors import FirmwrightError, UsageError
+from firmwright.flows.compiling import compile_for, options_for
+from firmwright.flows.model import Model, load_model
+from firmwright.flows.sessions import ModelSession, open_session
+from firmwright.ir.core import PoolInfo
+from firmwright.pipeline import NUMERICS, OPTIMIZE_GOALS, Compiled, Options
+from firmwright.usmp.registry import DEFAULT as DEFAULT_PLANNER
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A verb's result. `text` ends without a newline; "" prints nothing."""
+
+    data: Mapping[str, Any] = field(default_factory=dict)
+    text: str = ""
+    error: FirmwrightError | None = None
+
+
+class Verb(Protocol):
+    """A module of this package that is a verb."""
+
+    NAME: str
+    HELP: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the verb's own options."""
+
+    def run(self, args: argparse.Namespace) -> Outcome:
+        """Do it."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are ours."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}.", where=self.prog, hint=f"{self.prog} --help.")
+
+
+# ---- options that verbs share ------------------------------------------------------------------
+
+
+def add_model(parser: argparse.ArgumentParser, meaning: str = ".tflite or .fwir file") -> None:
+    parser.add_argument("model", metavar="MODEL", help=meaning)
+    parser.add_argument(
+        "--source",
+        metavar="TFLITE",
+        default="",
+        help="the model file that a .fwir was made from, for the reference runtime",
+    )
+
+
+def add_board(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--board", metavar="B", help="firmwright boards lists them (host)")
+    parser.add_argument(
+        "--boards-dir",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="more boards, found before the project's own",
+    )
+
+
+def add_compile_options(parser: argparse.ArgumentParser) -> None:
+    """The options of a compilation. Their defaults are `Options`' own: only what is given counts."""
+    add_board(parser)
+    group = parser.add_argument_group("compilation")
+    group.add_argument("--target", metavar="T", help="code generator, e.g. 'cortex-m -mcpu=...'")
+    group.add_argument("--numerics", choices=NUMERICS, help="whose roundings (litert)")
+    group.add_argument("--optimize", choices=OPTIMIZE_GOALS, help="what to favour (balanced)")
+    group.add_argument("--planner", metavar="P", help=f"memory planner ({DEFAULT_PLANNER})")
+    group.add_argument(
+        "--pool",
+        metavar="NAME[=BYTES]",
+        action="append",
+        type=_pool,
+        help="plan into this pool, in the order given, at most BYTES",
+    )
+    group.add_argument(
+        "--io",
+        choices=("workspace", "caller"),
+        help="where inputs and outputs lie: in the pools, or in the caller's buffers (workspace)",
+    )
+    group.add_argument(
+        "--keep-input", action="store_true", default=None, help="a run leaves the input as it was"
+    )
+    group.add_argument(
+        "--no-link-params",
+        dest="link_params",
+        action="store_false",
+        default=None,
+        help="constants are passed to the model's run, not linked into it",
+    )
+    group.add_argument(
+        "--no-inline-asm",
+        dest="inline_asm",
+        action="store_false",
+        default=None,
+        help="portable C instead of inline assembly",
+    )
+    group.add_argument("--name", "--prefix", metavar="NAME", help="of the model, and of its C")
+
+
+def _pool(text: str) -> PoolInfo:
+    name, equals, size = text.partition("=")
+    try:
+        limit = int(size, 0) if equals else None
+    except ValueError:
+        limit = -1
+    if not (name.isidentifier() and name.isascii()) or (limit is not None and limit < 1):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME or NAME=BYTES")
+    return PoolInfo(name, limit)
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("device")
+    group.add_argument(
+        "--port", metavar="URL", default="", help="serial port or pyserial URL of a flashed board"
+    )
+    group.add_argument(
+        "--in-process",
+        action="store_true",
+        help="on the host: the model as a library in this process, not a process of its own",
+    )
+    group.add_argument(
+        "--timeout", metavar="S", type=_positive, default=None, help="seconds for one run (300)"
+    )
+
+
+def add_samples(parser: argparse.ArgumentParser, default: int | None) -> None:
+    shown = f" ({default})" if default is not None else ""
+    parser.add_argument(
+        "--samples", metavar="N", type=_count, default=default, help=f"how many samples{shown}"
+    )
+    parser.add_argument("--seed", metavar="S", type=_seed, default=0, help="of the samples (0)")
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return value
+
+
+def _count(text: str) -> int:
+    return _integer(text, 1)
+
+
+def _seed(text: str) -> int:
+    return _integer(text, 0)
+
+
+def _integer(text: str, least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is no integer of at least {least}")
+    return value
+
+
+# ---- from options to values --------------------------------------------------------------------
+
+
+def model_of(args: argparse.Namespace) -> Model:
+    return load_model(args.model, name=getattr(args, "name", None) or "", source=args.source)
+
+
+def given_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of a compilation that the user gave, by the names of `Options`."""
+    names = (
+        "board target numerics optimize planner io keep_input link_params inline_asm name"
+    ).split()
+    given = {n: getattr(args, n) for n in names if getattr(args, n, None) is not None}
+    if getattr(args, "pool", None):
+        given["pools"] = tuple(args.pool)
+    if args.boards_dir:
+        given["board_dirs"] = tuple(Path(directory) for directory in args.boards_dir)
+    return given
+
+
+def options_of(args: argparse.Namespace, model: Model) -> Options:
+    return options_for(model.module, given_options(args))
+
+
+def compiled_of(args: argparse.Namespace, model: Model | None = None) -> Compiled:
+    return compile_for(model or model_of(args), **given_options(args))
+
+
+def opener(args: argparse.Namespace) -> Any:
+    """`open_session` with the device's options filled in."""
+
+    def open_it(compiled: Compiled, **more: Any) -> ModelSession:
+        in_process = args.in_process and more.get("variant", "release") == "release"
+        return open_session(
+            compiled, port=args.port, in_process=in_process, timeout_s=args.timeout, **more
+        )
+
+    return open_it

@@ -1,0 +1,105 @@
+"""`firmwright build`: a model, or a project that compile wrote, becomes a firmware image."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from firmwright.artifacts import Image
+from firmwright.base.errors import UsageError
+from firmwright.build import build_project
+from firmwright.cli.base import Outcome, add_compile_options, add_model, compiled_of, given_options
+from firmwright.cli.table import Cell, facts, table
+from firmwright.flows.images import build_image
+
+NAME = "build"
+HELP = "build firmware for a board"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser, ".tflite or .fwir file, or the folder that compile wrote")
+    parser.add_argument("-o", "--output", metavar="DIR", help="of a model: build in this folder")
+    parser.add_argument(
+        "--variant",
+        choices=("release", "profile"),
+        default="release",
+        help="profile has a probe around every operator (release)",
+    )
+    add_compile_options(parser)
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    if Path(args.model).is_dir():
+        image = _build_folder(args)
+    else:
+        image = build_image(compiled_of(args), args.variant, args.output)
+    return Outcome(describe(image), summary(image))
+
+
+def _build_folder(args: argparse.Namespace) -> Image:
+    extra = sorted(given_options(args).keys() - {"board", "board_dirs"})
+    if extra or args.output:
+        named = "output" if args.output else extra[0].replace("_", "-")
+        raise UsageError(
+            f"--{named} belongs to a model; a project has it fixed.",
+            where=args.model,
+            hint="compile the model with it, then build.",
+        )
+    image = build_project(Path(args.model), args.variant)
+    if args.board and args.board != image.board:
+        raise UsageError(
+            f"the project is for board {image.board}, not {args.board}.",
+            where=args.model,
+            hint=f"leave --board out, or compile the model for {args.board}.",
+        )
+    return image
+
+
+def describe(image: Image) -> dict[str, Any]:
+    """The keys of `build --json`."""
+    return {
+        "board": image.board,
+        "variant": image.variant,
+        "directory": str(image.directory),
+        "elf": str(image.elf),
+        "bin": str(image.bin) if image.bin else None,
+        "hex": str(image.hex) if image.hex else None,
+        "library": str(image.library) if image.library else None,
+        "flash_bytes": image.sizes.flash_bytes,
+        "ram_bytes": image.sizes.ram_bytes,
+        "model_flash_bytes": image.model_flash_bytes,
+        "model_ram_bytes": image.model_ram_bytes,
+        "text_bytes": image.sizes.bytes_of("text"),
+        "rodata_bytes": image.sizes.bytes_of("rodata"),
+        "data_bytes": image.sizes.bytes_of("data"),
+        "bss_bytes": image.sizes.bytes_of("bss", "noinit"),
+        "stack_bytes": image.stack.size_bytes,
+        "stack_path": list(image.stack.path),
+        "firmware_stack_bytes": image.firmware_stack.size_bytes,
+        "stack_unknown": list(image.firmware_stack.unknown),
+        "regions": [
+            {"name": r.name, "used_bytes": r.used_bytes, "size_bytes": r.size_bytes}
+            for r in image.sizes.regions
+        ],
+    }
+
+
+def summary(image: Image) -> str:
+    sizes = image.sizes
+    rows: list[list[Cell]] = [
+        ["flash", sizes.flash_bytes, image.model_flash_bytes],
+        ["RAM", sizes.ram_bytes, image.model_ram_bytes],
+        ["stack, worst path", image.firmware_stack.size_bytes, image.stack.size_bytes],
+    ]
+    regions: list[list[Cell]] = [
+        [r.name, r.used_bytes, r.size_bytes, f"{100 * r.used_bytes / r.size_bytes:.1f} %"]
+        for r in sizes.regions
+    ]
+    parts = [
+        facts([("image", str(image.elf)), ("board", image.board), ("variant", image.variant)]),
+        table(["bytes", "firmware", "model's share"], rows),
+    ]
+    if regions:
+        parts.append(table(["region", "used", "size", "full"], regions))
+    return "\n\n".join(parts)

@@ -1,0 +1,122 @@
+"""`firmwright compile`: a model becomes C sources, a header and metadata."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from firmwright.base.errors import UsageError
+from firmwright.cli.base import (
+    Outcome,
+    add_compile_options,
+    add_model,
+    given_options,
+    model_of,
+    options_of,
+)
+from firmwright.cli.table import Cell, facts
+from firmwright.flows.compiling import compile_for, pass_names, verified
+from firmwright.flows.model import save_module
+from firmwright.ir.module import IRModule
+from firmwright.ir.text import print_module
+from firmwright.pipeline import Compiled
+
+NAME = "compile"
+HELP = "turn a model into C"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument("-o", "--output", metavar="DIR", help="write the project here")
+    add_compile_options(parser)
+    group = parser.add_argument_group("looking inside")
+    group.add_argument("--print-pipeline", action="store_true", help="print the passes, in order")
+    group.add_argument(
+        "--print-after",
+        metavar="PASS",
+        action="append",
+        default=[],
+        help="print the module after this pass",
+    )
+    group.add_argument("--dump-dir", metavar="DIR", help="write the module after every pass here")
+    group.add_argument(
+        "--verify-passes", action="store_true", help="check the module after every pass"
+    )
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    model = model_of(args)
+    watch = Watcher(args)
+    start = time.perf_counter()
+    compiled = compile_for(model, watch=watch, **given_options(args))
+    seconds = time.perf_counter() - start
+    watch.finish()
+    if args.output:
+        compiled.save(args.output)
+    passes = pass_names(model.module, options_of(args, model)) if args.print_pipeline else ()
+    data = {**compiled.metadata, "compile_seconds": round(seconds, 3)}
+    if args.output:
+        data["directory"] = args.output
+    if args.print_pipeline:
+        data["passes"] = list(passes)
+    text = "\n".join([*passes, *watch.printed, summary(compiled, seconds, args.output)])
+    return Outcome(data, text)
+
+
+class Watcher:
+    """What --print-after, --dump-dir and --verify-passes do after each pass."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.printed: list[str] = []
+        self._wanted: list[str] = args.print_after
+        self._checks = args.verify_passes
+        self._seen: list[str] = []
+        self._folder = Path(args.dump_dir) if args.dump_dir else None
+
+    def __call__(self, name: str, module: IRModule) -> None:
+        if self._checks:
+            verified(name, module)
+        if name in self._wanted:
+            self.printed.append(print_module(module, elide_constants=True))
+        if self._folder is not None:
+            save_module(module, self._dump_file(name))
+        self._seen.append(name)
+
+    def _dump_file(self, name: str) -> Path:
+        """Numbered, so that the folder lists the passes in order."""
+        assert self._folder is not None
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"the folder cannot be made: {error.strerror}.", where=str(self._folder)
+            ) from error
+        return self._folder / f"{len(self._seen):02d}-{name}.fwir"
+
+    def finish(self) -> None:
+        """UsageError if a pass to print after never ran."""
+        missing = [name for name in self._wanted if name not in self._seen]
+        if missing:
+            raise UsageError(
+                f"--print-after {missing[0]}: no such pass ran.",
+                hint=f"one of {', '.join(self._seen)}.",
+            )
+
+
+def summary(compiled: Compiled, seconds: float, output: str | None) -> str:
+    """What a person wants to know of a compilation."""
+    known = compiled.metadata
+    pools = ", ".join(f"{name} {pool['bytes']:,}" for name, pool in known["pools"].items())
+    rows: list[tuple[str, Cell]] = [
+        ("model", known["model"]),
+        ("board", f"{compiled.board.name}, target {next(iter(known['target'].values()))}"),
+        ("workspace", f"{known['workspace_bytes']:,} bytes ({pools})"),
+        ("lower bound", f"{known['lower_bound_bytes']:,} bytes"),
+        ("constants", f"{known['constants_bytes']:,} bytes"),
+        ("operators", len(known["operators"])),
+        ("compiled in", f"{seconds:.2f} s"),
+    ]
+    if output:
+        rows.append(("project", f"{output} (scons -C {output} builds it)"))
+    return facts(rows)

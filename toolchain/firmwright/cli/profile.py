@@ -1,0 +1,152 @@
+"""`firmwright profile`: what a run costs, operator by operator."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from firmwright.base.errors import UsageError
+from firmwright.cli.base import (
+    Outcome,
+    add_compile_options,
+    add_device,
+    add_model,
+    compiled_of,
+    opener,
+)
+from firmwright.cli.table import Cell, facts, table
+from firmwright.flows.profiling import Profile, profile
+
+NAME = "profile"
+HELP = "measure a model on a board, operator by operator"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument(
+        "--against", metavar="JSON", help="an earlier profile --json, to compare with"
+    )
+    add_compile_options(parser)
+    add_device(parser)
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    old = read_profile(args.against) if args.against else None
+    if args.in_process:
+        raise UsageError("a library in this process has no counters.", hint="no --in-process.")
+    found = profile(compiled_of(args), open_with=opener(args))
+    data = describe(found)
+    if old is not None:
+        data["against"] = against(data, old)
+    return Outcome(data, summary(found, old))
+
+
+def describe(found: Profile) -> dict[str, Any]:
+    """The keys of `profile --json`: counts stand under the unit they are of, null elsewhere."""
+
+    def counts(value: int) -> dict[str, int | None]:
+        return {
+            "instructions": value if found.unit == "instructions" else None,
+            "cycles": value if found.unit == "cycles" else None,
+            "nanoseconds": value if found.unit == "ns" else None,
+        }
+
+    return {
+        "model": found.model,
+        "board": found.board,
+        **counts(found.total),
+        "resolution": found.resolution,
+        "probe_overhead": found.probe_overhead,
+        "stack_bytes": found.stack_bytes,
+        "macs": found.macs,
+        "operators": [
+            {
+                "name": operator.name,
+                "kind": operator.kind,
+                "macs": operator.macs,
+                **counts(operator.count),
+                "schedule": operator.schedule,
+            }
+            for operator in found.operators
+        ],
+    }
+
+
+def read_profile(path: str) -> dict[str, Any]:
+    """An object that `profile --json` printed."""
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the earlier profile cannot be read: {error}.", where=path) from error
+    if not isinstance(found, dict) or not isinstance(found.get("operators"), list):
+        raise UsageError(
+            "this is no profile.", where=path, hint="a file with the output of profile --json."
+        )
+    return found
+
+
+def against(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
+    """New less old, in all and by operator name."""
+    unit = _unit(new)
+    before = {str(row.get("name")): row.get(unit) for row in old["operators"]}
+    return {
+        "unit": unit,
+        "total": _less(new[unit], old.get(unit)),
+        "operators": [
+            {"name": row["name"], "change": _less(row[unit], before.get(row["name"]))}
+            for row in new["operators"]
+        ],
+    }
+
+
+def _unit(data: Mapping[str, Any]) -> str:
+    return next(u for u in ("instructions", "cycles", "nanoseconds") if data[u] is not None)
+
+
+def _less(new: int, old: Any) -> int | None:
+    return new - old if isinstance(old, int) else None
+
+
+def summary(found: Profile, old: Mapping[str, Any] | None = None) -> str:
+    """Totals, then the table of operators."""
+    rows: list[tuple[str, Cell]] = [
+        ("model", found.model),
+        ("board", found.board),
+        (f"{found.unit} per run", found.total),
+        ("multiply-adds", found.macs),
+    ]
+    if found.macs:
+        rows.append((f"{found.unit} per multiply-add", found.total / found.macs))
+    if found.stack_bytes is not None:
+        rows.append(("stack used", f"{found.stack_bytes:,} of {found.stack_reserve_bytes:,} bytes"))
+    rows.append(("resolution", f"{found.resolution:,} {found.unit}"))
+    rows.append(("probes cost", f"{found.probe_overhead:,} {found.unit}"))
+    return f"{facts(rows)}\n\n{operator_table(found, old)}"
+
+
+def operator_table(found: Profile, old: Mapping[str, Any] | None = None) -> str:
+    """One row an operator, with its share and a bar."""
+    total = sum(operator.count for operator in found.operators) or 1
+    head = ["operator", "kind", "MACs", found.unit, "per MAC", "share", ""]
+    changes = against(describe(found), old)["operators"] if old is not None else None
+    rows: list[list[Cell]] = []
+    for index, operator in enumerate(found.operators):
+        share = operator.count / total
+        row: list[Cell] = [
+            operator.name,
+            operator.kind,
+            operator.macs or None,
+            operator.count,
+            operator.count / operator.macs if operator.macs else None,
+            f"{100 * share:4.1f} %",
+            "█" * round(24 * share),
+        ]
+        if changes is not None:
+            row.insert(4, changes[index]["change"])
+        rows.append(row)
+    if changes is not None:
+        head.insert(4, "change")
+    return table(head, rows)

@@ -1,0 +1,153 @@
+"""`firmwright verify`: does the firmware compute what the reference computes?"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from firmwright.base.errors import MismatchError, UsageError
+from firmwright.cli.base import (
+    Outcome,
+    add_compile_options,
+    add_device,
+    add_model,
+    add_samples,
+    compiled_of,
+    opener,
+)
+from firmwright.flows.inputs import Tensors, batch_of, generated, read_npz
+from firmwright.flows.verifying import Verification, verify
+from firmwright.pipeline import Compiled
+
+NAME = "verify"
+HELP = "compare a model's outputs on a board with the reference runtime's"
+DEFAULT_SAMPLES = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    add_samples(parser, None)
+    parser.add_argument("--input", metavar="NPZ", help="samples of your own, as for run")
+    parser.add_argument(
+        "--expect", metavar="NPZ", help="outputs recorded elsewhere, to be compared instead"
+    )
+    parser.add_argument(
+        "--layers", action="store_true", help="name the first operator that differs"
+    )
+    add_compile_options(parser)
+    add_device(parser)
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    if args.input and args.samples is not None:
+        raise UsageError("--input and --samples exclude each other.", hint="one of them.")
+    compiled = compiled_of(args)
+    inputs = compiled.module.io.inputs
+    expected = _expected(args, compiled) if args.expect else None
+    if args.input:
+        batch = batch_of(read_npz(args.input), inputs, args.input)
+    else:
+        count = args.samples or (len(expected) if expected else DEFAULT_SAMPLES)
+        batch = generated(inputs, count, args.seed)
+    found = verify(
+        compiled, batch=batch, expected=expected, layers=args.layers, open_with=opener(args)
+    )
+    error = None if found.exact else MismatchError(said(found), where=found.board, hint=hint(found))
+    return Outcome(
+        describe(found), "" if error else f"{found.model} on {found.board}: {said(found)}", error
+    )
+
+
+def _expected(args: argparse.Namespace, compiled: Compiled) -> tuple[Tensors, ...]:
+    outputs = compiled.module.io.outputs
+    return batch_of(read_npz(args.expect), outputs, args.expect, "output").samples
+
+
+def describe(found: Verification) -> dict[str, Any]:
+    """The keys of `verify --json`."""
+    first, layer = found.first, found.layer
+    data: dict[str, Any] = {
+        "model": found.model,
+        "board": found.board,
+        "numerics": found.numerics,
+        "reference": found.reference,
+        "samples": found.samples,
+        "values": found.values,
+        "mismatches": found.mismatches,
+        "max_abs_error": found.max_abs_error,
+        "first_mismatch": None
+        if first is None
+        else {
+            "sample": first.sample,
+            "tensor": first.tensor,
+            "index": list(first.index),
+            "expected": first.expected,
+            "actual": first.actual,
+        },
+    }
+    if found.explanation:
+        data["explanation"] = found.explanation
+    if found.layers_compared is not None:
+        data["layers"] = {
+            "compared": found.layers_compared,
+            "first_difference": None
+            if layer is None
+            else {
+                "index": layer.index,
+                "name": layer.name,
+                "kind": layer.kind,
+                "where": layer.where,
+                "sample": layer.sample,
+                "judged": layer.judged,
+            },
+        }
+    return data
+
+
+def said(found: Verification) -> str:
+    """The verdict in a sentence or two."""
+    samples = f"{found.samples} sample{'' if found.samples == 1 else 's'}"
+    values = f"all {found.values:,} values of {samples}"
+    if not found.exact:
+        verdict = _difference(found)
+    elif found.is_float:
+        verdict = (
+            f"{values} lie within the tolerance around {found.reference}; "
+            f"the largest error is {found.max_abs_error:.3g}."
+        )
+    else:
+        verdict = f"bit-exact: {values} equal {found.reference}."
+    return " ".join([verdict, *_more(found)])
+
+
+def _difference(found: Verification) -> str:
+    first = found.first
+    assert first is not None
+    what = "lie outside the tolerance around" if found.is_float else "differ from"
+    index = ", ".join(map(str, first.index))
+    return (
+        f"{found.mismatches:,} of {found.values:,} values {what} {found.reference}, "
+        f"by at most {found.max_abs_error:.6g}; the first is {first.tensor}[{index}] of sample "
+        f"{first.sample}: {first.actual}, where {first.expected} is expected."
+    )
+
+
+def _more(found: Verification) -> list[str]:
+    lines = []
+    if found.explanation:
+        lines.append(f"{found.explanation[0].upper()}{found.explanation[1:]}")
+    if found.layer is not None:
+        layer = found.layer
+        lines.append(
+            f"The first operator that differs is {layer.name} ({layer.kind}, {layer.where}), "
+            f"in sample {layer.sample}, judged on {layer.judged}."
+        )
+    elif found.layers_compared is not None:
+        lines.append(f"None of the {found.layers_compared} operators that were compared differs.")
+    return lines
+
+
+def hint(found: Verification) -> str:
+    if found.explanation:
+        return ""
+    return "" if found.layers_compared is not None else "--layers names the first operator."

@@ -1,0 +1,162 @@
+"""The model's own C in this process: the library that a build for the host makes, through cffi.
+
+In: the library and the facts of the model's C interface. Out: runs, without runtime or link.
+Quick, but a fault in the model's code takes this process down: `host_process` isolates it.
+Source of the interface: the model's header as codegen writes it, its pointers all taken as void*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cffi
+import numpy as np
+from numpy.typing import NDArray
+
+from firmwright.base.errors import DeviceError, UsageError
+
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryTensor:
+    """An input or output: its tensor name, its field in the C struct, its element type and size."""
+
+    name: str
+    field: str
+    dtype: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryModel:
+    """The model's C interface. `alignment` is what any pool or buffer asks for at most.
+
+    `in_pools`: inputs and outputs lie in the pools. `params` is the parameter block of a model
+    that links no constants, with `param_count` pointers into it; None for one that does.
+    """
+
+    name: str
+    pools: tuple[tuple[str, int], ...]
+    inputs: tuple[LibraryTensor, ...]
+    outputs: tuple[LibraryTensor, ...]
+    in_pools: bool = True
+    alignment: int = _ALIGNMENT
+    params: bytes | None = None
+    param_count: int = 0
+
+
+class LibrarySession:
+    """The loaded library with memory for one model. A context manager."""
+
+    def __init__(self, library: Path, model: LibraryModel) -> None:
+        self._model = model
+        self._ffi = cffi.FFI()
+        self._ffi.cdef(_declarations(model))
+        try:
+            self._library = self._ffi.dlopen(str(library))
+        except OSError as error:
+            raise DeviceError(
+                f"the library cannot be loaded: {error}.", where=str(library)
+            ) from error
+        self._memory: list[NDArray[np.uint8]] = []
+        self._pools = self._struct("workspace_pools")
+        self._in = self._struct("inputs")
+        self._out = self._struct("outputs")
+        self._params = self._map_params()
+        self._map_memory()
+
+    def __enter__(self) -> LibrarySession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Unloads the library; closing twice is allowed."""
+        if self._library is not None:
+            self._ffi.dlclose(self._library)
+            self._library = None
+
+    def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Inputs in, outputs out, flat, by tensor name and in order."""
+        wanted = [tensor.name for tensor in self._model.inputs]
+        if sorted(inputs) != sorted(wanted):
+            raise UsageError(
+                f"the inputs given are {sorted(inputs)}; the model has {wanted}.",
+                where=self._model.name,
+            )
+        for tensor in self._model.inputs:
+            data = np.ascontiguousarray(inputs[tensor.name], np.dtype(tensor.dtype)).tobytes()
+            if len(data) != tensor.size_bytes:
+                raise UsageError(f"it has {len(data)} bytes.", where=tensor.name)
+            self._ffi.memmove(getattr(self._in, tensor.field), data, tensor.size_bytes)
+        more = () if self._params is None else (self._params,)
+        status = self._function("run")(self._in, self._out, self._pools, *more)
+        if status != 0:
+            raise DeviceError(f"the model's run returned {status}.", where=self._model.name)
+        return {tensor.name: self._read(tensor) for tensor in self._model.outputs}
+
+    def _read(self, tensor: LibraryTensor) -> NDArray[Any]:
+        pointer = getattr(self._out, tensor.field)
+        data = bytes(self._ffi.buffer(pointer, tensor.size_bytes))
+        return np.frombuffer(data, np.dtype(tensor.dtype)).copy()
+
+    def _function(self, name: str) -> Any:
+        return getattr(self._library, f"{self._model.name}_{name}")
+
+    def _struct(self, name: str) -> Any:
+        return self._ffi.new(f"struct {self._model.name}_{name} *")
+
+    def _map_memory(self) -> None:
+        for pool, size_bytes in self._model.pools:
+            setattr(self._pools, pool, self._allocate(size_bytes))
+        if self._model.in_pools:
+            self._function("map_io")(self._pools, self._in, self._out)
+            return
+        for struct, tensors in ((self._in, self._model.inputs), (self._out, self._model.outputs)):
+            for tensor in tensors:
+                setattr(struct, tensor.field, self._allocate(tensor.size_bytes))
+
+    def _map_params(self) -> Any:
+        block = self._model.params
+        if block is None:
+            return None
+        pointer = self._allocate(len(block))
+        self._ffi.memmove(pointer, block, len(block))
+        params = self._struct("params")
+        self._function("map_params")(pointer, params)
+        return params
+
+    def _allocate(self, size_bytes: int) -> Any:
+        """Aligned memory that lives as long as this session."""
+        alignment = max(self._model.alignment, _ALIGNMENT)
+        memory = np.zeros(size_bytes + alignment, np.uint8)
+        self._memory.append(memory)
+        start = -memory.ctypes.data % alignment
+        return self._ffi.cast("void *", memory.ctypes.data + start)
+
+
+def _declarations(model: LibraryModel) -> str:
+    name = model.name
+    structs = {
+        "workspace_pools": [pool for pool, _ in model.pools] or ["none"],
+        "inputs": [tensor.field for tensor in model.inputs],
+        "outputs": [tensor.field for tensor in model.outputs],
+    }
+    lines = [
+        f"struct {name}_{kind} {{ {' '.join(f'void *{field};' for field in fields)} }};"
+        for kind, fields in structs.items()
+    ]
+    arguments = [f"struct {name}_{kind} *" for kind in ("inputs", "outputs", "workspace_pools")]
+    if model.in_pools:
+        lines.append(f"void {name}_map_io({arguments[2]}, {arguments[0]}, {arguments[1]});")
+    if model.params is not None:
+        lines.append(f"struct {name}_params {{ void *items[{max(model.param_count, 1)}]; }};")
+        lines.append(f"void {name}_map_params(const void *, struct {name}_params *);")
+        arguments.append(f"struct {name}_params *")
+    lines.append(f"int32_t {name}_run({', '.join(arguments)});")
+    return "\n".join(lines)

@@ -1,0 +1,112 @@
+"""From a model to a compilation: options given or remembered, then the pipeline.
+
+In: a `Model` and the options that the user named. Out: a `Compiled`. Invariant: a module that was
+saved in the middle of a compilation keeps the options it was started with; naming another value
+for one of those is an error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from firmwright.base.errors import InternalError, ModelError, UsageError
+from firmwright.boards import load_board
+from firmwright.flows.model import Model
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.verify import verify_module
+from firmwright.ops.registry import op_table
+from firmwright.pipeline import (
+    Compiled,
+    Options,
+    compile_model,
+    configured,
+    remaining,
+)
+from firmwright.schedules.registry import INTRINSICS
+
+log = logging.getLogger(__name__)
+Watch = Callable[[str, IRModule], None]
+IMPORTED = "import"
+"""The name by which `show --after` knows the module before any pass."""
+
+
+def compile_for(
+    model: Model | IRModule, board: str = "", *, watch: Watch | None = None, **given: Any
+) -> Compiled:
+    """Compile `model` for `board` (default: host); `given` are fields of `Options` by name.
+
+    Raises UsageError, UnsupportedError, DoesNotFitError.
+    """
+    if isinstance(model, IRModule):
+        model = Model(model)
+    options = options_for(model.module, {**given, **({"board": board} if board else {})})
+    log.info("compiling %s for %s", model.name, options.board)
+    return compile_model(model.module, options, source=model.source, watch=watch)
+
+
+def options_for(module: IRModule, given: Mapping[str, Any]) -> Options:
+    """The options of a compilation that goes on from `module`."""
+    known = {field.name for field in fields(Options)}
+    unknown = sorted(set(given) - known)
+    if unknown:
+        raise UsageError(
+            f"there is no option {unknown[0]!r}.", hint=f"one of {', '.join(sorted(known))}."
+        )
+    if "stage" in module.attrs:
+        return _remembered(module, given)
+    options = dict(given)
+    if not options.get("target") and len(module.targets) == 1:
+        options["target"] = str(next(iter(module.targets.values())))
+    return Options(**options)
+
+
+def _remembered(module: IRModule, given: Mapping[str, Any]) -> Options:
+    attrs = module.attrs
+    names = ("board", "numerics", "optimize", "planner", "link_params")
+    kept: dict[str, Any] = {name: attrs[name] for name in names if name in attrs}
+    kept |= {"io": module.io.mode, "keep_input": module.io.keep_input}
+    for name, value in given.items():
+        if name in kept and kept[name] != value:
+            raise UsageError(
+                f"the module went through {attrs['stage']} with {name} {kept[name]}, "
+                f"which cannot become {value}.",
+                where=module.name,
+                hint=f"leave {name} out, or start from the model file.",
+            )
+    return Options(**{**given, **kept})
+
+
+def module_after(model: Model, stage: str, options: Options) -> IRModule:
+    """The module as it is after the pass `stage` ("import": before all), for reading or saving."""
+    board = load_board(options.board, options.board_dirs)
+    module = configured(model.module, board, options)
+    steps = remaining(module, options)
+    names = [step.name for step in steps]
+    if stage == IMPORTED:
+        return module
+    if stage not in names:
+        raise UsageError(
+            f"no pass {stage!r} is left to run.",
+            where=model.file or module.name,
+            hint=f"one of {', '.join([IMPORTED, *names])}.",
+        )
+    for step in steps[: names.index(stage) + 1]:
+        module = step(module).with_attrs(stage=step.name)
+    return module
+
+
+def pass_names(module: IRModule, options: Options) -> tuple[str, ...]:
+    """The passes that a compilation of `module` runs, in order."""
+    board = load_board(options.board, options.board_dirs)
+    return tuple(step.name for step in remaining(configured(module, board, options), options))
+
+
+def verified(name: str, module: IRModule) -> None:
+    """A `Watch` that checks the module after every pass: what a pass breaks is our bug."""
+    try:
+        verify_module(module, op_table(), INTRINSICS)
+    except ModelError as error:
+        raise InternalError(f"pass {name} broke the module: {error}") from error

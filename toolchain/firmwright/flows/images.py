@@ -1,0 +1,107 @@
+"""From a compilation to a linked image, in a folder of the user's or in a cache.
+
+In: a `Compiled`. Out: an `Image`. The cache's folders are named by the hash of everything in the
+project, so two processes that want the same image share one: a lock lets one build at a time, and
+the other finds the work done. The least recently used folders are removed when there are many.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from firmwright.artifacts import Image, SourceTree, Variant
+from firmwright.build import build_project
+from firmwright.pipeline import Compiled
+
+log = logging.getLogger(__name__)
+KEPT_FOLDERS = 64
+KEPT_AGE_S = 24 * 3600
+"""A folder used within this time is never removed: somebody may be running from it."""
+
+
+def build_image(
+    compiled: Compiled, variant: Variant = "release", directory: str | Path | None = None
+) -> Image:
+    """Build one variant of `compiled` in `directory`, or in the cache.
+
+    Raises ToolMissingError, ToolFailedError, DoesNotFitError.
+    """
+    log.info("building the %s image for %s", variant, compiled.board.name)
+    if directory is not None:
+        compiled.save(directory)
+        return build_project(Path(directory), variant)
+    with _cached_folder(compiled.project()) as folder:
+        compiled.save(folder)
+        return build_project(folder, variant)
+
+
+def cache_root() -> Path:
+    """The folder for built images: FIRMWRIGHT_CACHE, the user's cache, else a temporary one."""
+    named = os.environ.get("FIRMWRIGHT_CACHE")
+    if named:
+        return Path(named)
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    root = Path(home) / "firmwright"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if os.access(root, os.W_OK):
+            return root
+    except OSError as error:
+        log.debug("no cache in %s: %s", root, error)
+    return Path(tempfile.gettempdir()) / f"firmwright-{os.getuid()}"
+
+
+@contextlib.contextmanager
+def _cached_folder(project: SourceTree) -> Iterator[Path]:
+    root = cache_root() / "builds"
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder = root / _key(project)
+    with _lock(root, folder.name):
+        folder.mkdir(exist_ok=True)
+        os.utime(folder)
+        yield folder
+    _remove_oldest(root)
+
+
+def _key(project: SourceTree) -> str:
+    digest = hashlib.sha256()
+    for path, content in project.files.items():
+        data = content.encode() if isinstance(content, str) else content
+        digest.update(f"{path}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()[:24]
+
+
+@contextlib.contextmanager
+def _lock(root: Path, name: str, *, wait: bool = True) -> Iterator[bool]:
+    """Whether the lock was had; with `wait`, always. It ends with the process at the latest."""
+    with open(root / f"{name}.lock", "w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def _remove_oldest(root: Path) -> None:
+    folders = [entry for entry in root.iterdir() if entry.is_dir()]
+    if len(folders) <= KEPT_FOLDERS:
+        return
+    oldest_kept = time.time() - KEPT_AGE_S
+    by_use = sorted((folder.stat().st_mtime, folder) for folder in folders)
+    for used, folder in by_use[: len(folders) - KEPT_FOLDERS]:
+        if used >= oldest_kept:
+            return
+        with _lock(root, folder.name, wait=False) as had:
+            if had:
+                shutil.rmtree(folder, ignore_errors=True)
+                (root / f"{folder.name}.lock").unlink(missing_ok=True)

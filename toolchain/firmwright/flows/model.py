@@ -1,0 +1,112 @@
+"""A model as a user has it: its module, and the bytes of the model file for the oracle.
+
+In: a path (.tflite, or .fwir as `show` and `partition` write it). Out: a `Model`. Invariant:
+`source`, where it is set, is the file that the module was imported from, by its hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from firmwright import pipeline
+from firmwright.base.errors import UsageError
+from firmwright.ir.module import IRModule
+from firmwright.ir.text import print_module
+from firmwright.pipeline import source_digest
+from firmwright.targets.registry import parse_target
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A module and where it comes from; `source` holds the model file's bytes if it is known."""
+
+    module: IRModule
+    source: bytes | None = None
+    file: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.module.name
+
+
+def load_model(path: str | Path, *, name: str = "", source: str | Path = "") -> Model:
+    """Read a model. `source` names the .tflite file that a .fwir was made from.
+
+    Without it a .tflite file beside the .fwir is taken, if it has the hash that the module
+    remembers. Raises UsageError, ModelError, UnsupportedError.
+    """
+    file = Path(path)
+    data = _read(file)
+    module = pipeline.load_bytes(data, file.name, name=name)
+    if source:
+        return Model(module, _named_source(module, Path(source)), str(file))
+    if module.attrs.get("source_sha256") == source_digest(data):
+        return Model(module, data, str(file))
+    return Model(module, _source_beside(module, file), str(file))
+
+
+def partition(model: Model, targets: str) -> Model:
+    """`model` with every operator assigned to the one target, which its text then carries."""
+    target = parse_target(targets)
+    if "stage" in model.module.attrs:
+        raise UsageError(
+            "the module is lowered already, so its target is fixed.",
+            where=model.file,
+            hint="partition the model file itself.",
+        )
+    return replace(model, module=replace(model.module, targets={"cpu": target}))
+
+
+def save_module(module: IRModule, path: str | Path) -> None:
+    """Write the module's text, constants included, so that any verb can go on from it."""
+    write_file(path, print_module(module).encode())
+
+
+def write_file(path: str | Path, data: bytes) -> None:
+    """Write a file that the user named; UsageError where that cannot be done."""
+    try:
+        Path(path).write_bytes(data)
+    except OSError as error:
+        raise UsageError(
+            f"the file cannot be written: {error.strerror}.", where=str(path), hint="another path."
+        ) from error
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"the model cannot be read: {error.strerror}.",
+            where=str(file),
+            hint="the path of a .tflite or .fwir file.",
+        ) from error
+
+
+def _named_source(module: IRModule, file: Path) -> bytes:
+    data = _read(file)
+    known = module.attrs.get("source_sha256")
+    if known is not None and known != source_digest(data):
+        raise UsageError(
+            "this is not the file that the module was made from: its hash differs.",
+            where=str(file),
+            hint="the file whose sha256 the module's attribute source_sha256 gives.",
+        )
+    return data
+
+
+def _source_beside(module: IRModule, file: Path) -> bytes | None:
+    known = module.attrs.get("source_sha256")
+    if not known:
+        return None
+    candidates = (candidate.read_bytes() for candidate in _neighbours(file))
+    return next((data for data in candidates if source_digest(data) == known), None)
+
+
+def _neighbours(file: Path) -> Iterator[Path]:
+    """.tflite files in the same folder, the namesake first."""
+    namesake = file.with_suffix(".tflite")
+    others = sorted(file.parent.glob("*.tflite"))
+    return (path for path in (namesake, *others) if path.is_file())

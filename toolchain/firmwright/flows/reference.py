@@ -1,0 +1,137 @@
+"""What the outputs must be: by the profile's oracle, or for want of a model file by ourselves.
+
+In: a `Compiled` and samples. Out: outputs by the names of the module, and who says so. The model
+file's runtime judges wherever the file is known. A graph written by hand is judged by the numpy
+references of its operators; a module that was saved after lowering, by the interpreter of its TIR.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from firmwright.base.errors import InternalError, ToolFailedError
+from firmwright.flows.inputs import Array, Tensors
+from firmwright.ir.graph.evaluate import evaluate
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.module import IoTensor, IRModule
+from firmwright.ir.tir.interp import Interpreter
+from firmwright.ir.tir.nodes import PrimFunc
+from firmwright.ops.registry import op_table
+from firmwright.oracle.run import ORACLE_NAMES, Numerics, OracleResult, Runtime, run_oracle
+from firmwright.pipeline import Compiled
+from firmwright.schedules.registry import INTRINSICS
+
+log = logging.getLogger(__name__)
+BY_NUMPY = "firmwright numpy references"
+BY_INTERPRETER = "firmwright TIR interpreter"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Expected outputs by sample; `layers` holds what is known of the values in between.
+
+    `layers` is a sample's values by the name of their tensor; names that are not unique in the
+    model are left out.
+    """
+
+    name: str
+    outputs: tuple[Tensors, ...]
+    layers: tuple[Tensors, ...] = field(default=())
+
+
+def numerics_of(module: IRModule) -> Numerics:
+    """The module's profile."""
+    return "tflm" if module.attrs.get("numerics") == "tflm" else "litert"
+
+
+def reference_for(
+    compiled: Compiled, samples: Sequence[Tensors], *, layers: bool = False
+) -> Reference:
+    """The expected outputs of `samples`. Raises ToolMissingError, ToolFailedError."""
+    if compiled.source is not None:
+        return by_oracle(compiled, samples, numerics_of(compiled.module), layers=layers)
+    if isinstance(compiled.imported.entry, Function):
+        return by_numpy(compiled.imported, samples)
+    return by_interpreter(compiled.module, samples)
+
+
+def by_oracle(
+    compiled: Compiled, samples: Sequence[Tensors], runtime: Runtime, *, layers: bool = False
+) -> Reference:
+    """By one of the runtimes that run model files."""
+    if compiled.source is None:
+        raise InternalError("there is no model file for the oracle to run.")
+    log.info("asking %s", ORACLE_NAMES[runtime])
+    found = run_oracle(compiled.source, samples, runtime, layers=layers)
+    outputs = compiled.module.io.outputs
+    return Reference(
+        f"{found.name} {found.version}",
+        tuple(_in_our_names(given, outputs) for given in found.outputs),
+        _named_layers(found),
+    )
+
+
+def _in_our_names(given: Tensors, outputs: Sequence[IoTensor]) -> dict[str, Array]:
+    """By position: the oracle knows tensors by the file's names, which need not be ours."""
+    if len(given) != len(outputs):
+        raise ToolFailedError(
+            f"the reference gives {len(given)} outputs by name, the model has {len(outputs)}."
+        )
+    return {tensor.name: value for tensor, value in zip(outputs, given.values(), strict=True)}
+
+
+def _named_layers(found: OracleResult) -> tuple[Tensors, ...]:
+    names = list(found.layer_names.values())
+    unique = {index: name for index, name in found.layer_names.items() if names.count(name) == 1}
+    return tuple({name: layers[index] for index, name in unique.items()} for layers in found.layers)
+
+
+def by_numpy(module: IRModule, samples: Sequence[Tensors]) -> Reference:
+    """By the operators' own references, or the interpreter for calls of PrimFuncs."""
+    entry = module.entry
+    if not isinstance(entry, Function):
+        raise InternalError("only a graph can be evaluated by reference")
+    log.info("computing the reference with numpy")
+    values = [evaluate(module, sample, op_table(), INTRINSICS) for sample in samples]
+    results = [value.name for value in entry.results]
+    outputs = tuple({name: found[name] for name in results} for found in values)
+    return Reference(BY_NUMPY, outputs, tuple(values))
+
+
+def by_interpreter(module: IRModule, samples: Sequence[Tensors]) -> Reference:
+    """By interpretation of a planned module's AOT main, in pools of its own."""
+    main = module.entry
+    if not isinstance(main, PrimFunc):
+        raise InternalError("only an AOT main can be interpreted")
+    log.info("interpreting the module")
+    functions = {n: f for n, f in module.functions.items() if isinstance(f, PrimFunc)}
+    interpreter = Interpreter(functions, INTRINSICS, module.constants)
+    outputs = tuple(_interpreted(module, main, interpreter, sample) for sample in samples)
+    return Reference(BY_INTERPRETER, outputs)
+
+
+def _interpreted(
+    module: IRModule, main: PrimFunc, interpreter: Interpreter, sample: Tensors
+) -> dict[str, Array]:
+    pools = module.plan.pool_bytes if module.plan is not None else {}
+    memory: dict[str, Array] = {name: np.zeros(size, np.uint8) for name, size in pools.items()}
+    if module.io.mode == "caller":
+        for tensor in (*module.io.inputs, *module.io.outputs):
+            memory[tensor.buffer] = np.zeros(tensor.type.shape, tensor.type.dtype.np)
+    for tensor in module.io.inputs:
+        _view(module, memory, tensor)[...] = sample[tensor.name]
+    interpreter.run(main.name, {param.name: memory[param.name] for param in main.params})
+    return {t.name: _view(module, memory, t).copy() for t in module.io.outputs}
+
+
+def _view(module: IRModule, memory: Mapping[str, Array], tensor: IoTensor) -> Array:
+    """The tensor's array: the caller's own, or a window of its pool."""
+    if module.io.mode == "caller" or module.plan is None:
+        return memory[tensor.buffer]
+    place = module.plan.placements[tensor.buffer]
+    window = memory[place.pool][place.offset : place.offset + tensor.type.size_bytes]
+    return window.view(tensor.type.dtype.np).reshape(tensor.type.shape)

@@ -1,0 +1,181 @@
+"""Running firmware of a compilation: built, started, greeted, and spoken to in the model's terms.
+
+In: a `Compiled` (and a port, where its board is reached by one). Out: a `ModelSession`, whose
+arrays have the model's names and shapes. Invariant: the firmware holds exactly this compilation's
+model, by its id.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from firmwright.artifacts import Image, Variant
+from firmwright.base.errors import InternalError, UsageError
+from firmwright.device import Session, Timeouts, open_transport
+from firmwright.device.host_library import LibraryModel, LibrarySession, LibraryTensor
+from firmwright.flows.images import build_image
+from firmwright.flows.inputs import Array, Tensors, batch_of, stack
+from firmwright.ir.module import IoTensor
+from firmwright.pipeline import Compiled
+
+log = logging.getLogger(__name__)
+
+
+class Runner(Protocol):
+    """What a session asks of the way to the model: the link, or the library in this process."""
+
+    def run(self, inputs: Tensors) -> dict[str, Array]:
+        """Inputs in; outputs out, flat."""
+
+    def close(self) -> None:
+        """Ends what was started."""
+
+
+class ModelSession:
+    """A running model. A context manager; `image` is None where a port led to it."""
+
+    def __init__(self, compiled: Compiled, runner: Runner, image: Image | None) -> None:
+        self.compiled = compiled
+        self.image = image
+        self._runner = runner
+
+    def __enter__(self) -> ModelSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the firmware's process or emulator, or gives the port back."""
+        self._runner.close()
+
+    @property
+    def device(self) -> Session:
+        """The session on the link, which counts and profiles; UsageError for a library."""
+        if not isinstance(self._runner, Session):
+            raise UsageError(
+                "a library in this process has no counters.", hint="a session with the process."
+            )
+        return self._runner
+
+    def run(self, inputs: Any) -> Any:
+        """Inputs by tensor name or `input_K`, or the array of an only input; outputs likewise.
+
+        A mapping gives a mapping by tensor name; an array gives the array of an only output. With
+        one leading axis more than the model's shapes it is many samples, and so are the outputs.
+        """
+        io = self.compiled.module.io
+        named = isinstance(inputs, Mapping)
+        if not named and len(io.inputs) != 1:
+            names = ", ".join(tensor.name for tensor in io.inputs)
+            raise UsageError(
+                f"the model has {len(io.inputs)} inputs.", hint=f"a mapping by name: {names}."
+            )
+        arrays = inputs if named else {io.inputs[0].name: np.asarray(inputs)}
+        batch = batch_of(arrays, io.inputs, self.compiled.module.name)
+        outputs = stack(self.run_all(batch.samples), stacked=batch.stacked)
+        if named or len(io.outputs) != 1:
+            return outputs
+        return outputs[io.outputs[0].name]
+
+    def run_all(self, samples: Iterable[Tensors]) -> tuple[dict[str, Array], ...]:
+        """The outputs of every sample, in the model's shapes."""
+        return tuple(self.shaped(self._runner.run(sample)) for sample in samples)
+
+    def shaped(self, flat: Tensors) -> dict[str, Array]:
+        """Flat outputs as arrays of the model's shapes, in the model's order."""
+        outputs = self.compiled.module.io.outputs
+        return {tensor.name: flat[tensor.name].reshape(tensor.type.shape) for tensor in outputs}
+
+
+def open_session(
+    compiled: Compiled,
+    *,
+    variant: Variant = "release",
+    port: str = "",
+    in_process: bool = False,
+    timeout_s: float | None = None,
+    image: Image | None = None,
+) -> ModelSession:
+    """Start the firmware of `compiled`, building it unless `image` is it already.
+
+    `port` (a device or pyserial URL) leads to a board that has it flashed. `in_process` (host
+    only) loads the model's C as a library instead of starting a process.
+    """
+    if in_process:
+        return _open_library(compiled, image or build_image(compiled, "release"))
+    if image is None and not port:
+        image = build_image(compiled, variant)
+    log.info("starting %s", compiled.board.name)
+    timeouts = Timeouts() if timeout_s is None else Timeouts(run_s=timeout_s)
+    elf = image.elf if image is not None else Path()
+    session = Session(
+        open_transport(compiled.board, elf, port=port),
+        model_id=bytes.fromhex(compiled.model_id),
+        timeouts=timeouts,
+    )
+    try:
+        _send_params(compiled, session)
+    except BaseException:
+        session.close()
+        raise
+    return ModelSession(compiled, session, image)
+
+
+def params_block(compiled: Compiled) -> bytes | None:
+    """The constants of a model that does not link them, as the firmware takes them."""
+    content = compiled.tree.files.get(f"model/{c_name(compiled)}.params.bin")
+    return content.encode() if isinstance(content, str) else content
+
+
+def c_name(compiled: Compiled) -> str:
+    """The prefix of everything in the model's C."""
+    headers = [p for p in compiled.tree.files if p.startswith("model/") and p.endswith(".c")]
+    if len(headers) != 1:
+        raise InternalError(f"the compilation has {len(headers)} model files, not one.")
+    return Path(headers[0]).stem
+
+
+def _send_params(compiled: Compiled, session: Session) -> None:
+    block = params_block(compiled)
+    if block is not None:
+        log.info("sending %d bytes of constants", len(block))
+        session.write_params(block)
+
+
+def _open_library(compiled: Compiled, image: Image) -> ModelSession:
+    if image.library is None:
+        raise UsageError(
+            f"board {compiled.board.name} gives no library.",
+            hint="--board host, or no --in-process.",
+        )
+    return ModelSession(compiled, LibrarySession(image.library, _interface(compiled)), image)
+
+
+def _interface(compiled: Compiled) -> LibraryModel:
+    module, plan = compiled.module, compiled.module.plan
+    name = c_name(compiled)
+    pools = {} if plan is None else plan.pool_bytes
+    used = [pool.name for pool in module.pools if pool.name in pools]
+    index = compiled.tree.files.get(f"model/{name}.params.json")
+    items = json.loads(index)["params"] if index is not None else []
+    return LibraryModel(
+        name=name,
+        pools=tuple((pool, pools[pool]) for pool in used),
+        inputs=tuple(_library_tensor(tensor) for tensor in module.io.inputs),
+        outputs=tuple(_library_tensor(tensor) for tensor in module.io.outputs),
+        in_pools=module.io.mode == "workspace",
+        alignment=max((buffer.alignment for buffer in plan.buffers), default=1) if plan else 1,
+        params=params_block(compiled),
+        param_count=len(items),
+    )
+
+
+def _library_tensor(tensor: IoTensor) -> LibraryTensor:
+    return LibraryTensor(tensor.name, tensor.buffer, tensor.type.dtype.name, tensor.type.size_bytes)

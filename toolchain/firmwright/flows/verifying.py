@@ -1,0 +1,135 @@
+"""Does the firmware compute what the reference computes? Bit for bit, or within the tolerance.
+
+In: a `Compiled`, samples, and where it runs. Out: a `Verification` with the number of differing
+values; it is a result, not an error, that they differ. With `expected` the judge is the user's own
+recording, and a known runtime that it equals is named.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from firmwright.base.errors import ToolFailedError, ToolMissingError, UsageError
+from firmwright.flows.inputs import Batch, Tensors, generated
+from firmwright.flows.layers import FirstDifference, first_difference
+from firmwright.flows.reference import Reference, by_oracle, numerics_of, reference_for
+from firmwright.flows.sessions import ModelSession, open_session
+from firmwright.oracle.compare import Comparison, Difference, Tolerance, compare
+from firmwright.oracle.run import Runtime
+from firmwright.pipeline import Compiled
+
+log = logging.getLogger(__name__)
+RECORDED = "the recorded outputs"
+EXACTLY = Tolerance(0.0, 0.0)
+MEANING: Mapping[Runtime, str] = {
+    "litert": "--numerics litert computes that.",
+    "tflm": "--numerics tflm computes that.",
+    "litert-xnnpack": "its kernels are not the reference ones and may differ from them by 1.",
+    "litert-optimised": "its kernels are not the reference ones and may differ from them by 1.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """How the outputs compare over all samples.
+
+    `mismatches` counts values that differ, or that lie outside the float tolerance, of `values`.
+    `layer` is the first operator that differs, where that was asked for and one does.
+    `explanation` says which runtime made a user's recording, where that is known.
+    """
+
+    model: str
+    board: str
+    numerics: str
+    reference: str
+    samples: int
+    values: int
+    mismatches: int
+    max_abs_error: int | float
+    first: Difference | None
+    is_float: bool
+    layers_compared: int | None = None
+    layer: FirstDifference | None = None
+    explanation: str = ""
+
+    @property
+    def exact(self) -> bool:
+        return self.mismatches == 0
+
+
+def verify(
+    compiled: Compiled,
+    *,
+    samples: int = 10,
+    seed: int = 0,
+    batch: Batch | None = None,
+    expected: Sequence[Tensors] | None = None,
+    layers: bool = False,
+    open_with: Callable[[Compiled], ModelSession] = open_session,
+) -> Verification:
+    """Run `samples` samples of `seed` (or `batch`) and compare with the reference.
+
+    The reference runtime works in a process of its own while the firmware is built and run.
+    """
+    if batch is None:
+        batch = generated(compiled.module.io.inputs, samples, seed)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(_reference, compiled, batch, expected, layers)
+        with open_with(compiled) as session:
+            actual = session.run_all(batch.samples)
+        reference = asked.result()
+    found = _verification(compiled, reference, compare(reference.outputs, actual))
+    if layers:
+        difference, compared = first_difference(compiled, batch.samples, reference, open_with)
+        found = replace(found, layers_compared=compared, layer=difference)
+    if expected is not None and not found.exact:
+        found = replace(found, explanation=recorded_by(compiled, batch.samples, expected))
+    return found
+
+
+def _reference(
+    compiled: Compiled, batch: Batch, expected: Sequence[Tensors] | None, layers: bool
+) -> Reference:
+    if expected is None:
+        return reference_for(compiled, batch.samples, layers=layers)
+    if len(expected) != len(batch.samples):
+        raise UsageError(
+            f"{len(expected)} samples are expected, {len(batch.samples)} are run.",
+            hint=f"--samples {len(expected)}, or --input with the arrays that were recorded.",
+        )
+    known = reference_for(compiled, batch.samples, layers=True).layers if layers else ()
+    return Reference(RECORDED, tuple(expected), known)
+
+
+def _verification(compiled: Compiled, reference: Reference, comparison: Comparison) -> Verification:
+    outputs = compiled.module.io.outputs
+    return Verification(
+        model=compiled.module.name,
+        board=compiled.board.name,
+        numerics=numerics_of(compiled.module),
+        reference=reference.name,
+        samples=len(reference.outputs),
+        values=comparison.values,
+        mismatches=comparison.mismatches,
+        max_abs_error=comparison.max_abs_error,
+        first=comparison.first,
+        is_float=any(tensor.type.dtype.is_float for tensor in outputs),
+    )
+
+
+def recorded_by(compiled: Compiled, samples: Sequence[Tensors], expected: Sequence[Tensors]) -> str:
+    """One sentence on the runtime whose outputs the recording equals; "" if none does."""
+    if compiled.source is None:
+        return ""
+    for runtime in ("litert", "tflm", "litert-xnnpack", "litert-optimised"):
+        try:
+            known = by_oracle(compiled, samples, runtime)
+        except (ToolMissingError, ToolFailedError) as error:
+            log.info("%s cannot be asked: %s", runtime, error)
+            continue
+        if compare(known.outputs, expected, EXACTLY).mismatches == 0:
+            return f"the recording equals {known.name} exactly; {MEANING[runtime]}"
+    return ""
