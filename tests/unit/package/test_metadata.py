@@ -1,0 +1,131 @@
+"""metadata.json has the contract's keys, counts shared things once, and is the same every time."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32, UINT8
+from firmwright.base.quant import Quantization
+from firmwright.base.resources import runtime_dir
+from firmwright.ir.core import Constant, PoolInfo, Span
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.module import IoBinding, IoTensor, IRModule
+from firmwright.ir.tir.nodes import (
+    AccessPtr,
+    AllocateConst,
+    Buffer,
+    CallPrim,
+    DeclBuffer,
+    IntImm,
+    Param,
+    PrimFunc,
+    Seq,
+)
+from firmwright.ir.tir.plan import BufferInfo, LiveRange, Placement, Plan
+from firmwright.package.metadata import FWR_ABI, metadata
+
+X, Y = Buffer("x", INT8, (4,)), Buffer("y", INT8, (4,))
+
+
+def kernel(name: str, constant: str) -> PrimFunc:
+    c = Buffer("c", INT8, (4,), scope="const")
+    params = (Param(Buffer("x", INT8, (4,)), "in"), Param(Buffer("y", INT8, (4,)), "out"))
+    body = AllocateConst(c, constant, Seq(()))
+    return PrimFunc(name, params, body, {"op": "add", "macs": 4, "schedule": "default"})
+
+
+def pointer(buffer: Buffer, offset: int = 0) -> AccessPtr:
+    return AccessPtr(buffer, IntImm(offset, INT32), 4, "rw")
+
+
+def planned() -> IRModule:
+    pool = Buffer("sram", UINT8, (20,), scope="pool", alignment=16)
+    args = (pointer(X), pointer(Y))
+    calls = Seq(
+        (
+            CallPrim("add_0", args, Span("m.tflite", 0, 0, "sum"), 0),
+            CallPrim("add_1", args, Span("m.tflite", 0, 2, "sum2"), 2),
+            CallPrim("add_0", args, Span("m.tflite", 0, 2, "sum2"), 2),
+        )
+    )
+    body = DeclBuffer(X, pointer(pool), DeclBuffer(Y, pointer(pool, 16), calls))
+    main = PrimFunc("run", (Param(pool, "pool"),), body, {"aot_main": True})
+    data = np.arange(4, dtype=np.int8)
+    names = ("a", "b", "unused")
+    values = (data, data, data + 1)
+    pairs = zip(names, values, strict=True)
+    constants = {n: Constant.from_array(n, v, INT8) for n, v in pairs}
+    functions = {"add_0": kernel("add_0", "a"), "add_1": kernel("add_1", "b"), "run": main}
+    kind = TensorType((4,), INT8, Quantization((0.5,), (-3,)))
+    infos = (
+        BufferInfo("x", 4, 1, (LiveRange(0, 2),), "input", ("sram",)),
+        BufferInfo("y", 4, 1, (LiveRange(0, 3),), "output", ("sram",)),
+        BufferInfo("add_0.col", 6, 4, (LiveRange(0, 1),), "scratch", ("sram",)),
+        BufferInfo("add_0.row", 3, 4, (LiveRange(0, 1),), "scratch", ("sram",)),
+        BufferInfo("add_1.col", 8, 4, (LiveRange(1, 2),), "scratch", ("sram",)),
+    )
+    places = {info.name: Placement("sram", 0) for info in infos}
+    return IRModule(
+        "m",
+        functions,
+        constants,
+        pools=(PoolInfo("sram", 100), PoolInfo("dtcm", 64)),
+        io=IoBinding("workspace", False, (IoTensor("in", "x", kind),), (IoTensor("o", "y", kind),)),
+        plan=Plan("search", places, {"sram": 20}, 16, infos),
+        attrs={"entry": "run", "numerics": "tflm", "optimize": "speed"},
+    )
+
+
+def test_the_keys_that_scripts_rely_on_are_there() -> None:
+    facts = metadata(planned(), "host")
+    assert facts["workspace_bytes"] == 20
+    assert facts["lower_bound_bytes"] == 16
+    assert facts["pools"] == {
+        "dtcm": {"bytes": 0, "limit_bytes": 64, "access": "rw"},
+        "sram": {"bytes": 20, "limit_bytes": 100, "access": "rw"},
+    }
+    assert facts["numerics"] == "tflm"
+    assert facts["options"] == {"optimize": "speed"}
+
+
+def test_scratch_is_what_lives_at_one_time() -> None:
+    assert metadata(planned())["scratch_bytes"] == 9
+
+
+def test_equal_constants_count_once_and_unused_ones_not() -> None:
+    facts = metadata(planned())
+    assert [row["name"] for row in facts["constants"]] == ["a"]
+    assert facts["constants_bytes"] == 4
+
+
+def test_each_operator_has_one_row_with_its_place_in_the_model() -> None:
+    rows = metadata(planned())["operators"]
+    assert [(row["index"], row["name"], row["kernel"]) for row in rows] == [
+        (0, "y", "add_0"),
+        (2, "y", "add_1"),
+    ]
+    assert rows[1]["span"] == "m.tflite: subgraph 0, operator 2 (sum2)"
+    assert rows[0]["macs"] == 4
+    assert rows[0]["schedule"] == "default"
+
+
+def test_the_tensors_say_where_they_lie_and_what_they_mean() -> None:
+    (tensor,) = metadata(planned())["io"]["inputs"]
+    assert (tensor["name"], tensor["field"], tensor["pool"], tensor["offset"]) == (
+        "in",
+        "x",
+        "sram",
+        0,
+    )
+    assert (tensor["scales"], tensor["zero_points"]) == ([0.5], [-3])
+
+
+def test_the_text_is_the_same_every_time_and_plain_json() -> None:
+    first, second = (json.dumps(metadata(planned()), sort_keys=True) for _ in range(2))
+    assert first == second
+
+
+def test_the_abi_is_the_runtimes() -> None:
+    assert f"#define FWR_ABI {FWR_ABI}" in (runtime_dir() / "fwr.h").read_text()
