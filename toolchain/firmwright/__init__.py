@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from firmwright.flows.verifying import verify
     from firmwright.pipeline import Compiled
 
-__all__ = [
+__all__ = [  # noqa: RUF022 - in sections, for the reader
     # values
     "Compiled",
     "FirmwrightError",
@@ -53,7 +53,7 @@ _HOMES = {
     "session": ("flows.sessions", "open_session"),
     "verify": ("flows.verifying", "verify"),
 }
-"""Where each name lives; it is imported when first asked for, so that every import here is light."""
+"""Where each name lives. It is imported when first asked for: importing any part stays light."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Finds the data that travels beside the package: `runtime_c/` and `boards/`.
+"""Finds the data that travels beside the package: `runtime_c/`, `boards/`, the example, figures.
 
 In: nothing but this file's own place. Out: existing directories. In a checkout (a parent with an
 SConstruct) the folders of the checkout are taken, so that an edit is seen at once; an installed
@@ -29,6 +29,16 @@ def runtime_dir() -> Path:
 def boards_dir() -> Path:
     """The directory that holds one folder a board, and `soc/`."""
     return _find("boards")
+
+
+def digits_dir() -> Path:
+    """The directory of the bundled example: digits.tflite with held-out images and labels."""
+    return _find("examples/01_digits")
+
+
+def benchmarks_dir() -> Path:
+    """The directory that holds `peers.csv`."""
+    return _find("benchmarks")
 
 
 def _find(name: str) -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -76,7 +76,7 @@ def add_board(parser: argparse.ArgumentParser) -> None:
 
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
-    """The options of a compilation. Their defaults are `Options`' own: only what is given counts."""
+    """The options of a compilation; what is not given stays None, so `Options` has the defaults."""
     add_board(parser)
     group = parser.add_argument_group("compilation")
     group.add_argument("--target", metavar="T", help="code generator, e.g. 'cortex-m -mcpu=...'")
@@ -186,9 +186,8 @@ def model_of(args: argparse.Namespace) -> Model:
 
 def given_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of a compilation that the user gave, by the names of `Options`."""
-    names = (
-        "board target numerics optimize planner io keep_input link_params inline_asm name"
-    ).split()
+    special = ("pools", "board_dirs")
+    names = [option.name for option in fields(Options) if option.name not in special]
     given = {n: getattr(args, n) for n in names if getattr(args, n, None) is not None}
     if getattr(args, "pool", None):
         given["pools"] = tuple(args.pool)

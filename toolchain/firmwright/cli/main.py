@@ -23,7 +23,6 @@ from typing import Any, cast
 from firmwright import cli
 from firmwright.base.errors import (
     EXIT_FAILED,
-    EXIT_INTERNAL,
     EXIT_OK,
     DoesNotFitError,
     FirmwrightError,
@@ -94,7 +93,7 @@ def _run(known: Mapping[str, Verb], words: Sequence[str], *, as_json: bool) -> i
 
 
 def _parser(known: Mapping[str, Verb]) -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False)
+    common = Parser(add_help=False)
     group = common.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="one JSON object on stdout")
     group.add_argument("--verbose", "-v", action="store_true", help="say what is being done")

@@ -1,0 +1,39 @@
+"""`firmwright show`: the module's text after a pass."""
+
+from __future__ import annotations
+
+import argparse
+
+from firmwright.cli.base import Outcome, add_compile_options, add_model, model_of, options_of
+from firmwright.flows.compiling import IMPORTED, module_after
+from firmwright.flows.model import write_file
+from firmwright.ir.text import print_module
+
+NAME = "show"
+HELP = "print a model's module after a pass"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument(
+        "--after",
+        metavar="PASS",
+        default=IMPORTED,
+        help=f"compile --print-pipeline lists them; {IMPORTED}: before the first",
+    )
+    parser.add_argument(
+        "--elide-constants", action="store_true", help="leave out the bytes of constants"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="write it here, for any verb")
+    add_compile_options(parser)
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    model = model_of(args)
+    module = module_after(model, args.after, options_of(args, model))
+    text = print_module(module, elide_constants=args.elide_constants)
+    data = {"model": module.name, "after": args.after}
+    if args.output:
+        write_file(args.output, text.encode())
+        return Outcome({**data, "file": args.output}, f"{args.output}: after {args.after}")
+    return Outcome({**data, "text": text}, text.rstrip("\n"))

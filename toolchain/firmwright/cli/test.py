@@ -1,0 +1,37 @@
+"""`firmwright test`: in a checkout the whole suite; elsewhere `selftest` is the way."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+from firmwright.base.errors import ToolFailedError, UsageError
+from firmwright.base.resources import checkout_dir
+from firmwright.cli.base import Outcome
+
+NAME = "test"
+HELP = "run the project's test suite (in a checkout)"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("scons", nargs="*", metavar="ARG", help="more for scons, e.g. deep=1")
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    root = checkout_dir()
+    if root is None:
+        raise UsageError(
+            "this is an installed firmwright, which carries no test suite.",
+            hint="firmwright selftest --board host, or ./fw test in a checkout.",
+        )
+    command = [sys.executable, "-m", "SCons", "-Q", "check", *args.scons]
+    # Its output is for people: with --json, stdout belongs to the object.
+    status = subprocess.run(
+        command, cwd=root, stdout=sys.stderr if args.json else None, check=False
+    ).returncode
+    if status != 0:
+        raise ToolFailedError(
+            "the test suite failed; what is above says where.", exit_status=status, command=command
+        )
+    return Outcome({"command": command}, "")
