@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, assert_never
+from typing import assert_never
 
 import numpy as np
 
@@ -29,6 +29,30 @@ from firmwright.base.dtypes import (
     DType,
 )
 from firmwright.base.errors import InternalError
+from firmwright.codegen.cvalue import (
+    BIT_AND,
+    BIT_OR,
+    BIT_XOR,
+    CONDITIONAL,
+    EQUALITY,
+    LOGICAL_AND,
+    LOGICAL_OR,
+    PRIMARY,
+    PRODUCT,
+    RELATION,
+    SHIFT,
+    SUM,
+    UNARY,
+    CExpr,
+    cast_to,
+    converted,
+    decided,
+    float_literal,
+    holds,
+    integer,
+    wider,
+)
+from firmwright.codegen.indices import flat_index, folded
 from firmwright.codegen.names import Names
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
 from firmwright.ir.tir.nodes import (
@@ -47,9 +71,6 @@ from firmwright.ir.tir.nodes import (
     Select,
     Var,
 )
-
-PRIMARY, UNARY, PRODUCT, SUM, SHIFT, RELATION, EQUALITY = 16, 14, 13, 12, 11, 10, 9
-BIT_AND, BIT_XOR, BIT_OR, LOGICAL_AND, LOGICAL_OR, CONDITIONAL = 8, 7, 6, 5, 4, 3
 
 # TIR operator -> C operator, its precedence, and the least precedence its operands may have
 # without parentheses: C's own, or higher where compilers warn that readers err.
@@ -76,32 +97,12 @@ _BOOL_OPERATORS: Mapping[str, tuple[str, int, int]] = {
     "or": ("||", LOGICAL_OR, BIT_AND),
     "xor": ("!=", EQUALITY, SUM),
 }
-_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 _SATURATIONS: Mapping[tuple[float, float], DType] = {
     (d.min, d.max): d for d in (INT8, UINT8, INT16, UINT16)
 }
 _WRAPPING = frozenset({"add", "sub", "mul", "shl"})
 _NARROW_UNSIGNED = frozenset({UINT8, UINT16})
 _UNSIGNED = {INT32: UINT32, INT64: UINT64}
-
-
-@dataclass(frozen=True, slots=True)
-class CExpr:
-    """Text, precedence, and the type in C (`ctype`) of an expression.
-
-    `sign_extended`: an unsigned value with bits of a signed one in it. Where alias types are near,
-    gcc warns of that sign until everything that is combined with it is cast.
-    """
-
-    text: str
-    precedence: int
-    ctype: DType
-    literal: bool = False
-    sign_extended: bool = False
-
-    def within(self, least: int) -> str:
-        """The text, in parentheses if it binds less than `least`."""
-        return self.text if self.precedence >= least else f"({self.text})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +205,7 @@ class ExprPrinter:
             return CExpr(f"{inner.within(SUM)} != {zero}", EQUALITY, INT32)
         if source.is_float or target.is_float:
             return cast_to(inner, target)
-        if _holds(target, source) or (not inner.literal and _holds(target, inner.ctype)):
+        if holds(target, source) or (not inner.literal and holds(target, inner.ctype)):
             return inner
         return cast_to(inner, target)
 
@@ -213,7 +214,7 @@ class ExprPrinter:
         a, b = self._balanced(node.a, node.b, node.dtype)
         text = f"{cond.within(LOGICAL_OR)} ? {a.within(LOGICAL_OR)} : {b.within(LOGICAL_OR)}"
         mixed = a.sign_extended or b.sign_extended
-        return CExpr(text, CONDITIONAL, _wider(a.ctype, b.ctype), sign_extended=mixed)
+        return CExpr(text, CONDITIONAL, wider(a.ctype, b.ctype), sign_extended=mixed)
 
     # ---- arithmetic ----------------------------------------------------------------------------
 
@@ -226,19 +227,19 @@ class ExprPrinter:
             return self._signed_shl(node)
         if node.op in _WRAPPING and node.a.dtype in _NARROW_UNSIGNED:
             return self._wrapped(node)
-        plain = self._plain_sum(node)
-        if plain is not None:
-            return plain
+        short = self._plain_sum(node)
+        if short is not None:
+            return short
         a, b = self._operands(node)
         mixed = not node.dtype.signed and (a.sign_extended or b.sign_extended)
         if mixed and node.op in ("and", "or", "xor"):
-            a, b = (_plain(side, node.dtype) for side in (a, b))
+            a, b = (plain(side, node.dtype) for side in (a, b))
         symbol, precedence, least = _C_OPERATORS[node.op]
         text = f"{a.within(least)} {symbol} {b.within(max(least, precedence + 1))}"
         if node.op in COMPARISONS:
-            known = _decided(node, a, b)
+            known = decided(node, a, b)
             return CExpr(text, precedence, INT32) if known is None else integer(known, INT32)
-        return CExpr(text, precedence, _wider(a.ctype, b.ctype), sign_extended=mixed)
+        return CExpr(text, precedence, wider(a.ctype, b.ctype), sign_extended=mixed)
 
     def _operands(self, node: Binary) -> tuple[CExpr, CExpr]:
         """Both sides such that C computes in a type that holds TIR's result."""
@@ -282,7 +283,7 @@ class ExprPrinter:
             inner = self.value(node.b)
             if inner.ctype.bits < node.b.dtype.bits and node.b.dtype.bits > 32:
                 inner = cast_to(inner, node.b.dtype)
-            return CExpr(f"-{inner.within(PRIMARY)}", UNARY, _wider(inner.ctype, INT32))
+            return CExpr(f"-{inner.within(PRIMARY)}", UNARY, wider(inner.ctype, INT32))
         return None
 
     def _wrapped(self, node: Binary) -> CExpr:
@@ -473,129 +474,3 @@ class ExprPrinter:
         alias = self.names.alias(dtype)
         self.used.aliases[alias] = dtype
         return alias
-
-
-# ---- literals, casts, indices ------------------------------------------------------------------
-
-
-def integer(value: int, dtype: DType) -> CExpr:
-    """An integer literal; a plain decimal where its type follows from the context."""
-    if dtype.signed and value == dtype.min and dtype.bits >= 32:
-        return CExpr(f"INT{dtype.bits}_MIN", PRIMARY, dtype, literal=True)
-    if dtype in (UINT32, UINT64) and value < 1 << 32:
-        return CExpr(f"{value}u", PRIMARY, UINT32, literal=True)
-    if dtype.bits <= 32 or -(1 << 31) < value < 1 << 31:
-        return CExpr(str(value), UNARY if value < 0 else PRIMARY, INT32, literal=True)
-    macro = "INT64_C" if dtype.signed else "UINT64_C"
-    return CExpr(f"{macro}({value})", PRIMARY, dtype, literal=True)
-
-
-def float_literal(value: float, dtype: DType) -> CExpr:
-    """The shortest decimal that reads back to the same float32."""
-    if not np.isfinite(value):
-        text = "NAN" if np.isnan(value) else "INFINITY"
-        sign = "-" if value < 0 else ""
-        return CExpr(sign + text, UNARY if sign else PRIMARY, dtype, literal=True)
-    digits = str(np.float32(value))
-    digits = digits if any(c in digits for c in ".e") else f"{digits}.0"
-    return CExpr(f"{digits}f", UNARY if digits[0] == "-" else PRIMARY, dtype, literal=True)
-
-
-def converted(value: CExpr, dtype: DType) -> CExpr:
-    """`value` as an assignment to `dtype` needs it: a cast unless C keeps the value silently."""
-    if value.literal or value.ctype == dtype:
-        return value
-    if value.ctype.is_float or dtype.is_float or not _holds(dtype, value.ctype):
-        return cast_to(value, dtype)
-    return value
-
-
-def cast_to(value: CExpr, dtype: DType) -> CExpr:
-    extended = value.ctype.signed and not dtype.signed and value.ctype.is_int
-    text = f"({dtype.c_type}){value.within(UNARY)}"
-    return CExpr(text, UNARY, dtype, sign_extended=extended)
-
-
-def _plain(value: CExpr, dtype: DType) -> CExpr:
-    """`value` with its alias type, if it has one, cast away."""
-    return value if value.literal or value.sign_extended else cast_to(value, dtype)
-
-
-def flat_index(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
-    """The row-major element index, constants folded: `(y * 5 + x) * 64 + c`."""
-    if len(indices) != len(buffer.shape):
-        raise InternalError(f"{buffer.name} has {len(buffer.shape)} dimensions")
-    if not indices:
-        return IntImm(0, INT32)
-    total: Expr = IntImm(0, indices[0].dtype)
-    if buffer.strides is None:
-        for length, index in zip(buffer.shape, indices, strict=True):
-            total = folded("add", folded("mul", total, IntImm(length, index.dtype)), index)
-        return total
-    for stride, index in zip(buffer.element_strides, indices, strict=True):
-        total = folded("add", total, folded("mul", index, IntImm(stride, index.dtype)))
-    return total
-
-
-def folded(op: Literal["add", "mul"], a: Expr, b: Expr) -> Expr:
-    """`a + b` or `a * b` of indices: constants combined and last, products multiplied out."""
-    if isinstance(a, IntImm):
-        a, b = b, a
-    if isinstance(a, Binary) and a.op == "add" and isinstance(a.b, IntImm):
-        if op == "mul" and isinstance(b, IntImm):
-            return folded("add", folded("mul", a.a, b), folded("mul", a.b, b))
-        if op == "add":
-            return folded("add", folded("add", a.a, b), a.b) if _varies(b) else _sum(a.a, a.b, b)
-    if not isinstance(b, IntImm):
-        return Binary(op, a, b)
-    if isinstance(a, IntImm):
-        return IntImm(a.value + b.value if op == "add" else a.value * b.value, a.dtype)
-    if op == "mul" and b.value == 0:
-        return b
-    if b.value == (0 if op == "add" else 1):
-        return a
-    if op == "mul" and isinstance(a, Binary) and a.op == "mul" and isinstance(a.b, IntImm):
-        return folded("mul", a.a, IntImm(a.b.value * b.value, b.dtype))
-    return Binary(op, a, b)
-
-
-def _varies(node: Expr) -> bool:
-    return not isinstance(node, IntImm)
-
-
-def _sum(base: Expr, first: IntImm, second: Expr) -> Expr:
-    """`base + first + second` of two literals."""
-    assert isinstance(second, IntImm)
-    return folded("add", base, IntImm(first.value + second.value, first.dtype))
-
-
-def _decided(node: Binary, a: CExpr, b: CExpr) -> int | None:
-    """1 or 0 if the range of one side's C type decides a comparison with a literal, else None.
-
-    Compilers warn about such a comparison; a loop bound or a clamp may well lead to one.
-    """
-    op, side, literal = str(node.op), a, node.b
-    if isinstance(node.a, IntImm):
-        op, side, literal = _MIRRORED[node.op], b, node.a
-    if not isinstance(literal, IntImm) or side.literal or side.ctype.is_float:
-        return None
-    low, high, value = side.ctype.min, side.ctype.max, literal.value
-    always = {"lt": high < value, "le": high <= value, "gt": low > value, "ge": low >= value}
-    never = {"lt": low >= value, "le": low > value, "gt": high <= value, "ge": high < value}
-    outside = not low <= value <= high
-    if always.get(op, op == "ne" and outside):
-        return 1
-    return 0 if never.get(op, op == "eq" and outside) else None
-
-
-def _holds(target: DType, source: DType) -> bool:
-    """Whether every value of integer type `source` is one of `target`."""
-    return source.min >= target.min and source.max <= target.max
-
-
-def _wider(a: DType, b: DType) -> DType:
-    """The type of an arithmetic result in C."""
-    if a.is_float:
-        return a
-    promoted = [t if t.bits >= 32 else INT32 for t in (a, b)]
-    return max(promoted, key=lambda t: (t.bits, not t.signed))

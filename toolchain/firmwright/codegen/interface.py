@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.base.errors import InternalError
+from firmwright.codegen.cvalue import float_literal
 from firmwright.codegen.cwriter import COLUMNS
-from firmwright.codegen.exprs import float_literal
 from firmwright.codegen.names import Names
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.nodes import Buffer, CallPrim, DeclBuffer, IntImm, Param, PrimFunc

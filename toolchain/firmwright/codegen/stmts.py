@@ -14,7 +14,8 @@ from typing import assert_never
 from firmwright.base.dtypes import DType
 from firmwright.base.errors import InternalError
 from firmwright.codegen.cwriter import CWriter
-from firmwright.codegen.exprs import ExprPrinter, Memory, Registers, flat_index, folded
+from firmwright.codegen.exprs import ExprPrinter, Memory, Registers
+from firmwright.codegen.indices import flat_index, folded
 from firmwright.codegen.names import Scope
 from firmwright.ir.tir.nodes import (
     AccessPtr,
