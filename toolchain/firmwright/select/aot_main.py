@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from firmwright.base.errors import ModelError
 from firmwright.base.names import NameSupply
-from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.builder import INDEX
@@ -67,7 +66,7 @@ class _Main:
         body: Stmt = Seq(tuple(stmts))
         for window in reversed(windows.values()):
             body = DeclBuffer(window.buffer, window.source, body)
-        body = self._allocated(body, buffers, set(windows), constants)
+        body = self._allocated(body, buffers, set(windows))
         inputs, outputs = (
             self._io(self.entry.params, buffers),
             self._io(self.entry.results, buffers),
@@ -152,29 +151,23 @@ class _Main:
             buffers[call.outputs[0].name], self._pointer(buffers[parent.name], "inout"), Seq(())
         )
 
-    def _allocated(
-        self,
-        body: Stmt,
-        buffers: Mapping[str, Buffer],
-        windows: set[str],
-        constants: Mapping[str, Constant],
-    ) -> Stmt:
+    def _allocated(self, body: Stmt, buffers: Mapping[str, Buffer], windows: set[str]) -> Stmt:
         """Allocations around `body`: of constants used by name and of tensors that need memory."""
         inputs = {value.name for value in self.entry.params}
         outputs = {value.name for value in self.entry.results}
         used = {
-            value.name
+            value.name: value.constant
             for call in self.entry.body
             if call.op.startswith("@")
             for value in call.inputs
-            if value is not None
+            if value is not None and value.constant is not None
         }
         for name, buffer in reversed(list(buffers.items())):
             if name in windows:
                 continue
             if buffer.scope == "const":
-                if name in used and name in constants:
-                    body = AllocateConst(buffer, name, body)
+                if name in used:
+                    body = AllocateConst(buffer, used[name], body)
             elif name in inputs or name in outputs:
                 if self.module.io.mode == "workspace":
                     body = Allocate(buffer, body, "input" if name in inputs else "output")
