@@ -107,12 +107,14 @@ def load(path: str | Path, *, name: str = "") -> IRModule:
 
 
 def load_bytes(data: bytes, file: str, *, name: str = "") -> IRModule:
-    """As `load`, from bytes; `file` names them in messages."""
+    """As `load`, from bytes; `file` names them in messages. A text is verified before any pass."""
     if data[:10] == b"firmwright":
         try:
-            return parse_module(data.decode("utf-8"), file)
+            module = parse_module(data.decode("utf-8"), file)
         except UnicodeDecodeError as error:
             raise ModelError("the module's text is not UTF-8.", where=file) from error
+        verify_module(module, op_table(), INTRINSICS)
+        return module
     raw = read_tflite(data, file)
     return import_model(raw, name or sanitise(Path(file).stem), import_table(), data, op_table())
 
