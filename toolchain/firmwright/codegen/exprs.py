@@ -50,6 +50,7 @@ from firmwright.codegen.cvalue import (
     float_literal,
     holds,
     integer,
+    plain,
     wider,
 )
 from firmwright.codegen.indices import flat_index, folded
