@@ -1,0 +1,104 @@
+"""What the acceptance tests share: the models, compilations made once, and their firmware."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firmwright.flows.model import Model, load_model
+from firmwright.pipeline import Compiled, Options, compile_model
+
+ROOT = Path(__file__).resolve().parents[2]
+DIGITS = "digits"
+FILES = {
+    "ad": "ad01_int8.tflite",
+    "ic": "pretrainedResnet_quant.tflite",
+    "kws": "kws_ref_model.tflite",
+    "vww": "vww_96_int8.tflite",
+    "ww": "str_ww_ref_model.tflite",
+    "ad_float": "ad01_fp32.tflite",
+    "ic_float": "pretrainedResnet.tflite",
+    "kws_float": "kws_ref_model_float32.tflite",
+    "vww_float": "vww_96_float.tflite",
+}
+"""The models of MLPerf Tiny by the names that tests use."""
+
+Compile = Callable[..., Compiled]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_build_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """All workers of one run share built images; no image of an earlier run is met."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    os.environ["FIRMWRIGHT_CACHE"] = str(shared / "firmwright-cache")
+
+
+@pytest.fixture
+def model_file(digits_path: Path, model_path: Callable[[str], Path]) -> Callable[[str], Path]:
+    """Path of `digits` or of an MLPerf Tiny model by its short name; skips where it is absent."""
+    return lambda name: digits_path if name == DIGITS else model_path(FILES[name])
+
+
+@pytest.fixture
+def compiled(model_file: Callable[[str], Path]) -> Compile:
+    """`compiled("kws", board=...)`: that model compiled, once for all tests of a worker."""
+    return lambda name, **options: _compiled(model_file(name), tuple(sorted(options.items())))
+
+
+@cache
+def _loaded(path: Path) -> Model:
+    return load_model(path)
+
+
+@cache
+def _compiled(path: Path, options: tuple[tuple[str, Any], ...]) -> Compiled:
+    model = _loaded(path)
+    return compile_model(model.module, Options(**dict(options)), source=model.source)
+
+
+@pytest.fixture
+def python() -> Callable[..., str]:
+    """`python(["-m", "firmwright", ...])`: stdout of a new Python that finds this checkout."""
+    return run_python
+
+
+def run_python(words: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(
+        [sys.executable, *map(str, words)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "toolchain"), **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def model_objects(tmp_path: Path) -> Callable[..., Path]:
+    """`model_objects(compiled, compiler, *flags)`: the model's C as a shared library."""
+
+    def build(what: Compiled, compiler: str, *flags: str) -> Path:
+        folder = tmp_path / what.model_id
+        what.tree.write(folder)
+        library = folder / f"{compiler}.so"
+        sources = sorted(str(file) for file in (folder / "model").glob("*.c"))
+        command = [compiler, "-std=c99", "-ffp-contract=off", "-fPIC", "-shared", *flags]
+        done = subprocess.run(
+            [*command, *sources, "-o", str(library), "-lm"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return library
+
+    return build

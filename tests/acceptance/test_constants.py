@@ -1,0 +1,74 @@
+"""Where constants end up: not in the image of --no-link-params, and equal ones only once."""
+
+from __future__ import annotations
+
+import pytest
+
+from firmwright.flows.images import build_image
+from firmwright.flows.sessions import params_block
+from firmwright.flows.verifying import verify
+from firmwright.pipeline import Options, compile_model, load_bytes
+
+BOARDS = [
+    pytest.param("host", marks=pytest.mark.host_c),
+    pytest.param("mps2-an386", marks=pytest.mark.qemu),
+]
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("board", BOARDS)
+def test_kws_computes_the_same_with_constants_sent_over_the_link(board: str, compiled) -> None:
+    found = verify(compiled("kws", board=board, link_params=False), samples=5)
+    assert found.reference.startswith("LiteRT")
+    assert (found.samples, found.mismatches) == (5, 0)
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("board", BOARDS)
+def test_an_image_without_linked_constants_holds_none(board: str, compiled) -> None:
+    linked = compiled("kws", board=board)
+    sent = compiled("kws", board=board, link_params=False)
+    with_constants, without = build_image(linked), build_image(sent)
+    block = params_block(sent)
+    assert block is not None
+    assert len(block) > 20_000
+    saved = with_constants.sizes.bytes_of("rodata") - without.sizes.bytes_of("rodata")
+    assert saved > 0.95 * len(block)
+    assert without.sizes.bytes_of("rodata") < 4096
+    weights = max(sent.module.constants.values(), key=lambda c: c.size_bytes).data
+    assert weights[:64] in with_constants.elf.read_bytes()
+    image = without.elf.read_bytes()
+    for constant in sent.module.constants.values():
+        if constant.size_bytes >= 64:
+            assert constant.data not in image, constant.name
+
+
+TWO_FUNCTIONS = """firmwright ir 1
+module @twins
+const @first = i8[16] [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
+const @second = i8[16] [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
+
+graph @main(%x: i8[16]) -> (%y) {
+  %a: i8[16] = @larger(%x)
+  %y: i8[16] = @smaller(%a)
+}
+func @larger(in x: i8[16], out y: i8[16]) attrs {op="larger"} {
+  alloc_const w: i8[16] scope(const) = @first
+  for i in 0..16 { y[i] = max(x[i], w[i]) }
+}
+func @smaller(in x: i8[16], out y: i8[16]) attrs {op="smaller"} {
+  alloc_const w: i8[16] scope(const) = @second
+  for i in 0..16 { y[i] = min(x[i], w[i]) }
+}
+"""
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_two_functions_of_a_model_share_an_equal_constant(board: str) -> None:
+    module = load_bytes(TWO_FUNCTIONS.encode(), "twins.fwir")
+    done = compile_model(module, Options(board=board))
+    image = build_image(done)
+    arrays = [s for s in image.sizes.symbols if s.kind == "rodata" and s.name.startswith("twins_")]
+    assert [(s.name, s.size_bytes) for s in arrays] == [("twins_first", 16)]
+    assert image.elf.read_bytes().count(bytes(range(1, 17))) == 1
+    assert verify(done, samples=5).mismatches == 0

@@ -1,0 +1,46 @@
+"""A module saved after any pass, read back and compiled on gives the same bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from firmwright.ir.module import IRModule
+from firmwright.ir.text import parse_module, print_module
+from firmwright.pipeline import Compiled, Options, compile_model
+
+BOARD = "mps2-an386"
+INT8 = ("kws", "ad", "ic", "vww", "ww")
+FLOAT = ("kws_float", "ad_float", "ic_float", "vww_float")
+
+
+def test_digits_goes_on_after_every_pass(compiled) -> None:
+    check_every_stage(compiled("digits", board=BOARD), Options(board=BOARD))
+
+
+def test_constants_that_are_not_linked_survive_every_pass(compiled) -> None:
+    options = {"board": BOARD, "link_params": False}
+    check_every_stage(compiled("digits", **options), Options(**options))
+
+
+@pytest.mark.models
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n == "kws" else pytest.mark.deep) for n in INT8 + FLOAT]
+)
+def test_every_model_goes_on_after_every_pass(name: str, compiled, deep: bool) -> None:
+    stages = None if deep else {"", "lower-select", "usmp"}
+    check_every_stage(compiled(name, board=BOARD), Options(board=BOARD), stages)
+
+
+def check_every_stage(whole: Compiled, options: Options, only: set[str] | None = None) -> None:
+    saved = {"": print_module(whole.imported)}
+
+    def watch(name: str, module: IRModule) -> None:
+        saved[name] = print_module(module)
+
+    compile_model(whole.imported, options, watch=watch)
+    assert len(saved) > 10, "the passes are not seen"
+    for name in saved if only is None else only:
+        module = parse_module(saved[name], f"{name}.fwir")
+        assert print_module(module) == saved[name], name
+        again = compile_model(module, options)
+        assert dict(again.tree.files) == dict(whole.tree.files), f"after {name or 'import'}"
