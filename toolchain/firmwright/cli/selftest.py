@@ -1,0 +1,72 @@
+"""`firmwright selftest`: every operator's cases on a board."""
+
+from __future__ import annotations
+
+import argparse
+
+from firmwright.base.errors import MismatchError
+from firmwright.cli.base import Outcome, add_compile_options, add_device, given_options, opener
+from firmwright.cli.table import Cell, table
+from firmwright.flows.selftest import SelfTest, selftest
+
+NAME = "selftest"
+HELP = "run every operator's conformance cases on a board"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--op", metavar="OP", action="append", default=[], help="only this one")
+    parser.add_argument("--samples", metavar="N", type=int, default=4, help="for each case (4)")
+    add_compile_options(parser)
+    add_device(parser)
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    given = given_options(args)
+    board = given.pop("board", "host")
+    found = selftest(
+        board, ops=args.op, sample_count=args.samples, open_with=opener(args), **given
+    )
+    data = {
+        "board": found.board,
+        "numerics": found.numerics,
+        "samples": found.samples,
+        "images": found.images,
+        "cases": len(found.results),
+        "passed": len(found.results) - len(found.failed),
+        "failed": [
+            {
+                "op": result.op,
+                "case": result.case,
+                "expected": result.first.expected,
+                "actual": result.first.actual,
+            }
+            for result in found.failed
+            if result.first is not None
+        ],
+        "skipped": [{"op": op, "case": case} for op, case in found.skipped],
+    }
+    error = None
+    if found.failed:
+        names = ", ".join(f"{result.op} {result.case}" for result in found.failed[:8])
+        more = ", ..." if len(found.failed) > 8 else ""
+        error = MismatchError(
+            f"{len(found.failed)} of {len(found.results)} cases differ: {names}{more}.",
+            where=found.board,
+        )
+    return Outcome(data, summary(found), error)
+
+
+def summary(found: SelfTest) -> str:
+    ops = sorted({result.op for result in found.results})
+    rows: list[list[Cell]] = []
+    for op in ops:
+        mine = [result for result in found.results if result.op == op]
+        failed = sum(not result.passed for result in mine)
+        rows.append([op, len(mine), failed or None])
+    line = (
+        f"{len(found.results)} cases in {found.images} firmwares on {found.board}, "
+        f"{found.samples} samples each."
+    )
+    if found.skipped:
+        line += f" {len(found.skipped)} cases are too large for this board and did not run."
+    return f"{table(['operator', 'cases', 'differ'], rows)}\n\n{line}"

@@ -1,0 +1,254 @@
+"""Every operator's conformance cases on a board, against the operators' own numpy references.
+
+In: a board. Out: a `SelfTest` that says which cases ran and which of them differ. Many cases make
+one firmware: operators side by side that share no tensor, as many as fit into the memory given.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.errors import UsageError
+from firmwright.base.quant import Quantization
+from firmwright.boards import Board, load_board
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.inputs import Tensors
+from firmwright.flows.model import Model
+from firmwright.flows.reference import by_numpy
+from firmwright.flows.sessions import ModelSession, open_session
+from firmwright.frontends.tflite.importer import import_model
+from firmwright.frontends.tflite.schema import OPTIONS_OF_OPERATOR, TABLES
+from firmwright.ir.core import Attrs, Span
+from firmwright.ir.graph.opdef import Case, CaseTensor
+from firmwright.ir.module import IRModule
+from firmwright.ir.raw import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
+from firmwright.ops.registry import import_table, op_table
+from firmwright.oracle.compare import Difference, compare_tensor
+from firmwright.oracle.samples import SampleInput, samples
+
+log = logging.getLogger(__name__)
+INT32_RANGE = (-(1 << 20), 1 << 20)
+"""Inputs of 32 bits are quantised sums; words beyond this stand for nothing."""
+HOST_BYTES = 4 << 20
+CASES_PER_IMAGE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """One case: the operator, the case's name, and the first value that differs, if any does."""
+
+    op: str
+    case: str
+    first: Difference | None
+
+    @property
+    def passed(self) -> bool:
+        return self.first is None
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTest:
+    """All cases that ran on `board`, in `images` firmwares; `skipped` are too large for it."""
+
+    board: str
+    numerics: str
+    samples: int
+    images: int
+    results: tuple[CaseResult, ...]
+    skipped: tuple[tuple[str, str], ...]
+
+    @property
+    def failed(self) -> tuple[CaseResult, ...]:
+        return tuple(result for result in self.results if not result.passed)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCase:
+    """A case and the operator it belongs to."""
+
+    op: str
+    case: Case
+
+
+def selftest(
+    board_name: str,
+    *,
+    ops: Sequence[str] = (),
+    sample_count: int = 4,
+    open_with: Callable[..., ModelSession] = open_session,
+    **given: Any,
+) -> SelfTest:
+    """Run the cases of `ops` (all of them if empty) on a board; `given` as for a compilation."""
+    board = load_board(board_name, given.get("board_dirs", ()))
+    unknown = sorted(set(ops) - set(op_table()))
+    if unknown:
+        hint = f"one of {', '.join(op_table())}."
+        raise UsageError(f"there is no operator {unknown[0]!r}.", hint=hint)
+    cases = [
+        NamedCase(name, case)
+        for name, opdef in op_table().items()
+        if not ops or name in ops
+        for case in opdef.cases()
+    ]
+    budget = budget_bytes(board)
+    fitting = [item for item in cases if _bytes(item.case) <= budget]
+    groups = list(grouped(fitting, budget))
+    results: list[CaseResult] = []
+    for number, group in enumerate(groups):
+        log.info("firmware %d of %d: %d cases", number + 1, len(groups), len(group))
+        results += _run(group, board_name, sample_count, open_with, given)
+    return SelfTest(
+        board=board.name,
+        numerics=str(given.get("numerics", "litert")),
+        samples=sample_count,
+        images=len(groups),
+        results=tuple(results),
+        skipped=tuple((i.op, i.case.name) for i in cases if _bytes(i.case) > budget),
+    )
+
+
+def budget_bytes(board: Board) -> int:
+    """Bytes of tensors that one firmware may hold: what the board has, less room for the rest.
+
+    Inputs and outputs of all cases are alive at once; code and scratch take their share too.
+    """
+    if board.is_host:
+        return HOST_BYTES
+    pool = max((p.size_bytes or 0 for p in board.pools()), default=0)
+    flash = board.flash.size_bytes
+    return min(pool * 3 // 4, flash // 8)
+
+
+def grouped(cases: Sequence[NamedCase], budget: int) -> Iterator[list[NamedCase]]:
+    """Consecutive cases whose tensors fit into the budget together."""
+    group: list[NamedCase] = []
+    used = 0
+    for item in cases:
+        size = _bytes(item.case)
+        if group and (used + size > budget or len(group) == CASES_PER_IMAGE):
+            yield group
+            group, used = [], 0
+        group.append(item)
+        used += size
+    if group:
+        yield group
+
+
+def _bytes(case: Case) -> int:
+    tensors = [tensor for tensor in (*case.inputs, *case.outputs) if tensor is not None]
+    return sum(int(np.prod(t.shape)) * np.dtype(t.dtype).itemsize for t in tensors)
+
+
+def _run(
+    group: Sequence[NamedCase],
+    board: str,
+    sample_count: int,
+    open_with: Callable[..., ModelSession],
+    given: dict[str, Any],
+) -> list[CaseResult]:
+    compiled = compile_for(Model(cases_module(group)), board, **given)
+    drawn = tuple(samples(_specs(group), sample_count, _seed(group)))
+    expected = by_numpy(compiled.imported, drawn).outputs
+    with open_with(compiled) as session:
+        actual = session.run_all(drawn)
+    return [
+        CaseResult(item.op, item.case.name, _first_difference(index, item, expected, actual))
+        for index, item in enumerate(group)
+    ]
+
+
+def _first_difference(
+    index: int, item: NamedCase, expected: Sequence[Tensors], actual: Sequence[Tensors]
+) -> Difference | None:
+    for number, (wanted, got) in enumerate(zip(expected, actual, strict=True)):
+        for position in range(len(item.case.outputs)):
+            name = _output(index, position)
+            found = compare_tensor(number, name, wanted[name], got[name])
+            if found.first is not None:
+                return found.first
+    return None
+
+
+def _seed(group: Sequence[NamedCase]) -> int:
+    return zlib.crc32(" ".join(f"{item.op} {item.case.name}" for item in group).encode())
+
+
+# ---- cases as a model --------------------------------------------------------------------------
+
+
+def cases_module(group: Sequence[NamedCase]) -> IRModule:
+    """The module that runs every case of `group`: their operators side by side."""
+    tensors: list[RawTensor] = []
+    nodes: list[RawNode] = []
+    for index, item in enumerate(group):
+        nodes.append(_node(index, item.case, tensors))
+    graph = RawSubgraph(
+        "cases",
+        tuple(tensors),
+        tuple(t.index for t in tensors if ".x" in t.name and t.buffer is None),
+        tuple(t.index for t in tensors if ".y" in t.name),
+        tuple(nodes),
+    )
+    raw = RawModel("cases", "", (graph,))
+    return import_model(raw, "cases", import_table(), b"", op_table())
+
+
+def _node(index: int, case: Case, tensors: list[RawTensor]) -> RawNode:
+    def add(name: str, tensor: CaseTensor | None) -> int:
+        if tensor is None:
+            return NO_TENSOR
+        tensors.append(_tensor(len(tensors), name, tensor))
+        return len(tensors) - 1
+
+    inputs = tuple(add(_input(index, k), tensor) for k, tensor in enumerate(case.inputs))
+    outputs = tuple(add(_output(index, k), tensor) for k, tensor in enumerate(case.outputs))
+    span = Span(case.name, 0, index, _output(index, 0))
+    return RawNode(case.builtin, 1, inputs, outputs, _options(case), span)
+
+
+def _input(index: int, position: int) -> str:
+    return f"{index}.x{position}"
+
+
+def _output(index: int, position: int) -> str:
+    return f"{index}.y{position}"
+
+
+def _options(case: Case) -> Attrs:
+    """The case's options over the schema's defaults, as a file's would be."""
+    table = OPTIONS_OF_OPERATOR.get(case.builtin)
+    fields = TABLES[table] if table is not None else {}
+    defaults = {name: field.default_value for name, field in fields.items()}
+    return {**defaults, **case.options}
+
+
+def _tensor(index: int, name: str, tensor: CaseTensor) -> RawTensor:
+    quantization = None
+    if tensor.scales:
+        axis = tensor.axis if len(tensor.scales) > 1 else None
+        # As a file stores them: in single precision.
+        scales = tuple(float(np.float32(scale)) for scale in tensor.scales)
+        quantization = Quantization(scales, tensor.zero_points, axis)
+    data = None if tensor.data is None else tensor.data.tobytes()
+    return RawTensor(index, name, tensor.shape, tensor.dtype, quantization, data)
+
+
+def _specs(group: Sequence[NamedCase]) -> list[SampleInput]:
+    return [
+        SampleInput(
+            _input(index, position),
+            tensor.shape,
+            np.dtype(tensor.dtype),
+            tensor.zero_points[0] if tensor.zero_points else 0,
+            INT32_RANGE if tensor.dtype == "int32" else None,
+        )
+        for index, item in enumerate(group)
+        for position, tensor in enumerate(item.case.inputs)
+        if tensor is not None and tensor.data is None
+    ]
