@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32, DType
+from firmwright.base.dtypes import INT16, INT32, DType
 from firmwright.ir.graph.opdef import Array
 from firmwright.ir.tir.builder import E, immediate
 from firmwright.ir.tir.nodes import Buffer
@@ -34,7 +34,11 @@ def accumulator_bounds(bias: Array, weights: Array, low: int, high: int) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """The step for one layer; `columns` are the parameters that differ between channels."""
+    """The step for one layer; `columns` are the parameters that differ between channels.
+
+    `factors[c]` is what weights and bias of channel c must be multiplied with: 1, or 2^k where the
+    step's left shift was baked into them.
+    """
 
     params: Requant
     folded: FoldedRequant | None
@@ -42,6 +46,7 @@ class Epilogue:
     columns: tuple[str, ...]
     fixed: Mapping[str, int]
     dtype: DType
+    factors: tuple[int, ...]
 
     @contextmanager
     def channel(self, b: Kernel, index: E) -> Iterator[Finish]:
@@ -64,15 +69,26 @@ class Epilogue:
 
 
 def make_epilogue(
-    b: Kernel, params: Requant, bounds: tuple[Array, Array], dtype: DType, rows: int
+    b: Kernel,
+    params: Requant,
+    bounds: tuple[Array, Array],
+    dtype: DType,
+    rows: int,
+    bake: Array | None = None,
 ) -> Epilogue:
     """The epilogue of a layer whose accumulators lie within `bounds`; the table has `rows` rows.
 
-    Rows beyond the channels (padding of a register block) repeat the last channel.
+    Rows beyond the channels (padding of a register block) repeat the last channel. With `bake`,
+    the weights [channel, tap] that the schedule keeps as int16, the left shift is baked into
+    weights and bias if they have room for it.
     """
     low, high = bounds
     folded = fold(params, low, high)
     channels = len(low)
+    factors = (1,) * channels
+    if folded is not None and bake is not None and _fits_int16(bake, folded.left):
+        factors = tuple(1 << left for left in folded.left)
+        folded = replace(folded, left=(0,) * channels)
     if folded is None:
         values = {"multiplier": params.multipliers, "shift": params.shifts}
     else:
@@ -88,4 +104,9 @@ def make_epilogue(
         data = np.array([values[name] for name in columns], np.int64).T
         padded = np.concatenate([data, np.repeat(data[-1:], rows - channels, axis=0)])
         table = b.constant("requant", padded, INT32)
-    return Epilogue(params, folded, table, columns, fixed, dtype)
+    return Epilogue(params, folded, table, columns, fixed, dtype, factors)
+
+
+def _fits_int16(weights: Array, left: tuple[int, ...]) -> bool:
+    reach = np.abs(weights.astype(np.int64)).max(axis=1) << np.array(left)
+    return int(reach.max(initial=0)) <= INT16.max

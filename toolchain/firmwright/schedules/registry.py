@@ -7,9 +7,19 @@ from collections.abc import Mapping
 from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.ir.tir.schedule import Rule
 from firmwright.ops.intrinsics import BASE_INTRINSICS
-from firmwright.schedules.cortex_m_dsp import conv2d, depthwise_conv2d, fully_connected
+from firmwright.schedules.cortex_m_dsp import (
+    conv2d,
+    depthwise_conv2d,
+    depthwise_slide,
+    fully_connected,
+)
 from firmwright.schedules.cortex_m_dsp.intrinsics import DSP_INTRINSICS
 
-RULES: tuple[Rule, ...] = (*conv2d.RULES, *depthwise_conv2d.RULES, *fully_connected.RULES)
+RULES: tuple[Rule, ...] = (
+    *conv2d.RULES,
+    *depthwise_conv2d.RULES,
+    *depthwise_slide.RULES,
+    *fully_connected.RULES,
+)
 
 INTRINSICS: Mapping[str, Intrinsic] = {**BASE_INTRINSICS, **DSP_INTRINSICS}
