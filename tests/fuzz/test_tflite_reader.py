@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from damage import mutants, structure_places
 
 from firmwright.base.errors import ModelError
 from firmwright.frontends.tflite import read_tflite
 from firmwright.ir.raw import RawModel
 
-Mutants = Callable[[bytes, Sequence[int], int, int], Iterator[tuple[str, bytes]]]
-
 MUTANTS_PER_MODEL = 60
-WEIGHTS_BYTES = 32  # constants this large are weights: damage there changes numbers only
 PEAK_PER_BYTE = 16
 PEAK_BASE = 1 << 20
 
@@ -32,17 +30,17 @@ MODELS = (
 @pytest.mark.models
 @pytest.mark.parametrize("name", MODELS)
 def test_damaged_mlperf_models_end_well(
-    name: str, model_path: Callable[[str], Path], mutants: Mutants, deep: bool
+    name: str, model_path: Callable[[str], Path], deep: bool
 ) -> None:
     data = model_path(name).read_bytes()
-    check_mutants(data, mutants, MODELS.index(name), MUTANTS_PER_MODEL * (50 if deep else 1))
+    check_mutants(data, MODELS.index(name), MUTANTS_PER_MODEL * (50 if deep else 1))
 
 
-def test_damaged_digits_models_end_well(digits_path: Path, mutants: Mutants, deep: bool) -> None:
-    check_mutants(digits_path.read_bytes(), mutants, 1000, 4000 if deep else 200)
+def test_damaged_digits_models_end_well(digits_path: Path, deep: bool) -> None:
+    check_mutants(digits_path.read_bytes(), 1000, 4000 if deep else 200)
 
 
-def check_mutants(data: bytes, mutants: Mutants, seed: int, count: int) -> None:
+def check_mutants(data: bytes, seed: int, count: int) -> None:
     refused = 0
     for label, changed in mutants(data, structure_places(data), seed, count):
         tracemalloc.start()
@@ -63,13 +61,3 @@ def check_message(error: ModelError, label: str) -> None:
     assert error.where.startswith("damaged.tflite"), label
     assert error.hint, label
     assert "\n" not in str(error), label
-
-
-def structure_places(data: bytes) -> list[int]:
-    """Every byte that is no weight: headers, tables, vectors, names."""
-    is_weight = bytearray(len(data))
-    for tensor in read_tflite(data, "whole.tflite").subgraphs[0].tensors:
-        if tensor.buffer is not None and len(tensor.buffer) >= WEIGHTS_BYTES:
-            start = data.index(tensor.buffer)
-            is_weight[start : start + len(tensor.buffer)] = b"\1" * len(tensor.buffer)
-    return [place for place, mark in enumerate(is_weight) if not mark]

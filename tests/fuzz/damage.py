@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-import pytest
+from firmwright.frontends.tflite import read_tflite
 
-Mutants = Callable[[bytes, Sequence[int], int, int], Iterator[tuple[str, bytes]]]
-
+WEIGHTS_BYTES = 32  # constants this large are weights: damage there changes numbers only
 _WORDS = (0, 1, 2, 4, 0xFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
 
 
@@ -45,21 +44,26 @@ def _shift(data: bytearray, places: Sequence[int], rng: random.Random) -> None:
 _DAMAGES = (_flip, _flip, _set_word, _set_word, _splice, _splice, _cut, _shift)
 
 
-@pytest.fixture(scope="session")
-def mutants() -> Mutants:
-    """`mutants(data, places, seed, count)` yields (label, damaged file).
+def mutants(
+    data: bytes, places: Sequence[int], seed: int, count: int
+) -> Iterator[tuple[str, bytes]]:
+    """(label, damaged file) `count` times.
 
     `places` are the bytes worth damaging; the label says how to make that mutant again.
     """
+    for index in range(count):
+        rng = random.Random(f"{seed}/{index}")
+        damage = rng.choice(_DAMAGES)
+        changed = bytearray(data)
+        damage(changed, places, rng)
+        yield f"seed {seed}, mutant {index} ({damage.__name__})", bytes(changed)
 
-    def make(
-        data: bytes, places: Sequence[int], seed: int, count: int
-    ) -> Iterator[tuple[str, bytes]]:
-        for index in range(count):
-            rng = random.Random(f"{seed}/{index}")
-            damage = rng.choice(_DAMAGES)
-            changed = bytearray(data)
-            damage(changed, places, rng)
-            yield f"seed {seed}, mutant {index} ({damage.__name__})", bytes(changed)
 
-    return make
+def structure_places(data: bytes) -> list[int]:
+    """Every byte that is no weight: headers, tables, vectors, names."""
+    is_weight = bytearray(len(data))
+    for tensor in read_tflite(data, "whole.tflite").subgraphs[0].tensors:
+        if tensor.buffer is not None and len(tensor.buffer) >= WEIGHTS_BYTES:
+            start = data.index(tensor.buffer)
+            is_weight[start : start + len(tensor.buffer)] = b"\1" * len(tensor.buffer)
+    return [place for place, mark in enumerate(is_weight) if not mark]
