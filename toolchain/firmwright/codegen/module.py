@@ -77,6 +77,7 @@ class _Model:
     constants: tuple[LinkedConstant, ...]
     params: ParamsBlock | None
     used: Used
+    kernels: tuple[PrimFunc, ...]
 
     @property
     def names(self) -> Names:
@@ -108,7 +109,7 @@ def emit(
     main_text = emitter.main(main)
     unique = tuple({item.symbol: item for item in constants.values()}.values())
     block = None if linked else params_block(unique)
-    model = _Model(module, interface, options, unique, block, used)
+    model = _Model(module, interface, options, unique, block, used, tuple(kernels))
     return _tree(model, kernel_text, main_text)
 
 
@@ -223,6 +224,12 @@ def _source(model: _Model) -> str:
 def _compiler_text(model: _Model) -> str:
     """Alias types and feature macros: what depends on the compiler."""
     out = CWriter()
+    if any(func.attrs.get("keeps_order") for func in model.kernels):
+        out.comment(["The kernels load where registers are free: gcc must not load earlier."])
+        out.line("#if defined(__GNUC__) && !defined(__clang__)")
+        out.line('#pragma GCC optimize("no-schedule-insns")')
+        out.line("#endif")
+        out.line()
     _compiler_macros(out, model)
     attribute = model.names.macro("may_alias")
     if model.used.aliases:

@@ -107,6 +107,7 @@ class _Lowering:
             comment=describe_shapes(call),
             macs=opdef.macs(kernel.call),
             target=call.target or next(iter(self.module.targets), ""),
+            **({"keeps_order": True} if rule.keeps_order else {}),
         )
         scratch = sum(
             node.buffer.size_bytes

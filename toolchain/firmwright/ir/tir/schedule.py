@@ -33,6 +33,8 @@ class Rule:
     `configs` lists the configurations worth trying for a call, best guess first, none where the
     rule does not apply. `build` writes the kernel into an `ops.kernel.Kernel`; with `rows` it
     computes those rows of the output only. Results are identical whatever is picked.
+    `keeps_order` says that the kernel's loads stand where registers are free: a compiler that
+    hoists them spills (gcc's first scheduling pass does).
     """
 
     name: str
@@ -42,6 +44,7 @@ class Rule:
     build: Callable[[OpCall, Config, Any, RowRange | None], None]
     direction: Literal["forward", "backward"] = "forward"
     granularity: Literal["element", "block", "row", "tensor"] = "tensor"
+    keeps_order: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,4 +140,6 @@ def _store(b: Kernel, epilogue: Epilogue, acc: Buffer, at: E, pair: E, channels:
                 b.store(y, [pixel], finish(b.load(acc, [parity * block + pixel])))
 
 
-RULES = (Rule("dsp.conv2d.columns", "conv2d", frozenset({"dsp"}), _configs, _build),)
+RULES = (
+    Rule("dsp.conv2d.columns", "conv2d", frozenset({"dsp"}), _configs, _build, keeps_order=True),
+)

@@ -145,4 +145,13 @@ def _border(b: Kernel, layer: _Layer, acc: Buffer, at: OutputIndex, channel: E, 
         b.store(acc, [0], b.load(acc, [0]) + value * weight)
 
 
-RULES = (Rule("dsp.depthwise.channel", "depthwise_conv2d", frozenset({"dsp"}), _configs, _build),)
+RULES = (
+    Rule(
+        "dsp.depthwise.channel",
+        "depthwise_conv2d",
+        frozenset({"dsp"}),
+        _configs,
+        _build,
+        keeps_order=True,
+    ),
+)

@@ -364,4 +364,13 @@ def _with_zero_points(
     return bias
 
 
-RULES = (Rule("dsp.depthwise.slide", "depthwise_conv2d", frozenset({"dsp"}), _configs, _build),)
+RULES = (
+    Rule(
+        "dsp.depthwise.slide",
+        "depthwise_conv2d",
+        frozenset({"dsp"}),
+        _configs,
+        _build,
+        keeps_order=True,
+    ),
+)

@@ -107,4 +107,13 @@ def _store(b: Kernel, epilogue: Epilogue, acc: Buffer, base: E, index: E, output
                         b.store(y, [channel], finish(b.load(acc, [row])))
 
 
-RULES = (Rule("dsp.fully_connected.rows", "fully_connected", frozenset({"dsp"}), _configs, _build),)
+RULES = (
+    Rule(
+        "dsp.fully_connected.rows",
+        "fully_connected",
+        frozenset({"dsp"}),
+        _configs,
+        _build,
+        keeps_order=True,
+    ),
+)
