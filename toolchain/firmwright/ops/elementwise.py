@@ -7,11 +7,11 @@ few as the shapes allow: neighbouring axes that every input repeats, or does not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, DType
+from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
@@ -26,12 +26,9 @@ from firmwright.ir.tir.builder import E
 from firmwright.ir.tir.nodes import Access, Buffer
 from firmwright.ops.arity import require_tensors
 from firmwright.ops.fixed_point import (
-    Requant,
     activation_name,
-    clamp,
     float_activation_range,
     per_tensor,
-    requantized,
 )
 from firmwright.ops.kernel import Kernel
 
@@ -82,6 +79,13 @@ def axes_of(shapes: Sequence[Sequence[int]], y_shape: Sequence[int]) -> list[tup
 
 def lower_elementwise(call: OpCall, b: Kernel, compute: Callable[[Sequence[E]], E]) -> None:
     """y = compute(x_0, x_1, ...) for every element, each x in its own dtype."""
+    with elements(call, b) as (values, store):
+        store(compute(values))
+
+
+@contextmanager
+def elements(call: OpCall, b: Kernel) -> Iterator[tuple[list[E], Callable[[E], None]]]:
+    """The loops over all elements: the inputs' values, and what stores a result."""
     sources = [b.input(index) for index in range(len(call.inputs))]
     loops = axes_of([source.shape for source in sources], call.output.shape)
 
@@ -103,18 +107,7 @@ def lower_elementwise(call: OpCall, b: Kernel, compute: Callable[[Sequence[E]], 
         for index, source in enumerate(flat_sources):
             place = [i for i, (_, moving) in zip(at, loops, strict=True) if index in moving]
             values.append(b.load(source, place or [0]))
-        b.store(result, at, compute(values))
-
-
-def rescaled(value: E, params: Requant, dtype: DType) -> E:
-    """`value` (int32, less its zero point) requantised by one factor; a factor of 1 costs nothing.
-
-    Both roundings leave integers as they are.
-    """
-    multiplier, shift = params.multipliers[0], params.shifts[0]
-    if (multiplier, shift) == (1 << 30, 1):
-        return clamp(value + params.zero_point, params.clamp_min, params.clamp_max, dtype)
-    return requantized(value, multiplier, shift, params, dtype)
+        yield values, lambda value: b.store(result, at, value)
 
 
 def scalar_value(call: OpCall, index: int) -> float | None:
@@ -156,7 +149,7 @@ _CASES = (
     ("columns", (4, 1, 3), (1, 6, 1), (0.02, 0.03, 0.06), (0, 0, -1), "RELU_N1_TO_1", False),
     ("constant", (1, 2, 3, 4), (4,), (0.1, 0.01, 0.09), (-7, 0, 7), "NONE", True),
     ("ties", (16, 1), (1, 16), (0.5, 0.25, 1.0), (0, 1, -2), "NONE", False),
-    ("scalar", (3, 3), (1,), (0.011, 0.013, 0.02), (12, -1, -128), "RELU", True),
+    ("scalar", (3, 3), (1,), (0.011, 0.013, 0.02), (12, -128, -128), "RELU", True),
 )
 
 

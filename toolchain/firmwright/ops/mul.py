@@ -15,11 +15,11 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph.opdef import Array, Case, NumericsCell, OpCall, OpDef
-from firmwright.ir.tir.builder import E
 from firmwright.ops import elementwise
 from firmwright.ops.elementwise import infer
 from firmwright.ops.fixed_point import Requant, activated, per_tensor, requant
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.rescale import rescaled
 
 
 def requant_of(call: OpCall) -> Requant:
@@ -51,16 +51,13 @@ def lower(call: OpCall, b: Kernel) -> None:
         activation = call.str_attr("activation")
         elementwise.lower_elementwise(call, b, lambda x: activated(x[0] * x[1], activation))
         return
-    params, zero_points = requant_of(call), _zero_points(call)
-
-    def compute(values: Sequence[E]) -> E:
+    with elementwise.elements(call, b) as (values, store):
         left, right = (
             value.cast(INT32) - zero_point
-            for value, zero_point in zip(values, zero_points, strict=True)
+            for value, zero_point in zip(values, _zero_points(call), strict=True)
         )
-        return elementwise.rescaled(left * right, params, INT8)
-
-    elementwise.lower_elementwise(call, b, compute)
+        with b.let("product4", left * right * 4) as product4:
+            store(rescaled(product4, requant_of(call), INT8))
 
 
 def cases() -> Iterator[Case]:

@@ -30,9 +30,10 @@ from firmwright.ir.graph.opdef import (
 from firmwright.ir.tir.builder import E, maximum, minimum
 from firmwright.ir.tir.builder import call as intrinsic
 from firmwright.ops.arity import require_tensors
-from firmwright.ops.elementwise import lower_elementwise, rescaled
+from firmwright.ops.elementwise import elements, lower_elementwise
 from firmwright.ops.fixed_point import Requant, per_tensor, requant
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.rescale import rescaled
 
 _FROM_FLOAT = (INT8, UINT8, INT16)
 _BETWEEN = {
@@ -73,9 +74,10 @@ def lower(call: OpCall, b: Kernel) -> None:
     if call.input(0).dtype == FLOAT32:
         lower_elementwise(call, b, lambda x: _quantized(x[0], call.output))
         return
-    zero_point = per_tensor(call.input(0)).zero_point
-    params, dtype = requant_of(call), call.output.dtype
-    lower_elementwise(call, b, lambda x: rescaled(x[0].cast(INT32) - zero_point, params, dtype))
+    with elements(call, b) as (values, store):
+        offset = values[0].cast(INT32) - per_tensor(call.input(0)).zero_point
+        with b.let("v4", offset * 4) as v4:
+            store(rescaled(v4, requant_of(call), call.output.dtype))
 
 
 def _quantized(x: E, kind: TensorType) -> E:

@@ -28,9 +28,8 @@ from firmwright.ir.graph.opdef import (
     OpCall,
     OpDef,
 )
-from firmwright.ir.tir.builder import E
 from firmwright.ops.arity import require_tensors
-from firmwright.ops.elementwise import lower_elementwise, rescaled
+from firmwright.ops.elementwise import elements, lower_elementwise
 from firmwright.ops.fixed_point import (
     Requant,
     activated,
@@ -41,6 +40,7 @@ from firmwright.ops.fixed_point import (
     requant,
 )
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.rescale import rescaled
 
 DTYPES = ("int8", "float32")
 
@@ -81,18 +81,17 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    lower_elementwise(call, b, _compute(call))
-
-
-def _compute(call: OpCall) -> Callable[[Sequence[E]], E]:
     kind = call.input(0)
     if kind.dtype == FLOAT32:
-        return lambda x: activated(x[0], call.op)
-    if _cuts_stored_values(call):
+        lower_elementwise(call, b, lambda x: activated(x[0], call.op))
+    elif _cuts_stored_values(call):
         low, high = quantized_activation_range(call.op, kind)
-        return lambda x: clamp(x[0].cast(INT32), low, high, INT8)
-    zero_point, params = per_tensor(kind).zero_point, requant_of(call)
-    return lambda x: rescaled(x[0].cast(INT32) - zero_point, params, INT8)
+        lower_elementwise(call, b, lambda x: clamp(x[0].cast(INT32), low, high, INT8))
+    else:
+        with elements(call, b) as (values, store):
+            offset = values[0].cast(INT32) - per_tensor(kind).zero_point
+            with b.let("v4", offset * 4) as v4:
+                store(rescaled(v4, requant_of(call), INT8))
 
 
 def _importer(name: str) -> Callable[[ImportContext], Imported]:

@@ -2,12 +2,18 @@
 
 Inputs less their zero points are shifted up by 20 bits and multiplied by scale / (2 * the larger
 scale), so that their sum has 2 * the larger scale / 2^20 as its own scale; that is requantised to
-the output. Source of the semantics: TFLite's reference int8 addition.
+the output. Every product is rounded twice: t = floor((x * m + 2^30) / 2^31), then t / 2^e to the
+nearest, halves away from zero. Source of the semantics: TFLite's reference int8 addition.
+
+The lowering needs 32 bits only for a term: v * 2^20 * m with |v| < 2^8, split into halves, m =
+2^16 m1 + m0, gives t = 2^5 v m1 + floor((v m0 + 2^10) / 2^11). Terms are computed as their
+fourfold, which is what rescale.py makes the output of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,10 +26,10 @@ from firmwright.base.quant import (
 )
 from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall
 from firmwright.ir.tir.builder import E, expr
-from firmwright.ir.tir.builder import call as intrinsic
-from firmwright.ops.elementwise import lower_elementwise, rescaled, scalar_value
+from firmwright.ops.elementwise import elements, scalar_value
 from firmwright.ops.fixed_point import Requant, per_tensor, requant
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.rescale import rescaled
 
 _LEFT_SHIFT = 20
 _HALF = 1 << 30
@@ -44,13 +50,21 @@ class Term:
             shifted, self.multiplier, self.shift, Rounding.TWICE
         )
 
-    def scaled(self, x: E) -> E:
-        """As `apply`, in TIR; a power of two, which leaves nothing to round, is one product."""
+    def fourfold(self, b: Kernel, stack: ExitStack, x: E) -> E:
+        """4 * `apply`, in TIR; a power of two, which leaves nothing to round, is one product."""
         offset = x.cast(INT32) - self.zero_point
-        if self.multiplier == _HALF and self.shift > -_LEFT_SHIFT:
-            return offset * (1 << (_LEFT_SHIFT - 1 + self.shift))
-        shifted = offset * (1 << _LEFT_SHIFT)
-        return intrinsic("requantize_twice", [shifted, self.multiplier, self.shift], INT32)
+        right = -self.shift
+        if self.multiplier == _HALF and right < _LEFT_SHIFT:
+            return offset * (1 << (_LEFT_SHIFT + 1 - right))
+        v = stack.enter_context(b.let("v", offset))
+        high, low = divmod(self.multiplier, 1 << 16)
+        wide = stack.enter_context(b.let("t", v * (high << 5) + ((v * low + (1 << 10)) >> 11)))
+        if right == 0:
+            return wide * 4
+        rounded = wide + (wide >> 31) + (1 << (right - 1))
+        if right == 1:
+            return (rounded >> 1) * 4
+        return (rounded >> (right - 2)) & -4
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +101,18 @@ def reference(call: OpCall, arrays: Sequence[Array], sign: int) -> tuple[Array, 
 def lower(call: OpCall, b: Kernel, sign: int) -> None:
     """int8, as `reference`."""
     params = rescaled_sum(call)
-
-    def term(index: int, x: E) -> E:
-        known = scalar_value(call, index)
-        if known is None:
-            return params.terms[index].scaled(x)
-        return E(expr(int(params.terms[index].apply(np.array(int(known)))), INT32))
-
-    def compute(values: Sequence[E]) -> E:
-        left, right = (term(index, x) for index, x in enumerate(values))
+    with elements(call, b) as (values, store), ExitStack() as stack:
+        left, right = (
+            _fourfold(call, b, stack, params.terms[index], index, x)
+            for index, x in enumerate(values)
+        )
         total = left + right if sign > 0 else left - right
-        return rescaled(total, params.output, INT8)
+        sum4 = stack.enter_context(b.let("sum4", total))
+        store(rescaled(sum4, params.output, INT8))
 
-    lower_elementwise(call, b, compute)
+
+def _fourfold(call: OpCall, b: Kernel, stack: ExitStack, term: Term, index: int, x: E) -> E:
+    known = scalar_value(call, index)
+    if known is None:
+        return term.fourfold(b, stack, x)
+    return E(expr(4 * int(term.apply(np.array(int(known)))), INT32))
