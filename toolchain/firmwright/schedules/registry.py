@@ -14,12 +14,18 @@ from firmwright.schedules.cortex_m_dsp import (
     fully_connected,
 )
 from firmwright.schedules.cortex_m_dsp.intrinsics import DSP_INTRINSICS
+from firmwright.schedules.scalar import conv2d as scalar_conv2d
+from firmwright.schedules.scalar import depthwise_conv2d as scalar_depthwise_conv2d
+from firmwright.schedules.scalar import fully_connected as scalar_fully_connected
 
 RULES: tuple[Rule, ...] = (
     *conv2d.RULES,
     *depthwise_conv2d.RULES,
     *depthwise_slide.RULES,
     *fully_connected.RULES,
+    *scalar_conv2d.RULES,
+    *scalar_depthwise_conv2d.RULES,
+    *scalar_fully_connected.RULES,
 )
 
 INTRINSICS: Mapping[str, Intrinsic] = {**BASE_INTRINSICS, **DSP_INTRINSICS}
