@@ -18,9 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Outcome:
     found = planner_summaries()
-    data = [
-        {"name": name, "default": name == DEFAULT, "doc": doc} for name, doc in found.items()
-    ]
+    data = [{"name": name, "default": name == DEFAULT, "doc": doc} for name, doc in found.items()]
     rows: list[list[Cell]] = [
         [name, "default" if name == DEFAULT else "", doc] for name, doc in found.items()
     ]

@@ -23,9 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Outcome:
     given = given_options(args)
     board = given.pop("board", "host")
-    found = selftest(
-        board, ops=args.op, sample_count=args.samples, open_with=opener(args), **given
-    )
+    found = selftest(board, ops=args.op, sample_count=args.samples, open_with=opener(args), **given)
     data = {
         "board": found.board,
         "numerics": found.numerics,

@@ -75,9 +75,22 @@ def inspect_model(path: str | Path) -> Inspection:
 def _of_module(module: IRModule) -> Inspection:
     entry = module.entry
     if not isinstance(entry, Function):
-        inputs = tuple(Tensor(t.name, t.type.dtype.name, t.type.shape, t.type.quantization) for t in module.io.inputs)
-        outputs = tuple(Tensor(t.name, t.type.dtype.name, t.type.shape, t.type.quantization) for t in module.io.outputs)
-        return Inspection(module.name, str(module.attrs.get("stage", "lowered")), inputs, outputs, (), _bytes(module))
+        inputs = tuple(
+            Tensor(t.name, t.type.dtype.name, t.type.shape, t.type.quantization)
+            for t in module.io.inputs
+        )
+        outputs = tuple(
+            Tensor(t.name, t.type.dtype.name, t.type.shape, t.type.quantization)
+            for t in module.io.outputs
+        )
+        return Inspection(
+            module.name,
+            str(module.attrs.get("stage", "lowered")),
+            inputs,
+            outputs,
+            (),
+            _bytes(module),
+        )
     return Inspection(
         module.name,
         str(module.attrs.get("stage", "graph")),

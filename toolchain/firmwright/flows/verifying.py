@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError, UsageError
 from firmwright.flows.inputs import Batch, Tensors, generated
@@ -38,7 +38,8 @@ class Verification:
 
     `mismatches` counts values that differ, or that lie outside the float tolerance, of `values`.
     `layer` is the first operator that differs, where that was asked for and one does.
-    `explanation` says which runtime made a user's recording, where that is known.
+    `explanation` says which runtime made a user's recording, where that is known. `outputs` are
+    what the board gave.
     """
 
     model: str
@@ -54,6 +55,7 @@ class Verification:
     layers_compared: int | None = None
     layer: FirstDifference | None = None
     explanation: str = ""
+    outputs: tuple[Tensors, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def exact(self) -> bool:
@@ -82,6 +84,7 @@ def verify(
             actual = session.run_all(batch.samples)
         reference = asked.result()
     found = _verification(compiled, reference, compare(reference.outputs, actual))
+    found = replace(found, outputs=actual)
     if layers:
         difference, compared = first_difference(compiled, batch.samples, reference, open_with)
         found = replace(found, layers_compared=compared, layer=difference)

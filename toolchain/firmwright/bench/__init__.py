@@ -1,0 +1,1 @@
+"""The benchmark: models x boards, measured here, beside what others reached."""

@@ -1,0 +1,128 @@
+"""Measures every model on every board: instructions, memory, flash, compile time.
+
+In: model files and board names. Out: one `Row` each, with the rival's figures where known. A model
+that does not fit a board, or is not supported, gives a row that says so; everything else that goes
+wrong is raised.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from firmwright.artifacts import Image
+from firmwright.base.errors import DoesNotFitError, UnsupportedError, UsageError
+from firmwright.base.resources import digits_dir
+from firmwright.bench.peers import Figure, find
+from firmwright.boards import load_board
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.images import build_image
+from firmwright.flows.inputs import generated
+from firmwright.flows.model import load_model
+from firmwright.flows.sessions import open_session
+from firmwright.pipeline import Compiled
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """The rival's figures for the same model and core; None where there is none."""
+
+    instructions: int | None
+    workspace_bytes: int | None
+    flash_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One model on one board. With `problem` set nothing was measured.
+
+    `count` is in `unit` (instructions, cycles or ns); `flash_bytes` and `stack_bytes` are the
+    model's share.
+    """
+
+    model: str
+    board: str
+    core: str
+    unit: str = ""
+    count: int | None = None
+    workspace_bytes: int | None = None
+    lower_bound_bytes: int | None = None
+    flash_bytes: int | None = None
+    stack_bytes: int | None = None
+    compile_seconds: float | None = None
+    rival: Rival = Rival(None, None, None)
+    problem: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """Our instructions over the rival's."""
+        theirs = self.rival.instructions
+        if self.count is None or not theirs or self.unit != "instructions":
+            return None
+        return self.count / theirs
+
+
+def find_models(folder: str) -> tuple[Path, ...]:
+    """The .tflite files of `folder`, by name; the bundled example where no folder is named."""
+    if not folder:
+        return (digits_dir() / "digits.tflite",)
+    found = tuple(sorted(Path(folder).glob("*.tflite")))
+    if not found:
+        raise UsageError("there is no .tflite file.", where=folder, hint="--models DIR.")
+    return found
+
+
+def measure(
+    models: Sequence[Path], boards: Sequence[str], figures: Sequence[Figure]
+) -> Iterator[Row]:
+    """A row for each model on each board, in that order."""
+    for path in models:
+        for board in boards:
+            core = load_board(board).core
+            try:
+                yield _row(path, board, core, figures)
+            except (DoesNotFitError, UnsupportedError) as error:
+                yield Row(path.name, board, core, problem=str(error))
+
+
+def _row(path: Path, board: str, core: str, figures: Sequence[Figure]) -> Row:
+    start = time.perf_counter()
+    compiled = compile_for(load_model(path), board)
+    seconds = time.perf_counter() - start
+    image = build_image(compiled)
+    unit, count = _count(compiled, image)
+    known = compiled.metadata
+    return Row(
+        model=path.name,
+        board=board,
+        core=core,
+        unit=unit,
+        count=count,
+        workspace_bytes=known["workspace_bytes"],
+        lower_bound_bytes=known["lower_bound_bytes"],
+        flash_bytes=image.model_flash_bytes,
+        stack_bytes=image.stack.size_bytes,
+        compile_seconds=round(seconds, 2),
+        rival=_rival(path.name, core, figures),
+    )
+
+
+def _count(compiled: Compiled, image: Image) -> tuple[str, int]:
+    log.info("measuring %s on %s", compiled.module.name, compiled.board.name)
+    (sample,) = generated(compiled.module.io.inputs, 1).samples
+    with open_session(compiled, image=image) as session:
+        return session.device.info.counter_unit, session.device.measure(sample)
+
+
+def _rival(model: str, core: str, figures: Sequence[Figure]) -> Rival:
+    def of(metric: str) -> int | None:
+        return find(figures, model=model, core=core, metric=metric)
+
+    code, weights = of("code_flash_bytes"), of("model_flash_bytes")
+    flash = None if code is None or weights is None else code + weights
+    return Rival(of("instructions"), of("workspace_bytes"), flash)

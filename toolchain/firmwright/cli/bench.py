@@ -1,0 +1,113 @@
+"""`firmwright bench`: models x boards, beside the peers' figures."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from firmwright.bench.measure import Row, find_models, measure
+from firmwright.bench.peers import RIVAL, read_peers
+from firmwright.cli.base import Outcome
+from firmwright.cli.table import Cell, table
+from firmwright.flows.model import write_file
+
+NAME = "bench"
+HELP = "measure models on boards, beside other systems' figures"
+DEFAULT_BOARD = "mps2-an386"
+MODELS_VARIABLE = "FIRMWRIGHT_MODELS"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", nargs="*", help="model files (see --models)")
+    parser.add_argument(
+        "--models",
+        metavar="DIR",
+        default=os.environ.get(MODELS_VARIABLE, ""),
+        help=f"every .tflite file there (${MODELS_VARIABLE}, else the bundled example)",
+    )
+    parser.add_argument(
+        "--boards", metavar="B,...", default=DEFAULT_BOARD, help=f"({DEFAULT_BOARD})"
+    )
+    parser.add_argument("--peers", metavar="CSV", help="figures to stand beside (the project's)")
+    parser.add_argument("--write", metavar="CSV", help="write the table here, without times")
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    models = tuple(Path(name) for name in args.model) or find_models(args.models)
+    boards = [name.strip() for name in args.boards.split(",") if name.strip()]
+    figures = read_peers(Path(args.peers) if args.peers else None)
+    rows = tuple(measure(models, boards, figures))
+    if args.write:
+        write_file(args.write, as_csv(rows).encode())
+    return Outcome({"rival": RIVAL, "rows": [describe(row) for row in rows]}, summary(rows))
+
+
+def describe(row: Row) -> dict[str, Any]:
+    """One row for `--json`."""
+    return {
+        "model": row.model,
+        "board": row.board,
+        "core": row.core,
+        "instructions": row.count if row.unit == "instructions" else None,
+        "cycles": row.count if row.unit == "cycles" else None,
+        "nanoseconds": row.count if row.unit == "ns" else None,
+        "workspace_bytes": row.workspace_bytes,
+        "lower_bound_bytes": row.lower_bound_bytes,
+        "model_flash_bytes": row.flash_bytes,
+        "stack_bytes": row.stack_bytes,
+        "compile_seconds": row.compile_seconds,
+        "rival": {
+            "instructions": row.rival.instructions,
+            "workspace_bytes": row.rival.workspace_bytes,
+            "flash_bytes": row.rival.flash_bytes,
+        },
+        "ratio": None if row.ratio is None else round(row.ratio, 4),
+        "problem": row.problem,
+    }
+
+
+def summary(rows: Sequence[Row]) -> str:
+    head = ["model", "board", "count", "unit", "rival's", "ratio", "workspace", "rival's"]
+    head += ["flash", "rival's", "stack", "compiled in"]
+    cells: list[list[Cell]] = [
+        [
+            row.model.removesuffix(".tflite"),
+            row.board,
+            row.count,
+            row.unit,
+            row.rival.instructions if row.unit == "instructions" else None,
+            row.ratio,
+            row.workspace_bytes,
+            row.rival.workspace_bytes,
+            row.flash_bytes,
+            row.rival.flash_bytes,
+            row.stack_bytes,
+            None if row.compile_seconds is None else f"{row.compile_seconds:.2f} s",
+        ]
+        for row in rows
+    ]
+    notes = [f"{row.model} on {row.board}: {row.problem}" for row in rows if row.problem]
+    legend = (
+        f"rival: {RIVAL} on the same core (code and model file in flash, arena as workspace); "
+        "workspace, flash and stack are the model's, in bytes."
+    )
+    return "\n".join([table(head, cells), "", legend, *notes])
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """The exact figures, the same on every machine: no times."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    columns = (
+        "model board core unit count workspace_bytes lower_bound_bytes flash_bytes stack_bytes"
+    )
+    writer.writerow(columns.split())
+    for row in rows:
+        if not row.problem and row.unit != "ns":
+            writer.writerow([getattr(row, column) for column in columns.split()])
+    return text.getvalue()

@@ -1,0 +1,193 @@
+"""`firmwright demo`: the main job on the bundled example, told as it is done."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from firmwright.base.errors import MismatchError
+from firmwright.base.version import VERSION
+from firmwright.cli import build as build_verb
+from firmwright.cli import profile as profile_verb
+from firmwright.cli import verify as verify_verb
+from firmwright.cli.base import Outcome
+from firmwright.cli.table import table
+from firmwright.flows.demo import EMULATED, Demo, run_demo
+from firmwright.flows.inputs import Array
+
+NAME = "demo"
+HELP = "compile, run and verify the bundled example"
+SHOWN = 8
+SHADES = " ░▒▓█"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--board", metavar="B", default="", help=f"({EMULATED}, in QEMU)")
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    demo = run_demo(args.board)
+    found = demo.verification
+    error = None
+    if not found.exact:
+        error = MismatchError(verify_verb.said(found), where=found.board)
+    return Outcome(describe(demo), tell(demo), error)
+
+
+def describe(demo: Demo) -> dict[str, Any]:
+    """What verify, compile, build and profile would say, and the accuracy on the board."""
+    built, measured = build_verb.describe(demo.image), profile_verb.describe(demo.profile)
+    known = demo.compiled.metadata
+    kept = ("workspace_bytes", "lower_bound_bytes", "scratch_bytes", "constants_bytes", "pools")
+    return {
+        **verify_verb.describe(demo.verification),
+        "accuracy": demo.accuracy,
+        "right": demo.right,
+        "missing_tools": list(demo.missing),
+        **{name: known[name] for name in kept},
+        **built,
+        **measured,
+        "firmware_stack_bytes": built["firmware_stack_bytes"],
+    }
+
+
+def tell(demo: Demo) -> str:
+    """The whole story: five steps, some digits, where the work goes."""
+    return "\n\n".join(
+        [_title(demo), *_notes(demo), _steps(demo), _digits(demo), _costs(demo), _more()]
+    )
+
+
+def _title(demo: Demo) -> str:
+    return f"Firmwright {VERSION}: handwritten digits on {demo.compiled.board.description}"
+
+
+def _notes(demo: Demo) -> list[str]:
+    if not demo.missing:
+        return []
+    names = " and ".join(demo.missing)
+    return [f"(There is no {names} here, so this computer stands for the microcontroller.)"]
+
+
+def _steps(demo: Demo) -> str:
+    known, image, found = demo.compiled.metadata, demo.image, demo.verification
+    work, bound = known["workspace_bytes"], known["lower_bound_bytes"]
+    least = "the least possible" if work == bound else f"{work - bound:,} above the least possible"
+    target = next(iter(known["target"].values()))
+    bits = "within the tolerance of" if found.is_float else "bit for bit equal to"
+    verdict = bits if found.exact else f"{found.mismatches:,} differ from"
+    rows = [
+        (
+            "compile",
+            f"digits.tflite, {len(known['operators'])} operators, for {target}",
+            f"workspace {work:,} bytes, {least}; weights {known['constants_bytes']:,} bytes; no heap",
+        ),
+        (
+            "build",
+            f"{image.elf.name} with link and main loop: {image.sizes.flash_bytes:,} bytes of flash",
+            f"the model's share: flash {image.model_flash_bytes:,}, RAM {image.model_ram_bytes:,}, "
+            f"stack {image.stack.size_bytes:,} bytes",
+        ),
+        (
+            "run",
+            f"{found.samples} images sent over the serial link, {found.values:,} outputs read back",
+            _cost_line(demo),
+        ),
+        ("verify", f"all {found.values:,} outputs {verdict} {found.reference}", ""),
+        (
+            "measure",
+            f"{demo.right} of {len(demo.labels)} held-out digits read rightly on the board: "
+            f"{100 * demo.accuracy:.1f} %",
+            "",
+        ),
+    ]
+    lines = []
+    for number, (verb, first, second) in enumerate(rows, 1):
+        lines.append(f"  {number}  {verb:<8} {first}")
+        lines += [f"     {'':<8} {second}"] if second else []
+    return "\n".join(lines)
+
+
+def _cost_line(demo: Demo) -> str:
+    cost = demo.profile
+    text = f"one inference takes {cost.total:,} {cost.unit}"
+    clock = demo.compiled.board.clock_hz
+    if cost.unit == "instructions" and cost.macs:
+        text += f", {cost.total / cost.macs:.2f} for each multiply-add"
+    elif cost.unit == "cycles" and clock:
+        text += f", {1000 * cost.total / clock:.2f} ms"
+    return text
+
+
+def _digits(demo: Demo) -> str:
+    """Some images as the board saw them, over what it answered; its mistakes come first."""
+    wrong = [k for k in range(len(demo.labels)) if demo.answers[k] != demo.labels[k]]
+    right = [k for k in range(len(demo.labels)) if k not in wrong]
+    chosen = [*wrong[:2], *_one_of_each(demo, right)][:SHOWN]
+    pictures = [picture(demo.images[k]) for k in chosen]
+    lines = ["  " + "   ".join(parts) for parts in zip(*pictures, strict=True)]
+    captions = [_caption(int(demo.answers[k]), int(demo.labels[k])) for k in chosen]
+    lines.append("  " + "   ".join(caption.center(8) for caption in captions).rstrip())
+    lines.append("  (the answers of the board; its mistakes, if any, stand first)")
+    return "\n".join(lines)
+
+
+def _one_of_each(demo: Demo, candidates: Sequence[int]) -> list[int]:
+    """The first image of every class, in the order of the classes."""
+    first: dict[int, int] = {}
+    for k in candidates:
+        first.setdefault(int(demo.labels[k]), k)
+    return [first[label] for label in sorted(first)]
+
+
+def _caption(answer: int, label: int) -> str:
+    return f"{answer}" if answer == label else f"{answer}, not {label}"
+
+
+def picture(image: Array) -> list[str]:
+    """An image as text: two rows of pixels to a line, each by its darkness."""
+    ink = image.astype(int) - int(image.min())
+    most = max(int(ink.max()), 1)
+    levels = (ink * (len(SHADES) - 1) + most // 2) // most
+    pairs = zip(levels[0::2], levels[1::2], strict=True)
+    return [
+        "".join(_cell(int(t), int(b)) for t, b in zip(top, low, strict=True)) for top, low in pairs
+    ]
+
+
+def _cell(top: int, bottom: int) -> str:
+    """Half blocks show edges; where both halves are alike, a shade."""
+    half = len(SHADES) // 2
+    match (top >= half, bottom >= half):
+        case (True, False):
+            return "▀"
+        case (False, True):
+            return "▄"
+        case _:
+            return SHADES[(top + bottom) // 2]
+
+
+def _costs(demo: Demo) -> str:
+    cost = demo.profile
+    total = sum(operator.count for operator in cost.operators) or 1
+    rows = [
+        [
+            operator.name,
+            operator.kind,
+            operator.macs or None,
+            operator.count,
+            operator.count / operator.macs if operator.macs else None,
+            f"{100 * operator.count / total:4.1f} % {'█' * round(20 * operator.count / total)}",
+        ]
+        for operator in cost.operators
+    ]
+    return table(["operator", "kind", "MACs", cost.unit, "per MAC", "share"], rows, "  ")
+
+
+def _more() -> str:
+    return (
+        "  With a model of your own:\n"
+        f"    firmwright verify MODEL.tflite --board {EMULATED}\n"
+        f"    firmwright compile MODEL.tflite --board {EMULATED} -o DIR"
+    )
