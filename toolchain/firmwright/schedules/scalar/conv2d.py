@@ -141,4 +141,4 @@ def _copy(b: Kernel, column: Buffer, at: E | int, source: tuple[E, E, E], count:
         b.store(to, [i], b.load(run, [i]))
 
 
-RULES = (Rule("scalar.conv2d.blocks", "conv2d", frozenset(), _configs, _build),)
+RULES = (Rule("scalar.conv2d.blocks", "conv2d", frozenset(), _configs, _build, keeps_order=True),)

@@ -204,9 +204,9 @@ def _slide(b: Kernel, row: _Row, out_width: int) -> None:
     with b.for_("ox", complete) as ox:
         _next_column(b, row, acc, ox + (reach - 1 - left))
         b.store(row.y, [ox], row.channel.finish(b.load(acc, [reach - 1])))
-    for ox in range(complete, out_width):  # columns to the right of the input
+    for last in range(complete, out_width):  # columns to the right of the input
         _next_column(b, row, acc, None)
-        b.store(row.y, [ox], row.channel.finish(b.load(acc, [reach - 1])))
+        b.store(row.y, [last], row.channel.finish(b.load(acc, [reach - 1])))
 
 
 def _next_column(b: Kernel, row: _Row, acc: Buffer, ix: E | None) -> None:

@@ -34,4 +34,13 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
         multiply(b, matrix, columns, lambda row, _, value: b.store(y, [row], value))
 
 
-RULES = (Rule("scalar.fully_connected.groups", "fully_connected", frozenset(), _configs, _build),)
+RULES = (
+    Rule(
+        "scalar.fully_connected.groups",
+        "fully_connected",
+        frozenset(),
+        _configs,
+        _build,
+        keeps_order=True,
+    ),
+)
