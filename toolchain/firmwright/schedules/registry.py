@@ -14,6 +14,7 @@ from firmwright.schedules.cortex_m_dsp import (
     fully_connected,
 )
 from firmwright.schedules.cortex_m_dsp.intrinsics import DSP_INTRINSICS
+from firmwright.schedules.cortex_m_dsp.mac_blocks import MAC_INTRINSICS
 from firmwright.schedules.scalar import conv2d as scalar_conv2d
 from firmwright.schedules.scalar import depthwise_conv2d as scalar_depthwise_conv2d
 from firmwright.schedules.scalar import fully_connected as scalar_fully_connected
@@ -28,4 +29,4 @@ RULES: tuple[Rule, ...] = (
     *scalar_fully_connected.RULES,
 )
 
-INTRINSICS: Mapping[str, Intrinsic] = {**BASE_INTRINSICS, **DSP_INTRINSICS}
+INTRINSICS: Mapping[str, Intrinsic] = {**BASE_INTRINSICS, **DSP_INTRINSICS, **MAC_INTRINSICS}

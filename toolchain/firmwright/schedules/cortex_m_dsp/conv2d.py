@@ -23,8 +23,10 @@ from firmwright.ops.conv_shapes import window_of
 from firmwright.ops.fixed_point import per_tensor
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.cortex_m_dsp.columns import ColumnLayout, pack_pixel, pack_run
+from firmwright.schedules.cortex_m_dsp.mac_blocks import MOST_STEPS
 from firmwright.schedules.epilogue import Epilogue, accumulator_bounds, make_epilogue
 
+_PIXELS = 4
 _UNROLL = 4
 
 
@@ -97,15 +99,35 @@ def _multiply(b: Kernel, columns: Buffer, packed: Buffer, bias: Buffer, pair: E)
         with b.let("start", b.load(bias, [pair * 2 + channel])) as start:
             for pixel in range(block):
                 b.store(acc, [channel * block + pixel], start)
+    if block == _PIXELS:
+        _multiply_blocks(b, acc, columns, packed, pair * words)
+    else:
+        _multiply_steps(b, acc, columns, packed, pair * words)
+    return acc
+
+
+def _multiply_blocks(b: Kernel, acc: Buffer, columns: Buffer, packed: Buffer, start: E) -> None:
+    """Four pixels: blocks of steps that use every register."""
+    words, block = columns.shape
+    steps = max(n for n in range(1, MOST_STEPS + 1) if words % n == 0)
+    registers = [b.load(acc, [i]) for i in range(2 * block)]
+    with b.for_("j", words // steps) as j:
+        w = b.pointer(packed, start + j * steps, steps)
+        x = b.pointer(columns, j * (steps * block), steps * block)
+        b.evaluate(f"mac_2x4_{steps}", [w, x, *registers])
+
+
+def _multiply_steps(b: Kernel, acc: Buffer, columns: Buffer, packed: Buffer, start: E) -> None:
+    """Fewer pixels: step by step, left to the compiler."""
+    words = columns.shape[0]
     unroll = _UNROLL if words % _UNROLL == 0 else 2
     with (
-        b.window("w", packed, pair * words, (words,), alignment=4) as w,
+        b.window("w", packed, start, (words,), alignment=4) as w,
         b.for_("j", words // unroll) as j,
         b.for_("u", unroll, kind="unrolled") as u,
         b.let("both", b.load(w, [j * unroll + u])) as both,
     ):
         _step(b, acc, columns, j * unroll + u, both)
-    return acc
 
 
 def _step(b: Kernel, acc: Buffer, columns: Buffer, step: E, both: E) -> None:
