@@ -143,7 +143,7 @@ def from_tflite(name: str) -> Callable[[ImportContext], Imported]:
 _CASES = (
     # name, shapes, scales and zero points (a, b, y), activation, b constant
     ("same_scales", (1, 4, 3), (1, 4, 3), (0.05, 0.05, 0.1), (-3, 5, 2), "NONE", False),
-    ("tail", (1, 37), (1, 37), (0.031, 0.0071, 0.04), (-128, 127, -128), "RELU", False),
+    ("tail", (1, 37), (1, 37), (0.031, 0.0071, 0.04), (-128, -128, -128), "RELU", False),
     ("far_scales", (5, 7), (5, 7), (3.0, 0.0004, 2.5), (127, -128, 0), "NONE", False),
     ("rows", (2, 3, 5), (5,), (0.02, 0.5, 0.3), (10, -20, 30), "RELU6", False),
     ("columns", (4, 1, 3), (1, 6, 1), (0.02, 0.03, 0.06), (0, 0, -1), "RELU_N1_TO_1", False),

@@ -19,7 +19,7 @@ from firmwright.ops import elementwise
 from firmwright.ops.elementwise import infer
 from firmwright.ops.fixed_point import Requant, activated, per_tensor, requant
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.rescale import rescaled
+from firmwright.ops.rescale import store_rescaled
 
 
 def requant_of(call: OpCall) -> Requant:
@@ -56,8 +56,7 @@ def lower(call: OpCall, b: Kernel) -> None:
             value.cast(INT32) - zero_point
             for value, zero_point in zip(values, _zero_points(call), strict=True)
         )
-        with b.let("product4", left * right * 4) as product4:
-            store(rescaled(product4, requant_of(call), INT8))
+        store_rescaled(b, left * right, requant_of(call), INT8, store)
 
 
 def cases() -> Iterator[Case]:

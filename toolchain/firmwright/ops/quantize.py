@@ -33,7 +33,7 @@ from firmwright.ops.arity import require_tensors
 from firmwright.ops.elementwise import elements, lower_elementwise
 from firmwright.ops.fixed_point import Requant, per_tensor, requant
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.rescale import rescaled
+from firmwright.ops.rescale import store_rescaled
 
 _FROM_FLOAT = (INT8, UINT8, INT16)
 _BETWEEN = {
@@ -76,8 +76,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         return
     with elements(call, b) as (values, store):
         offset = values[0].cast(INT32) - per_tensor(call.input(0)).zero_point
-        with b.let("v4", offset * 4) as v4:
-            store(rescaled(v4, requant_of(call), call.output.dtype))
+        store_rescaled(b, offset, requant_of(call), call.output.dtype, store)
 
 
 def _quantized(x: E, kind: TensorType) -> E:

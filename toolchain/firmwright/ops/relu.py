@@ -40,7 +40,7 @@ from firmwright.ops.fixed_point import (
     requant,
 )
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.rescale import rescaled
+from firmwright.ops.rescale import store_rescaled
 
 DTYPES = ("int8", "float32")
 
@@ -90,8 +90,7 @@ def lower(call: OpCall, b: Kernel) -> None:
     else:
         with elements(call, b) as (values, store):
             offset = values[0].cast(INT32) - per_tensor(kind).zero_point
-            with b.let("v4", offset * 4) as v4:
-                store(rescaled(v4, requant_of(call), INT8))
+            store_rescaled(b, offset, requant_of(call), INT8, store)
 
 
 def _importer(name: str) -> Callable[[ImportContext], Imported]:

@@ -13,13 +13,26 @@ instead of h < 0 the result is 0 in both.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from firmwright.base.dtypes import INT32, INT64, DType
 from firmwright.base.quant import Rounding
-from firmwright.ir.tir.builder import E
+from firmwright.ir.tir.builder import Builder, E
 from firmwright.ir.tir.builder import call as intrinsic
 from firmwright.ops.fixed_point import Requant, clamp
 
 _ADDEND_LIMIT = 1 << 30
+
+
+def store_rescaled(
+    b: Builder, value: E, params: Requant, dtype: DType, store: Callable[[E], None]
+) -> None:
+    """Store the output for `value` itself; a factor of 1 costs nothing."""
+    if (params.multipliers, params.shifts) == ((1 << 30,), (1,)):
+        store(clamp(value + params.zero_point, params.clamp_min, params.clamp_max, dtype))
+        return
+    with b.let("v4", value * 4) as fourfold:
+        store(rescaled(fourfold, params, dtype))
 
 
 def rescaled(fourfold: E, params: Requant, dtype: DType) -> E:
@@ -27,9 +40,7 @@ def rescaled(fourfold: E, params: Requant, dtype: DType) -> E:
     assert params.rounding is Rounding.TWICE
     assert not params.per_channel
     multiplier, right = params.multipliers[0], -params.shifts[0]
-    if (multiplier, right) == (1 << 30, -1):
-        value = (fourfold >> 2) + params.zero_point  # a factor of 1
-    elif right >= 1 and abs(addend := _addend(params.zero_point, right)) < _ADDEND_LIMIT:
+    if right >= 1 and abs(addend := _addend(params.zero_point, right)) < _ADDEND_LIMIT:
         high = ((fourfold.cast(INT64) * multiplier) >> 32).cast(INT32)
         value = (high + (fourfold >> 31) * 2 + addend) >> (right + 1)
     else:

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32
 from firmwright.base.quant import (
+    MIN_SHIFT,
     Rounding,
     multiply_by_quantized_multiplier,
     quantize_multiplier,
@@ -34,28 +36,34 @@ from firmwright.ir.graph.opdef import (
     OpCall,
     OpDef,
 )
-from firmwright.ir.tir.builder import INDEX, E, maximum, minimum
+from firmwright.ir.tir.builder import INDEX, E, maximum, minimum, select
 from firmwright.ir.tir.builder import call as intrinsic
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops.arity import require_tensors
-from firmwright.ops.fixed_point import per_tensor
+from firmwright.ops.fixed_point import clamp, per_tensor
 from firmwright.ops.intrinsics import RECIPROCAL
 from firmwright.ops.kernel import Kernel
 
 _INTEGER_BITS = 5
 _SUM_BITS = 12
 _RANGE = 256
-_MOST_ELEMENTS = 511
-"""More equal elements would ask for a shift beyond 31 bits, which the definition does not give."""
+_SHIFT = _SUM_BITS + 31 - 8
+"""The product of reciprocal and exponential is shifted right by this, less the sum's headroom."""
+_MOST_ELEMENTS = (1 << _SUM_BITS) - 1
+"""More could overflow the sum."""
+_LEAST_HEADROOM = 4
+"""Sums of 2^28 or more, which take 512 elements, ask for a shift beyond 31 bits. The definition
+gives none; the quotient is less than half a step of the output, so it is 0."""
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
     if x.dtype not in (INT8, FLOAT32) or y.dtype != x.dtype:
         raise NotSupportedError(f"{x.dtype.name} input with {y.dtype.name} output")
-    if not x.shape:
-        raise NotSupportedError("a scalar has no last axis")
+    if not x.shape or not x.elements:
+        raise NotSupportedError("a scalar or an empty tensor has no last axis to sum over")
     if x.dtype == INT8:
+        per_tensor(x)
         quant = per_tensor(y)
         if (quant.scale, quant.zero_point) != (1 / 256, -128):
             raise NotSupportedError("an int8 result must have scale 1/256 and zero point -128")
@@ -64,10 +72,16 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(x.shape, x.dtype, y.quantization),)
 
 
+def beta_of(call: OpCall) -> float:
+    beta = call.attrs["beta"]
+    assert isinstance(beta, float)  # by import
+    return beta
+
+
 def exponentials(call: OpCall) -> Array:
     """int32 with 0 integer bits: entry d is the exponential for a value d below the maximum."""
     real = min(
-        float(call.attrs["beta"]) * per_tensor(call.input(0)).scale * (1 << (31 - _INTEGER_BITS)),  # type: ignore[arg-type]  # a number by import
+        beta_of(call) * per_tensor(call.input(0)).scale * (1 << (31 - _INTEGER_BITS)),
         (1 << 31) - 1.0,
     )
     multiplier, left = quantize_multiplier(real)
@@ -114,7 +128,7 @@ def _exp_in_quarter(a: Array) -> Array:
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x = arrays[0].reshape(-1, arrays[0].shape[-1])
     if call.input(0).dtype == FLOAT32:
-        wide = x.astype(np.float64) * float(call.attrs["beta"])  # type: ignore[arg-type]  # a number by import
+        wide = x.astype(np.float64) * beta_of(call)
         powers = np.exp(wide - wide.max(axis=1, keepdims=True))
         y = (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
         return (y.reshape(call.output.shape),)
@@ -123,7 +137,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     total = rounding_divide_by_pot(powers, _SUM_BITS).sum(axis=1, keepdims=True)
     headroom = np.vectorize(lambda value: 32 - int(value).bit_length())(total)
     reciprocal = RECIPROCAL.meaning(total, headroom).astype(np.int64)
-    shift = _SUM_BITS - headroom + 31 - 8
+    reciprocal = np.where(headroom < _LEAST_HEADROOM, 0, reciprocal)
+    shift = np.minimum(_SHIFT - headroom, -MIN_SHIFT)
     product = saturating_rounding_doubling_high_mul(reciprocal, powers)
     y = np.clip(rounding_divide_by_pot(product, shift) - 128, -128, 127).astype(np.int8)
     return (y.reshape(call.output.shape),)
@@ -149,21 +164,34 @@ def _lower_int8(call: OpCall, b: Kernel, x: Buffer, y: Buffer, row: E, depth: in
     with b.for_("i", depth) as i:
         b.store(highest, [0], maximum(b.load(highest, [0]), b.load_i32(x, [row, i])))
     b.store(total, [0], 0)
-    with b.for_("i", depth) as i:
-        power = b.load(table, [_below(b, highest, x, row, i)])
+    with (
+        b.for_("i", depth) as i,
+        b.let("power", b.load(table, [_below(b, highest, x, row, i)])) as power,
+    ):
         # Half up equals half away from zero, as powers are never negative; adding the half first
         # could leave 32 bits.
         rounded = (power >> _SUM_BITS) + ((power >> (_SUM_BITS - 1)) & 1)
         b.store(total, [0], b.load(total, [0]) + rounded)
     with (
         b.let("headroom", intrinsic("clz", [b.load(total, [0])], INT32)) as headroom,
-        b.let("inverse", intrinsic("reciprocal", [b.load(total, [0]), headroom], INT32)) as inverse,
-        b.let("shift", headroom - (_SUM_BITS + 31 - 8)) as shift,
+        _inverse(b, b.load(total, [0]), headroom, depth) as (inverse, shift),
         b.for_("i", depth) as i,
     ):
         power = b.load(table, [_below(b, highest, x, row, i)])
         value = intrinsic("requantize_twice", [power, inverse, shift], INT32) + INT8.min
-        b.store(y, [row, i], minimum(maximum(value, INT8.min), INT8.max).cast(INT8))
+        b.store(y, [row, i], clamp(value, INT8.min, INT8.max, INT8))
+
+
+@contextmanager
+def _inverse(b: Kernel, total: E, headroom: E, depth: int) -> Iterator[tuple[E, E]]:
+    """The reciprocal of `total` as multiplier and shift of the output's requantise step."""
+    inverse = intrinsic("reciprocal", [total, headroom], INT32)
+    shift = headroom - _SHIFT
+    if depth << (31 - _SUM_BITS) >= 1 << (32 - _LEAST_HEADROOM):
+        inverse = select(headroom < _LEAST_HEADROOM, 0, inverse)
+        shift = maximum(shift, MIN_SHIFT)
+    with b.let("inverse", inverse) as multiplier, b.let("shift", shift) as right:
+        yield multiplier, right
 
 
 def _below(b: Kernel, highest: Buffer, x: Buffer, row: E, i: E) -> E:
@@ -173,7 +201,7 @@ def _below(b: Kernel, highest: Buffer, x: Buffer, row: E, i: E) -> E:
 
 
 def _lower_float(call: OpCall, b: Kernel, x: Buffer, y: Buffer, row: E, depth: int) -> None:
-    beta = float(call.attrs["beta"])  # type: ignore[arg-type]  # a number by import
+    beta = beta_of(call)
     highest, total = b.reg("highest", FLOAT32), b.reg("total", FLOAT32)
     b.store(highest, [0], b.load(x, [row, 0]))
     with b.for_("i", depth) as i:
@@ -198,7 +226,13 @@ def from_tflite(context: ImportContext) -> Imported:
 
 def cases() -> Iterator[Case]:
     for index, (shape, scale, zero_point) in enumerate(
-        (((1, 12), 0.18, 24), ((3, 5), 0.05, -128), ((2, 2, 7), 1.3, 127), ((1, 2), 0.0039, 0))
+        (
+            ((1, 12), 0.18, 24),
+            ((3, 5), 0.05, -128),
+            ((2, 2, 7), 1.3, 127),
+            ((1, 2), 0.0039, 0),
+            ((1, 511), 0.02, -9),
+        )
     ):
         x = CaseTensor(shape, "int8", (float(np.float32(scale)),), (zero_point,))
         y = CaseTensor(shape, "int8", (1 / 256,), (-128,))
