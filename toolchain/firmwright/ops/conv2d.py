@@ -25,6 +25,7 @@ from firmwright.ir.graph.opdef import (
     OpCall,
     OpDef,
 )
+from firmwright.ops.arity import require_tensors
 from firmwright.ops.conv_shapes import (
     check_padding,
     columns,
@@ -158,6 +159,7 @@ def macs(call: OpCall) -> int:
 
 
 def from_tflite(context: ImportContext) -> Imported:
+    require_tensors(context, 2)
     kernel = context.inputs[1]
     if kernel is None or len(kernel.shape) != 4:
         raise NotSupportedError("weights of other than four dimensions")

@@ -28,6 +28,7 @@ from firmwright.ir.graph.opdef import (
     OpDef,
 )
 from firmwright.ir.tir.builder import E
+from firmwright.ops.arity import require_tensors
 from firmwright.ops.conv2d import bias_of, requant_of
 from firmwright.ops.conv_shapes import (
     check_padding,
@@ -148,6 +149,7 @@ def macs(call: OpCall) -> int:
 
 
 def from_tflite(context: ImportContext) -> Imported:
+    require_tensors(context, 2)
     kernel = context.inputs[1]
     if kernel is None or len(kernel.shape) != 4:
         raise NotSupportedError("weights of other than four dimensions")

@@ -147,8 +147,8 @@ def check_filters(call: OpCall, axis: int) -> None:
     """What every operator with weights (input 1) and bias (input 2) asks of them.
 
     Both constant; int8 with int8 or float32 with float32; one bias an output channel, which lies
-    along `axis` of the weights; for int8 the weights symmetric, with one scale or one a channel,
-    and every accumulator provably within 32 bits.
+    along `axis` of the weights; for int8 input and output with one scale, the weights symmetric,
+    with one scale or one a channel, and every accumulator provably within 32 bits.
     """
     x, w, weights, bias = call.input(0), call.input(1), call.constant(1), call.constant(2)
     if weights is None or (call.has_input(2) and bias is None):
@@ -163,6 +163,8 @@ def check_filters(call: OpCall, axis: int) -> None:
         )
     if x.dtype != INT8:
         return
+    per_tensor(x)
+    per_tensor(call.output)
     quant = quant_of(w)
     if any(quant.zero_points):
         raise NotSupportedError("int8 weights with a zero point other than 0")

@@ -29,6 +29,7 @@ from firmwright.ir.graph.opdef import (
     OpCall,
     OpDef,
 )
+from firmwright.ops.arity import require_tensors
 from firmwright.ops.case_tensors import constant_tensor
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.fixed_point import (
@@ -144,6 +145,7 @@ def macs(call: OpCall) -> int:
 
 
 def from_tflite(context: ImportContext) -> Imported:
+    require_tensors(context, 2)
     options = context.node.options
     if options["weights_format"] != "DEFAULT":
         raise NotSupportedError(f"weights format {options['weights_format']}")

@@ -30,6 +30,7 @@ from firmwright.ir.graph.opdef import (
     OpDef,
 )
 from firmwright.ir.tir.builder import E
+from firmwright.ops.arity import require_tensors
 from firmwright.ops.case_tensors import constant_tensor
 from firmwright.ops.fixed_point import Requant, per_tensor, requantized
 from firmwright.ops.kernel import Kernel
@@ -118,11 +119,12 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def from_tflite(context: ImportContext) -> Imported:
+    require_tensors(context, 2)
     x, axes = context.inputs[0], context.constants[1]
     if x is None or axes is None:
         raise NotSupportedError("the axes are not constant")
     rank = len(x.shape)
-    given = [int(axis) for axis in np.atleast_1d(axes)]
+    given = [int(axis) for axis in np.ravel(axes)]
     if any(not -rank <= axis < rank for axis in given):
         raise NotSupportedError(f"axes {given} of {rank} dimensions")
     attrs: dict[str, Attr] = {

@@ -24,6 +24,7 @@ from firmwright.ir.graph.opdef import (
     OpCall,
 )
 from firmwright.ir.tir.builder import E, Operand
+from firmwright.ops.arity import require_tensors
 from firmwright.ops.conv_shapes import (
     OutputIndex,
     Window,
@@ -113,6 +114,7 @@ def from_tflite(name: str) -> Callable[[ImportContext], Imported]:
     """The importer of the pool `name`."""
 
     def imported(context: ImportContext) -> Imported:
+        require_tensors(context, 1)
         options = context.node.options
         size = (int_option(options["filter_height"]), int_option(options["filter_width"]))
         attrs: dict[str, Attr] = {"size": size, **import_window(context, size)}

@@ -173,6 +173,8 @@ class _Import:
         )
         types = tuple(None if v is None else v.type for v in call.inputs)
         outputs = tuple(v.type for v in call.outputs)
+        if any(kind is not None and kind.elements == 0 for kind in (*types, *outputs)):
+            raise NotSupportedError("a tensor without elements")
         inferred = opdef.infer(OpCall(call.op, types, outputs, call.attrs, constants))
         for value, kind in zip(call.outputs, inferred, strict=True):
             if (value.type.shape, value.type.dtype) != (kind.shape, kind.dtype):

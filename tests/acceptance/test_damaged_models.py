@@ -1,0 +1,75 @@
+"""Damaged models through everything: import, compile, build, run, compare with LiteRT.
+
+Each ends in one clear error or is as bit-exact as a sound model: nothing crashes, hangs or lies.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from damage import mutants, structure_places
+
+from firmwright.base.errors import FirmwrightError
+from firmwright.flows.sessions import ModelSession, open_session
+from firmwright.flows.verifying import verify
+from firmwright.pipeline import Compiled, Options, compile_model, load_bytes
+
+HANG_S = 120
+CLEAN = {"bad_model", "unsupported", "tool_failed", "does_not_fit"}
+SEEDS = {"digits": 20, "kws": 21}
+
+Opener = Callable[[Compiled], ModelSession]
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("name", ["digits", pytest.param("kws", marks=pytest.mark.models)])
+def test_a_damaged_model_ends_in_an_error_or_verified(
+    name: str, model_file: Callable[[str], Path], quickly: Opener, deep: bool
+) -> None:
+    data = model_file(name).read_bytes()
+    places = structure_places(data)
+    if deep:
+        places = [*places, *range(0, len(data), 7)]  # weights too
+    ends: Counter[str] = Counter()
+    for label, changed in mutants(data, places, SEEDS[name], 100 if deep else 20):
+        with bounded(label):
+            ends[end_of(changed, label, open_session if deep else quickly)] += 1
+    assert ends.keys() <= CLEAN | {"verified"}, ends
+    assert ends["bad_model"] > 0, ends
+    assert ends["verified"] > 0, ends
+
+
+def end_of(data: bytes, label: str, opener: Opener) -> str:
+    """`verified`, or the code of the error; nothing but our own errors may come out."""
+    try:
+        module = load_bytes(data, "damaged.tflite", name="damaged")
+        done = compile_model(module, Options(), source=data)
+        found = verify(done, samples=4, open_with=opener)
+    except FirmwrightError as error:
+        return error.code
+    except BaseException as error:
+        error.add_note(label)
+        raise
+    assert found.mismatches == 0, f"{label}: {found}"
+    return "verified"
+
+
+@contextmanager
+def bounded(label: str) -> Iterator[None]:
+    """Fails instead of hanging."""
+
+    def fail(*_: object) -> None:
+        pytest.fail(f"{label} hangs")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(HANG_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,143 @@
+"""The C of whole models: the same bytes every time, no warning, no undefined step, on its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from firmwright.device import Session, open_transport
+from firmwright.flows.inputs import generated
+from firmwright.flows.sessions import ModelSession
+from firmwright.flows.verifying import verify
+from firmwright.pipeline import Compiled
+
+Compile = Callable[..., Compiled]
+ModelFile = Callable[[str], Path]
+Run = Callable[..., str]
+
+INT8 = ("ad", "ic", "kws", "vww", "ww")
+FLOAT = ("ad_float", "ic_float", "kws_float", "vww_float")
+M4 = "cortex-m -mcpu=cortex-m4"
+WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
+SANITIZED = "-fsanitize=address,undefined -fno-sanitize-recover=all"
+DIGEST = """
+import hashlib, sys
+from firmwright.flows.model import load_model
+from firmwright.ir.text import print_module
+from firmwright.pipeline import Options, compile_model
+
+model = load_model(sys.argv[1])
+digest = hashlib.sha256()
+for board in ("host", "mps2-an386", "qemu-riscv32-virt"):
+    done = compile_model(model.module, Options(board=board))
+    digest.update(print_module(done.module).encode())
+    for path, content in done.project().files.items():
+        digest.update(path.encode() + (content.encode() if isinstance(content, str) else content))
+print(digest.hexdigest())
+"""
+"""Prints one hash of everything that compiling for three boards writes."""
+
+
+def each(names: tuple[str, ...], default: tuple[str, ...]) -> list[object]:
+    """Parameters: the models of `default` always, the rest of `names` with --deep."""
+    return [
+        pytest.param(
+            name,
+            marks=[pytest.mark.models] * (name != "digits")
+            + [pytest.mark.deep] * (name not in default),
+        )
+        for name in ("digits", *names)
+    ]
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("name", each(INT8, INT8))
+def test_schedules_of_the_m4_are_bit_exact_on_the_host(
+    name: str, compiled: Compile, quickly: Callable[[Compiled], ModelSession]
+) -> None:
+    done = compiled(name, board="host", target=M4)
+    assert sum(row["schedule"].startswith("dsp.") for row in done.metadata["operators"]) >= 3
+    found = verify(done, samples=4, open_with=quickly)
+    assert found.reference.startswith("LiteRT")
+    assert (found.samples, found.mismatches) == (4, 0)
+
+
+@pytest.mark.parametrize("name", each(INT8 + FLOAT, ("digits",)))
+def test_two_processes_write_the_same_bytes(name: str, model_file: ModelFile, python: Run) -> None:
+    words = ["-c", DIGEST, model_file(name)]
+    digests = [python(words, {"PYTHONHASHSEED": seed}) for seed in ("1", "2")]
+    assert len(digests[0].split()) == 1
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("target", ["host", M4])
+@pytest.mark.parametrize("name", each(INT8 + FLOAT, ("digits", "kws")))
+def test_a_run_is_clean_under_the_sanitizers(
+    name: str, target: str, compiled: Compile, tmp_path: Path
+) -> None:
+    done = compiled(name, board="host", target=target)
+    done.save(tmp_path)
+    scons(tmp_path, f"extra={SANITIZED}")
+    elf = tmp_path / "build" / "release" / "firmware.elf"
+    assert b"__asan_" in elf.read_bytes()
+    session = Session(open_transport(done.board, elf), model_id=bytes.fromhex(done.model_id))
+    with ModelSession(done, session, None) as running:
+        batch = generated(done.module.io.inputs, 4)
+        assert len(running.run_all(batch.samples)) == 4
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("target", ["host", M4])
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("name", each(INT8 + FLOAT, ("digits", "kws")))
+def test_no_compiler_warns(
+    name: str, compiler: str, target: str, compiled: Compile, tmp_path: Path
+) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"needs {compiler}, not found on PATH")
+    done = compiled(name, board="host", target=target)
+    done.tree.write(tmp_path)
+    for file in sorted((tmp_path / "model").glob("*.c")):
+        command = [compiler, "-std=c99", "-O2", *WARNINGS, "-c", str(file), "-o", os.devnull]
+        completed = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (completed.returncode, completed.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("host", marks=pytest.mark.host_c),
+        pytest.param("mps2-an386", marks=pytest.mark.qemu),
+    ],
+)
+def test_a_saved_project_builds_by_scons_alone(
+    board: str, compiled: Compile, tmp_path: Path
+) -> None:
+    compiled("digits", board=board).save(tmp_path)
+    scons(tmp_path)
+    assert (tmp_path / "build" / "release" / "firmware.elf").is_file()
+
+
+def scons(folder: Path, *words: str) -> None:
+    """SCons in a Python that cannot import the project: -I hides PYTHONPATH and the folder."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    seen = subprocess.run(
+        [sys.executable, "-I", "-c", "import firmwright"], env=clean, capture_output=True
+    )
+    assert seen.returncode != 0, "the project is installed here: nothing would be shown"
+    done = subprocess.run(
+        [sys.executable, "-I", "-m", "SCons", "-Q", *words],
+        cwd=folder,
+        env=clean,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
