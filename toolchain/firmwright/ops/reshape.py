@@ -18,6 +18,7 @@ from firmwright.ir.graph.opdef import (
     ImportContext,
     Imported,
     NotSupportedError,
+    NumericsCell,
     OpCall,
     OpDef,
 )
@@ -81,6 +82,7 @@ OPDEF = OpDef(
     },
     cases=cases,
     dtypes=("int8", "int32", "float32"),
+    numerics={profile: NumericsCell(None, "no copy", "reshape") for profile in ("litert", "tflm")},
     inplace=True,
     view=True,
 )

@@ -1,0 +1,29 @@
+"""docs/numerics.md says what the operator files say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from firmwright.base.errors import InternalError
+from firmwright.ops.numerics_table import with_table
+from firmwright.ops.registry import op_table
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "numerics.md"
+
+
+def test_the_table_in_the_page_is_made_from_the_operator_files(
+    request: pytest.FixtureRequest,
+) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    current = with_table(page, op_table())
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(current, encoding="utf-8")
+        return
+    assert page == current, "differs from the operator files; --update-golden rewrites the table"
+
+
+def test_a_page_without_its_marks_is_an_error() -> None:
+    with pytest.raises(InternalError, match="lacks"):
+        with_table("# Numerics\n", op_table())
