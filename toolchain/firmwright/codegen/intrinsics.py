@@ -65,7 +65,11 @@ def feature_macros(out: CWriter, names: Names, wanted: Iterable[str]) -> None:
     allowed = names.macro("inline_asm")
     if wanted:
         out.line()
-        out.line(f"#if defined(__GNUC__) && !defined({names.macro('no_inline_asm')})")
+        out.comment(["Unoptimised builds lack the registers for the larger blocks of assembly."])
+        out.line(
+            "#if defined(__GNUC__) && defined(__OPTIMIZE__) && "
+            f"!defined({names.macro('no_inline_asm')})"
+        )
         out.line(f"#define {allowed} 1")
         out.line("#else")
         out.line(f"#define {allowed} 0")

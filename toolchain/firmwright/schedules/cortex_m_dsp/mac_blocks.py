@@ -44,28 +44,57 @@ c6 = odd[2];
 c7 = odd[3];"""
 
 _STEP = """\
-"ldr %[odd], [%[w], #{w}]\\n\\t"
-"ldrd %[p], %[q], [%[x], #{x}]\\n\\t"
-"sxtb16 %[even], %[odd]\\n\\t"
-"sxtb16 %[odd], %[odd], ror #8\\n\\t"
-"smlad %[c0], %[even], %[p], %[c0]\\n\\t"
-"smlad %[c4], %[odd], %[p], %[c4]\\n\\t"
-"smlad %[c1], %[even], %[q], %[c1]\\n\\t"
-"smlad %[c5], %[odd], %[q], %[c5]\\n\\t"
-"ldrd %[p], %[q], [%[x], #{x2}]\\n\\t"
-"smlad %[c2], %[even], %[p], %[c2]\\n\\t"
-"smlad %[c6], %[odd], %[p], %[c6]\\n\\t"
-"smlad %[c3], %[even], %[q], %[c3]\\n\\t"
-"smlad %[c7], %[odd], %[q], %[c7]\\n\\t\""""
+    "ldr %[odd], [%[w], #{w}]\\n\\t"
+    "ldrd %[p], %[q], [%[x], #{x0}]\\n\\t"
+    "sxtb16 %[even], %[odd]\\n\\t"
+    "sxtb16 %[odd], %[odd], ror #8\\n\\t"
+    "smlad %[c0], %[even], %[p], %[c0]\\n\\t"
+    "smlad %[c4], %[odd], %[p], %[c4]\\n\\t"
+    "smlad %[c1], %[even], %[q], %[c1]\\n\\t"
+    "smlad %[c5], %[odd], %[q], %[c5]\\n\\t"
+    "ldrd %[p], %[q], [%[x], #{x2}]\\n\\t"
+    "smlad %[c2], %[even], %[p], %[c2]\\n\\t"
+    "smlad %[c6], %[odd], %[p], %[c6]\\n\\t"
+    "smlad %[c3], %[even], %[q], %[c3]\\n\\t"
+    "smlad %[c7], %[odd], %[q], %[c7]\\n\\t\""""
+
+_NARROW_STEP = """\
+    "ldr %[odd], [%[w], #{w}]\\n\\t"
+    "ldr %[p], [%[x], #{x0}]\\n\\t"
+    "sxtb16 %[even], %[odd]\\n\\t"
+    "sxtb16 %[odd], %[odd], ror #8\\n\\t"
+    "smlad %[c0], %[even], %[p], %[c0]\\n\\t"
+    "smlad %[c4], %[odd], %[p], %[c4]\\n\\t"
+    "ldr %[p], [%[x], #{x1}]\\n\\t"
+    "smlad %[c1], %[even], %[p], %[c1]\\n\\t"
+    "smlad %[c5], %[odd], %[p], %[c5]\\n\\t"
+    "ldr %[p], [%[x], #{x2}]\\n\\t"
+    "smlad %[c2], %[even], %[p], %[c2]\\n\\t"
+    "smlad %[c6], %[odd], %[p], %[c6]\\n\\t"
+    "ldr %[p], [%[x], #{x3}]\\n\\t"
+    "smlad %[c3], %[even], %[p], %[c3]\\n\\t"
+    "smlad %[c7], %[odd], %[p], %[c7]\\n\\t\""""
 
 _FRAME = """\
+#if defined(__clang__) /* keeps a register for itself: one pixel's word at a time */
+uint32_t even, odd, p;
+__asm__(
+{narrow}
+    : [c0] "+r"(c0), [c1] "+r"(c1), [c2] "+r"(c2), [c3] "+r"(c3),
+      [c4] "+r"(c4), [c5] "+r"(c5), [c6] "+r"(c6), [c7] "+r"(c7),
+      [even] "=&r"(even), [odd] "=&r"(odd), [p] "=&r"(p)
+    : [w] "r"(w), [x] "r"(x)
+    : "memory");
+#else
 uint32_t even, odd, p, q;
-__asm__({steps}
+__asm__(
+{steps}
     : [c0] "+r"(c0), [c1] "+r"(c1), [c2] "+r"(c2), [c3] "+r"(c3),
       [c4] "+r"(c4), [c5] "+r"(c5), [c6] "+r"(c6), [c7] "+r"(c7),
       [even] "=&r"(even), [odd] "=&r"(odd), [p] "=&r"(p), [q] "=&r"(q)
     : [w] "r"(w), [x] "r"(x)
-    : "memory");"""
+    : "memory");
+#endif"""
 
 
 def _lanes(words: Any) -> tuple[Any, Any]:
@@ -98,8 +127,16 @@ def _meaning(w: Any, x: Any, *acc: Any) -> tuple[Any, ...]:
     )
 
 
+def _repeated(step: str, steps: int) -> str:
+    """`step` at the addresses of steps 0, 1, ...: a word of weights and four of columns each."""
+    return "\n".join(
+        step.format(w=4 * i, x0=16 * i, x1=16 * i + 4, x2=16 * i + 8, x3=16 * i + 12)
+        for i in range(steps)
+    )
+
+
 def _mac_2x4(steps: int) -> Intrinsic:
-    lines = "\n".join(_STEP.format(w=4 * i, x=16 * i, x2=16 * i + 8) for i in range(steps))
+    steps_text, narrow = (_repeated(step, steps) for step in (_STEP, _NARROW_STEP))
     return Intrinsic(
         name=f"mac_2x4_{steps}",
         operands=(
@@ -112,7 +149,7 @@ def _mac_2x4(steps: int) -> Intrinsic:
         portable=_PORTABLE.format(steps=steps),
         doc=f"{steps} steps of two channels (c0-c3, c4-c7) times four pixels.",
         requires="dsp",
-        text={"gnu": _FRAME.format(steps=lines)},
+        text={"gnu": _FRAME.format(steps=steps_text, narrow=narrow)},
         clobbers=("memory",),
         instructions=13 * steps,
     )

@@ -26,7 +26,8 @@
 #define M_INLINE static inline
 #endif
 
-#if defined(__GNUC__) && !defined(M_NO_INLINE_ASM)
+/* Unoptimised builds lack the registers for the larger blocks of assembly. */
+#if defined(__GNUC__) && defined(__OPTIMIZE__) && !defined(M_NO_INLINE_ASM)
 #define M_INLINE_ASM 1
 #else
 #define M_INLINE_ASM 0
