@@ -41,6 +41,7 @@ from firmwright.ops.intrinsics import DYNAMIC_SCALE, DYNAMIC_ZERO_POINT
 from firmwright.ops.kernel import Kernel
 
 _SYMMETRIC_LIMIT = 127
+_LEAST_REACH = float(np.float32(4e-37))  # 127 / it is still finite in float32
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -141,8 +142,8 @@ def _lower_symmetric(
 ) -> None:
     low, high = (b.load(end, [0]) for end in ends)
     with b.let("reach", maximum(0.0 - low, high)) as reach:
-        # A batch of zeros stays zeros under any finite factor: 1 keeps it finite.
-        with b.let("divisor", maximum(reach, float(np.finfo(np.float32).tiny))) as divisor:
+        # A batch of zeros stays zeros under any finite factor.
+        with b.let("divisor", maximum(reach, _LEAST_REACH)) as divisor:
             b.store(scale, [0], reach / float(_SYMMETRIC_LIMIT))
             inverse = _constant(float(_SYMMETRIC_LIMIT)) / divisor
             _quantize_values(b, n, quantized, inverse, None, -_SYMMETRIC_LIMIT)
