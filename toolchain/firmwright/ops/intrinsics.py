@@ -124,9 +124,16 @@ def _float_intrinsic(name: str, meaning: Any, portable: str, doc: str) -> Intrin
 EXP_F32 = _float_intrinsic(
     "exp_f32", lambda x: np.exp(x, dtype=np.float32), "return expf(x);", "e to the power of x."
 )
+
+
+def _round(x: Any) -> Any:
+    # In double: the half added in float32 could itself round up.
+    return np.copysign(np.floor(np.abs(np.asarray(x, np.float64)) + 0.5), x).astype(np.float32)
+
+
 ROUND_F32 = _float_intrinsic(
     "round_f32",
-    lambda x: (np.sign(x) * np.floor(np.abs(x) + np.float32(0.5))).astype(np.float32),
+    _round,
     "return roundf(x);",
     "The nearest whole number, halves away from zero.",
 )

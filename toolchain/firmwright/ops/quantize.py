@@ -1,8 +1,9 @@
 """quantize: a float32 tensor, or one quantised otherwise, in the output's scale and zero point.
 
 float32: round(x / y scale) + zero point, division and rounding (halves away from zero) in float32,
-cut to the dtype's range before the conversion to an integer. Integers: x less its zero point is
-requantised by x scale / y scale, both profiles with both roundings.
+cut to the dtype's range before the conversion to an integer (where the reference's own conversion
+leaves 32 bits it is undefined; here the result is the nearest value). Integers: x less its zero
+point is requantised by x scale / y scale, both profiles with both roundings.
 Source of the semantics: TFLite's AffineQuantize and Requantize.
 """
 
@@ -65,7 +66,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if call.input(0).dtype != FLOAT32:
         x = arrays[0].astype(np.int64) - per_tensor(call.input(0)).zero_point
         return (requant_of(call).apply(x, y.dtype),)
-    steps = (arrays[0] / np.float32(quant.scale)).astype(np.float64)
+    with np.errstate(over="ignore"):  # infinity is what the float32 quotient then is
+        steps = (arrays[0] / np.float32(quant.scale)).astype(np.float64)
     whole = np.copysign(np.floor(np.abs(steps) + 0.5), steps)
     return (np.clip(whole + quant.zero_point, y.dtype.min, y.dtype.max).astype(y.dtype.np),)
 

@@ -64,7 +64,6 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError("a scalar or an empty tensor has no last axis to sum over")
     if x.dtype == INT8:
         per_tensor(x)
-        per_tensor(x)
         quant = per_tensor(y)
         if (quant.scale, quant.zero_point) != (1 / 256, -128):
             raise NotSupportedError("an int8 result must have scale 1/256 and zero point -128")

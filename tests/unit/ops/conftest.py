@@ -1,0 +1,94 @@
+"""Calls of one operator made by hand, their default lowering run, and the oracles' answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tflite_writer import write_cases
+
+from firmwright.base.dtypes import dtype
+from firmwright.base.errors import ToolMissingError
+from firmwright.base.quant import Quantization
+from firmwright.ir.core import Attr, Constant
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import Case, Numerics, OpCall
+from firmwright.ir.tir.interp import Interpreter
+from firmwright.ops.intrinsics import BASE_INTRINSICS
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.registry import op_table
+from firmwright.oracle.run import run_oracle
+
+Array = NDArray[np.generic]
+
+
+@pytest.fixture
+def kind() -> Callable[..., TensorType]:
+    """The type of a tensor: shape, dtype, and scale and zero point where it is quantised."""
+
+    def make(
+        shape: Sequence[int], name: str, scale: float | None = None, zero_point: int = 0
+    ) -> TensorType:
+        quant = None
+        if scale is not None:
+            quant = Quantization((float(np.float32(scale)),), (zero_point,))
+        return TensorType(tuple(shape), dtype(name), quant)
+
+    return make
+
+
+@pytest.fixture
+def make_call() -> Callable[..., OpCall]:
+    """A call by types; `constants` maps input positions to arrays."""
+
+    def make(
+        op: str,
+        inputs: Sequence[TensorType | None],
+        output: TensorType,
+        constants: dict[int, Array] | None = None,
+        numerics: Numerics = "litert",
+        **attrs: Attr,
+    ) -> OpCall:
+        linked = tuple(
+            Constant.from_array(f"c{index}", constants[index], item.dtype)
+            if item is not None and constants and index in constants
+            else None
+            for index, item in enumerate(inputs)
+        )
+        return OpCall(op, tuple(inputs), (output,), attrs, linked, numerics)
+
+    return make
+
+
+@pytest.fixture
+def lowered() -> Callable[[OpCall, Sequence[Array]], Array]:
+    """What the default lowering of a call gives for its variable inputs."""
+
+    def run(call: OpCall, variable: Sequence[Array]) -> Array:
+        kernel = Kernel("kernel", call)
+        op_table()[call.op].lower(call, kernel)
+        func = kernel.build(op=call.op)
+        names = [param.name for param in func.params]
+        result = np.zeros(call.output.shape, call.output.dtype.np)
+        arguments = dict(zip(names, [*variable, result], strict=True))
+        Interpreter({"kernel": func}, BASE_INTRINSICS, kernel.constants).run("kernel", arguments)
+        return result
+
+    return run
+
+
+@pytest.fixture
+def ask() -> Callable[[Case, Sequence[Array], Numerics], Array]:
+    """An oracle's answer for one case and one sample."""
+
+    def answer(case: Case, variable: Sequence[Array], numerics: Numerics) -> Array:
+        sample = {f"0.x{index}": value for index, value in enumerate(variable)}
+        try:
+            result = run_oracle(write_cases([case]), [sample], numerics)
+        except ToolMissingError as error:
+            pytest.skip(str(error))
+        return np.asarray(result.outputs[0]["0.y0"])
+
+    return answer

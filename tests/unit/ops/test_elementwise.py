@@ -1,0 +1,73 @@
+"""Broadcasting: shapes, and as few loops as they allow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import NotSupportedError, OpCall
+from firmwright.ops.elementwise import axes_of, broadcast_shape, infer, scalar_value
+
+
+def test_shapes_are_aligned_at_their_last_axis() -> None:
+    assert broadcast_shape((2, 3, 4), (3, 1)) == (2, 3, 4)
+    assert broadcast_shape((4, 1), (1, 5)) == (4, 5)
+    assert broadcast_shape((), (2,)) == (2,)
+
+
+def test_an_empty_axis_stays_empty() -> None:
+    assert broadcast_shape((0, 3), (1, 3)) == (0, 3)
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(NotSupportedError) as caught:
+        broadcast_shape((2, 3), (2,))
+    assert str(caught.value) == "shapes [2, 3] and [2] do not fit each other"
+
+
+@pytest.mark.parametrize(
+    ("shapes", "loops"),
+    [
+        (((1, 4, 5), (1, 4, 5)), [(20, {0, 1})]),
+        (((2, 4, 5), (5,)), [(8, {0}), (5, {0, 1})]),
+        (((4, 1, 3), (1, 6, 1)), [(4, {0}), (6, {1}), (3, {0})]),
+        (((7, 2), (1,)), [(14, {0})]),
+        (((1, 1), (1,)), [(1, {0, 1})]),
+    ],
+)
+def test_neighbouring_axes_that_inputs_repeat_alike_are_one_loop(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]], loops: list[tuple[int, set[int]]]
+) -> None:
+    assert axes_of(shapes, broadcast_shape(*shapes)) == loops
+
+
+def test_both_inputs_and_the_output_must_have_one_dtype(
+    kind: Callable[..., TensorType], make_call: Callable[..., OpCall]
+) -> None:
+    real, small = kind((2,), "float32"), kind((2,), "int8", 0.5, 0)
+    with pytest.raises(NotSupportedError) as caught:
+        infer(make_call("add", [real, small], real, activation="none"))
+    assert str(caught.value) == "float32 and int8 giving float32"
+
+
+def test_int8_without_quantisation_is_refused(
+    kind: Callable[..., TensorType], make_call: Callable[..., OpCall]
+) -> None:
+    bare = kind((2,), "int8")
+    with pytest.raises(NotSupportedError) as caught:
+        infer(make_call("mul", [bare, bare], bare, activation="none"))
+    assert str(caught.value) == "an int8 tensor has no quantisation"
+
+
+def test_only_a_constant_of_one_element_has_a_scalar_value(
+    kind: Callable[..., TensorType], make_call: Callable[..., OpCall]
+) -> None:
+    x, one = kind((3,), "float32"), kind((1,), "float32")
+    call = make_call("add", [x, one], x, {1: np.array([2.5])}, activation="none")
+    assert scalar_value(call, 0) is None
+    assert scalar_value(call, 1) == 2.5
+    wide = make_call("add", [x, x], x, {1: np.ones(3)}, activation="none")
+    assert scalar_value(wide, 1) is None

@@ -1,0 +1,100 @@
+"""The portable C of the integer intrinsics against their numpy meanings, over edges."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from firmwright.ir.tir.intrinsic import Intrinsic
+from firmwright.ops.intrinsics import CLZ, RECIPROCAL, REQUANTIZE_ONCE, REQUANTIZE_TWICE
+
+FLAGS = ("-std=c99", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
+SANITIZERS = (
+    "-fsanitize=undefined",
+    "-fno-sanitize-recover=all",
+    "-fsanitize-undefined-trap-on-error",
+)
+
+
+def compiled(item: Intrinsic, folder: Path) -> ctypes.CDLL:
+    """A library whose `run` applies the intrinsic to arrays."""
+    names = [operand.name for operand in item.operands]
+    params = ", ".join(f"int32_t {name}" for name in names)
+    arrays = ", ".join(f"const int32_t *{name}" for name in names)
+    values = ", ".join(f"{name}[i]" for name in names)
+    source = folder / f"{item.name}.c"
+    source.write_text(
+        f"#include <stdint.h>\nstatic int32_t f({params})\n{{\n{item.portable}\n}}\n"
+        f"void run(int32_t n, {arrays}, int32_t *y);\n"
+        f"void run(int32_t n, {arrays}, int32_t *y)\n"
+        f"{{\n    for (int32_t i = 0; i < n; ++i) {{\n        y[i] = f({values});\n    }}\n}}\n"
+    )
+    library = source.with_suffix(".so")
+    compiler = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc") or "cc"
+    command = [compiler, *FLAGS, *SANITIZERS, "-shared", "-fPIC", str(source), "-o", str(library)]
+    subprocess.run(command, check=True)
+    return ctypes.CDLL(str(library))
+
+
+def in_c(item: Intrinsic, columns: np.ndarray, folder: Path) -> np.ndarray:
+    result = np.zeros(columns.shape[1], np.int32)
+    pointers = [column.ctypes.data_as(ctypes.c_void_p) for column in (*columns, result)]
+    compiled(item, folder).run(ctypes.c_int32(columns.shape[1]), *pointers)
+    return result
+
+
+def requantize_edges(item: Intrinsic) -> np.ndarray:
+    """Rows x, multiplier, shift; only those whose exact result, or left shift, fits 32 bits."""
+    near = [0, 1, 2, 3, 5, 127, 128, (1 << 15) - 1, 1 << 20, (1 << 30) - 1, (1 << 31) - 1]
+    xs = sorted({sign * x for x in near for sign in (1, -1)} | {-(1 << 31)})
+    multipliers = (0, 1 << 30, (1 << 30) + 1, 1518500250, (1 << 31) - 1)
+    shifts = (-31, -30, -17, -8, -2, -1, 0, 1, 2, 7, 12)
+    rows = np.array(list(itertools.product(xs, multipliers, shifts)), np.int64)
+    x, multiplier, shift = rows.T
+    if item is REQUANTIZE_ONCE:
+        reach = np.abs(x * multiplier) / 2.0 ** (31 - shift)
+    else:
+        reach = np.abs(x) * 2.0 ** np.maximum(shift, 0)
+    fits = reach < (1 << 31) - 1
+    return np.ascontiguousarray(rows[fits].T.astype(np.int32))
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("item", [REQUANTIZE_ONCE, REQUANTIZE_TWICE], ids=lambda item: item.name)
+def test_requantising_in_c_equals_its_meaning(item: Intrinsic, tmp_path: Path) -> None:
+    columns = requantize_edges(item)
+    assert columns.shape[1] > 700
+    np.testing.assert_array_equal(in_c(item, columns, tmp_path), item.meaning(*columns))
+
+
+def sums() -> np.ndarray:
+    """Positive sums at and around powers of two, and some in between."""
+    rng = np.random.Generator(np.random.PCG64(5))
+    powers = (np.int64(1) << np.arange(31))[:, None] + np.arange(-1, 2)
+    drawn = np.exp2(rng.uniform(0, 31, 500)).astype(np.int64)
+    values = np.concatenate([powers.reshape(-1), drawn, [(1 << 31) - 1]])
+    return values[values > 0].astype(np.int32)
+
+
+@pytest.mark.host_c
+def test_leading_zeros_in_c_equal_their_meaning(tmp_path: Path) -> None:
+    columns = sums()[None]
+    expected = [32 - int(value).bit_length() for value in columns[0]]
+    assert CLZ.meaning(columns[0]).tolist() == expected
+    assert in_c(CLZ, columns, tmp_path).tolist() == expected
+
+
+@pytest.mark.host_c
+def test_the_reciprocal_in_c_equals_its_meaning_and_is_near(tmp_path: Path) -> None:
+    total = sums()
+    columns = np.ascontiguousarray(np.stack([total, CLZ.meaning(total)]))
+    found = in_c(RECIPROCAL, columns, tmp_path)
+    np.testing.assert_array_equal(found, RECIPROCAL.meaning(*columns))
+    normal = columns[0].astype(np.float64) * 2.0 ** columns[1] / 2.0**31
+    np.testing.assert_allclose(found / 2.0**31, 1 / normal, atol=1e-8)

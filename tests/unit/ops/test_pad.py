@@ -1,0 +1,40 @@
+"""Padding: what is refused, and what the margin holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import NotSupportedError, OpCall
+from firmwright.ops import pad
+
+
+def test_the_margin_is_the_zero_point_unless_a_value_is_given(
+    kind: Callable[..., TensorType], make_call: Callable[..., OpCall]
+) -> None:
+    x, y = kind((2,), "int8", 0.5, -7), kind((4,), "int8", 0.5, -7)
+    plain = make_call("pad", [x], y, paddings=(1, 1))
+    assert pad.margin_value(plain) == -7
+    one = kind((1,), "int8", 0.5, -7)
+    given = make_call("pad", [x, one], y, {1: np.array([9])}, paddings=(1, 1))
+    assert pad.margin_value(given) == 9
+
+
+def test_paddings_that_make_no_sense_are_refused(
+    kind: Callable[..., TensorType], make_call: Callable[..., OpCall]
+) -> None:
+    x, real = kind((2,), "float32"), kind((1,), "float32")
+    for call, why in (
+        (make_call("pad", [x], x, paddings=(1, 1, 1, 1)), "paddings of other than 1 axes"),
+        (make_call("pad", [x], x, paddings=(2, -1)), "negative paddings"),
+        (
+            make_call("pad", [x, real], x, paddings=(1, 1)),
+            "a value to pad with that is not one constant float32",
+        ),
+    ):
+        with pytest.raises(NotSupportedError) as caught:
+            pad.infer(call)
+        assert str(caught.value) == why
