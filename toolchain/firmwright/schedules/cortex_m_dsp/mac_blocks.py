@@ -76,7 +76,8 @@ _NARROW_STEP = """\
     "smlad %[c7], %[odd], %[p], %[c7]\\n\\t\""""
 
 _FRAME = """\
-#if defined(__clang__) /* keeps a register for itself: one pixel's word at a time */
+/* clang keeps a register for itself, and so do loops on cores with Helium: a pixel at a time. */
+#if defined(__clang__) || defined(__ARM_FEATURE_MVE)
 uint32_t even, odd, p;
 __asm__(
 {narrow}
