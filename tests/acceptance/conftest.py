@@ -52,7 +52,11 @@ def model_file(digits_path: Path, model_path: Callable[[str], Path]) -> Callable
 @pytest.fixture
 def compiled(model_file: Callable[[str], Path]) -> Compile:
     """`compiled("kws", board=...)`: that model compiled, once for all tests of a worker."""
-    return lambda name, **options: _compiled(model_file(name), tuple(sorted(options.items())))
+
+    def compile_once(model: str, /, **options: Any) -> Compiled:
+        return _compiled(model_file(model), tuple(sorted(options.items())))
+
+    return compile_once
 
 
 @cache

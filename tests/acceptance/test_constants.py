@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from firmwright.artifacts import Image
+from firmwright.base.errors import UsageError
+from firmwright.device import Session, open_transport
 from firmwright.flows.images import build_image
+from firmwright.flows.inputs import generated
+from firmwright.flows.reference import by_oracle
 from firmwright.flows.sessions import params_block
 from firmwright.flows.verifying import verify
-from firmwright.pipeline import Options, compile_model, load_bytes
+from firmwright.pipeline import Bundle, Options, bundle, compile_model, load_bytes
 
 BOARDS = [
     pytest.param("host", marks=pytest.mark.host_c),
@@ -72,3 +78,56 @@ def test_two_functions_of_a_model_share_an_equal_constant(board: str) -> None:
     assert [(s.name, s.size_bytes) for s in arrays] == [("twins_first", 16)]
     assert image.elf.read_bytes().count(bytes(range(1, 17))) == 1
     assert verify(done, samples=5).mismatches == 0
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_two_models_of_an_image_share_equal_constants(board: str, compiled) -> None:
+    first = compiled("digits", board=board, name="first")
+    second = compiled("digits", board=board, name="second")
+    both = bundle([first, second])
+    image, alone = build_image(both), build_image(first)
+    constants = [s for s in image.sizes.symbols if s.kind == "rodata" and s.size_bytes >= 16]
+    shared = [s.name for s in constants if s.name.startswith("shared_")]
+    assert len(shared) == len(set(shared)) >= 12
+    assert not [s.name for s in constants if s.name.startswith(("first_", "second_"))]
+    rodata = image.sizes.bytes_of("rodata")
+    assert rodata < alone.sizes.bytes_of("rodata") + 1024, "each constant is there once"
+    check_both(both, image)
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("board", BOARDS)
+def test_different_models_run_in_one_image(board: str, compiled) -> None:
+    both = bundle([compiled("digits", board=board), compiled("ww", board=board)])
+    check_both(both, build_image(both))
+
+
+def check_both(both: Bundle, image: Image) -> None:
+    """Every model of the image gives its own reference's outputs, run together."""
+    batches = [generated(part.module.io.inputs, 4).samples for part in both.parts]
+    references = [
+        by_oracle(part, samples, "litert").outputs
+        for part, samples in zip(both.parts, batches, strict=True)
+    ]
+    identity = bytes.fromhex(both.model_id)
+    names = [part.module.name for part in both.parts]
+    with Session(open_transport(both.board, image.elf), model_id=identity) as session:
+        for index, samples in enumerate(zip(*batches, strict=True)):
+            pairs = zip(names, samples, strict=True)
+            given = {f"{name}/{key}": value for name, one in pairs for key, value in one.items()}
+            found = session.run(given)
+            for name, reference in zip(names, references, strict=True):
+                for key, value in reference[index].items():
+                    assert np.array_equal(found[f"{name}/{key}"], value.reshape(-1)), (name, key)
+
+
+def test_models_that_cannot_be_in_one_image_are_refused(compiled) -> None:
+    digits = compiled("digits")
+    with pytest.raises(UsageError, match="two models of the bundle are called digits"):
+        bundle([digits, digits])
+    with pytest.raises(UsageError, match="at least two models"):
+        bundle([digits])
+    with pytest.raises(UsageError, match="for several boards: host, mps2-an386"):
+        bundle([digits, compiled("digits", board="mps2-an386")])
+    with pytest.raises(UsageError, match="links the constants"):
+        bundle([digits, compiled("digits", name="other", link_params=False)])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from firmwright.base.names import sanitise
 from firmwright.base.version import VERSION
 from firmwright.boards import Board, load_board
 from firmwright.build.project import project_files
+from firmwright.codegen.bundle import emit_bundle
 from firmwright.codegen.module import EmitOptions, emit, model_id
 from firmwright.frontends.tflite import read_tflite
 from firmwright.frontends.tflite.importer import import_model
@@ -31,7 +32,7 @@ from firmwright.ir.tir.verify import verify_module
 from firmwright.lower.lower import lower_module
 from firmwright.ops.registry import import_table, op_table
 from firmwright.package.folder import with_file_list, write_folder
-from firmwright.package.metadata import metadata
+from firmwright.package.metadata import SCHEMA, metadata
 from firmwright.passes import graph as graph_passes
 from firmwright.passes import tir as tir_passes
 from firmwright.schedules.registry import INTRINSICS, RULES
@@ -94,6 +95,31 @@ class Compiled:
         write_folder(self.project(), Path(directory))
 
 
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Several compilations for one board as one firmware; constants they share are there once."""
+
+    parts: tuple[Compiled, ...]
+    tree: SourceTree
+
+    @property
+    def board(self) -> Board:
+        return self.parts[0].board
+
+    @property
+    def model_id(self) -> str:
+        """32 hex digits: the firmware says the same ones of itself."""
+        return model_id(self.tree)
+
+    def project(self) -> SourceTree:
+        """Every file of a project that builds alone with `scons`."""
+        return self.tree.merged(project_files(self.board))
+
+    def save(self, directory: str | Path) -> None:
+        """Write that project; UsageError if `directory` holds anything that is not ours."""
+        write_folder(self.project(), Path(directory))
+
+
 def load(path: str | Path, *, name: str = "") -> IRModule:
     """The module of a model file (.tflite) or of a module's text (.fwir)."""
     file = Path(path)
@@ -137,6 +163,28 @@ def compile_model(
     text = json.dumps(with_file_list(facts, tree), indent=2, sort_keys=True) + "\n"
     tree = tree.merged(SourceTree({"metadata.json": text}))
     return Compiled(module, imported, board, tree, facts, options, source)
+
+
+def bundle(parts: Sequence[Compiled]) -> Bundle:
+    """One firmware that holds every model of `parts` and runs them in order, inputs first.
+
+    On the link its tensors are called MODEL/TENSOR. UsageError if the parts cannot be in one.
+    """
+    boards = sorted({part.board.name for part in parts})
+    if len(boards) > 1:
+        raise UsageError(f"the models are compiled for several boards: {', '.join(boards)}.")
+    inline_asm = all(part.options.inline_asm for part in parts)
+    options = EmitOptions(tool_version=VERSION, inline_asm=inline_asm)
+    tree = emit_bundle([part.module for part in parts], INTRINSICS, options)
+    facts: dict[str, Any] = {
+        "schema": SCHEMA,
+        "model": "+".join(part.module.name for part in parts),
+        "model_id": model_id(tree),
+        "board": boards[0],
+        "models": [dict(part.metadata) for part in parts],
+    }
+    text = json.dumps(with_file_list(facts, tree), indent=2, sort_keys=True) + "\n"
+    return Bundle(tuple(parts), tree.merged(SourceTree({"metadata.json": text})))
 
 
 def passes_for(options: Options) -> tuple[Pass, ...]:

@@ -134,6 +134,18 @@ def model_id(tree: SourceTree) -> str:
     return digest.hexdigest()[:32]
 
 
+def id_rows(identity: str) -> list[str]:
+    """A model id as two rows of C initialisers."""
+    halves = (identity[:16], identity[16:])
+    return [", ".join(f"0x{half[i : i + 2]}" for i in range(0, 16, 2)) for half in halves]
+
+
+def constant_section(module: IRModule) -> str:
+    """Where linked constants go: the read-only pool's section."""
+    section = next((pool.section for pool in module.pools if pool.access == "ro"), "")
+    return section or ".rodata.flash"
+
+
 def _tree(model: _Model, kernel_text: str, main_text: str) -> SourceTree:
     name = model.names.prefix
     files: dict[str, str | bytes] = {
@@ -149,18 +161,15 @@ def _tree(model: _Model, kernel_text: str, main_text: str) -> SourceTree:
         ),
     }
     if model.params is None:
-        section = next((p.section for p in model.module.pools if p.access == "ro"), "")
         files[f"model/{name}_weights.h"] = weights_text(
-            model.names, model.constants, section or ".rodata.flash", model.banner
+            model.names, model.constants, constant_section(model.module), model.banner
         )
     else:
         files[f"model/{name}.params.bin"] = model.params.data
         files[f"model/{name}.params.json"] = model.params.index(name) + "\n"
     identity = model_id(SourceTree(files))
-    halves = (identity[:16], identity[16:])
-    id_rows = [", ".join(f"0x{half[i : i + 2]}" for i in range(0, 16, 2)) for half in halves]
     files["firmware/fwr_app.c"] = _render(
-        model, "fwr_app.c.j2", abi=FWR_ABI, id_rows=id_rows, dtypes=FWR_DTYPES
+        model, "fwr_app.c.j2", abi=FWR_ABI, id_rows=id_rows(identity), dtypes=FWR_DTYPES
     )
     return SourceTree(files)
 

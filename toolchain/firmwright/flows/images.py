@@ -20,7 +20,7 @@ from pathlib import Path
 
 from firmwright.artifacts import Image, SourceTree, Variant
 from firmwright.build import build_project
-from firmwright.pipeline import Compiled
+from firmwright.pipeline import Bundle, Compiled
 
 log = logging.getLogger(__name__)
 KEPT_FOLDERS = 64
@@ -29,9 +29,9 @@ KEPT_AGE_S = 24 * 3600
 
 
 def build_image(
-    compiled: Compiled, variant: Variant = "release", directory: str | Path | None = None
+    compiled: Compiled | Bundle, variant: Variant = "release", directory: str | Path | None = None
 ) -> Image:
-    """Build one variant of `compiled` in `directory`, or in the cache.
+    """Build one variant of a compilation or bundle in `directory`, or in the cache.
 
     Raises ToolMissingError, ToolFailedError, DoesNotFitError.
     """
