@@ -1,0 +1,379 @@
+"""The pages say what is: what they quote, run, link to, name and count is compared with the thing.
+
+Fences carry what they are: `sh` is commands, `fwir` and `c` of architecture.md are pieces of the
+digits example's module and C ("..." stands for what is left out), `bytes FILE OFFSET` are a file's
+bytes, `python FILE` a piece of that file, `toml` a whole board.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from firmwright.boards import list_boards, load_board
+from firmwright.cli.main import main, verbs
+from firmwright.ir.text import print_module
+from firmwright.ops.registry import op_table
+from firmwright.pipeline import Options, compile_model, load
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted(
+    [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+    + list((ROOT / "docs").rglob("*.md"))
+)
+FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+IN_FOLDERS = ("", "toolchain/firmwright/", "docs/")
+GENERATED = {
+    "metadata.json", "SConstruct", "board.json", "fwr_board.h", "board/link.ld", "link.ld",
+    "board/board.json", "firmware/fwr_app.c", "model/digits.h", "NAME.c", "NAME.h",
+    "NAME_weights.h", "model/NAME.h", "runtime/", "my_boards/small-m4/board.toml",
+}  # fmt: skip
+"""Files of a project that `compile` writes, and the one that a reader of the guide writes."""
+CHEAP = {"boards", "targets", "ops", "planners"}
+
+
+@dataclass(frozen=True)
+class Fence:
+    page: Path
+    kind: str
+    arguments: tuple[str, ...]
+    text: str
+
+
+def fences(kind: str, arguments: int | None = None) -> list[Fence]:
+    found = []
+    for page in PAGES:
+        for words, text in FENCE.findall(page.read_text(encoding="utf-8")):
+            first, *rest = words.split() or [""]
+            if first == kind and (arguments is None or len(rest) == arguments):
+                found.append(Fence(page, first, tuple(rest), text))
+    return found
+
+
+def prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def after_marker(page: Path, marker: str) -> str:
+    """The block behind `<!-- marker -->`."""
+    _, _, rest = page.read_text(encoding="utf-8").partition(f"<!-- {marker} -->\n")
+    assert rest, f"{page.name} has no marker {marker}"
+    return rest.split("\n\n")[0]
+
+
+def pieces(text: str) -> Iterator[str]:
+    """The parts of a quotation between lines of `...`."""
+    for piece in re.split(r"^\.\.\.\n", text, flags=re.MULTILINE):
+        if piece.strip():
+            yield piece
+
+
+# ---- links and names ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)\s]+)\)", prose(page))
+    missing = [
+        target
+        for target in targets
+        if not target.startswith(("http", "#")) and not (page.parent / target).exists()
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_named_exists(page: Path) -> None:
+    """Words in code font that look like paths: `ir/tir/verify.py`, `boards/`."""
+    words = re.findall(r"`([A-Za-z0-9_./-]+)`", prose(page))
+    paths = [w for w in words if re.search(r"\.(py|md|toml|h|c|csv|json|ld|fwir)$|[a-z0-9_]/$", w)]
+    nearby = (*IN_FOLDERS, f"{page.parent.relative_to(ROOT)}/", *SIBLINGS.get(page.name, ()))
+    missing = [
+        path
+        for path in paths
+        if path not in GENERATED
+        and not re.search(r"[A-Z]{4}", path.rpartition("/")[0] + Path(path).stem.split("_")[-1])
+        and not any((ROOT / folder / path).exists() for folder in nearby)
+    ]
+    assert not missing
+
+
+SIBLINGS = {
+    "architecture.md": (
+        "toolchain/firmwright/frontends/tflite/", "toolchain/firmwright/usmp/", "runtime_c/",
+        "toolchain/firmwright/ir/tir/", "toolchain/firmwright/schedules/",
+    ),
+    "adding-a-board.md": ("runtime_c/",),
+    "0003-own-flatbuffer-reader.md": ("toolchain/firmwright/frontends/tflite/",),
+    "0004-interpreter-with-lanes.md": ("toolchain/firmwright/ir/tir/",),
+    "CHANGELOG.md": ("runtime_c/",),
+    "README.md": ("runtime_c/",),
+}  # fmt: skip
+"""Folders that a page has named before it names a file in them alone."""
+
+
+# ---- commands -----------------------------------------------------------------------------------
+
+
+def commands() -> list[object]:
+    found = []
+    for fence in fences("sh"):
+        for line in fence.text.splitlines():
+            words = shlex.split(line, comments=True)
+            if words:
+                found.append(pytest.param(words, id=" ".join(words)[:60]))
+    return found
+
+
+@pytest.mark.parametrize("words", commands())
+def test_every_command_is_one_that_there_is(words: list[str]) -> None:
+    """Lists run; other verbs of ours are parsed; scripts of others exist."""
+    settings = [word for word in words if re.fullmatch(r"[A-Z]+=\S+", word)]
+    program, *rest = words[len(settings) :]
+    match program:
+        case "firmwright" | "./fw":
+            assert_usable(rest)
+        case "python" | "python3":
+            assert rest[0] == "-m" or (ROOT / rest[0]).is_file()
+        case _:
+            pytest.fail(f"{program} is not a command that the pages may tell to run")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        line.removeprefix("$ ").split("#")[0]
+        for fence in fences("text")
+        for line in fence.text.splitlines()
+        if re.match(r"(\$ )?(firmwright|\./fw) ", line)
+    ],
+)
+def test_every_command_shown_parses(line: str) -> None:
+    assert_usable(shlex.split(line)[1:], run=False)
+
+
+def assert_usable(words: list[str], *, run: bool = True) -> None:
+    from firmwright.cli.main import _parser  # the one place that knows every verb's options
+
+    args = _parser(verbs()).parse_args(words)
+    if run and args.verb in CHEAP:
+        with contextlib.redirect_stdout(io.StringIO()) as spoken:
+            assert main(words) == 0
+        assert spoken.getvalue()
+
+
+# ---- quotations ---------------------------------------------------------------------------------
+
+
+@cache
+def digits_everywhere() -> str:
+    """The digits example's module after every pass, and its generated files, in one text."""
+    model = load(ROOT / "examples/01_digits/digits.tflite")
+    seen = [print_module(model)]
+    compiled = compile_model(
+        model,
+        Options(board="mps2-an386"),
+        watch=lambda _, module: seen.append(print_module(module)),
+    )
+    files = (text for text in compiled.tree.files.values() if isinstance(text, str))
+    return "\n".join([*seen, *files])
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        piece
+        for fence in (*fences("fwir"), *fences("c"))
+        if fence.page.name == "architecture.md"
+        for piece in pieces(fence.text)
+    ],
+)
+def test_quoted_modules_and_c_are_what_the_compiler_writes(piece: str) -> None:
+    assert piece in digits_everywhere()
+
+
+@pytest.mark.parametrize("fence", fences("bytes"), ids=lambda fence: fence.arguments[0])
+def test_quoted_bytes_are_those_of_the_file(fence: Fence) -> None:
+    file, offset = fence.arguments
+    quoted = bytes.fromhex(fence.text)
+    assert (ROOT / file).read_bytes()[int(offset) :].startswith(quoted)
+
+
+@pytest.mark.parametrize("fence", fences("python", 1), ids=lambda fence: fence.text[:30])
+def test_quoted_python_stands_in_its_file(fence: Fence) -> None:
+    (file,) = fence.arguments
+    assert fence.text in (ROOT / file).read_text(encoding="utf-8")
+
+
+def test_the_import_contract_is_quoted_in_full() -> None:
+    (fence,) = fences("imports")
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = next(c["layers"] for c in contracts["contracts"] if c["type"] == "layers")
+    assert [_names(line) for line in fence.text.splitlines()] == [_names(line) for line in layers]
+
+
+def _names(layer: str) -> list[str]:
+    return sorted(re.findall(r"\w+", layer))
+
+
+def test_every_package_is_described() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    folder = ROOT / "toolchain/firmwright"
+    packages = {p.parent.name for p in folder.glob("*/__init__.py")}
+    described = {
+        name
+        for row in re.findall(r"^\| (`.*?) \|", text, flags=re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+    assert packages <= described
+
+
+# ---- examples -----------------------------------------------------------------------------------
+
+
+def test_the_board_of_the_guide_is_a_board(tmp_path: Path) -> None:
+    (fence,) = fences("toml")
+    name = tomllib.loads(fence.text)["name"]
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "board.toml").write_text(fence.text)
+    board = load_board(name, (tmp_path,))
+    assert [pool.size_bytes for pool in board.pools()] == [20480 - 2048 - 1024]
+
+
+@pytest.mark.host_c
+def test_the_c_example_compiles(tmp_path: Path) -> None:
+    (fence,) = (f for f in fences("c") if f.page.name == "README.md")
+    compiled = compile_model(load(ROOT / "examples/01_digits/digits.tflite"), Options())
+    compiled.tree.write(tmp_path)
+    (tmp_path / "example.c").write_text(fence.text)
+    flags = "-std=c99 -Wall -Wextra -Wconversion -Wshadow -Wdouble-promotion -Werror -c -Imodel"
+    done = subprocess.run(
+        ["gcc", *flags.split(), "example.c"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.qemu
+def test_the_python_example_runs(tmp_path: Path) -> None:
+    (fence,) = fences("python", 0)
+    script = tmp_path / "example.py"
+    script.write_text(fence.text.replace('"out"', repr(str(tmp_path / "out"))))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}
+    done = subprocess.run(
+        [sys.executable, script], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# ---- lists and figures --------------------------------------------------------------------------
+
+
+def test_the_readme_lists_every_operator_and_board() -> None:
+    readme = ROOT / "README.md"
+    assert re.findall(r"`(\w+)`", after_marker(readme, "list: operators")) == sorted(op_table())
+    boards = re.findall(r"^- `([\w-]+)`", after_marker(readme, "list: boards"), re.MULTILINE)
+    assert boards == sorted(board.name for board in list_boards())
+
+
+@pytest.mark.qemu
+def test_the_session_in_the_readme_is_what_demo_prints(deep: bool) -> None:
+    """Word for word; the figures too with --deep, for other compilers give other figures."""
+    with contextlib.redirect_stdout(io.StringIO()) as spoken:
+        assert main(["demo"]) == 0
+    told = next(f.text for f in fences("text") if f.text.startswith("$ ./fw demo\n"))
+    assert _form(told.partition("\n")[2], deep) == _form(spoken.getvalue(), deep)
+
+
+def _form(text: str, exact: bool) -> list[list[str]]:
+    """Words by line; unless `exact`, without figures and the bars and digits drawn from them."""
+    lines = [line.split() for line in text.strip().splitlines()]
+    if exact:
+        return lines
+    plain = [[w for w in words if not re.search(r"[\d█▓▒░▄▀]", w)] for words in lines]
+    return [words for words in plain if words]
+
+
+def _table(marker: str) -> list[list[str]]:
+    rows = after_marker(ROOT / "README.md", marker).splitlines()[2:]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def _figure(cell: str) -> int:
+    return int(cell.replace(",", ""))
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("row", _table("figures: mps2-an386"), ids=lambda row: row[0].split(",")[0])
+def test_the_workspace_in_the_readme_is_the_planned_one(
+    row: list[str], model_path: Callable[[str], Path]
+) -> None:
+    (name,) = re.findall(r"`(\w+)`", row[0])
+    compiled = compile_model(load(model_path(f"{name}.tflite")), Options(board="mps2-an386"))
+    assert compiled.metadata["workspace_bytes"] == _figure(row[4])
+
+
+def test_the_rivals_figures_in_the_readme_are_those_of_the_table_of_peers() -> None:
+    with (ROOT / "benchmarks/peers.csv").open(encoding="utf-8") as file:
+        peers = {
+            (row["core"], row["model"], row["metric"]): int(float(row["value"]))
+            for row in csv.DictReader(file)
+            if row["peer"] == "TFLM + CMSIS-NN"
+        }
+    for row in _table("figures: mps2-an386"):
+        (name,) = re.findall(r"`(\w+)`", row[0])
+        key = ("cortex-m4", f"{name}.tflite")
+        assert _figure(row[2]) == peers[*key, "instructions"]
+        assert _figure(row[5]) == peers[*key, "workspace_bytes"]
+        code, model = peers[*key, "code_flash_bytes"], peers[*key, "model_flash_bytes"]
+        assert _figure(row[7]) == code + model
+        assert row[3] == f"{100 * _figure(row[1]) / _figure(row[2]):.0f} %"
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (on_m55,) = re.findall(r"takes ([\d,]+) instructions there", text.replace("\n", " "))
+    assert _figure(on_m55) == peers["cortex-m55", "kws_ref_model.tflite", "instructions"]
+
+
+@pytest.mark.deep
+@pytest.mark.models
+@pytest.mark.qemu
+@pytest.mark.parametrize("row", _table("figures: mps2-an386"), ids=lambda row: row[0].split(",")[0])
+def test_the_instructions_in_the_readme_are_measured(
+    row: list[str], model_path: Callable[[str], Path]
+) -> None:
+    from firmwright.flows.compiling import compile_for
+    from firmwright.flows.model import load_model
+    from firmwright.flows.profiling import profile
+
+    (name,) = re.findall(r"`(\w+)`", row[0])
+    model = load_model(str(model_path(f"{name}.tflite")))
+    assert profile(compile_for(model, board="mps2-an386")).total == _figure(row[1])
+
+
+@pytest.mark.models
+@pytest.mark.parametrize(
+    ("picture", "name"), [("kws", "kws_ref_model"), ("ic", "pretrainedResnet_quant")]
+)
+def test_the_pictures_show_the_plans_of_today(
+    picture: str, name: str, model_path: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """On failure: docs/memory_map.py draws it anew from the metadata of `compile`."""
+    compiled = compile_model(load(model_path(f"{name}.tflite")), Options(board="mps2-an386"))
+    compiled.tree.write(tmp_path)
+    committed = (ROOT / f"docs/images/{picture}_memory.svg").read_text(encoding="utf-8")
+    (title,) = re.findall(r'font-weight="600">(.*?)</text>', committed)
+    drawn = tmp_path / "drawn.svg"
+    script, source = ROOT / "docs/memory_map.py", tmp_path / "metadata.json"
+    subprocess.run([sys.executable, script, source, "-o", drawn, "--title", title], check=True)
+    assert drawn.read_text(encoding="utf-8") == committed
