@@ -75,7 +75,7 @@ def other_quantisation(graph: RawSubgraph, rng: random.Random) -> RawSubgraph:
     tensor = _any(graph, rng)
     axes = [a for a, size in enumerate(tensor.shape) if size > 0]
     if not axes or rng.random() < 0.5:
-        scale = rng.choice((1e-30, 3.0e38, 0.5, 1.0))
+        scale = rng.choice((1e-40, 1e-30, 3.0e38, 0.5, 1.0))
         return _tensor(
             graph, tensor.index, quantization=Quantization((scale,), (rng.choice((0, 5)),))
         )

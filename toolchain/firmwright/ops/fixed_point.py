@@ -78,10 +78,15 @@ def quantized_activation_range(activation: str, kind: TensorType) -> tuple[int, 
     quant = per_tensor(kind)
     scale = np.float32(quant.scale)
 
-    def to_quantized(real: float) -> int:
-        return quant.zero_point + round_half_away(float(np.float32(real) / scale))
-
     lowest, highest = kind.dtype.min, kind.dtype.max
+
+    def to_quantized(real: float) -> int:
+        with np.errstate(over="ignore"):
+            steps = float(np.float32(real) / scale)
+        if math.isinf(steps):
+            return highest if steps > 0 else lowest
+        return quant.zero_point + round_half_away(steps)
+
     if low is not None:
         lowest = max(lowest, to_quantized(low))
     if high is not None:

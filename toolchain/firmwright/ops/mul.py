@@ -26,7 +26,8 @@ def requant_of(call: OpCall) -> Requant:
     """How a product becomes the output."""
     a, b, y = (per_tensor(kind).scale for kind in (call.input(0), call.input(1), call.output))
     if call.numerics == "litert":
-        factor = float(np.float32(a) * np.float32(b) / np.float32(y))
+        with np.errstate(over="ignore"):  # an infinite factor is refused by requant
+            factor = float(np.float32(a) * np.float32(b) / np.float32(y))
     else:
         factor = a * b / y
     return requant([factor], Rounding.TWICE, call.output, call.str_attr("activation"))
