@@ -64,7 +64,8 @@ def requant_of(call: OpCall) -> Requant:
     x_scale, y_scale = per_tensor(call.input(0)).scale, per_tensor(call.output).scale
     factor = x_scale / y_scale
     if call.numerics == "litert":
-        factor = float(np.float32(x_scale) / np.float32(y_scale))
+        with np.errstate(over="ignore"):  # an infinite factor is refused by requant
+            factor = float(np.float32(x_scale) / np.float32(y_scale))
     return requant([factor], Rounding.TWICE, call.output, call.op)
 
 
