@@ -2,8 +2,8 @@
 
 A pointwise convolution multiplies straight from its input. Any other one packs the windows of a
 block of output pixels as columns first, writing the zero point where a window leaves the input, so
-that the input's zero point can be folded into the bias. The last block starts early where the
-pixels are no multiple of the block, so it computes some outputs twice.
+that it can be folded into the bias (layers.py). The last block starts early where the pixels are no
+multiple of the block, so it computes some outputs twice.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import E, logical_and, minimum
 from firmwright.ir.tir.nodes import Buffer, ForKind
 from firmwright.ir.tir.schedule import Config, RowRange, Rule
-from firmwright.ops.conv2d import bias_of, requant_of, weights_of
+from firmwright.ops.conv2d import requant_of, weights_of
 from firmwright.ops.conv_shapes import Window, window_of
-from firmwright.ops.fixed_point import per_tensor
 from firmwright.ops.kernel import Kernel
+from firmwright.schedules.scalar.layers import DTYPES, Layer, make_layer
 from firmwright.schedules.scalar.products import make_matrix, multiply
 
 _LANES = 4
@@ -27,7 +27,7 @@ _MOST_UNROLLED_COPIES = 16
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    if op.input(0).dtype != INT8:
+    if op.input(0).dtype not in DTYPES:
         return ()
     pixels = op.output.elements // op.output.shape[3]
     return ({"pixels": min(2, pixels)},)
@@ -36,16 +36,16 @@ def _configs(op: OpCall) -> Sequence[Config]:
 def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
     kernel = weights_of(op)
     window = window_of(op, kernel.shape[1:3])
-    zero_point = per_tensor(op.input(0)).zero_point
     flat = kernel.reshape(kernel.shape[0], -1)
-    matrix = make_matrix(b, flat, bias_of(op, "int32"), zero_point, requant_of(op), _LANES)
+    layer = make_layer(b, op, flat, requant_of(op) if op.input(0).dtype == INT8 else None)
+    matrix = make_matrix(b, layer, flat, _LANES)
     batch, height, width, channels = op.output.shape
     first, last = (rows.start, rows.end) if rows else (0, batch * height)
     pixels = (last - first) * width
     block = min(int(config["pixels"]), pixels)
     with (
         _blocks(b, pixels, block, first * width) as at,
-        _columns(b, op, window, at, (block, matrix.depth)) as columns,
+        _columns(b, op, layer, window, at, (block, matrix.depth)) as columns,
         b.window("out", b.y, at * channels, (block, channels), access="w") as y,
     ):
         multiply(b, matrix, columns, lambda row, column, value: b.store(y, [column, row], value))
@@ -64,20 +64,22 @@ def _blocks(b: Kernel, pixels: int, block: int, first: int) -> Iterator[E]:
 
 @contextmanager
 def _columns(
-    b: Kernel, op: OpCall, window: Window, at: E, shape: tuple[int, int]
+    b: Kernel, op: OpCall, layer: Layer, window: Window, at: E, shape: tuple[int, int]
 ) -> Iterator[Buffer]:
     """The windows of the output pixels from `at` on, one a row."""
     if window.pointwise:
         with b.window("pixels", b.input(0), at * shape[1], shape) as columns:
             yield columns
         return
-    with b.allocate("columns", INT8, shape) as columns:
+    with b.allocate("columns", layer.dtype, shape) as columns:
         with b.for_("p", shape[0]) as p, b.let("pixel", at + p) as pixel:
-            _pack(b, op, window, columns, p, pixel)
+            _pack(b, op, layer, window, columns, p, pixel)
         yield columns
 
 
-def _pack(b: Kernel, op: OpCall, window: Window, columns: Buffer, p: E, pixel: E) -> None:
+def _pack(
+    b: Kernel, op: OpCall, layer: Layer, window: Window, columns: Buffer, p: E, pixel: E
+) -> None:
     """Column `p` := the window of output `pixel` (flat over batch, rows, columns)."""
     batch, height, width, _ = op.output.shape
     n = pixel // (height * width) if batch > 1 else pixel * 0
@@ -91,8 +93,10 @@ def _pack(b: Kernel, op: OpCall, window: Window, columns: Buffer, p: E, pixel: E
         ky = stack.enter_context(b.for_("ky", window.size[0]))
         iy = stack.enter_context(b.let("iy", y0 + ky * window.dilation[0]))
         column = stack.enter_context(
-            b.window("column", columns, p * columns.shape[1] + ky * run, (run,), access="w",
-                     alignment=4 if run % 4 == 0 and columns.shape[1] % 4 == 0 else 1)
+            b.window(
+                "column", columns, p * columns.shape[1] + ky * run, (run,), access="w",
+                alignment=_alignment(columns, run),
+            )
         )  # fmt: skip
         whole = window.dilation[1] == 1
         if whole and not window.padded:
@@ -104,22 +108,27 @@ def _pack(b: Kernel, op: OpCall, window: Window, columns: Buffer, p: E, pixel: E
             with b.if_(logical_and(inside, cols_inside)):
                 _copy(b, column, 0, (n, iy, x0), run)
             stack.enter_context(b.else_())
-        _pack_taps(b, window, column, (n, iy, x0), inside)
+        _pack_taps(b, layer, window, column, (n, iy, x0), inside)
+
+
+def _alignment(columns: Buffer, run: int) -> int:
+    """Of every row of a window in `columns`: that of words where it can be."""
+    whole_words = run % 4 == 0 and columns.shape[1] % 4 == 0
+    return 4 if whole_words or columns.dtype != INT8 else 1
 
 
 def _pack_taps(
-    b: Kernel, window: Window, column: Buffer, origin: tuple[E, E, E], inside: E
+    b: Kernel, layer: Layer, window: Window, column: Buffer, origin: tuple[E, E, E], inside: E
 ) -> None:
     """One row of a window tap by tap, the zero point where a tap is outside."""
     n, iy, x0 = origin
     channels = b.call.input(0).shape[3]
-    zero_point = per_tensor(b.call.input(0)).zero_point
     with b.for_("kx", window.size[1]) as kx, b.let("ix", x0 + kx * window.dilation[1]) as ix:
         at_tap = kx * channels
         with b.if_(logical_and(inside, ix >= 0, ix < window.input_size[1])):
             _copy(b, column, at_tap, (n, iy, ix), channels)
         with b.else_(), b.for_("c", channels) as c:
-            b.store(column, [at_tap + c], zero_point)
+            b.store(column, [at_tap + c], layer.zero_point)
 
 
 def _copy(b: Kernel, column: Buffer, at: E | int, source: tuple[E, E, E], count: int) -> None:
@@ -127,11 +136,11 @@ def _copy(b: Kernel, column: Buffer, at: E | int, source: tuple[E, E, E], count:
     x = b.input(0)
     _, rows, cols, channels = x.shape
     offset = ((source[0] * rows + source[1]) * cols + source[2]) * channels
-    aligned = channels % 4 == 0 and column.alignment == 4
-    dtype, size = (UINT32, 4) if aligned else (INT8, 1)
+    by_words = x.dtype == INT8 and channels % 4 == 0 and column.alignment == 4
+    dtype, size = (UINT32, 4) if by_words else (x.dtype, 1)
     items = count // size
     kind: ForKind = "unrolled" if items <= _MOST_UNROLLED_COPIES else "serial"
-    alignment = 4 if aligned else 1
+    alignment = max(dtype.size_bytes, 1)
     begin = at * 1 if isinstance(at, E) else source[0] * 0 + at
     with (
         b.window("from", x, offset, (items,), dtype=dtype, alignment=alignment) as run,

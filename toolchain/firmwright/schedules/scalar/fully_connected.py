@@ -8,23 +8,23 @@ from firmwright.base.dtypes import INT8
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.schedule import Config, RowRange, Rule
 from firmwright.ops.conv2d import weights_of
-from firmwright.ops.fixed_point import per_tensor
-from firmwright.ops.fully_connected import bias_of, requant_of
+from firmwright.ops.fully_connected import requant_of
 from firmwright.ops.kernel import Kernel
+from firmwright.schedules.scalar.layers import DTYPES, make_layer
 from firmwright.schedules.scalar.products import make_matrix, multiply
 
 _LANES = 8
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    return ({},) if op.input(0).dtype == INT8 else ()
+    return ({},) if op.input(0).dtype in DTYPES else ()
 
 
 def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
     weights = weights_of(op)
     outputs, depth = weights.shape
-    zero_point = per_tensor(op.input(0)).zero_point
-    matrix = make_matrix(b, weights, bias_of(op, "int32"), zero_point, requant_of(op), _LANES)
+    layer = make_layer(b, op, weights, requant_of(op) if op.input(0).dtype == INT8 else None)
+    matrix = make_matrix(b, layer, weights, _LANES)
     first, last = (rows.start, rows.end) if rows else (0, op.output.elements // outputs)
     with (
         b.for_("n", last - first, first) as n,

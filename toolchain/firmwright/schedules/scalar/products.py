@@ -1,6 +1,6 @@
-"""Register-blocked int8 products: a few columns times a few rows of the weight matrix at a time.
+"""Register-blocked products: a few columns times a few rows of the weight matrix at a time.
 
-y[p, o] = finish(bias[o] + sum over k of column[p, k] * w[o, k]). Weights lie in groups of output
+y[p, o] = finish(start[o] + sum over k of column[p, k] * w[o, k]). Weights lie in groups of output
 channels, element k of all channels of a group side by side, so that one address walks through a
 group; the last group may be narrower. Every load feeds several multiplications, accumulators stay
 in registers.
@@ -14,51 +14,37 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32
 from firmwright.ir.graph.opdef import Array
 from firmwright.ir.tir.builder import E, expr
 from firmwright.ir.tir.nodes import Buffer
-from firmwright.ops.fixed_point import Requant
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.epilogue import Epilogue, accumulator_bounds, make_epilogue
+from firmwright.schedules.scalar.layers import Layer
 
 _UNROLL = 4
+
+Store = Callable[[E, int, E], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """The weights of a layer in groups of `lanes` rows, its biases and its requantise step."""
+    """The weights of a layer, `rows` x `depth`, in groups of `lanes` rows."""
 
+    layer: Layer
     rows: int
     depth: int
     lanes: int
     weights: Buffer
-    bias: Buffer
-    epilogue: Epilogue
 
 
-def make_matrix(
-    b: Kernel, weights: Array, bias: Array, zero_point: int, params: Requant, lanes: int
-) -> Matrix:
-    """`weights` is [rows, depth] int8; the input's zero point is folded into the bias."""
+def make_matrix(b: Kernel, layer: Layer, weights: Array, lanes: int) -> Matrix:
+    """`weights` is [rows, depth]."""
     rows, depth = weights.shape
-    wide = weights.astype(np.int64)
-    folded = bias.astype(np.int64) - zero_point * wide.sum(axis=1)
-    bounds = accumulator_bounds(folded, wide, INT8.min, INT8.max)
     groups = [weights[start : start + lanes].T.reshape(-1) for start in range(0, rows, lanes)]
-    return Matrix(
-        rows,
-        depth,
-        lanes,
-        b.constant("weights", np.concatenate(groups), INT8),
-        b.constant("bias", folded, INT32),
-        make_epilogue(b, params, bounds, INT8, rows),
-    )
+    packed = b.constant("weights", np.concatenate(groups), layer.dtype)
+    return Matrix(layer, rows, depth, lanes, packed)
 
 
-def multiply(
-    b: Kernel, matrix: Matrix, columns: Buffer, store: Callable[[E, int, E], None]
-) -> None:
+def multiply(b: Kernel, matrix: Matrix, columns: Buffer, store: Store) -> None:
     """All rows times all `columns` ([count, depth]); `store(row, column, value)` takes results."""
     full, rest = divmod(matrix.rows, matrix.lanes)
     if full:
@@ -70,17 +56,12 @@ def multiply(
 
 
 def _multiply_group(
-    b: Kernel,
-    matrix: Matrix,
-    columns: Buffer,
-    first: E,
-    lanes: int,
-    store: Callable[[E, int, E], None],
-) -> None:  # fmt: skip
+    b: Kernel, matrix: Matrix, columns: Buffer, first: E, lanes: int, store: Store
+) -> None:
     count = columns.shape[0]
-    acc = b.reg("acc", INT32, lanes * count)
+    acc = b.reg("acc", matrix.layer.sum_dtype, lanes * count)
     for lane in range(lanes):
-        with b.let("start", b.load(matrix.bias, [first + lane])) as start:
+        with b.let("start", matrix.layer.start(b, first + lane)) as start:
             for column in range(count):
                 b.store(acc, [lane * count + column], start)
     shape = (matrix.depth, lanes)
@@ -94,7 +75,7 @@ def _multiply_group(
     for lane in range(lanes):
         with (
             b.let("row", first + lane) as row,
-            matrix.epilogue.channel(b, row) as finish,
+            matrix.layer.ending.channel(b, row) as finish,
         ):
             for column in range(count):
                 store(row, column, finish(b.load(acc, [lane * count + column])))
@@ -105,11 +86,11 @@ def _step(b: Kernel, acc: Buffer, columns: Buffer, w: Buffer, k: E) -> None:
     count, lanes = columns.shape[0], w.shape[1]
     with ExitStack() as stack:
         inputs = [
-            stack.enter_context(b.let("x", b.load_i32(columns, [column, k])))
+            stack.enter_context(b.let("x", b.load(columns, [column, k]).cast(acc.dtype)))
             for column in range(count)
         ]
         for lane in range(lanes):
-            with b.let("weight", b.load_i32(w, [k, lane])) as weight:
+            with b.let("weight", b.load(w, [k, lane]).cast(acc.dtype)) as weight:
                 for column, value in enumerate(inputs):
                     at = lane * count + column
                     b.store(acc, [at], b.load(acc, [at]) + value * weight)

@@ -1,0 +1,75 @@
+"""What the rules need to know of an int8 or float32 layer with weights, in one form.
+
+int8: sums are int32 and start from the bias, in which the input's zero point is folded; they end
+in the requantise step. float32: sums start from nothing and the bias comes last, which is the
+order of the reference kernels (docs/numerics.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, DType
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.tir.builder import E, expr
+from firmwright.ir.tir.nodes import Buffer
+from firmwright.ops.conv2d import bias_of
+from firmwright.ops.fixed_point import Requant, activated, per_tensor
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules.epilogue import Finish, accumulator_bounds, make_epilogue
+
+DTYPES = (INT8, FLOAT32)
+
+
+class Ending(Protocol):
+    """From the sum of an output channel to its element."""
+
+    def channel(self, b: Kernel, index: E) -> AbstractContextManager[Finish]:
+        """Binds the parameters of channel `index`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """`zero_point` is what stands for 0 in the input; `bias` is None where sums start from 0."""
+
+    dtype: DType
+    sum_dtype: DType
+    zero_point: int
+    bias: Buffer | None
+    ending: Ending
+
+    def start(self, b: Kernel, index: E) -> E:
+        """What the sum of channel `index` starts from."""
+        if self.bias is None:
+            return E(expr(0.0, FLOAT32))
+        return b.load(self.bias, [index])
+
+
+def make_layer(b: Kernel, op: OpCall, weights: Array, params: Requant | None) -> Layer:
+    """The layer of `op` with `weights` as [output channels, taps]; `params` only for int8."""
+    if params is None:
+        bias = b.constant("bias", bias_of(op, "float32"), FLOAT32)
+        ending = _FloatEnding(bias, op.str_attr("activation"))
+        return Layer(FLOAT32, FLOAT32, 0, None, ending)
+    zero_point = per_tensor(op.input(0)).zero_point
+    wide = weights.astype(np.int64)
+    folded = bias_of(op, "int32").astype(np.int64) - zero_point * wide.sum(axis=1)
+    bounds = accumulator_bounds(folded, wide, INT8.min, INT8.max)
+    epilogue = make_epilogue(b, params, bounds, INT8, len(wide))
+    return Layer(INT8, INT32, zero_point, b.constant("bias", folded, INT32), epilogue)
+
+
+@dataclass(frozen=True, slots=True)
+class _FloatEnding:
+    bias: Buffer
+    activation: str
+
+    @contextmanager
+    def channel(self, b: Kernel, index: E) -> Iterator[Finish]:
+        with b.let("bias_here", b.load(self.bias, [index])) as bias:
+            yield lambda total: activated(total + bias, self.activation)
