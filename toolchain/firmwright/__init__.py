@@ -19,7 +19,7 @@ from firmwright.base.version import VERSION as __version__
 if TYPE_CHECKING:
     from firmwright.base.errors import FirmwrightError
     from firmwright.flows.compiling import compile_for as compile  # noqa: A004 - as fw.compile
-    from firmwright.flows.images import build_image as build
+    from firmwright.flows.images import build_image
     from firmwright.flows.model import Model, partition
     from firmwright.flows.model import load_model as load
     from firmwright.flows.sessions import open_session as session
@@ -32,7 +32,7 @@ __all__ = [  # noqa: RUF022 - in sections, for the reader
     "FirmwrightError",
     "Model",
     # steps, each usable alone
-    "build",
+    "build_image",
     "compile",
     "load",
     "partition",
@@ -46,7 +46,7 @@ _HOMES = {
     "Compiled": ("pipeline", "Compiled"),
     "FirmwrightError": ("base.errors", "FirmwrightError"),
     "Model": ("flows.model", "Model"),
-    "build": ("flows.images", "build_image"),
+    "build_image": ("flows.images", "build_image"),
     "compile": ("flows.compiling", "compile_for"),
     "load": ("flows.model", "load_model"),
     "partition": ("flows.model", "partition"),

@@ -81,7 +81,7 @@ def _steps(demo: Demo) -> str:
         (
             "compile",
             f"digits.tflite, {len(known['operators'])} operators, for {target}",
-            f"workspace {work:,} bytes, {least}; weights {known['constants_bytes']:,} bytes; no heap",
+            f"workspace {work:,} bytes, {least}; weights {known['constants_bytes']:,}; no heap",
         ),
         (
             "build",

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 Watch = Callable[[str, IRModule], None]
 IMPORTED = "import"
 """The name by which `show --after` knows the module before any pass."""
+REMEMBERED = ("board", "numerics", "optimize", "planner", "link_params")
+"""The options that a module carries as attributes."""
 
 
 def compile_for(
@@ -57,16 +59,31 @@ def options_for(module: IRModule, given: Mapping[str, Any]) -> Options:
         )
     if "stage" in module.attrs:
         return _remembered(module, given)
-    options = dict(given)
-    if not options.get("target") and len(module.targets) == 1:
-        options["target"] = str(next(iter(module.targets.values())))
-    return Options(**options)
+    return Options(**{**_written(module, given), **given})
+
+
+def _written(module: IRModule, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the text of a module that no pass has seen asks for; anything may be overruled.
+
+    Its target and pools are a board's, so they do not outlive a change of the board.
+    """
+    attrs = module.attrs
+    found: dict[str, Any] = {name: attrs[name] for name in REMEMBERED if name in attrs}
+    found |= {"io": module.io.mode, "keep_input": module.io.keep_input}
+    board = given.get("board", attrs.get("board"))
+    if board != attrs.get("board", board):
+        return found
+    if len(module.targets) == 1:
+        found["target"] = str(next(iter(module.targets.values())))
+    if module.pools and ("board" in attrs or board in (None, "host")):
+        found["pools"] = module.pools
+    return found
 
 
 def _remembered(module: IRModule, given: Mapping[str, Any]) -> Options:
+    """What a module in the middle of a compilation was started with, which must not change."""
     attrs = module.attrs
-    names = ("board", "numerics", "optimize", "planner", "link_params")
-    kept: dict[str, Any] = {name: attrs[name] for name in names if name in attrs}
+    kept: dict[str, Any] = {name: attrs[name] for name in REMEMBERED if name in attrs}
     kept |= {"io": module.io.mode, "keep_input": module.io.keep_input}
     for name, value in given.items():
         if name in kept and kept[name] != value:

@@ -51,10 +51,10 @@ def _spec(tensor: IoTensor) -> SampleInput:
 def read_npz(path: str | Path) -> dict[str, Array]:
     """The arrays of an .npz file; UsageError if it is none or holds Python objects."""
     try:
-        archive = np.load(path, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("it holds one array")
-        with archive:
+        with open(path, "rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ValueError("it holds one array")
             return {name: archive[name] for name in archive.files}
     except OSError as error:
         what = error.strerror or str(error)

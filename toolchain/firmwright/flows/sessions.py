@@ -108,6 +108,11 @@ def open_session(
     `port` (a device or pyserial URL) leads to a board that has it flashed. `in_process` (host
     only) loads the model's C as a library instead of starting a process.
     """
+    if in_process and not compiled.board.is_host:
+        raise UsageError(
+            f"board {compiled.board.name} gives no library.",
+            hint="--board host, or no --in-process.",
+        )
     if in_process:
         return _open_library(compiled, image or build_image(compiled, "release"))
     if image is None and not port:
@@ -151,10 +156,7 @@ def _send_params(compiled: Compiled, session: Session) -> None:
 
 def _open_library(compiled: Compiled, image: Image) -> ModelSession:
     if image.library is None:
-        raise UsageError(
-            f"board {compiled.board.name} gives no library.",
-            hint="--board host, or no --in-process.",
-        )
+        raise InternalError("the image for the host came without its library.")
     return ModelSession(compiled, LibrarySession(image.library, _interface(compiled)), image)
 
 

@@ -27,8 +27,8 @@ EXACTLY = Tolerance(0.0, 0.0)
 MEANING: Mapping[Runtime, str] = {
     "litert": "--numerics litert computes that.",
     "tflm": "--numerics tflm computes that.",
-    "litert-xnnpack": "its kernels are not the reference ones and may differ from them by 1.",
-    "litert-optimised": "its kernels are not the reference ones and may differ from them by 1.",
+    "litert-xnnpack": "its kernels may differ from the reference ones by 1 in every layer.",
+    "litert-optimised": "its kernels may differ from the reference ones by 1 in every layer.",
 }
 
 

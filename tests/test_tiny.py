@@ -1,0 +1,41 @@
+"""The whole way in one small step: a module's text becomes C, runs on the host, gives the numbers.
+
+In a few seconds: run this first after a change, and read it first to know what the rest is about.
+"""
+
+import numpy as np
+import pytest
+
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.model import Model
+from firmwright.flows.sessions import open_session
+from firmwright.ir.text import parse_module
+
+TEXT = """firmwright ir 1
+module @tiny
+
+const @half = i8[4] [8, 16, 24, 32]
+
+graph @main(%x: i8[2,4]) -> (%y) {
+  %c = const @half: i8[4]
+  %y: i8[2,4] = @shifted(%x, %c)
+}
+
+func @shifted(in x: i8[2,4], in c: i8[4], out y: i8[2,4]) {
+  for row in 0..2 {
+    for i in 0..4 {
+      y[row, i] = max(x[row, i], c[i])
+    }
+  }
+}
+"""
+
+
+@pytest.mark.host_c
+def test_a_text_becomes_c_and_gives_the_numbers():
+    model = Model(parse_module(TEXT, "tiny.fwir"))
+    compiled = compile_for(model)
+    x = np.array([[0, 20, 30, -40], [100, -100, 24, 33]], np.int8)
+    with open_session(compiled) as session:
+        y = session.run(x)
+    assert y.tolist() == np.maximum(x, [8, 16, 24, 32]).tolist()

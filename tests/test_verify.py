@@ -1,0 +1,168 @@
+"""Models x boards: what runs on the board is what the reference computes.
+
+Every model on the host and the Cortex-M4; keyword spotting and the digits on every board; both
+profiles. `--deep` runs the whole grid with more samples.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from firmwright.base.errors import DoesNotFitError
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.inputs import Batch, generated
+from firmwright.flows.model import load_model
+from firmwright.flows.verifying import Verification, verify
+
+KWS = "kws_ref_model.tflite"
+INTEGER = (
+    KWS,
+    "vww_96_int8.tflite",
+    "pretrainedResnet_quant.tflite",
+    "ad01_int8.tflite",
+    "str_ww_ref_model.tflite",
+)
+FLOAT = (
+    "kws_ref_model_float32.tflite",
+    "vww_96_float.tflite",
+    "pretrainedResnet.tflite",
+    "ad01_fp32.tflite",
+)
+M4 = "mps2-an386"
+OTHER_ARM = ("mps2-an385", "mps2-an500", "mps2-an505", "mps3-an547")
+RISCV = "qemu-riscv32-virt"
+SAMPLES = 4
+SAMPLES_DEEP = 20
+
+models = pytest.mark.models
+host_c = pytest.mark.host_c
+arm = pytest.mark.qemu
+riscv = pytest.mark.qemu("riscv32")
+
+every_board = pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("host", marks=host_c),
+        *(pytest.param(board, marks=arm) for board in (M4, *OTHER_ARM)),
+        pytest.param(RISCV, marks=riscv),
+    ],
+)
+
+
+def verified(path: Path, board: str, count: int = SAMPLES, **options: object) -> Verification:
+    return verify(compile_for(load_model(path), board, **options), samples=count)
+
+
+def assert_exact(found: Verification, board: str, count: int) -> None:
+    assert (found.board, found.samples, found.mismatches) == (board, count, 0)
+    assert not found.is_float
+    assert found.max_abs_error == 0
+    assert found.reference.startswith(("LiteRT BUILTIN_REF", "TFLM"))
+
+
+@models
+@pytest.mark.parametrize("model", INTEGER)
+@pytest.mark.parametrize("board", [pytest.param("host", marks=host_c), pytest.param(M4, marks=arm)])
+def test_integer_models_are_bit_exact(model: str, board: str, model_path: Callable[[str], Path]):
+    assert_exact(verified(model_path(model), board), board, SAMPLES)
+
+
+@models
+@host_c
+@pytest.mark.parametrize("model", FLOAT)
+def test_float_models_are_within_the_tolerance_on_the_host(
+    model: str, model_path: Callable[[str], Path]
+):
+    found = verified(model_path(model), "host")
+    assert (found.is_float, found.mismatches) == (True, 0)
+
+
+@models
+@arm
+@pytest.mark.parametrize("model", FLOAT)
+def test_float_models_are_within_the_tolerance_on_the_m4(
+    model: str, model_path: Callable[[str], Path], deep: bool
+):
+    compiled = compile_for(load_model(model_path(model)), M4)
+    # The emulated floating point takes seconds a run: one sample of random values by default.
+    samples = generated(compiled.module.io.inputs, SAMPLES_DEEP if deep else SAMPLES).samples
+    found = verify(compiled, batch=Batch(samples if deep else samples[-1:]))
+    assert (found.is_float, found.mismatches) == (True, 0)
+
+
+@every_board
+def test_the_digits_are_bit_exact_on_every_board(board: str, digits_path: Path):
+    assert_exact(verified(digits_path, board), board, SAMPLES)
+
+
+@arm
+def test_the_digits_fit_and_are_bit_exact_on_the_smallest_board(digits_path: Path):
+    assert_exact(verified(digits_path, "microbit"), "microbit", SAMPLES)
+
+
+@models
+@every_board
+def test_keyword_spotting_is_bit_exact_on_every_board(
+    board: str, model_path: Callable[[str], Path]
+):
+    assert_exact(verified(model_path(KWS), board), board, SAMPLES)
+
+
+@models
+@host_c
+@pytest.mark.parametrize("model", INTEGER)
+def test_the_other_profile_is_bit_exact_against_its_own_reference(
+    model: str, model_path: Callable[[str], Path]
+):
+    found = verified(model_path(model), "host", numerics="tflm")
+    assert_exact(found, "host", SAMPLES)
+    assert found.reference.startswith("TFLM")
+
+
+@models
+@arm
+def test_the_other_profile_is_bit_exact_on_the_m4_where_the_two_differ(
+    model_path: Callable[[str], Path],
+):
+    assert_exact(verified(model_path("ad01_int8.tflite"), M4, numerics="tflm"), M4, SAMPLES)
+
+
+@models
+@host_c
+def test_the_schedules_of_the_m4_are_bit_exact_on_the_host(model_path: Callable[[str], Path]):
+    found = verified(model_path(KWS), "host", target="cortex-m -mcpu=cortex-m4")
+    assert_exact(found, "host", SAMPLES)
+
+
+@host_c
+@pytest.mark.parametrize("planner", ["greedy_by_size", "greedy_by_conflicts", "hill_climb"])
+def test_every_planner_gives_firmware_that_is_bit_exact(planner: str, digits_path: Path):
+    assert_exact(verified(digits_path, "host", planner=planner), "host", SAMPLES)
+
+
+@host_c
+@pytest.mark.parametrize(
+    "options", [{"io": "caller"}, {"keep_input": True}, {"inline_asm": False}, {"optimize": "ram"}]
+)
+def test_every_option_gives_firmware_that_is_bit_exact(
+    options: dict[str, object], digits_path: Path
+):
+    assert_exact(verified(digits_path, "host", **options), "host", SAMPLES)
+
+
+@pytest.mark.deep
+@models
+@every_board
+@pytest.mark.parametrize("numerics", ["litert", "tflm"])
+@pytest.mark.parametrize("model", INTEGER)
+def test_the_whole_grid_is_bit_exact_or_does_not_fit(
+    model: str, numerics: str, board: str, model_path: Callable[[str], Path]
+):
+    try:
+        found = verified(model_path(model), board, SAMPLES_DEEP, numerics=numerics)
+    except DoesNotFitError as error:
+        assert error.regions
+        assert board == "microbit"
+    else:
+        assert_exact(found, board, SAMPLES_DEEP)

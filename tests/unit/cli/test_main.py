@@ -1,0 +1,186 @@
+"""Exit codes, one paragraph on stderr, one object on stdout: in every case."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import firmwright
+from firmwright.base.errors import (
+    DoesNotFitError,
+    RegionOverflow,
+    UnsupportedError,
+    UnsupportedItem,
+)
+from firmwright.cli import boards
+from firmwright.cli.main import error_object, plain, verbs
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(firmwright.__file__).parents[1])}
+COMMAND = [sys.executable, "-m", "firmwright"]
+
+
+def test_every_verb_explains_itself(fw):
+    known = verbs()
+    assert {"demo", "inspect", "compile", "build", "run", "verify", "profile", "bench"} <= set(
+        known
+    )
+    assert {"show", "selftest", "boards", "targets", "ops", "planners", "test"} <= set(known)
+    for name, verb in known.items():
+        said = fw(name, "--help")
+        assert said.status == 0
+        assert verb.HELP in " ".join(said.out.split())
+        assert said.err == ""
+
+
+def test_bad_usage_is_one_line_and_exit_code_2(fw):
+    said = fw("verify")
+    assert (said.status, said.out) == (2, "")
+    assert said.err == (
+        "firmwright: firmwright verify: the following arguments are required: MODEL. "
+        "Try: firmwright verify --help.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["verify", "--json"],
+        ["--json", "verify"],
+        ["--json"],
+        ["nonsense", "--json"],
+        ["verify", "absent.tflite", "--json"],
+        ["verify", "absent.tflite", "--samples", "0", "--json"],
+        ["verify", "absent.tflite", "--samples", "many", "--json"],
+        ["verify", "absent.tflite", "--board", "no-such-board", "--json"],
+        ["compile", "absent.tflite", "--pool", "a b", "--json"],
+        ["compile", "absent.tflite", "--numerics", "exact", "--json"],
+        ["run", "absent.tflite", "--timeout", "-1", "--json"],
+        ["build", "absent", "--json"],
+        ["inspect", "absent.tflite", "--json"],
+        ["partition", "absent.tflite", "--target", "c", "-o", "x", "--json"],
+        ["boards", "--bord", "--json"],
+    ],
+)
+def test_with_json_every_failure_is_one_object(fw, words):
+    said = fw(*words)
+    assert said.status == 2
+    assert (said.json["schema"], said.json["ok"]) == (1, False)
+    assert said.json["verb"] == next((word for word in words if word in verbs()), "")
+    assert set(said.json["error"]) == {"code", "what", "where", "hint"}
+    assert said.json["error"]["code"] == "usage"
+
+
+def test_with_json_help_is_one_object_too(fw):
+    said = fw("verify", "--help", "--json")
+    assert said.status == 0
+    assert said.json["ok"]
+    assert "usage: firmwright verify" in said.json["text"]
+
+
+def test_a_bug_of_ours_is_exit_code_70_with_its_traceback(fw, monkeypatch):
+    def broken(args):
+        raise KeyError("surprise")
+
+    monkeypatch.setattr(boards, "run", broken)
+    said = fw("boards", "--json")
+    assert said.status == 70
+    assert said.json["error"]["code"] == "internal"
+    assert said.json["error"]["what"] == "KeyError: 'surprise'."
+    assert "Traceback" in said.err
+
+
+def test_a_traceback_of_an_ordinary_error_is_shown_only_on_demand(fw):
+    assert "Traceback" not in fw("inspect", "absent.tflite").err
+    said = fw("inspect", "absent.tflite", "--debug")
+    assert "Traceback" in said.err
+    assert said.status == 2
+
+
+def test_an_interrupt_in_this_process_ends_cleanly(fw, monkeypatch):
+    def interrupted(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(boards, "run", interrupted)
+    said = fw("boards")
+    assert (said.status, said.out, said.err) == (130, "", "firmwright: interrupted.\n")
+    assert fw("boards", "--json").json["error"]["code"] == "interrupted"
+
+
+def test_a_reader_who_leaves_early_is_no_error():
+    writer = subprocess.Popen(
+        [*COMMAND, "ops"], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert writer.stdout is not None
+    writer.stdout.close()
+    _, said = writer.communicate(timeout=60)
+    assert b"Traceback" not in said
+    assert b"Exception" not in said
+
+
+def test_what_does_not_fit_lists_regions_and_the_peak():
+    error = DoesNotFitError(
+        "too large.", regions=[RegionOverflow("sram", 5, 4)], lowest_bytes=3, peak=[("x", 2)]
+    )
+    found = error_object(error)
+    assert found["code"] == "does_not_fit"
+    assert found["regions"] == [{"name": "sram", "need_bytes": 5, "have_bytes": 4}]
+    assert (found["lowest_bytes"], found["peak"]) == (3, [{"buffer": "x", "bytes": 2}])
+
+
+def test_what_is_unsupported_lists_every_place():
+    found = error_object(UnsupportedError([UnsupportedItem("LSTM", "operator 3", "no state")]))
+    assert found["items"] == [{"op": "LSTM", "where": "operator 3", "why": "no state"}]
+
+
+def test_numbers_that_json_cannot_say_become_null():
+    assert plain({"a": [float("nan"), 1.5, float("inf")], "b": (1, None)}) == {
+        "a": [None, 1.5, None],
+        "b": [1, None],
+    }
+
+
+def _emulators(of: int) -> list[str]:
+    """Command lines of the emulators that the process `of` has started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                status = (entry / "stat").read_text().rpartition(")")[2].split()
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except (OSError, ProcessLookupError):
+                continue
+            if int(status[1]) == of and "qemu-system" in line:
+                found.append(entry.name)
+    return found
+
+
+@pytest.mark.qemu
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_an_interrupt_ends_the_emulator_too(digits_path: Path):
+    words = ["run", str(digits_path), "--board", "mps2-an386", "--samples", "200000"]
+    # With the interrupt's default action restored: test runners may have it ignored.
+    process = subprocess.Popen(
+        [*COMMAND, *words],
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        emulators: list[str] = []
+        deadline = time.monotonic() + 120
+        while not emulators and time.monotonic() < deadline and process.poll() is None:
+            emulators = _emulators(process.pid)
+            time.sleep(0.05)
+        assert emulators
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert said.decode().endswith("firmwright: interrupted.\n")
+    assert not any(Path("/proc", pid).exists() for pid in emulators)

@@ -1,0 +1,266 @@
+"""Each verb's keys as scripts rely on them, and its files."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+def test_boards_targets_ops_and_planners_are_listed(fw):
+    boards = fw("boards", "--json").json["boards"]
+    assert {"name", "core", "evidence", "flash_bytes", "ram_bytes"} <= set(boards[0])
+    assert {"host", "mps2-an386", "microbit"} <= {board["name"] for board in boards}
+    ops = fw("ops", "--json").json["operators"]
+    assert {"name", "tflite", "onnx", "dtypes"} == set(ops[0])
+    assert {"conv2d": ["CONV_2D"]}.items() <= {op["name"]: op["tflite"] for op in ops}.items()
+    assert fw("planners", "--json").json["default"] == "search"
+    assert "cortex-m" in {kind["kind"] for kind in fw("targets", "--json").json["targets"]}
+    for verb in ("boards", "ops", "planners", "targets"):
+        said = fw(verb)
+        assert (said.status, said.err) == (0, "")
+        assert "──" in said.out
+
+
+def test_inspect_shows_tensors_operators_and_cost(fw, digits_path: Path):
+    found = fw("inspect", digits_path, "--json").json
+    assert found["supported"]
+    assert found["inputs"][0]["name"] == "image"
+    assert found["inputs"][0]["shape"] == [1, 8, 8, 1]
+    assert found["macs"] == 73472
+    assert [op["kind"] for op in found["operators"]][:2] == ["conv2d", "depthwise_conv2d"]
+    assert "image: int8 1x8x8x1, scale" in fw("inspect", digits_path).out
+
+
+def test_inspect_shows_what_is_unsupported_and_why(fw, tmp_path: Path, digits_path: Path):
+    # MAX_POOL_2D (17) becomes ELU (111): the container stays sound, the meaning is gone.
+    data = bytearray(digits_path.read_bytes())
+    place = _operator_code(data, 17)
+    data[place] = 111
+    model = tmp_path / "strange.tflite"
+    model.write_bytes(bytes(data))
+    said = fw("inspect", model, "--json")
+    assert said.status == 0
+    assert not said.json["supported"]
+    assert {item["op"] for item in said.json["unsupported"]} == {"ELU"}
+    assert "operator 3" in said.json["unsupported"][0]["where"]
+    assert len(said.json["operators"]) == 10
+    failed = fw("compile", model, "--json")
+    assert failed.status == 2
+    assert failed.json["error"]["code"] == "unsupported"
+    assert failed.json["error"]["items"] == said.json["unsupported"]
+
+
+def _operator_code(data: bytearray, code: int) -> int:
+    """Where the file says the operator code for the first time: an OperatorCode's first field."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    model = schema.Model.GetRootAsModel(bytes(data), 0)
+    for index in range(model.OperatorCodesLength()):
+        found = model.OperatorCodes(index)
+        assert found is not None
+        if found.DeprecatedBuiltinCode() == code:
+            builtin = found._tab.Offset(10)
+            if builtin:
+                data[found._tab.Pos + builtin] = 111
+            return found._tab.Pos + found._tab.Offset(4)
+    raise AssertionError(f"no operator code {code}")
+
+
+def test_compile_writes_a_project_and_says_what_it_takes(fw, tmp_path: Path, digits_path: Path):
+    out = tmp_path / "out"
+    found = fw("compile", digits_path, "--board", "mps2-an386", "-o", out, "--json").json
+    keys = "workspace_bytes lower_bound_bytes scratch_bytes pools constants_bytes operators"
+    assert {*keys.split(), "compile_seconds"} <= set(found)
+    assert found["workspace_bytes"] == sum(pool["bytes"] for pool in found["pools"].values())
+    assert {"bytes", "limit_bytes", "access"} == set(found["pools"]["sram"])
+    assert {"name", "kind", "macs", "schedule"} <= set(found["operators"][0])
+    files = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    assert {"SConstruct", "metadata.json", "model/digits.c", "firmware/fwr_app.c"} <= files
+
+
+def test_compile_twice_gives_the_same_bytes(fw, tmp_path: Path, digits_path: Path):
+    for name in ("one", "two"):
+        assert fw("compile", digits_path, "-o", tmp_path / name).status == 0
+    one = {p.relative_to(tmp_path / "one"): p for p in (tmp_path / "one").rglob("*") if p.is_file()}
+    for relative, path in one.items():
+        assert path.read_bytes() == (tmp_path / "two" / relative).read_bytes()
+
+
+def test_compile_never_touches_a_folder_that_is_not_its_own(fw, tmp_path: Path, digits_path: Path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    said = fw("compile", digits_path, "-o", tmp_path)
+    assert said.status == 2
+    assert "holds no project of ours" in said.err
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_compile_shows_its_passes_and_the_module_between(fw, tmp_path: Path, digits_path: Path):
+    dump = tmp_path / "dump"
+    words = ("--print-pipeline", "--print-after", "usmp", "--dump-dir", dump, "--verify-passes")
+    said = fw("compile", digits_path, *words)
+    assert said.status == 0
+    assert "usmp" in said.out.splitlines()
+    assert 'plan "search"' in said.out
+    dumps = sorted(path.name for path in dump.iterdir())
+    assert dumps[0].startswith("00-")
+    assert any(name.endswith("-usmp.fwir") for name in dumps)
+    assert fw("compile", digits_path, "--print-after", "nonsense").status == 2
+
+
+def test_show_prints_a_module_that_any_verb_takes(fw, tmp_path: Path, digits_path: Path):
+    text = fw("show", digits_path, "--after", "import", "--elide-constants").out
+    assert text.startswith("firmwright ir 1\nmodule @digits\n")
+    assert "data {" not in text
+    file = tmp_path / "planned.fwir"
+    assert fw("show", digits_path, "--after", "usmp", "-o", file).status == 0
+    whole, rest = (fw("compile", path, "--json").json for path in (digits_path, file))
+    assert whole["model_id"] == rest["model_id"]
+    assert fw("inspect", file, "--json").json["stage"] == "usmp"
+
+
+def test_partition_writes_a_file_for_a_target(fw, tmp_path: Path, digits_path: Path):
+    file = tmp_path / "m4.fwir"
+    target = "cortex-m -mcpu=cortex-m4"
+    said = fw("partition", digits_path, "--target", target, "-o", file, "--json")
+    assert said.json["targets"] == [{"target": target, "operators": 10}]
+    assert fw("compile", file, "--json").json["target"] == {"cpu": target}
+
+
+@pytest.mark.host_c
+def test_build_says_what_the_image_takes(fw, tmp_path: Path, digits_path: Path):
+    out = tmp_path / "out"
+    found = fw("build", digits_path, "-o", out, "--json").json
+    keys = "elf flash_bytes ram_bytes model_flash_bytes model_ram_bytes stack_bytes"
+    assert {*keys.split(), "firmware_stack_bytes"} <= set(found)
+    assert Path(found["elf"]).is_file()
+    again = fw("build", out, "--json").json
+    assert again["model_flash_bytes"] == found["model_flash_bytes"]
+    assert fw("build", out, "--board", "microbit").status == 2
+    assert fw("build", out, "--numerics", "tflm").status == 2
+
+
+@pytest.mark.host_c
+def test_run_takes_arrays_and_gives_arrays(fw, tmp_path: Path, digits_path: Path):
+    inputs = digits_path.with_name("digits_test.npz")
+    out = tmp_path / "out.npz"
+    said = fw("run", digits_path, "--input", inputs, "--output", out, "--json")
+    assert said.json["outputs"] == {"digit": {"dtype": "int8", "shape": [360, 1, 10]}}
+    labels = np.load(digits_path.with_name("digits_labels.npy"))
+    with np.load(out) as archive:
+        answers = np.argmax(archive["digit"][:, 0], axis=-1)
+    assert np.mean(answers == labels) > 0.99
+    library = tmp_path / "library.npz"
+    words = ("run", digits_path, "--in-process", "--input", inputs, "--output", library)
+    assert fw(*words).status == 0
+    assert library.read_bytes() == out.read_bytes()
+    assert fw("run", digits_path).status == 2
+    assert fw("run", digits_path, "--samples", 1, "--input", inputs).status == 2
+
+
+@pytest.mark.host_c
+def test_verify_says_bit_exact_or_where_it_differs(fw, tmp_path: Path, digits_path: Path):
+    found = fw("verify", digits_path, "--samples", 4, "--json").json
+    keys = "model board numerics reference samples mismatches max_abs_error"
+    assert {*keys.split()} <= set(found)
+    assert (found["samples"], found["mismatches"], found["max_abs_error"]) == (4, 0, 0)
+    assert found["reference"].startswith("LiteRT BUILTIN_REF ")
+    out = tmp_path / "out.npz"
+    assert fw("run", digits_path, "--samples", 4, "--output", out).status == 0
+    assert fw("verify", digits_path, "--expect", out).out.startswith(
+        "digits on host: bit-exact: all 40 values of 4 samples equal the recorded outputs."
+    )
+    with np.load(out) as archive:
+        changed = archive["digit"].copy()
+    changed[2, 0, 7] ^= 1
+    np.savez(out, digit=changed)
+    said = fw("verify", digits_path, "--expect", out)
+    assert (said.status, said.out) == (1, "")
+    assert "1 of 40 values differ from the recorded outputs, by at most 1" in said.err
+    assert "digit[0, 7] of sample 2" in said.err
+    failed = fw("verify", digits_path, "--expect", out, "--json").json
+    assert (failed["ok"], failed["error"]["code"], failed["mismatches"]) == (False, "mismatch", 1)
+
+
+@pytest.mark.qemu
+def test_profile_counts_instructions_exactly_alike_each_time(fw, tmp_path: Path, digits_path: Path):
+    said = fw("profile", digits_path, "--board", "mps2-an386", "--json")
+    found = said.json
+    keys = "instructions cycles resolution operators probe_overhead stack_bytes"
+    assert {*keys.split()} <= set(found)
+    assert found["cycles"] is None
+    assert found["resolution"] == 40
+    assert {"name", "kind", "macs", "instructions", "cycles"} <= set(found["operators"][0])
+    parts = sum(operator["instructions"] for operator in found["operators"])
+    assert 0.9 * found["instructions"] < parts <= found["instructions"] + found["probe_overhead"]
+    old = tmp_path / "old.json"
+    old.write_text(said.out)
+    words = ("profile", digits_path, "--board", "mps2-an386", "--against", old, "--json")
+    change = fw(*words).json["against"]
+    assert change["total"] == 0
+    assert {row["change"] for row in change["operators"]} == {0}
+
+
+@pytest.mark.host_c
+def test_profile_on_the_host_has_neither_instructions_nor_cycles(fw, digits_path: Path):
+    found = fw("profile", digits_path, "--json").json
+    assert (found["instructions"], found["cycles"], found["stack_bytes"]) == (None, None, None)
+    assert found["nanoseconds"] > 0
+    assert fw("profile", digits_path, "--in-process").status == 2
+
+
+def test_profile_against_what_is_no_profile_is_bad_usage(fw, tmp_path: Path, digits_path: Path):
+    file = tmp_path / "old.json"
+    for text in ("no json", "[]", "{}"):
+        file.write_text(text)
+        assert fw("profile", digits_path, "--against", file).status == 2
+
+
+@pytest.mark.qemu
+def test_a_model_that_does_not_fit_says_so(fw, model_path: Callable[[str], Path]):
+    model = model_path("pretrainedResnet_quant.tflite")
+    said = fw("verify", model, "--board", "microbit", "--json")
+    assert said.status == 1
+    error = said.json["error"]
+    assert error["code"] == "does_not_fit"
+    (region,) = error["regions"]
+    assert region["need_bytes"] > region["have_bytes"]
+    assert error["peak"]
+
+
+@pytest.mark.host_c
+def test_selftest_counts_its_cases(fw):
+    found = fw("selftest", "--op", "relu6", "--samples", 3, "--json").json
+    assert found["cases"] == found["passed"] > 0
+    assert (found["failed"], found["skipped"]) == ([], [])
+
+
+@pytest.mark.qemu
+def test_the_demo_tells_the_whole_story(fw):
+    said = fw("demo")
+    assert said.status == 0
+    assert "all 3,600 outputs bit for bit equal to LiteRT BUILTIN_REF" in said.out
+    assert "358 of 360 held-out digits read rightly on the board: 99.4 %" in said.out
+    assert all(len(line) <= 100 for line in said.out.splitlines())
+
+
+@pytest.mark.host_c
+def test_the_demo_on_the_host_has_every_figure_in_its_object(fw):
+    found = fw("demo", "--board", "host", "--json").json
+    keys = "accuracy mismatches reference workspace_bytes model_flash_bytes operators elf"
+    assert {*keys.split()} <= set(found)
+    assert found["board"] == "host"
+    assert found["accuracy"] == pytest.approx(358 / 360)
+
+
+@pytest.mark.qemu
+def test_bench_stands_beside_the_peers(fw, tmp_path: Path, digits_path: Path):
+    table = tmp_path / "bench.csv"
+    words = ("bench", digits_path, "--boards", "mps2-an386", "--write", table, "--json")
+    (row,) = fw(*words).json["rows"]
+    keys = "model board instructions workspace_bytes model_flash_bytes stack_bytes compile_seconds"
+    assert {*keys.split(), "rival", "ratio"} <= set(row)
+    lines = table.read_text().splitlines()
+    assert lines[0].startswith("model,board,core,unit,count,")
+    assert lines[1].startswith("digits.tflite,mps2-an386,cortex-m4,instructions,")
+    assert len(lines) == 2

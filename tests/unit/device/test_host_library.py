@@ -1,0 +1,52 @@
+"""The model's C in this process: what its interface promises, over every way to link and bind."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from firmwright.base.errors import DeviceError, UsageError
+from firmwright.device.host_library import LibraryModel, LibrarySession, LibraryTensor
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.inputs import generated
+from firmwright.flows.model import load_model
+from firmwright.flows.reference import by_numpy
+from firmwright.flows.sessions import open_session
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize(
+    "options", [{}, {"io": "caller"}, {"link_params": False}, {"keep_input": True}]
+)
+def test_the_library_computes_what_the_reference_computes(
+    options: dict[str, object], digits_path: Path
+):
+    compiled = compile_for(load_model(digits_path), **options)
+    samples = generated(compiled.module.io.inputs, 5).samples
+    with open_session(compiled, in_process=True) as session:
+        outputs = session.run_all(samples)
+    for ours, theirs in zip(outputs, by_numpy(compiled.imported, samples).outputs, strict=True):
+        assert np.array_equal(ours["digit"], theirs["digit"])
+
+
+@pytest.mark.host_c
+def test_a_session_refuses_inputs_that_are_not_the_models(digits_path: Path):
+    compiled = compile_for(load_model(digits_path))
+    with open_session(compiled, in_process=True) as session:
+        with pytest.raises(UsageError, match="the keys are picture"):
+            session.run({"picture": np.zeros((1, 8, 8, 1), np.int8)})
+        with pytest.raises(UsageError, match="counters"):
+            _ = session.device
+
+
+def test_a_board_that_gives_no_library_says_so(digits_path: Path):
+    compiled = compile_for(load_model(digits_path), "mps2-an386")
+    with pytest.raises(UsageError, match="board mps2-an386 gives no library"):
+        open_session(compiled, in_process=True)
+
+
+def test_a_library_that_cannot_be_loaded_is_a_device_error(tmp_path: Path):
+    tensor = LibraryTensor("x", "x", "int8", 1)
+    model = LibraryModel("m", (("sram", 16),), (tensor,), (tensor,))
+    with pytest.raises(DeviceError, match="the library cannot be loaded"):
+        LibrarySession(tmp_path / "absent.so", model)

@@ -1,0 +1,79 @@
+"""Images in a cache: one build for equal projects, safe for two at once, bounded in number."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from firmwright.flows import images
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.images import build_image, cache_root
+from firmwright.flows.model import load_model
+
+BUILD = """
+import sys
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.images import build_image
+from firmwright.flows.model import load_model
+print(build_image(compile_for(load_model(sys.argv[1]))).elf)
+"""
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path: Path):
+    monkeypatch.setenv("FIRMWRIGHT_CACHE", str(tmp_path / "named"))
+    assert cache_root() == tmp_path / "named"
+    monkeypatch.delenv("FIRMWRIGHT_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_root() == tmp_path / "xdg" / "firmwright"
+
+
+def test_without_a_usable_home_the_cache_is_a_temporary_folder(monkeypatch, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.delenv("FIRMWRIGHT_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert cache_root().name == f"firmwright-{os.getuid()}"
+
+
+@pytest.mark.host_c
+def test_two_processes_that_want_the_same_image_share_one_build(
+    monkeypatch, tmp_path: Path, digits_path: Path
+):
+    monkeypatch.setenv("FIRMWRIGHT_CACHE", str(tmp_path))
+    toolchain = str(Path(images.__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": toolchain}
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", BUILD, str(digits_path)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    elves = [process.communicate(timeout=120)[0].strip() for process in running]
+    assert elves[0] == elves[1]
+    assert Path(elves[0]).is_file()
+    assert len([entry for entry in (tmp_path / "builds").iterdir() if entry.is_dir()]) == 1
+
+
+@pytest.mark.host_c
+def test_a_folder_of_the_users_holds_the_whole_project(tmp_path: Path, digits_path: Path):
+    image = build_image(compile_for(load_model(digits_path)), "release", tmp_path / "out")
+    assert image.elf.is_relative_to(tmp_path / "out")
+    assert (tmp_path / "out" / "model" / "digits.c").is_file()
+    assert image.library is not None
+
+
+def test_only_old_folders_beyond_the_limit_are_removed(monkeypatch, tmp_path: Path):
+    monkeypatch.setattr(images, "KEPT_FOLDERS", 2)
+    old = 1_000_000_000
+    for number in range(4):
+        folder = tmp_path / f"image{number}"
+        folder.mkdir()
+        os.utime(folder, (old + number, old + number))
+    (tmp_path / "in_use").mkdir()
+    images._remove_oldest(tmp_path)
+    left = sorted(entry.name for entry in tmp_path.iterdir() if entry.is_dir())
+    assert left == ["image3", "in_use"]

@@ -1,0 +1,54 @@
+"""A model keeps the bytes of its file; a module's text finds them again beside it."""
+
+from pathlib import Path
+
+import pytest
+
+from firmwright.base.errors import UsageError
+from firmwright.flows.model import load_model, partition, save_module, write_file
+
+
+def test_a_model_file_is_its_own_source(digits_path: Path):
+    model = load_model(digits_path)
+    assert model.source == digits_path.read_bytes()
+    assert model.name == "digits"
+    assert load_model(digits_path, name="other").name == "other"
+
+
+def test_a_saved_module_knows_its_source_only_if_the_file_lies_beside_it(
+    digits_path: Path, tmp_path: Path
+):
+    module = load_model(digits_path).module
+    save_module(module, tmp_path / "saved.fwir")
+    assert load_model(tmp_path / "saved.fwir").source is None
+    (tmp_path / "broken.tflite").write_bytes(b"something else")
+    (tmp_path / "under_another_name.tflite").write_bytes(digits_path.read_bytes())
+    found = load_model(tmp_path / "saved.fwir")
+    assert found.source == digits_path.read_bytes()
+    assert found.module == module
+
+
+def test_a_named_source_must_have_the_hash_that_the_module_remembers(
+    digits_path: Path, tmp_path: Path
+):
+    save_module(load_model(digits_path).module, tmp_path / "saved.fwir")
+    assert load_model(tmp_path / "saved.fwir", source=digits_path).source is not None
+    other = digits_path.with_name("digits_float.tflite")
+    with pytest.raises(UsageError, match="its hash differs"):
+        load_model(tmp_path / "saved.fwir", source=other)
+
+
+def test_a_path_that_cannot_be_read_or_written_is_a_usage_error(tmp_path: Path):
+    with pytest.raises(UsageError, match="the model cannot be read: No such file"):
+        load_model(tmp_path / "absent.tflite")
+    with pytest.raises(UsageError, match="the model cannot be read: Is a directory"):
+        load_model(tmp_path)
+    with pytest.raises(UsageError, match="the file cannot be written"):
+        write_file(tmp_path / "no" / "folder", b"")
+
+
+def test_partition_writes_the_target_into_the_module(digits_path: Path):
+    model = load_model(digits_path)
+    module = partition(model, "cortex-m -mcpu=cortex-m7").module
+    assert str(module.targets["cpu"]) == "cortex-m -mcpu=cortex-m7"
+    assert not model.module.targets

@@ -1,0 +1,55 @@
+"""The conformance cases as firmware: grouped by memory, each judged by itself."""
+
+import pytest
+
+from firmwright.base.errors import UsageError
+from firmwright.boards import load_board
+from firmwright.flows.selftest import NamedCase, budget_bytes, cases_module, grouped, selftest
+from firmwright.ir.graph.nodes import Function
+from firmwright.ops.registry import op_table
+
+
+def cases_of(op: str) -> list[NamedCase]:
+    return [NamedCase(op, case) for case in op_table()[op].cases()]
+
+
+def test_cases_side_by_side_are_one_call_each():
+    cases = cases_of("relu") + cases_of("softmax")
+    main = cases_module(cases).entry
+    assert isinstance(main, Function)
+    assert [call.op for call in main.body] == [item.op for item in cases]
+    assert len({value.name for call in main.body for value in call.outputs}) == len(cases)
+
+
+def test_groups_keep_the_order_and_the_budget():
+    cases = cases_of("conv2d")
+    groups = list(grouped(cases, 2000))
+    assert [item for group in groups for item in group] == cases
+    assert len(groups) > 1
+    assert list(grouped(cases, 1 << 30)) == [cases]
+
+
+def test_the_budget_of_a_small_board_leaves_room_for_code_and_scratch():
+    board = load_board("microbit")
+    assert 0 < budget_bytes(board) <= 12 << 10
+
+
+def test_an_unknown_operator_is_an_error_that_lists_the_known():
+    with pytest.raises(UsageError, match=r"no operator 'convolution'.*conv2d"):
+        selftest("host", ops=["convolution"])
+
+
+@pytest.mark.host_c
+def test_every_case_of_an_operator_passes_on_the_host():
+    found = selftest("host", ops=["relu", "add"], sample_count=3)
+    assert found.images == 1
+    assert {result.op for result in found.results} == {"relu", "add"}
+    assert not found.failed
+    assert not found.skipped
+
+
+@pytest.mark.deep
+@pytest.mark.qemu("arm", "riscv32")
+@pytest.mark.parametrize("board", ["mps2-an386", "mps3-an547", "microbit", "qemu-riscv32-virt"])
+def test_every_case_passes_on_the_emulated_boards(board):
+    assert not selftest(board).failed
