@@ -1,0 +1,135 @@
+# ruff: noqa: INP001 - a script beside the pages that it writes into, in no package
+"""Writes what the README quotes from commands: the demo's session, figures, operators, boards.
+
+    python docs/readme_figures.py MODELS     # the folder of the MLPerf Tiny models
+
+Each block stands behind a marker, `<!-- session: demo -->`, and ends at the next blank line (the
+session's at its fence). Read the diff before committing it; `tests/test_docs.py` compares.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+MODELS = {
+    "kws_ref_model": "kws, keyword spotting",
+    "vww_96_int8": "vww, visual wake words",
+    "pretrainedResnet_quant": "ic, image classification",
+    "ad01_int8": "ad, anomaly detection",
+    "str_ww_ref_model": "ww, streaming wake word",
+}
+OTHERS = "kws_ref_model"
+BOARDS = (
+    "mps2-an385", "mps2-an386", "mps2-an500", "mps2-an505", "mps3-an547", "qemu-riscv32-virt",
+)  # fmt: skip
+
+
+def firmwright(*words: str) -> str:
+    """What the command prints; its failure ends this script."""
+    command = [sys.executable, "-m", "firmwright", *words]
+    print("firmwright", *words, file=sys.stderr)
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def rows(*words: str) -> list[Mapping[str, Any]]:
+    """The rows of `bench`."""
+    found: list[Mapping[str, Any]] = json.loads(firmwright("bench", *words, "--json"))["rows"]
+    return found
+
+
+def table(head: tuple[str, ...], words: int, cells: list[tuple[str | int, ...]]) -> str:
+    """A Markdown table whose first `words` columns are text, the others figures."""
+    lines = [head, tuple("---" if n < words else "--:" for n in range(len(head)))]
+    lines += [tuple(f"{c:,}" if isinstance(c, int) else c for c in row) for row in cells]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def session() -> str:
+    told = "\n".join(line.rstrip() for line in firmwright("demo").strip().splitlines())
+    return f"```text\n$ ./fw demo\n{told}\n```"
+
+
+def beside_the_rival(models: Path) -> str:
+    cells: list[tuple[str | int, ...]] = []
+    for row in rows(*(str(models / f"{name}.tflite") for name in MODELS)):
+        name, rival = row["model"].removesuffix(".tflite"), row["rival"]
+        ours, theirs = row["instructions"], rival["instructions"]
+        cells.append(
+            (
+                f"{MODELS[name]} (`{name}`)",
+                ours,
+                theirs,
+                f"{100 * ours / theirs:.0f} %",
+                row["workspace_bytes"],
+                rival["workspace_bytes"],
+                row["model_flash_bytes"],
+                rival["flash_bytes"],
+            )
+        )
+    head = ("model", "instructions", "TFLM", "ratio", "workspace", "TFLM", "flash", "TFLM")
+    return table(head, 1, cells)
+
+
+def on_other_boards(models: Path) -> str:
+    cores = {board["name"]: board["core"] for board in known_boards()}
+    cells: list[tuple[str | int, ...]] = [
+        (row["board"], cores[row["board"]], row["instructions"], row["workspace_bytes"],
+         row["model_flash_bytes"])
+        for row in rows(str(models / f"{OTHERS}.tflite"), "--boards", ",".join(BOARDS))
+    ]  # fmt: skip
+    return table(("board", "core", "instructions", "workspace", "flash"), 2, cells)
+
+
+def known_boards() -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = json.loads(firmwright("boards", "--json"))["boards"]
+    return found
+
+
+def operators() -> str:
+    words = []
+    for op in json.loads(firmwright("ops", "--json"))["operators"]:
+        usual = op["dtypes"] == ["int8", "float32"]
+        words.append(f"`{op['name']}`" + ("" if usual else f" ({', '.join(op['dtypes'])})"))
+    return textwrap.fill(f"{', '.join(words)}.", 100, break_on_hyphens=False)
+
+
+def boards() -> str:
+    return "\n".join(f"- `{board['name']}`: {board['description']}" for board in known_boards())
+
+
+def replaced(text: str, marker: str, block: str) -> str:
+    """`text` with the block behind `marker` exchanged."""
+    start = f"<!-- {marker} -->\n"
+    before, found, after = text.partition(start)
+    if not found:
+        raise SystemExit(f"the README has no marker {marker}")
+    end = "\n```\n" if after.startswith("```") else "\n\n"
+    rest = after[after.index(end) + len(end.rstrip("\n")) :]
+    return f"{before}{start}{block}{rest}"
+
+
+def main() -> None:
+    """The command."""
+    models = Path(sys.argv[1]).resolve()
+    text = README.read_text(encoding="utf-8")
+    for marker, block in (
+        ("session: demo", session()),
+        ("figures: mps2-an386", beside_the_rival(models)),
+        (f"figures: {OTHERS}", on_other_boards(models)),
+        ("list: operators", operators()),
+        ("list: boards", boards()),
+    ):
+        text = replaced(text, marker, block)
+    README.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
