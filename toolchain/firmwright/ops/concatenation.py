@@ -55,7 +55,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 def _but(shape: Sequence[int], axis: int) -> tuple[int, ...]:
     """The rank and every size but that of `axis`."""
-    return (*shape[:axis], -1, *shape[axis + 1 :])
+    return (len(shape), *shape[:axis], -1, *shape[axis + 1 :])
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:

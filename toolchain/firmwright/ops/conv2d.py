@@ -72,11 +72,11 @@ def requant_of(call: OpCall) -> Requant:
 
 
 def bias_of(call: OpCall, dtype: str) -> Array:
-    """The bias, zeros where the model has none."""
+    """The bias, one a channel; zeros where the model has none."""
     bias = call.constant(2)
     if bias is None:
         return np.zeros(call.output.shape[-1], dtype)
-    return np.asarray(bias.array())
+    return np.asarray(bias.array()).reshape(-1)
 
 
 def weights_of(call: OpCall) -> Array:
