@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,9 @@ from firmwright.flows.inputs import generated
 from firmwright.flows.reference import by_oracle
 from firmwright.flows.sessions import params_block
 from firmwright.flows.verifying import verify
-from firmwright.pipeline import Bundle, Options, bundle, compile_model, load_bytes
+from firmwright.pipeline import Bundle, Compiled, Options, bundle, compile_model, load_bytes
+
+Compile = Callable[..., Compiled]
 
 BOARDS = [
     pytest.param("host", marks=pytest.mark.host_c),
@@ -21,9 +25,19 @@ BOARDS = [
 ]
 
 
+def deep_but(kept: str) -> list[object]:
+    """The boards, all but `kept` with --deep only."""
+    return [
+        pytest.param(*p.values, marks=(*p.marks, *[pytest.mark.deep] * (p.values != (kept,))))
+        for p in BOARDS
+    ]
+
+
 @pytest.mark.models
 @pytest.mark.parametrize("board", BOARDS)
-def test_kws_computes_the_same_with_constants_sent_over_the_link(board: str, compiled) -> None:
+def test_kws_computes_the_same_with_constants_sent_over_the_link(
+    board: str, compiled: Compile
+) -> None:
     found = verify(compiled("kws", board=board, link_params=False), samples=5)
     assert found.reference.startswith("LiteRT")
     assert (found.samples, found.mismatches) == (5, 0)
@@ -31,7 +45,7 @@ def test_kws_computes_the_same_with_constants_sent_over_the_link(board: str, com
 
 @pytest.mark.models
 @pytest.mark.parametrize("board", BOARDS)
-def test_an_image_without_linked_constants_holds_none(board: str, compiled) -> None:
+def test_an_image_without_linked_constants_holds_none(board: str, compiled: Compile) -> None:
     linked = compiled("kws", board=board)
     sent = compiled("kws", board=board, link_params=False)
     with_constants, without = build_image(linked), build_image(sent)
@@ -80,8 +94,8 @@ def test_two_functions_of_a_model_share_an_equal_constant(board: str) -> None:
     assert verify(done, samples=5).mismatches == 0
 
 
-@pytest.mark.parametrize("board", BOARDS)
-def test_two_models_of_an_image_share_equal_constants(board: str, compiled) -> None:
+@pytest.mark.parametrize("board", deep_but("mps2-an386"))
+def test_two_models_of_an_image_share_equal_constants(board: str, compiled: Compile) -> None:
     first = compiled("digits", board=board, name="first")
     second = compiled("digits", board=board, name="second")
     both = bundle([first, second])
@@ -96,8 +110,8 @@ def test_two_models_of_an_image_share_equal_constants(board: str, compiled) -> N
 
 
 @pytest.mark.models
-@pytest.mark.parametrize("board", BOARDS)
-def test_different_models_run_in_one_image(board: str, compiled) -> None:
+@pytest.mark.parametrize("board", deep_but("host"))
+def test_different_models_run_in_one_image(board: str, compiled: Compile) -> None:
     both = bundle([compiled("digits", board=board), compiled("ww", board=board)])
     check_both(both, build_image(both))
 
@@ -121,7 +135,7 @@ def check_both(both: Bundle, image: Image) -> None:
                     assert np.array_equal(found[f"{name}/{key}"], value.reshape(-1)), (name, key)
 
 
-def test_models_that_cannot_be_in_one_image_are_refused(compiled) -> None:
+def test_models_that_cannot_be_in_one_image_are_refused(compiled: Compile) -> None:
     digits = compiled("digits")
     with pytest.raises(UsageError, match="two models of the bundle are called digits"):
         bundle([digits, digits])
