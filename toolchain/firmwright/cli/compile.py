@@ -46,9 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    model = model_of(args)
     watch = Watcher(args)
     start = time.perf_counter()
+    model = model_of(args)
     compiled = compile_for(model, watch=watch, **given_options(args))
     seconds = time.perf_counter() - start
     watch.finish()

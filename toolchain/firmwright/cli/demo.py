@@ -81,7 +81,7 @@ def _steps(demo: Demo) -> str:
         (
             "compile",
             f"digits.tflite, {len(known['operators'])} operators, for {target}",
-            f"workspace {work:,} bytes, {least}; weights {known['constants_bytes']:,}; no heap",
+            f"workspace {work:,} bytes, {least}; constants {known['constants_bytes']:,} bytes",
         ),
         (
             "build",
@@ -126,7 +126,7 @@ def _digits(demo: Demo) -> str:
     right = [k for k in range(len(demo.labels)) if k not in wrong]
     chosen = [*wrong[:2], *_one_of_each(demo, right)][:SHOWN]
     pictures = [picture(demo.images[k]) for k in chosen]
-    lines = ["  " + "   ".join(parts) for parts in zip(*pictures, strict=True)]
+    lines = [("  " + "   ".join(parts)).rstrip() for parts in zip(*pictures, strict=True)]
     captions = [_caption(int(demo.answers[k]), int(demo.labels[k])) for k in chosen]
     lines.append("  " + "   ".join(caption.center(8) for caption in captions).rstrip())
     lines.append("  (the answers of the board; its mistakes, if any, stand first)")

@@ -44,7 +44,7 @@ class Demo:
 
     @property
     def answers(self) -> Array:
-        return np.argmax(self.outputs, axis=-1)
+        return np.asarray(np.argmax(self.outputs, axis=-1))
 
     @property
     def right(self) -> int:
