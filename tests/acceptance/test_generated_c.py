@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -126,14 +127,28 @@ def test_a_saved_project_builds_by_scons_alone(
 
 
 def scons(folder: Path, *words: str) -> None:
-    """SCons in a Python that cannot import the project: -I hides PYTHONPATH and the folder."""
+    """SCons in a Python that cannot import the project: nothing but SCons is on its path.
+
+    -I hides PYTHONPATH and the folder, -S the site packages, where the project may be installed.
+    """
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    package = importlib.util.find_spec("SCons")
+    assert package is not None
+    assert package.origin is not None
+    alone = folder / "scons-alone"
+    alone.mkdir(exist_ok=True)
+    (alone / "SCons").symlink_to(Path(package.origin).parent)
+    path = f"import sys; sys.path.insert(0, {str(alone)!r}); "
     seen = subprocess.run(
-        [sys.executable, "-I", "-c", "import firmwright"], env=clean, capture_output=True
+        [sys.executable, "-I", "-S", "-c", f"{path}import firmwright"],
+        env=clean,
+        capture_output=True,
+        check=False,
     )
-    assert seen.returncode != 0, "the project is installed here: nothing would be shown"
+    assert seen.returncode != 0, "the project can be imported here: nothing would be shown"
+    main = f"{path}from SCons.Script import main; sys.argv[0] = 'scons'; main()"
     done = subprocess.run(
-        [sys.executable, "-I", "-m", "SCons", "-Q", *words],
+        [sys.executable, "-I", "-S", "-c", main, "-Q", *words],
         cwd=folder,
         env=clean,
         capture_output=True,

@@ -35,7 +35,7 @@ class FirmwrightError(Exception):
 
 
 class UsageError(FirmwrightError):
-    """The command line or an API call asks for something that does not exist or contradicts itself."""
+    """The command line or a call asks for what does not exist or contradicts itself."""
 
     code = "usage"
     exit_code = EXIT_USAGE
@@ -63,7 +63,9 @@ class UnsupportedError(FirmwrightError):
     code = "unsupported"
     exit_code = EXIT_USAGE
 
-    def __init__(self, items: Sequence[UnsupportedItem], *, where: str = "", hint: str = "") -> None:
+    def __init__(
+        self, items: Sequence[UnsupportedItem], *, where: str = "", hint: str = ""
+    ) -> None:
         lines = "; ".join(f"{item.op} at {item.where}: {item.why}" for item in items)
         count = f"{len(items)} place" + ("s" if len(items) != 1 else "")
         super().__init__(f"the model is not supported in {count}: {lines}.", where=where, hint=hint)

@@ -44,7 +44,8 @@ class Demo:
 
     @property
     def answers(self) -> Array:
-        return np.asarray(np.argmax(self.outputs, axis=-1))
+        found: Array = np.argmax(self.outputs, axis=-1)
+        return found
 
     @property
     def right(self) -> int:

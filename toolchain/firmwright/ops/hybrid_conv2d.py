@@ -141,12 +141,14 @@ def _lower_symmetric(
     b: Kernel, n: E, quantized: Buffer, ends: tuple[Buffer, Buffer], scale: Buffer
 ) -> None:
     low, high = (b.load(end, [0]) for end in ends)
-    with b.let("reach", maximum(0.0 - low, high)) as reach:
+    with (
+        b.let("reach", maximum(0.0 - low, high)) as reach,
         # A batch of zeros stays zeros under any finite factor.
-        with b.let("divisor", maximum(reach, _LEAST_REACH)) as divisor:
-            b.store(scale, [0], reach / float(_SYMMETRIC_LIMIT))
-            inverse = _constant(float(_SYMMETRIC_LIMIT)) / divisor
-            _quantize_values(b, n, quantized, inverse, None, -_SYMMETRIC_LIMIT)
+        b.let("divisor", maximum(reach, _LEAST_REACH)) as divisor,
+    ):
+        b.store(scale, [0], reach / float(_SYMMETRIC_LIMIT))
+        inverse = _constant(float(_SYMMETRIC_LIMIT)) / divisor
+        _quantize_values(b, n, quantized, inverse, None, -_SYMMETRIC_LIMIT)
 
 
 def _quantize_values(
@@ -155,14 +157,18 @@ def _quantize_values(
     size = quantized.elements
     source = b.window("values", b.input(0), n * size, (size,))
     target = b.window("flat", quantized, 0, (size,), access="w")
-    with b.let("inverse", inverse) as factor, source as values, target as flat:
-        with b.for_("i", size) as i:
-            moved = b.load(values, [i]) * factor
-            if offset is not None:
-                moved = offset + moved
-            rounded = intrinsic("round_f32", [moved], FLOAT32, FLOAT32)
-            clamped = minimum(maximum(rounded, float(least)), 127.0)
-            b.store(flat, [i], clamped.cast(INT32).cast(INT8))
+    with (
+        b.let("inverse", inverse) as factor,
+        source as values,
+        target as flat,
+        b.for_("i", size) as i,
+    ):
+        moved = b.load(values, [i]) * factor
+        if offset is not None:
+            moved = offset + moved
+        rounded = intrinsic("round_f32", [moved], FLOAT32, FLOAT32)
+        clamped = minimum(maximum(rounded, float(least)), 127.0)
+        b.store(flat, [i], clamped.cast(INT32).cast(INT8))
 
 
 def _convolve(

@@ -292,7 +292,8 @@ class PrimFunc:
     """One kernel, or with attribute `aot_main` the program that calls the kernels.
 
     Known attributes: `op` (operator name), `schedule` (rule that built it), `comment` (what the C
-    reader sees), `macs`, `target` (name in `IRModule.targets`), `keeps_order` (see `schedule.py`), `aot_main`.
+    reader sees), `macs`, `target` (name in `IRModule.targets`), `keeps_order` (see `schedule.py`),
+    `aot_main`.
     """
 
     name: str
