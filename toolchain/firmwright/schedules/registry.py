@@ -15,6 +15,8 @@ from firmwright.schedules.cortex_m_dsp import (
 )
 from firmwright.schedules.cortex_m_dsp.intrinsics import DSP_INTRINSICS
 from firmwright.schedules.cortex_m_dsp.mac_blocks import MAC_INTRINSICS
+from firmwright.schedules.helium import conv2d as helium_conv2d
+from firmwright.schedules.helium.intrinsics import HELIUM_INTRINSICS
 from firmwright.schedules.scalar import conv2d as scalar_conv2d
 from firmwright.schedules.scalar import depthwise_conv2d as scalar_depthwise_conv2d
 from firmwright.schedules.scalar import fully_connected as scalar_fully_connected
@@ -24,9 +26,15 @@ RULES: tuple[Rule, ...] = (
     *depthwise_conv2d.RULES,
     *depthwise_slide.RULES,
     *fully_connected.RULES,
+    *helium_conv2d.RULES,
     *scalar_conv2d.RULES,
     *scalar_depthwise_conv2d.RULES,
     *scalar_fully_connected.RULES,
 )
 
-INTRINSICS: Mapping[str, Intrinsic] = {**BASE_INTRINSICS, **DSP_INTRINSICS, **MAC_INTRINSICS}
+INTRINSICS: Mapping[str, Intrinsic] = {
+    **BASE_INTRINSICS,
+    **DSP_INTRINSICS,
+    **MAC_INTRINSICS,
+    **HELIUM_INTRINSICS,
+}

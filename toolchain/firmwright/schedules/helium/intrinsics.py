@@ -1,0 +1,11 @@
+"""Every intrinsic of the Helium schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from firmwright.ir.tir.intrinsic import Intrinsic
+from firmwright.schedules.helium.moves import MOVE_INTRINSICS
+from firmwright.schedules.helium.products import PRODUCT_INTRINSICS
+
+HELIUM_INTRINSICS: Mapping[str, Intrinsic] = {**MOVE_INTRINSICS, **PRODUCT_INTRINSICS}

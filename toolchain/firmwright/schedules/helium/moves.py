@@ -1,0 +1,110 @@
+"""Copies and fills of int8 runs, sixteen at a time, the last vector cut to what is left.
+
+`mve_copy_N` moves 16 (N - 1) + `last` elements, `mve_fill_N` writes as many of one value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.ir.tir.builder import E
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.nodes import Buffer
+from firmwright.ops.kernel import Kernel
+
+VECTOR = 16
+MOST_VECTORS = 8
+
+
+def copy(b: Kernel, target: Buffer, at: E | int, source: Buffer, start: E, count: int) -> None:
+    """`count` elements of `source` from `start` on to `target` from `at` on."""
+    for first, vectors, last in _pieces(count):
+        elements = VECTOR * (vectors - 1) + last
+        y = b.pointer(target, at + first, elements, "w")
+        b.evaluate(f"mve_copy_{vectors}", [y, b.pointer(source, start + first, elements), last])
+
+
+def fill(b: Kernel, target: Buffer, at: E | int, value: int, count: int) -> None:
+    """`count` elements of `target` from `at` on := `value`."""
+    for first, vectors, last in _pieces(count):
+        y = b.pointer(target, at + first, VECTOR * (vectors - 1) + last, "w")
+        b.evaluate(f"mve_fill_{vectors}", [y, value, last])
+
+
+def _pieces(count: int) -> list[tuple[int, int, int]]:
+    """(first element, vectors, elements of the last) of the intrinsics that cover `count`."""
+    most = MOST_VECTORS * VECTOR
+    return [
+        (first, -(-size // VECTOR), (size - 1) % VECTOR + 1)
+        for first in range(0, count, most)
+        for size in (min(most, count - first),)
+    ]
+
+
+def _moved(vectors: int, value: str, tail_value: str) -> str:
+    lines = [f"vstrbq_s8(y + {VECTOR * i}, {value.format(i=VECTOR * i)});" for i in range(vectors)]
+    at = VECTOR * (vectors - 1)
+    mask = "vctp8q((uint32_t)last)"
+    lines[-1:] = [
+        "if (last == 16) {",
+        f"    {lines[-1]}",
+        "} else {",
+        f"    const mve_pred16_t inside = {mask};",
+        f"    vstrbq_p_s8(y + {at}, {tail_value.format(i=at)}, inside);",
+        "}",
+    ]
+    return "\n".join(lines).replace("y + 0,", "y,").replace("x + 0)", "x)").replace("x + 0,", "x,")
+
+
+def _copy(vectors: int) -> Intrinsic:
+    count = VECTOR * (vectors - 1)
+    return Intrinsic(
+        name=f"mve_copy_{vectors}",
+        operands=(
+            Operand("y", "ptr", INT8, "w", count + 1),
+            Operand("x", "ptr", INT8, "r", count + 1),
+            Operand("last", "imm", INT32),
+        ),
+        result=None,
+        meaning=lambda y, x, last: np.asarray(x)[: count + last],
+        portable=f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    y[i] = x[i];\n}}",
+        doc=f"Copies {count} + last bytes.",
+        requires="mve",
+        text={"gnu": _moved(vectors, "vldrbq_s8(x + {i})", "vldrbq_z_s8(x + {i}, inside)")},
+        instructions=2 * vectors + 2,
+    )
+
+
+def _fill(vectors: int) -> Intrinsic:
+    count = VECTOR * (vectors - 1)
+
+    def meaning(y: Any, value: Any, last: Any) -> Any:
+        return np.full_like(np.asarray(y)[: count + last], value)
+
+    text = "const int8x16_t filled = vdupq_n_s8((int8_t)value);\n"
+    return Intrinsic(
+        name=f"mve_fill_{vectors}",
+        operands=(
+            Operand("y", "ptr", INT8, "w", count + 1),
+            Operand("value", "imm", INT32),
+            Operand("last", "imm", INT32),
+        ),
+        result=None,
+        meaning=meaning,
+        portable=(
+            f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    y[i] = (int8_t)value;\n}}"
+        ),
+        doc=f"Fills {count} + last bytes.",
+        requires="mve",
+        text={"gnu": text + _moved(vectors, "filled", "filled")},
+        instructions=vectors + 3,
+    )
+
+
+MOVE_INTRINSICS: Mapping[str, Intrinsic] = {
+    item.name: item for make in (_copy, _fill) for item in map(make, range(1, MOST_VECTORS + 1))
+}
