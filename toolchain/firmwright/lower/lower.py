@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from firmwright.base.errors import InternalError
+from firmwright.base.errors import InternalError, UnsupportedError, UnsupportedItem
 from firmwright.ir.core import Target
 from firmwright.ir.graph.evaluate import describe
 from firmwright.ir.graph.nodes import Call, Function, TensorType
@@ -39,13 +39,25 @@ def lower_module(
     intrinsics: IntrinsicTable,
     features: Callable[[Target], frozenset[str]],
 ) -> tuple[LoweredCall, ...]:
-    """The alternatives of every call of the entry function."""
+    """The alternatives of every call of the entry function.
+
+    UnsupportedError names every call that no lowering takes.
+    """
     entry = module.entry
     if not isinstance(entry, Function):
         raise InternalError("lowering wants a graph function as entry")
     work = _Lowering(module, ops, rules, intrinsics, features)
     results = {value.name for value in entry.results}
-    return tuple(work.call(index, call, results) for index, call in enumerate(entry.body))
+    lowered: list[LoweredCall] = []
+    refused: list[UnsupportedItem] = []
+    for index, call in enumerate(entry.body):
+        try:
+            lowered.append(work.call(index, call, results))
+        except NotSupportedError as reason:
+            refused.append(UnsupportedItem(call.op, str(call.span), str(reason)))
+    if refused:
+        raise UnsupportedError(refused, where=module.name)
+    return tuple(lowered)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,112 @@
+"""Selection takes the fastest alternative, and gives up scratch where memory ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from firmwright.base.errors import DoesNotFitError
+from firmwright.ir.core import PoolInfo
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.nodes import Allocate, CallPrim, DeclBuffer, PrimFunc
+from firmwright.ir.tir.walk import walk
+from firmwright.lower.lower import lower_module
+from firmwright.ops.registry import op_table
+from firmwright.pipeline import load
+from firmwright.schedules.registry import INTRINSICS, RULES
+from firmwright.select.select import Offer, select_module
+from firmwright.targets.registry import features, parse_target
+from firmwright.usmp.plan_module import plan
+
+
+@pytest.fixture
+def digits(digits_path: Path) -> IRModule:
+    module = load(digits_path)
+    return replace(module, targets={"cpu": parse_target("cortex-m -mcpu=cortex-m4")})
+
+
+def _offers(module: IRModule) -> list[Offer]:
+    lowered = lower_module(module, op_table(), RULES, INTRINSICS, features)
+    return [(item.call, item.alternatives) for item in lowered]
+
+
+def _scratch_bytes(module: IRModule) -> int:
+    kernels = [f for f in module.functions.values() if isinstance(f, PrimFunc) and f.name != "run"]
+    return sum(
+        node.buffer.size_bytes
+        for kernel in kernels
+        for node in walk(kernel.body)
+        if isinstance(node, Allocate) and node.buffer.scope == "global"
+    )
+
+
+def test_the_fastest_alternative_is_taken_where_memory_is_free(digits: IRModule) -> None:
+    offers = _offers(digits)
+    selected = select_module(digits, offers, lambda module: 0)
+    for _, found in offers:
+        if found:
+            fastest = min(item.instructions for item in found)
+            kept = [item for item in found if item.function.name in selected.functions]
+            chosen = next(
+                item for item in kept if selected.functions[item.function.name] is item.function
+            )
+            assert chosen.instructions == fastest
+
+
+def test_scratch_is_given_up_until_the_plan_fits(digits: IRModule) -> None:
+    offers = _offers(digits)
+    free = _scratch_bytes(select_module(digits, offers, lambda module: 0))
+    assert free > 0
+
+    def fits(module: IRModule) -> int | None:
+        return 0 if _scratch_bytes(module) < free // 2 else None
+
+    tight = select_module(digits, offers, fits)
+    assert _scratch_bytes(tight) < free // 2
+
+
+def test_what_never_fits_still_ends_with_the_least_scratch(digits: IRModule) -> None:
+    offers = _offers(digits)
+    least = sum(min(item.scratch_bytes for item in found) for _, found in offers if found)
+    selected = select_module(digits, offers, lambda module: None)
+    assert _scratch_bytes(selected) == least
+
+
+def test_the_goal_ram_prefers_little_scratch(digits: IRModule) -> None:
+    offers = _offers(digits)
+    small = select_module(digits.with_attrs(optimize="ram"), offers, lambda module: 0)
+    fast = select_module(digits.with_attrs(optimize="speed"), offers, lambda module: 0)
+    assert _scratch_bytes(small) < _scratch_bytes(fast)
+
+
+def test_the_main_calls_every_kernel_in_order_and_views_are_windows(digits: IRModule) -> None:
+    selected = select_module(digits, _offers(digits), lambda module: 0)
+    main = selected.functions["run"]
+    assert isinstance(main, PrimFunc)
+    calls = [node for node in walk(main.body) if isinstance(node, CallPrim)]
+    assert [node.op for node in calls] == sorted(node.op for node in calls)
+    windows = [node for node in walk(main.body) if isinstance(node, DeclBuffer)]
+    assert len(windows) == 1
+    assert [tensor.name for tensor in selected.io.inputs] == ["image"]
+
+
+def test_a_pool_too_small_for_the_fast_kernels_gets_lean_ones(digits: IRModule) -> None:
+    """Through the real planner: the fast choice does not fit, the lean one does."""
+    roomy = plan(select_module(digits, _offers(digits), lambda module: 0))
+    assert roomy.plan is not None
+    need = roomy.plan.workspace_bytes
+    small = replace(digits, pools=(PoolInfo("sram", need - 16),))
+
+    def workspace_bytes(module: IRModule) -> int | None:
+        try:
+            planned = plan(module)
+        except DoesNotFitError:
+            return None
+        assert planned.plan is not None
+        return planned.plan.workspace_bytes
+
+    fitted = plan(select_module(small, _offers(small), workspace_bytes))
+    assert fitted.plan is not None
+    assert fitted.plan.workspace_bytes <= need - 16

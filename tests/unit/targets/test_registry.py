@@ -1,0 +1,64 @@
+"""Targets: written form to value and back, features of cores, and errors that name what is near."""
+
+from __future__ import annotations
+
+import pytest
+
+from firmwright.base.errors import UsageError
+from firmwright.ir.core import Target
+from firmwright.targets.registry import KINDS, features, parse_target
+
+
+def test_a_target_prints_as_it_is_written() -> None:
+    target = parse_target("cortex-m -mcpu=cortex-m7")
+    assert str(target) == "cortex-m -mcpu=cortex-m7"
+    assert parse_target(str(target)) == target
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_parses_with_its_defaults(kind: str) -> None:
+    target = parse_target(kind)
+    assert target.kind == kind
+    assert dict(target.attrs) == {name: spec.default for name, spec in KINDS[kind].attrs.items()}
+
+
+@pytest.mark.parametrize(
+    ("core", "has", "lacks"),
+    [
+        ("cortex-m0", "thumb1", "mulh"),
+        ("cortex-m3", "mulh", "dsp"),
+        ("cortex-m4", "dsp", "mve"),
+        ("cortex-m55", "mve", "thumb1"),
+    ],
+)
+def test_a_core_implies_its_features(core: str, has: str, lacks: str) -> None:
+    found = features(parse_target(f"cortex-m -mcpu={core}"))
+    assert has in found
+    assert lacks not in found
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the target is empty. Try: --target 'cortex-m -mcpu=cortex-m4'."),
+        ("cortexm", "there is no target kind 'cortexm'. Try: cortex-m"),
+        (
+            "cortex-m -cpu=cortex-m4",
+            "target cortex-m has no attribute 'cpu' (known: mcpu). Try: mcpu",
+        ),
+    ],
+)
+def test_a_wrong_target_names_the_nearest(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_target(text)
+    assert str(caught.value) == message
+
+
+def test_a_core_that_does_not_exist_names_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"mcpu cannot be 'cortex-m44'\. Try: cortex-m4 \(known:"):
+        parse_target("cortex-m -mcpu=cortex-m44")
+
+
+def test_features_of_an_unknown_kind_are_an_error() -> None:
+    with pytest.raises(UsageError, match="there is no target kind 'abacus'"):
+        features(Target("abacus"))
