@@ -16,6 +16,7 @@ from firmwright.schedules.cortex_m_dsp import (
 from firmwright.schedules.cortex_m_dsp.intrinsics import DSP_INTRINSICS
 from firmwright.schedules.cortex_m_dsp.mac_blocks import MAC_INTRINSICS
 from firmwright.schedules.helium import conv2d as helium_conv2d
+from firmwright.schedules.helium import fully_connected as helium_fully_connected
 from firmwright.schedules.helium.intrinsics import HELIUM_INTRINSICS
 from firmwright.schedules.scalar import conv2d as scalar_conv2d
 from firmwright.schedules.scalar import depthwise_conv2d as scalar_depthwise_conv2d
@@ -27,6 +28,7 @@ RULES: tuple[Rule, ...] = (
     *depthwise_slide.RULES,
     *fully_connected.RULES,
     *helium_conv2d.RULES,
+    *helium_fully_connected.RULES,
     *scalar_conv2d.RULES,
     *scalar_depthwise_conv2d.RULES,
     *scalar_fully_connected.RULES,

@@ -23,7 +23,8 @@ from firmwright.ops.conv_shapes import Window, window_of
 from firmwright.ops.fixed_point import per_tensor
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.helium import moves, requantize
-from firmwright.schedules.helium.products import STEP, padded_taps, product_name
+from firmwright.schedules.helium.products import product_name
+from firmwright.schedules.helium.steps import STEP, padded_taps
 
 _PIXELS = 2
 _CHANNELS = requantize.CHANNELS

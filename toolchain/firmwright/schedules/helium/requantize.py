@@ -34,24 +34,26 @@ ENDING_OPERANDS = (
 )
 
 PORTABLE = """\
-const int64_t doubled = ((int64_t)sum * q[4 + c] + (1 << 30)) >> 31;
-const int32_t right = -q[8 + c];
+const int64_t doubled = ((int64_t)sum * q[at + 4] + (1 << 30)) >> 31;
+const int32_t right = -q[at + 8];
 const int64_t half = right > 0 ? ((int64_t)1 << (right - 1)) - (doubled < 0) : 0;
 const int32_t moved = (int32_t)((doubled + half) >> right) + zero_point;
 const int32_t raised = moved > low ? moved : low;"""
-"""From `sum` of channel `c` to `raised`; the caller cuts it at `high`."""
+"""From `sum` to `raised` with the parameters from `at` on; the caller cuts it at `high`."""
 
 PARAMETER_LOADS = """\
 const int32x4_t bias = vldrwq_s32(q);
 const int32x4_t multiplier = vldrwq_s32(q + 4);
 const int32x4_t shift = vldrwq_s32(q + 8);"""
 
-_VECTOR = """\
+_SCALED = """\
 {v} = vqrdmulhq_s32(vaddq_s32({v}, bias), multiplier);
 if (away) {{
     {v} = vaddq_s32({v}, vshrq_n_s32(vandq_s32({v}, shift), 31));
 }}
-{v} = vqaddq_n_s32(vrshlq_s32({v}, shift), zero_point);
+{v} = vqaddq_n_s32(vrshlq_s32({v}, shift), zero_point);"""
+
+_STORED = """\
 if (low > -128) {{
     {v} = vmaxq_s32({v}, vdupq_n_s32(low));
 }}
@@ -59,10 +61,10 @@ if (high < 127) {{
     {v} = vminq_s32({v}, vdupq_n_s32(high));
 }}
 __asm__("vqmovnb.s32 %q0, %q0\\n\\tvqmovnb.s16 %q0, %q0" : "+w"({v}));
-if (lanes == 4) {{
+if ({lanes} >= 4) {{
     vstrbq_s32({y}, {v});
 }} else {{
-    vstrbq_p_s32({y}, {v}, vctp32q((uint32_t)lanes));
+    vstrbq_p_s32({y}, {v}, vctp32q((uint32_t)({lanes})));
 }}"""
 
 VECTOR_INSTRUCTIONS = 8
@@ -70,7 +72,12 @@ VECTOR_INSTRUCTIONS = 8
 
 def vector_text(vector: str, target: str) -> str:
     """C that turns the sums in `vector` into elements at `target`."""
-    return _VECTOR.format(v=vector, y=target)
+    return _SCALED.format(v=vector) + "\n" + stored_text(vector, target, "lanes")
+
+
+def stored_text(vector: str, target: str, lanes: str) -> str:
+    """C that cuts the results in `vector` to their range and stores `lanes` of them."""
+    return _STORED.format(v=vector, y=target, lanes=lanes)
 
 
 def applies(params: Requant) -> bool:

@@ -1,0 +1,101 @@
+"""fully_connected on Helium: eight outputs at a time straight from the input (rows.py).
+
+The last block of rows starts early where they are no multiple of eight, so some outputs are
+computed twice. Batches run one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.tir.builder import minimum
+from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ops.conv2d import bias_of, weights_of
+from firmwright.ops.fixed_point import per_tensor
+from firmwright.ops.fully_connected import requant_of
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules.epilogue import accumulator_bounds
+from firmwright.schedules.folded_requant import fold
+from firmwright.schedules.helium import rows as blocks
+from firmwright.schedules.helium.steps import STEP, padded_taps
+
+_ROWS = blocks.ROWS
+
+
+def _configs(op: OpCall) -> Sequence[Config]:
+    if op.input(0).dtype != INT8 or op.input(1).dtype != INT8:
+        return ()
+    return ({},) if _settings(op) is not None else ()
+
+
+def _bias(op: OpCall) -> Array:
+    """The bias with the input's zero point folded in."""
+    zero_point = per_tensor(op.input(0)).zero_point
+    sums = weights_of(op).sum(axis=1, dtype=np.int64)
+    folded: Array = bias_of(op, "int32").astype(np.int64) - zero_point * sums
+    return folded
+
+
+def _settings(op: OpCall) -> list[int] | None:
+    """The immediate operands of a block, or None where the folded form has no proof."""
+    matrix = weights_of(op)
+    low, high = accumulator_bounds(_bias(op), matrix, INT8.min, INT8.max)
+    folded = fold(requant_of(op), low, high)
+    if folded is None:
+        return None
+    return blocks.settings(folded, min(matrix.shape[0], _ROWS), matrix.shape[1])
+
+
+def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
+    matrix = weights_of(op)
+    outputs, depth = matrix.shape
+    settings = _settings(op)
+    assert settings is not None
+    lanes = min(outputs, _ROWS)
+    starts = [min(start, outputs - lanes) for start in range(0, outputs, _ROWS)]
+    packed = b.constant("weights", _pack(matrix, starts), INT8)
+    bias = np.stack([np.resize(_bias(op)[start:], _ROWS) for start in starts])
+    table = b.constant("bias", bias, INT32)
+    first, last = (rows.start, rows.end) if rows else (0, op.output.elements // outputs)
+    size = padded_taps(depth) * _ROWS
+    with (
+        b.for_("n", last - first, first) as n,
+        b.for_("block", len(starts)) as block,
+        b.let("row", minimum(block * _ROWS, outputs - lanes)) as row,
+    ):
+        b.evaluate(
+            blocks.rows_name(depth),
+            [
+                b.pointer(packed, block * size, size),
+                b.pointer(b.input(0), n * depth, depth),
+                b.pointer(table, block * _ROWS, _ROWS),
+                b.pointer(b.y, n * outputs + row, lanes, "w"),
+                *settings,
+            ],
+        )
+
+
+def _pack(matrix: Array, starts: list[int]) -> Array:
+    """[row, tap] int8 as [block, step, row of eight, sixteen], zeros where nothing is."""
+    outputs, depth = matrix.shape
+    padded = np.zeros((max(outputs, _ROWS), padded_taps(depth)), np.int8)
+    padded[:outputs, :depth] = matrix
+    stacked = np.stack([padded[start : start + _ROWS] for start in starts])
+    steps = stacked.reshape(len(starts), _ROWS, -1, STEP)
+    return np.ascontiguousarray(steps.transpose(0, 2, 1, 3))
+
+
+RULES = (
+    Rule(
+        "helium.fully_connected.rows",
+        "fully_connected",
+        frozenset({"mve"}),
+        _configs,
+        _build,
+        keeps_order=True,
+    ),
+)
