@@ -23,11 +23,15 @@ from firmwright.schedules.folded_requant import FoldedRequant, apply_folded, fol
 
 Finish = Callable[[E], E]
 
+_BORROWED = 8
+"""Bits that the accumulators of odd channels stand too high in a borrowing block."""
+
 
 def accumulator_bounds(bias: Array, weights: Array, low: int, high: int) -> tuple[Array, Array]:
-    """Least and greatest value of bias[c] + sum_k weights[c, k] * x[k] for x in [low, high]."""
-    positive = np.maximum(weights, 0).sum(axis=1, dtype=np.int64)
-    negative = np.minimum(weights, 0).sum(axis=1, dtype=np.int64)
+    """Least and greatest value of bias[c] + sum of weights[c, ...] * x for x in [low, high]."""
+    flat = weights.reshape(len(weights), -1)
+    positive = np.maximum(flat, 0).sum(axis=1, dtype=np.int64)
+    negative = np.minimum(flat, 0).sum(axis=1, dtype=np.int64)
     wide = bias.astype(np.int64)
     return wide + positive * low + negative * high, wide + positive * high + negative * low
 
@@ -37,7 +41,9 @@ class Epilogue:
     """The step for one layer; `columns` are the parameters that differ between channels.
 
     `factors[c]` is what weights and bias of channel c must be multiplied with: 1, or 2^k where the
-    step's left shift was baked into them.
+    step's left shift was baked into them. With `borrows`, odd channels hand in 256 times their
+    accumulator; where every left shift is 8 or less, `borrowed_right` holds, and what the table
+    has of them is the right shift that takes its place.
     """
 
     params: Requant
@@ -47,24 +53,37 @@ class Epilogue:
     fixed: Mapping[str, int]
     dtype: DType
     factors: tuple[int, ...]
+    borrows: bool = False
+    borrowed_right: bool = False
 
     @contextmanager
-    def channel(self, b: Kernel, index: E) -> Iterator[Finish]:
+    def channel(self, b: Kernel, index: E, parity: int = 0) -> Iterator[Finish]:
         """Binds the parameters of channel `index`; yields accumulator -> output element."""
         with ExitStack() as stack:
             bound = {name: E(immediate(value, INT32)) for name, value in self.fixed.items()}
             for position, name in enumerate(self.columns):
                 assert self.table is not None
-                value = b.load(self.table, [index, position])
+                row = index if self.table.shape[0] > 1 else 0
+                value = b.load(self.table, [row, position])
                 bound[name] = stack.enter_context(b.let(name, value))
-            yield lambda acc: self._finish(acc, bound)
+            yield lambda acc: self._finish(acc, bound, self.borrows and parity == 1)
 
-    def _finish(self, acc: E, bound: Mapping[str, E]) -> E:
+    def _finish(self, acc: E, bound: Mapping[str, E], is_borrowed: bool) -> E:
+        if is_borrowed and not self.borrowed_right:
+            acc = acc >> _BORROWED
         if self.folded is None:
             return requantized(acc, bound["multiplier"], bound["shift"], self.params, self.dtype)
         sign = bound["sign"] if self.folded.has_sign else None
+        if not (is_borrowed and self.borrowed_right):
+            shifted = acc << bound["left"]
+        elif "right" in self.columns:
+            shifted = acc >> bound["right"]
+        elif "left" in self.columns:
+            shifted = acc >> bound["left"]
+        else:
+            shifted = acc >> (_BORROWED - self.fixed["left"])
         return apply_folded(
-            self.folded, acc, bound["left"], bound["multiplier"], bound["addend"], sign, self.dtype
+            self.folded, shifted, acc, bound["multiplier"], bound["addend"], sign, self.dtype
         )
 
 
@@ -75,6 +94,8 @@ def make_epilogue(
     dtype: DType,
     rows: int,
     bake: Array | None = None,
+    *,
+    borrows: bool = False,
 ) -> Epilogue:
     """The epilogue of a layer whose accumulators lie within `bounds`; the table has `rows` rows.
 
@@ -100,11 +121,23 @@ def make_epilogue(
     columns = tuple(name for name, items in values.items() if len(set(items)) > 1)
     fixed = {name: items[0] for name, items in values.items() if name not in columns}
     table = None
-    if columns:
+    borrowed_right = (
+        borrows and folded is not None and max(folded.left[1::2], default=0) <= _BORROWED
+    )
+    if not columns and not params.per_channel and borrowed_right:
+        # Layers that differ in these alone can then share their code.
+        values["right"] = (_BORROWED - values["left"][0],)
+        columns, fixed = tuple(values), {}
+        row = np.array([[items[0] for items in values.values()]], np.int64)
+        table = b.constant("requant", row, INT32)
+    elif columns:
         data = np.array([values[name] for name in columns], np.int64).T
+        if borrowed_right and "left" in columns:
+            at = columns.index("left")
+            data[1::2, at] = _BORROWED - data[1::2, at]
         padded = np.concatenate([data, np.repeat(data[-1:], rows - channels, axis=0)])
         table = b.constant("requant", padded, INT32)
-    return Epilogue(params, folded, table, columns, fixed, dtype, factors)
+    return Epilogue(params, folded, table, columns, fixed, dtype, factors, borrows, borrowed_right)
 
 
 def _fits_int16(weights: Array, left: tuple[int, ...]) -> bool:

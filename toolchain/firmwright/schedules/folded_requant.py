@@ -81,11 +81,17 @@ def fold(params: Requant, low: Array, high: Array) -> FoldedRequant | None:
 
 
 def apply_folded(
-    folded: FoldedRequant, acc: E, left: E, multiplier: E, addend: E, sign: E | None, dtype: DType
+    folded: FoldedRequant,
+    shifted: E,
+    acc: E,
+    multiplier: E,
+    addend: E,
+    sign: E | None,
+    dtype: DType,
 ) -> E:
-    """The step in TIR; `left` must already be applied where it is baked into the weights."""
+    """The step in TIR; `shifted` is the accumulator times 2^k, `acc` anything of its sign."""
     base = addend
     if sign is not None:
         base = base + ((acc >> 31) & sign)
-    high = call("smmla", [acc << left, multiplier, base], INT32)
+    high = call("smmla", [shifted, multiplier, base], INT32)
     return minimum(maximum(high >> folded.shift, folded.clamp_min), folded.clamp_max).cast(dtype)

@@ -40,23 +40,26 @@ class ColumnLayout:
     def words(self) -> int:
         return self.window.size[0] * self.words_per_row
 
-    def pack_weights(self, weights: Array) -> Array:
-        """[oc, kh, kw, ic] int8 -> uint32 [oc / 2, words]: bytes (a, b, a', b') of two channels.
+    def pack_weights(self, weights: Array, block: int, *, borrow: bool) -> Array:
+        """[oc, kh, kw, ic] int8 -> uint32 [oc / block, words, block / 2], zeros where it pads.
 
-        Byte pairs (0, 2) are the lanes of the even channel, (1, 3) those of the odd one: SXTB16
-        without and with rotation splits a word into both operands.
+        A word holds two taps of two neighbouring channels, as mac_blocks.py describes: lanes
+        256 b + a where `borrow`, else bytes a, b, a', b'. The taps are in the columns' order.
         """
         outputs = weights.shape[0]
         rows = weights.reshape(outputs, self.window.size[0], self.run)
         padded = np.zeros(
-            (outputs + outputs % 2, self.window.size[0], 2 * self.words_per_row), np.int8
+            (-(-outputs // block) * block, self.window.size[0], 2 * self.words_per_row), np.int8
         )
         padded[:outputs, :, : self.run] = rows
-        groups = padded.reshape(padded.shape[0] // 2, 2, -1, 4)
-        lanes = groups[..., [[0, 2], [1, 3]]]  # [pair, channel, group, word, lane]
-        ordered = lanes.transpose(0, 2, 3, 4, 1)  # [pair, group, word, lane, channel]
-        packed: Array = np.ascontiguousarray(ordered).reshape(-1, 4).view(np.uint32)
-        return packed.reshape(padded.shape[0] // 2, self.words)
+        groups = padded.reshape(len(padded) // block, block // 2, 2, -1, 4)
+        lanes = groups[..., [[0, 2], [1, 3]]]  # [block, pair, channel, group, word, lane]
+        ordered = lanes.transpose(0, 3, 4, 1, 5, 2)  # [block, group, word, pair, lane, channel]
+        if borrow:
+            wide = ordered.astype(np.int16)
+            ordered = (256 * wide[..., 1] + wide[..., 0])[..., None]
+        packed: Array = np.ascontiguousarray(ordered).reshape(-1).view(np.uint32)
+        return packed.reshape(len(padded) // block, self.words, block // 2)
 
 
 def pack_pixel(

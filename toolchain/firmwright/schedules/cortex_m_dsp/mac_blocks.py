@@ -1,14 +1,27 @@
 """Multiply-accumulate blocks of the DSP extension: statements with pointers, in inline assembly.
 
-`mac_2x4_N`: N steps of two output channels times four pixels. A step reads one word of weights
-(bytes a, b, a', b': lanes a, a' of the even channel, b, b' of the odd one) and four words of
-columns (int16 pairs, one a pixel) and takes 13 instructions for 16 products. It needs all fourteen
-registers, which is why it is one block: a compiler left alone spills.
+A block is N steps, and a step is two taps of eight accumulators: `2x4` two output channels times
+four pixels, `4x2` four times two, `8x1` eight times one. It reads one word of weights for each
+pair of channels and one word of columns (a pair of int16) for each pixel. A block needs all
+fourteen registers, which is why it is one statement: a compiler left alone spills.
+
+There are two packings of the weights of a pair of channels (a, a' of the even one, b, b' of the
+odd one), both int8-sized:
+
+- `mac`: bytes a, b, a', b'; SXTB16 with and without rotation splits them. 13 instructions for 16
+  products, in the form 2x4.
+- `borrow`: lanes 256 b + a and 256 b' + a', as int16. SXTB16 gives a and a' exactly, and the raw
+  word serves the odd channel, whose accumulator then holds 256 times the odd sum plus the even sum;
+  `borrow_odd` takes their difference. 12 instructions for 16 products (15 in the form 8x1). All of
+  it is exact modulo 2^32, so the caller must prove that each lane fits int16 (no b of -128 beside
+  a negative a) and that the odd channel's sum, bias included, lies within 24 bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,146 +29,282 @@ import numpy as np
 from firmwright.base.dtypes import INT32, UINT32
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 
-MOST_STEPS = 12
-_PIXELS = 4
+MOST_STEPS = 32
+"""The longest block; its code is about 1.5 KB."""
+
+_REPEATED_STEPS = 18
+"""The longest block in a loop: what the loop costs is then below 3 %."""
 
 _PORTABLE = """\
-int32_t even[4] = {{c0, c1, c2, c3}};
-int32_t odd[4] = {{c4, c5, c6, c7}};
+int32_t sums[8] = {{c0, c1, c2, c3, c4, c5, c6, c7}};
 for (int32_t i = 0; i < {steps}; ++i) {{
-    const int32_t a0 = (int8_t)(w[i] & 0xffu);
-    const int32_t b0 = (int8_t)((w[i] >> 8) & 0xffu);
-    const int32_t a1 = (int8_t)((w[i] >> 16) & 0xffu);
-    const int32_t b1 = (int8_t)(w[i] >> 24);
-    for (int32_t p = 0; p < 4; ++p) {{
-        const int32_t low = (int16_t)(x[4 * i + p] & 0xffffu);
-        const int32_t high = (int16_t)(x[4 * i + p] >> 16);
-        even[p] += a0 * low + a1 * high;
-        odd[p] += b0 * low + b1 * high;
+    for (int32_t pair = 0; pair < {pairs}; ++pair) {{
+        const uint32_t both = w[{pairs} * i + pair];
+        const int32_t a0 = (int8_t)(both & 0xffu);
+        const int32_t a1 = (int8_t)((both >> 16) & 0xffu);
+        const int32_t b0 = {b0};
+        const int32_t b1 = {b1};
+        int32_t *even = &sums[2 * pair * {pixels}];
+        for (int32_t p = 0; p < {pixels}; ++p) {{
+            const int32_t low = (int16_t)(x[{pixels} * i + p] & 0xffffu);
+            const int32_t high = (int16_t)(x[{pixels} * i + p] >> 16);
+            const uint32_t odd = (uint32_t)(b0 * low) + (uint32_t)(b1 * high);
+            even[p] += a0 * low + a1 * high;
+            even[p + {pixels}] = (int32_t)((uint32_t)even[p + {pixels}] + odd);
+        }}
     }}
 }}
-c0 = even[0];
-c1 = even[1];
-c2 = even[2];
-c3 = even[3];
-c4 = odd[0];
-c5 = odd[1];
-c6 = odd[2];
-c7 = odd[3];"""
-
-_STEP = """\
-    "ldr %[odd], [%[w], #{w}]\\n\\t"
-    "ldrd %[p], %[q], [%[x], #{x0}]\\n\\t"
-    "sxtb16 %[even], %[odd]\\n\\t"
-    "sxtb16 %[odd], %[odd], ror #8\\n\\t"
-    "smlad %[c0], %[even], %[p], %[c0]\\n\\t"
-    "smlad %[c4], %[odd], %[p], %[c4]\\n\\t"
-    "smlad %[c1], %[even], %[q], %[c1]\\n\\t"
-    "smlad %[c5], %[odd], %[q], %[c5]\\n\\t"
-    "ldrd %[p], %[q], [%[x], #{x2}]\\n\\t"
-    "smlad %[c2], %[even], %[p], %[c2]\\n\\t"
-    "smlad %[c6], %[odd], %[p], %[c6]\\n\\t"
-    "smlad %[c3], %[even], %[q], %[c3]\\n\\t"
-    "smlad %[c7], %[odd], %[q], %[c7]\\n\\t\""""
-
-_NARROW_STEP = """\
-    "ldr %[odd], [%[w], #{w}]\\n\\t"
-    "ldr %[p], [%[x], #{x0}]\\n\\t"
-    "sxtb16 %[even], %[odd]\\n\\t"
-    "sxtb16 %[odd], %[odd], ror #8\\n\\t"
-    "smlad %[c0], %[even], %[p], %[c0]\\n\\t"
-    "smlad %[c4], %[odd], %[p], %[c4]\\n\\t"
-    "ldr %[p], [%[x], #{x1}]\\n\\t"
-    "smlad %[c1], %[even], %[p], %[c1]\\n\\t"
-    "smlad %[c5], %[odd], %[p], %[c5]\\n\\t"
-    "ldr %[p], [%[x], #{x2}]\\n\\t"
-    "smlad %[c2], %[even], %[p], %[c2]\\n\\t"
-    "smlad %[c6], %[odd], %[p], %[c6]\\n\\t"
-    "ldr %[p], [%[x], #{x3}]\\n\\t"
-    "smlad %[c3], %[even], %[p], %[c3]\\n\\t"
-    "smlad %[c7], %[odd], %[p], %[c7]\\n\\t\""""
+c0 = sums[0];
+c1 = sums[1];
+c2 = sums[2];
+c3 = sums[3];
+c4 = sums[4];
+c5 = sums[5];
+c6 = sums[6];
+c7 = sums[7];"""
 
 _FRAME = """\
-/* clang keeps a register for itself, and so do loops on cores with Helium: a pixel at a time. */
+uint32_t {names};
+{macro}
+__asm__(
+{uses}
+    : [c0] "+r"(c0), [c1] "+r"(c1), [c2] "+r"(c2), [c3] "+r"(c3),
+      [c4] "+r"(c4), [c5] "+r"(c5), [c6] "+r"(c6), [c7] "+r"(c7),
+      {temporaries}
+    : [w] "r"(w), [x] "r"(x)
+    : "memory");
+#undef STEP"""
+
+_PINNED_FRAME = """\
+register int32_t r0 __asm__("r0") = c0;
+register int32_t r1 __asm__("r1") = c1;
+register int32_t r2 __asm__("r2") = c2;
+register int32_t r3 __asm__("r3") = c3;
+register int32_t r4 __asm__("r4") = c4;
+register int32_t r5 __asm__("r5") = c5;
+register int32_t r6 __asm__("r6") = c6;
+register int32_t r7 __asm__("r7") = c7;
+register uint32_t u __asm__("r8");
+register uint32_t v __asm__("r9");
+register uint32_t p __asm__("r10");
+register const void *r11 __asm__("r11") = w;
+register const void *r12 __asm__("r12") = x;
+{macro}
+__asm__(
+{uses}
+    : [c0] "+r"(r0), [c1] "+r"(r1), [c2] "+r"(r2), [c3] "+r"(r3),
+      [c4] "+r"(r4), [c5] "+r"(r5), [c6] "+r"(r6), [c7] "+r"(r7),
+      {temporaries}
+    : [w] "r"(r11), [x] "r"(r12)
+    : "memory");
+#undef STEP
+c0 = r0;
+c1 = r1;
+c2 = r2;
+c3 = r3;
+c4 = r4;
+c5 = r5;
+c6 = r6;
+c7 = r7;"""
+
+_CHOICE = """\
+/* clang keeps a register for itself, and so do loops on cores with Helium. */
 #if defined(__clang__) || defined(__ARM_FEATURE_MVE)
-uint32_t even, odd, p;
-__asm__(
 {narrow}
-    : [c0] "+r"(c0), [c1] "+r"(c1), [c2] "+r"(c2), [c3] "+r"(c3),
-      [c4] "+r"(c4), [c5] "+r"(c5), [c6] "+r"(c6), [c7] "+r"(c7),
-      [even] "=&r"(even), [odd] "=&r"(odd), [p] "=&r"(p)
-    : [w] "r"(w), [x] "r"(x)
-    : "memory");
 #else
-uint32_t even, odd, p, q;
-__asm__(
-{steps}
-    : [c0] "+r"(c0), [c1] "+r"(c1), [c2] "+r"(c2), [c3] "+r"(c3),
-      [c4] "+r"(c4), [c5] "+r"(c5), [c6] "+r"(c6), [c7] "+r"(c7),
-      [even] "=&r"(even), [odd] "=&r"(odd), [p] "=&r"(p), [q] "=&r"(q)
-    : [w] "r"(w), [x] "r"(x)
-    : "memory");
+{wide}
 #endif"""
 
 
-def _lanes(words: Any) -> tuple[Any, Any]:
-    bits = np.asarray(words, np.uint32)
-    low = (bits & 0xFFFF).astype(np.uint16).astype(np.int16).astype(np.int64)
-    high = (bits >> 16).astype(np.uint16).astype(np.int16).astype(np.int64)
-    return low, high
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A block's form: its assembly, and a form that needs a register less.
+
+    `{wN}` and `{xN}` stand for the address of the step's word N of weights and of columns. With
+    `is_pinned` the first form names its registers, where gcc does not find them by itself.
+    """
+
+    kind: str
+    pairs: int
+    pixels: int
+    wide: str
+    narrow: str
+    instructions: int
+    is_pinned: bool = False
+
+    @property
+    def is_borrow(self) -> bool:
+        return self.kind == "borrow"
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}_{2 * self.pairs}x{self.pixels}"
 
 
-def _bytes(words: Any) -> list[Any]:
-    bits = np.asarray(words, np.uint32)
-    return [
-        ((bits >> np.uint32(8 * i)) & 0xFF).astype(np.uint8).astype(np.int8).astype(np.int64)
-        for i in range(4)
-    ]
+_MAC_2X4 = _Shape("mac", 1, 4, """
+ldr v, {w0}; ldrd p, q, {x0}; sxtb16 u, v; sxtb16 v, v, ror #8
+smlad c0, u, p; smlad c4, v, p; smlad c1, u, q; smlad c5, v, q
+ldrd p, q, {x2}
+smlad c2, u, p; smlad c6, v, p; smlad c3, u, q; smlad c7, v, q""", """
+ldr v, {w0}; ldr p, {x0}; sxtb16 u, v; sxtb16 v, v, ror #8
+smlad c0, u, p; smlad c4, v, p
+ldr p, {x1}; smlad c1, u, p; smlad c5, v, p
+ldr p, {x2}; smlad c2, u, p; smlad c6, v, p
+ldr p, {x3}; smlad c3, u, p; smlad c7, v, p""", 13)  # fmt: skip
+
+_BORROW_2X4 = _Shape("borrow", 1, 4, """
+ldr v, {w0}; ldrd p, q, {x0}; sxtb16 u, v
+smlad c0, u, p; smlad c4, v, p; smlad c1, u, q; smlad c5, v, q
+ldrd p, q, {x2}
+smlad c2, u, p; smlad c6, v, p; smlad c3, u, q; smlad c7, v, q""", """
+ldr v, {w0}; ldr p, {x0}; sxtb16 u, v
+smlad c0, u, p; smlad c4, v, p
+ldr p, {x1}; smlad c1, u, p; smlad c5, v, p
+ldr p, {x2}; smlad c2, u, p; smlad c6, v, p
+ldr p, {x3}; smlad c3, u, p; smlad c7, v, p""", 12)  # fmt: skip
+
+_BORROW_4X2 = _Shape("borrow", 2, 2, """
+ldrd u, v, {w0}; ldrd p, q, {x0}
+smlad c2, u, p; smlad c3, u, q; sxtb16 u, u; smlad c0, u, p; smlad c1, u, q
+smlad c6, v, p; smlad c7, v, q; sxtb16 v, v; smlad c4, v, p; smlad c5, v, q""", """
+ldrd u, v, {w0}; ldr p, {x0}; smlad c2, u, p; smlad c6, v, p
+sxtb16 u, u; sxtb16 v, v; smlad c0, u, p; smlad c4, v, p
+ldr p, {x1}; smlad c1, u, p; smlad c5, v, p
+ldrd u, v, {w0}; smlad c3, u, p; smlad c7, v, p""", 12)  # fmt: skip
+
+_BORROW_8X1 = _Shape("borrow", 4, 1, """
+ldr p, {x0}; ldrd u, v, {w0}
+smlad c1, u, p; sxtb16 u, u; smlad c3, v, p; sxtb16 v, v; smlad c0, u, p; smlad c2, v, p
+ldrd u, v, {w2}
+smlad c5, u, p; sxtb16 u, u; smlad c7, v, p; sxtb16 v, v; smlad c4, u, p; smlad c6, v, p""", """
+ldr p, {x0}
+ldr u, {w0}; smlad c1, u, p; sxtb16 u, u; smlad c0, u, p
+ldr u, {w1}; smlad c3, u, p; sxtb16 u, u; smlad c2, u, p
+ldr u, {w2}; smlad c5, u, p; sxtb16 u, u; smlad c4, u, p
+ldr u, {w3}; smlad c7, u, p; sxtb16 u, u; smlad c6, u, p""", 15, is_pinned=True)  # fmt: skip
 
 
-def _meaning(w: Any, x: Any, *acc: Any) -> tuple[Any, ...]:
-    """w [N, lanes], x [4 N, lanes], eight accumulators; the new accumulators."""
-    a0, b0, a1, b1 = _bytes(w)
-    results = []
-    for channel in ((a0, a1), (b0, b1)):
-        for pixel in range(_PIXELS):
-            low, high = _lanes(x[pixel::_PIXELS])
-            total = (channel[0] * low + channel[1] * high).sum(axis=0)
-            results.append(total)
-    return tuple(
-        (np.asarray(start, np.int64) + total).astype(np.int32)
-        for start, total in zip(acc, results, strict=True)
+_NAMES = re.compile(r"\b(c[0-7]|[uvpq])\b")
+_ADDRESS = re.compile(r"\{([wx])([0-3])\}")
+
+
+def _operation(text: str) -> str:
+    """`smlad c0, u, p` or `ldr p, {x0}` as the text between two quotes of a macro's body."""
+    named = _NAMES.sub(r"%[\1]", text)
+    if text.startswith("smlad"):
+        named += f", {named.split()[1].rstrip(',')}"
+    return _ADDRESS.sub(r'[%[\1], #" #\1\2 "]', named)
+
+
+def _assembly(shape: _Shape, text: str, steps: int) -> str:
+    """One step as a macro over its addresses, then its uses, four a line."""
+    used = [f"{array}{i}" for array in "wx" for i in range(4) if f"{{{array}{i}}}" in text]
+    operations = [part.strip() for line in text.split("\n") for part in line.split(";")]
+    body = [f'    "{_operation(item)}\\n\\t"' for item in operations if item]
+    strides = {"w": 4 * shape.pairs, "x": 4 * shape.pixels}
+    uses = []
+    for step in range(steps):
+        places = [str(strides[name[0]] * step + 4 * int(name[1])) for name in used]
+        uses.append(f"STEP({', '.join(places)})")
+    names = [name for name in "uvpq" if re.search(rf"\b{name}\b", text)]
+    frame = _PINNED_FRAME if shape.is_pinned and text == shape.wide else _FRAME
+    return frame.format(
+        macro=" \\\n".join([f"#define STEP({', '.join(used)})", *body]),
+        names=", ".join(names),
+        uses="\n".join("    " + " ".join(uses[i : i + 4]) for i in range(0, steps, 4)),
+        temporaries=", ".join(f'[{name}] "=&r"({name})' for name in names),
     )
 
 
-def _repeated(step: str, steps: int) -> str:
-    """`step` at the addresses of steps 0, 1, ...: a word of weights and four of columns each."""
-    return "\n".join(
-        step.format(w=4 * i, x0=16 * i, x1=16 * i + 4, x2=16 * i + 8, x3=16 * i + 12)
-        for i in range(steps)
-    )
+def _text(shape: _Shape, steps: int) -> str:
+    wide, narrow = (_assembly(shape, text, steps) for text in (shape.wide, shape.narrow))
+    return _CHOICE.format(narrow=narrow, wide=wide)
 
 
-def _mac_2x4(steps: int) -> Intrinsic:
-    steps_text, narrow = (_repeated(step, steps) for step in (_STEP, _NARROW_STEP))
+def _signed(bits: Any, size: int) -> Any:
+    """The low `size` bits of each uint32 as int64."""
+    shifted = np.asarray(bits, np.uint32) << np.uint32(32 - size)
+    return (shifted.astype(np.int32) >> np.int32(32 - size)).astype(np.int64)
+
+
+def _meaning(shape: _Shape) -> Callable[..., tuple[Any, ...]]:
+    """w [pairs N, lanes], x [pixels N, lanes], eight accumulators: the new accumulators."""
+
+    def run(w: Any, x: Any, *sums: Any) -> tuple[Any, ...]:
+        words, columns = np.asarray(w, np.uint32), np.asarray(x, np.uint32)
+        results = []
+        for pair in range(shape.pairs):
+            both = words[pair :: shape.pairs]
+            a0, a1 = _signed(both, 8), _signed(both >> np.uint32(16), 8)
+            if shape.is_borrow:
+                b0, b1 = _signed(both, 16), _signed(both >> np.uint32(16), 16)
+            else:
+                b0, b1 = _signed(both >> np.uint32(8), 8), _signed(both >> np.uint32(24), 8)
+            for low_weight, high_weight in ((a0, a1), (b0, b1)):
+                for pixel in range(shape.pixels):
+                    column = columns[pixel :: shape.pixels]
+                    low, high = _signed(column, 16), _signed(column >> np.uint32(16), 16)
+                    results.append((low_weight * low + high_weight * high).sum(axis=0))
+        return tuple(
+            (np.asarray(start, np.int64) + total).astype(np.uint32).astype(np.int32)
+            for start, total in zip(sums, results, strict=True)
+        )
+
+    return run
+
+
+def _block(shape: _Shape, steps: int) -> Intrinsic:
+    lanes = ("(int16_t)(both & 0xffffu)", "(int16_t)(both >> 16)")
+    halves = ("(int8_t)((both >> 8) & 0xffu)", "(int8_t)(both >> 24)")
+    b0, b1 = lanes if shape.is_borrow else halves
     return Intrinsic(
-        name=f"mac_2x4_{steps}",
+        name=f"{shape.name}_{steps}",
         operands=(
-            Operand("w", "ptr", UINT32, "r", steps),
-            Operand("x", "ptr", UINT32, "r", _PIXELS * steps),
-            *(Operand(f"c{i}", "inout", INT32) for i in range(2 * _PIXELS)),
+            Operand("w", "ptr", UINT32, "r", shape.pairs * steps),
+            Operand("x", "ptr", UINT32, "r", shape.pixels * steps),
+            *(Operand(f"c{i}", "inout", INT32) for i in range(8)),
         ),
         result=None,
-        meaning=_meaning,
-        portable=_PORTABLE.format(steps=steps),
-        doc=f"{steps} steps of two channels (c0-c3, c4-c7) times four pixels.",
+        meaning=_meaning(shape),
+        portable=_PORTABLE.format(
+            steps=steps, pairs=shape.pairs, pixels=shape.pixels, b0=b0, b1=b1
+        ),
+        doc=f"{steps} steps of {2 * shape.pairs} channels times {shape.pixels} pixels"
+        + (", odd channels borrowing." if shape.is_borrow else "."),
         requires="dsp",
-        text={"gnu": _FRAME.format(steps=steps_text, narrow=narrow)},
+        text={"gnu": _text(shape, steps)},
         clobbers=("memory",),
-        instructions=13 * steps,
+        instructions=shape.instructions * steps,
     )
+
+
+BORROW_ODD = Intrinsic(
+    "borrow_odd",
+    (Operand("odd", "in", INT32), Operand("even", "in", INT32)),
+    INT32,
+    lambda odd, even: (
+        (np.asarray(odd, np.int64) - np.asarray(even, np.int64)).astype(np.uint32).astype(np.int32)
+    ),
+    portable="return (int32_t)((uint32_t)odd - (uint32_t)even);",
+    doc="256 times the odd channel's sum: what a borrowing block left there, less the even sum.",
+)
+
+
+def longest_block(words: int) -> int:
+    """How many steps a block has for columns of `words`: all where they are few."""
+    if words <= MOST_STEPS:
+        return words
+    return max(steps for steps in range(1, _REPEATED_STEPS + 1) if words % steps == 0)
 
 
 MAC_INTRINSICS: Mapping[str, Intrinsic] = {
-    item.name: item for item in map(_mac_2x4, range(1, MOST_STEPS + 1))
+    item.name: item
+    for item in (
+        BORROW_ODD,
+        *(
+            _block(shape, steps)
+            for shape in (_MAC_2X4, _BORROW_2X4, _BORROW_4X2, _BORROW_8X1)
+            for steps in range(1, MOST_STEPS + 1)
+        ),
+    )
 }

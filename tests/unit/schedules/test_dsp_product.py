@@ -1,0 +1,93 @@
+"""The borrowing product and settled channels: layers where their proofs hold, and just do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.quant import Rounding
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ops.fixed_point import Requant
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules.cortex_m_dsp import conv2d, fully_connected
+from firmwright.schedules.cortex_m_dsp.mac_blocks import MAC_INTRINSICS
+from firmwright.schedules.settled import settled_values
+
+SEEDS = range(100, 112)
+
+
+def symmetric(call: OpCall) -> OpCall:
+    """The layer with weights of at most 127 in magnitude, as TFLite specifies."""
+    weights = np.maximum(call.constants[1].array(), -127)
+    constants = (None, Constant.from_array("w", weights, INT8), *call.constants[2:])
+    return replace(call, constants=constants)
+
+
+def with_dead_channels(call: OpCall, seed: int) -> OpCall:
+    """About half of the channels with a bias that no input outweighs, up or down."""
+    rng = np.random.default_rng(seed)
+    bias = call.constants[2].array().copy()
+    reach = 256 * np.abs(call.constants[1].array().astype(np.int64)).sum() + 1
+    if reach > 1 << 27:
+        return call
+    dead = rng.random(len(bias)) < 0.5
+    bias[dead] = rng.choice([-(1 << 29), 1 << 29], int(dead.sum()))
+    return replace(call, constants=(*call.constants[:2], Constant.from_array("b", bias, INT32)))
+
+
+def built(call: OpCall, config: dict[str, int]) -> str:
+    kernel = Kernel("kernel", call)
+    rule = (conv2d if call.op == "conv2d" else fully_connected).RULES[0]
+    rule.build(call, config, kernel, None)
+    return str(kernel.build())
+
+
+@pytest.mark.parametrize("dead", [False, True])
+def test_borrowing_convolutions_equal_the_reference(dead, judge, random_convolution) -> None:
+    borrowed = 0
+    for seed in SEEDS:
+        call = symmetric(random_convolution(seed, depthwise=False))
+        call = with_dead_channels(call, seed) if dead else call
+        for config in conv2d.RULES[0].configs(call):
+            judge(call, conv2d.RULES[0], config)
+            borrowed += "borrow_" in built(call, config)
+    assert borrowed > len(SEEDS)
+
+
+@pytest.mark.parametrize("dead", [False, True])
+def test_borrowing_matrices_equal_the_reference(dead, judge, random_fully_connected) -> None:
+    borrowed = 0
+    for seed in SEEDS:
+        call = symmetric(random_fully_connected(seed))
+        call = with_dead_channels(call, seed) if dead else call
+        for config in fully_connected.RULES[0].configs(call):
+            judge(call, fully_connected.RULES[0], config)
+            borrowed += "borrow_" in built(call, config)
+    assert borrowed > 2
+
+
+@pytest.mark.parametrize("shape", ["mac_2x4", "borrow_2x4", "borrow_4x2", "borrow_8x1"])
+def test_a_block_is_the_sum_of_its_steps(shape) -> None:
+    rng = np.random.default_rng(1)
+    whole, step = MAC_INTRINSICS[f"{shape}_3"], MAC_INTRINSICS[f"{shape}_1"]
+    words, columns = (operand.extent for operand in whole.operands[:2])
+    w = rng.integers(0, 1 << 32, (words, 1), dtype=np.uint32)
+    x = rng.integers(0, 1 << 32, (columns, 1), dtype=np.uint32)
+    sums = tuple(np.zeros(1, np.int32) for _ in range(8))
+    expected = whole.meaning(w, x, *sums)
+    for i in range(3):
+        part = slice(i * words // 3, (i + 1) * words // 3)
+        there = slice(i * columns // 3, (i + 1) * columns // 3)
+        sums = step.meaning(w[part], x[there], *sums)
+    assert [int(s[0]) for s in sums] == [int(s[0]) for s in expected]
+
+
+def test_settled_channels_are_those_whose_bounds_agree() -> None:
+    params = Requant((1 << 30, 1 << 30, 1 << 30), (-8, -20, 2), Rounding.TWICE, -128, -128, 127)
+    low, high = np.array([-5000, -5000, 1 << 28]), np.array([5000, 5000, (1 << 28) + 1])
+    # The third may leave 32 bits, so nothing is known about it.
+    assert settled_values(params, low, high) == {1: -128}

@@ -1,0 +1,195 @@
+"""The inner product of conv2d and fully_connected: packed weights times packed columns.
+
+A block is two output channels times four pixels, four times two or eight times one: always eight
+accumulators, which take turns in fourteen registers (mac_blocks.py). `plan_product` makes the
+constants: weights (in the `borrow` packing where its proof holds), bias and requantise parameters.
+The input's zero point is folded into the bias by the caller.
+
+Proof of `borrow`, checked here for every pair of channels: no odd weight is -128 beside a negative
+even one, so each lane fits int16; and the bounds of the odd channel's accumulator lie within 24
+bits, so 256 times it is exact modulo 2^32. Without it weights lie as plain bytes.
+
+Channels whose output is the same whatever the input is (settled.py) are not computed: their values
+are written first. `order` lists the computed channels, the last repeated to fill its block.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32, UINT8, UINT16, UINT32, DType
+from firmwright.ir.graph.opdef import Array
+from firmwright.ir.tir.builder import INDEX, E, call, minimum
+from firmwright.ir.tir.nodes import Buffer
+from firmwright.ops.fixed_point import Requant
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules.cortex_m_dsp.columns import ColumnLayout
+from firmwright.schedules.cortex_m_dsp.mac_blocks import longest_block
+from firmwright.schedules.epilogue import Epilogue, accumulator_bounds, make_epilogue
+from firmwright.schedules.settled import Settled, only, settle
+
+_UNROLL = 4
+_BORROW_LIMIT = 1 << 23
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The constants of one layer, and the block that its accumulators form."""
+
+    outputs: int
+    blocks: int
+    block: int
+    pixels: int
+    borrow: bool
+    words: int
+    weights: Buffer
+    bias: Buffer
+    order: Buffer | None
+    settled: Settled
+    epilogue: Epilogue
+
+    def run(self, b: Kernel, columns: Buffer, at: E) -> None:
+        """All outputs of the pixels from `at` on, whose columns are packed."""
+        self.settled.write(b, at, self.pixels)
+        with b.for_("block", self.blocks) as index:
+            self._store(b, self._multiply(b, columns, index), at, index)
+
+    def _multiply(self, b: Kernel, columns: Buffer, index: E) -> Buffer:
+        """acc[channel * pixels + pixel] of block `index`: its bias and the whole column."""
+        acc = b.reg("acc", INT32, self.block * self.pixels)
+        for channel in range(self.block):
+            with b.let("start", b.load(self.bias, [index * self.block + channel])) as start:
+                for pixel in range(self.pixels):
+                    b.store(acc, [channel * self.pixels + pixel], start)
+        if self._assembly:
+            self._multiply_blocks(b, acc, columns, index)
+        else:
+            self._multiply_steps(b, acc, columns, index)
+        if self.borrow:
+            for place in range(self.block * self.pixels):
+                if (place // self.pixels) % 2:
+                    sums = [b.load(acc, [place]), b.load(acc, [place - self.pixels])]
+                    b.store(acc, [place], call("borrow_odd", sums, INT32))
+        return acc
+
+    @property
+    def _assembly(self) -> str:
+        """The name of the intrinsic for this block, "" where there is none."""
+        if self.borrow:
+            return f"borrow_{self.block}x{self.pixels}"
+        return "mac_2x4" if (self.block, self.pixels) == (2, 4) else ""
+
+    def _multiply_blocks(self, b: Kernel, acc: Buffer, columns: Buffer, index: E) -> None:
+        steps, pairs = longest_block(self.words), self.block // 2
+        registers = [b.load(acc, [i]) for i in range(self.block * self.pixels)]
+        with b.for_("j", self.words // steps) as j:
+            start = index * (self.words * pairs) + j * (steps * pairs)
+            w = b.pointer(self.weights, start, steps * pairs)
+            x = b.pointer(columns, j * (steps * self.pixels), steps * self.pixels)
+            b.evaluate(f"{self._assembly}_{steps}", [w, x, *registers])
+
+    def _multiply_steps(self, b: Kernel, acc: Buffer, columns: Buffer, index: E) -> None:
+        """Step by step, left to the compiler."""
+        pairs = self.block // 2
+        unroll = next(n for n in (_UNROLL, 2, 1) if self.words % n == 0)
+        start = index * (self.words * pairs)
+        with (
+            b.window("w", self.weights, start, (self.words, pairs), alignment=4) as w,
+            b.for_("j", self.words // unroll) as j,
+            b.for_("u", unroll, kind="unrolled") as u,
+        ):
+            for pair in range(pairs):
+                self._step(b, acc, columns, w, j * unroll + u, pair)
+
+    def _step(self, b: Kernel, acc: Buffer, columns: Buffer, w: Buffer, step: E, pair: int) -> None:
+        """Two taps of two channels for each pixel."""
+        with (
+            b.let("both", b.load(w, [step, pair])) as both,
+            b.let("even", call("sxtb16", [both], UINT32)) as even,
+            b.let("odd", call("sxtb16_ror8", [both], UINT32)) as odd,
+        ):
+            for pixel in range(self.pixels):
+                with b.let("a", b.load(columns, [step, pixel])) as a:
+                    for parity, lanes in enumerate((even, odd)):
+                        at = (2 * pair + parity) * self.pixels + pixel
+                        total = call("smlad", [lanes, a, b.load(acc, [at])], INT32)
+                        b.store(acc, [at], total)
+
+    def _store(self, b: Kernel, acc: Buffer, at: E, index: E) -> None:
+        """Requantise and write the block's outputs of the pixels from `at` on."""
+        for place in range(self.block):
+            row = index * self.block + place
+            with ExitStack() as stack:
+                channel = stack.enter_context(b.let("channel", self._channel(b, row)))
+                finish = stack.enter_context(self.epilogue.channel(b, row, place % 2))
+                window = b.window(
+                    "out", b.y, at * self.outputs + channel, (self.pixels,),
+                    strides=(self.outputs,), access="w",
+                )  # fmt: skip
+                y = stack.enter_context(window)
+                for pixel in range(self.pixels):
+                    total = b.load(acc, [place * self.pixels + pixel])
+                    b.store(y, [pixel], finish(total))
+
+    def _channel(self, b: Kernel, row: E) -> E:
+        """Row of the tables -> output channel, cut to the channels where only we know it is."""
+        if self.order is None:
+            return row
+        channel = b.load(self.order, [row]).cast(INDEX)
+        if self.order.dtype.max < self.outputs:
+            return channel
+        last = self.outputs - 1
+        return channel & last if self.outputs & last == 0 else minimum(channel, last)
+
+
+def plan_product(
+    b: Kernel,
+    layout: ColumnLayout,
+    kernel: Array,
+    bias: Array,
+    params: Requant,
+    block: int,
+    pixels: int,
+) -> Product:  # fmt: skip
+    """Constants for `kernel` [outputs, rows, columns, channels] in blocks of block x pixels."""
+    outputs = len(kernel)
+    settled = settle(b, params, *accumulator_bounds(bias, kernel, INT8.min, INT8.max))
+    order = [channel for channel in range(outputs) if channel not in settled.values] or [0]
+    order += order[-1:] * (-len(order) % block)
+    flat = kernel[order].reshape(len(order), -1)
+    start = bias[order]
+    low, high = accumulator_bounds(start, flat, INT8.min, INT8.max)
+    borrow = block * pixels == 8 and _may_borrow(flat, low, high)
+    if borrow:
+        mixed = 256 * start[1::2] + start[0::2]
+        start[1::2] = mixed.astype(np.uint32).astype(np.int32)
+    in_place = order == list(range(outputs))
+    return Product(
+        outputs,
+        len(order) // block,
+        block,
+        pixels,
+        borrow,
+        layout.words,
+        b.constant("weights", layout.pack_weights(kernel[order], block, borrow=borrow), UINT32),
+        b.constant("bias", start, INT32),
+        None if in_place else b.constant("order", np.array(order), _narrowest(outputs)),
+        settled,
+        make_epilogue(b, only(params, order), (low, high), INT8, len(order), borrows=borrow),
+    )
+
+
+def _narrowest(count: int) -> DType:
+    """What holds 0 to count - 1."""
+    return next(kind for kind in (UINT8, UINT16, INT32) if count - 1 <= kind.max)
+
+
+def _may_borrow(flat: Array, low: Array, high: Array) -> bool:
+    """The proof of the module docstring."""
+    even, odd = flat[0::2], flat[1::2]
+    lanes_fit = not bool(((odd == INT8.min) & (even < 0)).any())
+    reach = np.maximum(np.abs(low[1::2]), np.abs(high[1::2]))
+    return lanes_fit and int(reach.max(initial=0)) < _BORROW_LIMIT
