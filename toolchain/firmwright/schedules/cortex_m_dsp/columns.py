@@ -1,21 +1,24 @@
-"""Packed columns: the inputs of four output pixels as int16 pairs, side by side.
+"""Packed columns: the inputs of a block of output pixels as int16 pairs, side by side.
 
 A column is the kernel window of one output pixel, flattened and cut into groups of four int8
 values k0..k3. SXTB16 widens a group to the words (k0, k2) and (k1, k3); word j of pixel p lies at
-`columns[j, p]`, so that one multiply-accumulate step reads its four pixels from one row. A row of
-the window (all its columns and channels) is contiguous in an NHWC input and is padded to whole
-groups with zeros, which the weights match with zeros.
+`columns[j, p]`, so that one multiply-accumulate step reads its pixels from one row. A row of the
+window (all its columns and channels) is contiguous in an NHWC input; what is left of it after the
+groups is one word (k0, k1) or two, (k0, k1) and (k2, nothing), which the weights match with zero.
+Outside of the input lies the zero point.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import INT16, UINT32
+from firmwright.base.dtypes import INT16, INT32, UINT32
 from firmwright.ir.graph.opdef import Array
-from firmwright.ir.tir.builder import E, call, logical_and
+from firmwright.ir.tir.builder import INDEX, E, call, immediate, logical_and
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops.conv_shapes import Window
 from firmwright.ops.kernel import Kernel
@@ -34,107 +37,186 @@ class ColumnLayout:
 
     @property
     def words_per_row(self) -> int:
-        return 2 * (-(-self.run // 4))
+        groups, tail = divmod(self.run, 4)
+        return 2 * groups + (tail + 1) // 2
 
     @property
     def words(self) -> int:
         return self.window.size[0] * self.words_per_row
 
+    def _taps(self) -> Array:
+        """[word, lane] -> place in a row of the window; `run` where there is nothing."""
+        groups = 4 * np.arange(self.run // 4)
+        pairs = (groups[:, None, None] + [[0, 2], [1, 3]]).reshape(-1, 2).tolist()
+        tail = [*range(4 * (self.run // 4), self.run), self.run]
+        pairs += [tail[i : i + 2] for i in range(0, len(tail) - 1, 2)]
+        return np.array(pairs)
+
     def pack_weights(self, weights: Array, block: int, *, borrow: bool) -> Array:
-        """[oc, kh, kw, ic] int8 -> uint32 [oc / block, words, block / 2], zeros where it pads.
+        """[oc, kh, kw, ic] int8 -> uint32 [oc / block, words, block / 2].
 
         A word holds two taps of two neighbouring channels, as mac_blocks.py describes: lanes
         256 b + a where `borrow`, else bytes a, b, a', b'. The taps are in the columns' order.
         """
-        outputs = weights.shape[0]
-        rows = weights.reshape(outputs, self.window.size[0], self.run)
-        padded = np.zeros(
-            (-(-outputs // block) * block, self.window.size[0], 2 * self.words_per_row), np.int8
-        )
-        padded[:outputs, :, : self.run] = rows
-        groups = padded.reshape(len(padded) // block, block // 2, 2, -1, 4)
-        lanes = groups[..., [[0, 2], [1, 3]]]  # [block, pair, channel, group, word, lane]
-        ordered = lanes.transpose(0, 3, 4, 1, 5, 2)  # [block, group, word, pair, lane, channel]
+        rows = weights.reshape(len(weights), self.window.size[0], self.run)
+        padded = np.pad(rows, ((0, 0), (0, 0), (0, 1)))
+        lanes = padded[..., self._taps()].reshape(-1, block // 2, 2, self.words, 2)
+        ordered = lanes.transpose(0, 3, 1, 4, 2)  # [block, word, pair, lane, channel]
         if borrow:
             wide = ordered.astype(np.int16)
             ordered = (256 * wide[..., 1] + wide[..., 0])[..., None]
         packed: Array = np.ascontiguousarray(ordered).reshape(-1).view(np.uint32)
-        return packed.reshape(len(padded) // block, self.words, block // 2)
+        return packed.reshape(-1, self.words, block // 2)
 
 
-def pack_pixel(
-    b: Kernel,
-    layout: ColumnLayout,
-    columns: Buffer,
-    x: Buffer,
-    position: tuple[E, E, E],
-    pixel: E | int,
-) -> None:  # fmt: skip
-    """Fill column `pixel` with the window whose top left tap is at input `position` (n, y, x)."""
-    window = layout.window
-    n, top, left = position
-    height, width = window.input_size
-    with b.for_("ky", window.size[0]) as ky, b.let("iy", top + ky * window.dilation[0]) as iy:
-        word = ky * layout.words_per_row
-        offset = ((n * height + iy) * width + left) * layout.channels
-        if not window.guarded(0) and not window.guarded(1):
-            pack_run(b, layout, columns, x, offset, word, pixel)
-            return
-        inside = logical_and(iy >= 0, iy < height, left >= 0, left <= width - window.size[1])
-        with b.if_(inside):
-            pack_run(b, layout, columns, x, offset, word, pixel)
-        with b.else_():
-            _pack_border(b, layout, columns, x, (n, iy, left), word, pixel)
+@dataclass(frozen=True, slots=True)
+class Packer:
+    """Writes windows of the input `x` to `columns` [word, pixel]."""
 
+    b: Kernel
+    layout: ColumnLayout
+    columns: Buffer
+    x: Buffer
+    zero_point: int
 
-def pack_run(
-    b: Kernel, layout: ColumnLayout, columns: Buffer, x: Buffer, offset: E, word: E, pixel: E | int
-) -> None:  # fmt: skip
-    """A row of the window inside of the input, from element `offset`: words, then the tail."""
-    groups, tail = divmod(layout.run, 4)
-    alignment = 4 if layout.channels % 4 == 0 else 1
-    if groups:
-        window = b.window("run", x, offset, (groups,), dtype=UINT32, alignment=alignment)
-        with window as run, b.for_("i", groups) as i, b.let("four", b.load(run, [i])) as four:
-            b.store(columns, [word + i * 2, pixel], call("sxtb16", [four], UINT32))
-            b.store(columns, [word + i * 2 + 1, pixel], call("sxtb16_ror8", [four], UINT32))
-    if tail:
-        with b.window("tail", x, offset + groups * 4, (tail,)) as rest:
-            lanes = [b.load_i32(rest, [i]) for i in range(tail)] + [0] * (4 - tail)
-            at_word = word + groups * 2
-            b.store(columns, [at_word, pixel], call("pkhbt", [lanes[0], lanes[2]], UINT32))
-            b.store(columns, [at_word + 1, pixel], call("pkhbt", [lanes[1], lanes[3]], UINT32))
+    def block(self, position: tuple[E, E, E]) -> None:
+        """All pixels, which follow each other in one row of the output.
 
-
-def _pack_border(
-    b: Kernel,
-    layout: ColumnLayout,
-    columns: Buffer,
-    x: Buffer,
-    at: tuple[E, E, E],
-    word: E,
-    pixel: E | int,
-) -> None:  # fmt: skip
-    """A row of the window that is partly outside: element by element, zero point outside."""
-    height, width = layout.window.input_size
-    channels = layout.channels
-    zero_point = b.call.input(0).quantization
-    assert zero_point is not None
-    n, iy, left = at
-    if layout.run % 4:
-        last = word + layout.words_per_row - 2
-        b.store(columns, [last, pixel], 0)
-        b.store(columns, [last + 1, pixel], 0)
-    stride = columns.shape[1]
-    source = b.window(
-        "halves", columns, word * stride + pixel, (layout.words_per_row, 2), dtype=INT16,
-        strides=(2 * stride, 1), access="w", alignment=4,
-    )  # fmt: skip
-    with source as halves, b.for_("kx", layout.window.size[1]) as kx, b.let("ix", left + kx) as ix:
-        inside = logical_and(iy >= 0, iy < height, ix >= 0, ix < width)
-        with b.for_("c", channels) as c, b.let("k", kx * channels + c) as k:
-            word_at, lane = (k >> 2) * 2 + (k & 1), (k >> 1) & 1
+        `position` (n, y, x) is where the first pixel's window begins. Window rows that are inside
+        for every pixel are copied side by side, the others pixel by pixel.
+        """
+        b, window, pixels = self.b, self.layout.window, self.columns.shape[1]
+        n, top, left = position
+        height, width = window.input_size
+        step = window.stride[1]
+        with self._rows(top) as (iy, word):
+            offset = ((n * height + iy) * width + left) * self.layout.channels
+            offsets = [offset + p * (step * self.layout.channels) for p in range(pixels)]
+            if not window.guarded(0) and not window.guarded(1):
+                self._runs(offsets, self.layout.run, word, range(pixels))
+                return
+            reach = (pixels - 1) * step + window.size[1]
+            inside = logical_and(iy >= 0, iy < height, left >= 0, left <= width - reach)
             with b.if_(inside):
-                b.store(halves, [word_at, lane], b.load(x, [n, iy, ix, c]).cast(INT16))
+                self._runs(offsets, self.layout.run, word, range(pixels))
+            with b.else_(), b.for_("p", pixels) as p, b.let("x0", left + p * step) as x0:
+                self._border((n, iy, x0), word, p)
+
+    def pixel(self, position: tuple[E, E, E], pixel: E) -> None:
+        """One pixel, wherever its window lies."""
+        b, window = self.b, self.layout.window
+        n, top, left = position
+        height, width = window.input_size
+        with self._rows(top) as (iy, word):
+            offset = ((n * height + iy) * width + left) * self.layout.channels
+            if not window.guarded(0) and not window.guarded(1):
+                self._runs([offset], self.layout.run, word, [pixel])
+                return
+            inside = logical_and(iy >= 0, iy < height, left >= 0, left <= width - window.size[1])
+            with b.if_(inside):
+                self._runs([offset], self.layout.run, word, [pixel])
             with b.else_():
-                b.store(halves, [word_at, lane], zero_point.zero_point)
+                self._border((n, iy, left), word, pixel)
+
+    def points(self, offsets: Sequence[E]) -> None:
+        """Windows of one element: each pixel's channels, from its offset on."""
+        self._runs(offsets, self.layout.run, E(immediate(0, INDEX)), range(len(offsets)))
+
+    @contextmanager
+    def _rows(self, top: E) -> Iterator[tuple[E, E]]:
+        """The rows of a window that begins at `top`: (row of the input, first word)."""
+        window = self.layout.window
+        with (
+            self.b.for_("ky", window.size[0]) as ky,
+            self.b.let("iy", top + ky * window.dilation[0]) as iy,
+        ):
+            yield iy, ky * self.layout.words_per_row
+
+    def _runs(self, offsets: Sequence[E], run: int, word: E, pixels: Sequence[E | int]) -> None:
+        """`run` elements inside of the input for each pixel, from its offset: words, then tail."""
+        groups, tail = divmod(run, 4)
+        if groups:
+            self._groups(offsets, groups, word, pixels)
+        if tail:
+            for at, pixel in zip(offsets, pixels, strict=True):
+                self._tail(at + groups * 4, tail, word + groups * 2, pixel)
+
+    def _groups(
+        self, offsets: Sequence[E], groups: int, word: E, pixels: Sequence[E | int]
+    ) -> None:
+        b = self.b
+        alignment = 4 if self.layout.channels % 4 == 0 else 1
+        with ExitStack() as stack:
+            windows = [
+                b.window("run", self.x, at, (groups,), dtype=UINT32, alignment=alignment)
+                for at in offsets
+            ]
+            runs = [stack.enter_context(window) for window in windows]
+            i = stack.enter_context(b.for_("i", groups))
+            fours = [stack.enter_context(b.let("four", b.load(run, [i]))) for run in runs]
+            for half, name in enumerate(("sxtb16", "sxtb16_ror8")):
+                for four, pixel in zip(fours, pixels, strict=True):
+                    place = [word + i * 2 + half, pixel]
+                    b.store(self.columns, place, call(name, [four], UINT32))
+
+    def _tail(self, offset: E, tail: int, word: E, pixel: E | int) -> None:
+        b = self.b
+        with b.window("tail", self.x, offset, (tail,)) as rest:
+            lanes = [b.load_i32(rest, [i]) for i in range(tail)] + [E(immediate(0, INT32))]
+            for i in range((tail + 1) // 2):
+                both = call("pkhbt", lanes[2 * i : 2 * i + 2], UINT32)
+                b.store(self.columns, [word + i, pixel], both)
+
+    def _fill(self, word: E, words: int, pixels: Sequence[E | int]) -> None:
+        """`words` words of zero points for each pixel."""
+        both = (self.zero_point & 0xFFFF) * 0x10001
+        with self.b.for_("j", words) as j:
+            for pixel in pixels:
+                self.b.store(self.columns, [word + j, pixel], both)
+
+    def _border(self, at: tuple[E, E, E], word: E, pixel: E) -> None:
+        """A row of the window that is partly outside: by its columns, or by its elements."""
+        b, layout = self.b, self.layout
+        n, iy, left = at
+        height, width = layout.window.input_size
+        if layout.channels % 4:
+            self._border_elements(at, word, pixel)
+            return
+        with b.for_("kx", layout.window.size[1]) as kx, b.let("ix", left + kx) as ix:
+            first = word + kx * (layout.channels // 2)
+            with b.if_(logical_and(iy >= 0, iy < height, ix >= 0, ix < width)):
+                offset = ((n * height + iy) * width + ix) * layout.channels
+                self._runs([offset], layout.channels, first, [pixel])
+            with b.else_():
+                self._fill(first, layout.channels // 2, [pixel])
+
+    def _border_elements(self, at: tuple[E, E, E], word: E, pixel: E) -> None:
+        b, layout, pixels = self.b, self.layout, self.columns.shape[1]
+        groups = layout.run // 4
+        window = b.window(
+            "halves", self.columns, word * pixels + pixel, (layout.words_per_row, 2), dtype=INT16,
+            strides=(2 * pixels, 1), access="w", alignment=4,
+        )  # fmt: skip
+        with window as halves:
+            if groups:
+                with b.for_("k", 4 * groups) as k:
+                    place = ((k >> 2) * 2 + (k & 1), (k >> 1) & 1)
+                    self._element(at, halves, place, k // layout.channels, k % layout.channels)
+            for tap in range(4 * groups, layout.run + layout.run % 2):
+                word_at, lane = 2 * groups + (tap - 4 * groups) // 2, tap % 2
+                if tap == layout.run:
+                    b.store(halves, [word_at, lane], 0)
+                else:
+                    kx, c = (E(immediate(v, INDEX)) for v in divmod(tap, layout.channels))
+                    place = (E(immediate(word_at, INDEX)), E(immediate(lane, INDEX)))
+                    self._element(at, halves, place, kx, c)
+
+    def _element(self, at: tuple[E, E, E], halves: Buffer, place: tuple[E, E], kx: E, c: E) -> None:
+        b = self.b
+        n, iy, left = at
+        height, width = self.layout.window.input_size
+        with b.let("ix", left + kx) as ix:
+            with b.if_(logical_and(iy >= 0, iy < height, ix >= 0, ix < width)):
+                b.store(halves, place, b.load(self.x, [n, iy, ix, c]).cast(INT16))
+            with b.else_():
+                b.store(halves, place, self.zero_point)

@@ -8,21 +8,20 @@ starts early where the pixels are no multiple of four, so it computes some outpu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, UINT32
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import E, minimum
-from firmwright.ir.tir.nodes import Buffer
 from firmwright.ir.tir.schedule import Config, RowRange, Rule
 from firmwright.ops.conv2d import bias_of, requant_of
-from firmwright.ops.conv_shapes import window_of
+from firmwright.ops.conv_shapes import Window, window_of
 from firmwright.ops.fixed_point import per_tensor
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.cortex_m_dsp.columns import ColumnLayout, pack_pixel, pack_run
+from firmwright.schedules.cortex_m_dsp.columns import ColumnLayout, Packer
 from firmwright.schedules.cortex_m_dsp.product import plan_product
 
 _BLOCKS = {4: 2, 2: 4, 1: 8}
@@ -51,28 +50,44 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
     pixels = (last - first) * out_width
     block = next(n for n in _BLOCKS if n <= min(int(config["pixels"]), pixels))
     product = plan_product(b, layout, kernel, bias, requant_of(op), _BLOCKS[block], block)
+    in_rows = out_width % block == 0 and not window.pointwise
     with ExitStack() as stack:
-        at = _block_start(b, stack, pixels, block, first * out_width)
+        if in_rows:
+            row = stack.enter_context(b.for_("row", last - first, first))
+            first_column = stack.enter_context(b.for_("group", out_width // block)) * block
+            at = stack.enter_context(b.let("at", row * out_width + first_column))
+        else:
+            at = _block_start(b, stack, pixels, block, first * out_width)
         columns = stack.enter_context(b.allocate("columns", UINT32, (layout.words, block), 8))
-        with b.for_("p", block) as p, b.let("pixel", at + p) as pixel:
-            _pack(b, layout, columns, pixel, p, op.output.shape)
+        packer = Packer(b, layout, columns, b.input(0), zero_point)
+        if window.pointwise:
+            packer.points([(at + p) * layout.channels for p in range(block)])
+        elif in_rows:
+            with _position(b, window, row, first_column, op.output.shape) as position:
+                packer.block(position)
+        else:
+            with (
+                b.for_("p", block) as p,
+                b.let("pixel", at + p) as pixel,
+                _position(
+                    b, window, pixel // out_width, pixel % out_width, op.output.shape
+                ) as position,
+            ):
+                packer.pixel(position, p)
         product.run(b, columns, at)
 
 
-def _pack(
-    b: Kernel, layout: ColumnLayout, columns: Buffer, pixel: E, p: E, shape: tuple[int, ...]
-) -> None:
-    """The column of output `pixel` (flat over batch, rows, columns) into place `p`."""
-    window = layout.window
-    if window.pointwise:
-        pack_run(b, layout, columns, b.input(0), pixel * layout.channels, pixel * 0, p)
-        return
-    batch, height, width, _ = shape
-    n = pixel // (height * width) if batch > 1 else pixel * 0
-    top = ((pixel // width) % height) * window.stride[0] - window.padding[0]
-    left = (pixel % width) * window.stride[1] - window.padding[2]
+@contextmanager
+def _position(
+    b: Kernel, window: Window, row: E, column: E, shape: tuple[int, ...]
+) -> Iterator[tuple[E, E, E]]:
+    """Where the window of an output begins in the input; `row` counts through the batch."""
+    batch, height, _, _ = shape
+    n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
+    top = oy * window.stride[0] - window.padding[0]
+    left = column * window.stride[1] - window.padding[2]
     with b.let("top", top) as y0, b.let("left", left) as x0:
-        pack_pixel(b, layout, columns, b.input(0), (n, y0, x0), p)
+        yield n, y0, x0
 
 
 def _block_start(b: Kernel, stack: ExitStack, pixels: int, block: int, first: int) -> E:

@@ -18,7 +18,7 @@ from firmwright.ops.conv_shapes import Window
 from firmwright.ops.fixed_point import per_tensor
 from firmwright.ops.fully_connected import bias_of, requant_of
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.cortex_m_dsp.columns import ColumnLayout, pack_run
+from firmwright.schedules.cortex_m_dsp.columns import ColumnLayout, Packer
 from firmwright.schedules.cortex_m_dsp.product import plan_product
 
 
@@ -46,7 +46,7 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
         b.for_("n", last - first, first) as n,
         b.allocate("wide", UINT32, (layout.words, 1)) as wide,
     ):
-        pack_run(b, layout, wide, b.input(0), n * depth, n * 0, 0)
+        Packer(b, layout, wide, b.input(0), zero_point).points([n * depth])
         product.run(b, wide, n)
 
 
