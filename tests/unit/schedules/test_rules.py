@@ -46,6 +46,6 @@ def test_each_rule_applies_to_most_random_layers(
         "fully_connected": random_fully_connected,
     }
     for rule in RULES:
-        if rule.op in makers and not rule.name.startswith("float"):
+        if rule.op in makers and not rule.goal and not rule.name.startswith("float"):
             applied = sum(bool(rule.configs(makers[rule.op](seed))) for seed in SEEDS)
             assert applied >= 0.8 * len(SEEDS), rule.name

@@ -89,7 +89,12 @@ class _Lowering:
     def _fitting(self, call: Call) -> list[Rule]:
         target = self._target(call)
         available = self.features(target) if target else frozenset()
-        return [r for r in self.rules if r.op == call.op and r.requires <= available]
+        goals = ("", str(self.module.attrs.get("optimize", "balanced")))
+        return [
+            rule
+            for rule in self.rules
+            if rule.op == call.op and rule.requires <= available and rule.goal in goals
+        ]
 
     def _target(self, call: Call) -> Target | None:
         if call.target:

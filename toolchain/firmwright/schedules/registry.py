@@ -12,10 +12,12 @@ from firmwright.schedules.cortex_m_dsp import (
     depthwise_conv2d,
     depthwise_slide,
     fully_connected,
+    winograd,
 )
 from firmwright.schedules.cortex_m_dsp.intrinsics import DSP_INTRINSICS
 from firmwright.schedules.cortex_m_dsp.mac_blocks import MAC_INTRINSICS
 from firmwright.schedules.helium import conv2d as helium_conv2d
+from firmwright.schedules.helium import depthwise_conv2d as helium_depthwise_conv2d
 from firmwright.schedules.helium import fully_connected as helium_fully_connected
 from firmwright.schedules.helium.intrinsics import HELIUM_INTRINSICS
 from firmwright.schedules.scalar import conv2d as scalar_conv2d
@@ -24,10 +26,12 @@ from firmwright.schedules.scalar import fully_connected as scalar_fully_connecte
 
 RULES: tuple[Rule, ...] = (
     *conv2d.RULES,
+    *winograd.RULES,
     *depthwise_conv2d.RULES,
     *depthwise_slide.RULES,
     *fully_connected.RULES,
     *helium_conv2d.RULES,
+    *helium_depthwise_conv2d.RULES,
     *helium_fully_connected.RULES,
     *scalar_conv2d.RULES,
     *scalar_depthwise_conv2d.RULES,

@@ -34,7 +34,8 @@ class Rule:
     rule does not apply. `build` writes the kernel into an `ops.kernel.Kernel`; with `rows` it
     computes those rows of the output only. Results are identical whatever is picked.
     `keeps_order` says that the kernel's loads stand where registers are free: a compiler that
-    hoists them spills (gcc's first scheduling pass does).
+    hoists them spills (gcc's first scheduling pass does). A rule with a `goal` is offered under
+    `--optimize GOAL` alone: it pays with what other goals save.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Rule:
     direction: Literal["forward", "backward"] = "forward"
     granularity: Literal["element", "block", "row", "tensor"] = "tensor"
     keeps_order: bool = False
+    goal: str = ""
 
 
 @dataclass(frozen=True, slots=True)

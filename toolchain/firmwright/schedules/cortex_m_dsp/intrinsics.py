@@ -160,6 +160,40 @@ __asm__("pkhbt %0, %1, %2, lsl #16" : "=r"(halves) : "r"(low), "r"(high));
 return halves;"""},
 )  # fmt: skip
 
+
+def _sadd16(a: Any, b: Any) -> Any:
+    (a0, a1), (b0, b1) = _lanes(a), _lanes(b)
+    return _join(a0 + b0, a1 + b1)
+
+
+def _ssub16(a: Any, b: Any) -> Any:
+    (a0, a1), (b0, b1) = _lanes(a), _lanes(b)
+    return _join(a0 - b0, a1 - b1)
+
+
+SADD16 = Intrinsic(
+    "sadd16", (_A, _B), UINT32, _sadd16,
+    portable="return ((a + b) & 0xffffu) | ((a & 0xffff0000u) + (b & 0xffff0000u));",
+    doc="Sums of the int16 halves, modulo 2^16.",
+    requires="dsp",
+    text={"gnu": """\
+uint32_t halves;
+__asm__("sadd16 %0, %1, %2" : "=r"(halves) : "r"(a), "r"(b));
+return halves;"""},
+)  # fmt: skip
+
+SSUB16 = Intrinsic(
+    "ssub16", (_A, _B), UINT32, _ssub16,
+    portable="return ((a - b) & 0xffffu) | ((a & 0xffff0000u) - (b & 0xffff0000u));",
+    doc="Differences of the int16 halves, modulo 2^16.",
+    requires="dsp",
+    text={"gnu": """\
+uint32_t halves;
+__asm__("ssub16 %0, %1, %2" : "=r"(halves) : "r"(a), "r"(b));
+return halves;"""},
+)  # fmt: skip
+
 DSP_INTRINSICS: Mapping[str, Intrinsic] = {
-    item.name: item for item in (SMLAD, SMLABB, SMLABT, SMMLA, SXTB16, SXTB16_ROR8, PKHBT)
+    item.name: item
+    for item in (SMLAD, SMLABB, SMLABT, SMMLA, SXTB16, SXTB16_ROR8, PKHBT, SADD16, SSUB16)
 }

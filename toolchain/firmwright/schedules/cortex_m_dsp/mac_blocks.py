@@ -5,8 +5,9 @@ four pixels, `4x2` four times two, `8x1` eight times one. It reads one word of w
 pair of channels and one word of columns (a pair of int16) for each pixel. A block needs all
 fourteen registers, which is why it is one statement: a compiler left alone spills.
 
-There are two packings of the weights of a pair of channels (a, a' of the even one, b, b' of the
-odd one), both int8-sized:
+`wide` blocks have int16 weights, a word for the even channel and one for the odd: 11 instructions
+for 16 products. There are two more packings of the weights of a pair of channels (a, a' of the
+even one, b, b' of the odd one), both int8-sized:
 
 - `mac`: bytes a, b, a', b'; SXTB16 with and without rotation splits them. 13 instructions for 16
   products, in the form 2x4.
@@ -39,9 +40,10 @@ _PORTABLE = """\
 int32_t sums[8] = {{c0, c1, c2, c3, c4, c5, c6, c7}};
 for (int32_t i = 0; i < {steps}; ++i) {{
     for (int32_t pair = 0; pair < {pairs}; ++pair) {{
-        const uint32_t both = w[{pairs} * i + pair];
-        const int32_t a0 = (int8_t)(both & 0xffu);
-        const int32_t a1 = (int8_t)((both >> 16) & 0xffu);
+        const uint32_t even_word = w[{words} * i + {step} * pair];
+        const uint32_t odd_word = w[{words} * i + {step} * pair + {step} - 1];
+        const int32_t a0 = {a0};
+        const int32_t a1 = {a1};
         const int32_t b0 = {b0};
         const int32_t b1 = {b1};
         int32_t *even = &sums[2 * pair * {pixels}];
@@ -49,7 +51,8 @@ for (int32_t i = 0; i < {steps}; ++i) {{
             const int32_t low = (int16_t)(x[{pixels} * i + p] & 0xffffu);
             const int32_t high = (int16_t)(x[{pixels} * i + p] >> 16);
             const uint32_t odd = (uint32_t)(b0 * low) + (uint32_t)(b1 * high);
-            even[p] += a0 * low + a1 * high;
+            const uint32_t sum = (uint32_t)(a0 * low) + (uint32_t)(a1 * high);
+            even[p] = (int32_t)((uint32_t)even[p] + sum);
             even[p + {pixels}] = (int32_t)((uint32_t)even[p + {pixels}] + odd);
         }}
     }}
@@ -133,13 +136,24 @@ class _Shape:
     is_pinned: bool = False
 
     @property
-    def is_borrow(self) -> bool:
-        return self.kind == "borrow"
+    def words(self) -> int:
+        """Words of weights in a step."""
+        return self.pairs * (2 if self.kind == "wide" else 1)
 
     @property
     def name(self) -> str:
         return f"{self.kind}_{2 * self.pairs}x{self.pixels}"
 
+
+_WIDE_2X4 = _Shape("wide", 1, 4, """
+ldrd u, v, {w0}; ldrd p, q, {x0}
+smlad c0, u, p; smlad c4, v, p; smlad c1, u, q; smlad c5, v, q
+ldrd p, q, {x2}
+smlad c2, u, p; smlad c6, v, p; smlad c3, u, q; smlad c7, v, q""", """
+ldrd u, v, {w0}; ldr p, {x0}; smlad c0, u, p; smlad c4, v, p
+ldr p, {x1}; smlad c1, u, p; smlad c5, v, p
+ldr p, {x2}; smlad c2, u, p; smlad c6, v, p
+ldr p, {x3}; smlad c3, u, p; smlad c7, v, p""", 11)  # fmt: skip
 
 _MAC_2X4 = _Shape("mac", 1, 4, """
 ldr v, {w0}; ldrd p, q, {x0}; sxtb16 u, v; sxtb16 v, v, ror #8
@@ -201,7 +215,7 @@ def _assembly(shape: _Shape, text: str, steps: int) -> str:
     used = [f"{array}{i}" for array in "wx" for i in range(4) if f"{{{array}{i}}}" in text]
     operations = [part.strip() for line in text.split("\n") for part in line.split(";")]
     body = [f'    "{_operation(item)}\\n\\t"' for item in operations if item]
-    strides = {"w": 4 * shape.pairs, "x": 4 * shape.pixels}
+    strides = {"w": 4 * shape.words, "x": 4 * shape.pixels}
     uses = []
     for step in range(steps):
         places = [str(strides[name[0]] * step + 4 * int(name[1])) for name in used]
@@ -234,12 +248,16 @@ def _meaning(shape: _Shape) -> Callable[..., tuple[Any, ...]]:
         words, columns = np.asarray(w, np.uint32), np.asarray(x, np.uint32)
         results = []
         for pair in range(shape.pairs):
-            both = words[pair :: shape.pairs]
-            a0, a1 = _signed(both, 8), _signed(both >> np.uint32(16), 8)
-            if shape.is_borrow:
-                b0, b1 = _signed(both, 16), _signed(both >> np.uint32(16), 16)
+            if shape.kind == "wide":
+                a, b = words[2 * pair :: shape.words], words[2 * pair + 1 :: shape.words]
+                a0, a1 = _signed(a, 16), _signed(a >> np.uint32(16), 16)
+                b0, b1 = _signed(b, 16), _signed(b >> np.uint32(16), 16)
             else:
-                b0, b1 = _signed(both >> np.uint32(8), 8), _signed(both >> np.uint32(24), 8)
+                both = words[pair :: shape.words]
+                a0, a1 = _signed(both, 8), _signed(both >> np.uint32(16), 8)
+                size = 16 if shape.kind == "borrow" else 8
+                odd = both >> np.uint32(16 - size)
+                b0, b1 = _signed(odd, size), _signed(odd >> np.uint32(16), size)
             for low_weight, high_weight in ((a0, a1), (b0, b1)):
                 for pixel in range(shape.pixels):
                     column = columns[pixel :: shape.pixels]
@@ -254,23 +272,33 @@ def _meaning(shape: _Shape) -> Callable[..., tuple[Any, ...]]:
 
 
 def _block(shape: _Shape, steps: int) -> Intrinsic:
-    lanes = ("(int16_t)(both & 0xffffu)", "(int16_t)(both >> 16)")
-    halves = ("(int8_t)((both >> 8) & 0xffu)", "(int8_t)(both >> 24)")
-    b0, b1 = lanes if shape.is_borrow else halves
+    lanes = ("(int16_t)({} & 0xffffu)", "(int16_t)({} >> 16)")
+    low_bytes = ("(int8_t)({} & 0xffu)", "(int8_t)(({} >> 16) & 0xffu)")
+    high_bytes = ("(int8_t)(({} >> 8) & 0xffu)", "(int8_t)({} >> 24)")
+    a0, a1 = (text.format("even_word") for text in (lanes if shape.kind == "wide" else low_bytes))
+    b0, b1 = (text.format("odd_word") for text in (high_bytes if shape.kind == "mac" else lanes))
     return Intrinsic(
         name=f"{shape.name}_{steps}",
         operands=(
-            Operand("w", "ptr", UINT32, "r", shape.pairs * steps),
+            Operand("w", "ptr", UINT32, "r", shape.words * steps),
             Operand("x", "ptr", UINT32, "r", shape.pixels * steps),
             *(Operand(f"c{i}", "inout", INT32) for i in range(8)),
         ),
         result=None,
         meaning=_meaning(shape),
         portable=_PORTABLE.format(
-            steps=steps, pairs=shape.pairs, pixels=shape.pixels, b0=b0, b1=b1
+            steps=steps,
+            pairs=shape.pairs,
+            pixels=shape.pixels,
+            words=shape.words,
+            step=shape.words // shape.pairs,
+            a0=a0,
+            a1=a1,
+            b0=b0,
+            b1=b1,
         ),
         doc=f"{steps} steps of {2 * shape.pairs} channels times {shape.pixels} pixels"
-        + (", odd channels borrowing." if shape.is_borrow else "."),
+        + (", odd channels borrowing." if shape.kind == "borrow" else "."),
         requires="dsp",
         text={"gnu": _text(shape, steps)},
         clobbers=("memory",),
@@ -303,7 +331,7 @@ MAC_INTRINSICS: Mapping[str, Intrinsic] = {
         BORROW_ODD,
         *(
             _block(shape, steps)
-            for shape in (_MAC_2X4, _BORROW_2X4, _BORROW_4X2, _BORROW_8X1)
+            for shape in (_WIDE_2X4, _MAC_2X4, _BORROW_2X4, _BORROW_4X2, _BORROW_8X1)
             for steps in range(1, MOST_STEPS + 1)
         ),
     )

@@ -1,0 +1,268 @@
+"""conv2d 3x3, stride 1, by integer Winograd F(2x2, 3x3): 4 products an output instead of 9.
+
+A tile of 4x4 inputs d gives 2x2 outputs: Y = A' [(G g G') * (B' d B)] A, elementwise in between.
+G has halves, so 2 G stands in its place and every value stays an integer: the result is exactly
+four times the convolution, which the requantise step takes as two of its left shift. The shift
+that remains is baked into the transformed weights.
+
+Work goes by four tiles side by side (2 x 8 outputs). Their 4 x 10 inputs are copied to `patch`,
+with the zero point outside of the input; `u` has their transforms as columns for 16 products of
+int16 weights (mac_blocks.py, `wide`), and `m` what those give for a pair of channels.
+
+Proof obligations, checked in `_plan`: the requantise step folds; the baked weights fit int16. The
+transformed inputs are sums of four int8 and fit. Sums wrap modulo 2^32, and what they end in fits
+by the fold's own proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.tir.builder import E, call, immediate, logical_and
+from firmwright.ir.tir.nodes import Buffer
+from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ops.conv2d import bias_of, requant_of, weights_of
+from firmwright.ops.fixed_point import per_tensor
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules.cortex_m_dsp.mac_blocks import longest_block
+from firmwright.schedules.epilogue import Epilogue, accumulator_bounds, make_epilogue
+from firmwright.schedules.folded_requant import fold
+
+_TILES = 4
+_POINTS = 16
+_LEAST_CHANNELS = 8
+_G = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]], np.int64)
+_LEFT = 2
+"""log2 of the factor by which 2 G in both directions makes the result too large."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Transformed weights [oc, point, ic], baked bias [oc], and the left shifts they hold."""
+
+    weights: Array
+    bias: Array
+
+
+def _plan(op: OpCall) -> _Plan | None:
+    """None where a proof fails."""
+    kernel = weights_of(op).astype(np.int64)
+    zero_point = per_tensor(op.input(0)).zero_point
+    bias = bias_of(op, "int32").astype(np.int64) - zero_point * kernel.sum(axis=(1, 2, 3))
+    folded = fold(requant_of(op), *accumulator_bounds(bias, kernel, INT8.min, INT8.max))
+    if folded is None:
+        return None
+    left = np.array(folded.left)
+    transformed = np.einsum("ia,jb,oabc->oijc", _G, _G, kernel).reshape(len(kernel), _POINTS, -1)
+    baked = transformed << np.maximum(left - _LEFT, 0)[:, None, None]
+    if min(folded.left) < _LEFT or np.abs(baked).max() > INT16.max:
+        return None
+    return _Plan(baked, (bias << left).astype(np.uint32).astype(np.int32))
+
+
+def _configs(op: OpCall) -> Sequence[Config]:
+    outputs, kh, kw, channels = op.input(1).shape
+    _, height, width, _ = op.output.shape
+    fits = (
+        op.input(0).dtype == INT8
+        and (kh, kw) == (3, 3)
+        and op.ints_attr("stride") == (1, 1)
+        and op.ints_attr("dilation") == (1, 1)
+        and channels % 4 == 0
+        and channels >= _LEAST_CHANNELS
+        and outputs % 2 == 0
+        and height % 2 == 0
+        and width % (2 * _TILES) == 0
+    )
+    return ({},) if fits and _plan(op) is not None else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Buffers and constants of the kernel."""
+
+    b: Kernel
+    op: OpCall
+    weights: Buffer
+    bias: Buffer
+    epilogue: Epilogue
+    patch: Buffer
+    u: Buffer
+    m: Buffer
+
+    @property
+    def channels(self) -> int:
+        return self.op.input(0).shape[3]
+
+
+def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
+    plan = _plan(op)
+    assert plan is not None
+    kernel = weights_of(op)
+    outputs, channels = kernel.shape[0], kernel.shape[3]
+    zero_point = per_tensor(op.input(0)).zero_point
+    sums = bias_of(op, "int32").astype(np.int64) - zero_point * kernel.sum(
+        axis=(1, 2, 3), dtype=np.int64
+    )
+    bounds = accumulator_bounds(sums, kernel, INT8.min, INT8.max)
+    # The weights hold the whole left shift; zeros convince the table that it may leave it out.
+    bake = np.zeros((outputs, 1), np.int64)
+    epilogue = make_epilogue(b, requant_of(op), bounds, INT8, outputs, bake)
+    weights = b.constant("weights", _pack(plan.weights), UINT32)
+    bias = b.constant("bias", plan.bias, INT32)
+    batch, height, width, _ = op.output.shape
+    first, last = (rows.start, rows.end) if rows else (0, height)
+    pairs = range(first // 2, -(-last // 2))
+    with (
+        b.allocate("patch", UINT32, (4, 2 * _TILES + 2, channels // 4)) as patch,
+        b.allocate("u", UINT32, (_POINTS, channels // 2, _TILES), 8) as u,
+        b.allocate("m", INT32, (_POINTS, 2 * _TILES), 8) as m,
+        b.for_("n", batch) as n,
+        b.for_("pair", len(pairs), pairs.start) as row_pair,
+        b.for_("group", width // (2 * _TILES)) as group,
+    ):
+        work = _Work(b, op, weights, bias, epilogue, patch, u, m)
+        _copy_patch(work, n, row_pair * 2, group * (2 * _TILES))
+        _transform_inputs(work)
+        with b.for_("channels", outputs // 2) as pair:
+            _multiply(work, pair)
+            _finish(work, (n, row_pair * 2, group * (2 * _TILES)), pair, range(first, last))
+
+
+def _pack(weights: Array) -> Array:
+    """[oc, point, ic] -> uint32 [oc / 2, point, ic / 2, 2], taps in the order of SXTB16."""
+    outputs, points, channels = weights.shape
+    order = (4 * np.arange(channels // 4)[:, None] + [0, 2, 1, 3]).reshape(-1)
+    lanes = weights[..., order].reshape(outputs // 2, 2, points, channels // 2, 2)
+    ordered = np.ascontiguousarray(lanes.transpose(0, 2, 3, 1, 4)).astype(np.int16)
+    packed: Array = ordered.reshape(-1).view(np.uint32)
+    return packed.reshape(outputs // 2, points, channels // 2, 2)
+
+
+def _copy_patch(work: _Work, n: E, row: E, column: E) -> None:
+    """The 4 x 10 inputs around the outputs from (row, column) on."""
+    b, x = work.b, work.b.input(0)
+    _, height, width, channels = x.shape
+    top, _, left, _ = work.op.ints_attr("padding")
+    point = per_tensor(work.op.input(0)).zero_point & 0xFF
+    outside = E(immediate(point * 0x01010101, UINT32))
+    words = channels // 4
+    columns = work.patch.shape[1]
+    with b.for_("r", 4) as r, b.let("iy", row + r - top) as iy, b.let("x0", column - left) as x0:
+        whole = logical_and(iy >= 0, iy < height, x0 >= 0, x0 <= width - columns)
+        with b.if_(whole):
+            start = ((n * height + iy) * width + x0) * channels
+            window = b.window("run", x, start, (columns, words), dtype=UINT32, alignment=4)
+            with window as run, b.for_("i", columns) as i, b.for_("c", words) as c:
+                b.store(work.patch, [r, i, c], b.load(run, [i, c]))
+        with b.else_(), b.for_("i", columns) as i, b.let("ix", x0 + i) as ix:
+            with b.if_(logical_and(iy >= 0, iy < height, ix >= 0, ix < width)):
+                start = ((n * height + iy) * width + ix) * channels
+                window = b.window("run", x, start, (words,), dtype=UINT32, alignment=4)
+                with window as run, b.for_("c", words) as c:
+                    b.store(work.patch, [r, i, c], b.load(run, [c]))
+            with b.else_(), b.for_("c", words) as c:
+                b.store(work.patch, [r, i, c], outside)
+
+
+def _transform_inputs(work: _Work) -> None:
+    """u[4 i + j, word, tile] = (B' d B)[i, j], two channels a word."""
+    b = work.b
+    with b.for_("c", work.channels // 4) as c:
+        for half, name in enumerate(("sxtb16", "sxtb16_ror8")):
+            vertical: dict[int, list[E]] = {}
+            with ExitStack() as stack:
+                for column in range(work.patch.shape[1]):
+                    d = [
+                        stack.enter_context(
+                            b.let("d", call(name, [b.load(work.patch, [r, column, c])], UINT32))
+                        )
+                        for r in range(4)
+                    ]
+                    vertical[column] = [
+                        stack.enter_context(b.let("v", value)) for value in _input_transform(d)
+                    ]
+                    if column >= 3 and column % 2:
+                        _store_tile(work, vertical, column - 3, c * 2 + half)
+
+
+def _store_tile(work: _Work, vertical: dict[int, list[E]], first: int, word: E) -> None:
+    for i in range(4):
+        row = [vertical[first + j][i] for j in range(4)]
+        for j, value in enumerate(_input_transform(row)):
+            work.b.store(work.u, [4 * i + j, word, first // 2], value)
+
+
+def _input_transform(d: Sequence[E]) -> list[E]:
+    """B' applied to four values."""
+    pairs = (("ssub16", 0, 2), ("sadd16", 1, 2), ("ssub16", 2, 1), ("ssub16", 1, 3))
+    return [call(name, [d[a], d[b]], UINT32) for name, a, b in pairs]
+
+
+def _multiply(work: _Work, pair: E) -> None:
+    """m[point, channel * 4 + tile] of one pair of channels."""
+    b, words = work.b, work.channels // 2
+    steps = longest_block(words)
+    with b.for_("point", _POINTS) as point:
+        acc = b.reg("acc", INT32, 2 * _TILES)
+        for place in range(2 * _TILES):
+            b.store(acc, [place], 0)
+        registers = [b.load(acc, [place]) for place in range(2 * _TILES)]
+        with b.for_("j", words // steps) as j:
+            start = ((pair * _POINTS + point) * words + j * steps) * 2
+            w = b.pointer(work.weights, start, steps * 2)
+            x = b.pointer(work.u, (point * words + j * steps) * _TILES, steps * _TILES)
+            b.evaluate(f"wide_2x4_{steps}", [w, x, *registers])
+        for place in range(2 * _TILES):
+            b.store(work.m, [point, place], b.load(acc, [place]))
+
+
+def _finish(work: _Work, at: tuple[E, E, E], pair: E, rows: range) -> None:
+    """Y = A' M A of each tile, requantised and written where its row is wanted."""
+    b = work.b
+    n, row, column = at
+    for parity in (0, 1):
+        with ExitStack() as stack:
+            channel = stack.enter_context(b.let("channel", pair * 2 + parity))
+            finish = stack.enter_context(work.epilogue.channel(b, channel))
+            bias = stack.enter_context(b.let("start", b.load(work.bias, [channel]).cast(UINT32)))
+            tile = stack.enter_context(b.for_("t", _TILES))
+            halves: list[list[E]] = [[], []]
+            for j in range(4):
+                column_of = [
+                    b.load(work.m, [4 * i + j, parity * _TILES + tile]).cast(UINT32)
+                    for i in range(4)
+                ]
+                m0, m1, m2, m3 = (stack.enter_context(b.let("m", value)) for value in column_of)
+                if j == 1:
+                    m1 = stack.enter_context(b.let("m", m1 + bias))
+                halves[0].append(stack.enter_context(b.let("y", m0 + m1 + m2)))
+                halves[1].append(stack.enter_context(b.let("y", m1 - m2 - m3)))
+            for dy, (y0, y1, y2, y3) in enumerate(halves):
+                with ExitStack() as guard:
+                    if rows.start % 2 or rows.stop % 2:
+                        wanted = logical_and(row + dy >= rows.start, row + dy < rows.stop)
+                        guard.enter_context(b.if_(wanted))
+                    for dx, total in enumerate((y0 + y1 + y2, y1 - y2 - y3)):
+                        value = guard.enter_context(b.let("total", total.cast(INT32)))
+                        place = [n, row + dy, column + tile * 2 + dx, channel]
+                        b.store(b.y, place, finish(value))
+
+
+RULES = (
+    Rule(
+        "dsp.conv2d.winograd",
+        "conv2d",
+        frozenset({"dsp"}),
+        _configs,
+        _build,
+        keeps_order=True,
+        goal="speed",
+    ),
+)
