@@ -7,8 +7,10 @@ each other more than with a machine.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from firmwright.base.errors import InternalError
-from firmwright.ir.tir.intrinsic import IntrinsicTable
+from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable
 from firmwright.ir.tir.nodes import (
     AccessPtr,
     Allocate,
@@ -93,4 +95,10 @@ class _Cost:
                 found = self.intrinsics.get(name)
                 if found is None:
                     raise InternalError(f"intrinsic {name} is not in the table")
-                return found.instructions + sum(self.expr(arg) for arg in args)
+                return _executed(found, args) + sum(self.expr(arg) for arg in args)
+
+
+def _executed(found: Intrinsic, args: Sequence[Expr]) -> int:
+    if found.count is None:
+        return found.instructions
+    return found.count([arg.value if isinstance(arg, IntImm) else 0 for arg in args])

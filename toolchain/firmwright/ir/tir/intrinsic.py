@@ -9,7 +9,7 @@ elementwise on arrays of lanes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -43,7 +43,8 @@ class Intrinsic:
 
     `portable` and `text` are C statements over the operand names, ending in `return` where there
     is a result; `text` maps a compiler family (`gnu` covers gcc and clang) to its body.
-    `instructions` and `cycles` (per core, issue cost) feed the cost model.
+    `instructions` and `cycles` (per core, issue cost) feed the cost model; where the instructions
+    depend on immediates, `count` computes them from the arguments (0 for what is none).
     """
 
     name: str
@@ -57,6 +58,7 @@ class Intrinsic:
     clobbers: tuple[str, ...] = ()
     instructions: int = 1
     cycles: Mapping[str, int] = field(default_factory=dict)
+    count: Callable[[Sequence[int]], int] | None = None
 
 
 IntrinsicTable: TypeAlias = Mapping[str, Intrinsic]

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.schedules.helium.moves import MOVE_INTRINSICS
+from firmwright.schedules.helium.planes import PLANE_INTRINSICS
 from firmwright.schedules.helium.products import PRODUCT_INTRINSICS
 from firmwright.schedules.helium.rows import ROWS_INTRINSICS
 
 HELIUM_INTRINSICS: Mapping[str, Intrinsic] = {
     **MOVE_INTRINSICS,
+    **PLANE_INTRINSICS,
     **PRODUCT_INTRINSICS,
     **ROWS_INTRINSICS,
 }

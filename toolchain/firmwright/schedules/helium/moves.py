@@ -35,6 +35,17 @@ def fill(b: Kernel, target: Buffer, at: E | int, value: int, count: int) -> None
         b.evaluate(f"mve_fill_{vectors}", [y, value, last])
 
 
+def fill_all(b: Kernel, target: Buffer, value: int, count: int) -> None:
+    """All `count` elements of `target` := `value`, in a loop where they are many."""
+    most = MOST_VECTORS * VECTOR
+    whole = count // most
+    if whole:
+        with b.for_("i", whole) as i:
+            fill(b, target, i * most, value, most)
+    if count % most:
+        fill(b, target, whole * most, value, count % most)
+
+
 def _pieces(count: int) -> list[tuple[int, int, int]]:
     """(first element, vectors, elements of the last) of the intrinsics that cover `count`."""
     most = MOST_VECTORS * VECTOR
