@@ -6,8 +6,9 @@ pair of channels and one word of columns (a pair of int16) for each pixel. A blo
 fourteen registers, which is why it is one statement: a compiler left alone spills.
 
 `wide` blocks have int16 weights, a word for the even channel and one for the odd: 11 instructions
-for 16 products. There are two more packings of the weights of a pair of channels (a, a' of the
-even one, b, b' of the odd one), both int8-sized:
+for 16 products; `fresh` ones too, and their accumulators start at zero. There are two more
+packings of the weights of a pair of channels (a, a' of the even one, b, b' of the odd one), both
+int8-sized:
 
 - `mac`: bytes a, b, a', b'; SXTB16 with and without rotation splits them. 13 instructions for 16
   products, in the form 2x4.
@@ -21,8 +22,8 @@ even one, b, b' of the odd one), both int8-sized:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ _REPEATED_STEPS = 18
 """The longest block in a loop: what the loop costs is then below 3 %."""
 
 _PORTABLE = """\
-int32_t sums[8] = {{c0, c1, c2, c3, c4, c5, c6, c7}};
+int32_t sums[8] = {{{start}}};
 for (int32_t i = 0; i < {steps}; ++i) {{
     for (int32_t pair = 0; pair < {pairs}; ++pair) {{
         const uint32_t even_word = w[{words} * i + {step} * pair];
@@ -71,12 +72,12 @@ uint32_t {names};
 {macro}
 __asm__(
 {uses}
-    : [c0] "+r"(c0), [c1] "+r"(c1), [c2] "+r"(c2), [c3] "+r"(c3),
-      [c4] "+r"(c4), [c5] "+r"(c5), [c6] "+r"(c6), [c7] "+r"(c7),
+    : [c0] "{sum}"(c0), [c1] "{sum}"(c1), [c2] "{sum}"(c2), [c3] "{sum}"(c3),
+      [c4] "{sum}"(c4), [c5] "{sum}"(c5), [c6] "{sum}"(c6), [c7] "{sum}"(c7),
       {temporaries}
     : [w] "r"(w), [x] "r"(x)
     : "memory");
-#undef STEP"""
+{undefined}"""
 
 _PINNED_FRAME = """\
 register int32_t r0 __asm__("r0") = c0;
@@ -100,7 +101,7 @@ __asm__(
       {temporaries}
     : [w] "r"(r11), [x] "r"(r12)
     : "memory");
-#undef STEP
+{undefined}
 c0 = r0;
 c1 = r1;
 c2 = r2;
@@ -124,7 +125,8 @@ class _Shape:
     """A block's form: its assembly, and a form that needs a register less.
 
     `{wN}` and `{xN}` stand for the address of the step's word N of weights and of columns. With
-    `is_pinned` the first form names its registers, where gcc does not find them by itself.
+    `is_pinned` the first form names its registers, where gcc does not find them by itself; with
+    `is_fresh` the accumulators start at zero, so that the first step multiplies with SMUAD.
     """
 
     kind: str
@@ -134,11 +136,16 @@ class _Shape:
     narrow: str
     instructions: int
     is_pinned: bool = False
+    is_fresh: bool = False
 
     @property
     def words(self) -> int:
         """Words of weights in a step."""
-        return self.pairs * (2 if self.kind == "wide" else 1)
+        return self.pairs * (2 if self.has_wide_weights else 1)
+
+    @property
+    def has_wide_weights(self) -> bool:
+        return self.kind in ("wide", "fresh")
 
     @property
     def name(self) -> str:
@@ -154,6 +161,8 @@ ldrd u, v, {w0}; ldr p, {x0}; smlad c0, u, p; smlad c4, v, p
 ldr p, {x1}; smlad c1, u, p; smlad c5, v, p
 ldr p, {x2}; smlad c2, u, p; smlad c6, v, p
 ldr p, {x3}; smlad c3, u, p; smlad c7, v, p""", 11)  # fmt: skip
+
+_FRESH_2X4 = replace(_WIDE_2X4, kind="fresh", is_fresh=True)
 
 _MAC_2X4 = _Shape("mac", 1, 4, """
 ldr v, {w0}; ldrd p, q, {x0}; sxtb16 u, v; sxtb16 v, v, ror #8
@@ -210,23 +219,37 @@ def _operation(text: str) -> str:
     return _ADDRESS.sub(r'[%[\1], #" #\1\2 "]', named)
 
 
+def _macro(name: str, parameters: Sequence[str], operations: Sequence[str]) -> str:
+    body = [f'    "{_operation(item)}\\n\\t"' for item in operations]
+    return " \\\n".join([f"#define {name}({', '.join(parameters)})", *body])
+
+
 def _assembly(shape: _Shape, text: str, steps: int) -> str:
     """One step as a macro over its addresses, then its uses, four a line."""
     used = [f"{array}{i}" for array in "wx" for i in range(4) if f"{{{array}{i}}}" in text]
     operations = [part.strip() for line in text.split("\n") for part in line.split(";")]
-    body = [f'    "{_operation(item)}\\n\\t"' for item in operations if item]
+    operations = [item for item in operations if item]
     strides = {"w": 4 * shape.words, "x": 4 * shape.pixels}
     uses = []
     for step in range(steps):
         places = [str(strides[name[0]] * step + 4 * int(name[1])) for name in used]
         uses.append(f"STEP({', '.join(places)})")
+    macros = [_macro("STEP", used, operations)] if steps > 1 or not shape.is_fresh else []
+    undefined = ["#undef STEP"] * len(macros)
+    if shape.is_fresh:
+        uses[0] = uses[0].replace("STEP", "START")
+        starting = [item.replace("smlad", "smuad") for item in operations]
+        macros.insert(0, _macro("START", used, starting))
+        undefined.insert(0, "#undef START")
     names = [name for name in "uvpq" if re.search(rf"\b{name}\b", text)]
     frame = _PINNED_FRAME if shape.is_pinned and text == shape.wide else _FRAME
     return frame.format(
-        macro=" \\\n".join([f"#define STEP({', '.join(used)})", *body]),
+        macro="\n".join(macros),
+        undefined="\n".join(undefined),
         names=", ".join(names),
         uses="\n".join("    " + " ".join(uses[i : i + 4]) for i in range(0, steps, 4)),
         temporaries=", ".join(f'[{name}] "=&r"({name})' for name in names),
+        sum="=&r" if shape.is_fresh else "+r",
     )
 
 
@@ -242,13 +265,13 @@ def _signed(bits: Any, size: int) -> Any:
 
 
 def _meaning(shape: _Shape) -> Callable[..., tuple[Any, ...]]:
-    """w [pairs N, lanes], x [pixels N, lanes], eight accumulators: the new accumulators."""
+    """w [words N, lanes], x [pixels N, lanes], accumulators if not fresh: the new ones."""
 
     def run(w: Any, x: Any, *sums: Any) -> tuple[Any, ...]:
         words, columns = np.asarray(w, np.uint32), np.asarray(x, np.uint32)
         results = []
         for pair in range(shape.pairs):
-            if shape.kind == "wide":
+            if shape.has_wide_weights:
                 a, b = words[2 * pair :: shape.words], words[2 * pair + 1 :: shape.words]
                 a0, a1 = _signed(a, 16), _signed(a >> np.uint32(16), 16)
                 b0, b1 = _signed(b, 16), _signed(b >> np.uint32(16), 16)
@@ -265,7 +288,7 @@ def _meaning(shape: _Shape) -> Callable[..., tuple[Any, ...]]:
                     results.append((low_weight * low + high_weight * high).sum(axis=0))
         return tuple(
             (np.asarray(start, np.int64) + total).astype(np.uint32).astype(np.int32)
-            for start, total in zip(sums, results, strict=True)
+            for start, total in zip(sums or (0,) * len(results), results, strict=True)
         )
 
     return run
@@ -275,18 +298,19 @@ def _block(shape: _Shape, steps: int) -> Intrinsic:
     lanes = ("(int16_t)({} & 0xffffu)", "(int16_t)({} >> 16)")
     low_bytes = ("(int8_t)({} & 0xffu)", "(int8_t)(({} >> 16) & 0xffu)")
     high_bytes = ("(int8_t)(({} >> 8) & 0xffu)", "(int8_t)({} >> 24)")
-    a0, a1 = (text.format("even_word") for text in (lanes if shape.kind == "wide" else low_bytes))
+    a0, a1 = (text.format("even_word") for text in (lanes if shape.has_wide_weights else low_bytes))
     b0, b1 = (text.format("odd_word") for text in (high_bytes if shape.kind == "mac" else lanes))
     return Intrinsic(
         name=f"{shape.name}_{steps}",
         operands=(
             Operand("w", "ptr", UINT32, "r", shape.words * steps),
             Operand("x", "ptr", UINT32, "r", shape.pixels * steps),
-            *(Operand(f"c{i}", "inout", INT32) for i in range(8)),
+            *(Operand(f"c{i}", "out" if shape.is_fresh else "inout", INT32) for i in range(8)),
         ),
         result=None,
         meaning=_meaning(shape),
         portable=_PORTABLE.format(
+            start="0" if shape.is_fresh else "c0, c1, c2, c3, c4, c5, c6, c7",
             steps=steps,
             pairs=shape.pairs,
             pixels=shape.pixels,
@@ -298,7 +322,7 @@ def _block(shape: _Shape, steps: int) -> Intrinsic:
             b1=b1,
         ),
         doc=f"{steps} steps of {2 * shape.pairs} channels times {shape.pixels} pixels"
-        + (", odd channels borrowing." if shape.kind == "borrow" else "."),
+        + {"borrow": ", odd channels borrowing.", "fresh": ", from zero."}.get(shape.kind, "."),
         requires="dsp",
         text={"gnu": _text(shape, steps)},
         clobbers=("memory",),
@@ -331,7 +355,7 @@ MAC_INTRINSICS: Mapping[str, Intrinsic] = {
         BORROW_ODD,
         *(
             _block(shape, steps)
-            for shape in (_WIDE_2X4, _MAC_2X4, _BORROW_2X4, _BORROW_4X2, _BORROW_8X1)
+            for shape in (_WIDE_2X4, _FRESH_2X4, _MAC_2X4, _BORROW_2X4, _BORROW_4X2, _BORROW_8X1)
             for steps in range(1, MOST_STEPS + 1)
         ),
     )

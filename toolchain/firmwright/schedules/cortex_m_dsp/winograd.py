@@ -9,9 +9,8 @@ Work goes by four tiles side by side (2 x 8 outputs). Their 4 x 10 inputs are co
 with the zero point outside of the input; `u` has their transforms as columns for 16 products of
 int16 weights (mac_blocks.py, `wide`), and `m` what those give for a pair of channels.
 
-Proof obligations, checked in `_plan`: the requantise step folds; the baked weights fit int16. The
-transformed inputs are sums of four int8 and fit. Sums wrap modulo 2^32, and what they end in fits
-by the fold's own proof.
+Proof obligations, checked in `_plan`: the requantise step folds; the baked weights fit int16; the
+sum of all products' magnitudes fits int32. The transformed inputs are sums of four int8 and fit.
 """
 
 from __future__ import annotations
@@ -40,6 +39,8 @@ _LEAST_CHANNELS = 8
 _G = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]], np.int64)
 _LEFT = 2
 """log2 of the factor by which 2 G in both directions makes the result too large."""
+_INPUT_REACH = 512
+"""Bound of an element of B' d B: four times the greatest magnitude of an int8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,9 @@ def _plan(op: OpCall) -> _Plan | None:
     baked = transformed << np.maximum(left - _LEFT, 0)[:, None, None]
     if min(folded.left) < _LEFT or np.abs(baked).max() > INT16.max:
         return None
-    return _Plan(baked, (bias << left).astype(np.uint32).astype(np.int32))
+    baked_bias = bias << left
+    reach = _INPUT_REACH * np.abs(baked).sum(axis=(1, 2)) + np.abs(baked_bias)
+    return _Plan(baked, baked_bias) if reach.max() <= INT32.max else None
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
@@ -211,14 +214,16 @@ def _multiply(work: _Work, pair: E) -> None:
     steps = longest_block(words)
     with b.for_("point", _POINTS) as point:
         acc = b.reg("acc", INT32, 2 * _TILES)
-        for place in range(2 * _TILES):
-            b.store(acc, [place], 0)
         registers = [b.load(acc, [place]) for place in range(2 * _TILES)]
-        with b.for_("j", words // steps) as j:
-            start = ((pair * _POINTS + point) * words + j * steps) * 2
-            w = b.pointer(work.weights, start, steps * 2)
-            x = b.pointer(work.u, (point * words + j * steps) * _TILES, steps * _TILES)
-            b.evaluate(f"wide_2x4_{steps}", [w, x, *registers])
+        start = (pair * _POINTS + point) * (words * 2)
+        w = b.pointer(work.weights, start, steps * 2)
+        x = b.pointer(work.u, point * (words * _TILES), steps * _TILES)
+        b.evaluate(f"fresh_2x4_{steps}", [w, x, *registers])
+        if steps < words:
+            with b.for_("j", words // steps - 1, 1) as j:
+                w = b.pointer(work.weights, start + j * (steps * 2), steps * 2)
+                x = b.pointer(work.u, (point * words + j * steps) * _TILES, steps * _TILES)
+                b.evaluate(f"wide_2x4_{steps}", [w, x, *registers])
         for place in range(2 * _TILES):
             b.store(work.m, [point, place], b.load(acc, [place]))
 
@@ -231,14 +236,11 @@ def _finish(work: _Work, at: tuple[E, E, E], pair: E, rows: range) -> None:
         with ExitStack() as stack:
             channel = stack.enter_context(b.let("channel", pair * 2 + parity))
             finish = stack.enter_context(work.epilogue.channel(b, channel))
-            bias = stack.enter_context(b.let("start", b.load(work.bias, [channel]).cast(UINT32)))
+            bias = stack.enter_context(b.let("start", b.load(work.bias, [channel])))
             tile = stack.enter_context(b.for_("t", _TILES))
             halves: list[list[E]] = [[], []]
             for j in range(4):
-                column_of = [
-                    b.load(work.m, [4 * i + j, parity * _TILES + tile]).cast(UINT32)
-                    for i in range(4)
-                ]
+                column_of = [b.load(work.m, [4 * i + j, parity * _TILES + tile]) for i in range(4)]
                 m0, m1, m2, m3 = (stack.enter_context(b.let("m", value)) for value in column_of)
                 if j == 1:
                     m1 = stack.enter_context(b.let("m", m1 + bias))
@@ -250,7 +252,7 @@ def _finish(work: _Work, at: tuple[E, E, E], pair: E, rows: range) -> None:
                         wanted = logical_and(row + dy >= rows.start, row + dy < rows.stop)
                         guard.enter_context(b.if_(wanted))
                     for dx, total in enumerate((y0 + y1 + y2, y1 - y2 - y3)):
-                        value = guard.enter_context(b.let("total", total.cast(INT32)))
+                        value = guard.enter_context(b.let("total", total))
                         place = [n, row + dy, column + tile * 2 + dx, channel]
                         b.store(b.y, place, finish(value))
 
