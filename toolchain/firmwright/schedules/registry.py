@@ -12,6 +12,7 @@ from firmwright.schedules.cortex_m_dsp import (
     depthwise_conv2d,
     depthwise_slide,
     fully_connected,
+    rescaled_sum,
     winograd,
 )
 from firmwright.schedules.cortex_m_dsp.intrinsics import DSP_INTRINSICS
@@ -30,6 +31,7 @@ RULES: tuple[Rule, ...] = (
     *depthwise_conv2d.RULES,
     *depthwise_slide.RULES,
     *fully_connected.RULES,
+    *rescaled_sum.RULES,
     *helium_conv2d.RULES,
     *helium_depthwise_conv2d.RULES,
     *helium_fully_connected.RULES,

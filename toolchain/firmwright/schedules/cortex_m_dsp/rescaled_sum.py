@@ -1,0 +1,111 @@
+"""add and sub on the DSP extension: both rescales known, one table, one multiply-high.
+
+Of the two inputs the one with the larger scale is rescaled by exactly one half, so its term is a
+shift; the other's takes 256 values, which are a table that also holds everything constant. The
+output's step is the folded one, whose left shift table and shift hold already. Without its proof
+(or where a table entry would leave 32 bits) the rule does not apply; neither does it to inputs
+that are constant or broadcast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.tir.builder import INDEX, E, immediate
+from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.rescaled_sum import rescaled_sum
+from firmwright.schedules.folded_requant import FoldedRequant, apply_folded, fold
+
+_LIMIT = 1 << 30
+_UNROLL = 4
+_VALUES = np.arange(INT8.min, INT8.max + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """total = (x[shifted] << shift) * sign + table[x[other] + 128], already times 2^left."""
+
+    shifted: int
+    shift: int
+    sign: int
+    table: Array
+    folded: FoldedRequant
+
+
+def _plan(op: OpCall, sign: int) -> _Plan | None:
+    """None where a proof fails or neither term is a shift."""
+    params = rescaled_sum(op)
+    signs = (1, sign)
+    terms = [s * term.apply(_VALUES) for s, term in zip(signs, params.terms, strict=True)]
+    low, high = (sum(int(pick(term)) for term in terms) for pick in (np.min, np.max))
+    folded = fold(params.output, np.array([low]), np.array([high]))
+    if folded is None:
+        return None
+    for index in (0, 1):
+        steps = np.diff(terms[index]) * signs[index]
+        step = int(steps[0])
+        if step > 0 and step & (step - 1) == 0 and bool((steps == step).all()):
+            constant = int(terms[index][-INT8.min])  # its value at x = 0
+            table = (terms[1 - index] + constant) << folded.left[0]
+            shift = step.bit_length() - 1 + folded.left[0]
+            if np.abs(table).max() < _LIMIT and 1 << shift + 7 <= _LIMIT:
+                return _Plan(index, shift, signs[index], table, folded)
+    return None
+
+
+def _configs(op: OpCall, sign: int) -> Sequence[Config]:
+    is_plain = op.input(0).dtype == INT8 and op.constants[0] is None and op.constants[1] is None
+    same = op.input(0).shape == op.input(1).shape == op.output.shape
+    return ({},) if is_plain and same and _plan(op, sign) is not None else ()
+
+
+def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None, sign: int) -> None:
+    plan = _plan(op, sign)
+    assert plan is not None
+    elements = op.output.elements
+    row = elements // op.output.shape[1] if rows else elements
+    first, last = (rows.start * row, rows.end * row) if rows else (0, elements)
+    table = b.constant("table", plan.table, INT32)
+    unroll = _UNROLL if (last - first) % _UNROLL == 0 else 1
+    folded = plan.folded
+    multiplier, addend = (
+        E(immediate(value[0], INT32)) for value in (folded.multiplier, folded.addend)
+    )
+    nudge = E(immediate(folded.sign[0], INT32)) if folded.has_sign else None
+    flat = [b.window("flat", x, first, (last - first,)) for x in (b.input(0), b.input(1))]
+    out = b.window("out", b.y, first, (last - first,), access="w")
+    with (
+        flat[plan.shifted] as shifted,
+        flat[1 - plan.shifted] as other,
+        out as y,
+        b.for_("i", (last - first) // unroll) as i,
+        b.for_("u", unroll, kind="unrolled") as u,
+    ):
+        at = i * unroll + u
+        index = b.load(other, [at]).cast(INDEX) - INT8.min
+        scaled = b.load_i32(shifted, [at]) * (1 << plan.shift)
+        known = b.load(table, [index])
+        with b.let("total", known + scaled if plan.sign > 0 else known - scaled) as total:
+            result = apply_folded(folded, total, total, multiplier, addend, nudge, INT8)
+            b.store(y, [at], result)
+
+
+RULES = tuple(
+    Rule(
+        f"dsp.{name}.table",
+        name,
+        frozenset({"dsp"}),
+        partial(_configs, sign=sign),
+        partial(_build, sign=sign),
+        granularity="element",
+        keeps_order=True,
+    )
+    for name, sign in (("add", 1), ("sub", -1))
+)
