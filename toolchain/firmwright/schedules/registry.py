@@ -20,6 +20,7 @@ from firmwright.schedules.cortex_m_dsp.mac_blocks import MAC_INTRINSICS
 from firmwright.schedules.helium import conv2d as helium_conv2d
 from firmwright.schedules.helium import depthwise_conv2d as helium_depthwise_conv2d
 from firmwright.schedules.helium import fully_connected as helium_fully_connected
+from firmwright.schedules.helium import sums as helium_sums
 from firmwright.schedules.helium.intrinsics import HELIUM_INTRINSICS
 from firmwright.schedules.scalar import conv2d as scalar_conv2d
 from firmwright.schedules.scalar import depthwise_conv2d as scalar_depthwise_conv2d
@@ -35,6 +36,7 @@ RULES: tuple[Rule, ...] = (
     *helium_conv2d.RULES,
     *helium_depthwise_conv2d.RULES,
     *helium_fully_connected.RULES,
+    *helium_sums.RULES,
     *scalar_conv2d.RULES,
     *scalar_depthwise_conv2d.RULES,
     *scalar_fully_connected.RULES,

@@ -1,28 +1,30 @@
 """conv2d on Helium: four channels times two pixels over columns of int8 (products.py).
 
-A pointwise convolution multiplies straight from its input. Any other one packs the windows of two
-output pixels as columns first, writing the zero point where a window leaves the input, so that it
-can be folded into the bias. The last pair of pixels starts early where their number is odd, and
-the last block of channels where it is no multiple of four: some outputs are computed twice.
+A kernel of one tap multiplies straight from its input. Any other one packs windows as columns first
+(columns.py), with the zero point where a window leaves the input, so that it can be folded into the
+bias. Last pairs of pixels and last blocks of four channels start early where they do not divide
+what there is: some outputs are computed twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.ir.graph.opdef import Array, OpCall
-from firmwright.ir.tir.builder import E, logical_and, minimum
+from firmwright.ir.tir.builder import E, minimum
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ir.tir.schedule import Config, RowRange, Rule
 from firmwright.ops.conv2d import bias_of, requant_of, weights_of
 from firmwright.ops.conv_shapes import Window, window_of
 from firmwright.ops.fixed_point import per_tensor
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.helium import moves, requantize
+from firmwright.schedules.helium import requantize
+from firmwright.schedules.helium.columns import Packer, band_of, make_packer
 from firmwright.schedules.helium.products import product_name
 from firmwright.schedules.helium.steps import STEP, padded_taps
 
@@ -36,39 +38,153 @@ def _configs(op: OpCall) -> Sequence[Config]:
     return ({},)
 
 
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """All channels of two pixels."""
+
+    packed: Buffer
+    table: Buffer
+    blocks: int
+    channels: int
+    taps: int
+    settings: list[int]
+
+    def run(self, b: Kernel, source: Buffer, columns: Sequence[E], pixels: Sequence[E]) -> None:
+        """From the columns at `columns` of `source` to the output pixels `pixels`."""
+        lanes = min(self.channels, _CHANNELS)
+        size = padded_taps(self.taps) * _CHANNELS
+        last = self.channels - lanes
+        with (
+            b.for_("block", self.blocks) as block,
+            b.let("channel", minimum(block * _CHANNELS, last)) as channel,
+        ):
+            b.evaluate(
+                product_name(self.taps),
+                [
+                    b.pointer(self.packed, block * size, size),
+                    *(b.pointer(source, column, self.taps) for column in columns),
+                    b.pointer(self.table, block * requantize.PARAMETERS, requantize.PARAMETERS),
+                    *(
+                        b.pointer(b.y, pixel * self.channels + channel, lanes, "w")
+                        for pixel in pixels
+                    ),
+                    *self.settings,
+                    self.taps,
+                ],
+            )
+
+
 def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
     kernel = weights_of(op)
     window = window_of(op, kernel.shape[1:3])
     flat = kernel.reshape(kernel.shape[0], -1)
-    batch, height, width, channels = op.output.shape
+    channels = len(flat)
     starts = block_starts(channels)
-    packed = b.constant("weights", pack_blocks(flat, starts), INT8)
-    table = b.constant("parameters", _parameters(op, flat, starts), INT32)
+    product = _Product(
+        b.constant("weights", pack_blocks(flat, starts), INT8),
+        b.constant("parameters", _parameters(op, flat, starts), INT32),
+        len(starts),
+        channels,
+        flat.shape[1],
+        requantize.settings(requant_of(op), min(channels, _CHANNELS)),
+    )
+    batch, height = op.output.shape[:2]
     first, last = (rows.start, rows.end) if rows else (0, batch * height)
-    pixels = (last - first) * width
-    pair = min(_PIXELS, pixels)
-    taps = flat.shape[1]
-    settings = requantize.settings(requant_of(op), min(channels, _CHANNELS))
-    with (
-        _pairs(b, pixels, pair, first * width) as at,
-        _columns(b, op, window, at, (pair, taps)) as (columns, column),
-        b.for_("block", len(starts)) as block,
-        b.let("channel", minimum(block * _CHANNELS, max(channels - _CHANNELS, 0))) as channel,
-    ):
-        lanes = min(channels, _CHANNELS)
-        size = padded_taps(taps) * _CHANNELS
-        places = [0, pair - 1]
-        b.evaluate(
-            product_name(taps),
-            [
-                b.pointer(packed, block * size, size),
-                *(b.pointer(columns, column + taps * p, taps) for p in places),
-                b.pointer(table, block * requantize.PARAMETERS, requantize.PARAMETERS),
-                *(b.pointer(b.y, (at + p) * channels + channel, lanes, "w") for p in places),
-                *settings,
-                taps,
-            ],
+    if window.size == (1, 1) and not window.padded:
+        _direct(b, op, window, product, (first, last))
+    else:
+        _packed(b, op, window, product, (first, last))
+
+
+def _direct(
+    b: Kernel, op: OpCall, window: Window, product: _Product, rows: tuple[int, int]
+) -> None:
+    """A kernel of one tap: a pixel of the input is a column."""
+    _, height, width, _ = op.output.shape
+    in_rows, in_cols = window.input_size
+
+    def column(pixel: E) -> E:
+        if window.pointwise:
+            return pixel * product.taps
+        row = (pixel // (height * width)) * in_rows + (pixel // width % height) * window.stride[0]
+        return (row * in_cols + pixel % width * window.stride[1]) * product.taps
+
+    with ExitStack() as stack:
+        pixels = stack.enter_context(_pair(b, (rows[1] - rows[0]) * width))
+        here = [pixel + rows[0] * width for pixel in pixels]
+        columns = [stack.enter_context(b.let("column", column(pixel))) for pixel in here]
+        product.run(b, b.input(0), columns, here)
+
+
+def _packed(
+    b: Kernel, op: OpCall, window: Window, product: _Product, rows: tuple[int, int]
+) -> None:
+    """Rows of even width pair by pair; rows of odd width two at a time, packed as a whole."""
+    width = op.output.shape[2]
+    count = rows[1] - rows[0]
+    together = min(1 + width % 2, count)
+    at_once = _PIXELS if width % 2 == 0 else together * width
+    with ExitStack() as stack:
+        rows_of, packer = _source(b, stack, op, window)
+        columns = stack.enter_context(b.allocate("columns", INT8, (at_once * product.taps,), 8))
+        step = window.stride[1] * packer.channels
+        group = stack.enter_context(b.for_("group", -(-count // together)))
+        start = minimum(group * together, count - together) + rows[0]
+        row = stack.enter_context(b.let("row", start))
+        if width % 2 == 0:
+            origin = rows_of(row)
+            pair = stack.enter_context(b.for_("pair", width // _PIXELS))
+            for p in range(_PIXELS):
+                ox = pair * _PIXELS + p
+                packer.pack(b, columns, group * 0 + p * product.taps, origin + ox * step)
+            pixel = row * width + pair * _PIXELS
+            product.run(b, columns, [pair * 0, pair * 0 + product.taps], [pixel, pixel + 1])
+            return
+        with b.for_("r", together) as r:
+            origin = rows_of(row + r)
+            with b.for_("ox", width) as ox:
+                place = (r * width + ox) * product.taps
+                packer.pack(b, columns, place, origin + ox * step)
+        pixels = stack.enter_context(_pair(b, at_once))
+        product.run(
+            b, columns, [p * product.taps for p in pixels], [row * width + p for p in pixels]
         )
+
+
+def _source(
+    b: Kernel, stack: ExitStack, op: OpCall, window: Window
+) -> tuple[Callable[[E], E], Packer]:
+    """Where windows are packed from: gives the first window's place for a row of outputs."""
+    batch, height, width, _ = op.output.shape
+    _, in_rows, in_cols, channels = op.input(0).shape
+    vertical = window.dilation[0]
+    if not window.guarded(0) and not window.guarded(1):
+        packer = make_packer(b, window, channels, b.input(0), in_cols * channels, vertical)
+
+        def inside(row: E) -> E:
+            n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
+            return (n * in_rows + oy * window.stride[0]) * (in_cols * channels)
+
+        return inside, packer
+    zero_point = per_tensor(op.input(0)).zero_point
+    band = stack.enter_context(band_of(b, window, channels, width, zero_point))
+
+    def filled(row: E) -> E:
+        n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
+        band.fill(b, n, oy, zero_point)
+        return row * 0
+
+    return filled, make_packer(b, window, channels, band.buffer, band.pitch, 1)
+
+
+@contextmanager
+def _pair(b: Kernel, pixels: int) -> Iterator[list[E]]:
+    """Loop over pairs of `pixels`; the last pair ends at the end, an only pixel is its partner."""
+    with (
+        b.for_("pair", -(-pixels // _PIXELS)) as index,
+        b.let("at", minimum(index * _PIXELS, max(pixels - _PIXELS, 0))) as at,
+    ):
+        yield [at, at + min(1, pixels - 1)]
 
 
 def block_starts(channels: int) -> list[int]:
@@ -90,76 +206,6 @@ def _parameters(op: OpCall, flat: Array, starts: list[int]) -> Array:
     zero_point = per_tensor(op.input(0)).zero_point
     bias = bias_of(op, "int32").astype(np.int64) - zero_point * flat.sum(axis=1, dtype=np.int64)
     return requantize.parameter_rows(requant_of(op), bias, starts)
-
-
-@contextmanager
-def _pairs(b: Kernel, pixels: int, pair: int, first: int) -> Iterator[E]:
-    """Loop over pairs of output pixels: the first of each; the last pair ends at the end."""
-    with b.for_("pair", -(-pixels // pair)) as index:
-        start = index * pair + first
-        if pixels % pair:
-            start = minimum(start, first + pixels - pair)
-        with b.let("at", start) as at:
-            yield at
-
-
-@contextmanager
-def _columns(
-    b: Kernel, op: OpCall, window: Window, at: E, shape: tuple[int, int]
-) -> Iterator[tuple[Buffer, E]]:
-    """Where the windows of the output pixels from `at` on lie, one after the other."""
-    if window.pointwise:
-        yield b.input(0), at * shape[1]
-        return
-    with b.allocate("columns", INT8, shape, 8) as columns:
-        with b.for_("p", shape[0]) as p, b.let("pixel", at + p) as pixel:
-            _pack(b, op, window, columns, p, pixel)
-        yield columns, at * 0
-
-
-def _pack(b: Kernel, op: OpCall, window: Window, columns: Buffer, p: E, pixel: E) -> None:
-    """Column `p` := the window of output `pixel` (flat over batch, rows, columns)."""
-    batch, height, width, _ = op.output.shape
-    n = pixel // (height * width) if batch > 1 else pixel * 0
-    top = ((pixel // width) % height) * window.stride[0] - window.padding[0]
-    left = (pixel % width) * window.stride[1] - window.padding[2]
-    rows, cols = window.input_size
-    channels = op.input(0).shape[3]
-    run = window.size[1] * channels
-    whole = window.dilation[1] == 1
-    with ExitStack() as stack:
-        y0 = stack.enter_context(b.let("top", top))
-        x0 = stack.enter_context(b.let("left", left))
-        ky = stack.enter_context(b.for_("ky", window.size[0]))
-        iy = stack.enter_context(b.let("iy", y0 + ky * window.dilation[0]))
-        place = stack.enter_context(b.let("place", p * columns.shape[1] + ky * run))
-        start = ((n * rows + iy) * cols + x0) * channels
-        if whole and not window.guarded(0) and not window.guarded(1):
-            moves.copy(b, columns, place, b.input(0), start, run)
-            return
-        inside = logical_and(iy >= 0, iy < rows)
-        if whole:
-            across = logical_and(x0 >= 0, x0 <= cols - window.size[1])
-            with b.if_(logical_and(inside, across)):
-                moves.copy(b, columns, place, b.input(0), start, run)
-            stack.enter_context(b.else_())
-        _pack_taps(b, window, columns, place, (n, iy, x0), inside)
-
-
-def _pack_taps(
-    b: Kernel, window: Window, columns: Buffer, place: E, origin: tuple[E, E, E], inside: E
-) -> None:
-    """One row of a window tap by tap, the zero point where a tap is outside."""
-    n, iy, x0 = origin
-    _, rows, cols, channels = b.call.input(0).shape
-    with b.for_("kx", window.size[1]) as kx, b.let("ix", x0 + kx * window.dilation[1]) as ix:
-        at_tap = place + kx * channels
-        start = ((n * rows + iy) * cols + ix) * channels
-        with b.if_(logical_and(inside, ix >= 0, ix < cols)):
-            moves.copy(b, columns, at_tap, b.input(0), start, channels)
-        with b.else_():
-            zero_point = per_tensor(b.call.input(0)).zero_point
-            moves.fill(b, columns, at_tap, zero_point, channels)
 
 
 RULES = (

@@ -9,10 +9,12 @@ from firmwright.schedules.helium.moves import MOVE_INTRINSICS
 from firmwright.schedules.helium.planes import PLANE_INTRINSICS
 from firmwright.schedules.helium.products import PRODUCT_INTRINSICS
 from firmwright.schedules.helium.rows import ROWS_INTRINSICS
+from firmwright.schedules.helium.sums import SUM_INTRINSICS
 
 HELIUM_INTRINSICS: Mapping[str, Intrinsic] = {
     **MOVE_INTRINSICS,
     **PLANE_INTRINSICS,
     **PRODUCT_INTRINSICS,
     **ROWS_INTRINSICS,
+    **SUM_INTRINSICS,
 }

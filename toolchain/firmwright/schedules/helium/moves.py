@@ -1,6 +1,7 @@
 """Copies and fills of int8 runs, sixteen at a time, the last vector cut to what is left.
 
-`mve_copy_N` moves 16 (N - 1) + `last` elements, `mve_fill_N` writes as many of one value.
+`mve_copy_N` moves 16 (N - 1) + `last` elements, `mve_fill_N` writes as many of one value,
+`mve_gather_N` collects 8 (N - 1) + `last` elements by a table of offsets.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.dtypes import INT8, INT32, UINT16
 from firmwright.ir.tir.builder import E
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.ir.tir.nodes import Buffer
@@ -18,6 +19,7 @@ from firmwright.ops.kernel import Kernel
 
 VECTOR = 16
 MOST_VECTORS = 8
+GATHERED = 8
 
 
 def copy(b: Kernel, target: Buffer, at: E | int, source: Buffer, start: E, count: int) -> None:
@@ -44,6 +46,31 @@ def fill_all(b: Kernel, target: Buffer, value: int, count: int) -> None:
             fill(b, target, i * most, value, most)
     if count % most:
         fill(b, target, whole * most, value, count % most)
+
+
+def gather(
+    b: Kernel,
+    target: Buffer,
+    at: E | int,
+    source: Buffer,
+    start: E,
+    reach: int,
+    offsets: Buffer,
+    count: int,
+) -> None:
+    """`count` elements of `source`, at `offsets` from `start`, to `target` from `at` on."""
+    for first in range(0, count, MOST_VECTORS * GATHERED):
+        elements = min(MOST_VECTORS * GATHERED, count - first)
+        vectors = -(-elements // GATHERED)
+        b.evaluate(
+            f"mve_gather_{vectors}",
+            [
+                b.pointer(target, at + first, elements, "w"),
+                b.pointer(source, start, reach),
+                b.pointer(offsets, first, vectors * GATHERED),
+                (elements - 1) % GATHERED + 1,
+            ],
+        )
 
 
 def _pieces(count: int) -> list[tuple[int, int, int]]:
@@ -116,6 +143,52 @@ def _fill(vectors: int) -> Intrinsic:
     )
 
 
+def _gather(vectors: int) -> Intrinsic:
+    count = GATHERED * (vectors - 1)
+
+    def meaning(y: Any, x: Any, offsets: Any, last: Any) -> Any:
+        index = np.asarray(offsets)[: count + last].astype(np.int64)
+        values = np.asarray(x)
+        return np.take_along_axis(
+            values, np.broadcast_to(index, (len(index), *values.shape[1:])), 0
+        )
+
+    value = "vldrbq_gather_offset_u16(from, vldrhq_u16(offsets + {i}))"
+    lines = [
+        f"vstrbq_u16(to + {GATHERED * i}, {value.format(i=GATHERED * i)});" for i in range(vectors)
+    ]
+    lines[-1:] = [
+        "if (last == 8) {",
+        f"    {lines[-1]}",
+        "} else {",
+        f"    const uint16x8_t rest = {value.format(i=count)};",
+        f"    vstrbq_p_u16(to + {count}, rest, vctp16q((uint32_t)last));",
+        "}",
+    ]
+    body = "\n".join(lines).replace("to + 0,", "to,").replace("offsets + 0)", "offsets)")
+    start = "const uint8_t *const from = (const uint8_t *)x;\nuint8_t *const to = (uint8_t *)y;\n"
+    return Intrinsic(
+        name=f"mve_gather_{vectors}",
+        operands=(
+            Operand("y", "ptr", INT8, "w", count + 1),
+            Operand("x", "ptr", INT8, "r", 1),
+            Operand("offsets", "ptr", UINT16, "r", count + GATHERED),
+            Operand("last", "imm", INT32),
+        ),
+        result=None,
+        meaning=meaning,
+        portable=(
+            f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    y[i] = x[offsets[i]];\n}}"
+        ),
+        doc=f"Collects {count} + last bytes.",
+        requires="mve",
+        text={"gnu": start + body},
+        instructions=3 * vectors + 2,
+    )
+
+
 MOVE_INTRINSICS: Mapping[str, Intrinsic] = {
-    item.name: item for make in (_copy, _fill) for item in map(make, range(1, MOST_VECTORS + 1))
+    item.name: item
+    for make in (_copy, _fill, _gather)
+    for item in map(make, range(1, MOST_VECTORS + 1))
 }

@@ -1,0 +1,129 @@
+"""Columns for Helium: the windows of a few output pixels as runs of int8, one after the other.
+
+A padded layer works on a band: the rows of the input that one row of outputs looks at, with the
+zero point in their margins and in rows outside of the input, so that every window lies inside. The
+margins are written once. Where a row of a window is shorter than a vector, the whole window is
+gathered by a table of offsets, eight values at a time; longer rows are copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, UINT16
+from firmwright.ir.graph.opdef import Array
+from firmwright.ir.tir.builder import E, logical_and
+from firmwright.ir.tir.nodes import Buffer
+from firmwright.ops.conv_shapes import Window
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules.helium import moves
+
+_OFFSETS = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Packer:
+    """Packs windows from `source`, whose rows are `pitch` elements apart."""
+
+    window: Window
+    channels: int
+    source: Buffer
+    pitch: int
+    row_step: int
+    offsets: Buffer | None
+
+    @property
+    def taps(self) -> int:
+        return self.window.size[0] * self.window.size[1] * self.channels
+
+    def pack(self, b: Kernel, columns: Buffer, place: E | int, start: E) -> None:
+        """The window that begins at element `start` of the source, to `place` on."""
+        height, width = self.window.size
+        if self.offsets is not None:
+            reach = int(_reach(self.window, self.channels, self.pitch, self.row_step).max()) + 1
+            moves.gather(b, columns, place, self.source, start, reach, self.offsets, self.taps)
+            return
+        whole = self.window.dilation[1] == 1
+        run = (width if whole else 1) * self.channels
+        for ky in range(height):
+            for kx in range(1 if whole else width):
+                at = ky * self.row_step * self.pitch + kx * self.window.dilation[1] * self.channels
+                to = (ky * width + kx) * self.channels
+                moves.copy(b, columns, place + to, self.source, start + at, run)
+
+
+def _reach(window: Window, channels: int, pitch: int, row_step: int) -> Array:
+    """Offset of each value of a window from its first."""
+    ky = np.arange(window.size[0])[:, None, None] * row_step * pitch
+    kx = np.arange(window.size[1])[:, None] * window.dilation[1] * channels
+    offsets: Array = (ky + kx + np.arange(channels)).reshape(-1)
+    return offsets
+
+
+def make_packer(
+    b: Kernel, window: Window, channels: int, source: Buffer, pitch: int, row_step: int
+) -> Packer:
+    """A packer; it gathers where rows are short and the offsets fit."""
+    width = window.size[1] if window.dilation[1] == 1 else 1
+    reach = _reach(window, channels, pitch, row_step)
+    offsets = None
+    if width * channels < moves.VECTOR and reach.max() <= _OFFSETS:
+        padded = np.concatenate([reach, np.zeros(-len(reach) % moves.GATHERED, np.int64)])
+        offsets = b.constant("offsets", padded, UINT16)
+    return Packer(window, channels, source, pitch, row_step, offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """The input rows of one row of outputs, `pitch` elements each."""
+
+    window: Window
+    buffer: Buffer
+    channels: int
+    columns: tuple[int, int, int]  # in front of the input, inside, behind
+
+    @property
+    def pitch(self) -> int:
+        return sum(self.columns) * self.channels
+
+    def fill(self, b: Kernel, n: E, oy: E, zero_point: int) -> None:
+        """The rows for output row `oy`; the margins stay as they are."""
+        before, inside, _ = self.columns
+        rows, cols = self.window.input_size
+        top = oy * self.window.stride[0] - self.window.padding[0]
+        count = inside * self.channels
+        with (
+            b.for_("ky", self.window.size[0]) as ky,
+            b.let("iy", top + ky * self.window.dilation[0]) as iy,
+            b.let("to", ky * self.pitch + before * self.channels) as to,
+        ):
+            with b.if_(logical_and(iy >= 0, iy < rows)):
+                start = (n * rows + iy) * (cols * self.channels)
+                moves.copy(b, self.buffer, to, b.input(0), start, count)
+            with b.else_():
+                moves.fill(b, self.buffer, to, zero_point, count)
+
+
+def band_columns(window: Window, outputs: int) -> tuple[int, int, int]:
+    """Positions in front of the input, inside and behind, that `outputs` outputs look at."""
+    reach = (outputs - 1) * window.stride[1] + (window.size[1] - 1) * window.dilation[1] + 1
+    before = window.padding[2]
+    inside = min(reach - before, window.input_size[1])
+    return before, inside, reach - before - inside
+
+
+@contextmanager
+def band_of(
+    b: Kernel, window: Window, channels: int, outputs: int, zero_point: int
+) -> Iterator[Band]:
+    """A band whose margins hold the zero point."""
+    columns = band_columns(window, outputs)
+    size = window.size[0] * sum(columns) * channels
+    with b.allocate("band", INT8, (size,), 8) as buffer:
+        if columns[0] or columns[2]:
+            moves.fill_all(b, buffer, zero_point, size)
+        yield Band(window, buffer, channels, columns)
