@@ -139,11 +139,25 @@ class _Layer:
 
 @dataclass(frozen=True, slots=True)
 class _Channel:
-    """The registers of one channel: bias, packed weights by (tap along, pair of taps across)."""
+    """The registers of one channel: bias, and packed weights as `_pack` orders them."""
 
     bias: E
-    weights: Sequence[Sequence[E]]
+    words: Sequence[E]
+    across: int
     finish: Finish
+
+    def pair(self, line: int, pair: int) -> E:
+        """The word with taps 2 pair and 2 pair + 1 of a line."""
+        return self.words[line * (self.across // 2) + pair]
+
+    def single(self, line: int, tap: int) -> tuple[str, E]:
+        """One tap's weight: the instruction that takes it from its half of a word, the word."""
+        if tap == self.across - 1 and self.across % 2:
+            lines = len(self.words) * 2 // self.across  # rounds a last half word away
+            word, half = self.words[lines * (self.across // 2) + line // 2], line % 2
+        else:
+            word, half = self.pair(line, tap // 2), tap % 2
+        return ("smlabt" if half else "smlabb"), word
 
 
 def _axes(op: OpCall, rows: RowRange | None) -> tuple[Axis, Axis]:
@@ -200,25 +214,28 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
         finish = stack.enter_context(epilogue.channel(b, index))
         start = stack.enter_context(b.let("bias_of_channel", b.load(bias_table, [index])))
         words = [
-            [
-                stack.enter_context(b.let(f"w{t}{p}", b.load(packed, [index, t, p])))
-                for p in range(packed.shape[2])
-            ]
-            for t in range(along.taps)
+            stack.enter_context(b.let(f"w{i}", b.load(packed, [index, i])))
+            for i in range(packed.shape[1])
         ]
         n = stack.enter_context(b.for_("n", op.output.shape[0]))
-        channel = _Channel(start, words, finish)
+        channel = _Channel(start, words, across.taps, finish)
         for outputs, valid in across.groups():
             _group(b, layer, channel, (n, index // multiplier, index), outputs, valid)
 
 
 def _pack(taps: Array) -> Array:
-    """[channel, along, across] to uint32 pairs of neighbours across; a last odd one is alone."""
-    channels, along, across = taps.shape
-    padded = np.zeros((channels, along, across + across % 2), np.int16)
-    padded[:, :, :across] = taps
-    words: Array = padded.reshape(-1).view(np.uint32)
-    return words.reshape(channels, along, -1)
+    """[channel, along, across] to uint32 [channel, word]: neighbours across in pairs, by line.
+
+    Where their number is odd, the last ones across follow, in pairs along.
+    """
+    channels, _, across = taps.shape
+    even = across - across % 2
+    paired = taps[:, :, :even].reshape(channels, -1)
+    rest = taps[:, :, even:].reshape(channels, -1)
+    odd = np.zeros((channels, rest.shape[1] % 2), np.int64)
+    halves = np.ascontiguousarray(np.concatenate([paired, rest, odd], axis=1).astype(np.int16))
+    words: Array = halves.view(np.uint32)
+    return words
 
 
 def _group(
@@ -319,12 +336,16 @@ class _Work:
             operands = self._operands(stack, window, row)
             for output, tap in line.uses:
                 acc = b.load(self._slot(output), [0])
-                for name, value, pair in operands:
-                    acc = call(name, [value, self.channel.weights[tap][pair], acc], INT32)
+                for value, first, is_pair in operands:
+                    if is_pair:
+                        name, word = "smlad", self.channel.pair(tap, first // 2)
+                    else:
+                        name, word = self.channel.single(tap, first)
+                    acc = call(name, [value, word, acc], INT32)
                 b.store(self._slot(output), [0], acc)
 
-    def _operands(self, stack: ExitStack, window: Buffer, row: int) -> list[tuple[str, E, int]]:
-        """The line's elements as multiply operands: (instruction, value, pair of weights)."""
+    def _operands(self, stack: ExitStack, window: Buffer, row: int) -> list[tuple[E, int, bool]]:
+        """The line's elements as multiply operands: (value, first tap across, two of them)."""
         b, found = self.b, []
         values = {
             tap: stack.enter_context(
@@ -332,15 +353,15 @@ class _Work:
             )
             for tap in self.valid
         }
-        for pair in range(-(-self.layer.across.taps // 2)):
-            low, high = values.get(2 * pair), values.get(2 * pair + 1)
+        for tap in range(0, self.layer.across.taps, 2):
+            low, high = values.get(tap), values.get(tap + 1)
             if low is not None and high is not None:
                 both = stack.enter_context(b.let("pair", call("pkhbt", [low, high], UINT32)))
-                found.append(("smlad", both, pair))
+                found.append((both, tap, True))
             elif low is not None:
-                found.append(("smlabb", low.cast(UINT32), pair))
+                found.append((low.cast(UINT32), tap, False))
             elif high is not None:
-                found.append(("smlabt", high.cast(UINT32), pair))
+                found.append((high.cast(UINT32), tap + 1, False))
         return found
 
     def _bias(self, output: int) -> E:
@@ -359,8 +380,8 @@ def _with_zero_points(
     """`bias` plus zero point times weight for every tap (along, across) that is left out."""
     zero_point = E(immediate(layer.zero_point & 0xFFFF, UINT32))
     for line, tap in taps:
-        name = "smlabt" if tap % 2 else "smlabb"
-        bias = call(name, [zero_point, channel.weights[line][tap // 2], bias], INT32)
+        name, word = channel.single(line, tap)
+        bias = call(name, [zero_point, word, bias], INT32)
     return bias
 
 
