@@ -17,6 +17,7 @@ from firmwright.schedules.cortex_m_dsp import (
 )
 from firmwright.schedules.cortex_m_dsp.intrinsics import DSP_INTRINSICS
 from firmwright.schedules.cortex_m_dsp.mac_blocks import MAC_INTRINSICS
+from firmwright.schedules.helium import average_pool2d as helium_average_pool2d
 from firmwright.schedules.helium import conv2d as helium_conv2d
 from firmwright.schedules.helium import depthwise_conv2d as helium_depthwise_conv2d
 from firmwright.schedules.helium import fully_connected as helium_fully_connected
@@ -33,6 +34,7 @@ RULES: tuple[Rule, ...] = (
     *depthwise_slide.RULES,
     *fully_connected.RULES,
     *rescaled_sum.RULES,
+    *helium_average_pool2d.RULES,
     *helium_conv2d.RULES,
     *helium_depthwise_conv2d.RULES,
     *helium_fully_connected.RULES,

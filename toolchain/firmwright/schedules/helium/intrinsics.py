@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from firmwright.ir.tir.intrinsic import Intrinsic
+from firmwright.schedules.helium.average_pool2d import POOL_INTRINSICS
 from firmwright.schedules.helium.moves import MOVE_INTRINSICS
 from firmwright.schedules.helium.planes import PLANE_INTRINSICS
 from firmwright.schedules.helium.products import PRODUCT_INTRINSICS
@@ -14,6 +15,7 @@ from firmwright.schedules.helium.sums import SUM_INTRINSICS
 HELIUM_INTRINSICS: Mapping[str, Intrinsic] = {
     **MOVE_INTRINSICS,
     **PLANE_INTRINSICS,
+    **POOL_INTRINSICS,
     **PRODUCT_INTRINSICS,
     **ROWS_INTRINSICS,
     **SUM_INTRINSICS,

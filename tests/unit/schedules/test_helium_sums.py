@@ -1,0 +1,100 @@
+"""Sums and means on Helium, against the reference: whole and by rows, odd sizes, both profiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import INT8
+from firmwright.base.quant import Quantization
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.interp import interpret
+from firmwright.ir.tir.schedule import RowRange, Rule
+from firmwright.ir.tir.verify import verify_prim
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.registry import op_table
+from firmwright.schedules.helium import average_pool2d, sums
+from firmwright.schedules.registry import INTRINSICS
+
+(POOL,) = average_pool2d.RULES
+
+
+def tensor(shape: tuple[int, ...], scale: float, point: int) -> TensorType:
+    return TensorType(shape, INT8, Quantization((float(np.float32(scale)),), (point,)))
+
+
+def random_sum(op: str, seed: int) -> OpCall:
+    rng = np.random.default_rng(seed)
+    shape = (1, int(rng.integers(2, 9)), int(rng.integers(1, 9)), int(rng.integers(1, 40)))
+    scales = rng.uniform(0.01, 0.1, 3) if seed % 4 else (0.02, 0.02, 0.05)
+    points = (int(point) for point in rng.integers(-128, 128, 3))
+    a, b, y = (tensor(shape, scale, point) for scale, point in zip(scales, points, strict=True))
+    activation = str(rng.choice(["none", "relu", "relu6"]))
+    return OpCall(op, (a, b), (y,), {"activation": activation}, (None, None))
+
+
+def random_pool(seed: int) -> OpCall:
+    rng = np.random.default_rng(seed)
+    size, stride = rng.integers(1, 6, 2), rng.integers(1, 4, 2)
+    outputs = rng.integers(2, 5, 2)
+    channels = int(rng.integers(8, 30))
+    height, width = (outputs - 1) * stride + size
+    x = tensor((1, int(height), int(width), channels), 0.1, int(rng.integers(-128, 128)))
+    assert x.quantization is not None
+    attrs = {
+        "size": tuple(map(int, size)),
+        "stride": tuple(map(int, stride)),
+        "dilation": (1, 1),
+        "padding": (0, 0, 0, 0),
+        "activation": str(rng.choice(["none", "relu", "relu6"])),
+    }
+    y = TensorType((1, int(outputs[0]), int(outputs[1]), channels), INT8, x.quantization)
+    return OpCall("average_pool2d", (x,), (y,), attrs, (None,))
+
+
+def check(call: OpCall, rule: Rule) -> None:
+    rng = np.random.default_rng(7)
+    arrays = [rng.integers(-128, 128, kind.shape).astype(np.int8) for kind in call.inputs]
+    (expected,) = op_table()[call.op].reference(call, arrays)
+    rows = call.output.shape[1]
+    for ranges in ([None], [RowRange(0, rows // 2), RowRange(rows // 2, rows)]):
+        y = np.zeros(call.output.shape, np.int8)
+        for part in ranges:
+            kernel = Kernel("kernel", call)
+            rule.build(call, {}, kernel, part)
+            func = kernel.build()
+            verify_prim(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+            named = dict(zip(("x", "x_1"), arrays, strict=False))
+            interpret(func, {**named, "y": y}, INTRINSICS, constants=kernel.constants)
+        np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("rule", sums.RULES, ids=lambda rule: rule.name)
+def test_sums_equal_the_reference(rule) -> None:
+    calls = [random_sum(rule.op, seed) for seed in range(24)]
+    fitting = [call for call in calls if rule.configs(call)]
+    assert len(fitting) >= 20
+    for call in fitting:
+        check(call, rule)
+
+
+def test_means_equal_the_reference() -> None:
+    for seed in range(24):
+        call = random_pool(seed)
+        assert POOL.configs(call)
+        check(call, POOL)
+
+
+def test_windows_too_large_for_their_sums_are_left_to_others() -> None:
+    x = tensor((1, 16, 16, 8), 0.1, 0)
+    attrs = {
+        "size": (16, 16),
+        "stride": (1, 1),
+        "dilation": (1, 1),
+        "padding": (0, 0, 0, 0),
+        "activation": "none",
+    }
+    call = OpCall("average_pool2d", (x,), (tensor((1, 1, 1, 8), 0.1, 0),), attrs, (None,))
+    assert not POOL.configs(call)

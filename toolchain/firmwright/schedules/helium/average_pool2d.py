@@ -1,0 +1,120 @@
+"""average_pool2d on Helium: the sums of eight channels in int16 lanes.
+
+For windows that stay inside of the input and hold at most 255 values, so that a sum fits int16
+(255 * 128 < 2^15). The mean is the definition's division, which a compiler makes a multiplication
+of. The last block of channels starts early where they are no multiple of eight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import E, maximum, minimum, select
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ops.fixed_point import quantized_activation_range
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.pools import pool_window
+
+_CHANNELS = 8
+_MOST_TAPS = 255
+
+_PORTABLE = """\
+int32_t sums[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+for (int32_t i = 0; i < rows; ++i) {
+    for (int32_t j = 0; j < columns; ++j) {
+        for (int32_t c = 0; c < 8; ++c) {
+            sums[c] += x[i * row_step + j * step + c];
+        }
+    }
+}
+""" + "\n".join(f"c{i} = sums[{i}];" for i in range(_CHANNELS))
+
+_TEXT = """\
+int16x8_t sums = vdupq_n_s16(0);
+for (int32_t i = 0; i < rows; ++i) {
+    const int8_t *from = x + i * row_step;
+    for (int32_t j = 0; j < columns; ++j) {
+        sums = vaddq_s16(sums, vldrbq_s16(from));
+        from += step;
+    }
+}
+""" + "\n".join(f"c{i} = vgetq_lane_s16(sums, {i});" for i in range(_CHANNELS))
+
+
+def _meaning(x: Any, rows: Any, columns: Any, row_step: Any, step: Any) -> tuple[Any, ...]:
+    at = (np.arange(rows)[:, None] * row_step + np.arange(columns) * step).reshape(-1)
+    values = np.asarray(x, np.int64)
+    return tuple(values[at + c].sum(axis=0).astype(np.int32) for c in range(_CHANNELS))
+
+
+SUM = Intrinsic(
+    name="mve_sum_8",
+    operands=(
+        Operand("x", "ptr", INT8, "r", _CHANNELS),
+        *(Operand(name, "imm", INT32) for name in ("rows", "columns", "row_step", "step")),
+        *(Operand(f"c{i}", "out", INT32) for i in range(_CHANNELS)),
+    ),
+    result=None,
+    meaning=_meaning,
+    portable=_PORTABLE,
+    doc="Sums of eight channels over a window.",
+    requires="mve",
+    text={"gnu": _TEXT},
+    count=lambda args: 10 + args[1] * (4 + 4 * args[2]),
+)
+
+POOL_INTRINSICS: Mapping[str, Intrinsic] = {SUM.name: SUM}
+
+
+def _configs(op: OpCall) -> Sequence[Config]:
+    window = pool_window(op)
+    fits = window.size[0] * window.size[1] <= _MOST_TAPS and window.dilation == (1, 1)
+    guarded = window.guarded(0) or window.guarded(1)
+    channels = op.output.shape[3]
+    applies = op.input(0).dtype == INT8 and fits and not guarded and channels >= _CHANNELS
+    return ({},) if applies else ()
+
+
+def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
+    window = pool_window(op)
+    batch, height, width, channels = op.output.shape
+    in_rows, in_cols = window.input_size
+    first, last = (rows.start, rows.end) if rows else (0, batch * height)
+    taps = window.size[0] * window.size[1]
+    reach = (window.size[0] - 1) * in_cols * channels + (window.size[1] - 1) * channels + _CHANNELS
+    with (
+        b.for_("row", last - first, first) as row,
+        b.for_("ox", width) as ox,
+        b.for_("block", -(-channels // _CHANNELS)) as block,
+        b.let("channel", minimum(block * _CHANNELS, channels - _CHANNELS)) as channel,
+    ):
+        n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
+        corner = (n * in_rows + oy * window.stride[0]) * in_cols + ox * window.stride[1]
+        sums = b.reg("sum", INT32, _CHANNELS)
+        registers = [b.load(sums, [i]) for i in range(_CHANNELS)]
+        x = b.pointer(b.input(0), corner * channels + channel, reach)
+        steps = [*window.size, in_cols * channels, channels]
+        b.evaluate(SUM.name, [x, *steps, *registers])
+        place = (row * width + ox) * channels + channel
+        with b.window("out", b.y, place, (_CHANNELS,), access="w") as y:
+            for i in range(_CHANNELS):
+                b.store(y, [i], _mean(op, b.load(sums, [i]), taps))
+
+
+def _mean(op: OpCall, total: E, taps: int) -> E:
+    """`total` / `taps`, halves away from zero, cut to the activation."""
+    low, high = quantized_activation_range(op.str_attr("activation"), op.output)
+    half = taps // 2
+    mean = select(total > 0, total + half, total - half) / taps
+    return minimum(maximum(mean, low), high).cast(INT8)
+
+
+RULES = (
+    Rule("helium.average_pool2d.sums", "average_pool2d", frozenset({"mve"}), _configs, _build),
+)
