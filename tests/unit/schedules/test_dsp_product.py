@@ -13,7 +13,7 @@ from firmwright.ir.core import Constant
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ops.fixed_point import Requant
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.cortex_m_dsp import conv2d, fully_connected
+from firmwright.schedules.cortex_m_dsp import conv2d, depthwise_slide, fully_connected
 from firmwright.schedules.cortex_m_dsp.mac_blocks import MAC_INTRINSICS
 from firmwright.schedules.settled import settled_values
 
@@ -68,6 +68,14 @@ def test_borrowing_matrices_equal_the_reference(dead, judge, random_fully_connec
             judge(call, fully_connected.RULES[0], config)
             borrowed += "borrow_" in built(call, config)
     assert borrowed > 2
+
+
+def test_depthwise_layers_with_dead_channels_equal_the_reference(judge, random_convolution) -> None:
+    (rule,) = depthwise_slide.RULES
+    for seed in SEEDS:
+        call = with_dead_channels(random_convolution(seed, depthwise=True), seed)
+        for config in rule.configs(call):
+            judge(call, rule, config)
 
 
 @pytest.mark.parametrize("shape", ["mac_2x4", "borrow_2x4", "borrow_4x2", "borrow_8x1"])

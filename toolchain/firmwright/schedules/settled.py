@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, UINT32
+from firmwright.base.dtypes import INT8, INT32, UINT8, UINT16, UINT32
 from firmwright.ir.graph.opdef import Array
-from firmwright.ir.tir.builder import E, immediate
+from firmwright.ir.tir.builder import INDEX, E, immediate, minimum
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops.fixed_point import Requant
 from firmwright.ops.kernel import Kernel
@@ -77,6 +77,37 @@ def settle(b: Kernel, params: Requant, low: Array, high: Array) -> Settled:
         row[list(values)] = list(values.values())
         rows = b.constant("settled", row.view(np.uint32), UINT32)
     return Settled(values, channels, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Which channel each row of a kernel's tables is for; no `table` where row i is channel i."""
+
+    rows: tuple[int, ...]
+    channels: int
+    table: Buffer | None
+
+    def channel(self, b: Kernel, row: E) -> E:
+        """The channel of `row`, cut to the channels where only we know that it is one."""
+        if self.table is None:
+            return row
+        channel = b.load(self.table, [row]).cast(INDEX)
+        if self.table.dtype.max < self.channels:
+            return channel
+        last = self.channels - 1
+        return channel & last if self.channels & last == 0 else minimum(channel, last)
+
+
+def order_of(b: Kernel, settled: Settled, block: int = 1) -> Order:
+    """The channels that are computed, the last repeated to fill its block; never none."""
+    channels = settled.channels
+    rows = [channel for channel in range(channels) if channel not in settled.values] or [0]
+    rows += rows[-1:] * (-len(rows) % block)
+    table = None
+    if rows != list(range(channels)):
+        kind = next(kind for kind in (UINT8, UINT16, INT32) if channels - 1 <= kind.max)
+        table = b.constant("order", np.array(rows), kind)
+    return Order(tuple(rows), channels, table)
 
 
 def only(params: Requant, channels: Sequence[int]) -> Requant:

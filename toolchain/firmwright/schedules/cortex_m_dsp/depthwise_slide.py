@@ -24,12 +24,16 @@ from firmwright.ir.tir.nodes import Buffer
 from firmwright.ir.tir.schedule import Config, RowRange, Rule
 from firmwright.ops.conv_shapes import window_of
 from firmwright.ops.depthwise_conv2d import bias_of, requant_of
-from firmwright.ops.fixed_point import per_tensor
+from firmwright.ops.fixed_point import Requant, per_tensor
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.epilogue import Epilogue, Finish, accumulator_bounds, make_epilogue
+from firmwright.schedules.folded_requant import fold
+from firmwright.schedules.settled import Settled, only, order_of, settle, settled_values
 
 _MOST_ACCUMULATORS = 3
 _MOST_ACROSS = 4
+_WORTH = 4
+"""One settled channel among so many pays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,17 +204,23 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
     flat = taps.reshape(-1, taps.shape[2]).T
     zero_point = per_tensor(op.input(0)).zero_point
     bias = bias_of(op, "int32").astype(np.int64) - zero_point * flat.sum(axis=1)
+    settled = _settle(b, requant_of(op), *accumulator_bounds(bias, flat, INT8.min, INT8.max))
+    order = order_of(b, settled)
+    taps, flat, bias = (array[list(order.rows)] for array in (taps.transpose(2, 0, 1), flat, bias))
     bounds = accumulator_bounds(bias, flat, INT8.min, INT8.max)
-    epilogue = make_epilogue(b, requant_of(op), bounds, INT8, len(flat), bake=flat)
+    params = only(requant_of(op), order.rows)
+    epilogue = make_epilogue(b, params, bounds, INT8, len(flat), bake=flat)
     factors = np.array(epilogue.factors, np.int64)
-    ordered = taps.transpose(2, 0, 1) if is_vertical else taps.transpose(2, 1, 0)
+    ordered = taps if is_vertical else taps.transpose(0, 2, 1)
     packed = b.constant("weights", _pack(ordered * factors[:, None, None]), UINT32)
     bias_table = b.constant("bias", bias * factors, INT32)
     channels = op.output.shape[3]
     multiplier = channels // op.input(0).shape[3]
     layer = _Layer(along, across, zero_point, epilogue, b.input(0), b.y)
     with ExitStack() as stack:
-        index = stack.enter_context(b.for_("c", channels))
+        _write_settled(b, settled, op, vertical.outputs)
+        index = stack.enter_context(b.for_("c", len(order.rows)))
+        target = stack.enter_context(b.let("channel", order.channel(b, index)))
         finish = stack.enter_context(epilogue.channel(b, index))
         start = stack.enter_context(b.let("bias_of_channel", b.load(bias_table, [index])))
         words = [
@@ -220,7 +230,23 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
         n = stack.enter_context(b.for_("n", op.output.shape[0]))
         channel = _Channel(start, words, across.taps, finish)
         for outputs, valid in across.groups():
-            _group(b, layer, channel, (n, index // multiplier, index), outputs, valid)
+            _group(b, layer, channel, (n, target // multiplier, target), outputs, valid)
+
+
+def _settle(b: Kernel, params: Requant, low: Array, high: Array) -> Settled:
+    """Settled channels where leaving them out pays for looking up the others."""
+    many = len(settled_values(params, low, high)) * _WORTH >= len(low)
+    if many or fold(params, low, high) is None:
+        return settle(b, params, low, high)
+    return Settled({}, len(low), None)
+
+
+def _write_settled(b: Kernel, settled: Settled, op: OpCall, rows: range) -> None:
+    """The constant outputs of all wanted rows; see settled.py."""
+    batch, height, width, _ = op.output.shape
+    if settled.values:
+        with b.for_("n", batch) as n:
+            settled.write(b, (n * height + rows.start) * width, len(rows) * width)
 
 
 def _pack(taps: Array) -> Array:

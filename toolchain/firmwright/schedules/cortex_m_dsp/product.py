@@ -10,7 +10,7 @@ even one, so each lane fits int16; and the bounds of the odd channel's accumulat
 bits, so 256 times it is exact modulo 2^32. Without it weights lie as plain bytes.
 
 Channels whose output is the same whatever the input is (settled.py) are not computed: their values
-are written first. `order` lists the computed channels, the last repeated to fill its block.
+are written first. `order` says which channel each row of the tables is for.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, UINT8, UINT16, UINT32, DType
+from firmwright.base.dtypes import INT8, INT32, UINT32
 from firmwright.ir.graph.opdef import Array
-from firmwright.ir.tir.builder import INDEX, E, call, minimum
+from firmwright.ir.tir.builder import E, call
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops.fixed_point import Requant
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.cortex_m_dsp.columns import ColumnLayout
 from firmwright.schedules.cortex_m_dsp.mac_blocks import longest_block
 from firmwright.schedules.epilogue import Epilogue, accumulator_bounds, make_epilogue
-from firmwright.schedules.settled import Settled, only, settle
+from firmwright.schedules.settled import Order, Settled, only, order_of, settle
 
 _UNROLL = 4
 _BORROW_LIMIT = 1 << 23
@@ -47,7 +47,7 @@ class Product:
     words: int
     weights: Buffer
     bias: Buffer
-    order: Buffer | None
+    order: Order
     settled: Settled
     epilogue: Epilogue
 
@@ -123,7 +123,7 @@ class Product:
         for place in range(self.block):
             row = index * self.block + place
             with ExitStack() as stack:
-                channel = stack.enter_context(b.let("channel", self._channel(b, row)))
+                channel = stack.enter_context(b.let("channel", self.order.channel(b, row)))
                 finish = stack.enter_context(self.epilogue.channel(b, row, place % 2))
                 window = b.window(
                     "out", b.y, at * self.outputs + channel, (self.pixels,),
@@ -133,16 +133,6 @@ class Product:
                 for pixel in range(self.pixels):
                     total = b.load(acc, [place * self.pixels + pixel])
                     b.store(y, [pixel], finish(total))
-
-    def _channel(self, b: Kernel, row: E) -> E:
-        """Row of the tables -> output channel, cut to the channels where only we know it is."""
-        if self.order is None:
-            return row
-        channel = b.load(self.order, [row]).cast(INDEX)
-        if self.order.dtype.max < self.outputs:
-            return channel
-        last = self.outputs - 1
-        return channel & last if self.outputs & last == 0 else minimum(channel, last)
 
 
 def plan_product(
@@ -157,34 +147,28 @@ def plan_product(
     """Constants for `kernel` [outputs, rows, columns, channels] in blocks of block x pixels."""
     outputs = len(kernel)
     settled = settle(b, params, *accumulator_bounds(bias, kernel, INT8.min, INT8.max))
-    order = [channel for channel in range(outputs) if channel not in settled.values] or [0]
-    order += order[-1:] * (-len(order) % block)
-    flat = kernel[order].reshape(len(order), -1)
-    start = bias[order]
+    order = order_of(b, settled, block)
+    rows = list(order.rows)
+    flat = kernel[rows].reshape(len(rows), -1)
+    start = bias[rows]
     low, high = accumulator_bounds(start, flat, INT8.min, INT8.max)
     borrow = block * pixels == 8 and _may_borrow(flat, low, high)
     if borrow:
         mixed = 256 * start[1::2] + start[0::2]
         start[1::2] = mixed.astype(np.uint32).astype(np.int32)
-    in_place = order == list(range(outputs))
     return Product(
         outputs,
-        len(order) // block,
+        len(rows) // block,
         block,
         pixels,
         borrow,
         layout.words,
-        b.constant("weights", layout.pack_weights(kernel[order], block, borrow=borrow), UINT32),
+        b.constant("weights", layout.pack_weights(kernel[rows], block, borrow=borrow), UINT32),
         b.constant("bias", start, INT32),
-        None if in_place else b.constant("order", np.array(order), _narrowest(outputs)),
+        order,
         settled,
-        make_epilogue(b, only(params, order), (low, high), INT8, len(order), borrows=borrow),
+        make_epilogue(b, only(params, rows), (low, high), INT8, len(rows), borrows=borrow),
     )
-
-
-def _narrowest(count: int) -> DType:
-    """What holds 0 to count - 1."""
-    return next(kind for kind in (UINT8, UINT16, INT32) if count - 1 <= kind.max)
 
 
 def _may_borrow(flat: Array, low: Array, high: Array) -> bool:
