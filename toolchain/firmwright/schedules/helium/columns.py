@@ -21,6 +21,7 @@ from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops.conv_shapes import Window
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.helium import moves
+from firmwright.schedules.helium.steps import STEP, padded_taps
 
 _OFFSETS = 65535
 
@@ -38,7 +39,9 @@ class Packer:
 
     @property
     def taps(self) -> int:
-        return self.window.size[0] * self.window.size[1] * self.channels
+        """Of a column; a gathered one ends in anything up to a whole step, which costs nothing."""
+        exact = self.window.size[0] * self.window.size[1] * self.channels
+        return exact if self.offsets is None else padded_taps(exact)
 
     def pack(self, b: Kernel, columns: Buffer, place: E | int, start: E) -> None:
         """The window that begins at element `start` of the source, to `place` on."""
@@ -72,7 +75,7 @@ def make_packer(
     reach = _reach(window, channels, pitch, row_step)
     offsets = None
     if width * channels < moves.VECTOR and reach.max() <= _OFFSETS:
-        padded = np.concatenate([reach, np.zeros(-len(reach) % moves.GATHERED, np.int64)])
+        padded = np.concatenate([reach, np.zeros(-len(reach) % STEP, np.int64)])
         offsets = b.constant("offsets", padded, UINT16)
     return Packer(window, channels, source, pitch, row_step, offsets)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -126,6 +126,7 @@ def _packed(
     at_once = _PIXELS if width % 2 == 0 else together * width
     with ExitStack() as stack:
         rows_of, packer = _source(b, stack, op, window)
+        product = replace(product, taps=packer.taps)
         columns = stack.enter_context(b.allocate("columns", INT8, (at_once * product.taps,), 8))
         step = window.stride[1] * packer.channels
         group = stack.enter_context(b.for_("group", -(-count // together)))

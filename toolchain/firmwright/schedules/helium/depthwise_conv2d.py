@@ -116,8 +116,7 @@ def _layout(op: OpCall, rows: RowRange | None) -> _Layout | None:
     """The cheapest layout, or None where none fits."""
     window = window_of(op, op.input(1).shape[1:3])
     vertical, horizontal = (_axis(op, window, axis, rows) for axis in (0, 1))
-    params = requant_of(op)
-    away = int(params.clamp_min < params.zero_point)
+    away = requantize.away(requant_of(op))
     found = [
         layout
         for outer, inner in ((vertical, horizontal), (horizontal, vertical))

@@ -83,23 +83,44 @@ def _pieces(count: int) -> list[tuple[int, int, int]]:
     ]
 
 
-def _moved(vectors: int, value: str, tail_value: str) -> str:
-    lines = [f"vstrbq_s8(y + {VECTOR * i}, {value.format(i=VECTOR * i)});" for i in range(vectors)]
-    at = VECTOR * (vectors - 1)
-    mask = "vctp8q((uint32_t)last)"
-    lines[-1:] = [
-        "if (last == 16) {",
-        f"    {lines[-1]}",
+def _vectors(lines: list[str], count: int, moving: tuple[str, ...], rest: str) -> list[str]:
+    """C that runs `lines` of assembly `count` times, advancing pointers."""
+    if count == 0:
+        return []
+    return [
+        "__asm__ volatile(",
+        *(f'    "{line}\\n\\t"' for line in lines * count),
+        "    : " + ", ".join(f'[{name}] "+r"({name})' for name in moving),
+        f"    : {rest});",
+    ]
+
+
+def _last(full: int, whole: str, mask: str, cut: str) -> list[str]:
+    """The last vector, of which `last` elements count."""
+    return [
+        f"if (last == {full}) {{",
+        f"    {whole};",
         "} else {",
-        f"    const mve_pred16_t inside = {mask};",
-        f"    vstrbq_p_s8(y + {at}, {tail_value.format(i=at)}, inside);",
+        f"    const mve_pred16_t inside = {mask}((uint32_t)last);",
+        f"    {cut};",
         "}",
     ]
-    return "\n".join(lines).replace("y + 0,", "y,").replace("x + 0)", "x)").replace("x + 0,", "x,")
 
 
 def _copy(vectors: int) -> Intrinsic:
     count = VECTOR * (vectors - 1)
+    lines = [
+        "const int8_t *from = x;",
+        "int8_t *to = y;",
+        *_vectors(
+            ["vldrb.8 q0, [%[from]], #16", "vstrb.8 q0, [%[to]], #16"],
+            vectors - 1, ("from", "to"), ': "q0", "memory"',
+        ),
+        *_last(
+            VECTOR, "vstrbq_s8(to, vldrbq_s8(from))", "vctp8q",
+            "vstrbq_p_s8(to, vldrbq_z_s8(from, inside), inside)",
+        ),
+    ]  # fmt: skip
     return Intrinsic(
         name=f"mve_copy_{vectors}",
         operands=(
@@ -112,7 +133,7 @@ def _copy(vectors: int) -> Intrinsic:
         portable=f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    y[i] = x[i];\n}}",
         doc=f"Copies {count} + last bytes.",
         requires="mve",
-        text={"gnu": _moved(vectors, "vldrbq_s8(x + {i})", "vldrbq_z_s8(x + {i}, inside)")},
+        text={"gnu": "\n".join(lines)},
         instructions=2 * vectors + 2,
     )
 
@@ -123,7 +144,15 @@ def _fill(vectors: int) -> Intrinsic:
     def meaning(y: Any, value: Any, last: Any) -> Any:
         return np.full_like(np.asarray(y)[: count + last], value)
 
-    text = "const int8x16_t filled = vdupq_n_s8((int8_t)value);\n"
+    lines = [
+        "const int8x16_t filled = vdupq_n_s8((int8_t)value);",
+        "int8_t *to = y;",
+        *_vectors(
+            ["vstrb.8 %q[filled], [%[to]], #16"],
+            vectors - 1, ("to",), '[filled] "w"(filled) : "memory"',
+        ),
+        *_last(VECTOR, "vstrbq_s8(to, filled)", "vctp8q", "vstrbq_p_s8(to, filled, inside)"),
+    ]  # fmt: skip
     return Intrinsic(
         name=f"mve_fill_{vectors}",
         operands=(
@@ -138,7 +167,7 @@ def _fill(vectors: int) -> Intrinsic:
         ),
         doc=f"Fills {count} + last bytes.",
         requires="mve",
-        text={"gnu": text + _moved(vectors, "filled", "filled")},
+        text={"gnu": "\n".join(lines)},
         instructions=vectors + 3,
     )
 
@@ -153,20 +182,21 @@ def _gather(vectors: int) -> Intrinsic:
             values, np.broadcast_to(index, (len(index), *values.shape[1:])), 0
         )
 
-    value = "vldrbq_gather_offset_u16(from, vldrhq_u16(offsets + {i}))"
+    value = "vldrbq_gather_offset_u16(from, vldrhq_u16(table))"
+    step = [
+        "vldrh.u16 q0, [%[table]], #16",
+        "vldrb.u16 q1, [%[from], q0]",
+        "vstrb.16 q1, [%[to]], #8",
+    ]
     lines = [
-        f"vstrbq_u16(to + {GATHERED * i}, {value.format(i=GATHERED * i)});" for i in range(vectors)
+        "const uint8_t *const from = (const uint8_t *)x;",
+        "uint8_t *to = (uint8_t *)y;",
+        "const uint16_t *table = offsets;",
+        *_vectors(step, vectors - 1, ("to", "table"), '[from] "r"(from) : "q0", "q1", "memory"'),
+        *_last(
+            GATHERED, f"vstrbq_u16(to, {value})", "vctp16q", f"vstrbq_p_u16(to, {value}, inside)"
+        ),
     ]
-    lines[-1:] = [
-        "if (last == 8) {",
-        f"    {lines[-1]}",
-        "} else {",
-        f"    const uint16x8_t rest = {value.format(i=count)};",
-        f"    vstrbq_p_u16(to + {count}, rest, vctp16q((uint32_t)last));",
-        "}",
-    ]
-    body = "\n".join(lines).replace("to + 0,", "to,").replace("offsets + 0)", "offsets)")
-    start = "const uint8_t *const from = (const uint8_t *)x;\nuint8_t *const to = (uint8_t *)y;\n"
     return Intrinsic(
         name=f"mve_gather_{vectors}",
         operands=(
@@ -182,7 +212,7 @@ def _gather(vectors: int) -> Intrinsic:
         ),
         doc=f"Collects {count} + last bytes.",
         requires="mve",
-        text={"gnu": start + body},
+        text={"gnu": "\n".join(lines)},
         instructions=3 * vectors + 2,
     )
 

@@ -36,7 +36,7 @@ def window_instructions(
     groups: int, away: int, lanes: int, outer: int, inner: int, b_out: int, b_in: int
 ) -> int:
     """Executed ones of all outputs of a filter."""
-    block = 18 + 2 * (groups - 1) + (3 if away else 0) + (2 if lanes < 4 else 0)
+    block = 18 + 2 * (groups - 1) + (0, 2, 4)[away] + (2 if lanes < 4 else 0)
     strips = -(-outer // b_out)
     return 16 + 8 // groups + strips * (10 + -(-inner // b_in) * block)
 
@@ -154,7 +154,8 @@ __asm__("vmov %q0[2], %q0[0], %1, %3\\n\\tvmov %q0[3], %q0[1], %2, %4"
     : "=&w"(sums) : "r"(sum0), "r"(sum1), "r"(sum2), "r"(sum3));
 sums = vqrdmulhq_n_s32(vaddq_n_s32(sums, bias), multiplier);
 if (away) {
-    sums = vaddq_s32(sums, vshrq_n_s32(vandq_s32(sums, vdupq_n_s32(shift)), 31));
+    const int32x4_t moved = away > 1 ? vandq_s32(sums, vdupq_n_s32(shift)) : sums;
+    sums = vaddq_s32(sums, vshrq_n_s32(moved, 31));
 }
 sums = vqaddq_n_s32(vrshlq_n_s32(sums, shift), zero_point);
 if (low > -128) {

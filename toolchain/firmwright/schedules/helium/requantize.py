@@ -49,7 +49,8 @@ const int32x4_t shift = vldrwq_s32(q + 8);"""
 _SCALED = """\
 {v} = vqrdmulhq_s32(vaddq_s32({v}, bias), multiplier);
 if (away) {{
-    {v} = vaddq_s32({v}, vshrq_n_s32(vandq_s32({v}, shift), 31));
+    const int32x4_t moved = away > 1 ? vandq_s32({v}, shift) : {v};
+    {v} = vaddq_s32({v}, vshrq_n_s32(moved, 31));
 }}
 {v} = vqaddq_n_s32(vrshlq_s32({v}, shift), zero_point);"""
 
@@ -87,8 +88,14 @@ def applies(params: Requant) -> bool:
 
 def settings(params: Requant, lanes: int) -> list[int]:
     """The immediate operands of ENDING_OPERANDS."""
-    away = int(params.clamp_min < params.zero_point)
-    return [params.zero_point, params.clamp_min, params.clamp_max, away, lanes]
+    return [params.zero_point, params.clamp_min, params.clamp_max, away(params), lanes]
+
+
+def away(params: Requant) -> int:
+    """How halves go away from zero: 0 not seen, 1 in all channels, 2 in those that are shifted."""
+    if params.clamp_min >= params.zero_point:
+        return 0
+    return 1 if max(params.shifts) < 0 else 2
 
 
 def parameter_rows(params: Requant, bias: Array, starts: list[int]) -> Array:

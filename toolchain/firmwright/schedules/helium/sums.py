@@ -111,7 +111,7 @@ def _meaning(sign: int, a: Any, b: Any, y: Any, *rest: Any) -> Any:
 
 def _executed(args: Sequence[int]) -> int:
     """Of arguments in the order of the operands."""
-    fixed = 14 + 4 + 2 * sum(args[at] < 0 for at in (5, 8)) + 2 * args[14]
+    fixed = 14 + 4 + 2 * sum(args[at] < 0 for at in (5, 8)) + 2 * (args[14] > 0)
     return 10 + -(-args[15] // 4) * fixed
 
 
