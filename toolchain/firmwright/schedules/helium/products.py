@@ -34,8 +34,8 @@ STEP
 }""".replace("STEP", indent(requantize.PORTABLE, " " * 8))
 
 
-def _step(multiply: str, load: str) -> list[str]:
-    lines = [f"{load} q0, [%[x0]], #16", f"{load} q1, [%[x1]], #16"]
+def _step(multiply: str, load: str, place: str) -> list[str]:
+    lines = [f"{load} q0, [%[x0]{place}", f"{load} q1, [%[x1]{place}"]
     for channel in range(requantize.CHANNELS):
         vector = 2 + channel % 2
         lines += [
@@ -49,7 +49,7 @@ def _step(multiply: str, load: str) -> list[str]:
 def _text(shape: Shape) -> str:
     endings = (("first", "y0"), ("second", "y1"))
     return "\n".join([
-        shape.frame(_step, ("w", "x0", "x1")),
+        shape.frame(_step, ("x0", "x1")),
         requantize.PARAMETER_LOADS,
         *(requantize.vector_text(vector, target) for vector, target in endings),
     ])  # fmt: skip
@@ -99,7 +99,7 @@ def _product(shape: Shape) -> Intrinsic:
         requires="mve",
         text={"gnu": _text(shape)},
         clobbers=("memory",),
-        instructions=shape.instructions(_step) + 2 * requantize.VECTOR_INSTRUCTIONS + 3,
+        count=lambda args: shape.instructions(_step, args[-1]) + 2 * (8 + min(2 * args[9], 3)) + 8,
     )
 
 

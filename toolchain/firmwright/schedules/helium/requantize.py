@@ -68,8 +68,6 @@ if ({lanes} >= 4) {{
     vstrbq_p_s32({y}, {v}, vctp32q((uint32_t)({lanes})));
 }}"""
 
-VECTOR_INSTRUCTIONS = 8
-
 
 def vector_text(vector: str, target: str) -> str:
     """C that turns the sums in `vector` into elements at `target`."""

@@ -48,8 +48,8 @@ if (sign != 0) {{
 IMMEDIATES = ("multiplier", "left", "addend", "sign", "shift", "low", "high", "lanes", "taps")
 
 
-def _step(multiply: str, load: str) -> list[str]:
-    lines = [f"{load} q0, [%[x]], #16"]
+def _step(multiply: str, load: str, place: str) -> list[str]:
+    lines = [f"{load} q0, [%[x]{place}"]
     for row in range(ROWS):
         vector = 1 + row % 3
         lines += [
@@ -67,7 +67,7 @@ def _ending(vector: str, number: int, target: str, lanes: str) -> str:
 def _text(shape: Shape) -> str:
     second = _ending("second", 1, "y + 4", "lanes - 4")
     return "\n".join([
-        shape.frame(_step, ("w", "x")),
+        shape.frame(_step, ("x",)),
         _ending("first", 0, "y", "lanes"),
         "if (lanes > 4) {",
         *("    " + line for line in second.splitlines()),
@@ -115,7 +115,7 @@ def _rows(shape: Shape) -> Intrinsic:
         requires="mve",
         text={"gnu": _text(shape)},
         clobbers=("memory",),
-        instructions=shape.instructions(_step) + 24,
+        count=lambda args: shape.instructions(_step, args[-1]) + 30,
     )
 
 

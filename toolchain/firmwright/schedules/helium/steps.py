@@ -20,8 +20,10 @@ CLOBBERS = (
     '"r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr", "q0", "q1", "q2", "q3", "cc", "memory"'
 )
 
-Step = Callable[[str, str], list[str]]
-"""(multiply instruction, load instruction of the column) -> a step's assembly."""
+Step = Callable[[str, str, str], list[str]]
+"""(multiply and load instruction, what follows the column's register) -> a step's assembly."""
+
+_ADVANCING = "], #16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +47,12 @@ class Shape:
         plain, adding = "vmladav.s8", "vmladava.s8"
         lines: list[str] = []
         for index in range(self.head):
-            lines += step(adding if index else plain, "vldrb.8")
+            lines += step(adding if index else plain, "vldrb.8", self._place(index))
         if self.deep:
-            lines += ["1:", *(step(adding, "vldrb.8") * ROUND), "subs %[count], #1", "bne 1b"]
+            loop = step(adding, "vldrb.8", _ADVANCING) * ROUND
+            lines += ["1:", *loop, "subs %[count], #1", "bne 1b"]
         if self.tail:
-            last = step(adding if self.head else plain, "vldrbt.8")
+            last = step(adding if self.head else plain, "vldrbt.8", self._place(self.head))
             loads = sum("vldrbt" in line for line in last)
             lines += ["vctp.8 %[rest]", "vp" + "s" + "t" * loads, *last]
         for vector, first in (("first", 0), ("second", 4)):
@@ -58,30 +61,46 @@ class Shape:
                 lines.append(f"vmov %q[{vector}][{lane + 2}], %q[{vector}][{lane}], {low}, {high}")
         return lines
 
-    def frame(self, step: Step, pointers: tuple[str, ...]) -> str:
+    @property
+    def _advances(self) -> bool:
+        """Whether columns need pointers that move: a load's offset reaches 127 bytes."""
+        return self.deep or self.head + self.tail > ROUND
+
+    def _place(self, index: int) -> str:
+        """What follows the register in the load of step `index` in line."""
+        return _ADVANCING if self._advances else f", #{STEP * index}]"
+
+    def frame(self, step: Step, columns: tuple[str, ...]) -> str:
         """The block up to the vectors of sums, `first` and `second`, in C."""
         body = "\n".join(f'    "{line}\\n\\t"' for line in self.lines(step))
-        moving = ", ".join(f'[{name}] "+r"(at_{name})' for name in pointers)
-        count = ', [count] "+r"(count)' if self.deep else ""
-        rest = ' [rest] "r"(taps % 16)' if self.tail else ""
-        places = ", ".join(f"*at_{name} = {name}" for name in pointers)
+        moving = ("w", *columns) if self._advances else ("w",)
+        declared = [f"const int8_t *at_{name} = {name};" for name in moving]
+        outputs = [f'[{name}] "+r"(at_{name})' for name in moving]
+        inputs = []
+        if self.deep:
+            declared.append("int32_t count = (taps / 16 - 1) / 8;")
+            outputs.append('[count] "+r"(count)')
+        if not self._advances:
+            inputs += [f'[{name}] "r"({name})' for name in columns]
+        if self.tail:
+            inputs.append('[rest] "r"(taps % 16)')
+        elif not self.deep:
+            declared.append("(void)taps;")
         return "\n".join([
             "int32x4_t first, second;",
-            f"const int8_t {places};",
-            *(["int32_t count = (taps / 16 - 1) / 8;"] if self.deep else []),
-            *([] if self.deep or self.tail else ["(void)taps;"]),
+            *declared,
             "__asm__ volatile(",
             body,
-            '    : [first] "=w"(first), [second] "=w"(second),',
-            f"      {moving}{count}",
-            f"    :{rest}",
+            f'    : [first] "=w"(first), [second] "=w"(second), {", ".join(outputs)}',
+            f"    : {', '.join(inputs)}".rstrip(),
             f"    : {CLOBBERS});",
         ])  # fmt: skip
 
-    def instructions(self, step: Step) -> int:
-        """Executed ones; a deep block is taken to run three rounds."""
-        round_size = len(step("", "")) * ROUND + 2
-        return len(self.lines(step)) + (2 * round_size if self.deep else 0)
+    def instructions(self, step: Step, taps: int) -> int:
+        """Executed ones for columns of `taps` values."""
+        round_size = len(step("", "", "")) * ROUND + 2
+        rounds = (taps // STEP - 1) // ROUND if self.deep else 1
+        return len(self.lines(step)) + (rounds - 1) * round_size
 
 
 SHAPES = tuple(
