@@ -101,6 +101,7 @@ PLANE = Intrinsic(
 # ---- windows ------------------------------------------------------------------------------------
 
 _PORTABLE = """\
+(void)away;
 for (int32_t i = 0; i < outer; i += b_out) {
     const int32_t row = i < outer - b_out ? i : outer - b_out;
     for (int32_t j = 0; j < inner; j += b_in) {

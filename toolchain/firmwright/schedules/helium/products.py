@@ -21,6 +21,7 @@ from firmwright.schedules.helium.steps import REGISTERS, SHAPES, STEP, Shape, sh
 _PORTABLE = """\
 const int8_t *const columns[2] = {x0, x1};
 int8_t *const results[2] = {y0, y1};
+(void)away;
 for (int32_t p = 0; p < 2; ++p) {
     for (int32_t c = 0; c < lanes; ++c) {
         const int32_t at = c;
