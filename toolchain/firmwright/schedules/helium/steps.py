@@ -54,7 +54,9 @@ class Shape:
         if self.tail:
             last = step(adding if self.head else plain, "vldrbt.8", self._place(self.head))
             loads = sum("vldrbt" in line for line in last)
-            lines += ["vctp.8 %[rest]", "vp" + "s" + "t" * loads, *last]
+            # Compilers have no common name for the predicate register, so it is handed back.
+            predicate = ["vmrs %[kept], p0", "vctp.8 %[rest]", "vps" + "t" * loads]
+            lines += [*predicate, *last, "vmsr p0, %[kept]"]
         for vector, first in (("first", 0), ("second", 4)):
             for lane in (0, 1):
                 low, high = REGISTERS[first + lane], REGISTERS[first + lane + 2]
@@ -83,6 +85,8 @@ class Shape:
         if not self._advances:
             inputs += [f'[{name}] "r"({name})' for name in columns]
         if self.tail:
+            declared.append("uint32_t kept;")
+            outputs.append('[kept] "=&r"(kept)')
             inputs.append('[rest] "r"(taps % 16)')
         elif not self.deep:
             declared.append("(void)taps;")
