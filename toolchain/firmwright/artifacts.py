@@ -1,4 +1,4 @@
-"""Values after TIR: the emitted sources, the built image, the record of a run.
+"""Values after TIR: the emitted sources and the built image.
 
 All are frozen. Paths inside a SourceTree are relative, with forward slashes; sizes are bytes.
 """
@@ -146,26 +146,3 @@ class Image:
     model_ram_bytes: int
     stack: StackUse
     firmware_stack: StackUse
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorCount:
-    """What one operator of a profiled run cost, in the unit of its record."""
-
-    index: int
-    count: int
-    calls: int
-
-
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """One measured run: `count` is of one call of the model's run, its own cost taken away."""
-
-    board: str
-    model: str
-    variant: Variant
-    unit: Literal["instructions", "cycles", "ns"]
-    count: int
-    resolution: int
-    stack_bytes: int | None
-    operators: tuple[OperatorCount, ...]
