@@ -1,7 +1,7 @@
 """From the AOT main to the buffers a planner must place.
 
 In: the AOT main with its Allocates, the kernels it calls, the pools and who owns the I/O. Out:
-`BufferInfo`s in the order of the Allocates, and the pairs that a kernel may compute in place.
+`BufferInfo`s in the order of the Allocates, and what each call's inputs and outputs may share.
 Live ranges are those of `flow`, and besides:
 
 * inputs are live from time 0 to their last read, with `keep_input` to the end;
@@ -22,6 +22,7 @@ from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.nodes import AccessPtr, Allocate, Buffer, Expr, IntImm, PrimFunc
 from firmwright.ir.tir.plan import BufferInfo, BufferKind, LiveRange
+from firmwright.usmp.distances import Distances, Overlap
 from firmwright.usmp.flow import KEPT_KINDS, Flow, Step, live_ranges, trace
 
 _KINDS = frozenset({"activation", "input", "output", "scratch", "ring", "state"})
@@ -29,14 +30,18 @@ _KINDS = frozenset({"activation", "input", "output", "scratch", "ring", "state"}
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """What there is to place. `in_place` holds (input, output, time of the call)."""
+    """What there is to place, and what may be shared."""
 
     buffers: tuple[BufferInfo, ...]
-    in_place: tuple[tuple[str, str, int], ...]
+    overlaps: tuple[Overlap, ...]
 
 
 def extract_buffers(
-    module: IRModule, main: PrimFunc, pools: Sequence[PoolInfo], plan_names: Mapping[str, str]
+    module: IRModule,
+    main: PrimFunc,
+    pools: Sequence[PoolInfo],
+    plan_names: Mapping[str, str],
+    distances: Distances,
 ) -> Extraction:
     """The buffers of `main`, a function of `module`; `plan_names` renames some in the plan."""
     flow = trace(main, module.functions)
@@ -63,8 +68,8 @@ def extract_buffers(
                 candidates,
             )
         )
-    pairs = tuple(pair for step in flow.steps for pair in _in_place(module, flow, step))
-    named = tuple((plan_names.get(a, a), plan_names.get(b, b), time) for a, b, time in pairs)
+    pairs = (pair for step in flow.steps for pair in _overlaps(flow, step, distances))
+    named = tuple(pair.renamed(plan_names) for pair in pairs)
     return Extraction(tuple(buffers), named)
 
 
@@ -130,26 +135,23 @@ def _candidates(name: str, pools: Sequence[PoolInfo], targets: set[str]) -> tupl
     return allowed
 
 
-def _in_place(module: IRModule, flow: Flow, step: Step) -> list[tuple[str, str, int]]:
-    """Pairs that this call may compute in place.
+def _overlaps(flow: Flow, step: Step, distances: Distances) -> list[Overlap]:
+    """What this call's inputs and outputs may share.
 
-    Its callee's attribute `inplace` lists (input, output) positions among the parameters: element
-    i of the output depends on element i of that input alone, read before it is written. The pair
-    counts only if both arguments are whole buffers and no other argument touches either.
+    A pair counts only if both arguments are whole buffers and no other argument touches either.
     """
-    callee = module.functions.get(step.call.callee) if step.call else None
-    positions = callee.attrs.get("inplace", ()) if callee else ()
-    if step.call is None or not isinstance(positions, tuple):
+    if step.call is None:
         return []
-    pairs = positions if positions and isinstance(positions[0], tuple) else (positions,)
     args = step.call.args
     roots = [flow.roots.get(a.buffer.name) if isinstance(a, AccessPtr) else None for a in args]
     found = []
-    for source, result in (cast(tuple[int, int], pair) for pair in pairs if pair):
+    for source, result in distances.pairs(step.call.callee):
         a, b = roots[source], roots[result]
         alone = a is not None and b is not None and roots.count(a) == 1 and roots.count(b) == 1
         if alone and _is_whole(flow, args[source]) and _is_whole(flow, args[result]):
-            found.append((str(a), str(b), step.time))
+            spans = distances.of(step.call.callee, source, result)
+            if spans is not None:
+                found.append(Overlap(str(a), str(b), step.time, spans))
     return found
 
 

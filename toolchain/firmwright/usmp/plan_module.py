@@ -29,6 +29,7 @@ from firmwright.ir.tir.nodes import (
 from firmwright.ir.tir.plan import Plan, Planner
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.walk import Node, local_names
+from firmwright.usmp.distances import Distances, KnownSpans
 from firmwright.usmp.lift import lift_scratch
 from firmwright.usmp.liveness import extract_buffers, span_bytes
 from firmwright.usmp.registry import DEFAULT, find_planner
@@ -40,9 +41,12 @@ DEFAULT_POOL = PoolInfo("sram")
 """Where a module without writable pools is planned: as much memory as it takes."""
 
 
-def plan(module: IRModule, planner: str | Planner = DEFAULT) -> IRModule:
+def plan(
+    module: IRModule, planner: str | Planner = DEFAULT, known: KnownSpans | None = None
+) -> IRModule:
     """Plan the module's memory; one that has a plan is returned as it is.
 
+    `known` is what earlier plans found out about kernels, and is added to.
     Errors: UsageError (no such planner, no pool for a buffer, a pool named like a buffer),
     DoesNotFitError, InternalError if a planner's result is wrong.
     """
@@ -50,10 +54,11 @@ def plan(module: IRModule, planner: str | Planner = DEFAULT) -> IRModule:
         return module
     find = find_planner(planner) if isinstance(planner, str) else planner
     module = _with_pools(module)
+    distances = Distances(module.functions, KnownSpans() if known is None else known)
     module, plan_names = lift_scratch(module, _aot_main(module))
     main = _aot_main(module)
-    extraction = extract_buffers(module, main, module.pools, plan_names)
-    conflicts = find_conflicts(extraction.buffers, extraction.in_place)
+    extraction = extract_buffers(module, main, module.pools, plan_names, distances)
+    conflicts = find_conflicts(extraction.buffers, extraction.overlaps)
     made = find(extraction.buffers, conflicts, module.pools)
     check_plan(made, extraction.buffers, conflicts, module.pools)
     _check_pool_names(made, main)

@@ -1,32 +1,46 @@
 """Who may lie on whom: a conflict for every two buffers alive at the same time.
 
-In: buffers with live ranges, and the pairs that a kernel computes in place. Out: conflicts, in the
-order of the buffers. Two buffers alive at once must be disjoint. An in-place pair (input, output)
-of equal size whose lives meet at the one call that turns one into the other may also have the same
-offset: a period as long as the buffer leaves exactly that difference open.
+In: buffers with live ranges, and what the input and output of a call may share. Out: conflicts, in
+the order of the buffers. Two buffers alive at once must be disjoint. Where an input's life ends at
+the call that an output's begins with, they conflict as far as that kernel's order of reads and
+writes forbids it: in nothing, in one interval, or in two of which one is periodic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from firmwright.ir.tir.overlap import Forbidden
 from firmwright.ir.tir.plan import BufferInfo, Conflict
+from firmwright.usmp.distances import Overlap
 
 
 def find_conflicts(
-    buffers: Sequence[BufferInfo], in_place: Collection[tuple[str, str, int]] = ()
+    buffers: Sequence[BufferInfo], overlaps: Collection[Overlap] = ()
 ) -> tuple[Conflict, ...]:
-    """All conflicts. `in_place` holds (input, output, time of the call)."""
-    call_time = {(source, result): time for source, result, time in in_place}
-    conflicts = []
+    """All conflicts."""
+    shared = {(pair.source, pair.result): pair for pair in overlaps}
+    conflicts: list[Conflict] = []
     for i, j in _pairs_alive_together(buffers):
         a, b = buffers[i], buffers[j]
-        time = call_time.get((a.name, b.name), call_time.get((b.name, a.name)))
-        if time is not None and a.size_bytes == b.size_bytes and _meet_only_at(a, b, time):
-            conflicts.append(_same_place_or_disjoint(a, b))
+        if (b.name, a.name) in shared:
+            a, b = b, a
+        pair = shared.get((a.name, b.name))
+        if pair is not None and _meet_only_at(a, b, pair.time):
+            conflicts += [_conflict(a, b, span) for span in pair.spans] or [_free(a, b)]
         else:
+            a, b = buffers[i], buffers[j]
             conflicts.append(Conflict(a.name, b.name, -b.size_bytes, a.size_bytes))
     return tuple(conflicts)
+
+
+def _conflict(a: BufferInfo, b: BufferInfo, span: Forbidden) -> Conflict:
+    return Conflict(a.name, b.name, span.lo, span.hi, span.modulus)
+
+
+def _free(a: BufferInfo, b: BufferInfo) -> Conflict:
+    """Says that the two may lie anywhere: without it they would have to be disjoint."""
+    return Conflict(a.name, b.name, 0, 0)
 
 
 def _pairs_alive_together(buffers: Sequence[BufferInfo]) -> list[tuple[int, int]]:
@@ -52,8 +66,3 @@ def _meet_only_at(a: BufferInfo, b: BufferInfo, time: int) -> bool:
         if mine.overlaps(other)
     }
     return common == {(time, time + 1)}
-
-
-def _same_place_or_disjoint(a: BufferInfo, b: BufferInfo) -> Conflict:
-    size_bytes = a.size_bytes
-    return Conflict(a.name, b.name, -size_bytes, size_bytes, modulus=max(size_bytes, 2))

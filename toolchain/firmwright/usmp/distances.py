@@ -1,0 +1,68 @@
+"""The distances of the kernels a module calls, found once for each kernel.
+
+In: the kernels, before their scratch is lifted. Out: which pairs of parameters may overlap and what
+is forbidden of each. One `Distances` may serve many plans of modules that share kernels, as
+selection makes them: what is known of a kernel is kept by its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from firmwright.ir.module import AnyFunction
+from firmwright.ir.tir.nodes import Buffer, PrimFunc, Stmt
+from firmwright.ir.tir.overlap import Forbidden, forbidden
+
+Spans = tuple[Forbidden, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """An input and an output of the call at `time`, and what their offsets may not differ by."""
+
+    source: str
+    result: str
+    time: int
+    spans: Spans
+
+    def renamed(self, names: Mapping[str, str]) -> Overlap:
+        source, result = names.get(self.source, self.source), names.get(self.result, self.result)
+        return replace(self, source=source, result=result)
+
+
+@dataclass(slots=True)
+class KnownSpans:
+    """What was found so far, by body and parameters; bodies are held so that ids stay theirs."""
+
+    entries: dict[tuple[int, str, str], tuple[Stmt, Spans | None]] = field(default_factory=dict)
+
+    def of(self, func: PrimFunc, source: str, result: str) -> Spans | None:
+        key = (id(func.body), source, result)
+        if key not in self.entries:
+            self.entries[key] = (func.body, forbidden(func, source, result))
+        return self.entries[key][1]
+
+
+@dataclass(frozen=True, slots=True)
+class Distances:
+    """Asked by a callee's name and positions among its parameters."""
+
+    kernels: Mapping[str, AnyFunction]
+    known: KnownSpans
+
+    def pairs(self, callee: str) -> list[tuple[int, int]]:
+        """Positions (input, output) that may overlap at all."""
+        kernel = self.kernels.get(callee)
+        if not isinstance(kernel, PrimFunc):
+            return []
+        roles = [p.role if isinstance(p.value, Buffer) else "" for p in kernel.params]
+        inputs = [position for position, role in enumerate(roles) if role == "in"]
+        outputs = [position for position, role in enumerate(roles) if role == "out"]
+        return [(source, result) for source in inputs for result in outputs]
+
+    def of(self, callee: str, source: int, result: int) -> Spans | None:
+        """What is forbidden of that pair; None if it must be disjoint."""
+        kernel = self.kernels[callee]
+        assert isinstance(kernel, PrimFunc)
+        return self.known.of(kernel, kernel.params[source].name, kernel.params[result].name)
