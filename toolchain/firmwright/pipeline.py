@@ -29,6 +29,8 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoBinding, IRModule, Pass
 from firmwright.ir.text import parse_module
 from firmwright.ir.tir.verify import verify_module
+from firmwright.ir.tir.nodes import CallPrim, PrimFunc
+from firmwright.ir.tir.walk import walk
 from firmwright.lower.lower import lower_module
 from firmwright.ops.registry import import_table, op_table
 from firmwright.package.folder import with_file_list, write_folder
@@ -36,10 +38,14 @@ from firmwright.package.metadata import SCHEMA, metadata
 from firmwright.passes import graph as graph_passes
 from firmwright.passes import tir as tir_passes
 from firmwright.schedules.registry import INTRINSICS, RULES
-from firmwright.select.select import select_module
+from firmwright.select.choice import Estimate
+from firmwright.select.select import Planner, select_module
 from firmwright.targets.registry import features, parse_target
+from firmwright.usmp.bound import needs_by_time
+from firmwright.usmp.distances import KnownSpans
 from firmwright.usmp.plan_module import plan
 from firmwright.usmp.registry import DEFAULT as DEFAULT_PLANNER
+from firmwright.usmp.search import first_fits
 
 OPTIMIZE_GOALS = ("speed", "size", "ram", "balanced")
 NUMERICS = ("litert", "tflm")
@@ -300,12 +306,37 @@ def _lower_and_select(module: IRModule, options: Options) -> IRModule:
         for item in lower_module(module, op_table(), RULES, INTRINSICS, features)
     ]
 
-    def workspace_bytes(candidate: IRModule) -> int | None:
-        try:
-            planned = plan(candidate, options.planner)
-        except DoesNotFitError:
-            return None
-        assert planned.plan is not None
-        return planned.plan.workspace_bytes
+    return select_module(module, offers, _asked(options))
 
-    return select_module(module, offers, workspace_bytes)
+
+def _asked(options: Options) -> Planner:
+    """What selection asks: kernels are looked into once, however many modules hold them."""
+    known = KnownSpans()
+    quick = first_fits if options.planner == DEFAULT_PLANNER else options.planner
+
+    def estimate(candidate: IRModule) -> Estimate:
+        unlimited = tuple(replace(pool, size_bytes=None) for pool in candidate.pools)
+        made = plan(replace(candidate, pools=unlimited), quick, known).plan
+        assert made is not None
+        needs = needs_by_time(made.buffers, made.conflicts)
+        return Estimate(made.workspace_bytes, *_by_call(candidate, needs))
+
+    def fits(candidate: IRModule) -> bool:
+        try:
+            plan(candidate, options.planner, known)
+        except DoesNotFitError:
+            return False
+        return True
+
+    return Planner(estimate, fits)
+
+
+def _by_call(
+    module: IRModule, needs: Sequence[tuple[int, int]]
+) -> tuple[dict[int, int], dict[int, int]]:
+    """`needs` by the operator whose call is at each moment: the calls are what takes time."""
+    main = module.entry
+    assert isinstance(main, PrimFunc)
+    calls = [part.op for part in walk(main.body) if isinstance(part, CallPrim)]
+    pairs = list(zip(calls, needs, strict=False))
+    return {op: least for op, (least, _) in pairs}, {op: apart for op, (_, apart) in pairs}

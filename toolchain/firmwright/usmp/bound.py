@@ -8,16 +8,32 @@ attainable.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from firmwright.ir.tir.plan import BufferInfo, Conflict
 
 
 def lower_bound_bytes(buffers: Sequence[BufferInfo], conflicts: Sequence[Conflict]) -> int:
     """The most bytes that must be held at once, alignment gaps that cannot be avoided included."""
-    shared = _sharing_pairs(buffers, conflicts)
-    moments = _moments(buffers)
-    return max((_height(_disjoint(alive, shared)) for alive in moments), default=0)
+    joint = _joint_bytes(buffers, conflicts)
+    return max((_needed(alive, joint) for alive in _moments(buffers)), default=0)
+
+
+def needs_by_time(
+    buffers: Sequence[BufferInfo], conflicts: Sequence[Conflict]
+) -> list[tuple[int, int]]:
+    """For each moment what must be held at least, and what would be if nothing were shared."""
+    joint = _joint_bytes(buffers, conflicts)
+    end = max((live.end for buffer in buffers for live in buffer.live), default=0)
+    alive: list[list[BufferInfo]] = [[] for _ in range(end)]
+    for buffer in buffers:
+        for live in buffer.live:
+            for time in range(live.first, live.end):
+                alive[time].append(buffer)
+    return [(_needed(now, joint), sum(b.size_bytes for b in now)) for now in alive]
 
 
 def peak(buffers: Sequence[BufferInfo]) -> tuple[BufferInfo, ...]:
@@ -45,27 +61,58 @@ def _moments(buffers: Sequence[BufferInfo]) -> Iterator[tuple[BufferInfo, ...]]:
             yield tuple(buffers[index] for index in sorted(alive))
 
 
-def _sharing_pairs(
+def _joint_bytes(
     buffers: Sequence[BufferInfo], conflicts: Sequence[Conflict]
-) -> tuple[tuple[str, str], ...]:
-    """Pairs whose conflict is weaker than 'disjoint': they may lie on each other."""
-    size = {buffer.name: buffer.size_bytes for buffer in buffers}
-    return tuple(
-        (c.a, c.b)
-        for c in conflicts
-        if c.modulus > 1 or c.lo > -size[c.b] or c.hi < size[c.a]
-    )  # fmt: skip
+) -> dict[tuple[str, str], int]:
+    """For pairs whose conflicts are all weaker than 'disjoint': the least both take together."""
+    by_name = {buffer.name: buffer for buffer in buffers}
+    joint: dict[tuple[str, str], int] = {}
+    apart: set[tuple[str, str]] = set()
+    for c in conflicts:
+        a, b = by_name[c.a], by_name[c.b]
+        pair = (min(c.a, c.b), max(c.a, c.b))
+        if c.modulus < 2 and c.lo <= -b.size_bytes and c.hi >= a.size_bytes:
+            apart.add(pair)
+        joint[pair] = max(joint.get(pair, 0), _joint(a, b, c))
+    return {pair: size for pair, size in joint.items() if pair not in apart}
 
 
-def _disjoint(
-    alive: Sequence[BufferInfo], shared: Collection[tuple[str, str]]
-) -> tuple[BufferInfo, ...]:
-    """`alive` less one buffer, the smaller, of each pair that may share bytes."""
+def _joint(a: BufferInfo, b: BufferInfo, conflict: Conflict) -> int:
+    """The least bytes that two buffers cover at a difference of offsets that is allowed.
+
+    They cover least where one lies inside of the other; else next to the interval.
+    """
+    most, least = a.size_bytes + b.size_bytes, max(a.size_bytes, b.size_bytes)
+    step = math.gcd(a.alignment, b.alignment)
+    below, above = conflict.lo // step * step, -(-conflict.hi // step) * step
+    inside = sorted((0, a.size_bytes - b.size_bytes))
+    if conflict.modulus > 1 or conflict.hi - conflict.lo < 2:
+        return least
+    if below >= inside[0] or above <= inside[1]:
+        return least
+    return min(most, a.size_bytes - below, above + b.size_bytes)
+
+
+def _needed(alive: Sequence[BufferInfo], joint: Mapping[tuple[str, str], int]) -> int:
+    """What buffers that are alive together take at least: those that share count once."""
     kept = {buffer.name: buffer for buffer in alive}
-    for a, b in shared:
+    pairs = [pair for pair in joint if pair[0] in kept and pair[1] in kept]
+    partners = Counter(name for pair in pairs for name in pair)
+    group: list[BufferInfo] = []
+    for a, b in pairs:
+        if partners[a] == partners[b] == 1:
+            group.append(_merged(kept.pop(a), kept.pop(b), joint[a, b]))
+    for a, b in pairs:
         if a in kept and b in kept:
             del kept[min((a, b), key=lambda name: (kept[name].size_bytes, name))]
-    return tuple(kept.values())
+    return _height([*kept.values(), *group])
+
+
+def _merged(a: BufferInfo, b: BufferInfo, size_bytes: int) -> BufferInfo:
+    """Stands for both."""
+    pools = tuple(dict.fromkeys(a.pools + b.pools))
+    alignment = math.gcd(a.alignment, b.alignment)
+    return replace(a, size_bytes=size_bytes, alignment=alignment, pools=pools)
 
 
 def _height(alive: Sequence[BufferInfo]) -> int:

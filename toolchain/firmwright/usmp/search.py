@@ -33,18 +33,29 @@ def search(
     return solve_problem("search", _search, buffers, conflicts, pools)
 
 
+def first_fits(
+    buffers: Sequence[BufferInfo], conflicts: Sequence[Conflict], pools: Sequence[PoolInfo]
+) -> Plan:
+    """The best of several first fits: for selection, which asks often."""
+    return solve_problem("first_fits", lambda problem: _first_fits(problem)[1], buffers, conflicts, pools)
+
+
 def _search(problem: Problem) -> Layout:
+    order, layout = _first_fits(problem)
+    return _improve(problem, order, layout)
+
+
+def _first_fits(problem: Problem) -> tuple[list[int], Layout]:
     goal = (0, problem.lower_bound_bytes)
-    best_order: list[int] = []
-    best: Layout | None = None
+    found: tuple[list[int], Layout] | None = None
     for order in orders(problem):
         layout = place(problem, order)
-        if best is None or layout.cost < best.cost:
-            best_order, best = order, layout
-        if best.cost <= goal:
-            return best
-    assert best is not None
-    return _improve(problem, best_order, best)
+        if found is None or layout.cost < found[1].cost:
+            found = order, layout
+        if found[1].cost <= goal:
+            break
+    assert found is not None
+    return found
 
 
 def orders(problem: Problem) -> Iterator[list[int]]:

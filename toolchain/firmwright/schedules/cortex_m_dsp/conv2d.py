@@ -3,7 +3,8 @@
 Blocks of four output pixels: their windows are packed as columns (columns.py), then every pair of
 output channels takes 2 x 4 accumulators through the column with SMLAD. The input's zero point is
 folded into the bias, which is exact because padding is written as the zero point. The last block
-starts early where the pixels are no multiple of four, so it computes some outputs twice.
+starts early where the pixels are no multiple of four, so it computes some outputs twice. Backward
+the blocks come in descending order, for an output that lies above the input it overwrites.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, UINT32
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import E, minimum
+from firmwright.ir.tir.builder import E, maximum, minimum
 from firmwright.ir.tir.schedule import Config, RowRange, Rule
 from firmwright.ops.conv2d import bias_of, requant_of
 from firmwright.ops.conv_shapes import Window, window_of
@@ -33,7 +34,13 @@ def _configs(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != INT8 or op.ints_attr("dilation")[1] != 1:
         return ()
     pixels = op.output.shape[0] * op.output.shape[1] * op.output.shape[2]
-    return tuple({"pixels": count} for count in _BLOCKS if count <= pixels)
+    found: list[Config] = []
+    for count in _BLOCKS:
+        if count <= pixels:
+            found.append({"pixels": count})
+        if count < pixels and count > 1:
+            found.append({"pixels": count, "order": "backward"})
+    return found
 
 
 def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
@@ -51,13 +58,15 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
     block = next(n for n in _BLOCKS if n <= min(int(config["pixels"]), pixels))
     product = plan_product(b, layout, kernel, bias, requant_of(op), _BLOCKS[block], block)
     in_rows = out_width % block == 0 and not window.pointwise
+    backward = config.get("order") == "backward"
     with ExitStack() as stack:
         if in_rows:
-            row = stack.enter_context(b.for_("row", last - first, first))
-            first_column = stack.enter_context(b.for_("group", out_width // block)) * block
+            row = _counted(b, stack, "row", (first, last - first), backward=backward)
+            groups = (0, out_width // block)
+            first_column = _counted(b, stack, "group", groups, backward=backward) * block
             at = stack.enter_context(b.let("at", row * out_width + first_column))
         else:
-            at = _block_start(b, stack, pixels, block, first * out_width)
+            at = _block_start(b, stack, (first * out_width, pixels), block, backward=backward)
         columns = stack.enter_context(b.allocate("columns", UINT32, (layout.words, block), 8))
         packer = Packer(b, layout, columns, b.input(0), zero_point)
         if window.pointwise:
@@ -90,12 +99,32 @@ def _position(
         yield n, y0, x0
 
 
-def _block_start(b: Kernel, stack: ExitStack, pixels: int, block: int, first: int) -> E:
-    """The first pixel of each block; the last block ends at the last pixel."""
-    index = stack.enter_context(b.for_("block", -(-pixels // block)))
-    start = index * block + first
-    if pixels % block:
-        start = minimum(start, first + pixels - block)
+def _counted(
+    b: Kernel, stack: ExitStack, name: str, span: tuple[int, int], *, backward: bool
+) -> E:
+    """Counts through `span` (first, count), or down through it."""
+    first, count = span
+    index = stack.enter_context(b.for_(name, count, 0 if backward else first))
+    if not backward:
+        return index
+    return stack.enter_context(b.let(f"{name}_down", (first + count - 1) - index))
+
+
+def _block_start(
+    b: Kernel, stack: ExitStack, pixels: tuple[int, int], block: int, *, backward: bool
+) -> E:
+    """The first pixel of each block of `pixels` (first, count); the last block done is whole too.
+
+    Forward that one ends at the last pixel, backward it begins at the first.
+    """
+    first, count = pixels
+    index = stack.enter_context(b.for_("block", -(-count // block)))
+    if backward:
+        start = (first + count - block) - index * block
+    else:
+        start = index * block + first
+    if count % block:
+        start = maximum(start, first) if backward else minimum(start, first + count - block)
     return stack.enter_context(b.let("at", start))
 
 
