@@ -25,6 +25,7 @@ from firmwright.ir.tir.nodes import (
 )
 from firmwright.ir.tir.plan import BufferInfo, LiveRange, Placement, Plan
 from firmwright.ir.tir.walk import walk
+from firmwright.usmp.distances import KnownSpans
 from firmwright.usmp.greedy import greedy_by_size
 from firmwright.usmp.plan_module import plan
 
@@ -39,11 +40,12 @@ def call(callee: str, source: Buffer, result: Buffer, op: int) -> CallPrim:
     return CallPrim(callee, (pointer(source, "r"), pointer(result, "w")), op=op)
 
 
-def copy_kernel(name: str, scratch_bytes: int = 0, **attrs: object) -> PrimFunc:
+def copy_kernel(name: str, scratch_bytes: int = 0, times: int = 2, **attrs: object) -> PrimFunc:
+    """Copies `times` times: what is done twice cannot be done in place."""
     b = Builder(name)
     x = b.buffer_param("x", INT8, (64,), "in")
     y = b.buffer_param("y", INT8, (64,), "out")
-    with b.for_("i", 64) as i:
+    with b.for_("again", times), b.for_("i", 64) as i:
         if scratch_bytes:
             with b.allocate("acc", INT32, (scratch_bytes // 4,), alignment=8) as acc:
                 b.store(acc, [0], b.load_i32(x, [i]))
@@ -180,17 +182,16 @@ def test_registers_stay_in_the_kernel() -> None:
 
 
 def test_an_in_place_kernel_gives_its_output_its_inputs_place() -> None:
-    planned = plan(module_of(copy_kernel("copy", inplace=(0, 1))))
+    planned = plan(module_of(copy_kernel("copy", times=1)))
     assert planned.plan is not None
     assert (planned.plan.workspace_bytes, planned.plan.lower_bound_bytes) == (64, 64)
     assert set(windows(planned).values()) == {("sram", 0, 64)}
 
 
-def test_in_place_pairs_may_be_several_and_each_output_takes_one_place() -> None:
-    kernel = copy_kernel("add")
+def test_an_output_may_take_the_place_of_either_input() -> None:
+    kernel = copy_kernel("add", times=1)
     other = Param(Buffer("x2", INT8, (64,)), "in")
-    params = (kernel.params[0], other, kernel.params[1])
-    add = replace(kernel, params=params, attrs={"inplace": ((0, 2), (1, 2))})
+    add = replace(kernel, params=(kernel.params[0], other, kernel.params[1]))
     args = (pointer(X, "r"), pointer(A, "r"), pointer(Y, "w"))
     planned = plan(module_of(add, body=CallPrim("add", args)))
     assert planned.plan is not None
@@ -200,14 +201,23 @@ def test_in_place_pairs_may_be_several_and_each_output_takes_one_place() -> None
 
 
 def test_an_input_that_is_passed_twice_is_not_computed_in_place() -> None:
-    kernel = copy_kernel("add")
+    kernel = copy_kernel("add", times=1)
     other = Param(Buffer("x2", INT8, (64,)), "in")
-    params = (kernel.params[0], other, kernel.params[1])
-    add = replace(kernel, params=params, attrs={"inplace": (0, 2)})
+    add = replace(kernel, params=(kernel.params[0], other, kernel.params[1]))
     args = (pointer(X, "r"), pointer(X, "r"), pointer(Y, "w"))
     planned = plan(module_of(add, body=CallPrim("add", args)))
     places = windows(planned)
     assert places["x"] != places["y"]
+
+
+def test_what_is_known_of_a_kernel_serves_the_next_plan() -> None:
+    known = KnownSpans()
+    module = module_of(copy_kernel("copy", times=1))
+    first = plan(module, known=known)
+    entries = dict(known.entries)
+    assert len(entries) == 1
+    assert plan(module, known=known).plan == first.plan
+    assert known.entries == entries
 
 
 def test_a_buffer_goes_where_every_target_that_touches_it_can_reach() -> None:

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from firmwright.ir.tir.overlap import Forbidden
 from firmwright.ir.tir.plan import BufferInfo, Conflict
+from firmwright.usmp.distances import Overlap
 from firmwright.usmp.sharing import find_conflicts
 
 Make = Callable[..., BufferInfo]
@@ -23,24 +25,37 @@ def test_two_common_moments_give_one_conflict(make_buffer: Make) -> None:
     assert find_conflicts((a, b)) == (Conflict("a", "b", -4, 8),)
 
 
-def test_an_in_place_pair_may_have_one_offset_or_none_in_common(make_buffer: Make) -> None:
-    a, b = make_buffer("a", 8, (0, 3)), make_buffer("b", 8, (2, 4))
-    (conflict,) = find_conflicts((a, b), [("a", "b", 2)])
-    allowed = [difference for difference in range(-9, 10) if conflict.allows(20, 20 + difference)]
-    assert allowed == [-9, -8, 0, 8, 9]
+def allowed(conflicts, *differences: int) -> list[int]:
+    return [d for d in differences if all(c.allows(20, 20 + d) for c in conflicts)]
 
 
-def test_a_single_byte_may_be_in_place_too(make_buffer: Make) -> None:
-    a, b = make_buffer("a", 1, (0, 3)), make_buffer("b", 1, (2, 4))
-    (conflict,) = find_conflicts((b, a), [("a", "b", 2)])
-    assert conflict.allows(5, 5)
-
-
-def test_an_input_read_later_is_not_overwritten_in_place(make_buffer: Make) -> None:
-    a, b = make_buffer("a", 8, (0, 4)), make_buffer("b", 8, (2, 4))
-    assert find_conflicts((a, b), [("a", "b", 2)]) == (Conflict("a", "b", -8, 8),)
-
-
-def test_unequal_sizes_are_not_computed_in_place(make_buffer: Make) -> None:
+def test_a_pair_that_overlaps_conflicts_in_its_interval_alone(make_buffer: Make) -> None:
     a, b = make_buffer("a", 8, (0, 3)), make_buffer("b", 4, (2, 4))
-    assert find_conflicts((a, b), [("a", "b", 2)]) == (Conflict("a", "b", -4, 8),)
+    pair = Overlap("a", "b", 2, (Forbidden(-2, 8),))
+    assert find_conflicts((a, b), [pair]) == (Conflict("a", "b", -2, 8),)
+
+
+def test_a_conflict_is_seen_from_the_input_in_whatever_order(make_buffer: Make) -> None:
+    a, b = make_buffer("a", 8, (0, 3)), make_buffer("b", 4, (2, 4))
+    pair = Overlap("a", "b", 2, (Forbidden(-2, 8),))
+    assert find_conflicts((b, a), [pair]) == (Conflict("a", "b", -2, 8),)
+
+
+def test_a_periodic_pair_has_two_conflicts(make_buffer: Make) -> None:
+    a, b = make_buffer("a", 16, (0, 3)), make_buffer("b", 16, (2, 4))
+    pair = Overlap("a", "b", 2, (Forbidden(-5, 16), Forbidden(-14, 16, 4)))
+    found = find_conflicts((a, b), [pair])
+    assert allowed(found, *range(-16, 17)) == [-16, -15, -14, -12, -8, 16]
+
+
+def test_a_pair_in_which_nothing_is_forbidden_may_lie_anywhere(make_buffer: Make) -> None:
+    a, b = make_buffer("a", 8, (0, 3)), make_buffer("b", 8, (2, 4))
+    found = find_conflicts((a, b), [Overlap("a", "b", 2, ())])
+    assert [(c.a, c.b) for c in found] == [("a", "b")]
+    assert allowed(found, *range(-9, 10)) == list(range(-9, 10))
+
+
+def test_an_input_read_later_is_not_overwritten(make_buffer: Make) -> None:
+    a, b = make_buffer("a", 8, (0, 4)), make_buffer("b", 8, (2, 4))
+    pair = Overlap("a", "b", 2, (Forbidden(0, 8),))
+    assert find_conflicts((a, b), [pair]) == (Conflict("a", "b", -8, 8),)

@@ -55,7 +55,7 @@ def choose(widths: Sequence[int], ask: Ask) -> Picks:
     binding = [
         call
         for call, width in enumerate(widths)
-        if width > 1 and estimates[0].apart_bytes[call] > goal
+        if width > 1 and estimates[0].apart_bytes.get(call, 0) > goal
     ]
     improved = search.descend(best, goal, needs, binding)
     return search.relaxed(improved)

@@ -42,7 +42,8 @@ def first_fits(
 
 def _search(problem: Problem) -> Layout:
     order, layout = _first_fits(problem)
-    return _improve(problem, order, layout)
+    goal = (0, problem.lower_bound_bytes)
+    return layout if layout.cost <= goal else _improve(problem, order, layout)
 
 
 def _first_fits(problem: Problem) -> tuple[list[int], Layout]:

@@ -1,0 +1,308 @@
+"""What a kernel's input and output may share, against kernels executed one access at a time.
+
+The judge walks a kernel in plain Python, marks every byte written, and notes at each read the
+differences of offsets at which that byte would be gone: the exact set of unsafe differences. The
+interpreter then runs kernels on one array in which input and output overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.interp import interpret
+from firmwright.ir.tir.nodes import (
+    AccessPtr,
+    Allocate,
+    AllocateConst,
+    Binary,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    Cast,
+    DeclBuffer,
+    Evaluate,
+    Expr,
+    For,
+    If,
+    IntImm,
+    Let,
+    Not,
+    PrimFunc,
+    Select,
+    Seq,
+    Stmt,
+    Var,
+)
+from firmwright.ir.tir.overlap import Forbidden, forbidden
+from firmwright.ir.tir.walk import walk
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.registry import op_table
+from firmwright.passes.tir import BEFORE_PLANNING
+from firmwright.schedules.registry import INTRINSICS, RULES
+
+SEEDS = range(10)
+OPERATORS = {
+    "+": "add", "-": "sub", "*": "mul", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
+    "==": "eq", "!=": "ne", "<<": "shl", ">>": "shr", "&": "and", "|": "or",
+}  # fmt: skip
+ARITHMETIC = {name: compile(f"a {sign} b", sign, "eval") for sign, name in OPERATORS.items()}
+
+
+class Walk:
+    """Runs the addresses of a kernel, not its values."""
+
+    def __init__(self, func: PrimFunc, source: str, result: str) -> None:
+        sizes = {p.name: p.value.size_bytes for p in func.params if isinstance(p.value, Buffer)}
+        self.places: dict[str, tuple[str, int]] = {source: (source, 0), result: (result, 0)}
+        self.source, self.result = source, result
+        self.written = np.zeros(sizes[result], bool)
+        self.lost = np.zeros(sizes[source] + sizes[result], bool)
+        self.known: dict[int, bool] = {}
+        self.inside = {result, source}
+        for part in walk(func.body):
+            if isinstance(part, DeclBuffer) and part.source.buffer.name in self.inside:
+                self.inside.add(part.buffer.name)
+        self.run(func.body, {})
+
+    @property
+    def unsafe(self) -> set[int]:
+        """Differences at which something is read too late; index 0 is 1 - the output's size."""
+        return {int(d) + 1 - len(self.written) for d in np.flatnonzero(self.lost)}
+
+    def matters(self, node: Stmt | Expr) -> bool:
+        if id(node) not in self.known:
+            self.known[id(node)] = any(
+                isinstance(part, BufferLoad | BufferStore | AccessPtr)
+                and part.buffer.name in self.inside
+                for part in walk(node)
+            )
+        return self.known[id(node)]
+
+    def run(self, node: Stmt, env: dict[str, int]) -> None:
+        match node:
+            case _ if not self.matters(node):
+                return
+            case Seq(stmts):
+                for stmt in stmts:
+                    self.run(stmt, env)
+            case For(var, start, extent, body):
+                first = value_of(start, env)
+                for step in range(first, first + value_of(extent, env)):
+                    self.run(body, {**env, var.name: step})
+            case Let(var, value, body):
+                self.read(value, env)
+                names = {part.name for part in walk(value) if isinstance(part, Var)}
+                if names <= env.keys() and not depends_on_memory(value):
+                    env = {**env, var.name: value_of(value, env)}
+                self.run(body, env)
+            case If(cond, then, orelse):
+                if value_of(cond, env):
+                    self.run(then, env)
+                elif orelse is not None:
+                    self.run(orelse, env)
+            case Allocate(body=body) | AllocateConst(body=body):
+                self.run(body, env)
+            case DeclBuffer(buffer, source, body):
+                if source.buffer.name in self.inside:
+                    root, base = self.places[source.buffer.name]
+                    at = base + value_of(source.offset, env) * source.buffer.dtype.size_bytes
+                    self.places[buffer.name] = root, at
+                self.run(body, env)
+            case BufferStore(buffer, indices, value):
+                self.read(value, env)
+                if buffer.name in self.inside:
+                    start, end = self.element(buffer, indices, env)
+                    self.written[start:end] = True
+            case Evaluate(call):
+                self.write_through(call, env)
+                self.read(call, env)
+            case _:
+                raise AssertionError(node)
+
+    def element(self, buffer: Buffer, indices, env: dict[str, int]) -> tuple[int, int]:
+        size = buffer.dtype.size_bytes
+        at = self.places[buffer.name][1]
+        for index, stride in zip(indices, buffer.element_strides, strict=True):
+            at += value_of(index, env) * stride * size
+        return at, at + size
+
+    def read(self, node: Expr, env: dict[str, int]) -> None:
+        if not self.matters(node):
+            return
+        for part in walk(node):
+            if isinstance(part, BufferLoad) and part.buffer.name in self.inside:
+                self.lose(part.buffer, *self.element(part.buffer, part.indices, env))
+            elif isinstance(part, AccessPtr) and part.buffer.name in self.inside:
+                self.lose(part.buffer, *self.pointed(part, env))
+
+    def write_through(self, node: Expr, env: dict[str, int]) -> None:
+        for part in walk(node):
+            if isinstance(part, AccessPtr) and part.buffer.name in self.inside:
+                if self.places[part.buffer.name][0] == self.result:
+                    start, end = self.pointed(part, env)
+                    self.written[start:end] = True
+
+    def pointed(self, part: AccessPtr, env: dict[str, int]) -> tuple[int, int]:
+        size = part.buffer.dtype.size_bytes
+        start = self.places[part.buffer.name][1] + value_of(part.offset, env) * size
+        return start, start + part.extent * size
+
+    def lose(self, buffer: Buffer, start: int, end: int) -> None:
+        if self.places[buffer.name][0] == self.source:
+            for byte in range(start, end):
+                self.lost[byte : byte + len(self.written)] |= self.written[::-1]
+
+
+def depends_on_memory(node: Expr) -> bool:
+    plain = IntImm | Var | Binary | Not | Cast | Select
+    return not all(isinstance(part, plain) for part in walk(node))
+
+
+def value_of(node: Expr, env: dict[str, int]) -> int:
+    match node:
+        case IntImm(value):
+            return value
+        case Var(name):
+            return env[name]
+        case Cast(_, value):
+            return value_of(value, env)
+        case Not(a):
+            return not value_of(a, env)
+        case Select(cond, a, b):
+            return value_of(a if value_of(cond, env) else b, env)
+        case Binary("div", a, b):
+            return int(value_of(a, env) / value_of(b, env))
+        case Binary("mod", a, b):
+            return int(np.fmod(value_of(a, env), value_of(b, env)))
+        case Binary("min" | "max" as op, a, b):
+            return (min if op == "min" else max)(value_of(a, env), value_of(b, env))
+        case Binary(op, a, b):
+            return eval(ARITHMETIC[op], {"a": value_of(a, env), "b": value_of(b, env)})
+    raise AssertionError(node)
+
+
+def prepared(kernel: Kernel) -> PrimFunc:
+    """The kernel as it is planned: after the passes before planning."""
+    func = kernel.build()
+    module = IRModule("test", {func.name: func}, kernel.constants)
+    for step in BEFORE_PLANNING:
+        module = step(module)
+    found = module.functions[func.name]
+    assert isinstance(found, PrimFunc)
+    return found
+
+
+def kernels(call: OpCall) -> Iterator[Kernel]:
+    """`call` by its default loops and by every rule in every configuration."""
+    default = Kernel("kernel", call)
+    op_table()[call.op].lower(call, default)
+    yield default
+    for rule in RULES:
+        if rule.op == call.op:
+            for config in rule.configs(call):
+                kernel = Kernel("kernel", call)
+                rule.build(call, config, kernel, None)
+                yield kernel
+
+
+def allows(spans: tuple[Forbidden, ...], difference: int) -> bool:
+    return all(
+        not span.lo < difference < span.hi
+        or (span.modulus > 1 and difference % span.modulus == 0)
+        for span in spans
+    )
+
+
+def sizes(func: PrimFunc) -> tuple[int, int]:
+    x, y = func.params[0].value, func.params[-1].value
+    assert isinstance(x, Buffer)
+    assert isinstance(y, Buffer)
+    return x.size_bytes, y.size_bytes
+
+
+def assert_exact(func: PrimFunc) -> int:
+    """Nothing unsafe is allowed; the ends of the interval are unsafe. 1 if anything may overlap."""
+    unsafe = Walk(func, "x", "y").unsafe
+    spans = forbidden(func, "x", "y")
+    assert spans is not None
+    allowed = {d for d in range(-sizes(func)[1], sizes(func)[0]) if allows(spans, d)}
+    assert not unsafe & allowed, (func.attrs, sorted(unsafe & allowed)[:4], spans)
+    if spans and not any(span.modulus for span in spans):
+        (span,) = spans
+        assert (min(unsafe), max(unsafe)) == (span.lo + 1, span.hi - 1)
+    return len(allowed) > 1
+
+
+def random_calls(
+    random_convolution: Callable[..., OpCall], random_fully_connected: Callable[[int], OpCall]
+) -> Iterator[OpCall]:
+    for seed in SEEDS:
+        yield random_convolution(seed, depthwise=False)
+        yield random_convolution(seed, depthwise=True)
+        yield random_fully_connected(seed)
+
+
+def test_no_unsafe_difference_is_allowed(random_convolution, random_fully_connected) -> None:
+    judged = shared = 0
+    for call in random_calls(random_convolution, random_fully_connected):
+        for kernel in kernels(call):
+            shared += assert_exact(prepared(kernel))
+            judged += 1
+    assert judged > 150
+    assert shared > judged // 2
+
+
+def one_arena(kernel: Kernel, func: PrimFunc, difference: int) -> tuple[np.ndarray, np.ndarray]:
+    """(what the kernel computes where input and output overlap, what it computes apart)."""
+    call = kernel.call
+    x_size, y_size = sizes(func)
+    x_at, y_at = max(0, -difference), max(0, difference)
+    x = np.random.default_rng(0).integers(-128, 128, call.input(0).shape).astype(np.int8)
+    arena = np.zeros(max(x_at + x_size, y_at + y_size), np.int8)
+    arena[x_at : x_at + x_size] = x.reshape(-1)
+    shared_x = arena[x_at : x_at + x_size].reshape(x.shape)
+    shared_y = arena[y_at : y_at + y_size].reshape(call.output.shape)
+    apart = np.zeros(call.output.shape, np.int8)
+    for args in ({"x": x, "y": apart}, {"x": shared_x, "y": shared_y}):
+        interpret(func, args, INTRINSICS, constants=kernel.constants)
+    return shared_y.copy(), apart
+
+
+def closest(spans: tuple[Forbidden, ...], x_size: int, y_size: int) -> list[int]:
+    """The allowed differences at the ends of what is forbidden, and those near none."""
+    allowed = [d for d in range(-y_size, x_size + 1) if allows(spans, d)]
+    middle = min(allowed, key=lambda d: abs(2 * d - (x_size - y_size)))
+    below = [d for d in allowed if d <= 0]
+    return sorted({middle, max(below), min(d for d in allowed if d >= 0)})
+
+
+@pytest.mark.parametrize("depthwise", [False, True])
+def test_kernels_compute_the_same_on_one_array(random_convolution, depthwise: bool) -> None:
+    for seed in range(2):
+        call = random_convolution(seed, depthwise=depthwise)
+        for kernel in kernels(call):
+            func = prepared(kernel)
+            spans = forbidden(func, "x", "y")
+            assert spans is not None
+            for difference in closest(spans, *sizes(func)):
+                shared, apart = one_arena(kernel, func, difference)
+                np.testing.assert_array_equal(shared, apart, f"{func.attrs} at {difference}")
+
+
+def test_a_wrong_distance_changes_the_result(random_convolution) -> None:
+    caught = 0
+    for seed in range(4):
+        call = random_convolution(seed, depthwise=False)
+        kernel = next(kernels(call))
+        func = prepared(kernel)
+        spans = forbidden(func, "x", "y")
+        assert spans
+        shared, apart = one_arena(kernel, func, spans[0].lo + 8)
+        print(seed, spans, (shared!=apart).sum(), shared.size, np.unique(apart).size)
+        caught += not np.array_equal(shared, apart)
+    assert caught > 2
