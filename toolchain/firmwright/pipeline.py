@@ -28,8 +28,8 @@ from firmwright.ir.core import PoolInfo, Target
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoBinding, IRModule, Pass
 from firmwright.ir.text import parse_module
-from firmwright.ir.tir.verify import verify_module
 from firmwright.ir.tir.nodes import CallPrim, PrimFunc
+from firmwright.ir.tir.verify import verify_module
 from firmwright.ir.tir.walk import walk
 from firmwright.lower.lower import lower_module
 from firmwright.ops.registry import import_table, op_table

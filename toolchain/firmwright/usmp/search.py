@@ -37,7 +37,9 @@ def first_fits(
     buffers: Sequence[BufferInfo], conflicts: Sequence[Conflict], pools: Sequence[PoolInfo]
 ) -> Plan:
     """The best of several first fits: for selection, which asks often."""
-    return solve_problem("first_fits", lambda problem: _first_fits(problem)[1], buffers, conflicts, pools)
+    return solve_problem(
+        "first_fits", lambda problem: _first_fits(problem)[1], buffers, conflicts, pools
+    )
 
 
 def _search(problem: Problem) -> Layout:

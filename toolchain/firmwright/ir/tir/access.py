@@ -130,14 +130,14 @@ class Trace:
         self._stmt(self.body, start)
         empty = np.zeros(0, np.int64)
         times, starts, ends, writes = [empty], [empty], [empty], [empty != 0]
-        for time, at, size, write in self._found:
-            first = np.broadcast_to(np.asarray(at, np.int64), time.shape)
-            times.append(time)
-            starts.append(first)
-            ends.append(first + size)
-            writes.append(np.full(time.shape, write))
-        columns = [np.concatenate(part) for part in (times, starts, ends)]
-        return Marks(*columns, np.concatenate(writes))
+        for when, at, size, write in self._found:
+            place = np.broadcast_to(np.asarray(at, np.int64), when.shape)
+            times.append(when)
+            starts.append(place)
+            ends.append(place + size)
+            writes.append(np.full(when.shape, write))
+        time, first, end = (np.concatenate(part) for part in (times, starts, ends))
+        return Marks(time, first, end, np.concatenate(writes))
 
     def most_events(self) -> int:
         """What `run` enumerates at most, if it shortens no loop."""
@@ -421,10 +421,10 @@ def evaluate(node: Expr, values: Mapping[str, _Value]) -> _Value:
         case Cast(dtype, value) if dtype.is_int and (value.dtype.is_int or value.dtype == BOOL):
             return _converted(evaluate(value, values), dtype.min, dtype.max)
         case Select(cond, a, b):
-            picked = [evaluate(part, values) for part in (cond, a, b)]
-            if any(value is None for value in picked):
+            holds, x, y = (evaluate(part, values) for part in (cond, a, b))
+            if holds is None or x is None or y is None:
                 return None
-            return _plain(np.where(np.asarray(picked[0]) != 0, picked[1], picked[2]))
+            return _plain(np.where(np.asarray(holds) != 0, x, y))
         case _:
             return None
 

@@ -10,6 +10,7 @@ write.start, and the hull of all such pairs is what is forbidden.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -102,7 +103,7 @@ def _hull_by_residue(marks: Marks, pixel: int) -> tuple[int, int] | None:
     limits = np.searchsorted(residue[order], np.arange(pixel + 1))
     hulls = [
         hull
-        for first, end in zip(limits[:-1], limits[1:], strict=True)
+        for first, end in pairwise(limits)
         if (hull := _in_order(split.picked(order[first:end]))) is not None
     ]
     if not hulls:
