@@ -1,4 +1,4 @@
-"""Selection takes the fastest alternative, and gives up scratch where memory ends."""
+"""Selection takes the fastest alternative that memory allows, and asks the planner what it takes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from firmwright.lower.lower import lower_module
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import load
 from firmwright.schedules.registry import INTRINSICS, RULES
-from firmwright.select.select import Offer, select_module
+from firmwright.select.choice import Estimate
+from firmwright.select.select import Offer, Planner, select_module
 from firmwright.targets.registry import features, parse_target
 from firmwright.usmp.plan_module import plan
 
@@ -42,9 +43,22 @@ def _scratch_bytes(module: IRModule) -> int:
     )
 
 
+def _estimate(module: IRModule) -> Estimate:
+    """What a call needs is its scratch; a plan takes the largest."""
+    scratch = {
+        node.op: _scratch_bytes(replace(module, functions={"k": module.functions[node.callee]}))
+        for node in walk(module.functions["run"].body)
+        if isinstance(node, CallPrim)
+    }
+    return Estimate(max(scratch.values()), scratch, scratch)
+
+
+GENEROUS = Planner(lambda module: Estimate(0, {}, {}), lambda module: True)
+
+
 def test_the_fastest_alternative_is_taken_where_memory_is_free(digits: IRModule) -> None:
     offers = _offers(digits)
-    selected = select_module(digits, offers, lambda module: 0)
+    selected = select_module(digits, offers, GENEROUS)
     for _, found in offers:
         if found:
             fastest = min(item.instructions for item in found)
@@ -57,32 +71,33 @@ def test_the_fastest_alternative_is_taken_where_memory_is_free(digits: IRModule)
 
 def test_scratch_is_given_up_until_the_plan_fits(digits: IRModule) -> None:
     offers = _offers(digits)
-    free = _scratch_bytes(select_module(digits, offers, lambda module: 0))
+    free = _scratch_bytes(select_module(digits, offers, GENEROUS))
     assert free > 0
 
-    def fits(module: IRModule) -> int | None:
-        return 0 if _scratch_bytes(module) < free // 2 else None
+    def fits(module: IRModule) -> bool:
+        return _scratch_bytes(module) < free // 2
 
-    tight = select_module(digits, offers, fits)
+    tight = select_module(digits, offers, Planner(_estimate, fits))
     assert _scratch_bytes(tight) < free // 2
 
 
 def test_what_never_fits_still_ends_with_the_least_scratch(digits: IRModule) -> None:
     offers = _offers(digits)
     least = sum(min(item.scratch_bytes for item in found) for _, found in offers if found)
-    selected = select_module(digits, offers, lambda module: None)
+    selected = select_module(digits, offers, Planner(_estimate, lambda module: False))
     assert _scratch_bytes(selected) == least
 
 
 def test_the_goal_ram_prefers_little_scratch(digits: IRModule) -> None:
     offers = _offers(digits)
-    small = select_module(digits.with_attrs(optimize="ram"), offers, lambda module: 0)
-    fast = select_module(digits.with_attrs(optimize="speed"), offers, lambda module: 0)
+    planner = Planner(_estimate, lambda module: True)
+    small = select_module(digits.with_attrs(optimize="ram"), offers, planner)
+    fast = select_module(digits.with_attrs(optimize="speed"), offers, planner)
     assert _scratch_bytes(small) < _scratch_bytes(fast)
 
 
 def test_the_main_calls_every_kernel_in_order_and_views_are_windows(digits: IRModule) -> None:
-    selected = select_module(digits, _offers(digits), lambda module: 0)
+    selected = select_module(digits, _offers(digits), GENEROUS)
     main = selected.functions["run"]
     assert isinstance(main, PrimFunc)
     calls = [node for node in walk(main.body) if isinstance(node, CallPrim)]
@@ -94,19 +109,18 @@ def test_the_main_calls_every_kernel_in_order_and_views_are_windows(digits: IRMo
 
 def test_a_pool_too_small_for_the_fast_kernels_gets_lean_ones(digits: IRModule) -> None:
     """Through the real planner: the fast choice does not fit, the lean one does."""
-    roomy = plan(select_module(digits, _offers(digits), lambda module: 0))
+    roomy = plan(select_module(digits, _offers(digits), GENEROUS))
     assert roomy.plan is not None
     need = roomy.plan.workspace_bytes
     small = replace(digits, pools=(PoolInfo("sram", need - 16),))
 
-    def workspace_bytes(module: IRModule) -> int | None:
+    def fits(module: IRModule) -> bool:
         try:
-            planned = plan(module)
+            plan(module)
         except DoesNotFitError:
-            return None
-        assert planned.plan is not None
-        return planned.plan.workspace_bytes
+            return False
+        return True
 
-    fitted = plan(select_module(small, _offers(small), workspace_bytes))
+    fitted = plan(select_module(small, _offers(small), Planner(_estimate, fits)))
     assert fitted.plan is not None
     assert fitted.plan.workspace_bytes <= need - 16

@@ -99,9 +99,7 @@ def _position(
         yield n, y0, x0
 
 
-def _counted(
-    b: Kernel, stack: ExitStack, name: str, span: tuple[int, int], *, backward: bool
-) -> E:
+def _counted(b: Kernel, stack: ExitStack, name: str, span: tuple[int, int], *, backward: bool) -> E:
     """Counts through `span` (first, count), or down through it."""
     first, count = span
     index = stack.enter_context(b.for_(name, count, 0 if backward else first))
