@@ -322,11 +322,13 @@ def _asked(options: Options) -> Planner:
         return Estimate(made.workspace_bytes, *_by_call(candidate, needs))
 
     def fits(candidate: IRModule) -> bool:
-        try:
-            plan(candidate, options.planner, known)
-        except DoesNotFitError:
-            return False
-        return True
+        for planner in dict.fromkeys((quick, options.planner)):
+            try:
+                plan(candidate, planner, known)
+            except DoesNotFitError:
+                continue
+            return True
+        return False
 
     return Planner(estimate, fits)
 

@@ -1,4 +1,4 @@
-"""Selection takes the fastest alternative that memory allows, and asks the planner what it takes."""
+"""Selection takes the fastest alternative that memory allows, and asks the planner for that."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ from firmwright.ir.tir.access import (
 from firmwright.ir.tir.nodes import Buffer, PrimFunc
 
 _FAR = 1 << 60
-_WORTHWHILE_PIXELS = 4
+_GOOD = 4
+"""A hull that ends within a quarter of a buffer needs no second look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def _by_channel(
     pixel = y.shape[-1] * y.dtype.size_bytes if y.shape else 0
     if pixel < 2 or not x.shape or x.shape[-1] * x.dtype.size_bytes != pixel:
         return None
-    if whole.hi - whole.lo <= _WORTHWHILE_PIXELS * pixel:
+    if whole.lo > -y.size_bytes // _GOOD or whole.hi < x.size_bytes // _GOOD:
         return None
     trace = Trace(x.name, y.name, func.body, shortened=False)
     if trace.most_events() > EVENTS_MAX:
