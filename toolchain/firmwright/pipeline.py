@@ -39,6 +39,7 @@ from firmwright.passes import graph as graph_passes
 from firmwright.passes import tir as tir_passes
 from firmwright.schedules.registry import INTRINSICS, RULES
 from firmwright.select.choice import Estimate
+from firmwright.select.order import order_calls
 from firmwright.select.select import Planner, select_module
 from firmwright.targets.registry import features, parse_target
 from firmwright.usmp.bound import needs_by_time
@@ -197,6 +198,7 @@ def passes_for(options: Options) -> tuple[Pass, ...]:
     """The compiler: every pass, in order."""
     return (
         *graph_passes.PASSES,
+        Pass("order", lambda module: order_calls(module, op_table())),
         Pass("lower-select", lambda module: _lower_and_select(module, options)),
         *tir_passes.BEFORE_PLANNING,
         Pass("usmp", lambda module: plan(module, options.planner)),
