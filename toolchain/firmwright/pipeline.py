@@ -20,7 +20,7 @@ from firmwright.base.names import sanitise
 from firmwright.base.version import VERSION
 from firmwright.boards import Board, load_board
 from firmwright.build.project import project_files
-from firmwright.codegen.bundle import emit_bundle
+from firmwright.codegen.bundle import check_bundle, emit_bundle
 from firmwright.codegen.module import EmitOptions, emit, model_id
 from firmwright.frontends.tflite import read_tflite
 from firmwright.frontends.tflite.importer import import_model
@@ -34,7 +34,7 @@ from firmwright.ir.tir.walk import walk
 from firmwright.lower.lower import lower_module
 from firmwright.ops.registry import import_table, op_table
 from firmwright.package.folder import with_file_list, write_folder
-from firmwright.package.metadata import SCHEMA, metadata
+from firmwright.package.metadata import bundle_metadata, metadata
 from firmwright.passes import graph as graph_passes
 from firmwright.passes import tir as tir_passes
 from firmwright.schedules.registry import INTRINSICS, RULES
@@ -47,6 +47,7 @@ from firmwright.usmp.distances import KnownSpans
 from firmwright.usmp.plan_module import plan
 from firmwright.usmp.registry import DEFAULT as DEFAULT_PLANNER
 from firmwright.usmp.search import first_fits
+from firmwright.usmp.together import check_apart, plan_together
 
 OPTIMIZE_GOALS = ("speed", "size", "ram", "balanced")
 NUMERICS = ("litert", "tflm")
@@ -108,6 +109,7 @@ class Bundle:
 
     parts: tuple[Compiled, ...]
     tree: SourceTree
+    metadata: Mapping[str, Any]
 
     @property
     def board(self) -> Board:
@@ -162,6 +164,13 @@ def compile_model(
         module = step(module).with_attrs(stage=step.name)
         if watch is not None:
             watch(step.name, module)
+    return _emitted(module, imported, board, options, source)
+
+
+def _emitted(
+    module: IRModule, imported: IRModule, board: Board, options: Options, source: bytes | None
+) -> Compiled:
+    """The planned `module`, checked, as C and facts."""
     verify_module(module, op_table(), INTRINSICS)
     tree = emit(
         module, INTRINSICS, EmitOptions(tool_version=VERSION, inline_asm=options.inline_asm)
@@ -172,26 +181,46 @@ def compile_model(
     return Compiled(module, imported, board, tree, facts, options, source)
 
 
-def bundle(parts: Sequence[Compiled]) -> Bundle:
-    """One firmware that holds every model of `parts` and runs them in order, inputs first.
+def bundle(parts: Sequence[Compiled], *, concurrent: bool = False) -> Bundle:
+    """One firmware that holds every model of `parts`, whose inputs are all written before its run.
 
-    On the link its tensors are called MODEL/TENSOR. UsageError if the parts cannot be in one.
+    The models run one after another and share their pools: the largest one's memory, and what must
+    be kept of the others meanwhile. With `concurrent` each has memory of its own. On the link the
+    tensors are called MODEL/TENSOR. UsageError if the parts cannot be in one, DoesNotFitError.
     """
     boards = sorted({part.board.name for part in parts})
     if len(boards) > 1:
         raise UsageError(f"the models are compiled for several boards: {', '.join(boards)}.")
+    check_bundle([part.module for part in parts])
+    order, shared = tuple(range(len(parts))), None
+    if concurrent:
+        check_apart([part.module for part in parts])
+    else:
+        found = plan_together([part.module for part in parts], parts[0].options.planner)
+        order, shared = found.order, found.plan
+        parts = [_moved(part, moved) for part, moved in zip(parts, found.modules, strict=True)]
     inline_asm = all(part.options.inline_asm for part in parts)
     options = EmitOptions(tool_version=VERSION, inline_asm=inline_asm)
-    tree = emit_bundle([part.module for part in parts], INTRINSICS, options)
-    facts: dict[str, Any] = {
-        "schema": SCHEMA,
-        "model": "+".join(part.module.name for part in parts),
-        "model_id": model_id(tree),
-        "board": boards[0],
-        "models": [dict(part.metadata) for part in parts],
-    }
+    tree = emit_bundle(
+        [part.module for part in parts],
+        INTRINSICS,
+        options,
+        order=order,
+        shared_bytes=shared.pool_bytes if shared else None,
+    )
+    facts = bundle_metadata(
+        [part.metadata for part in parts],
+        [parts[index].module.name for index in order],
+        shared,
+        model_id=model_id(tree),
+    )
     text = json.dumps(with_file_list(facts, tree), indent=2, sort_keys=True) + "\n"
-    return Bundle(tuple(parts), tree.merged(SourceTree({"metadata.json": text})))
+    return Bundle(tuple(parts), tree.merged(SourceTree({"metadata.json": text})), facts)
+
+
+def _moved(part: Compiled, module: IRModule) -> Compiled:
+    """`part` with its buffers where `module` has them."""
+    return _emitted(module, part.imported, part.board, part.options, part.source)
 
 
 def passes_for(options: Options) -> tuple[Pass, ...]:

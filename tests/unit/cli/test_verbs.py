@@ -1,5 +1,6 @@
 """Each verb's keys as scripts rely on them, and its files."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -264,3 +265,26 @@ def test_bench_stands_beside_the_peers(fw, tmp_path: Path, digits_path: Path):
     assert lines[0].startswith("model,board,core,unit,count,")
     assert lines[1].startswith("digits.tflite,mps2-an386,cortex-m4,instructions,")
     assert len(lines) == 2
+
+
+def test_several_models_become_one_firmware_that_shares_its_memory(
+    fw, tmp_path: Path, digits_path: Path
+):
+    twin, out = tmp_path / "twin.tflite", tmp_path / "out"
+    twin.write_bytes(digits_path.read_bytes())
+    apart = fw("compile", digits_path, twin, "--concurrent", "--json").json
+    assert [model["model"] for model in apart["models"]] == ["digits", "twin"]
+    alone = apart["workspace_bytes"] // 2
+    said = fw("compile", digits_path, twin, "-o", out).out
+    found = json.loads((out / "metadata.json").read_text(encoding="utf-8"))
+    assert alone < found["workspace_bytes"] <= alone + 64 + 16, "an input and an output are kept"
+    assert f"{found['workspace_bytes']:,} bytes, shared" in said
+    assert (out / "model" / "shared_constants.c").is_file()
+
+
+def test_options_of_one_model_are_refused_for_several(fw, digits_path: Path):
+    said = fw("compile", digits_path, digits_path, "--name", "one")
+    assert said.status == 2
+    assert "--name is said of one model, and there are 2." in said.err
+    said = fw("compile", digits_path, "--concurrent")
+    assert "--concurrent is said of several models." in said.err

@@ -56,6 +56,10 @@ class Parser(argparse.ArgumentParser):
 
 def add_model(parser: argparse.ArgumentParser, meaning: str = ".tflite or .fwir file") -> None:
     parser.add_argument("model", metavar="MODEL", help=meaning)
+    add_source(parser)
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--source",
         metavar="TFLITE",

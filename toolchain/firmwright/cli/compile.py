@@ -1,16 +1,20 @@
-"""`firmwright compile`: a model becomes C sources, a header and metadata."""
+"""`firmwright compile`: a model becomes C sources, a header and metadata.
+
+Several models become one firmware, which runs one after another in the same memory.
+"""
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from firmwright.base.errors import UsageError
 from firmwright.cli.base import (
     Outcome,
     add_compile_options,
-    add_model,
+    add_source,
     given_options,
     model_of,
     options_of,
@@ -20,14 +24,25 @@ from firmwright.flows.compiling import compile_for, pass_names, verified
 from firmwright.flows.model import save_module
 from firmwright.ir.module import IRModule
 from firmwright.ir.text import print_module
-from firmwright.pipeline import Compiled
+from firmwright.pipeline import Bundle, Compiled, bundle
 
 NAME = "compile"
 HELP = "turn a model into C"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
+    parser.add_argument(
+        "models",
+        metavar="MODEL",
+        nargs="+",
+        help=".tflite or .fwir file; several become one firmware and share its memory",
+    )
+    add_source(parser)
+    parser.add_argument(
+        "--concurrent",
+        action="store_true",
+        help="of several models: each has memory of its own, so that they may run at once",
+    )
     parser.add_argument("-o", "--output", metavar="DIR", help="write the project here")
     add_compile_options(parser)
     group = parser.add_argument_group("looking inside")
@@ -46,6 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Outcome:
+    if len(args.models) > 1:
+        return _run_several(args)
+    if args.concurrent:
+        raise UsageError("--concurrent is said of several models.", hint="leave it out.")
+    (args.model,) = args.models
     watch = Watcher(args)
     start = time.perf_counter()
     model = model_of(args)
@@ -62,6 +82,41 @@ def run(args: argparse.Namespace) -> Outcome:
         data["passes"] = list(passes)
     text = "\n".join([*passes, *watch.printed, summary(compiled, seconds, args.output)])
     return Outcome(data, text)
+
+
+def _run_several(args: argparse.Namespace) -> Outcome:
+    _check_several(args)
+    start = time.perf_counter()
+    watch = Watcher(args)
+    parts = []
+    for path in args.models:
+        model = model_of(argparse.Namespace(**{**vars(args), "model": path}))
+        parts.append(compile_for(model, watch=watch, **given_options(args)))
+    made = bundle(parts, concurrent=args.concurrent)
+    seconds = time.perf_counter() - start
+    if args.output:
+        made.save(args.output)
+    data = {**made.metadata, "compile_seconds": round(seconds, 3)}
+    if args.output:
+        data["directory"] = args.output
+    return Outcome(data, summary_of_several(made, parts, seconds, args.output))
+
+
+def _check_several(args: argparse.Namespace) -> None:
+    """UsageError for options that mean one model."""
+    given = {
+        "--name": args.name,
+        "--source": args.source,
+        "--dump-dir": args.dump_dir,
+        "--print-after": args.print_after,
+        "--print-pipeline": args.print_pipeline,
+    }
+    named = [option for option, value in given.items() if value]
+    if named:
+        raise UsageError(
+            f"{named[0]} is said of one model, and there are {len(args.models)}.",
+            hint="compile that model alone with it.",
+        )
 
 
 class Watcher:
@@ -102,6 +157,27 @@ class Watcher:
                 f"--print-after {missing[0]}: no such pass ran.",
                 hint=f"one of {', '.join(self._seen)}.",
             )
+
+
+def summary_of_several(
+    made: Bundle, parts: Sequence[Compiled], seconds: float, output: str | None
+) -> str:
+    """What a person wants to know of several models in one firmware; `parts` are they alone."""
+    known = made.metadata
+    pools = ", ".join(f"{name} {pool['bytes']:,}" for name, pool in known["pools"].items())
+    alone = ", ".join(f"{p.module.name} {p.metadata['workspace_bytes']:,}" for p in parts)
+    how = "each its own" if known["concurrent"] else "shared"
+    rows: list[tuple[str, Cell]] = [
+        ("models", ", ".join(known["runs"])),
+        ("board", f"{made.board.name}, target {next(iter(known['target'].values()))}"),
+        ("workspace", f"{known['workspace_bytes']:,} bytes, {how} ({pools})"),
+        ("alone", f"{alone} bytes"),
+        ("constants", f"{known['constants_bytes']:,} bytes"),
+        ("compiled in", f"{seconds:.2f} s"),
+    ]
+    if output:
+        rows.append(("project", f"{output} (scons -C {output} builds it)"))
+    return facts(rows)
 
 
 def summary(compiled: Compiled, seconds: float, output: str | None) -> str:

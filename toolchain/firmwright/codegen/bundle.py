@@ -2,19 +2,20 @@
 
 In: modules of distinct names with linked constants. Out: model/NAME.c and its headers for each,
 model/shared_constants.c where at least two hold the same bytes, and firmware/fwr_app.c, whose run
-calls the models in order, each in pools of its own. The glue's tensors are called MODEL/TENSOR.
+calls one model after the other: all in the same pools, if they were planned together, else each in
+pools of its own. The glue's tensors are called MODEL/TENSOR.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import InternalError, UsageError
 from firmwright.base.names import sanitise
 from firmwright.codegen.cwriter import c_string
-from firmwright.codegen.interface import Interface, interface_of
+from firmwright.codegen.interface import Interface, Pool, interface_of
 from firmwright.codegen.module import (
     DEFAULTS,
     FWR_ABI,
@@ -36,11 +37,50 @@ from firmwright.ir.tir.walk import used_constants
 GLUE = "firmware/fwr_app.c"
 
 
+@dataclass(frozen=True, slots=True)
+class _Glue:
+    """What the glue is written from: models in the order given, and in that of their runs."""
+
+    models: tuple[Interface, ...]
+    runs: tuple[Interface, ...]
+    shared_pools: tuple[Pool, ...]
+
+    def pool(self, model: Interface, name: str) -> str:
+        """The array in which `model` has its pool `name`."""
+        return f"pool_{name}" if self.shared_pools else f"{model.names.prefix}_pool_{name}"
+
+    def sharing(self) -> list[tuple[Interface, Pool]]:
+        """Each pool of each model, to be checked against the array that holds it."""
+        return [(model, pool) for model in self.models if self.shared_pools for pool in model.pools]
+
+    @property
+    def consumes_input(self) -> bool:
+        if not self.shared_pools:
+            return any(model.consumes_input for model in self.models)
+        placed = [(m.names.prefix, place) for m in self.models for place in m.placed]
+        inputs = {(m.names.prefix, tensor.field) for m in self.models for tensor in m.inputs}
+        return any(
+            a.pool == b.pool and a.offset < b.end and b.offset < a.end
+            for model, a in placed
+            for other, b in placed
+            if (model, a.buffer.name) in inputs and (model, a.buffer.name) != (other, b.buffer.name)
+        )
+
+
 def emit_bundle(
-    modules: Sequence[IRModule], intrinsics: IntrinsicTable, options: EmitOptions = DEFAULTS
+    modules: Sequence[IRModule],
+    intrinsics: IntrinsicTable,
+    options: EmitOptions = DEFAULTS,
+    *,
+    order: Sequence[int] = (),
+    shared_bytes: Mapping[str, int] | None = None,
 ) -> SourceTree:
-    """The sources of all `modules` as one firmware; UsageError if they cannot be in one."""
-    _check(modules)
+    """The sources of all `modules` as one firmware; UsageError if they cannot be in one.
+
+    `order` are the positions of the models in the order of their runs. `shared_bytes` are the sizes
+    of the pools that they were planned together for.
+    """
+    check_bundle(modules)
     shared = shared_constants([_with_used_constants(module) for module in modules])
     options = replace(options, prefix="", shared=shared_symbols(shared))
     tree = SourceTree({})
@@ -49,10 +89,24 @@ def emit_bundle(
         tree = tree.merged(SourceTree({p: c for p, c in files.items() if p != GLUE}))
     if shared:
         tree = tree.merged(emit_shared(shared, constant_section(modules[0])))
-    return tree.merged(SourceTree({GLUE: _glue(modules, model_id(tree), options.tool_version)}))
+    models = tuple(_interface(module) for module in modules)
+    runs = tuple(models[index] for index in order) or models
+    glue = _Glue(models, runs, _shared_pools(models, shared_bytes or {}))
+    return tree.merged(SourceTree({GLUE: _text(glue, model_id(tree), options.tool_version)}))
 
 
-def _check(modules: Sequence[IRModule]) -> None:
+def _shared_pools(models: Sequence[Interface], shared_bytes: Mapping[str, int]) -> tuple[Pool, ...]:
+    """One array a pool, large and aligned enough for every model."""
+    found = []
+    for name, size_bytes in shared_bytes.items():
+        mine = [pool for model in models for pool in model.pools if pool.name == name]
+        alignment = max(pool.alignment for pool in mine)
+        found.append(Pool(name, name, size_bytes, alignment, mine[0].section))
+    return tuple(found)
+
+
+def check_bundle(modules: Sequence[IRModule]) -> None:
+    """UsageError if the modules cannot be in one firmware."""
     names = [sanitise(module.name) for module in modules]
     if len(names) < 2:
         raise UsageError("a bundle holds at least two models.")
@@ -76,13 +130,13 @@ def _with_used_constants(module: IRModule) -> IRModule:
     return replace(module, constants=kept)
 
 
-def _glue(modules: Sequence[IRModule], identity: str, tool_version: str) -> str:
-    models = [_interface(module) for module in modules]
+def _text(glue: _Glue, identity: str, tool_version: str) -> str:
     version = f" {tool_version}" if tool_version else ""
     return render(
         "fwr_bundle.c.j2",
-        models=models,
-        name="+".join(model.names.prefix for model in models),
+        glue=glue,
+        models=glue.models,
+        name="+".join(model.names.prefix for model in glue.models),
         banner=f"Generated by firmwright{version}; changes are lost.",
         abi=FWR_ABI,
         dtypes=FWR_DTYPES,

@@ -7,7 +7,7 @@ same module gives the same dictionary; nothing in it names a machine or a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from firmwright.base.errors import InternalError
@@ -58,6 +58,45 @@ def metadata(
         "operators": list(_operators(module, main)),
         "plan": _plan(plan) if plan else None,
     }
+
+
+def bundle_metadata(
+    models: Sequence[Mapping[str, Any]], runs: Sequence[str], plan: Plan | None, *, model_id: str
+) -> dict[str, Any]:
+    """Everything about several compilations as one firmware; `runs` is the order of their runs.
+
+    `plan` is of all models where they share their pools; else each has its own.
+    """
+    own = [{name: row["bytes"] for name, row in model["pools"].items()} for model in models]
+    summed = {name: sum(mine.get(name, 0) for mine in own) for mine in own for name in mine}
+    used = summed if plan is None else plan.pool_bytes
+    bounds = sum(model["lower_bound_bytes"] for model in models)
+    return {
+        "schema": SCHEMA,
+        "model": "+".join(model["model"] for model in models),
+        "model_id": model_id,
+        "board": models[0]["board"],
+        "target": models[0]["target"],
+        "models": [dict(model) for model in models],
+        "runs": list(runs),
+        "concurrent": plan is None,
+        "workspace_bytes": sum(used.values()),
+        "lower_bound_bytes": bounds if plan is None else plan.lower_bound_bytes,
+        "pools": {
+            name: {**models[0]["pools"][name], "bytes": used.get(name, 0)} for name in summed
+        },
+        "constants_bytes": _distinct_bytes(models),
+    }
+
+
+def _distinct_bytes(models: Sequence[Mapping[str, Any]]) -> int:
+    """Constants that several models have are there once."""
+    rows = {
+        (row["dtype"], row["sha256"]): row["size_bytes"]
+        for model in models
+        for row in model["constants"]
+    }
+    return sum(rows.values())
 
 
 def _aot_main(module: IRModule) -> PrimFunc:

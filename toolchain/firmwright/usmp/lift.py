@@ -42,6 +42,11 @@ def lift_scratch(module: IRModule, main: PrimFunc) -> tuple[IRModule, dict[str, 
     return module.with_function(rewrite_func(main, lifter.rule)), lifter.plan_names
 
 
+def is_scratch_name(plan_name: str) -> bool:
+    """Whether that is what a plan calls a lifted buffer: other names are identifiers."""
+    return "." in plan_name
+
+
 def _scratch_buffers(kernel: PrimFunc) -> tuple[Buffer, ...]:
     return tuple(
         part.buffer

@@ -9,7 +9,7 @@ address is aligned to is that buffer's alignment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from firmwright.base.dtypes import UINT8
@@ -92,17 +92,7 @@ def _check_pool_names(made: Plan, main: PrimFunc) -> None:
 def _with_windows(
     module: IRModule, main: PrimFunc, made: Plan, plan_names: Mapping[str, str]
 ) -> PrimFunc:
-    pools = {
-        pool.name: Buffer(
-            pool.name,
-            UINT8,
-            (made.pool_bytes[pool.name],),
-            scope="pool",
-            alignment=_base_alignment(made, pool.name),
-        )
-        for pool in module.pools
-        if pool.name in made.pool_bytes
-    }
+    pools = pool_buffers(made, module.pools)
 
     def rule(part: Node) -> Node | None:
         if not isinstance(part, Allocate) or part.buffer.scope != "global":
@@ -115,6 +105,21 @@ def _with_windows(
 
     added = tuple(Param(pool, "pool") for pool in pools.values())
     return replace(rewrite_func(main, rule), params=main.params + added)
+
+
+def pool_buffers(made: Plan, pools: Sequence[PoolInfo]) -> dict[str, Buffer]:
+    """The byte buffers that stand for the pools in use, in the order of `pools`."""
+    return {
+        pool.name: Buffer(
+            pool.name,
+            UINT8,
+            (made.pool_bytes[pool.name],),
+            scope="pool",
+            alignment=_base_alignment(made, pool.name),
+        )
+        for pool in pools
+        if pool.name in made.pool_bytes
+    }
 
 
 def _base_alignment(made: Plan, pool: str) -> int:

@@ -1,0 +1,229 @@
+"""Several planned models in one set of pools: one plan over all of their runs.
+
+In: planned modules that run one after another, all inputs written before the first and all outputs
+read after the last. Out: the order in which they take least, the modules with their buffers moved,
+and the plan of all, in which a buffer is called MODEL/BUFFER. An input is alive from the beginning
+until its model has read it, an output from its model to the end, state always; everything else
+shares with the other models. Invariants: what buffers of one model may share is as it was planned
+for that model alone; the checker judges the plan of all and each model's part of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from firmwright.base.errors import DoesNotFitError, InternalError, RegionOverflow, UsageError
+from firmwright.ir.core import PoolInfo
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.builder import INDEX
+from firmwright.ir.tir.nodes import DeclBuffer, IntImm, Param, PrimFunc
+from firmwright.ir.tir.plan import BufferInfo, Conflict, LiveRange, Placement, Plan
+from firmwright.ir.tir.rewrite import rewrite_func
+from firmwright.ir.tir.walk import Node, walk
+from firmwright.usmp.lift import is_scratch_name
+from firmwright.usmp.plan_module import pool_buffers
+from firmwright.usmp.registry import DEFAULT, find_planner
+from firmwright.usmp.validate import check_plan
+
+ORDERS_MAX = 6
+"""So many models are tried in every order; more run in the order given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """`order` are positions in `modules`, which are in the order given."""
+
+    modules: tuple[IRModule, ...]
+    order: tuple[int, ...]
+    plan: Plan
+
+
+def plan_together(modules: Sequence[IRModule], planner: str = DEFAULT) -> Together:
+    """Plan models of distinct names that run one at a time.
+
+    UsageError if they were planned for different pools, DoesNotFitError as for one model.
+    """
+    pools = common_pools(modules)
+    order = best_run_order([_plan_of(module) for module in modules])
+    buffers, conflicts = _joined([modules[index] for index in order])
+    made = find_planner(planner)(buffers, conflicts, pools)
+    check_plan(made, buffers, conflicts, pools)
+    moved = tuple(_moved(module, made) for module in modules)
+    return Together(moved, order, made)
+
+
+def check_apart(modules: Sequence[IRModule]) -> None:
+    """DoesNotFitError unless the pools have room for all models at once, beside each other."""
+    pools = common_pools(modules)
+    needs = {pool.name: _summed(modules, pool.name) for pool in pools}
+    overflows = [
+        RegionOverflow(pool.name, needs[pool.name], pool.size_bytes)
+        for pool in pools
+        if pool.size_bytes is not None and needs[pool.name] > pool.size_bytes
+    ]
+    if overflows:
+        words = ", ".join(
+            f"pool {o.name} needs {o.need_bytes:,} bytes and has {o.have_bytes:,}"
+            for o in overflows
+        )
+        each = [(module.name, _plan_of(module).workspace_bytes) for module in modules]
+        raise DoesNotFitError(
+            f"the models do not fit beside each other: {words}.",
+            regions=overflows,
+            lowest_bytes=sum(needs.values()),
+            peak=sorted(each, key=lambda row: -row[1]),
+            hint="models that run one after another share, without --concurrent.",
+        )
+
+
+def _summed(modules: Sequence[IRModule], pool: str) -> int:
+    return sum(_plan_of(module).pool_bytes.get(pool, 0) for module in modules)
+
+
+def common_pools(modules: Sequence[IRModule]) -> tuple[PoolInfo, ...]:
+    """The pools that all modules were planned for."""
+    pools = modules[0].pools
+    for module in modules[1:]:
+        if module.pools != pools:
+            raise UsageError(
+                f"{module.name} was planned for other pools than {modules[0].name}.",
+                hint="the same --pool for all models of a firmware.",
+            )
+    return pools
+
+
+def best_run_order(plans: Sequence[Plan]) -> tuple[int, ...]:
+    """The order in which what is kept for later and from before adds least to a model's peak."""
+    given = tuple(range(len(plans)))
+    if len(plans) > ORDERS_MAX:
+        return given
+    held = [_held_bytes(plan) for plan in plans]
+
+    def most(order: tuple[int, ...]) -> int:
+        worst = 0
+        for place, index in enumerate(order):
+            later = sum(held[other][0] for other in order[place + 1 :])
+            earlier = sum(held[other][1] for other in order[:place])
+            worst = max(worst, plans[index].workspace_bytes + later + earlier)
+        return worst
+
+    return min(itertools.permutations(given), key=most)
+
+
+def _held_bytes(plan: Plan) -> tuple[int, int]:
+    """What a model keeps before its run, and after it."""
+    end = _end(plan)
+    before = sum(b.size_bytes for b in plan.buffers if b.kind in ("input", "state"))
+    after = sum(b.size_bytes for b in plan.buffers if _stays(b, end))
+    return before, after
+
+
+def _stays(buffer: BufferInfo, end: int) -> bool:
+    """Whether somebody looks at the buffer after its model's run: outputs, state, kept inputs."""
+    kinds = ("input", "output", "state")
+    return buffer.kind in kinds and any(live.end == end for live in buffer.live)
+
+
+def _end(plan: Plan) -> int:
+    return max((live.end for buffer in plan.buffers for live in buffer.live), default=0)
+
+
+def _plan_of(module: IRModule) -> Plan:
+    if module.plan is None:
+        raise InternalError(f"module {module.name} has no plan to share pools by.")
+    return module.plan
+
+
+# ---- the problem of all -----------------------------------------------------------------------
+
+
+def _joined(modules: Sequence[IRModule]) -> tuple[tuple[BufferInfo, ...], tuple[Conflict, ...]]:
+    """Buffers of all models on one line of time, and who may share with whom."""
+    ends = [_end(_plan_of(module)) for module in modules]
+    total = sum(ends)
+    groups: list[tuple[BufferInfo, ...]] = []
+    conflicts: list[Conflict] = []
+    begin = 0
+    for module, end in zip(modules, ends, strict=True):
+        plan = _plan_of(module)
+        groups.append(tuple(_shifted(module.name, b, begin, end, total) for b in plan.buffers))
+        conflicts += [
+            replace(c, a=f"{module.name}/{c.a}", b=f"{module.name}/{c.b}") for c in plan.conflicts
+        ]
+        begin += end
+    conflicts += _between(groups)
+    return tuple(itertools.chain.from_iterable(groups)), tuple(conflicts)
+
+
+def _shifted(model: str, buffer: BufferInfo, begin: int, end: int, total: int) -> BufferInfo:
+    """`buffer` of the model that runs from `begin`, of `total` moments, `end` of them its own."""
+    live = [LiveRange(begin + part.first, begin + part.end) for part in buffer.live]
+    if buffer.kind in ("input", "state"):
+        live[0] = LiveRange(0, live[0].end)
+    if _stays(buffer, end):
+        live[-1] = LiveRange(live[-1].first, total)
+    return replace(buffer, name=f"{model}/{buffer.name}", live=tuple(live))
+
+
+def _between(groups: Sequence[Sequence[BufferInfo]]) -> Iterator[Conflict]:
+    """Buffers of different models that are alive at once must be disjoint."""
+    for first, second in itertools.combinations(groups, 2):
+        for a, b in itertools.product(first, second):
+            if a.lives_with(b):
+                yield Conflict(a.name, b.name, -b.size_bytes, a.size_bytes)
+
+
+# ---- back into the modules --------------------------------------------------------------------
+
+
+def _moved(module: IRModule, made: Plan) -> IRModule:
+    """`module` with its windows where the plan of all has them."""
+    old, main = _plan_of(module), module.entry
+    assert isinstance(main, PrimFunc)
+    places = {b.name: made.placements[f"{module.name}/{b.name}"] for b in old.buffers}
+    tops = _tops(old, places, module.pools)
+    plan = replace(old, planner=made.planner, placements=places, pool_bytes=tops)
+    check_plan(plan, plan.buffers, plan.conflicts, module.pools)
+    pools = pool_buffers(plan, module.pools)
+    names = _plan_names(main, old)
+
+    def rule(part: Node) -> Node | None:
+        if not isinstance(part, DeclBuffer) or part.buffer.name not in names:
+            return None
+        place = places[names[part.buffer.name]]
+        offset = IntImm(place.offset, INDEX)
+        return replace(part, source=replace(part.source, buffer=pools[place.pool], offset=offset))
+
+    others = tuple(param for param in main.params if param.role != "pool")
+    params = others + tuple(Param(pool, "pool") for pool in pools.values())
+    return replace(
+        module.with_function(replace(rewrite_func(main, rule), params=params)), plan=plan
+    )
+
+
+def _tops(plan: Plan, places: Mapping[str, Placement], pools: Sequence[PoolInfo]) -> dict[str, int]:
+    """How far the model's own buffers reach in each pool."""
+    tops: dict[str, int] = {}
+    for buffer in plan.buffers:
+        place = places[buffer.name]
+        tops[place.pool] = max(tops.get(place.pool, 0), place.offset + buffer.size_bytes)
+    return {pool.name: tops[pool.name] for pool in pools if pool.name in tops}
+
+
+def _plan_names(main: PrimFunc, plan: Plan) -> dict[str, str]:
+    """What the plan calls the windows of pools: scratch has names of its own there, in order."""
+    windows = [
+        part.buffer
+        for part in walk(main.body)
+        if isinstance(part, DeclBuffer) and part.source.buffer.scope == "pool"
+    ]
+    plain = {buffer.name for buffer in plan.buffers if not is_scratch_name(buffer.name)}
+    lifted = [buffer for buffer in plan.buffers if buffer.name not in plain]
+    found = {window.name: window.name for window in windows if window.name in plain}
+    scratch = [window for window in windows if window.name not in plain]
+    if [window.size_bytes for window in scratch] != [info.size_bytes for info in lifted]:
+        raise InternalError(f"the windows of {main.name} are not those of its plan.")
+    pairs = zip(scratch, lifted, strict=True)
+    return found | {window.name: info.name for window, info in pairs}
