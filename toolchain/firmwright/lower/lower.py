@@ -7,21 +7,25 @@ predicted first. Nothing is chosen here and the module is not changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from firmwright.base.errors import InternalError, UnsupportedError, UnsupportedItem
-from firmwright.ir.core import Target
+from firmwright.ir.core import Attr, Target
 from firmwright.ir.graph.evaluate import describe
-from firmwright.ir.graph.nodes import Call, Function, TensorType
-from firmwright.ir.graph.opdef import NotSupportedError, OpCall, OpDef, OpTable
+from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.graph.opdef import NotSupportedError, OpCall, OpTable, RowFold, RowMap
 from firmwright.ir.module import IRModule
+from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.cost import instructions
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.nodes import Allocate
-from firmwright.ir.tir.schedule import Alternative, Config, Rule
+from firmwright.ir.tir.schedule import Alternative, Config, RowKernels, Rule
 from firmwright.ir.tir.walk import walk
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
+
+_NO_ATTRS: Mapping[str, Attr] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,52 +43,100 @@ def lower_module(
     intrinsics: IntrinsicTable,
     features: Callable[[Target], frozenset[str]],
 ) -> tuple[LoweredCall, ...]:
-    """The alternatives of every call of the entry function.
-
-    UnsupportedError names every call that no lowering takes.
-    """
-    entry = module.entry
-    if not isinstance(entry, Function):
-        raise InternalError("lowering wants a graph function as entry")
-    work = _Lowering(module, ops, rules, intrinsics, features)
-    results = {value.name for value in entry.results}
-    lowered: list[LoweredCall] = []
-    refused: list[UnsupportedItem] = []
-    for index, call in enumerate(entry.body):
-        try:
-            lowered.append(work.call(index, call, results))
-        except NotSupportedError as reason:
-            refused.append(UnsupportedItem(call.op, str(call.span), str(reason)))
-    if refused:
-        raise UnsupportedError(refused, where=module.name)
-    return tuple(lowered)
+    """The alternatives of every call of the entry function; see `Lowering`."""
+    return Lowering(module, ops, rules, intrinsics, features).calls()
 
 
 @dataclass(frozen=True, slots=True)
-class _Lowering:
+class Lowering:
+    """Lowers the calls of a module's entry, whole or row by row."""
+
     module: IRModule
     ops: OpTable
     rules: Sequence[Rule]
     intrinsics: IntrinsicTable
     features: Callable[[Target], frozenset[str]]
 
-    def call(self, index: int, call: Call, results: set[str]) -> LoweredCall:
+    @property
+    def entry(self) -> Function:
+        entry = self.module.entry
+        if not isinstance(entry, Function):
+            raise InternalError("lowering wants a graph function as entry")
+        return entry
+
+    def calls(self) -> tuple[LoweredCall, ...]:
+        """Every call with its alternatives.
+
+        UnsupportedError names every call that no lowering takes.
+        """
+        results = {value.name for value in self.entry.results}
+        lowered: list[LoweredCall] = []
+        refused: list[UnsupportedItem] = []
+        for index, call in enumerate(self.entry.body):
+            try:
+                lowered.append(self._lowered(index, call, results))
+            except NotSupportedError as reason:
+                refused.append(UnsupportedItem(call.op, str(call.span), str(reason)))
+        if refused:
+            raise UnsupportedError(refused, where=self.module.name)
+        return tuple(lowered)
+
+    def rows(self, index: int) -> RowKernels | None:
+        """Kernels that compute call `index` row by row; None where it cannot be."""
+        call = self.entry.body[index]
+        if call.op.startswith("@"):
+            return None
+        rows = self.ops[call.op].rows(describe(call, self.module))
+        if rows is None:
+            return None
+        name = f"{call.op}_{index}_row"
+        if isinstance(rows, RowFold):
+            taking = self._folding(f"{name}_sums", call, rows)
+            return RowKernels(rows, (taking,), self._finishing(name, call, rows))
+        return RowKernels(rows, self._offered(name, row_call(call, rows), call))
+
+    def _lowered(self, index: int, call: Call, results: set[str]) -> LoweredCall:
         if call.op.startswith("@"):
             return LoweredCall(call, ())
-        opdef = self.ops[call.op]
         # A view that is a result of the model needs memory of its own, so it is copied.
         source = call.inputs[0]
         is_free = call.outputs[0].name not in results and source is not None
-        if opdef.view and is_free and source is not None and source.constant is None:
+        is_view = self.ops[call.op].view
+        if is_view and is_free and source is not None and source.constant is None:
             return LoweredCall(call, ())
-        described = describe(call, self.module)
+        return LoweredCall(call, self._offered(f"{call.op}_{index}", call, call))
+
+    def _offered(self, name: str, call: Call, whole: Call) -> tuple[Alternative, ...]:
+        """The alternatives for `call`, best predicted first; `whole` is what it is a part of."""
+        described, opdef = describe(call, self.module), self.ops[call.op]
         offered = [
-            self._scheduled(index, call, described, rule, config)
+            self._scheduled(name, call, described, rule, config, whole)
             for rule in self._fitting(call)
             for config in rule.configs(described)
         ]
-        offered.append(self._default(index, call, described, opdef))
-        return LoweredCall(call, tuple(sorted(offered, key=lambda item: item.instructions)))
+        kernel = Kernel(name, described, call.span)
+        opdef.lower(described, kernel)
+        offered.append(self._finish(kernel, call, whole))
+        return tuple(sorted(offered, key=lambda item: item.instructions))
+
+    def _folding(self, name: str, call: Call, rows: RowFold) -> Alternative:
+        """Takes one row in."""
+        x = describe(call, self.module).input(0)
+        kernel = Builder(name, call.span)
+        row = kernel.buffer_param("x", x.dtype, (1, 1, *x.shape[2:]), "in", KERNEL_ALIGNMENT)
+        acc = kernel.buffer_param("acc", rows.dtype, (rows.count,), "inout", KERNEL_ALIGNMENT)
+        rows.accumulate(describe(call, self.module), kernel, row, acc)
+        return self._finish(kernel, call, call)
+
+    def _finishing(self, name: str, call: Call, rows: RowFold) -> Alternative:
+        """Makes the output when all rows are in."""
+        described = describe(call, self.module)
+        kernel = Builder(name, call.span)
+        acc = kernel.buffer_param("acc", rows.dtype, (rows.count,), "in", KERNEL_ALIGNMENT)
+        y = described.output
+        result = kernel.buffer_param("y", y.dtype, y.shape, "out", KERNEL_ALIGNMENT)
+        rows.finish(described, kernel, acc, result)
+        return self._finish(kernel, call, call)
 
     def _fitting(self, call: Call) -> list[Rule]:
         target = self._target(call)
@@ -101,30 +153,44 @@ class _Lowering:
             return self.module.targets[call.target]
         return next(iter(self.module.targets.values()), None)
 
-    def _default(self, index: int, call: Call, described: OpCall, opdef: OpDef) -> Alternative:
-        kernel = Kernel(f"{call.op}_{index}", described, call.span)
-        opdef.lower(described, kernel)
-        return self._finish(kernel, call, opdef, Rule("default", call.op, frozenset(), _none, _no))
-
     def _scheduled(
-        self, index: int, call: Call, described: OpCall, rule: Rule, config: Config
+        self,
+        name: str,
+        call: Call,
+        described: OpCall,
+        rule: Rule,
+        config: Config,
+        whole: Call,
     ) -> Alternative:
-        kernel = Kernel(f"{call.op}_{index}", described, call.span)
+        kernel = Kernel(name, described, call.span)
         rule.build(described, config, kernel, None)
-        return self._finish(kernel, call, self.ops[call.op], rule, config)
+        words = " ".join([rule.name, *(f"{key}={value}" for key, value in config.items())])
+        order = {"keeps_order": True} if rule.keeps_order else {}
+        found = self._finish(kernel, call, whole, words, order)
+        return replace(
+            found,
+            rule=rule.name,
+            config=dict(config),
+            direction=rule.direction,
+            granularity=rule.granularity,
+        )
 
     def _finish(
-        self, kernel: Kernel, call: Call, opdef: OpDef, rule: Rule, config: Config | None = None
+        self,
+        kernel: Builder,
+        call: Call,
+        whole: Call,
+        schedule: str = "default",
+        attrs: Mapping[str, Attr] = _NO_ATTRS,
     ) -> Alternative:
-        settings = dict(config or {})
-        words = " ".join([rule.name, *(f"{key}={value}" for key, value in settings.items())])
+        """The built kernel with what is known of it; its MACs are those of the whole call."""
         func = kernel.build(
             op=call.op,
-            schedule=words,
+            schedule=schedule,
             comment=describe_shapes(call),
-            macs=opdef.macs(kernel.call),
+            macs=self.ops[call.op].macs(describe(whole, self.module)),
             target=call.target or next(iter(self.module.targets), ""),
-            **({"keeps_order": True} if rule.keeps_order else {}),
+            **attrs,
         )
         scratch = sum(
             node.buffer.size_bytes
@@ -132,16 +198,36 @@ class _Lowering:
             if isinstance(node, Allocate) and node.buffer.scope == "global"
         )
         return Alternative(
-            rule.name,
-            settings,
+            "default",
+            {},
             func,
             dict(kernel.constants),
-            rule.direction,
-            rule.granularity,
-            scratch,
-            sum(constant.size_bytes for constant in kernel.constants.values()),
-            instructions(func, self.intrinsics),
+            scratch_bytes=scratch,
+            flash_bytes=sum(constant.size_bytes for constant in kernel.constants.values()),
+            instructions=instructions(func, self.intrinsics),
         )
+
+
+def row_call(call: Call, rows: RowMap) -> Call:
+    """`call` as it makes one row: the rows it needs are its input, none of them padding."""
+
+    def with_rows(value: Value | None, count: int) -> Value | None:
+        if value is None or value.constant is not None:
+            return value
+        shape = (1, count, *value.type.shape[2:])
+        return replace(value, type=replace(value.type, shape=shape))
+
+    attrs = dict(call.attrs)
+    if "padding" in attrs:
+        padding = attrs["padding"]
+        assert isinstance(padding, tuple)
+        attrs["padding"] = (0, 0, *padding[2:])
+    outputs = tuple(
+        replace(value, type=replace(value.type, shape=(1, 1, *value.type.shape[2:])))
+        for value in call.outputs
+    )
+    inputs = tuple(with_rows(value, rows.reach) for value in call.inputs)
+    return replace(call, inputs=inputs, outputs=outputs, attrs=attrs)
 
 
 def describe_shapes(call: Call) -> str:
@@ -156,11 +242,3 @@ def describe_shapes(call: Call) -> str:
 def _shape(kind: TensorType) -> str:
     shape = kind.shape[1:] if len(kind.shape) > 1 and kind.shape[0] == 1 else kind.shape
     return "x".join(map(str, shape)) or "scalar"
-
-
-def _none(call: OpCall) -> Sequence[Config]:
-    return ()
-
-
-def _no(*_: object) -> None:
-    raise NotSupportedError("the default lowering is not built by a rule")

@@ -15,6 +15,7 @@ from firmwright.ir.graph.opdef import Array, Case, NumericsCell, OpCall, OpDef
 from firmwright.ops import elementwise, rescaled_sum
 from firmwright.ops.fixed_point import activated
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.rows import same_rows
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -46,6 +47,7 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
+    rows=same_rows,
     imports={"tflite:ADD": elementwise.from_tflite("add")},
     cases=cases,
     dtypes=elementwise.DTYPES,

@@ -12,8 +12,17 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32
-from firmwright.ir.graph.opdef import Array, Case, NumericsCell, OpCall, OpDef
-from firmwright.ir.tir.builder import E, Operand, expr, maximum, minimum, select
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    NumericsCell,
+    OpCall,
+    OpDef,
+    RowFold,
+    RowMap,
+)
+from firmwright.ir.tir.builder import Builder, E, Operand, expr, maximum, minimum, select
+from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops.conv_shapes import OutputIndex, Window, columns
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pools import (
@@ -22,9 +31,11 @@ from firmwright.ops.pools import (
     from_tflite,
     infer,
     lower_pool,
+    narrowed,
     pool_cases,
     pool_window,
 )
+from firmwright.ops.rows import accumulate_row, window_rows
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -44,17 +55,41 @@ def _sums(x: Array, window: Window) -> Array:
     return total
 
 
+def rows(call: OpCall) -> RowMap | RowFold | None:
+    """Rows under the window where none lies outside, else row sums where it is the whole input."""
+    window = pool_window(call)
+    if any(window.padding[:2]):
+        return None
+    x = call.input(0)
+    if window.size == window.input_size and not window.padded and x.shape[0] == 1:
+        wide = FLOAT32 if x.dtype == FLOAT32 else INT32
+        return RowFold(wide, x.shape[3], accumulate_row, _finish)
+    return window_rows(call, window, None)
+
+
+def _finish(call: OpCall, b: Builder, acc: Buffer, y: Buffer) -> None:
+    """The output of all rows' sums."""
+    taps = E(expr(call.input(0).shape[1] * call.input(0).shape[2]))
+    with b.for_("c", call.output.shape[3]) as c:
+        b.store(y, [0, 0, 0, c], narrowed(call, _quotient(b.load(acc, [c]), taps)))
+
+
 def lower(call: OpCall, b: Kernel) -> None:
     window = pool_window(call)
 
     def finish(at: OutputIndex, total: E) -> E:
-        if call.input(0).dtype == FLOAT32:
-            return total / _count(window, at).cast(FLOAT32)
-        count = _count(window, at).cast(INT32)
-        half = count / 2
-        return select(total > 0, total + half, total - half) / count
+        return _quotient(total, _count(window, at))
 
     lower_pool(call, b, 0, lambda acc, x: acc + x, finish)
+
+
+def _quotient(total: E, taps: E) -> E:
+    """The mean of `taps` stored values."""
+    count = taps.cast(total.expr.dtype)
+    if total.expr.dtype == FLOAT32:
+        return total / count
+    half = count / 2
+    return select(total > 0, total + half, total - half) / count
 
 
 def _count(window: Window, at: OutputIndex) -> E:
@@ -81,6 +116,7 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
+    rows=rows,
     imports={"tflite:AVERAGE_POOL_2D": from_tflite("average_pool2d")},
     cases=cases,
     dtypes=DTYPES,

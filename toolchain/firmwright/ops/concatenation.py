@@ -25,10 +25,12 @@ from firmwright.ir.graph.opdef import (
     NumericsCell,
     OpCall,
     OpDef,
+    RowMap,
 )
 from firmwright.ops.arity import require_tensors
 from firmwright.ops.fixed_point import activation_name
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.rows import same_rows
 
 _DTYPES = (INT8, UINT8, INT16, INT32, FLOAT32)
 
@@ -51,6 +53,11 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         total += x.shape[axis]
     shape = (*first.shape[:axis], total, *first.shape[axis + 1 :])
     return (TensorType(shape, first.dtype, y.quantization),)
+
+
+def rows(call: OpCall) -> RowMap | None:
+    """Rows are made of rows where they are not what is joined."""
+    return same_rows(call) if call.int_attr("axis") > 1 else None
 
 
 def _but(shape: Sequence[int], axis: int) -> tuple[int, ...]:
@@ -120,6 +127,7 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
+    rows=rows,
     imports={"tflite:CONCATENATION": from_tflite},
     cases=cases,
     dtypes=tuple(kind.name for kind in _DTYPES),

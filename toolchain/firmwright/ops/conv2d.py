@@ -24,6 +24,7 @@ from firmwright.ir.graph.opdef import (
     NumericsCell,
     OpCall,
     OpDef,
+    RowMap,
 )
 from firmwright.ops.arity import require_tensors
 from firmwright.ops.conv_shapes import (
@@ -45,6 +46,7 @@ from firmwright.ops.fixed_point import (
     requantized,
 )
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.rows import window_rows
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -84,6 +86,14 @@ def weights_of(call: OpCall) -> Array:
     weights = call.constant(1)
     assert weights is not None
     return np.asarray(weights.array())
+
+
+def rows(call: OpCall) -> RowMap | None:
+    """Rows under the window; the padding holds the zero point."""
+    w = call.input(1)
+    quantized = call.input(0).dtype == INT8
+    outside = per_tensor(call.input(0)).zero_point if quantized else 0.0
+    return window_rows(call, window_of(call, w.shape[1:3]), outside)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -181,6 +191,7 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
+    rows=rows,
     imports={"tflite:CONV_2D": from_tflite},
     cases=cases,
     dtypes=("int8", "float32"),

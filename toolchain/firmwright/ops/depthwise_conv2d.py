@@ -29,7 +29,7 @@ from firmwright.ir.graph.opdef import (
 )
 from firmwright.ir.tir.builder import E
 from firmwright.ops.arity import require_tensors
-from firmwright.ops.conv2d import bias_of, requant_of
+from firmwright.ops.conv2d import bias_of, requant_of, rows
 from firmwright.ops.conv_shapes import (
     check_padding,
     columns,
@@ -167,6 +167,7 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
+    rows=rows,
     imports={"tflite:DEPTHWISE_CONV_2D": from_tflite},
     cases=cases,
     dtypes=("int8", "float32"),

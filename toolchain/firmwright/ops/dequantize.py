@@ -27,6 +27,7 @@ from firmwright.ops.arity import require_tensors
 from firmwright.ops.elementwise import lower_elementwise
 from firmwright.ops.fixed_point import per_tensor
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.rows import same_rows
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -73,6 +74,7 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
+    rows=same_rows,
     imports={"tflite:DEQUANTIZE": from_tflite},
     cases=cases,
     dtypes=("int8", "uint8", "int16"),

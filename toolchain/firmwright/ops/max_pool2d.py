@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
-from firmwright.ir.graph.opdef import Array, Case, NumericsCell, OpCall, OpDef
+from firmwright.ir.graph.opdef import Array, Case, NumericsCell, OpCall, OpDef, RowMap
 from firmwright.ir.tir.builder import maximum
 from firmwright.ops.conv_shapes import columns
 from firmwright.ops.kernel import Kernel
@@ -24,6 +24,7 @@ from firmwright.ops.pools import (
     pool_cases,
     pool_window,
 )
+from firmwright.ops.rows import window_rows
 
 
 def _lowest(call: OpCall) -> float:
@@ -43,6 +44,11 @@ def lower(call: OpCall, b: Kernel) -> None:
     lower_pool(call, b, _lowest(call), maximum, lambda at, acc: acc)
 
 
+def rows(call: OpCall) -> RowMap | None:
+    """Rows under the window; the padding never is the greatest."""
+    return window_rows(call, pool_window(call), _lowest(call))
+
+
 def cases() -> Iterator[Case]:
     yield from pool_cases("MAX_POOL_2D")
 
@@ -52,6 +58,7 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
+    rows=rows,
     imports={"tflite:MAX_POOL_2D": from_tflite("max_pool2d")},
     cases=cases,
     dtypes=DTYPES,

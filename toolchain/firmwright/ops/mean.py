@@ -28,12 +28,15 @@ from firmwright.ir.graph.opdef import (
     NumericsCell,
     OpCall,
     OpDef,
+    RowFold,
 )
-from firmwright.ir.tir.builder import E
+from firmwright.ir.tir.builder import Builder, E
+from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops.arity import require_tensors
 from firmwright.ops.case_tensors import constant_tensor
 from firmwright.ops.fixed_point import Requant, per_tensor, requantized
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.rows import accumulate_row
 
 _SHIFT_MAX = 32
 
@@ -86,6 +89,31 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     return (requant_of(call).apply(total, INT8).reshape(shape),)
 
 
+def rows(call: OpCall) -> RowFold | None:
+    """Row sums where all rows and columns, and nothing else, are summed up."""
+    x = call.input(0)
+    if len(x.shape) != 4 or x.shape[0] != 1 or call.ints_attr("axes") != (1, 2):
+        return None
+    return RowFold(INT32 if x.dtype == INT8 else FLOAT32, x.shape[3], accumulate_row, _finish)
+
+
+def _finish(call: OpCall, b: Builder, acc: Buffer, y: Buffer) -> None:
+    """The output of all rows' sums, from which the zero points are still to be taken off."""
+    x = call.input(0)
+    offset = per_tensor(x).zero_point * summands(call) if x.dtype == INT8 else 0.0
+    ones = [0] * (len(call.output.shape) - 1)
+    with b.for_("c", x.shape[3]) as c:
+        b.store(y, [*ones, c], _quotient(call, b.load(acc, [c]) - offset))
+
+
+def _quotient(call: OpCall, total: E) -> E:
+    """The mean, of the sum of all summands less their zero points."""
+    if call.input(0).dtype != INT8:
+        return total / float(summands(call))
+    params = requant_of(call)
+    return requantized(total, params.multipliers[0], params.shifts[0], params, INT8)
+
+
 def lower(call: OpCall, b: Kernel) -> None:
     """One output at a time; the zero points are taken off at once, before the first summand."""
     x, axes, count = call.input(0), call.ints_attr("axes"), summands(call)
@@ -104,12 +132,7 @@ def lower(call: OpCall, b: Kernel) -> None:
                 index[axis] = inner.enter_context(b.for_(f"k{axis}", x.shape[axis]))
             item = b.load(b.input(0), [index[axis] for axis in range(len(x.shape))])
             b.store(acc, [0], b.load(acc, [0]) + item.cast(wide))
-        total = b.load(acc, [0])
-        if quantized:
-            params = requant_of(call)
-            value = requantized(total, params.multipliers[0], params.shifts[0], params, INT8)
-        else:
-            value = total / float(count)
+        value = _quotient(call, b.load(acc, [0]))
         place = [
             0 if axis in axes else index[axis]
             for axis in range(len(x.shape))
@@ -171,6 +194,7 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
+    rows=rows,
     imports={"tflite:MEAN": from_tflite},
     cases=cases,
     dtypes=("int8", "float32"),

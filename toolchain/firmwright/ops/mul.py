@@ -20,6 +20,7 @@ from firmwright.ops.elementwise import infer
 from firmwright.ops.fixed_point import Requant, activated, per_tensor, requant
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.rescale import store_rescaled
+from firmwright.ops.rows import same_rows
 
 
 def requant_of(call: OpCall) -> Requant:
@@ -69,6 +70,7 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
+    rows=same_rows,
     imports={"tflite:MUL": elementwise.from_tflite("mul")},
     cases=cases,
     dtypes=elementwise.DTYPES,

@@ -100,10 +100,11 @@ def lower_pool(
         with window.taps(b, at) as (_ky, _kx, iy, ix):
             x = b.load(b.input(0), [at.n, iy, ix, c]).cast(wide)
             b.store(acc, [0], step(b.load(acc, [0]), x))
-        b.store(b.y, [at.n, at.oy, at.ox, c], _narrowed(call, finish(at, b.load(acc, [0]))))
+        b.store(b.y, [at.n, at.oy, at.ox, c], narrowed(call, finish(at, b.load(acc, [0]))))
 
 
-def _narrowed(call: OpCall, value: E) -> E:
+def narrowed(call: OpCall, value: E) -> E:
+    """`value` (wide) cut to the fused activation, in the output's dtype."""
     activation, y = call.str_attr("activation"), call.output
     if y.dtype == FLOAT32:
         return activated(value, activation)

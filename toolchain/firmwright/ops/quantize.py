@@ -35,6 +35,7 @@ from firmwright.ops.elementwise import elements, lower_elementwise
 from firmwright.ops.fixed_point import Requant, per_tensor, requant
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.rescale import store_rescaled
+from firmwright.ops.rows import same_rows
 
 _FROM_FLOAT = (INT8, UINT8, INT16)
 _BETWEEN = {
@@ -129,6 +130,7 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
+    rows=same_rows,
     imports={"tflite:QUANTIZE": from_tflite},
     cases=cases,
     dtypes=("float32", "int8", "uint8", "int16"),

@@ -41,6 +41,7 @@ from firmwright.ops.fixed_point import (
 )
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.rescale import store_rescaled
+from firmwright.ops.rows import same_rows
 
 DTYPES = ("int8", "float32")
 
@@ -126,6 +127,7 @@ def _opdef(name: str, profiles: tuple[Numerics, ...]) -> OpDef:
         infer=infer,
         reference=reference,
         lower=lower,
+        rows=same_rows,
         imports={f"tflite:{builtin}": _importer(name)},
         cases=lambda: _cases(builtin, profiles),
         dtypes=DTYPES,

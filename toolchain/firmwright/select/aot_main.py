@@ -8,7 +8,7 @@ parameters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from firmwright.base.errors import ModelError
@@ -30,15 +30,22 @@ from firmwright.ir.tir.nodes import (
     Stmt,
 )
 from firmwright.ir.tir.schedule import Alternative
+from firmwright.select.row_loop import Segment, row_loop
 
 TENSOR_ALIGNMENT = 16
 
 
-def build_main(module: IRModule, chosen: tuple[tuple[Call, Alternative | None], ...]) -> IRModule:
-    """The module with kernels and AOT main in the place of its entry function."""
+Chosen = Sequence[tuple[Call, Alternative | None]]
+
+
+def build_main(module: IRModule, chosen: Chosen, segments: Sequence[Segment] = ()) -> IRModule:
+    """The module with kernels and AOT main in the place of its entry function.
+
+    Calls that lie in one of the `segments` are computed there; what is chosen for them is not used.
+    """
     entry = module.entry
     assert isinstance(entry, Function)
-    return _Main(module, entry, NameSupply()).build(chosen)
+    return _Main(module, entry, NameSupply(), tuple(segments)).build(chosen)
 
 
 @dataclass(frozen=True)
@@ -46,16 +53,27 @@ class _Main:
     module: IRModule
     entry: Function
     names: NameSupply
+    segments: tuple[Segment, ...]
 
-    def build(self, chosen: tuple[tuple[Call, Alternative | None], ...]) -> IRModule:
+    def build(self, chosen: Chosen) -> IRModule:
         self._check()
         buffers = self._buffers()
         functions = {k: f for k, f in self.module.functions.items() if k != self.entry.name}
         constants = dict(self.module.constants)
         stmts: list[Stmt] = []
         windows: dict[str, DeclBuffer] = {}
+        begins = {segment.first: segment for segment in self.segments}
+        inside = {index for s in self.segments for index in range(s.first + 1, s.end)}
         for index, (call, alternative) in enumerate(chosen):
-            if alternative is not None:
+            if index in begins:
+                segment = begins[index]
+                loop, kernels = row_loop(segment, buffers, self.names, _target(self.module, call))
+                functions.update(kernels)
+                constants.update(segment.constants)
+                stmts.append(loop)
+            elif index in inside:
+                continue
+            elif alternative is not None:
                 functions[alternative.function.name] = alternative.function
                 constants.update(alternative.constants)
                 stmts.append(self._invoke(alternative.function, call, index, buffers))
@@ -103,6 +121,7 @@ class _Main:
             for used in (*call.inputs, *call.outputs):
                 if used is not None:
                     values.setdefault(used.name, used)
+        streamed = {name for segment in self.segments for name in segment.streamed}
         return {
             name: Buffer(
                 self.names.take(name),
@@ -112,6 +131,7 @@ class _Main:
                 alignment=TENSOR_ALIGNMENT,
             )
             for name, value in values.items()
+            if name not in streamed
         }
 
     def _pointer(self, buffer: Buffer, access: str) -> AccessPtr:
@@ -177,3 +197,7 @@ class _Main:
 
     def _io(self, values: tuple[Value, ...], buffers: Mapping[str, Buffer]) -> tuple[IoTensor, ...]:
         return tuple(IoTensor(v.name, buffers[v.name].name, v.type) for v in values)
+
+
+def _target(module: IRModule, call: Call) -> str:
+    return call.target or next(iter(module.targets), "")

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy.typing as npt
 
+from firmwright.base.dtypes import DType
 from firmwright.base.errors import InternalError
 from firmwright.base.quant import Rounding
 from firmwright.ir.core import Attrs, Constant
@@ -130,12 +131,41 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
+class RowMap:
+    """Which input rows (axis 1 of four) an output row is made of, alike for every variable input.
+
+    Output row r takes `reach` input rows from `stride * r - before` on; those outside of the input
+    count as `outside` (None: the operator never looks there, or rows outside are not alike).
+    """
+
+    reach: int = 1
+    stride: int = 1
+    before: int = 0
+    outside: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowFold:
+    """A reduction of all rows to one output, a row at a time.
+
+    `accumulate(call, b, x, acc)` takes the row `x` (shape 1, 1, W, C) into `acc`, `count` elements
+    of `dtype` that begin as zeros; `finish(call, b, acc, y)` makes the output of them.
+    """
+
+    dtype: DType
+    count: int
+    accumulate: Callable[[OpCall, Any, Any, Any], None]
+    finish: Callable[[OpCall, Any, Any, Any], None]
+
+
+@dataclass(frozen=True, slots=True)
 class OpDef:
     """One operator: shape rule, numpy reference, default lowering, importers, cases, numerics.
 
     `lower` gets an `ops.kernel.Kernel` whose parameters exist already. `inplace` says that output
     element i depends on input element i alone. `view` says that the output is the input's bytes.
-    `numerics` has a cell for each profile that the operator exists in.
+    `numerics` has a cell for each profile that the operator exists in. `rows` says how a call is
+    computed row by row, None where it cannot be.
     """
 
     name: str
@@ -149,6 +179,7 @@ class OpDef:
     macs: Callable[[OpCall], int] = lambda call: 0
     inplace: bool = False
     view: bool = False
+    rows: Callable[[OpCall], RowMap | RowFold | None] = lambda call: None
 
 
 OpTable: TypeAlias = Mapping[str, OpDef]

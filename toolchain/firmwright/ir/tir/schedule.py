@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from firmwright.ir.core import Constant
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.opdef import OpCall, RowFold, RowMap
 from firmwright.ir.tir.nodes import PrimFunc
 
 Config: TypeAlias = Mapping[str, int | str]
@@ -66,3 +66,16 @@ class Alternative:
     scratch_bytes: int = 0
     flash_bytes: int = 0
     instructions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowKernels:
+    """How one call is computed row by row.
+
+    Each alternative makes one row of the output from the rows it needs; of a fold it takes one row
+    of the input in, and `finish` makes the output.
+    """
+
+    rows: RowMap | RowFold
+    alternatives: tuple[Alternative, ...]
+    finish: Alternative | None = None

@@ -1,0 +1,51 @@
+"""How operators over NHWC tensors are computed row by row: what windows and elementwise share.
+
+A row is one index of axis 1 of a tensor of four dimensions whose first is 1. None where a call has
+no rows of that kind; selection then computes it in one piece.
+"""
+
+from __future__ import annotations
+
+from firmwright.ir.graph.opdef import OpCall, RowMap
+from firmwright.ir.tir.builder import Builder
+from firmwright.ir.tir.nodes import Buffer
+from firmwright.ops.conv_shapes import Window
+
+
+def window_rows(call: OpCall, window: Window, outside: float | None) -> RowMap | None:
+    """The rows under a sliding window; `outside` is what its padding holds."""
+    if not _has_rows(call.input(0).shape):
+        return None
+    reach = (window.size[0] - 1) * window.dilation[0] + 1
+    return RowMap(reach, window.stride[0], window.padding[0], outside)
+
+
+def same_rows(call: OpCall) -> RowMap | None:
+    """Row r of the output is made of row r of every variable input."""
+    if not _has_rows(call.output.shape):
+        return None
+    height = call.output.shape[1]
+    for index, kind in enumerate(call.inputs):
+        if kind is None:
+            continue
+        if call.constant(index) is None:
+            if not _has_rows(kind.shape) or kind.shape[1] != height:
+                return None
+        elif len(kind.shape) > 2 and kind.shape[-3] != 1:
+            return None
+    return RowMap()
+
+
+def accumulate_row(call: OpCall, b: Builder, x: Buffer, acc: Buffer) -> None:
+    """Add a row's columns to one sum a channel, in the order of the reference: left to right."""
+    with b.for_("c", x.shape[3]) as c:
+        total = b.reg("total", acc.dtype)
+        b.store(total, [0], b.load(acc, [c]))
+        with b.for_("ix", x.shape[2]) as ix:
+            item = b.load(x, [0, 0, ix, c]).cast(acc.dtype)
+            b.store(total, [0], b.load(total, [0]) + item)
+        b.store(acc, [c], b.load(total, [0]))
+
+
+def _has_rows(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 4 and shape[0] == 1

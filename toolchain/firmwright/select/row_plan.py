@@ -1,0 +1,244 @@
+"""When each operator of a row-streamed segment makes which row, and how many rows are kept.
+
+In: the stages of a segment in order, and the tensor that flows into it. Out: a `RowPlan`. All of it
+is arithmetic on row numbers:
+
+* A step takes in one row of the segment's source. A tensor of `period` m gets a row at every m-th
+  step: at the end of step i with (i + 1) mod m = 0, row i // m - lag; rows below 0 and from the
+  tensor's height on are padding.
+* A stage whose rows need rows of x has period m(x) * stride, and the least lag at which the last
+  row it needs is there: stride * lag >= lag(x) + reach - before - stride.
+* Of x the last rows are kept, in order, the newest last; each stage finds its window at one place.
+
+Stages with slack (the short branch of a residual block) run late or early, whichever keeps less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from firmwright.ir.graph.opdef import RowMap
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Makes `height` rows of `result`, from rows of `sources`, as `rows` says.
+
+    A fold has `result` "" and takes in `height` rows.
+    """
+
+    sources: tuple[str, ...]
+    result: str
+    rows: RowMap
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor that flows in rows. Those that come from outside lie in memory as a whole."""
+
+    height: int
+    row_bytes: int
+    outside: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """A stage makes a row at the end of every `period`-th step: row step // period - `lag`.
+
+    `starts` has for each source the kept row its window begins with, None where it is read from the
+    whole tensor.
+    """
+
+    period: int
+    lag: int
+    starts: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The last rows of a tensor that are kept; `fill` is what rows outside of it hold.
+
+    `padding_rows` come after the tensor's last: nobody computes them, but they take their turn.
+    """
+
+    rows: int
+    fill: float | None
+    padding_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """`firings` are the stages', in order; `fed` says that the source's rows are copied in."""
+
+    steps: int
+    firings: tuple[Firing, ...]
+    kept: Mapping[str, Kept]
+    source: str
+    fed: bool
+
+
+def plan_rows(
+    source: str, stages: Sequence[Stage], tensors: Mapping[str, Tensor], *, feed: bool = False
+) -> RowPlan | None:
+    """The plan; None where the stages' rows do not fit together. `feed` keeps the source out."""
+    work = _Rows(source, stages, tensors, feed)
+    return work.plan() if work.is_possible() else None
+
+
+class _Rows:
+    """Periods first, then lags, then what is kept."""
+
+    def __init__(
+        self, source: str, stages: Sequence[Stage], tensors: Mapping[str, Tensor], feed: bool
+    ) -> None:
+        self.source, self.stages, self.tensors = source, stages, tensors
+        self.only_fed = feed
+        self.makers = {stage.result: index for index, stage in enumerate(stages) if stage.result}
+        self.periods = self._periods()
+        self.lags: list[int] = []
+
+    def _periods(self) -> list[int]:
+        """Steps between two rows of each stage; 0 where sources disagree."""
+        of_tensor = {self.source: 1}
+        periods: list[int] = []
+        for stage in self.stages:
+            found = {of_tensor[name] for name in stage.sources if name in of_tensor}
+            period = found.pop() * stage.rows.stride if len(found) == 1 else 0
+            periods.append(period)
+            of_tensor[stage.result] = period
+        return periods
+
+    def is_possible(self) -> bool:
+        return all(self.periods) and all(self._is_sound(stage) for stage in self.stages)
+
+    def _is_sound(self, stage: Stage) -> bool:
+        """Whether padding has a value, and whole tensors beside the source need none."""
+        padded = [name for name in stage.sources if self._is_padded(stage, name)]
+        if padded and stage.rows.outside is None:
+            return False
+        if any(len(self._fills(name)) > 1 for name in padded):
+            return False
+        others = (n for n in stage.sources if n not in self.makers and n != self.source)
+        return all(self._reads_whole(stage, name) for name in others)
+
+    def _is_padded(self, stage: Stage, name: str) -> bool:
+        rows = stage.rows
+        last = (stage.height - 1) * rows.stride - rows.before + rows.reach
+        return rows.before > 0 or last > self.tensors[name].height
+
+    def _reads_whole(self, stage: Stage, name: str) -> bool:
+        """Whether rows can be read where the whole tensor lies: no padding, aligned rows."""
+        tensor = self.tensors[name]
+        return tensor.outside and not self._is_padded(stage, name) and tensor.row_bytes % 4 == 0
+
+    def _fills(self, name: str) -> set[float | None]:
+        return {s.rows.outside for s in self.stages if name in s.sources and self._is_padded(s, name)}
+
+    # ---- lags --------------------------------------------------------------------------------
+
+    def plan(self) -> RowPlan:
+        for stage in self.stages:
+            self.lags.append(self._least_lag(stage))
+        self._use_slack()
+        firings = tuple(
+            Firing(self.periods[index], self.lags[index], self._starts(index))
+            for index in range(len(self.stages))
+        )
+        last = len(self.stages) - 1
+        steps = self.periods[last] * (self.stages[last].height + self.lags[last])
+        names = dict.fromkeys(name for stage in self.stages for name in stage.sources)
+        kept = {name: self._kept(name) for name in names if self._is_kept(name)}
+        return RowPlan(steps, firings, kept, self.source, self.source in kept)
+
+    def _lag(self, name: str) -> int:
+        return self.lags[self.makers[name]] if name in self.makers else 0
+
+    def _least_lag(self, stage: Stage) -> int:
+        rows = stage.rows
+        timed = [name for name in stage.sources if name == self.source or name in self.makers]
+        return max(
+            -(-(self._lag(name) + rows.reach - rows.before - rows.stride) // rows.stride)
+            for name in timed
+        )
+
+    def _most_lag(self, index: int) -> int:
+        """The latest at which the stages that need its rows still find them."""
+        users = [
+            (stage.rows, self.lags[other])
+            for other, stage in enumerate(self.stages)
+            if self.stages[index].result and self.stages[index].result in stage.sources
+        ]
+        return min(
+            (rows.stride * (lag + 1) - rows.reach + rows.before for rows, lag in users),
+            default=self.lags[index],
+        )
+
+    def _use_slack(self) -> None:
+        changed = True
+        while changed:
+            changed = False
+            for index in reversed(range(len(self.stages) - 1)):
+                before = self.lags[index]
+                lags = range(self._least_lag(self.stages[index]), self._most_lag(index) + 1)
+                self.lags[index] = min(lags, key=lambda lag: self._bytes_at(index, lag))
+                if self._bytes_at(index, before) <= self._bytes_at(index, self.lags[index]):
+                    self.lags[index] = before
+                changed = changed or self.lags[index] != before
+
+    def _bytes_at(self, index: int, lag: int) -> int:
+        held, self.lags[index] = self.lags[index], lag
+        stage = self.stages[index]
+        total = sum(
+            self._depth_of(name) * self.tensors[name].row_bytes
+            for name in {*stage.sources, stage.result}
+            if self._is_kept(name)
+        )
+        self.lags[index] = held
+        return total
+
+    # ---- what is kept ------------------------------------------------------------------------
+
+    def _is_kept(self, name: str) -> bool:
+        return any(name in s.sources and self._takes_kept(s, name) for s in self.stages)
+
+    def _takes_kept(self, stage: Stage, name: str) -> bool:
+        """Whether `stage` finds its rows of that tensor among those kept."""
+        if name != self.source:
+            return name in self.makers
+        return self.only_fed or not self._reads_whole(stage, name)
+
+    def _depth(self, index: int, name: str) -> int:
+        """Rows from the first that the stage needs to the newest, when it makes a row."""
+        rows = self.stages[index].rows
+        return rows.stride * (1 + self.lags[index]) - self._lag(name) + rows.before
+
+    def _depth_of(self, name: str) -> int:
+        return max(self._depth(index, name) for index in self._users(name))
+
+    def _users(self, name: str) -> list[int]:
+        return [
+            index
+            for index, stage in enumerate(self.stages)
+            if name in stage.sources and self._takes_kept(stage, name)
+        ]
+
+    def _starts(self, index: int) -> tuple[int | None, ...]:
+        stage = self.stages[index]
+        return tuple(
+            self._depth_of(name) - self._depth(index, name)
+            if self._takes_kept(stage, name)
+            else None
+            for name in stage.sources
+        )
+
+    def _kept(self, name: str) -> Kept:
+        fills = self._fills(name)
+        newest = max(
+            self.stages[index].rows.stride * (self.stages[index].height + self.lags[index]) - 1
+            for index in self._users(name)
+        )
+        padding_rows = max(0, newest - self._lag(name) - self.tensors[name].height + 1)
+        depth = self._depth_of(name)
+        return Kept(depth, fills.pop() if fills else None, padding_rows if depth > 1 else 0)

@@ -1,0 +1,110 @@
+"""Which consecutive calls can be computed row by row together, and what that takes.
+
+In: the graph function and, for each call, its row kernels. Out: `Segment`s. A segment has one
+tensor that flows in and one that comes out; what is between them is needed nowhere else and never
+lies in memory as a whole. Only the last call may be a fold (a mean of all rows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.graph.opdef import RowFold, RowMap
+from firmwright.ir.tir.schedule import Alternative, RowKernels
+from firmwright.select.row_loop import Segment
+from firmwright.select.row_plan import Stage, Tensor, plan_rows
+
+RowsOf: TypeAlias = Callable[[int], RowKernels | None]
+
+_WORD_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Makes segments of a function's body."""
+
+    entry: Function
+    rows_of: RowsOf
+
+    def segment(self, first: int, end: int, *, feed: bool = False) -> Segment | None:
+        """Calls first.. end - 1 as one segment; None where they cannot be."""
+        calls = self.entry.body[first:end]
+        kernels = [self.rows_of(index) for index in range(first, end)]
+        if any(found is None for found in kernels) or not self._is_closed(first, end):
+            return None
+        known = [found for found in kernels if found is not None]
+        if any(isinstance(found.rows, RowFold) for found in known[:-1]):
+            return None
+        stages = [_stage(call, found) for call, found in zip(calls, known, strict=True)]
+        source = stages[0].sources[0]
+        inside = {stage.result for stage in stages[:-1]}
+        tensors = _tensors(calls, inside)
+        if any(t.row_bytes % _WORD_BYTES for name, t in tensors.items() if name != source):
+            return None
+        plan = plan_rows(source, stages, tensors, feed=feed)
+        if plan is None or any(
+            start and tensors[name].row_bytes % _WORD_BYTES
+            for stage, firing in zip(stages, plan.firings, strict=True)
+            for name, start in zip(stage.sources, firing.starts, strict=True)
+        ):
+            return None
+        picks = tuple(best(found.alternatives) for found in known)
+        return Segment(first, calls, tuple(known), picks, tuple(stages), plan)
+
+    def _is_closed(self, first: int, end: int) -> bool:
+        """Whether what is between the first input and the last output is needed inside only."""
+        return all(
+            first <= user < end
+            for call in self.entry.body[first : end - 1]
+            for value in call.outputs
+            for user in self._users.get(value.name, (-1,))
+        )
+
+    @cached_property
+    def _users(self) -> dict[str, list[int]]:
+        """The calls that need each value; -1 for the function's results."""
+        users: dict[str, list[int]] = {}
+        for index, call in enumerate(self.entry.body):
+            for value in call.inputs:
+                if value is not None:
+                    users.setdefault(value.name, []).append(index)
+        for value in self.entry.results:
+            users.setdefault(value.name, []).append(-1)
+        return users
+
+
+def best(alternatives: Sequence[Alternative]) -> Alternative:
+    """The fastest by prediction."""
+    return min(alternatives, key=lambda item: (item.instructions, item.scratch_bytes))
+
+
+def _stage(call: Call, kernels: RowKernels) -> Stage:
+    sources = tuple(value.name for value in _variables(call))
+    if isinstance(kernels.rows, RowFold):
+        return Stage(sources, "", RowMap(), _variables(call)[0].type.shape[1])
+    return Stage(sources, call.outputs[0].name, kernels.rows, call.outputs[0].type.shape[1])
+
+
+def _variables(call: Call) -> list[Value]:
+    return [value for value in call.inputs if value is not None and value.constant is None]
+
+
+def _tensors(calls: Sequence[Call], inside: set[str]) -> dict[str, Tensor]:
+    """Every tensor of four dimensions that the calls read or write."""
+    values = [v for call in calls for v in (*_variables(call), *call.outputs)]
+    return {
+        value.name: Tensor(
+            value.type.shape[1], row_bytes(value.type), value.name not in inside
+        )
+        for value in values
+        if len(value.type.shape) == 4
+    }
+
+
+def row_bytes(kind: TensorType) -> int:
+    """Bytes of one row (axis 1)."""
+    return kind.size_bytes // kind.shape[1]
