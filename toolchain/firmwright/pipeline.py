@@ -31,7 +31,7 @@ from firmwright.ir.text import parse_module
 from firmwright.ir.tir.nodes import CallPrim, PrimFunc
 from firmwright.ir.tir.verify import verify_module
 from firmwright.ir.tir.walk import walk
-from firmwright.lower.lower import lower_module
+from firmwright.lower.lower import Lowering
 from firmwright.ops.registry import import_table, op_table
 from firmwright.package.folder import with_file_list, write_folder
 from firmwright.package.metadata import bundle_metadata, metadata
@@ -40,11 +40,11 @@ from firmwright.passes import tir as tir_passes
 from firmwright.schedules.registry import INTRINSICS, RULES
 from firmwright.select.choice import Estimate
 from firmwright.select.order import order_calls
-from firmwright.select.select import Planner, select_module
+from firmwright.select.select import Planner, candidates, select_module
 from firmwright.targets.registry import features, parse_target
 from firmwright.usmp.bound import needs_by_time
 from firmwright.usmp.distances import KnownSpans
-from firmwright.usmp.plan_module import plan
+from firmwright.usmp.plan_module import DEFAULT_POOL, plan
 from firmwright.usmp.registry import DEFAULT as DEFAULT_PLANNER
 from firmwright.usmp.search import first_fits
 from firmwright.usmp.together import check_apart, plan_together
@@ -68,6 +68,7 @@ class Options:
     link_params: bool = True
     inline_asm: bool = True
     name: str = ""
+    ram_bytes: int | None = None
     pools: tuple[PoolInfo, ...] = ()
     board_dirs: tuple[Path, ...] = ()
 
@@ -101,6 +102,18 @@ class Compiled:
     def save(self, directory: str | Path) -> None:
         """Write that project; UsageError if `directory` holds anything that is not ours."""
         write_folder(self.project(), Path(directory))
+
+
+@dataclass(frozen=True, slots=True)
+class Tradeoff:
+    """A way to compile a model: its workspace, the instructions of a run as predicted.
+
+    `segments` are the spans of operators (first, end) that are computed row by row.
+    """
+
+    workspace_bytes: int
+    instructions: int
+    segments: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +271,7 @@ def configured(model: IRModule, board: Board, options: Options) -> IRModule:
         model,
         name=options.name or model.name,
         targets={"cpu": target},
-        pools=_pools(board, options.pools),
+        pools=_within(_pools(board, options.pools), options.ram_bytes),
         io=IoBinding("caller" if options.io == "caller" else "workspace", options.keep_input),
     ).with_attrs(
         numerics=options.numerics,
@@ -266,6 +279,7 @@ def configured(model: IRModule, board: Board, options: Options) -> IRModule:
         planner=options.planner,
         link_params=options.link_params,
         board=board.name,
+        **({} if options.ram_bytes is None else {"ram_bytes": options.ram_bytes}),
     )
 
 
@@ -277,6 +291,23 @@ def _pools(board: Board, asked: tuple[PoolInfo, ...]) -> tuple[PoolInfo, ...]:
     if board.is_host:
         return asked
     return tuple(_narrowed(board, own, pool) for pool in asked)
+
+
+def _within(pools: tuple[PoolInfo, ...], ram_bytes: int | None) -> tuple[PoolInfo, ...]:
+    """The pools with at most that many writable bytes in all, given to the first ones first."""
+    if ram_bytes is None:
+        return pools
+    if not any(pool.access == "rw" for pool in pools):
+        pools = (DEFAULT_POOL, *pools)
+    found: list[PoolInfo] = []
+    left = ram_bytes
+    for pool in pools:
+        if pool.access == "rw":
+            size = left if pool.size_bytes is None else min(left, pool.size_bytes)
+            left -= size
+            pool = replace(pool, size_bytes=size)
+        found.append(pool)
+    return tuple(found)
 
 
 def _narrowed(board: Board, own: Mapping[str, PoolInfo], asked: PoolInfo) -> PoolInfo:
@@ -332,12 +363,34 @@ def _lower_and_select(module: IRModule, options: Options) -> IRModule:
     """Nothing is left to do for a module whose entry is an AOT main already."""
     if not isinstance(module.entry, Function):
         return module
-    offers = [
-        (item.call, item.alternatives)
-        for item in lower_module(module, op_table(), RULES, INTRINSICS, features)
-    ]
+    lowering = Lowering(module, op_table(), RULES, INTRINSICS, features)
+    offers = [(item.call, item.alternatives) for item in lowering.calls()]
+    return select_module(module, offers, _asked(options), lowering.rows)
 
-    return select_module(module, offers, _asked(options))
+
+def pareto(model: IRModule, options: Options) -> tuple[Tradeoff, ...]:
+    """What a compilation of `model` could take: fewer bytes, more instructions, row after row.
+
+    Each is what `Options(ram_bytes=its bytes)` compiles to, or better; none beats another in both.
+    """
+    module = configured(model, load_board(options.board, options.board_dirs), options)
+    module = replace(module, pools=tuple(replace(p, size_bytes=None) for p in module.pools))
+    for step in graph_passes.PASSES:
+        module = step(module)
+    module = order_calls(module, op_table())
+    lowering = Lowering(module, op_table(), RULES, INTRINSICS, features)
+    offers = [(item.call, item.alternatives) for item in lowering.calls()]
+    asked = _asked(options)
+    found = [
+        Tradeoff(asked.estimate(item.module).workspace_bytes, item.instructions, item.segments)
+        for item in candidates(module, offers, asked, lowering.rows)
+    ]
+    found.sort(key=lambda item: (item.instructions, item.workspace_bytes))
+    kept: list[Tradeoff] = []
+    for item in found:
+        if not kept or item.workspace_bytes < kept[-1].workspace_bytes:
+            kept.append(item)
+    return tuple(kept)
 
 
 def _asked(options: Options) -> Planner:

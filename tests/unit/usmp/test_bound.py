@@ -4,6 +4,7 @@ from collections.abc import Callable
 from itertools import product
 
 from firmwright.ir.tir.overlap import Forbidden
+from firmwright.ir.tir.plan import LiveRange
 from firmwright.usmp.bound import lower_bound_bytes, peak
 from firmwright.usmp.distances import Overlap
 from firmwright.usmp.sharing import find_conflicts
@@ -45,7 +46,9 @@ def test_a_small_unaligned_buffer_may_fill_a_gap(make_buffer: Callable) -> None:
 
 def overlapped(make_buffer: Callable, sizes: tuple[int, int], *spans: Forbidden) -> int:
     buffers = (make_buffer("a", sizes[0], (0, 2)), make_buffer("b", sizes[1], (1, 3)))
-    return lower_bound_bytes(buffers, find_conflicts(buffers, [Overlap("a", "b", 1, spans)]))
+    return lower_bound_bytes(
+        buffers, find_conflicts(buffers, [Overlap("a", "b", LiveRange(1, 2), spans)])
+    )
 
 
 def test_an_in_place_pair_counts_once(make_buffer: Callable) -> None:

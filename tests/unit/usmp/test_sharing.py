@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from firmwright.ir.tir.overlap import Forbidden
-from firmwright.ir.tir.plan import BufferInfo, Conflict
+from firmwright.ir.tir.plan import BufferInfo, Conflict, LiveRange
 from firmwright.usmp.distances import Overlap
 from firmwright.usmp.sharing import find_conflicts
 
@@ -31,31 +31,31 @@ def allowed(conflicts, *differences: int) -> list[int]:
 
 def test_a_pair_that_overlaps_conflicts_in_its_interval_alone(make_buffer: Make) -> None:
     a, b = make_buffer("a", 8, (0, 3)), make_buffer("b", 4, (2, 4))
-    pair = Overlap("a", "b", 2, (Forbidden(-2, 8),))
+    pair = Overlap("a", "b", LiveRange(2, 3), (Forbidden(-2, 8),))
     assert find_conflicts((a, b), [pair]) == (Conflict("a", "b", -2, 8),)
 
 
 def test_a_conflict_is_seen_from_the_input_in_whatever_order(make_buffer: Make) -> None:
     a, b = make_buffer("a", 8, (0, 3)), make_buffer("b", 4, (2, 4))
-    pair = Overlap("a", "b", 2, (Forbidden(-2, 8),))
+    pair = Overlap("a", "b", LiveRange(2, 3), (Forbidden(-2, 8),))
     assert find_conflicts((b, a), [pair]) == (Conflict("a", "b", -2, 8),)
 
 
 def test_a_periodic_pair_has_two_conflicts(make_buffer: Make) -> None:
     a, b = make_buffer("a", 16, (0, 3)), make_buffer("b", 16, (2, 4))
-    pair = Overlap("a", "b", 2, (Forbidden(-5, 16), Forbidden(-14, 16, 4)))
+    pair = Overlap("a", "b", LiveRange(2, 3), (Forbidden(-5, 16), Forbidden(-14, 16, 4)))
     found = find_conflicts((a, b), [pair])
     assert allowed(found, *range(-16, 17)) == [-16, -15, -14, -12, -8, 16]
 
 
 def test_a_pair_in_which_nothing_is_forbidden_may_lie_anywhere(make_buffer: Make) -> None:
     a, b = make_buffer("a", 8, (0, 3)), make_buffer("b", 8, (2, 4))
-    found = find_conflicts((a, b), [Overlap("a", "b", 2, ())])
+    found = find_conflicts((a, b), [Overlap("a", "b", LiveRange(2, 3), ())])
     assert [(c.a, c.b) for c in found] == [("a", "b")]
     assert allowed(found, *range(-9, 10)) == list(range(-9, 10))
 
 
 def test_an_input_read_later_is_not_overwritten(make_buffer: Make) -> None:
     a, b = make_buffer("a", 8, (0, 4)), make_buffer("b", 8, (2, 4))
-    pair = Overlap("a", "b", 2, (Forbidden(0, 8),))
+    pair = Overlap("a", "b", LiveRange(2, 3), (Forbidden(0, 8),))
     assert find_conflicts((a, b), [pair]) == (Conflict("a", "b", -8, 8),)

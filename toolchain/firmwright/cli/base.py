@@ -88,6 +88,13 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--optimize", choices=OPTIMIZE_GOALS, help="what to favour (balanced)")
     group.add_argument("--planner", metavar="P", help=f"memory planner ({DEFAULT_PLANNER})")
     group.add_argument(
+        "--ram",
+        dest="ram_bytes",
+        metavar="BYTES",
+        type=_bytes,
+        help="the fastest program whose workspace is at most that large",
+    )
+    group.add_argument(
         "--pool",
         metavar="NAME[=BYTES]",
         action="append",
@@ -160,6 +167,16 @@ def _positive(text: str) -> float:
         value = 0.0
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return value
+
+
+def _bytes(text: str) -> int:
+    try:
+        value = int(text, 0)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes")
     return value
 
 

@@ -38,17 +38,11 @@ def choose(widths: Sequence[int], ask: Ask) -> Picks:
     """The picks; `widths` counts each call's alternatives (0 for a call without a kernel)."""
     search = _Search(ask)
     first = tuple(0 for _ in widths)
-    trials = [
-        tuple(min(index, width - 1) if width else 0 for width in widths)
-        for index in range(max(widths, default=0))
-    ]
+    trials = _trials(widths)
     if len(trials) < 2:
         return first
     estimates = [search.ask(picks) for picks in trials]
-    needs = [
-        [estimates[index].call_bytes.get(call, 0) for index in range(max(width, 1))]
-        for call, width in enumerate(widths)
-    ]
+    needs = _needs(widths, estimates)
     goal = max(min(mine) for mine in needs)
     picks = tuple(_first_within(mine, goal) for mine in needs)
     best = min((picks, *trials), key=lambda trial: search.ask(trial).workspace_bytes)
@@ -59,6 +53,26 @@ def choose(widths: Sequence[int], ask: Ask) -> Picks:
     ]
     improved = search.descend(best, goal, needs, binding)
     return search.relaxed(improved)
+
+
+def needs_of(widths: Sequence[int], ask: Ask) -> list[list[int]]:
+    """For each call and alternative the bytes that memory must hold at the call's moment."""
+    return _needs(widths, [ask(picks) for picks in _trials(widths)])
+
+
+def _trials(widths: Sequence[int]) -> list[Picks]:
+    """All calls at their first alternative, at their second, ..."""
+    return [
+        tuple(min(index, width - 1) if width else 0 for width in widths)
+        for index in range(max(widths, default=0))
+    ]
+
+
+def _needs(widths: Sequence[int], estimates: Sequence[Estimate]) -> list[list[int]]:
+    return [
+        [estimates[index].call_bytes.get(call, 0) for index in range(max(width, 1))]
+        for call, width in enumerate(widths)
+    ]
 
 
 def _first_within(needs: Sequence[int], goal: int) -> int:

@@ -107,7 +107,7 @@ class _RowLoop:
         body: Stmt = Seq(tuple(stmts))
         if sums is not None:
             body = Allocate(sums, body, "ring")
-        for name, kept in reversed(plan.kept.items()):
+        for name, kept in reversed(list(plan.kept.items())):
             if kept.rows > 1:
                 body = Allocate(self.rows[name], body, "ring")
         return body
@@ -185,9 +185,7 @@ class _RowLoop:
             return stmt
         return If(expr((E(step) % period).equal(period - 1), BOOL), stmt)
 
-    def _due(
-        self, name: str, row: E, height: int, turns: int, lag: int, made: list[Stmt]
-    ) -> Stmt:
+    def _due(self, name: str, row: E, height: int, turns: int, lag: int, made: list[Stmt]) -> Stmt:
         """`made` for the rows of the tensor, after that its padding's turn."""
         kept = self.segment.plan.kept.get(name)
         room: list[Stmt] = []

@@ -134,7 +134,8 @@ class _Rows:
         return tensor.outside and not self._is_padded(stage, name) and tensor.row_bytes % 4 == 0
 
     def _fills(self, name: str) -> set[float | None]:
-        return {s.rows.outside for s in self.stages if name in s.sources and self._is_padded(s, name)}
+        users = [stage for stage in self.stages if name in stage.sources]
+        return {stage.rows.outside for stage in users if self._is_padded(stage, name)}
 
     # ---- lags --------------------------------------------------------------------------------
 
@@ -146,8 +147,10 @@ class _Rows:
             Firing(self.periods[index], self.lags[index], self._starts(index))
             for index in range(len(self.stages))
         )
-        last = len(self.stages) - 1
-        steps = self.periods[last] * (self.stages[last].height + self.lags[last])
+        steps = max(
+            period * (stage.height + lag)
+            for stage, period, lag in zip(self.stages, self.periods, self.lags, strict=True)
+        )
         names = dict.fromkeys(name for stage in self.stages for name in stage.sources)
         kept = {name: self._kept(name) for name in names if self._is_kept(name)}
         return RowPlan(steps, firings, kept, self.source, self.source in kept)

@@ -33,7 +33,7 @@ class Segments:
     def segment(self, first: int, end: int, *, feed: bool = False) -> Segment | None:
         """Calls first.. end - 1 as one segment; None where they cannot be."""
         calls = self.entry.body[first:end]
-        kernels = [self.rows_of(index) for index in range(first, end)]
+        kernels = [self.kernels(index) for index in range(first, end)]
         if any(found is None for found in kernels) or not self._is_closed(first, end):
             return None
         known = [found for found in kernels if found is not None]
@@ -54,6 +54,16 @@ class Segments:
             return None
         picks = tuple(best(found.alternatives) for found in known)
         return Segment(first, calls, tuple(known), picks, tuple(stages), plan)
+
+    def kernels(self, index: int) -> RowKernels | None:
+        """The row kernels of call `index`, built when first asked for."""
+        if index not in self._known:
+            self._known[index] = self.rows_of(index)
+        return self._known[index]
+
+    @cached_property
+    def _known(self) -> dict[int, RowKernels | None]:
+        return {}
 
     def _is_closed(self, first: int, end: int) -> bool:
         """Whether what is between the first input and the last output is needed inside only."""
@@ -97,9 +107,7 @@ def _tensors(calls: Sequence[Call], inside: set[str]) -> dict[str, Tensor]:
     """Every tensor of four dimensions that the calls read or write."""
     values = [v for call in calls for v in (*_variables(call), *call.outputs)]
     return {
-        value.name: Tensor(
-            value.type.shape[1], row_bytes(value.type), value.name not in inside
-        )
+        value.name: Tensor(value.type.shape[1], row_bytes(value.type), value.name not in inside)
         for value in values
         if len(value.type.shape) == 4
     }

@@ -1,11 +1,13 @@
-"""Selection: one alternative a call, by asking the planner what its choice costs.
+"""Selection: kernels for all calls and what is row-streamed, by asking the planner what it costs.
 
-In: the lowered calls, `module.attrs["optimize"]`, and `ask`, a function from the pipeline that
-plans a module. Out: the module with kernels and AOT main. `speed` takes the fastest everywhere,
-`size` the smallest. `balanced` considers what costs at most a tenth more than a call's fastest,
-`ram` what costs at most three times that; where the total would rise by more than the goal allows,
-the slowest choices are left out. Where the plan then does not fit, calls give up scratch, most
-scratch first, until it does.
+In: the lowered calls, the row kernels of those that have some, `module.attrs["optimize"]`, and what
+the pipeline's planner says of a module. Out: the module with kernels and AOT main.
+
+* `speed` takes the fastest alternative everywhere, `size` the smallest, `balanced` what costs at
+  most a tenth more than a call's fastest and takes least memory. Where that does not fit the pools,
+  the fastest program that does is taken, calls and row-streamed segments mixed.
+* `ram` takes the program with the lowest peak among those that are not much slower.
+* With `module.attrs["ram_bytes"]` it is the fastest program within those bytes.
 """
 
 from __future__ import annotations
@@ -13,13 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from firmwright.ir.graph.nodes import Call
+from firmwright.ir.graph.nodes import Call, Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import Alternative
 from firmwright.select.aot_main import build_main
-from firmwright.select.choice import Estimate, Picks, choose
+from firmwright.select.choice import Estimate, Picks, choose, needs_of
+from firmwright.select.parts import SegmentParts, single_parts
+from firmwright.select.programs import Program, frontier, total_instructions
+from firmwright.select.segments import RowsOf, Segments
 
 Offer = tuple[Call, tuple[Alternative, ...]]
+_Ordered = Sequence[tuple[Call, Sequence[Alternative]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,15 @@ class Planner:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """A selected module with its predicted instructions; `segments` are spans of call indices."""
+
+    module: IRModule
+    instructions: int
+    segments: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class _Budget:
     """Most instructions of a choice, in percent of the fastest: of one call, of all together."""
 
@@ -39,23 +54,89 @@ class _Budget:
 
 
 _BUDGETS = {"balanced": _Budget(110, 105), "ram": _Budget(300, 130)}
+_CALL_PERCENT = 300
+"""Alternatives that cost more than that of a call's fastest wait until nothing else fits."""
+_ANY_PERCENT = 1_000_000
 
 
-def select_module(module: IRModule, offers: Sequence[Offer], planner: Planner) -> IRModule:
-    """The module with one kernel for every call."""
+def select_module(
+    module: IRModule, offers: Sequence[Offer], planner: Planner, rows_of: RowsOf
+) -> IRModule:
+    """The module with a kernel for every call. `rows_of` gives a call's row kernels when wanted."""
     goal = str(module.attrs.get("optimize", "balanced"))
-    ordered = [(call, sorted(found, key=_key(goal))) for call, found in offers]
-    picks = [0] * len(ordered)
+    whole = _whole(module, offers, planner, goal)
+    if goal == "ram" and "ram_bytes" not in module.attrs:
+        return _smallest(whole, candidates(module, offers, planner, rows_of), planner).module
+    if "ram_bytes" not in module.attrs and planner.fits(whole.module):
+        return whole.module
+    found: tuple[Candidate, ...] = ()
+    for percent in (_CALL_PERCENT, _ANY_PERCENT):
+        found = candidates(module, offers, planner, rows_of, percent)
+        for candidate in found:
+            if planner.fits(candidate.module):
+                return candidate.module
+    return min((whole, *found), key=lambda item: _bytes(planner, item)).module
+
+
+def candidates(
+    module: IRModule,
+    offers: Sequence[Offer],
+    planner: Planner,
+    rows_of: RowsOf,
+    call_percent: int = _CALL_PERCENT,
+) -> tuple[Candidate, ...]:
+    """Programs from the fastest to the one with the lowest peak, by prediction.
+
+    Alternatives that cost more than `call_percent` of a call's fastest are in none.
+    """
+    ordered = _ordered(offers, "speed")
+    entry = module.entry
+    assert isinstance(entry, Function)
+    widths = [_width(found, call_percent) for _, found in ordered]
+    needs = needs_of(widths, lambda trial: planner.estimate(_build(module, ordered, trial)))
+    offered = [found[:width] for (_, found), width in zip(ordered, widths, strict=True)]
+    parts = single_parts(offered, needs)
+    parts += SegmentParts(module, entry, Segments(entry, rows_of)).parts()
+    return tuple(_candidate(module, ordered, found) for found in frontier(parts, len(ordered)))
+
+
+def _candidate(module: IRModule, ordered: _Ordered, program: Program) -> Candidate:
+    picks = {part.first: part.pick for part in program}
+    chosen = tuple(
+        (call, found[picks.get(index, 0)] if found else None)
+        for index, (call, found) in enumerate(ordered)
+    )
+    segments = [part.segment for part in program if part.segment is not None]
+    spans = tuple((segment.first, segment.end) for segment in segments)
+    return Candidate(build_main(module, chosen, segments), total_instructions(program), spans)
+
+
+def _smallest(whole: Candidate, found: Sequence[Candidate], planner: Planner) -> Candidate:
+    """The one that takes least of those that are fast enough."""
+    fastest = min(item.instructions for item in (whole, *found))
+    limit = _BUDGETS["ram"].total_percent * fastest
+    fast = [item for item in (whole, *found) if 100 * item.instructions <= limit]
+    return min(fast, key=lambda item: (_bytes(planner, item), item.instructions))
+
+
+def _bytes(planner: Planner, candidate: Candidate) -> int:
+    return planner.estimate(candidate.module).workspace_bytes
+
+
+# ---- every call as a whole ---------------------------------------------------------------------
+
+
+def _whole(module: IRModule, offers: Sequence[Offer], planner: Planner, goal: str) -> Candidate:
+    """One alternative a call, as the goal wants them."""
+    ordered = _ordered(offers, goal)
+    picks: Picks = tuple(0 for _ in ordered)
     if goal in _BUDGETS:
-        picks = list(_chosen(module, ordered, _BUDGETS[goal], planner))
-    selected = _build(module, ordered, picks)
-    while not planner.fits(selected):
-        worst = _most_scratch(ordered, picks)
-        if worst is None:
-            break
-        picks[worst] = _leaner(ordered[worst][1], picks[worst])
-        selected = _build(module, ordered, picks)
-    return selected
+        picks = _chosen(module, ordered, _BUDGETS[goal], planner)
+    return Candidate(_build(module, ordered, picks), _spent(ordered, picks))
+
+
+def _ordered(offers: Sequence[Offer], goal: str) -> _Ordered:
+    return [(call, sorted(found, key=_key(goal))) for call, found in offers]
 
 
 def _key(goal: str) -> Callable[[Alternative], tuple[int, ...]]:
@@ -64,28 +145,21 @@ def _key(goal: str) -> Callable[[Alternative], tuple[int, ...]]:
     return lambda item: (item.instructions, item.scratch_bytes)
 
 
-def _chosen(
-    module: IRModule,
-    ordered: Sequence[tuple[Call, Sequence[Alternative]]],
-    budget: _Budget,
-    planner: Planner,
-) -> Picks:
+def _chosen(module: IRModule, ordered: _Ordered, budget: _Budget, planner: Planner) -> Picks:
     """What takes least memory of all that the budget allows."""
     limit = budget.call_percent
     while True:
         widths = [_width(found, limit) for _, found in ordered]
         picks = choose(widths, lambda trial: planner.estimate(_build(module, ordered, trial)))
-        spent = sum(found[pick].instructions for (_, found), pick in _picked(ordered, picks))
         least = sum(found[0].instructions for _, found in ordered if found)
-        if limit <= 100 or 100 * spent <= budget.total_percent * least:
+        if limit <= 100 or 100 * _spent(ordered, picks) <= budget.total_percent * least:
             return picks
         limit = max(100, limit - (budget.call_percent - 100) // 4 - 1)
 
 
-def _picked(
-    ordered: Sequence[tuple[Call, Sequence[Alternative]]], picks: Picks
-) -> list[tuple[tuple[Call, Sequence[Alternative]], int]]:
-    return [(item, pick) for item, pick in zip(ordered, picks, strict=True) if item[1]]
+def _spent(ordered: _Ordered, picks: Picks) -> int:
+    pairs = zip(ordered, picks, strict=True)
+    return sum(found[pick].instructions for (_, found), pick in pairs if found)
 
 
 def _width(found: Sequence[Alternative], percent: int) -> int:
@@ -93,35 +167,9 @@ def _width(found: Sequence[Alternative], percent: int) -> int:
     return sum(100 * item.instructions <= percent * found[0].instructions for item in found)
 
 
-def _build(
-    module: IRModule,
-    ordered: Sequence[tuple[Call, Sequence[Alternative]]],
-    picks: Sequence[int],
-) -> IRModule:
+def _build(module: IRModule, ordered: _Ordered, picks: Sequence[int]) -> IRModule:
     chosen = tuple(
         (call, found[pick] if found else None)
         for (call, found), pick in zip(ordered, picks, strict=True)
     )
     return build_main(module, chosen)
-
-
-def _leaner(found: Sequence[Alternative], pick: int) -> int:
-    """The next alternative with less scratch, or `pick` where there is none."""
-    for index in range(pick + 1, len(found)):
-        if found[index].scratch_bytes < found[pick].scratch_bytes:
-            return index
-    return pick
-
-
-def _most_scratch(
-    ordered: Sequence[tuple[Call, Sequence[Alternative]]], picks: Sequence[int]
-) -> int | None:
-    """The call with the most scratch among those that can do with less."""
-    movable = [
-        index
-        for index, (_, found) in enumerate(ordered)
-        if found and _leaner(found, picks[index]) != picks[index]
-    ]
-    if not movable:
-        return None
-    return max(movable, key=lambda index: ordered[index][1][picks[index]].scratch_bytes)

@@ -11,19 +11,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from firmwright.ir.module import AnyFunction
-from firmwright.ir.tir.nodes import Buffer, PrimFunc, Stmt
+from firmwright.ir.tir.nodes import Buffer, For, Param, PrimFunc, Stmt
 from firmwright.ir.tir.overlap import Forbidden, forbidden
+from firmwright.ir.tir.plan import LiveRange
 
 Spans = tuple[Forbidden, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """An input and an output of the call at `time`, and what their offsets may not differ by."""
+    """An input and an output of what happens during `live`: one call, or a loop of calls.
+
+    `spans` is what their offsets may not differ by.
+    """
 
     source: str
     result: str
-    time: int
+    live: LiveRange
     spans: Spans
 
     def renamed(self, names: Mapping[str, str]) -> Overlap:
@@ -66,3 +70,8 @@ class Distances:
         kernel = self.kernels[callee]
         assert isinstance(kernel, PrimFunc)
         return self.known.of(kernel, kernel.params[source].name, kernel.params[result].name)
+
+    def in_loop(self, loop: For, source: Buffer, result: Buffer) -> Spans | None:
+        """What is forbidden of two buffers that `loop` reads and writes, by calls or itself."""
+        params = (Param(source, "in"), Param(result, "out"))
+        return self.known.of(PrimFunc("loop", params, loop), source.name, result.name)

@@ -66,11 +66,19 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Loop:
+    """A `For` and the times of what it does."""
+
+    stmt: For
+    live: LiveRange
+
+
+@dataclass(frozen=True, slots=True)
 class Flow:
     """Steps in the order of the text, edges (from, to) between them, and the step a run ends at.
 
     `allocates` are the planned buffers by name; `roots` maps each buffer's name to the planned
-    buffer it lies in.
+    buffer it lies in; `loops` are those that lie in no other.
     """
 
     steps: tuple[Step, ...]
@@ -79,6 +87,7 @@ class Flow:
     end_time: int
     allocates: Mapping[str, Allocate]
     roots: Mapping[str, str]
+    loops: tuple[Loop, ...] = ()
 
 
 def trace(main: PrimFunc, functions: Mapping[str, AnyFunction]) -> Flow:
@@ -93,6 +102,7 @@ def trace(main: PrimFunc, functions: Mapping[str, AnyFunction]) -> Flow:
         tracer.time,
         tracer.allocates,
         tracer.roots,
+        tuple(tracer.loops),
     )
 
 
@@ -177,6 +187,8 @@ class _Tracer:
         self.time = 0
         self.allocates: dict[str, Allocate] = {}
         self.roots: dict[str, str] = {}
+        self.loops: list[Loop] = []
+        self.loop_depth = 0
 
     def step(self, before: Sequence[int], step: Step) -> int:
         self.steps.append(step)
@@ -197,7 +209,12 @@ class _Tracer:
                 head = [self._touching(before, cond)]
                 return self.walk(then, head) + (self.walk(orelse, head) if orelse else head)
             case For(_, start, extent, body, _):
-                return self._loop(self._touching(before, start, extent), body)
+                start_step = self._touching(before, start, extent)
+                first = self.time
+                left_by = self._loop(start_step, body)
+                if not self.loop_depth and self.time > first:
+                    self.loops.append(Loop(stmt, LiveRange(first, self.time)))
+                return left_by
             case While(cond, body):
                 return self._loop(self._touching(before, cond), body)
             case BufferStore(buffer, indices, value):
@@ -226,7 +243,9 @@ class _Tracer:
         return self.walk(stmt.body, after)
 
     def _loop(self, head: int, body: Stmt) -> list[int]:
+        self.loop_depth += 1
         self.edges.extend((source, head) for source in self.walk(body, [head]))
+        self.loop_depth -= 1
         return [head]
 
     def _touching(self, before: Sequence[int], *exprs: Expr, stored: str = "") -> int:

@@ -15,15 +15,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import cast
 
 from firmwright.base.errors import InternalError, UsageError
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.nodes import AccessPtr, Allocate, Buffer, Expr, IntImm, PrimFunc
+from firmwright.ir.tir.nodes import (
+    AccessPtr,
+    Allocate,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    Expr,
+    IntImm,
+    PrimFunc,
+)
 from firmwright.ir.tir.plan import BufferInfo, BufferKind, LiveRange
+from firmwright.ir.tir.walk import walk
 from firmwright.usmp.distances import Distances, Overlap
-from firmwright.usmp.flow import KEPT_KINDS, Flow, Step, live_ranges, trace
+from firmwright.usmp.flow import KEPT_KINDS, Flow, Loop, Step, live_ranges, trace
 
 _KINDS = frozenset({"activation", "input", "output", "scratch", "ring", "state"})
 
@@ -68,7 +79,8 @@ def extract_buffers(
                 candidates,
             )
         )
-    pairs = (pair for step in flow.steps for pair in _overlaps(flow, step, distances))
+    pairs = [pair for step in flow.steps for pair in _overlaps(flow, step, distances)]
+    pairs += [pair for loop in flow.loops for pair in _loop_overlaps(flow, loop, live, distances)]
     named = tuple(pair.renamed(plan_names) for pair in pairs)
     return Extraction(tuple(buffers), named)
 
@@ -151,7 +163,39 @@ def _overlaps(flow: Flow, step: Step, distances: Distances) -> list[Overlap]:
         if alone and _is_whole(flow, args[source]) and _is_whole(flow, args[result]):
             spans = distances.of(step.call.callee, source, result)
             if spans is not None:
-                found.append(Overlap(str(a), str(b), step.time, spans))
+                live = LiveRange(step.time, step.time + 1)
+                found.append(Overlap(str(a), str(b), live, spans))
+    return found
+
+
+def _loop_overlaps(
+    flow: Flow, loop: Loop, live: Mapping[str, tuple[LiveRange, ...]], distances: Distances
+) -> list[Overlap]:
+    """What a loop reads only and what it writes only may share, taken as one kernel.
+
+    Worth asking for are pairs that are alive together in the loop and nowhere else. What is reached
+    through a window of a buffer stays apart from everything.
+    """
+    inside = [s for s in flow.steps if loop.live.first <= s.time < loop.live.end]
+    reads = {name for step in inside for name in step.reads}
+    writes = {name for step in inside for name in step.writes}
+    windows = {
+        flow.roots[part.buffer.name]
+        for part in walk(loop.stmt)
+        if isinstance(part, AccessPtr | BufferLoad | BufferStore)
+        and flow.roots.get(part.buffer.name, part.buffer.name) != part.buffer.name
+    }
+    found = []
+    sources, results = sorted(reads - writes - windows), sorted(writes - reads - windows)
+    for source, result in product(sources, results):
+        if not any(r.end == loop.live.end for r in live[source]):
+            continue
+        if not any(r.first == loop.live.first for r in live[result]):
+            continue
+        x, y = flow.allocates[source].buffer, flow.allocates[result].buffer
+        spans = distances.in_loop(loop.stmt, x, y)
+        if spans is not None:
+            found.append(Overlap(source, result, loop.live, spans))
     return found
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from firmwright.ir.tir.overlap import Forbidden
-from firmwright.ir.tir.plan import BufferInfo, Conflict
+from firmwright.ir.tir.plan import BufferInfo, Conflict, LiveRange
 from firmwright.usmp.distances import Overlap
 
 
@@ -26,7 +26,7 @@ def find_conflicts(
         if (b.name, a.name) in shared:
             a, b = b, a
         pair = shared.get((a.name, b.name))
-        if pair is not None and _meet_only_at(a, b, pair.time):
+        if pair is not None and _meet_only_in(a, b, pair.live):
             conflicts += [_conflict(a, b, span) for span in pair.spans] or [_free(a, b)]
         else:
             a, b = buffers[i], buffers[j]
@@ -57,12 +57,12 @@ def _pairs_alive_together(buffers: Sequence[BufferInfo]) -> list[tuple[int, int]
     return sorted(pairs)
 
 
-def _meet_only_at(a: BufferInfo, b: BufferInfo, time: int) -> bool:
-    """Whether `time` is the one moment at which both are alive."""
+def _meet_only_in(a: BufferInfo, b: BufferInfo, live: LiveRange) -> bool:
+    """Whether both are alive at once during `live`, all of it, and at no other moment."""
     common = {
         (max(mine.first, other.first), min(mine.end, other.end))
         for mine in a.live
         for other in b.live
         if mine.overlaps(other)
     }
-    return common == {(time, time + 1)}
+    return common == {(live.first, live.end)}

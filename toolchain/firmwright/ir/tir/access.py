@@ -169,8 +169,12 @@ class Trace:
             case Evaluate(call):
                 registers = (arg for arg in call.args if isinstance(arg, BufferLoad))
                 return "w" if any(self._is_output.get(r.buffer.name) for r in registers) else ""
-            case CallPrim():
-                return "rw"
+            case CallPrim(args=args):
+                return "".join(
+                    "w" if self._is_output[arg.buffer.name] else "r"
+                    for arg in args
+                    if isinstance(arg, AccessPtr) and arg.buffer.name in self._is_output
+                )
             case _:
                 return ""
 
@@ -220,7 +224,7 @@ class Trace:
                 total += self._duration(orelse, bounds) if orelse is not None else 0
             case Allocate(body=body) | AllocateConst(body=body) | DeclBuffer(body=body):
                 total = 2 + self._duration(body, bounds)
-            case While() | CallPrim():
+            case While():
                 raise UnknownAccessError
             case _:
                 total = 2
@@ -256,9 +260,9 @@ class Trace:
                 self._reads(at, *indices, value)
                 if buffer.name in self._is_output:
                     self._element(buffer, indices, at.after(1), write=True)
-            case Evaluate(call):
+            case Evaluate(call=Call(args=args) as call) | (CallPrim(args=args) as call):
                 # What it writes may come before what it reads.
-                self._reads(at.after(1), call)
+                self._reads(at.after(1), *args)
                 self._written_through(call, at)
 
     def _branches(self, node: If, at: _Point) -> None:
@@ -316,7 +320,7 @@ class Trace:
                 case AccessPtr(buffer) if self._is_output.get(buffer.name) is False:
                     self._pointer(part, at, write=False)
 
-    def _written_through(self, call: Call, at: _Point) -> None:
+    def _written_through(self, call: Call | CallPrim, at: _Point) -> None:
         for part in walk(call):
             match part:
                 case AccessPtr(buffer) if self._is_output.get(buffer.name):

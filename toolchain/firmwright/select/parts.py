@@ -1,0 +1,152 @@
+"""All the parts a model's program may be made of: its calls one by one, and its segments.
+
+In: the graph function, the alternatives of each call with the bytes that memory holds while each
+runs, the segments. Out: `Part`s, those that another one beats in bytes and instructions left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from firmwright.ir.graph.nodes import Function, TensorType, Value
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.schedule import Alternative
+from firmwright.select.programs import Part
+from firmwright.select.row_loop import Segment
+from firmwright.select.segment_cost import (
+    aligned,
+    joint_bytes,
+    scratch_limits,
+    segment_bytes,
+    segment_instructions,
+    with_scratch_of,
+)
+from firmwright.select.segments import Segments
+
+SEGMENT_CALLS_MAX = 24
+"""No segment has more calls: their number grows with the square."""
+
+
+def single_parts(
+    offers: Sequence[Sequence[Alternative]], needs: Sequence[Sequence[int]]
+) -> list[Part]:
+    """A part for each alternative of each call; a call without any (a view) costs nothing."""
+    parts: list[Part] = []
+    for index, (found, bytes_of) in enumerate(zip(offers, needs, strict=True)):
+        instructions = [item.instructions for item in found] or [0]
+        rows = zip(bytes_of, instructions, strict=False)
+        own = [Part(index, index + 1, size, count, pick) for pick, (size, count) in enumerate(rows)]
+        parts += undominated(own)
+    return parts
+
+
+def undominated(parts: Sequence[Part]) -> list[Part]:
+    """Those with fewer bytes than every faster one."""
+    kept: list[Part] = []
+    for part in sorted(parts, key=lambda p: (p.instructions, p.bytes, p.pick)):
+        if not kept or part.bytes < kept[-1].bytes:
+            kept.append(part)
+    return kept
+
+
+@dataclass(frozen=True)
+class SegmentParts:
+    """The segments of a module's entry function as parts."""
+
+    module: IRModule
+    entry: Function
+    segments: Segments
+
+    def parts(self) -> list[Part]:
+        """Every segment, with the kernels that each limit of scratch allows."""
+        count = len(self.entry.body)
+        found: list[Part] = []
+        for first in range(count):
+            for end in range(first + 2, min(count, first + SEGMENT_CALLS_MAX) + 1):
+                if self.segments.kernels(end - 1) is None:
+                    break
+                segment = self.segments.segment(first, end)
+                if segment is not None:
+                    found += undominated(list(self._priced(segment)))
+        return found
+
+    def _priced(self, segment: Segment) -> Iterator[Part]:
+        ends_bytes = self._ends_bytes(segment)
+        for limit in scratch_limits(segment):
+            lean = with_scratch_of(segment, limit)
+            if lean is not None:
+                yield Part(
+                    segment.first,
+                    segment.end,
+                    ends_bytes + segment_bytes(lean, self._types),
+                    segment_instructions(lean, self._types),
+                    segment=lean,
+                )
+
+    def _ends_bytes(self, segment: Segment) -> int:
+        """What is in memory beside the rows: source, result and whatever is needed later."""
+        source, result = segment.plan.source, segment.calls[-1].outputs[0]
+        used = {v.name for call in segment.calls for v in call.inputs if v is not None}
+        made = {v.name for call in segment.calls for v in call.outputs}
+        beside = sum(
+            self._bytes(value)
+            for value in self._values
+            if value.name not in (source, *made)
+            and self._first[value.name] < segment.first
+            and (self._last[value.name] >= segment.end or value.name in used)
+        )
+        here = self._by_name[source]
+        if self._last[source] >= segment.end:
+            return beside + self._bytes(here) + self._bytes(result)
+        if not self._bytes(here) or not self._bytes(result) or not segment.stages[-1].result:
+            return beside + self._bytes(here) + self._bytes(result)
+        return beside + aligned(joint_bytes(segment, here.type, result.type))
+
+    def _bytes(self, value: Value) -> int:
+        """What the value takes in the pools."""
+        if self.module.io.mode == "caller" and value.name in self._outer:
+            return 0
+        return aligned(value.type.size_bytes)
+
+    @cached_property
+    def _outer(self) -> frozenset[str]:
+        return frozenset(v.name for v in (*self.entry.params, *self.entry.results))
+
+    @cached_property
+    def _by_name(self) -> dict[str, Value]:
+        values = [*self.entry.params]
+        for call in self.entry.body:
+            values += call.outputs
+        return {value.name: value for value in values}
+
+    @property
+    def _values(self) -> Sequence[Value]:
+        return tuple(self._by_name.values())
+
+    @cached_property
+    def _types(self) -> dict[str, TensorType]:
+        return {name: value.type for name, value in self._by_name.items()}
+
+    @cached_property
+    def _first(self) -> dict[str, int]:
+        """The call that makes each value; -1 for the model's inputs."""
+        made = {value.name: -1 for value in self.entry.params}
+        for index, call in enumerate(self.entry.body):
+            made.update({value.name: index for value in call.outputs})
+        return made
+
+    @cached_property
+    def _last(self) -> dict[str, int]:
+        """The last call that needs each value; past the end for what the caller looks at."""
+        count = len(self.entry.body)
+        last = dict.fromkeys(self._by_name, -1)
+        for index, call in enumerate(self.entry.body):
+            for value in call.inputs:
+                if value is not None and value.name in last:
+                    last[value.name] = index
+        kept = self.entry.params if self.module.io.keep_input else ()
+        for value in (*self.entry.results, *kept):
+            last[value.name] = count
+        return last

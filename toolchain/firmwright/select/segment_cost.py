@@ -1,0 +1,119 @@
+"""What a segment takes: bytes while it runs, instructions in all.
+
+Arithmetic on sizes, for the choice among many segments; the plan of the one that is chosen is the
+planner's. Bytes are rounded up to what tensors are aligned to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import RowFold
+from firmwright.ir.tir.schedule import Alternative
+from firmwright.select.row_loop import ROW_ALIGNMENT, Segment
+from firmwright.select.row_plan import RowPlan, Stage
+
+_MOVE_PERCENT = 70
+"""Instructions for a hundred bytes moved: a load and a store for each word, and their loop."""
+_CALL = 12
+"""Instructions around a call: its arguments, its frame, the question whether it is due."""
+
+
+def with_scratch_of(segment: Segment, limit_bytes: int) -> Segment | None:
+    """The segment with the fastest kernels of at most that much scratch; None if one needs more."""
+    picks: list[Alternative] = []
+    for found in segment.kernels:
+        lean = [item for item in found.alternatives if item.scratch_bytes <= limit_bytes]
+        if not lean:
+            return None
+        picks.append(min(lean, key=lambda item: (item.instructions, item.scratch_bytes)))
+    return replace(segment, picks=tuple(picks))
+
+
+def scratch_limits(segment: Segment) -> tuple[int, ...]:
+    """Every amount of scratch at which some kernel becomes possible, from least to most."""
+    sizes = {item.scratch_bytes for found in segment.kernels for item in found.alternatives}
+    return tuple(sorted(sizes))
+
+
+def segment_bytes(segment: Segment, types: Mapping[str, TensorType]) -> int:
+    """All that the segment has in memory at once beside its source and its result."""
+    plan = segment.plan
+    row = {name: types[name].size_bytes // types[name].shape[1] for name in plan.kept}
+    lasting = sum(
+        aligned(kept.rows * row[name]) for name, kept in plan.kept.items() if kept.rows > 1
+    )
+    rows = segment.kernels[-1].rows
+    if isinstance(rows, RowFold):
+        lasting += aligned(rows.count * rows.dtype.size_bytes)
+    passing = [
+        sum(aligned(row[name]) for name in _passing(segment, index))
+        + aligned(segment.picks[index].scratch_bytes)
+        for index in range(len(segment.stages))
+    ]
+    return lasting + max(passing)
+
+
+def _passing(segment: Segment, index: int) -> Iterator[str]:
+    """Rows made and needed within one step that are there while stage `index` works."""
+    for made, stage in enumerate(segment.stages):
+        kept = segment.plan.kept.get(stage.result)
+        if kept is None or kept.rows > 1:
+            continue
+        last = max(user for user, s in enumerate(segment.stages) if stage.result in s.sources)
+        if made <= index <= last:
+            yield stage.result
+
+
+def segment_instructions(segment: Segment, types: Mapping[str, TensorType]) -> int:
+    """Predicted instructions of the whole loop."""
+    total = sum(
+        stage.height * (pick.instructions + _CALL)
+        for stage, pick in zip(segment.stages, segment.picks, strict=True)
+    )
+    moved = 0
+    for name, kept in segment.plan.kept.items():
+        size_bytes = types[name].size_bytes
+        moved += (kept.rows - 1) * size_bytes
+        moved += size_bytes if name == segment.plan.source else 0
+    return total + moved * _MOVE_PERCENT // 100 + segment.plan.steps * _CALL
+
+
+def joint_bytes(segment: Segment, source: TensorType, result: TensorType) -> int:
+    """The least that the segment's source and result take together if one may overlap the other.
+
+    The result's rows may lie on those of the source that are not needed any more.
+    """
+    row_in, row_out = (kind.size_bytes // kind.shape[1] for kind in (source, result))
+    written_bytes, ahead_bytes = 0, 0
+    for is_write, row in _rows(segment.plan, segment.stages, source.shape[1]):
+        if is_write:
+            written_bytes = (row + 1) * row_out
+        elif written_bytes:
+            ahead_bytes = max(ahead_bytes, written_bytes - row * row_in)
+    below = max(source.size_bytes + aligned(ahead_bytes), result.size_bytes)
+    return min(source.size_bytes + result.size_bytes, below)
+
+
+def _rows(plan: RowPlan, stages: Sequence[Stage], height: int) -> Iterator[tuple[bool, int]]:
+    """In order: rows of the result as they are written, first rows of the source as read."""
+    final = stages[-1]
+    for step in range(plan.steps):
+        if plan.fed and step < height:
+            yield False, step
+        for stage, firing in zip(stages, plan.firings, strict=True):
+            row = step // firing.period - firing.lag
+            if (step + 1) % firing.period or not 0 <= row < stage.height:
+                continue
+            if stage is final:
+                yield True, row
+            for name, start in zip(stage.sources, firing.starts, strict=True):
+                if name == plan.source and start is None:
+                    yield False, row * stage.rows.stride
+
+
+def aligned(size_bytes: int) -> int:
+    """Up to a multiple of what tensors are aligned to."""
+    return -(-size_bytes // ROW_ALIGNMENT) * ROW_ALIGNMENT
