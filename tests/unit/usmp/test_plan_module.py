@@ -17,11 +17,13 @@ from firmwright.ir.tir.nodes import (
     Buffer,
     CallPrim,
     DeclBuffer,
+    For,
     IntImm,
     Param,
     PrimFunc,
     Seq,
     Stmt,
+    Var,
 )
 from firmwright.ir.tir.plan import BufferInfo, LiveRange, Placement, Plan
 from firmwright.ir.tir.walk import walk
@@ -206,6 +208,14 @@ def test_an_input_that_is_passed_twice_is_not_computed_in_place() -> None:
     add = replace(kernel, params=(kernel.params[0], other, kernel.params[1]))
     args = (pointer(X, "r"), pointer(X, "r"), pointer(Y, "w"))
     planned = plan(module_of(add, body=CallPrim("add", args)))
+    places = windows(planned)
+    assert places["x"] != places["y"]
+
+
+def test_an_input_that_the_next_round_reads_again_is_not_overwritten() -> None:
+    """Both buffers live at the one moment of the call, but the call comes back to it."""
+    times = For(Var("round", INT64), IntImm(0, INT64), IntImm(3, INT64), call("copy", X, Y, 0))
+    planned = plan(module_of(copy_kernel("copy", times=1), body=times))
     places = windows(planned)
     assert places["x"] != places["y"]
 

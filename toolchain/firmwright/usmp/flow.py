@@ -124,6 +124,16 @@ def live_ranges(
     return {name: merged(moments) for name, moments in times.items()}
 
 
+def last_reads(flow: Flow, held_at_exit: Collection[str]) -> tuple[frozenset[str], ...]:
+    """For each step what it reads and nothing may read after it, in a loop's next round neither."""
+    bit = {name: 1 << index for index, name in enumerate(flow.allocates)}
+    wanted = _wanted(flow, bit, _mask(bit, held_at_exit))
+    return tuple(
+        frozenset(name for name in step.reads if not after & bit[name])
+        for step, after in zip(flow.steps, wanted, strict=True)
+    )
+
+
 def merged(times: Sequence[int]) -> tuple[LiveRange, ...]:
     """Ascending times as maximal half-open ranges."""
     ranges: list[LiveRange] = []

@@ -24,6 +24,7 @@ from firmwright.ir.tir.nodes import (
 )
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.walk import Node, local_names, walk
+from firmwright.usmp.liveness import span_bytes
 
 
 def lift_scratch(module: IRModule, main: PrimFunc) -> tuple[IRModule, dict[str, str]]:
@@ -78,7 +79,10 @@ class _Lifter:
             return None
         own = tuple(self._window(part.callee, buffer) for buffer in self.scratch[part.callee])
         zero = IntImm(0, INDEX)
-        pointers = tuple(AccessPtr(buffer, zero, buffer.elements, "rw") for buffer in own)
+        pointers = tuple(
+            AccessPtr(buffer, zero, span_bytes(buffer) // buffer.dtype.size_bytes, "rw")
+            for buffer in own
+        )
         body: Stmt = replace(part, args=part.args + pointers)
         for buffer in reversed(own):
             body = Allocate(buffer, body, "scratch")

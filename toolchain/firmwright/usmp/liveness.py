@@ -34,7 +34,7 @@ from firmwright.ir.tir.nodes import (
 from firmwright.ir.tir.plan import BufferInfo, BufferKind, LiveRange
 from firmwright.ir.tir.walk import walk
 from firmwright.usmp.distances import Distances, Overlap
-from firmwright.usmp.flow import KEPT_KINDS, Flow, Loop, Step, live_ranges, trace
+from firmwright.usmp.flow import KEPT_KINDS, Flow, Loop, Step, last_reads, live_ranges, trace
 
 _KINDS = frozenset({"activation", "input", "output", "scratch", "ring", "state"})
 
@@ -79,7 +79,8 @@ def extract_buffers(
                 candidates,
             )
         )
-    pairs = [pair for step in flow.steps for pair in _overlaps(flow, step, distances)]
+    ending = zip(flow.steps, last_reads(flow, at_exit), strict=True)
+    pairs = [pair for step, last in ending for pair in _overlaps(flow, step, last, distances)]
     pairs += [pair for loop in flow.loops for pair in _loop_overlaps(flow, loop, live, distances)]
     named = tuple(pair.renamed(plan_names) for pair in pairs)
     return Extraction(tuple(buffers), named)
@@ -147,10 +148,11 @@ def _candidates(name: str, pools: Sequence[PoolInfo], targets: set[str]) -> tupl
     return allowed
 
 
-def _overlaps(flow: Flow, step: Step, distances: Distances) -> list[Overlap]:
-    """What this call's inputs and outputs may share.
+def _overlaps(flow: Flow, step: Step, last: frozenset[str], distances: Distances) -> list[Overlap]:
+    """What this call's inputs and outputs may share; `last` are the buffers it is the last to read.
 
-    A pair counts only if both arguments are whole buffers and no other argument touches either.
+    A pair counts only if the input ends here, both arguments are whole buffers and no other
+    argument touches either.
     """
     if step.call is None:
         return []
@@ -159,7 +161,9 @@ def _overlaps(flow: Flow, step: Step, distances: Distances) -> list[Overlap]:
     found = []
     for source, result in distances.pairs(step.call.callee):
         a, b = roots[source], roots[result]
-        alone = a is not None and b is not None and roots.count(a) == 1 and roots.count(b) == 1
+        if a not in last or b is None:
+            continue
+        alone = roots.count(a) == 1 and roots.count(b) == 1
         if alone and _is_whole(flow, args[source]) and _is_whole(flow, args[result]):
             spans = distances.of(step.call.callee, source, result)
             if spans is not None:

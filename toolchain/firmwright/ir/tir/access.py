@@ -255,6 +255,7 @@ class Trace:
             case Allocate(body=body) | AllocateConst(body=body):
                 self._stmt(body, at.after(2))
             case DeclBuffer(buffer, source, body):
+                self._reads(at, source.offset)
                 self._stmt(body, self._with_window(buffer, source, at.after(2)))
             case BufferStore(buffer, indices, value):
                 self._reads(at, *indices, value)
@@ -410,15 +411,24 @@ def _sum(place: _Value, offset: _Value, scale: int) -> _Value:
 
 
 def evaluate(node: Expr, values: Mapping[str, _Value]) -> _Value:
-    """`node` in every lane, bools as 0 and 1; None where it depends on memory."""
+    """`node` in every lane, bools as 0 and 1; None where it depends on memory.
+
+    Unsigned arithmetic wraps, by its definition; where it would, nothing is known.
+    """
     match node:
         case IntImm(value):
-            return value
+            return value if -(1 << 63) <= value < 1 << 63 else None
         case Var(name):
             return values.get(name)
         case Binary(op, a, b):
             x, y = evaluate(a, values), evaluate(b, values)
-            return None if x is None or y is None else _applied(op, x, y)
+            if x is None or y is None:
+                return None
+            found = _applied(op, x, y)
+            dtype = node.dtype
+            if dtype.is_int and not dtype.signed:
+                return None if dtype.bits == 64 else _converted(found, dtype.min, dtype.max)
+            return found
         case Not(a):
             x = evaluate(a, values)
             return None if x is None else 1 - x
