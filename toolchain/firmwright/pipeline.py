@@ -24,7 +24,7 @@ from firmwright.codegen.bundle import check_bundle, emit_bundle
 from firmwright.codegen.module import EmitOptions, emit, model_id
 from firmwright.frontends.tflite import read_tflite
 from firmwright.frontends.tflite.importer import import_model
-from firmwright.ir.core import PoolInfo, Target
+from firmwright.ir.core import POOL_SPEEDS, PoolInfo, Target
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoBinding, IRModule, Pass
 from firmwright.ir.text import parse_module
@@ -37,6 +37,7 @@ from firmwright.package.folder import with_file_list, write_folder
 from firmwright.package.metadata import bundle_metadata, metadata
 from firmwright.passes import graph as graph_passes
 from firmwright.passes import tir as tir_passes
+from firmwright.passes.graph.pin import pin_tensors
 from firmwright.schedules.registry import INTRINSICS, RULES
 from firmwright.select.choice import Estimate
 from firmwright.select.order import order_calls
@@ -70,6 +71,7 @@ class Options:
     name: str = ""
     ram_bytes: int | None = None
     pools: tuple[PoolInfo, ...] = ()
+    pins: tuple[tuple[str, str], ...] = ()
     board_dirs: tuple[Path, ...] = ()
 
 
@@ -267,7 +269,7 @@ def configured(model: IRModule, board: Board, options: Options) -> IRModule:
         return model
     _check(options)
     target = resolve_target(board, options.target)
-    return replace(
+    module = replace(
         model,
         name=options.name or model.name,
         targets={"cpu": target},
@@ -281,6 +283,7 @@ def configured(model: IRModule, board: Board, options: Options) -> IRModule:
         board=board.name,
         **({} if options.ram_bytes is None else {"ram_bytes": options.ram_bytes}),
     )
+    return pin_tensors(module, options.pins)
 
 
 def _pools(board: Board, asked: tuple[PoolInfo, ...]) -> tuple[PoolInfo, ...]:
@@ -316,7 +319,8 @@ def _narrowed(board: Board, own: Mapping[str, PoolInfo], asked: PoolInfo) -> Poo
         raise UsageError(f"board {board.name} has no pool {asked.name}.", hint=f"one of {known}.")
     pool = own[asked.name]
     sizes = [size for size in (asked.size_bytes, pool.size_bytes) if size is not None]
-    return replace(pool, size_bytes=min(sizes, default=None))
+    speeds = {name: value for name in POOL_SPEEDS if (value := getattr(asked, name)) is not None}
+    return replace(pool, size_bytes=min(sizes, default=None), **speeds)
 
 
 def resolve_target(board: Board, text: str) -> Target:

@@ -68,13 +68,18 @@ _ROOT_KEYS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class MemoryRegion:
-    """Addresses `[start, start + size_bytes)`; `pool` names the planner's pool in it, or is ""."""
+    """Addresses `[start, start + size_bytes)`; `pool` names the planner's pool in it, or is "".
+
+    `bandwidth` is bytes per cycle and `latency` cycles, None where they are not known.
+    """
 
     name: str
     start: int
     size_bytes: int
     kind: MemoryKind
     pool: str = ""
+    bandwidth: float | None = None
+    latency: int | None = None
 
     @property
     def end(self) -> int:
@@ -169,7 +174,15 @@ class Board:
         if self.is_host:
             return (PoolInfo("sram"),)
         return tuple(
-            PoolInfo(r.pool, self._pool_bytes(r), section=f".noinit.{r.name}")
+            PoolInfo(
+                r.pool,
+                self._pool_bytes(r),
+                read_bandwidth=r.bandwidth,
+                write_bandwidth=r.bandwidth,
+                read_latency=r.latency,
+                write_latency=r.latency,
+                section=f".noinit.{r.name}",
+            )
             for r in self.memory
             if r.pool
         )
@@ -212,13 +225,15 @@ def read_board(table: Table, name: str) -> Board:
 def _read_memory(table: Table, port: str) -> tuple[MemoryRegion, ...]:
     regions: list[MemoryRegion] = []
     for sub in table.subs("memory"):
-        sub.expect_keys(("name", "start", "size", "kind", "pool"))
+        sub.expect_keys(("name", "start", "size", "kind", "pool", "bandwidth", "latency"))
         region = MemoryRegion(
             name=_identifier(sub, "name"),
             start=sub.integer("start"),
             size_bytes=sub.integer("size", minimum=1),
             kind=cast(MemoryKind, sub.choice("kind", ("flash", "ram"))),
             pool=_identifier(sub, "pool") if sub.has("pool") else "",
+            bandwidth=sub.number("bandwidth") if sub.has("bandwidth") else None,
+            latency=sub.integer("latency") if sub.has("latency") else None,
         )
         _check_region(sub, region, regions)
         regions.append(region)

@@ -59,6 +59,15 @@ class Table:
             raise BoardError(f"{value} is below {minimum}.", where=self.where(key))
         return value
 
+    def number(self, key: str) -> float:
+        """A number above zero, with a fraction or without."""
+        value = self._get(key, None)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise self._wrong(key, "a number", value)
+        if not 0 < value < float("inf"):
+            raise BoardError(f"{value} is not above zero.", where=self.where(key))
+        return float(value)
+
     def strings(self, key: str, default: Sequence[str] | None = None) -> tuple[str, ...]:
         value = self._get(key, default)
         if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -17,7 +17,7 @@ from firmwright.base.errors import FirmwrightError, UsageError
 from firmwright.flows.compiling import compile_for, options_for
 from firmwright.flows.model import Model, load_model
 from firmwright.flows.sessions import ModelSession, open_session
-from firmwright.ir.core import PoolInfo
+from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 from firmwright.pipeline import NUMERICS, OPTIMIZE_GOALS, Compiled, Options
 from firmwright.usmp.registry import DEFAULT as DEFAULT_PLANNER
 
@@ -96,10 +96,19 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--pool",
-        metavar="NAME[=BYTES]",
+        metavar="NAME[=BYTES][,SPEED=N...]",
         action="append",
         type=_pool,
-        help="plan into this pool, in the order given, at most BYTES",
+        help="plan into this pool, in the order given, at most BYTES; SPEED is bandwidth (bytes "
+        "per cycle) or latency (cycles), also with read_ or write_ before it: where all "
+        "bandwidths are known, what is touched most goes to the fastest pool",
+    )
+    group.add_argument(
+        "--pin",
+        metavar="TENSOR=POOL",
+        action="append",
+        type=_pin,
+        help="this tensor lies in that pool",
     )
     group.add_argument(
         "--io",
@@ -127,14 +136,39 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _pool(text: str) -> PoolInfo:
-    name, equals, size = text.partition("=")
+    head, *words = text.split(",")
+    name, equals, size = head.partition("=")
     try:
         limit = int(size, 0) if equals else None
     except ValueError:
         limit = -1
     if not (name.isidentifier() and name.isascii()) or (limit is not None and limit < 1):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME or NAME=BYTES")
-    return PoolInfo(name, limit)
+    speeds: dict[str, Any] = {}
+    for word in words:
+        speeds |= _speed(word)
+    return replace(PoolInfo(name, limit), **speeds)
+
+
+def _speed(text: str) -> dict[str, float | int]:
+    """`bandwidth=4` or `read_latency=2` as fields of a pool."""
+    name, _, number = text.partition("=")
+    names = [n for n in POOL_SPEEDS if name in (n, n.partition("_")[2])]
+    try:
+        value = int(number) if name.endswith("latency") else float(number)
+    except ValueError:
+        value = -1
+    if not names or not 0 <= value < float("inf") or (value == 0 and "bandwidth" in name):
+        known = "bandwidth=N or latency=N, with read_ or write_ before it or without"
+        raise argparse.ArgumentTypeError(f"{text!r} is not {known}")
+    return dict.fromkeys(names, value)
+
+
+def _pin(text: str) -> tuple[str, str]:
+    tensor, _, pool = text.rpartition("=")
+    if not tensor or not pool:
+        raise argparse.ArgumentTypeError(f"{text!r} is not TENSOR=POOL")
+    return tensor, pool
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
@@ -207,11 +241,13 @@ def model_of(args: argparse.Namespace) -> Model:
 
 def given_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of a compilation that the user gave, by the names of `Options`."""
-    special = ("pools", "board_dirs")
+    special = ("pools", "pins", "board_dirs")
     names = [option.name for option in fields(Options) if option.name not in special]
     given = {n: getattr(args, n) for n in names if getattr(args, n, None) is not None}
     if getattr(args, "pool", None):
         given["pools"] = tuple(args.pool)
+    if getattr(args, "pin", None):
+        given["pins"] = tuple(args.pin)
     if args.boards_dir:
         given["board_dirs"] = tuple(Path(directory) for directory in args.boards_dir)
     return given

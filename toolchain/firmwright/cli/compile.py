@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.cli.base import (
@@ -159,12 +160,17 @@ class Watcher:
             )
 
 
+def _pools_in_use(known: Mapping[str, Any]) -> str:
+    used = {name: pool["bytes"] for name, pool in known["pools"].items() if pool["bytes"]}
+    return ", ".join(f"{name} {size_bytes:,}" for name, size_bytes in used.items())
+
+
 def summary_of_several(
     made: Bundle, parts: Sequence[Compiled], seconds: float, output: str | None
 ) -> str:
     """What a person wants to know of several models in one firmware; `parts` are they alone."""
     known = made.metadata
-    pools = ", ".join(f"{name} {pool['bytes']:,}" for name, pool in known["pools"].items())
+    pools = _pools_in_use(known)
     alone = ", ".join(f"{p.module.name} {p.metadata['workspace_bytes']:,}" for p in parts)
     how = "each its own" if known["concurrent"] else "shared"
     rows: list[tuple[str, Cell]] = [
@@ -183,7 +189,7 @@ def summary_of_several(
 def summary(compiled: Compiled, seconds: float, output: str | None) -> str:
     """What a person wants to know of a compilation."""
     known = compiled.metadata
-    pools = ", ".join(f"{name} {pool['bytes']:,}" for name, pool in known["pools"].items())
+    pools = _pools_in_use(known)
     rows: list[tuple[str, Cell]] = [
         ("model", known["model"]),
         ("board", f"{compiled.board.name}, target {next(iter(known['target'].values()))}"),

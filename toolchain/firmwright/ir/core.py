@@ -86,6 +86,10 @@ class PoolInfo:
     section: str = ""
 
 
+POOL_SPEEDS = ("read_bandwidth", "write_bandwidth", "read_latency", "write_latency")
+"""The fields of a pool that say how fast it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Constant:
     """An immutable tensor linked into the program: little-endian C-order bytes."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from firmwright.base.errors import ModelError
 from firmwright.base.names import NameSupply
+from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.builder import INDEX
@@ -93,7 +94,8 @@ class _Main:
         if self.module.io.mode == "caller":
             params += [Param(buffers[value.name], "in") for value in self.entry.params]
             params += [Param(buffers[value.name], "out") for value in self.entry.results]
-        functions["run"] = PrimFunc("run", tuple(params), body, {"aot_main": True})
+        attrs = {"aot_main": True, **self._pins(buffers)}
+        functions["run"] = PrimFunc("run", tuple(params), body, attrs)
         return replace(
             self.module,
             functions=functions,
@@ -133,6 +135,16 @@ class _Main:
             for name, value in values.items()
             if name not in streamed
         }
+
+    def _pins(self, buffers: Mapping[str, Buffer]) -> dict[str, Attr]:
+        """The buffers of values with a memory scope, and the pool that it names."""
+        values = (v for call in self.entry.body for v in call.outputs)
+        found = tuple(
+            (buffers[value.name].name, value.virtual_device.memory_scope)
+            for value in (*self.entry.params, *values)
+            if value.virtual_device.memory_scope and value.name in buffers
+        )
+        return {"pins": found} if found else {}
 
     def _pointer(self, buffer: Buffer, access: str) -> AccessPtr:
         mode: Callable[[str], str] = {"in": "r", "out": "w", "inout": "rw"}.__getitem__

@@ -8,7 +8,8 @@ Live ranges are those of `flow`, and besides:
 * outputs from their first write to the end; state always;
 * a kernel's scratch during its call only (`lift` has put its Allocate around the call).
 
-Candidates are the writable pools that every target touching the buffer may use, in their order.
+Candidates are the writable pools that every target touching the buffer may use, in their order; of
+a buffer that the AOT main's attribute `pins` names, the one pool that it is pinned to.
 """
 
 from __future__ import annotations
@@ -62,11 +63,12 @@ def extract_buffers(
     at_exit = [name for name, kind in kinds.items() if kind in held]
     live = live_ranges(flow, at_entry, at_exit)
     users = _users(module, main, flow)
+    pins = _pins(main, flow, pools)
     buffers = []
     for name, allocate in flow.allocates.items():
         ranges = _with_fixed_times(live[name], kinds[name], name in at_exit, flow.end_time)
         buffer = allocate.buffer
-        candidates = _candidates(name, pools, users[name])
+        candidates = _candidates(name, pins.get(name, pools), users[name])
         if not ranges:
             ranges = (LiveRange(0, 1),)  # nobody touches it; it must lie somewhere all the same
         buffers.append(
@@ -131,6 +133,24 @@ def _users(module: IRModule, main: PrimFunc, flow: Flow) -> dict[str, set[str]]:
         for name in step.touched:
             users[name].add(target)
     return users
+
+
+def _pins(main: PrimFunc, flow: Flow, pools: Sequence[PoolInfo]) -> dict[str, tuple[PoolInfo, ...]]:
+    """The only pool of each buffer that is pinned; a window pins what it lies in."""
+    found: dict[str, tuple[PoolInfo, ...]] = {}
+    for item in cast("tuple[tuple[str, str], ...]", main.attrs.get("pins", ())):
+        name, wanted = item
+        root = flow.roots.get(name)
+        if root is None:
+            raise UsageError(
+                f"buffer {name} cannot be pinned to pool {wanted}: it has no memory of its own.",
+                hint="another tensor for --pin.",
+            )
+        pinned = tuple(pool for pool in pools if pool.name == wanted and pool.access == "rw")
+        if not pinned or found.get(root, pinned) != pinned:
+            raise UsageError(f"buffer {name} cannot be pinned to pool {wanted}.")
+        found[root] = pinned
+    return found
 
 
 def _candidates(name: str, pools: Sequence[PoolInfo], targets: set[str]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from firmwright.base.dtypes import UINT8
-from firmwright.base.errors import InternalError, UsageError
+from firmwright.base.errors import DoesNotFitError, InternalError, UsageError
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX
@@ -26,14 +26,16 @@ from firmwright.ir.tir.nodes import (
     Param,
     PrimFunc,
 )
-from firmwright.ir.tir.plan import Plan, Planner
+from firmwright.ir.tir.plan import BufferInfo, Conflict, Plan, Planner
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.walk import Node, local_names
 from firmwright.usmp.distances import Distances, KnownSpans
 from firmwright.usmp.lift import lift_scratch
 from firmwright.usmp.liveness import extract_buffers, span_bytes
+from firmwright.usmp.pool_choice import may_prefer, only_first, prefer_pools
 from firmwright.usmp.registry import DEFAULT, find_planner
 from firmwright.usmp.sharing import find_conflicts
+from firmwright.usmp.traffic import traffic_of
 from firmwright.usmp.validate import check_plan
 
 POOL_ALIGNMENT = 16
@@ -59,11 +61,46 @@ def plan(
     main = _aot_main(module)
     extraction = extract_buffers(module, main, module.pools, plan_names, distances)
     conflicts = find_conflicts(extraction.buffers, extraction.overlaps)
-    made = find(extraction.buffers, conflicts, module.pools)
-    check_plan(made, extraction.buffers, conflicts, module.pools)
+    buffers = _in_better_pools(module, main, extraction.buffers, conflicts, plan_names)
+    made = place(find, buffers, conflicts, module.pools)
+    check_plan(made, buffers, conflicts, module.pools)
     _check_pool_names(made, main)
     planned = _with_windows(module, main, made, plan_names)
     return replace(module.with_function(planned), plan=made)
+
+
+def place(
+    find: Planner,
+    buffers: Sequence[BufferInfo],
+    conflicts: Sequence[Conflict],
+    pools: Sequence[PoolInfo],
+) -> Plan:
+    """The planner's plan with each buffer in the first of its pools; in any, if that fits nowhere.
+
+    DoesNotFitError if nothing does.
+    """
+    if may_prefer(buffers, pools):
+        try:
+            made = find(only_first(buffers), conflicts, pools)
+        except DoesNotFitError:
+            return find(buffers, conflicts, pools)
+        return replace(made, buffers=tuple(buffers))
+    return find(buffers, conflicts, pools)
+
+
+def _in_better_pools(
+    module: IRModule,
+    main: PrimFunc,
+    buffers: Sequence[BufferInfo],
+    conflicts: Sequence[Conflict],
+    plan_names: Mapping[str, str],
+) -> tuple[BufferInfo, ...]:
+    """`buffers` with the pools of known speeds in an order that suits each."""
+    if not may_prefer(buffers, module.pools):
+        return tuple(buffers)
+    moved = traffic_of(main, module.functions)
+    by_plan_name = {plan_names.get(name, name): traffic for name, traffic in moved.items()}
+    return prefer_pools(buffers, conflicts, module.pools, by_plan_name)
 
 
 def _aot_main(module: IRModule) -> PrimFunc:

@@ -23,7 +23,7 @@ from firmwright.ir.tir.plan import BufferInfo, Conflict, LiveRange, Placement, P
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.walk import Node, walk
 from firmwright.usmp.lift import is_scratch_name
-from firmwright.usmp.plan_module import pool_buffers
+from firmwright.usmp.plan_module import place, pool_buffers
 from firmwright.usmp.registry import DEFAULT, find_planner
 from firmwright.usmp.validate import check_plan
 
@@ -48,7 +48,7 @@ def plan_together(modules: Sequence[IRModule], planner: str = DEFAULT) -> Togeth
     pools = common_pools(modules)
     order = best_run_order([_plan_of(module) for module in modules])
     buffers, conflicts = _joined([modules[index] for index in order])
-    made = find_planner(planner)(buffers, conflicts, pools)
+    made = place(find_planner(planner), buffers, conflicts, pools)
     check_plan(made, buffers, conflicts, pools)
     moved = tuple(_moved(module, made) for module in modules)
     return Together(moved, order, made)
@@ -103,9 +103,9 @@ def best_run_order(plans: Sequence[Plan]) -> tuple[int, ...]:
 
     def most(order: tuple[int, ...]) -> int:
         worst = 0
-        for place, index in enumerate(order):
-            later = sum(held[other][0] for other in order[place + 1 :])
-            earlier = sum(held[other][1] for other in order[:place])
+        for turn, index in enumerate(order):
+            later = sum(held[other][0] for other in order[turn + 1 :])
+            earlier = sum(held[other][1] for other in order[:turn])
             worst = max(worst, plans[index].workspace_bytes + later + earlier)
         return worst
 

@@ -1,0 +1,87 @@
+"""Pinned tensors carry their pool wherever they are used; what cannot be pinned is named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from firmwright.base.errors import UsageError
+from firmwright.ir.core import PoolInfo
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.module import IoBinding, IRModule
+from firmwright.ir.text import parse_module, print_module
+from firmwright.passes.graph.pin import pin_tensors
+from firmwright.pipeline import Options, compile_model
+
+TEXT = """firmwright ir 1
+module @net
+const @w = i8[16] [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
+graph @main(%image: i8[16] quant(0.5, 0)) -> (%score) {
+  %hidden: i8[16] quant(0.5, 0) = relu(%image)
+  %weights = const @w: i8[16] quant(0.5, 0)
+  %score: i8[16] quant(0.5, 0) = add(%hidden, %weights) {activation="none"}
+}
+"""
+POOLS = (PoolInfo("sram", 4096), PoolInfo("dtcm", 1024))
+
+
+def net() -> IRModule:
+    return replace(parse_module(TEXT), pools=(*POOLS, PoolInfo("flash", access="ro")))
+
+
+def test_every_use_of_a_pinned_tensor_carries_its_pool() -> None:
+    pinned = pin_tensors(net(), [("hidden", "dtcm"), ("score", "sram")])
+    entry = pinned.entry
+    assert isinstance(entry, Function)
+    text = print_module(pinned)
+    assert '%hidden: i8[16] quant(0.5, 0) on(scope="dtcm") = relu(%image)' in text
+    assert entry.body[1].inputs[0] == entry.body[0].outputs[0]
+    assert entry.results == entry.body[1].outputs
+    assert parse_module(text) == pinned
+
+
+@pytest.mark.parametrize("board", ["host", "mps3-an547"])
+def test_a_pinned_tensor_is_planned_into_its_pool(board: str) -> None:
+    pool = "dtcm" if board == "host" else "isram"
+    pools = POOLS if board == "host" else ()
+    pins = (("hidden", pool), ("score", pool))
+    done = compile_model(parse_module(TEXT), Options(board=board, pools=pools, pins=pins))
+    assert done.module.plan is not None
+    placed = {name: place.pool for name, place in done.module.plan.placements.items()}
+    assert placed == {"image": "sram", "hidden": pool, "score": pool}
+    again = compile_model(parse_module(print_module(done.imported)), done.options)
+    assert again.tree == done.tree, "the module's text carries the pins"
+
+
+@pytest.mark.parametrize(
+    ("pin", "message"),
+    [
+        (("hiden", "dtcm"), r"'hiden' cannot .*: the model has no such tensor .* Try: hidden\."),
+        (("hidden", "dtmc"), r"to 'dtmc': there is no such pool to write to\. Try: dtcm\."),
+        (("hidden", "flash"), "there is no such pool to write to"),
+        (("weights", "dtcm"), "it is a constant, which lies with the program"),
+    ],
+)
+def test_what_cannot_be_pinned_is_named_with_the_nearest(
+    pin: tuple[str, str], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        pin_tensors(net(), [pin])
+
+
+def test_a_tensor_has_one_pool() -> None:
+    with pytest.raises(UsageError, match="it is pinned to sram already"):
+        pin_tensors(net(), [("hidden", "sram"), ("hidden", "dtcm")])
+
+
+def test_the_callers_buffers_cannot_be_pinned() -> None:
+    module = replace(net(), io=IoBinding("caller"))
+    with pytest.raises(UsageError, match="no such tensor in a pool"):
+        pin_tensors(module, [("image", "dtcm")])
+
+
+def test_a_lowered_module_has_no_tensors_to_pin() -> None:
+    done = compile_model(parse_module(TEXT), Options())
+    with pytest.raises(UsageError, match="tensors of a lowered module"):
+        pin_tensors(done.module, [("hidden", "sram")])
