@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import DoesNotFitError, ModelError, UsageError
@@ -66,6 +66,7 @@ class Options:
     planner: str = DEFAULT_PLANNER
     io: str = "workspace"
     keep_input: bool = False
+    input_rows: bool = False
     link_params: bool = True
     inline_asm: bool = True
     name: str = ""
@@ -274,7 +275,7 @@ def configured(model: IRModule, board: Board, options: Options) -> IRModule:
         name=options.name or model.name,
         targets={"cpu": target},
         pools=_within(_pools(board, options.pools), options.ram_bytes),
-        io=IoBinding("caller" if options.io == "caller" else "workspace", options.keep_input),
+        io=_io(model, options),
     ).with_attrs(
         numerics=options.numerics,
         optimize=options.optimize,
@@ -294,6 +295,16 @@ def _pools(board: Board, asked: tuple[PoolInfo, ...]) -> tuple[PoolInfo, ...]:
     if board.is_host:
         return asked
     return tuple(_narrowed(board, own, pool) for pool in asked)
+
+
+def _io(model: IRModule, options: Options) -> IoBinding:
+    mode: Literal["workspace", "caller"] = "caller" if options.io == "caller" else "workspace"
+    entry = model.entry
+    if options.input_rows and isinstance(entry, Function) and len(entry.params) != 1:
+        raise UsageError(
+            f"--input-rows wants a model with one input; {model.name} has {len(entry.params)}."
+        )
+    return IoBinding(mode, options.keep_input, input_rows=options.input_rows)
 
 
 def _within(pools: tuple[PoolInfo, ...], ram_bytes: int | None) -> tuple[PoolInfo, ...]:

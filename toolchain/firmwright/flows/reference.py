@@ -119,8 +119,8 @@ def _interpreted(
 ) -> dict[str, Array]:
     pools = module.plan.pool_bytes if module.plan is not None else {}
     memory: dict[str, Array] = {name: np.zeros(size, np.uint8) for name, size in pools.items()}
-    if module.io.mode == "caller":
-        for tensor in (*module.io.inputs, *module.io.outputs):
+    for tensor in (*module.io.inputs, *module.io.outputs):
+        if module.plan is None or tensor.buffer not in module.plan.placements:
             memory[tensor.buffer] = np.zeros(tensor.type.shape, tensor.type.dtype.np)
     for tensor in module.io.inputs:
         _view(module, memory, tensor)[...] = sample[tensor.name]
@@ -130,8 +130,9 @@ def _interpreted(
 
 def _view(module: IRModule, memory: Mapping[str, Array], tensor: IoTensor) -> Array:
     """The tensor's array: the caller's own, or a window of its pool."""
-    if module.io.mode == "caller" or module.plan is None:
+    if tensor.buffer in memory:
         return memory[tensor.buffer]
+    assert module.plan is not None
     place = module.plan.placements[tensor.buffer]
     window = memory[place.pool][place.offset : place.offset + tensor.type.size_bytes]
     return window.view(tensor.type.dtype.np).reshape(tensor.type.shape)

@@ -35,13 +35,23 @@ class IoBinding:
     """Who owns the model's inputs and outputs.
 
     `workspace`: they lie in the pools and may share memory, so a run consumes its input unless
-    `keep_input`. `caller`: the caller's buffers, in no pool.
+    `keep_input`. `caller`: the caller's buffers, in no pool. With `input_rows` the one input is in
+    no pool in either mode: the caller feeds it row by row.
     """
 
     mode: Literal["workspace", "caller"] = "workspace"
     keep_input: bool = False
     inputs: tuple[IoTensor, ...] = ()
     outputs: tuple[IoTensor, ...] = ()
+    input_rows: bool = False
+
+    @property
+    def inputs_in_pools(self) -> bool:
+        return self.mode == "workspace" and not self.input_rows
+
+    @property
+    def outputs_in_pools(self) -> bool:
+        return self.mode == "workspace"
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,6 +178,7 @@ class _ModuleReader(Reader):
     def _io(self) -> IoBinding:
         mode = cast(Literal["workspace", "caller"], self.one_of(("workspace", "caller")))
         keep = self.tokens.accept("keep_input")
+        rows = self.tokens.accept("input_rows")
         tensors: dict[str, list[IoTensor]] = {"input": [], "output": []}
         self.tokens.expect("{")
         while not self.tokens.accept("}"):
@@ -187,7 +188,7 @@ class _ModuleReader(Reader):
             name = self.tokens.string()
             self.tokens.expect(":")
             tensors[kind].append(IoTensor(name, buffer, self.tensor_type()))
-        return IoBinding(mode, keep, tuple(tensors["input"]), tuple(tensors["output"]))
+        return IoBinding(mode, keep, tuple(tensors["input"]), tuple(tensors["output"]), rows)
 
     # ---- constants ---------------------------------------------------------------------------
 

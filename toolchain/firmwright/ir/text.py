@@ -8,7 +8,7 @@ In: an IRModule, or text with the name of its file. Out: text, or the module. In
     attrs {...}
     target @NAME = "KIND" {...}
     pool @NAME {...}
-    io workspace keep_input { input %BUFFER = "TENSOR": TYPE ... }
+    io workspace keep_input input_rows { input %BUFFER = "TENSOR": TYPE ... }
     const @NAME = i8[3,3] sha256.HEX        (or, short and by hand: i8[4] [1, 2, 3, 4])
     graph @NAME(...) ...                    graph/printer.py
     func @NAME(...) ...                     tir/printer.py
@@ -106,7 +106,8 @@ def _pool_attrs(pool: PoolInfo) -> dict[str, Attr]:
 
 def _print_io(io: IoBinding, page: Page) -> None:
     keep = " keep_input" if io.keep_input else ""
-    with page.block(f"io {io.mode}{keep}"):
+    rows = " input_rows" if io.input_rows else ""
+    with page.block(f"io {io.mode}{keep}{rows}"):
         for kind, tensors in (("input", io.inputs), ("output", io.outputs)):
             for t in tensors:
                 names = f"{format_local(t.buffer)} = {quote(t.name)}"

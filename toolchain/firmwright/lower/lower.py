@@ -81,19 +81,20 @@ class Lowering:
             raise UnsupportedError(refused, where=self.module.name)
         return tuple(lowered)
 
-    def rows(self, index: int) -> RowKernels | None:
-        """Kernels that compute call `index` row by row; None where it cannot be."""
+    def rows(self, index: int, band: int = 1) -> RowKernels | None:
+        """Kernels that compute call `index`, `band` rows at a time; None where it cannot be."""
         call = self.entry.body[index]
         if call.op.startswith("@"):
             return None
         rows = self.ops[call.op].rows(describe(call, self.module))
         if rows is None:
             return None
-        name = f"{call.op}_{index}_row"
+        name = f"{call.op}_{index}_row" + (f"s{band}" if band > 1 else "")
         if isinstance(rows, RowFold):
-            taking = self._folding(f"{name}_sums", call, rows)
+            taking = self._folding(f"{name}_sums", call, rows, band)
             return RowKernels(rows, (taking,), self._finishing(name, call, rows))
-        return RowKernels(rows, self._offered(name, row_call(call, rows), call))
+        bands = rows.banded(band)
+        return RowKernels(bands, self._offered(name, row_call(call, bands, band), call))
 
     def _lowered(self, index: int, call: Call, results: set[str]) -> LoweredCall:
         if call.op.startswith("@"):
@@ -119,11 +120,11 @@ class Lowering:
         offered.append(self._finish(kernel, call, whole))
         return tuple(sorted(offered, key=lambda item: item.instructions))
 
-    def _folding(self, name: str, call: Call, rows: RowFold) -> Alternative:
-        """Takes one row in."""
+    def _folding(self, name: str, call: Call, rows: RowFold, band: int) -> Alternative:
+        """Takes a band of rows in."""
         x = describe(call, self.module).input(0)
         kernel = Builder(name, call.span)
-        row = kernel.buffer_param("x", x.dtype, (1, 1, *x.shape[2:]), "in", KERNEL_ALIGNMENT)
+        row = kernel.buffer_param("x", x.dtype, (1, band, *x.shape[2:]), "in", KERNEL_ALIGNMENT)
         acc = kernel.buffer_param("acc", rows.dtype, (rows.count,), "inout", KERNEL_ALIGNMENT)
         rows.accumulate(describe(call, self.module), kernel, row, acc)
         return self._finish(kernel, call, call)
@@ -208,8 +209,8 @@ class Lowering:
         )
 
 
-def row_call(call: Call, rows: RowMap) -> Call:
-    """`call` as it makes one row: the rows it needs are its input, none of them padding."""
+def row_call(call: Call, rows: RowMap, band: int) -> Call:
+    """`call` as it makes a band of rows: the rows it needs are its input, none of them padding."""
 
     def with_rows(value: Value | None, count: int) -> Value | None:
         if value is None or value.constant is not None:
@@ -223,7 +224,7 @@ def row_call(call: Call, rows: RowMap) -> Call:
         assert isinstance(padding, tuple)
         attrs["padding"] = (0, 0, *padding[2:])
     outputs = tuple(
-        replace(value, type=replace(value.type, shape=(1, 1, *value.type.shape[2:])))
+        replace(value, type=replace(value.type, shape=(1, band, *value.type.shape[2:])))
         for value in call.outputs
     )
     inputs = tuple(with_rows(value, rows.reach) for value in call.inputs)

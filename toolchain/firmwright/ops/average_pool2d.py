@@ -35,7 +35,7 @@ from firmwright.ops.pools import (
     pool_cases,
     pool_window,
 )
-from firmwright.ops.rows import accumulate_row, window_rows
+from firmwright.ops.rows import accumulate_rows, window_rows
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -63,7 +63,7 @@ def rows(call: OpCall) -> RowMap | RowFold | None:
     x = call.input(0)
     if window.size == window.input_size and not window.padded and x.shape[0] == 1:
         wide = FLOAT32 if x.dtype == FLOAT32 else INT32
-        return RowFold(wide, x.shape[3], accumulate_row, _finish)
+        return RowFold(wide, x.shape[3], accumulate_rows, _finish)
     return window_rows(call, window, None)
 
 

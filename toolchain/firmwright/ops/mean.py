@@ -36,7 +36,7 @@ from firmwright.ops.arity import require_tensors
 from firmwright.ops.case_tensors import constant_tensor
 from firmwright.ops.fixed_point import Requant, per_tensor, requantized
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.rows import accumulate_row
+from firmwright.ops.rows import accumulate_rows
 
 _SHIFT_MAX = 32
 
@@ -94,7 +94,7 @@ def rows(call: OpCall) -> RowFold | None:
     x = call.input(0)
     if len(x.shape) != 4 or x.shape[0] != 1 or call.ints_attr("axes") != (1, 2):
         return None
-    return RowFold(INT32 if x.dtype == INT8 else FLOAT32, x.shape[3], accumulate_row, _finish)
+    return RowFold(INT32 if x.dtype == INT8 else FLOAT32, x.shape[3], accumulate_rows, _finish)
 
 
 def _finish(call: OpCall, b: Builder, acc: Buffer, y: Buffer) -> None:

@@ -36,13 +36,13 @@ def same_rows(call: OpCall) -> RowMap | None:
     return RowMap()
 
 
-def accumulate_row(call: OpCall, b: Builder, x: Buffer, acc: Buffer) -> None:
-    """Add a row's columns to one sum a channel, in the order of the reference: left to right."""
+def accumulate_rows(call: OpCall, b: Builder, x: Buffer, acc: Buffer) -> None:
+    """Add rows to one sum a channel, in the order of the reference: row by row, left to right."""
     with b.for_("c", x.shape[3]) as c:
         total = b.reg("total", acc.dtype)
         b.store(total, [0], b.load(acc, [c]))
-        with b.for_("ix", x.shape[2]) as ix:
-            item = b.load(x, [0, 0, ix, c]).cast(acc.dtype)
+        with b.for_("iy", x.shape[1]) as iy, b.for_("ix", x.shape[2]) as ix:
+            item = b.load(x, [0, iy, ix, c]).cast(acc.dtype)
             b.store(total, [0], b.load(total, [0]) + item)
         b.store(acc, [c], b.load(total, [0]))
 

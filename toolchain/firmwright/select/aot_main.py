@@ -91,8 +91,9 @@ class _Main:
             self._io(self.entry.results, buffers),
         )
         params: list[Param] = []
-        if self.module.io.mode == "caller":
+        if not self.module.io.inputs_in_pools:
             params += [Param(buffers[value.name], "in") for value in self.entry.params]
+        if not self.module.io.outputs_in_pools:
             params += [Param(buffers[value.name], "out") for value in self.entry.results]
         attrs = {"aot_main": True, **self._pins(buffers)}
         functions["run"] = PrimFunc("run", tuple(params), body, attrs)
@@ -200,9 +201,12 @@ class _Main:
             if buffer.scope == "const":
                 if name in used:
                     body = AllocateConst(buffer, used[name], body)
-            elif name in inputs or name in outputs:
-                if self.module.io.mode == "workspace":
-                    body = Allocate(buffer, body, "input" if name in inputs else "output")
+            elif name in inputs:
+                if self.module.io.inputs_in_pools:
+                    body = Allocate(buffer, body, "input")
+            elif name in outputs:
+                if self.module.io.outputs_in_pools:
+                    body = Allocate(buffer, body, "output")
             else:
                 body = Allocate(buffer, body, "activation")
         return body

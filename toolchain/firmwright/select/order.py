@@ -88,7 +88,7 @@ class _Reading:
     def __init__(self, module: IRModule, entry: Function, ops: OpTable) -> None:
         self.entry = entry
         self.ops = ops
-        self.in_pools = module.io.mode == "workspace"
+        self.io = module.io
         self.results = {value.name for value in entry.results}
         self.kept = set(self.results)
         if module.io.keep_input:
@@ -129,8 +129,10 @@ class _Reading:
         return is_view and source is not None and source.constant is None
 
     def _add(self, value: Value, maker: int) -> None:
-        is_io = maker < 0 or value.name in self.results
-        size_bytes = value.type.size_bytes if self.in_pools or not is_io else 0
+        is_here = self.io.outputs_in_pools or value.name not in self.results
+        if maker < 0:
+            is_here = self.io.inputs_in_pools
+        size_bytes = value.type.size_bytes if is_here else 0
         self.number[value.name] = len(self.tensors)
         self.tensors.append(Tensor(size_bytes, maker, 0, value.name in self.kept))
 

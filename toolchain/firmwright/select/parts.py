@@ -25,6 +25,8 @@ from firmwright.select.segment_cost import (
 )
 from firmwright.select.segments import Segments
 
+BANDS = (1, 2, 4)
+"""Rows at a time: more of them take more memory and less overhead."""
 SEGMENT_CALLS_MAX = 24
 """No segment has more calls: their number grows with the square."""
 
@@ -64,13 +66,23 @@ class SegmentParts:
         count = len(self.entry.body)
         found: list[Part] = []
         for first in range(count):
-            for end in range(first + 2, min(count, first + SEGMENT_CALLS_MAX) + 1):
-                if self.segments.kernels(end - 1) is None:
+            shortest = 1 if self._is_fed(first) else 2
+            for end in range(first + shortest, min(count, first + SEGMENT_CALLS_MAX) + 1):
+                if self.segments.kernels(end - 1, 1) is None:
                     break
-                segment = self.segments.segment(first, end)
-                if segment is not None:
-                    found += undominated(list(self._priced(segment)))
+                found += undominated(list(self._banded(first, end)))
         return found
+
+    def _banded(self, first: int, end: int) -> Iterator[Part]:
+        """The segment with all sizes of bands."""
+        for band in BANDS:
+            segment = self.segments.segment(first, end, band, feed=self._is_fed(first))
+            if segment is not None:
+                yield from self._priced(segment)
+
+    def _is_fed(self, first: int) -> bool:
+        """Whether a segment that begins there takes the model's input row by row."""
+        return self.module.io.input_rows and first == 0
 
     def _priced(self, segment: Segment) -> Iterator[Part]:
         ends_bytes = self._ends_bytes(segment)
@@ -106,13 +118,15 @@ class SegmentParts:
 
     def _bytes(self, value: Value) -> int:
         """What the value takes in the pools."""
-        if self.module.io.mode == "caller" and value.name in self._outer:
-            return 0
-        return aligned(value.type.size_bytes)
+        return 0 if value.name in self._outer else aligned(value.type.size_bytes)
 
     @cached_property
     def _outer(self) -> frozenset[str]:
-        return frozenset(v.name for v in (*self.entry.params, *self.entry.results))
+        """Values that the caller holds."""
+        io = self.module.io
+        inputs = () if io.inputs_in_pools else self.entry.params
+        outputs = () if io.outputs_in_pools else self.entry.results
+        return frozenset(value.name for value in (*inputs, *outputs))
 
     @cached_property
     def _by_name(self) -> dict[str, Value]:

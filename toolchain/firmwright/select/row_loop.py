@@ -94,7 +94,7 @@ class _RowLoop:
         plan = self.segment.plan
         types = self._types()
         self.rows = {name: self._kept(name, types[name], k) for name, k in plan.kept.items()}
-        before = [self._filled(name) for name, kept in plan.kept.items() if kept.rows > 1]
+        before = [self._filled(name) for name, kept in plan.kept.items() if not kept.passing]
         sums = self._sums()
         if sums is not None:
             before.append(self._call(fill(sums.dtype, sums.elements, 0, self.target), (sums, "w")))
@@ -108,7 +108,7 @@ class _RowLoop:
         if sums is not None:
             body = Allocate(sums, body, "ring")
         for name, kept in reversed(list(plan.kept.items())):
-            if kept.rows > 1:
+            if not kept.passing:
                 body = Allocate(self.rows[name], body, "ring")
         return body
 
@@ -133,7 +133,7 @@ class _RowLoop:
     # ---- one step ----------------------------------------------------------------------------
 
     def _body(self, step: Var, sums: Buffer | None) -> Stmt:
-        """What happens in a step; a row that only the next stages of it need is allocated in it."""
+        """What happens in a step; rows that only the next stages of it need are allocated in it."""
         segment = self.segment
         stmts: list[tuple[Stmt, Buffer | None]] = []
         if segment.plan.fed:
@@ -142,7 +142,7 @@ class _RowLoop:
             zip(segment.stages, segment.plan.firings, strict=True)
         ):
             kept = segment.plan.kept.get(stage.result)
-            passing = self.rows[stage.result] if kept is not None and kept.rows == 1 else None
+            passing = self.rows[stage.result] if kept is not None and kept.passing else None
             stmts.append((self._stage(index, stage, firing, step, sums), passing))
         body: list[Stmt] = []
         for stmt, passing in reversed(stmts):
@@ -186,13 +186,14 @@ class _RowLoop:
         return If(expr((E(step) % period).equal(period - 1), BOOL), stmt)
 
     def _due(self, name: str, row: E, height: int, turns: int, lag: int, made: list[Stmt]) -> Stmt:
-        """`made` for the rows of the tensor, after that its padding's turn."""
+        """`made` for the bands of the tensor, after that its padding's turn."""
         kept = self.segment.plan.kept.get(name)
         room: list[Stmt] = []
-        if kept is not None and kept.rows > 1:
+        if kept is not None and not kept.passing:
             rows = self.rows[name]
             size = rows.elements // kept.rows
-            room = [self._call(slide(rows.dtype, kept.rows, size, self.target), (rows, "rw"))]
+            kernel = slide(rows.dtype, kept.rows, size, kept.band, self.target)
+            room = [self._call(kernel, (rows, "rw"))]
         conditions = [row >= 0] if lag > 0 else []
         if turns - lag > height:
             conditions.append(row < height)
@@ -200,16 +201,16 @@ class _RowLoop:
         if not conditions:
             return then
         padding: Stmt | None = None
-        if kept is not None and kept.padding_rows:
+        if kept is not None and kept.padding_bands:
             tail = [*room] if kept.fill is None else [*room, self._padding(name, kept.fill)]
-            cond = logical_and(row >= height, row < height + kept.padding_rows)
+            cond = logical_and(row >= height, row < height + kept.padding_bands)
             padding = If(expr(cond, BOOL), Seq(tuple(tail)))
         return If(expr(logical_and(*conditions), BOOL), then, padding)
 
     # ---- pointers and calls ------------------------------------------------------------------
 
     def _window(self, name: str, start: int | None, stage: Stage, row: E) -> AccessPtr:
-        """The rows of a source that row `row` of the stage is made of."""
+        """The rows of a source that band `row` of the stage is made of."""
         if start is not None:
             rows = self.rows[name]
             size = rows.elements // rows.shape[0]
@@ -230,7 +231,7 @@ class _RowLoop:
 
     def _newest(self, name: str) -> AccessPtr:
         rows = self.rows[name]
-        size = rows.elements // rows.shape[0]
+        size = rows.elements // rows.shape[0] * self.segment.plan.kept[name].band
         return AccessPtr(rows, _int(rows.elements - size), size, "w")
 
     def _padding(self, name: str, value: float) -> Stmt:

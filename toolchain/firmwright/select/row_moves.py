@@ -15,12 +15,12 @@ from firmwright.ir.tir.nodes import Buffer, PrimFunc
 _UNROLLED = 4
 
 
-def slide(dtype: DType, rows: int, row_elements: int, target: str) -> PrimFunc:
-    """Rows 1.. of `kept` become rows 0..; what the last one holds afterwards does not matter."""
-    b = Builder(f"slide_{rows}x{row_elements}_{dtype.name}")
+def slide(dtype: DType, rows: int, row_elements: int, band: int, target: str) -> PrimFunc:
+    """Rows `band`.. of `kept` become rows 0..; what the last ones hold then does not matter."""
+    b = Builder(f"slide_{rows}x{row_elements}_{dtype.name}" + (f"_by_{band}" if band > 1 else ""))
     kept = b.buffer_param("kept", dtype, (rows * row_elements,), "inout", 4)
-    _move(b, kept, row_elements, kept, (rows - 1) * row_elements)
-    return b.build(comment=f"Makes room for a row behind {rows} rows.", target=target)
+    _move(b, kept, band * row_elements, kept, (rows - band) * row_elements)
+    return b.build(comment=f"Moves the rows up: room for {band} more.", target=target)
 
 
 def copy(dtype: DType, elements: int, target: str) -> PrimFunc:

@@ -3,11 +3,12 @@
 In: the stages of a segment in order, and the tensor that flows into it. Out: a `RowPlan`. All of it
 is arithmetic on row numbers:
 
-* A step takes in one row of the segment's source. A tensor of `period` m gets a row at every m-th
-  step: at the end of step i with (i + 1) mod m = 0, row i // m - lag; rows below 0 and from the
-  tensor's height on are padding.
-* A stage whose rows need rows of x has period m(x) * stride, and the least lag at which the last
-  row it needs is there: stride * lag >= lag(x) + reach - before - stride.
+* A step takes in one row of the segment's source. A stage makes a band of rows at a time, often of
+  one row. With `period` m it makes one at the end of each step i with (i + 1) mod m = 0, band
+  i // m - lag; bands below 0 and from the tensor's height on are padding.
+* A stage that needs rows of x has the period m(x) * stride / band(x) and the least lag at which the
+  last row it needs is there: stride * lag >= band(x) * lag(x) + reach - before - stride, where
+  reach and stride are those of a band.
 * Of x the last rows are kept, in order, the newest last; each stage finds its window at one place.
 
 Stages with slack (the short branch of a residual block) run late or early, whichever keeps less.
@@ -17,15 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from firmwright.ir.graph.opdef import RowMap
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Makes `height` rows of `result`, from rows of `sources`, as `rows` says.
+    """Makes `height` bands of rows of `result`, each from rows of `sources` as `rows` says.
 
-    A fold has `result` "" and takes in `height` rows.
+    A fold has `result` "" and takes in `height` bands.
     """
 
     sources: tuple[str, ...]
@@ -36,16 +38,20 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor that flows in rows. Those that come from outside lie in memory as a whole."""
+    """A tensor of `height` rows that flows in, `band` of them at a time.
+
+    Those that come from outside lie in memory as a whole.
+    """
 
     height: int
     row_bytes: int
     outside: bool = False
+    band: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """A stage makes a row at the end of every `period`-th step: row step // period - `lag`.
+    """A stage makes a band at the end of every `period`-th step: band step // period - `lag`.
 
     `starts` has for each source the kept row its window begins with, None where it is read from the
     whole tensor.
@@ -60,12 +66,19 @@ class Firing:
 class Kept:
     """The last rows of a tensor that are kept; `fill` is what rows outside of it hold.
 
-    `padding_rows` come after the tensor's last: nobody computes them, but they take their turn.
+    They come in `band` at a time. `padding_bands` come after the tensor's last: nobody computes
+    them, but they take their turn.
     """
 
     rows: int
     fill: float | None
-    padding_rows: int
+    band: int
+    padding_bands: int
+
+    @property
+    def passing(self) -> bool:
+        """Whether no row outlives the step it is made in."""
+        return self.rows == self.band
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +117,14 @@ class _Rows:
         of_tensor = {self.source: 1}
         periods: list[int] = []
         for stage in self.stages:
-            found = {of_tensor[name] for name in stage.sources if name in of_tensor}
-            period = found.pop() * stage.rows.stride if len(found) == 1 else 0
-            periods.append(period)
-            of_tensor[stage.result] = period
+            found = {
+                Fraction(of_tensor[name] * stage.rows.stride, self.tensors[name].band)
+                for name in stage.sources
+                if name in of_tensor
+            }
+            period = found.pop() if len(found) == 1 else Fraction(0)
+            periods.append(int(period) if period.denominator == 1 else 0)
+            of_tensor[stage.result] = periods[-1]
         return periods
 
     def is_possible(self) -> bool:
@@ -155,14 +172,17 @@ class _Rows:
         kept = {name: self._kept(name) for name in names if self._is_kept(name)}
         return RowPlan(steps, firings, kept, self.source, self.source in kept)
 
-    def _lag(self, name: str) -> int:
-        return self.lags[self.makers[name]] if name in self.makers else 0
+    def _behind(self, name: str) -> int:
+        """Rows by which the tensor comes later than the source's rows that it is made of."""
+        if name not in self.makers:
+            return 0
+        return self.lags[self.makers[name]] * self.tensors[name].band
 
     def _least_lag(self, stage: Stage) -> int:
         rows = stage.rows
         timed = [name for name in stage.sources if name == self.source or name in self.makers]
         return max(
-            -(-(self._lag(name) + rows.reach - rows.before - rows.stride) // rows.stride)
+            -(-(self._behind(name) + rows.reach - rows.before - rows.stride) // rows.stride)
             for name in timed
         )
 
@@ -173,10 +193,10 @@ class _Rows:
             for other, stage in enumerate(self.stages)
             if self.stages[index].result and self.stages[index].result in stage.sources
         ]
-        return min(
-            (rows.stride * (lag + 1) - rows.reach + rows.before for rows, lag in users),
-            default=self.lags[index],
-        )
+        if not users:
+            return self.lags[index]
+        behind = min(rows.stride * (lag + 1) - rows.reach + rows.before for rows, lag in users)
+        return behind // self.tensors[self.stages[index].result].band
 
     def _use_slack(self) -> None:
         changed = True
@@ -213,9 +233,9 @@ class _Rows:
         return self.only_fed or not self._reads_whole(stage, name)
 
     def _depth(self, index: int, name: str) -> int:
-        """Rows from the first that the stage needs to the newest, when it makes a row."""
+        """Rows from the first that the stage needs to the newest, when it makes a band."""
         rows = self.stages[index].rows
-        return rows.stride * (1 + self.lags[index]) - self._lag(name) + rows.before
+        return rows.stride * (1 + self.lags[index]) - self._behind(name) + rows.before
 
     def _depth_of(self, name: str) -> int:
         return max(self._depth(index, name) for index in self._users(name))
@@ -242,6 +262,7 @@ class _Rows:
             self.stages[index].rows.stride * (self.stages[index].height + self.lags[index]) - 1
             for index in self._users(name)
         )
-        padding_rows = max(0, newest - self._lag(name) - self.tensors[name].height + 1)
-        depth = self._depth_of(name)
-        return Kept(depth, fills.pop() if fills else None, padding_rows if depth > 1 else 0)
+        tensor, depth = self.tensors[name], self._depth_of(name)
+        missing = max(0, newest - self._behind(name) - tensor.height + 1)
+        bands = -(-missing // tensor.band) if depth > tensor.band else 0
+        return Kept(depth, fills.pop() if fills else None, tensor.band, bands)

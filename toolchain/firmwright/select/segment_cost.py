@@ -43,13 +43,13 @@ def segment_bytes(segment: Segment, types: Mapping[str, TensorType]) -> int:
     plan = segment.plan
     row = {name: types[name].size_bytes // types[name].shape[1] for name in plan.kept}
     lasting = sum(
-        aligned(kept.rows * row[name]) for name, kept in plan.kept.items() if kept.rows > 1
+        aligned(kept.rows * row[name]) for name, kept in plan.kept.items() if not kept.passing
     )
     rows = segment.kernels[-1].rows
     if isinstance(rows, RowFold):
         lasting += aligned(rows.count * rows.dtype.size_bytes)
     passing = [
-        sum(aligned(row[name]) for name in _passing(segment, index))
+        sum(aligned(plan.kept[name].rows * row[name]) for name in _passing(segment, index))
         + aligned(segment.picks[index].scratch_bytes)
         for index in range(len(segment.stages))
     ]
@@ -60,7 +60,7 @@ def _passing(segment: Segment, index: int) -> Iterator[str]:
     """Rows made and needed within one step that are there while stage `index` works."""
     for made, stage in enumerate(segment.stages):
         kept = segment.plan.kept.get(stage.result)
-        if kept is None or kept.rows > 1:
+        if kept is None or not kept.passing:
             continue
         last = max(user for user, s in enumerate(segment.stages) if stage.result in s.sources)
         if made <= index <= last:
@@ -76,7 +76,7 @@ def segment_instructions(segment: Segment, types: Mapping[str, TensorType]) -> i
     moved = 0
     for name, kept in segment.plan.kept.items():
         size_bytes = types[name].size_bytes
-        moved += (kept.rows - 1) * size_bytes
+        moved += (kept.rows - kept.band) * size_bytes // kept.band
         moved += size_bytes if name == segment.plan.source else 0
     return total + moved * _MOVE_PERCENT // 100 + segment.plan.steps * _CALL
 
@@ -86,7 +86,8 @@ def joint_bytes(segment: Segment, source: TensorType, result: TensorType) -> int
 
     The result's rows may lie on those of the source that are not needed any more.
     """
-    row_in, row_out = (kind.size_bytes // kind.shape[1] for kind in (source, result))
+    row_in = source.size_bytes // source.shape[1]
+    row_out = result.size_bytes // segment.stages[-1].height
     written_bytes, ahead_bytes = 0, 0
     for is_write, row in _rows(segment.plan, segment.stages, source.shape[1]):
         if is_write:
@@ -98,7 +99,7 @@ def joint_bytes(segment: Segment, source: TensorType, result: TensorType) -> int
 
 
 def _rows(plan: RowPlan, stages: Sequence[Stage], height: int) -> Iterator[tuple[bool, int]]:
-    """In order: rows of the result as they are written, first rows of the source as read."""
+    """In order: bands of the result as they are written, first rows of the source as read."""
     final = stages[-1]
     for step in range(plan.steps):
         if plan.fed and step < height:

@@ -18,7 +18,8 @@ from firmwright.ir.tir.schedule import Alternative, RowKernels
 from firmwright.select.row_loop import Segment
 from firmwright.select.row_plan import Stage, Tensor, plan_rows
 
-RowsOf: TypeAlias = Callable[[int], RowKernels | None]
+RowsOf: TypeAlias = Callable[[int, int], RowKernels | None]
+"""Kernels that make so many rows (the second number) of a call at a time."""
 
 _WORD_BYTES = 4
 
@@ -30,19 +31,24 @@ class Segments:
     entry: Function
     rows_of: RowsOf
 
-    def segment(self, first: int, end: int, *, feed: bool = False) -> Segment | None:
-        """Calls first.. end - 1 as one segment; None where they cannot be."""
+    def segment(self, first: int, end: int, band: int = 1, *, feed: bool = False) -> Segment | None:
+        """Calls first.. end - 1 as one segment, `band` rows at a time; None where they cannot be.
+
+        `feed`: the source is not in memory, its rows come from outside.
+        """
         calls = self.entry.body[first:end]
-        kernels = [self.kernels(index) for index in range(first, end)]
+        if any(_height(call) % band for call in calls):
+            return None
+        kernels = [self.kernels(index, band) for index in range(first, end)]
         if any(found is None for found in kernels) or not self._is_closed(first, end):
             return None
         known = [found for found in kernels if found is not None]
         if any(isinstance(found.rows, RowFold) for found in known[:-1]):
             return None
-        stages = [_stage(call, found) for call, found in zip(calls, known, strict=True)]
+        stages = [_stage(call, found, band) for call, found in zip(calls, known, strict=True)]
         source = stages[0].sources[0]
         inside = {stage.result for stage in stages[:-1]}
-        tensors = _tensors(calls, inside)
+        tensors = _tensors(calls, inside, band)
         if any(t.row_bytes % _WORD_BYTES for name, t in tensors.items() if name != source):
             return None
         plan = plan_rows(source, stages, tensors, feed=feed)
@@ -55,14 +61,14 @@ class Segments:
         picks = tuple(best(found.alternatives) for found in known)
         return Segment(first, calls, tuple(known), picks, tuple(stages), plan)
 
-    def kernels(self, index: int) -> RowKernels | None:
+    def kernels(self, index: int, band: int) -> RowKernels | None:
         """The row kernels of call `index`, built when first asked for."""
-        if index not in self._known:
-            self._known[index] = self.rows_of(index)
-        return self._known[index]
+        if (index, band) not in self._known:
+            self._known[index, band] = self.rows_of(index, band)
+        return self._known[index, band]
 
     @cached_property
-    def _known(self) -> dict[int, RowKernels | None]:
+    def _known(self) -> dict[tuple[int, int], RowKernels | None]:
         return {}
 
     def _is_closed(self, first: int, end: int) -> bool:
@@ -92,22 +98,38 @@ def best(alternatives: Sequence[Alternative]) -> Alternative:
     return min(alternatives, key=lambda item: (item.instructions, item.scratch_bytes))
 
 
-def _stage(call: Call, kernels: RowKernels) -> Stage:
+def _stage(call: Call, kernels: RowKernels, band: int) -> Stage:
     sources = tuple(value.name for value in _variables(call))
     if isinstance(kernels.rows, RowFold):
-        return Stage(sources, "", RowMap(), _variables(call)[0].type.shape[1])
-    return Stage(sources, call.outputs[0].name, kernels.rows, call.outputs[0].type.shape[1])
+        height = _variables(call)[0].type.shape[1]
+        return Stage(sources, "", RowMap(band, band), height // band)
+    height = call.outputs[0].type.shape[1]
+    return Stage(sources, call.outputs[0].name, kernels.rows, height // band)
+
+
+def _height(call: Call) -> int:
+    """Rows that the call's bands are made of: of its output, of a fold's input."""
+    shape = call.outputs[0].type.shape
+    if len(shape) == 4 and shape[1] > 1:
+        return shape[1]
+    return next((v.type.shape[1] for v in _variables(call) if len(v.type.shape) == 4), 0)
 
 
 def _variables(call: Call) -> list[Value]:
     return [value for value in call.inputs if value is not None and value.constant is None]
 
 
-def _tensors(calls: Sequence[Call], inside: set[str]) -> dict[str, Tensor]:
+def _tensors(calls: Sequence[Call], inside: set[str], band: int) -> dict[str, Tensor]:
     """Every tensor of four dimensions that the calls read or write."""
     values = [v for call in calls for v in (*_variables(call), *call.outputs)]
+    made = {value.name for call in calls for value in call.outputs}
     return {
-        value.name: Tensor(value.type.shape[1], row_bytes(value.type), value.name not in inside)
+        value.name: Tensor(
+            value.type.shape[1],
+            row_bytes(value.type),
+            value.name not in inside,
+            band if value.name in made else 1,
+        )
         for value in values
         if len(value.type.shape) == 4
     }

@@ -95,7 +95,7 @@ def candidates(
     widths = [_width(found, call_percent) for _, found in ordered]
     needs = needs_of(widths, lambda trial: planner.estimate(_build(module, ordered, trial)))
     offered = [found[:width] for (_, found), width in zip(ordered, widths, strict=True)]
-    parts = single_parts(offered, needs)
+    parts = [p for p in single_parts(offered, needs) if p.first or not module.io.input_rows]
     parts += SegmentParts(module, entry, Segments(entry, rows_of)).parts()
     return tuple(_candidate(module, ordered, found) for found in frontier(parts, len(ordered)))
 

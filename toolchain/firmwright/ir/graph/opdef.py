@@ -143,12 +143,17 @@ class RowMap:
     before: int = 0
     outside: float | None = None
 
+    def banded(self, count: int) -> RowMap:
+        """The same of bands of `count` output rows: band r takes rows from stride * r - before."""
+        reach = self.stride * (count - 1) + self.reach
+        return RowMap(reach, self.stride * count, self.before, self.outside)
+
 
 @dataclass(frozen=True, slots=True)
 class RowFold:
     """A reduction of all rows to one output, a row at a time.
 
-    `accumulate(call, b, x, acc)` takes the row `x` (shape 1, 1, W, C) into `acc`, `count` elements
+    `accumulate(call, b, x, acc)` takes rows `x` (shape 1, rows, W, C) into `acc`, `count` elements
     of `dtype` that begin as zeros; `finish(call, b, acc, y)` makes the output of them.
     """
 
