@@ -137,19 +137,22 @@ class _RowLoop:
         segment = self.segment
         stmts: list[tuple[Stmt, Buffer | None]] = []
         if segment.plan.fed:
-            stmts.append((self._feed(step), None))
+            stmts.append((self._feed(step), self._passing(segment.plan.source)))
         for index, (stage, firing) in enumerate(
             zip(segment.stages, segment.plan.firings, strict=True)
         ):
-            kept = segment.plan.kept.get(stage.result)
-            passing = self.rows[stage.result] if kept is not None and kept.passing else None
-            stmts.append((self._stage(index, stage, firing, step, sums), passing))
+            stmt = self._stage(index, stage, firing, step, sums)
+            stmts.append((stmt, self._passing(stage.result)))
         body: list[Stmt] = []
         for stmt, passing in reversed(stmts):
             body.insert(0, stmt)
             if passing is not None:
                 body = [Allocate(passing, Seq(tuple(body)), "ring")]
         return Seq(tuple(body))
+
+    def _passing(self, name: str) -> Buffer | None:
+        kept = self.segment.plan.kept.get(name)
+        return self.rows[name] if kept is not None and kept.passing else None
 
     def _feed(self, step: Var) -> Stmt:
         """Takes in row `step` of the source."""
