@@ -98,7 +98,8 @@ class Net:
             case 2 if x.type.shape[1] > 2:
                 return self.call(
                     "max_pool2d", x, scale=x.type.quantization,
-                    size=(3, 1), stride=(2, 1), dilation=(1, 1), padding=(1, 1, 0, 0), activation="none",
+                    size=(3, 1), stride=(2, 1), dilation=(1, 1), padding=(1, 1, 0, 0),
+                    activation="none",
                 )  # fmt: skip
             case 3:
                 inner = self.conv(self.conv(x, same=True), same=True)

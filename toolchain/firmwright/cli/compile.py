@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,12 @@ from firmwright.cli.base import (
     model_of,
     options_of,
 )
-from firmwright.cli.table import Cell, facts
+from firmwright.cli.table import Cell, facts, table
 from firmwright.flows.compiling import compile_for, pass_names, verified
 from firmwright.flows.model import save_module
 from firmwright.ir.module import IRModule
 from firmwright.ir.text import print_module
-from firmwright.pipeline import Bundle, Compiled, bundle
+from firmwright.pipeline import Bundle, Compiled, Tradeoff, bundle, pareto
 
 NAME = "compile"
 HELP = "turn a model into C"
@@ -47,6 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="DIR", help="write the project here")
     add_compile_options(parser)
     group = parser.add_argument_group("looking inside")
+    group.add_argument(
+        "--pareto",
+        action="store_true",
+        help="print what less RAM would cost: each row is what --ram with its bytes compiles to",
+    )
     group.add_argument("--print-pipeline", action="store_true", help="print the passes, in order")
     group.add_argument(
         "--print-after",
@@ -81,8 +87,27 @@ def run(args: argparse.Namespace) -> Outcome:
         data["directory"] = args.output
     if args.print_pipeline:
         data["passes"] = list(passes)
-    text = "\n".join([*passes, *watch.printed, summary(compiled, seconds, args.output)])
-    return Outcome(data, text)
+    parts = [*passes, *watch.printed, summary(compiled, seconds, args.output)]
+    if args.pareto:
+        found = pareto(model.module, options_of(args, model))
+        data["pareto"] = [asdict(item) for item in found]
+        parts += ["", tradeoffs(found)]
+    return Outcome(data, "\n".join(parts))
+
+
+def tradeoffs(found: Sequence[Tradeoff]) -> str:
+    """Workspace against predicted instructions, and what is computed row by row for it."""
+    least = found[0].instructions
+    rows: list[Sequence[Cell]] = [
+        (
+            item.workspace_bytes,
+            item.instructions,
+            f"{100 * item.instructions / least - 100:+.1f} %",
+            ", ".join(f"{first} to {end - 1}" for first, end in item.segments) or "none",
+        )
+        for item in found
+    ]
+    return table(("workspace bytes", "predicted instructions", "more", "by rows"), rows)
 
 
 def _run_several(args: argparse.Namespace) -> Outcome:

@@ -43,7 +43,9 @@ def segment_bytes(segment: Segment, types: Mapping[str, TensorType]) -> int:
     plan = segment.plan
     row = {name: types[name].size_bytes // types[name].shape[1] for name in plan.kept}
     lasting = sum(
-        aligned(kept.rows * row[name]) for name, kept in plan.kept.items() if not kept.passing or name == plan.source
+        aligned(kept.rows * row[name])
+        for name, kept in plan.kept.items()
+        if not kept.passing or name == plan.source
     )
     rows = segment.kernels[-1].rows
     if isinstance(rows, RowFold):
