@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import add
 
 from firmwright.ir.graph.nodes import Function, TensorType, Value
 from firmwright.ir.module import IRModule
@@ -17,9 +18,10 @@ from firmwright.select.programs import Part
 from firmwright.select.row_loop import Segment
 from firmwright.select.segment_cost import (
     aligned,
+    bytes_of_stages,
     joint_bytes,
+    scratch_bytes,
     scratch_limits,
-    segment_bytes,
     segment_instructions,
     with_scratch_of,
 )
@@ -86,16 +88,14 @@ class SegmentParts:
 
     def _priced(self, segment: Segment) -> Iterator[Part]:
         ends_bytes = self._ends_bytes(segment)
+        stages_bytes = bytes_of_stages(segment, self._types)
         for limit in scratch_limits(segment):
             lean = with_scratch_of(segment, limit)
-            if lean is not None:
-                yield Part(
-                    segment.first,
-                    segment.end,
-                    ends_bytes + segment_bytes(lean, self._types),
-                    segment_instructions(lean, self._types),
-                    segment=lean,
-                )
+            if lean is None:
+                continue
+            most = max(map(add, stages_bytes, scratch_bytes(lean)))
+            instructions = segment_instructions(lean, self._types)
+            yield Part(segment.first, segment.end, ends_bytes + most, instructions, segment=lean)
 
     def _ends_bytes(self, segment: Segment) -> int:
         """What is in memory beside the rows: source, result and whatever is needed later."""

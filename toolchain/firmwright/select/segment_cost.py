@@ -38,35 +38,32 @@ def scratch_limits(segment: Segment) -> tuple[int, ...]:
     return tuple(sorted(sizes))
 
 
-def segment_bytes(segment: Segment, types: Mapping[str, TensorType]) -> int:
-    """All that the segment has in memory at once beside its source and its result."""
+def bytes_of_stages(segment: Segment, types: Mapping[str, TensorType]) -> tuple[int, ...]:
+    """What is in memory while each stage works, beside the segment's ends and the scratch."""
     plan = segment.plan
-    row = {name: types[name].size_bytes // types[name].shape[1] for name in plan.kept}
-    lasting = sum(
-        aligned(kept.rows * row[name])
+    size = {
+        name: aligned(kept.rows * (types[name].size_bytes // types[name].shape[1]))
         for name, kept in plan.kept.items()
-        if not kept.passing or name == plan.source
+    }
+    lasting = sum(
+        size[name] for name, kept in plan.kept.items() if not kept.passing or name == plan.source
     )
     rows = segment.kernels[-1].rows
     if isinstance(rows, RowFold):
         lasting += aligned(rows.count * rows.dtype.size_bytes)
-    passing = [
-        sum(aligned(plan.kept[name].rows * row[name]) for name in _passing(segment, index))
-        + aligned(segment.picks[index].scratch_bytes)
-        for index in range(len(segment.stages))
-    ]
-    return lasting + max(passing)
-
-
-def _passing(segment: Segment, index: int) -> Iterator[str]:
-    """Rows made and needed within one step that are there while stage `index` works."""
+    found = [lasting] * len(segment.stages)
+    last_user = {name: i for i, stage in enumerate(segment.stages) for name in stage.sources}
     for made, stage in enumerate(segment.stages):
-        kept = segment.plan.kept.get(stage.result)
-        if kept is None or not kept.passing:
-            continue
-        last = max(user for user, s in enumerate(segment.stages) if stage.result in s.sources)
-        if made <= index <= last:
-            yield stage.result
+        kept = plan.kept.get(stage.result)
+        if kept is not None and kept.passing:
+            for index in range(made, last_user[stage.result] + 1):
+                found[index] += size[stage.result]
+    return tuple(found)
+
+
+def scratch_bytes(segment: Segment) -> Iterator[int]:
+    """The scratch of each stage's kernel."""
+    return (aligned(pick.scratch_bytes) for pick in segment.picks)
 
 
 def segment_instructions(segment: Segment, types: Mapping[str, TensorType]) -> int:

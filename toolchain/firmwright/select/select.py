@@ -64,18 +64,20 @@ def select_module(
 ) -> IRModule:
     """The module with a kernel for every call. `rows_of` gives a call's row kernels when wanted."""
     goal = str(module.attrs.get("optimize", "balanced"))
-    whole = _whole(module, offers, planner, goal)
-    if goal == "ram" and "ram_bytes" not in module.attrs:
-        return _smallest(whole, candidates(module, offers, planner, rows_of), planner).module
-    if "ram_bytes" not in module.attrs and planner.fits(whole.module):
-        return whole.module
-    found: tuple[Candidate, ...] = ()
-    for percent in (_CALL_PERCENT, _ANY_PERCENT):
-        found = candidates(module, offers, planner, rows_of, percent)
-        for candidate in found:
-            if planner.fits(candidate.module):
-                return candidate.module
-    return min((whole, *found), key=lambda item: _bytes(planner, item)).module
+    is_free, fed = "ram_bytes" not in module.attrs, module.io.input_rows
+    alone = (_whole(module, offers, planner, goal),) if is_free and not fed else ()
+    if alone and goal != "ram" and planner.fits(alone[0].module):
+        return alone[0].module
+    found = candidates(module, offers, planner, rows_of)
+    if is_free and goal in _BUDGETS and (fed or goal == "ram"):
+        smallest = _smallest((*alone, *found), planner, _BUDGETS[goal])
+        if planner.fits(smallest.module):
+            return smallest.module
+    fitting = _first_fitting(found, planner)
+    if fitting is None:
+        found = candidates(module, offers, planner, rows_of, _ANY_PERCENT)
+        fitting = _first_fitting(found, planner)
+    return (fitting or min(found, key=lambda item: _bytes(planner, item))).module
 
 
 def candidates(
@@ -111,11 +113,14 @@ def _candidate(module: IRModule, ordered: _Ordered, program: Program) -> Candida
     return Candidate(build_main(module, chosen, segments), total_instructions(program), spans)
 
 
-def _smallest(whole: Candidate, found: Sequence[Candidate], planner: Planner) -> Candidate:
+def _first_fitting(found: Sequence[Candidate], planner: Planner) -> Candidate | None:
+    return next((item for item in found if planner.fits(item.module)), None)
+
+
+def _smallest(found: Sequence[Candidate], planner: Planner, budget: _Budget) -> Candidate:
     """The one that takes least of those that are fast enough."""
-    fastest = min(item.instructions for item in (whole, *found))
-    limit = _BUDGETS["ram"].total_percent * fastest
-    fast = [item for item in (whole, *found) if 100 * item.instructions <= limit]
+    limit = budget.total_percent * min(item.instructions for item in found)
+    fast = [item for item in found if 100 * item.instructions <= limit]
     return min(fast, key=lambda item: (_bytes(planner, item), item.instructions))
 
 

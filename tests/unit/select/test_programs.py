@@ -1,0 +1,73 @@
+"""Programs of parts: the fastest under every budget, against all sequences."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+from firmwright.select.parts import undominated
+from firmwright.select.programs import (
+    Part,
+    Program,
+    fastest,
+    frontier,
+    peak_bytes,
+    total_instructions,
+)
+
+CALLS = 5
+
+
+def _random_parts(rng: random.Random) -> list[Part]:
+    return [
+        Part(first, end, rng.randint(1, 20), rng.randint(1, 20) * (end - first), pick)
+        for first in range(CALLS)
+        for end in range(first + 1, CALLS + 1)
+        for pick in range(2)
+        if end == first + 1 or rng.random() < 0.4
+    ]
+
+
+def _all(parts: Sequence[Part], at: int = 0) -> Iterator[Program]:
+    if at == CALLS:
+        yield ()
+    for part in parts:
+        if part.first == at:
+            for rest in _all(parts, part.end):
+                yield (part, *rest)
+
+
+def test_no_program_under_the_budget_is_faster() -> None:
+    for seed in range(30):
+        rng = random.Random(seed)
+        parts = _random_parts(rng)
+        programs = list(_all(parts))
+        for budget in range(1, 21):
+            within = [p for p in programs if peak_bytes(p) <= budget]
+            found = fastest(parts, CALLS, budget)
+            if not within:
+                assert found is None
+                continue
+            assert found is not None
+            assert peak_bytes(found) <= budget
+            assert total_instructions(found) == min(map(total_instructions, within))
+
+
+def test_the_frontier_is_what_no_program_beats_in_both() -> None:
+    for seed in range(30):
+        parts = _random_parts(random.Random(seed))
+        points = {(peak_bytes(p), total_instructions(p)) for p in _all(parts)}
+        best = {
+            (size, count)
+            for size, count in points
+            if not any(s <= size and c <= count and (s, c) != (size, count) for s, c in points)
+        }
+        found = frontier(parts, CALLS)
+        assert {(peak_bytes(p), total_instructions(p)) for p in found} == best
+        assert [peak_bytes(p) for p in found] == sorted(map(peak_bytes, found), reverse=True)
+
+
+def test_parts_that_others_beat_are_left_out() -> None:
+    slow, fat, best = Part(0, 1, 8, 9), Part(0, 1, 9, 5), Part(0, 1, 8, 5)
+    lean = Part(0, 1, 4, 30)
+    assert undominated([slow, fat, best, lean]) == [best, lean]
