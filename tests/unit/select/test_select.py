@@ -53,7 +53,7 @@ def _estimate(module: IRModule) -> Estimate:
     return Estimate(max(scratch.values()), scratch, scratch)
 
 
-def no_rows(index: int) -> None:
+def no_rows(index: int, band: int) -> None:
     """Row kernels of no call."""
 
 
