@@ -11,7 +11,7 @@
 #define FWR_PROFILE 0
 #endif
 
-/* Largest payload of a frame, in bytes, 64 to 65000. Costs twice its value in RAM. */
+/* Largest payload of a frame, in bytes, 64 to 65000. Costs its value in RAM. */
 #ifndef FWR_LINK_PAYLOAD_MAX
 #define FWR_LINK_PAYLOAD_MAX 256
 #endif

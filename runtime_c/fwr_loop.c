@@ -1,7 +1,8 @@
 /* fwr_loop.c: answers the link's requests for one model.
  *
- * Each request is carried out at most once: a repeated one gets the kept answer again, an older
- * one is ignored. The output can be read only if a run stood on the inputs as written.
+ * Each run is carried out once: a repeated request gets its kept result again. All others change
+ * nothing when they are carried out twice in a row, and an older one is ignored. The output can be
+ * read only if a run stood on the inputs as written.
  */
 #include "fwr_loop.h"
 
@@ -15,31 +16,35 @@
 
 #define CALIBRATION_RUNS 64u
 #define OPERATOR_RECORD 16u
+#define FAULT_FRAME (FWR_LINK_HEADER + 4u + 4u * FWR_FAULT_WORDS)
 
-/* The answer kept for repetition, being built or already sent. */
-struct answer {
-    uint32_t length; /* header and payload */
-    uint8_t frame[FWR_LINK_FRAME_MAX];
+/* What the last run request came to. */
+struct result {
+    uint64_t total; /* ticks of all runs */
+    uint64_t least; /* ticks of the shortest */
+    uint32_t done;  /* runs */
+    int32_t status; /* the model's own */
 };
 
+/* All that the link keeps: an answer grows where its request lies, over bytes already used. */
 static struct {
     const struct fwr_model *model;
     struct fwr_link link;
-    struct answer answer;
+    struct result result;
     uint32_t run_cost;       /* ticks that measuring an empty run shows */
     uint32_t params_written; /* bytes from the start of the block */
     uint32_t input_offset;   /* inputs are written from first to last: the place reached */
     uint16_t input_index;
     uint16_t session;  /* 0: none yet */
-    uint16_t sequence; /* of the kept answer */
+    uint16_t sequence; /* of the last request */
+    uint8_t has_run;   /* that was a run, carried out: `result` is its answer */
     uint8_t output_valid;
 } loop;
 
-/* A request's payload, and where its answer's payload grows. */
+/* A request's payload. The answer's replaces it, so it is read before anything is written. */
 struct request {
-    const uint8_t *data;
+    uint8_t *data;
     uint32_t size;
-    uint8_t *reply;
     uint32_t reply_size;
 };
 
@@ -49,7 +54,7 @@ static enum fwr_status do_hello(struct request *request)
 {
     const struct fwr_model *model = loop.model;
     const struct fwr_port_info *port = fwr_port_info();
-    uint8_t *reply = request->reply;
+    uint8_t *reply = request->data;
     uint32_t stack_size = 0;
     if (port->stack_low) {
         stack_size = (uint32_t)((uintptr_t)port->stack_high - (uintptr_t)port->stack_low);
@@ -118,8 +123,8 @@ static enum fwr_status do_text(struct request *request)
     if (size > total - offset) {
         size = total - offset;
     }
-    fwr_link_put(request->reply, total, 2);
-    memcpy(&request->reply[2], &text[offset], size);
+    fwr_link_put(request->data, total, 2);
+    memcpy(&request->data[2], &text[offset], size);
     request->reply_size = 2u + size;
     return FWR_OK;
 }
@@ -134,8 +139,8 @@ static enum fwr_status do_tensor(struct request *request)
     if (!tensor) {
         return FWR_E_RANGE;
     }
-    request->reply[0] = tensor->dtype;
-    fwr_link_put(&request->reply[1], tensor->size_bytes, 4);
+    request->data[0] = tensor->dtype;
+    fwr_link_put(&request->data[1], tensor->size_bytes, 4);
     request->reply_size = 5;
     return FWR_OK;
 }
@@ -223,7 +228,7 @@ static enum fwr_status do_read_output(struct request *request)
     if (!loop.output_valid) {
         return FWR_E_NO_OUTPUT;
     }
-    memcpy(request->reply, (const uint8_t *)tensor->data + offset, size);
+    memcpy(request->data, (const uint8_t *)tensor->data + offset, size);
     request->reply_size = size;
     return FWR_OK;
 }
@@ -268,42 +273,50 @@ static void send_short(const uint8_t *header, uint8_t kind, enum fwr_status stat
     fwr_link_send(frame, FWR_LINK_HEADER);
 }
 
+/* Up to `count` runs into `loop.result`: no second place on the stack below the kernels. */
+static void run_and_time(uint32_t count)
+{
+    struct result *result = &loop.result;
+    *result = (struct result){0, UINT64_MAX, 0, 0};
+    while (result->done < count && result->status == 0) {
+        uint64_t ticks;
+        result->status = timed_run(loop.model->run, &ticks);
+        ticks = ticks > loop.run_cost ? ticks - loop.run_cost : 0;
+        result->total += ticks;
+        result->least = ticks < result->least ? ticks : result->least;
+        result->done++;
+    }
+}
+
 static enum fwr_status do_run(struct request *request)
 {
     const struct fwr_model *model = loop.model;
-    uint64_t total = 0;
-    uint64_t least = UINT64_MAX;
-    uint32_t done = 0;
-    int32_t result = 0;
+    const struct result *result = &loop.result;
     if (request->size != 5) {
         return FWR_E_SIZE;
     }
-    uint32_t count = fwr_link_get(request->data, 4);
-    if (model->params && loop.params_written < model->params_size_bytes) {
-        return FWR_E_PARAMS;
+    if (!loop.has_run) {
+        if (model->params && loop.params_written < model->params_size_bytes) {
+            return FWR_E_PARAMS;
+        }
+        int fresh = loop.input_index >= model->input_count;
+        int consumes = (model->flags & FWR_MODEL_CONSUMES_INPUT) != 0;
+        send_short(loop.link.rx, FWR_RUN | FWR_KIND_ANSWER, FWR_BUSY);
+        fwr_probe_start(model, (request->data[4] & FWR_RUN_CHECKSUMS) != 0);
+        run_and_time(fwr_link_get(request->data, 4));
+        loop.output_valid = fresh && result->status == 0 && result->done > 0 &&
+                            (result->done == 1 || !consumes);
+        if (consumes && result->done > 0) {
+            require_inputs();
+        }
+        loop.has_run = 1;
     }
-    int consumes = (model->flags & FWR_MODEL_CONSUMES_INPUT) != 0;
-    int fresh = loop.input_index >= model->input_count;
-    send_short(loop.link.rx, FWR_RUN | FWR_KIND_ANSWER, FWR_BUSY);
-    fwr_probe_start(model, (request->data[4] & FWR_RUN_CHECKSUMS) != 0);
-    while (done < count && result == 0) {
-        uint64_t ticks;
-        result = timed_run(model->run, &ticks);
-        ticks = ticks > loop.run_cost ? ticks - loop.run_cost : 0;
-        total += ticks;
-        least = ticks < least ? ticks : least;
-        done++;
-    }
-    loop.output_valid = fresh && result == 0 && done > 0 && (done == 1 || !consumes);
-    if (consumes && done > 0) {
-        require_inputs();
-    }
-    fwr_link_put(&request->reply[0], (uint32_t)result, 4);
-    fwr_link_put(&request->reply[4], done, 4);
-    fwr_link_put(&request->reply[8], total, 8);
-    fwr_link_put(&request->reply[16], done > 0 ? least : 0, 8);
+    fwr_link_put(&request->data[0], (uint32_t)result->status, 4);
+    fwr_link_put(&request->data[4], result->done, 4);
+    fwr_link_put(&request->data[8], result->total, 8);
+    fwr_link_put(&request->data[16], result->done > 0 ? result->least : 0, 8);
     request->reply_size = 24;
-    return result == 0 ? FWR_OK : FWR_E_RUN;
+    return result->status == 0 ? FWR_OK : FWR_E_RUN;
 }
 
 static enum fwr_status do_profile(struct request *request)
@@ -322,7 +335,7 @@ static enum fwr_status do_profile(struct request *request)
         return FWR_E_RANGE;
     }
     for (uint32_t i = 0; i < count; i++) {
-        uint8_t *at = &request->reply[i * OPERATOR_RECORD];
+        uint8_t *at = &request->data[i * OPERATOR_RECORD];
         fwr_link_put(&at[0], operators[first + i].count, 8);
         fwr_link_put(&at[8], operators[first + i].calls, 4);
         fwr_link_put(&at[12], operators[first + i].checksum, 4);
@@ -337,7 +350,7 @@ static enum fwr_status do_stack(struct request *request)
     if (!port->stack_low) {
         return FWR_E_UNSUPPORTED;
     }
-    fwr_link_put(request->reply, fwr_stack_used(port->stack_low, port->stack_high), 4);
+    fwr_link_put(request->data, fwr_stack_used(port->stack_low, port->stack_high), 4);
     request->reply_size = 4;
     return FWR_OK;
 }
@@ -374,17 +387,14 @@ static enum fwr_status carry_out(uint8_t command, struct request *request)
 
 static void answer_request(void)
 {
-    const uint8_t *frame = loop.link.rx;
-    struct request request = {&frame[FWR_LINK_HEADER], loop.link.length - FWR_LINK_HEADER,
-                              &loop.answer.frame[FWR_LINK_HEADER], 0};
-    enum fwr_status status = carry_out(frame[4], &request);
-    memcpy(loop.answer.frame, frame, 4);
-    loop.answer.frame[4] = (uint8_t)(frame[4] | FWR_KIND_ANSWER);
-    loop.answer.frame[5] = (uint8_t)status;
-    loop.answer.length = FWR_LINK_HEADER + request.reply_size;
-    fwr_link_close(loop.answer.frame, loop.answer.length);
-    fwr_link_send(loop.answer.frame, loop.answer.length);
-    if (frame[4] == FWR_RESET) {
+    uint8_t *frame = loop.link.rx;
+    uint8_t command = frame[4];
+    struct request request = {&frame[FWR_LINK_HEADER], loop.link.length - FWR_LINK_HEADER, 0};
+    frame[5] = (uint8_t)carry_out(command, &request);
+    frame[4] = (uint8_t)(command | FWR_KIND_ANSWER);
+    fwr_link_close(frame, FWR_LINK_HEADER + request.reply_size);
+    fwr_link_send(frame, FWR_LINK_HEADER + request.reply_size);
+    if (command == FWR_RESET) {
         fwr_port_reset();
     }
 }
@@ -403,11 +413,11 @@ static void take_frame(void)
             return;
         }
         loop.session = session;
-    } else if (sequence == loop.sequence) {
-        fwr_link_send(loop.answer.frame, loop.answer.length);
-        return;
+        loop.has_run = 0;
     } else if ((uint16_t)(sequence - loop.sequence) >= 0x8000u) {
         return; /* late copy of an older request */
+    } else if (sequence != loop.sequence) {
+        loop.has_run = 0;
     }
     loop.sequence = sequence;
     answer_request();
@@ -446,11 +456,11 @@ void fwr_loop(const struct fwr_model *model)
 
 /* ---- Faults -------------------------------------------------------------------------------- */
 
-static void send_fault(const struct fwr_fault *fault, const uint8_t *request)
+/* The report in place of the request, whose session and sequence it keeps. */
+static void send_fault(const struct fwr_fault *fault)
 {
-    uint8_t *frame = loop.answer.frame;
+    uint8_t *frame = loop.link.rx;
     uint8_t *payload = &frame[FWR_LINK_HEADER];
-    memcpy(frame, request, 4);
     frame[4] = FWR_KIND_FAULT;
     frame[5] = (uint8_t)FWR_E_FAULT;
     fwr_link_put(&payload[0], fault->family, 2);
@@ -458,26 +468,26 @@ static void send_fault(const struct fwr_fault *fault, const uint8_t *request)
     for (uint32_t i = 0; i < FWR_FAULT_WORDS; i++) {
         fwr_link_put(&payload[4u + 4u * i], fault->words[i], 4);
     }
-    loop.answer.length = FWR_LINK_HEADER + 4u + 4u * FWR_FAULT_WORDS;
-    fwr_link_close(frame, loop.answer.length);
-    fwr_link_send(frame, loop.answer.length);
+    fwr_link_close(frame, FAULT_FRAME);
+    fwr_link_send(frame, FAULT_FRAME);
 }
 
 FWR_NORETURN void fwr_fault(const struct fwr_fault *fault)
 {
-    uint8_t under_way[4];
-    fwr_link_put(&under_way[0], loop.session, 2);
-    fwr_link_put(&under_way[2], loop.sequence, 2);
-    send_fault(fault, under_way);
+    uint8_t *frame = loop.link.rx;
+    fwr_link_put(&frame[0], loop.session, 2);
+    fwr_link_put(&frame[2], loop.sequence, 2);
+    loop.link.done = 1; /* a frame that was coming in is lost */
+    send_fault(fault);
     for (;;) {
         int32_t byte = fwr_port_byte_in();
         if (byte < 0 || fwr_link_feed(&loop.link, (uint8_t)byte) != FWR_LINK_FRAME) {
             continue;
         }
-        if (loop.link.rx[4] == FWR_RESET) {
-            send_short(loop.link.rx, FWR_RESET | FWR_KIND_ANSWER, FWR_OK);
+        if (frame[4] == FWR_RESET) {
+            send_short(frame, FWR_RESET | FWR_KIND_ANSWER, FWR_OK);
             fwr_port_reset();
         }
-        send_fault(fault, loop.link.rx);
+        send_fault(fault);
     }
 }

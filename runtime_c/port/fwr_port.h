@@ -73,9 +73,9 @@ struct fwr_fault {
     uint32_t words[FWR_FAULT_WORDS];
 };
 
-/* The port's fault handler fills a struct fwr_fault (static, or on a stack that it reset to its
- * top, since a full stack is a common cause) and calls this. It sends the report, then answers
- * every request with it until one says reset. */
+/* The port's fault handler fills a struct fwr_fault, on a stack with room for it and for the link
+ * (a full stack is a common cause: reset it to its top), and calls this. It sends the report, then
+ * answers every request with it until one says reset. */
 FWR_NORETURN void fwr_fault(const struct fwr_fault *fault);
 
 #endif

@@ -38,7 +38,7 @@ HANG, CRASH = -128, -127
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
 FLAGS = ["-std=c99", *WARNINGS, "-DFWR_PROFILE=1", f"-I{ROOT / 'runtime_c'}"]
 RUNTIME_FLASH_MAX_BYTES = 6 * 1024
-RUNTIME_RAM_MAX_BYTES = 1024
+RUNTIME_RAM_MAX_BYTES = 512
 
 ARM_BOARDS = ["mps2-an385", "mps2-an386", "mps2-an500", "mps2-an505", "mps3-an547", "microbit"]
 BOARDS = [

@@ -114,7 +114,8 @@ void fwr_reset_handler(void)
 /* ---- Faults --------------------------------------------------------------------------------- */
 
 /* The core pushed eight words. If they lie in the upper half of the stack there is room below;
- * otherwise the report runs from the top of the stack, well above the words it reads. */
+ * otherwise the report runs from the top of the stack, well above the words it reads. Half of the
+ * smallest stack that a board may have holds it. */
 __attribute__((naked)) static void fault_handler(void)
 {
     __asm__ volatile("mov  r0, sp\n\t"
@@ -137,10 +138,9 @@ static int frame_is_on_stack(const uint32_t *frame)
 
 __attribute__((used)) void fwr_fault_report(const uint32_t *frame)
 {
-    static struct fwr_fault fault;
+    struct fwr_fault fault = {FWR_FAULT_CORTEX_M, {0}};
 
     set_stack_limit(0);
-    fault.family = FWR_FAULT_CORTEX_M;
     if (frame_is_on_stack(frame)) {
         for (uint32_t i = 0; i < 8; i++) {
             fault.words[i] = frame[i];

@@ -44,7 +44,7 @@ __attribute__((naked, aligned(4))) static void trap_handler(void)
 
 __attribute__((used)) void fwr_fault_report(const uint32_t *registers)
 {
-    static struct fwr_fault fault;
+    struct fwr_fault fault;
 
     fault.family = FWR_FAULT_RISCV32;
     FWR_CSR_READ("mcause", fault.words[0]);

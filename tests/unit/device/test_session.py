@@ -353,8 +353,11 @@ class FrameRepeater:
         self._inner.close()
 
 
-def test_garbage_and_repeated_and_stale_requests_change_nothing(tiny_firmware: Build) -> None:
-    with Session(FrameRepeater(ProcessTransport([tiny_firmware()]))) as session:
+@pytest.mark.parametrize("options", [(), ("TINY_IN_PLACE", "FWR_LINK_PAYLOAD_MAX=64")])
+def test_garbage_and_repeated_and_stale_requests_change_nothing(
+    options: tuple[str, ...], tiny_firmware: Build
+) -> None:
+    with Session(FrameRepeater(ProcessTransport([tiny_firmware(*options)]))) as session:
         for number in range(1, 6):
             outputs = session.run(ramp(number))
             assert outputs[Y].tolist() == doubled(ramp(number))
