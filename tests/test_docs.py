@@ -40,7 +40,8 @@ IN_FOLDERS = ("", "toolchain/firmwright/", "docs/")
 GENERATED = {
     "metadata.json", "SConstruct", "board.json", "fwr_board.h", "board/link.ld", "link.ld",
     "board/board.json", "firmware/fwr_app.c", "model/digits.h", "NAME.c", "NAME.h",
-    "NAME_weights.h", "model/NAME.h", "runtime/", "my_boards/small-m4/board.toml",
+    "NAME_weights.h", "model/NAME.h", "runtime/", "build/stack.json",
+    "my_boards/small-m4/board.toml",
 }  # fmt: skip
 """Files of a project that `compile` writes, and the one that a reader of the guide writes."""
 CHEAP = {"boards", "targets", "ops", "planners"}

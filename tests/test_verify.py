@@ -30,6 +30,7 @@ FLOAT = (
     "ad01_fp32.tflite",
 )
 M4 = "mps2-an386"
+SMALL = ("microbit", "stm32vldiscovery")
 OTHER_ARM = ("mps2-an385", "mps2-an500", "mps2-an505", "mps3-an547")
 RISCV = "qemu-riscv32-virt"
 SAMPLES = 4
@@ -97,8 +98,18 @@ def test_the_digits_are_bit_exact_on_every_board(board: str, digits_path: Path):
 
 
 @arm
-def test_the_digits_fit_and_are_bit_exact_on_the_smallest_board(digits_path: Path):
-    assert_exact(verified(digits_path, "microbit"), "microbit", SAMPLES)
+@pytest.mark.parametrize("board", SMALL)
+def test_the_digits_fit_and_are_bit_exact_on_the_small_boards(board: str, digits_path: Path):
+    assert_exact(verified(digits_path, board), board, SAMPLES)
+
+
+@models
+@arm
+def test_the_streaming_wake_word_fits_and_is_bit_exact_in_eight_kilobytes(
+    model_path: Callable[[str], Path],
+):
+    found = verified(model_path("str_ww_ref_model.tflite"), "stm32vldiscovery")
+    assert_exact(found, "stm32vldiscovery", SAMPLES)
 
 
 @models

@@ -40,7 +40,15 @@ FLAGS = ["-std=c99", *WARNINGS, "-DFWR_PROFILE=1", f"-I{ROOT / 'runtime_c'}"]
 RUNTIME_FLASH_MAX_BYTES = 6 * 1024
 RUNTIME_RAM_MAX_BYTES = 512
 
-ARM_BOARDS = ["mps2-an385", "mps2-an386", "mps2-an500", "mps2-an505", "mps3-an547", "microbit"]
+ARM_BOARDS = [
+    "microbit",
+    "mps2-an385",
+    "mps2-an386",
+    "mps2-an500",
+    "mps2-an505",
+    "mps3-an547",
+    "stm32vldiscovery",
+]
 BOARDS = [
     *(pytest.param(name, marks=pytest.mark.qemu) for name in ARM_BOARDS),
     pytest.param("qemu-riscv32-virt", marks=pytest.mark.qemu("riscv32")),
@@ -96,6 +104,17 @@ def test_the_tiny_model_runs_counts_faults_and_revives(name: str, build_tiny: Bu
         assert caught.value.fault.operator == 0
         session.reset()
         assert session.run(ramp(5))["runs"].tolist() == [1]
+
+
+@pytest.mark.qemu
+def test_a_clock_that_does_not_come_up_is_told_and_the_board_runs_on_its_reset_clock(
+    build_tiny: Build,
+) -> None:
+    """The emulator has no clock tree: the flags of crystal and PLL are never set."""
+    name = "stm32vldiscovery"
+    with Session(open_transport(load_board(name), build_tiny(name).elf)) as session:
+        assert session.info.start_up_text == "reset clock: crystal or PLL not ready"
+        assert session.info.payload_max_bytes == 64
 
 
 @pytest.mark.qemu

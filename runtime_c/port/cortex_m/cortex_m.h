@@ -44,6 +44,11 @@
 
 /* ---- Drivers, one of each kind is linked ---------------------------------------------------- */
 
+/* Boards that stay at the clock after reset have no clock driver. FWR_CLOCK_RAISED_HZ is what the
+ * driver raises it to; where that fails, FWR_CLOCK_HZ stays. */
+void fwr_clock_init(void);
+int fwr_clock_is_raised(void);
+
 void fwr_console_init(void); /* the driver also defines fwr_port_byte_in and fwr_port_byte_out */
 void fwr_counter_init(void); /* the driver also defines fwr_port_counter */
 

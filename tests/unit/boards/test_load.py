@@ -18,6 +18,7 @@ BOARDS = (
     "mps2-an505",
     "mps3-an547",
     "qemu-riscv32-virt",
+    "stm32vldiscovery",
 )
 
 

@@ -31,3 +31,16 @@ def test_the_header_carries_the_boards_facts() -> None:
     assert "#define FWR_CONSOLE_BASE 0x59303000u" in header
     assert "#define FWR_COUNTER_SCALE_NUM 125u" in header
     assert "#define FWR_COUNTER_SCALE_DEN 4u" in header
+    assert "FWR_CLOCK_RAISED_HZ" not in header
+
+
+def test_the_header_of_a_board_that_raises_its_clock_says_how() -> None:
+    header = board_header(load_board("stm32vldiscovery"))
+    assert "#define FWR_CLOCK_HZ 8000000u" in header
+    assert "#define FWR_CLOCK_RAISED_HZ 24000000u" in header
+    assert "#define FWR_CLOCK_PLL_MULTIPLIER 3u" in header
+
+
+def test_a_fitted_stack_takes_its_bytes_from_the_link() -> None:
+    assert ". += fwr_ld_stack_bytes;" in link_script(load_board("stm32vldiscovery"))
+    assert ". += 4096;" in link_script(load_board("mps2-an385"))

@@ -18,6 +18,7 @@ from firmwright.base.errors import (
 )
 from firmwright.base.resources import boards_dir
 from firmwright.boards import Board, load_board
+from firmwright.boards.schema import STACK_BYTES_MIN
 from firmwright.build import build_project, write_project
 from firmwright.device.host_process import ProcessTransport
 from firmwright.device.qemu import QemuCommand, start_qemu
@@ -28,7 +29,15 @@ Tree = Callable[..., SourceTree]
 X = np.array([1, -3, 64, 63, -64, -65, 0, 127], np.int8)
 TWICE_X = [2, -6, 127, 126, -128, -128, 0, 127]
 
-ARM_BOARDS = ["microbit", "mps2-an385", "mps2-an386", "mps2-an500", "mps2-an505", "mps3-an547"]
+ARM_BOARDS = [
+    "microbit",
+    "mps2-an385",
+    "mps2-an386",
+    "mps2-an500",
+    "mps2-an505",
+    "mps3-an547",
+    "stm32vldiscovery",
+]
 EMULATED = [
     *(pytest.param(name, marks=pytest.mark.qemu) for name in ARM_BOARDS),
     pytest.param("qemu-riscv32-virt", marks=pytest.mark.qemu("riscv32")),
@@ -150,6 +159,42 @@ def test_the_stack_in_use_stays_below_the_worst_case(built: Built) -> None:
         assert 1000 < link.stack_bytes() <= image.firmware_stack.size_bytes
 
 
+@pytest.mark.qemu
+def test_a_fitted_stack_is_the_worst_path_and_stays_when_nothing_changes(
+    twice: Tree, tmp_path: Path
+) -> None:
+    board = load_board("stm32vldiscovery")
+    image = build(board, twice(behaviour(board)), tmp_path)
+    reserve = image.sizes.bytes_of("stack")
+    assert 0 <= reserve - image.firmware_stack.size_bytes < 16
+    linked = image.elf.stat().st_mtime_ns
+    again = build_project(tmp_path)
+    assert again.elf.stat().st_mtime_ns == linked
+    assert again.sizes == image.sizes
+
+
+@pytest.mark.qemu
+def test_a_fitted_stack_holds_a_fault_report_in_either_half(twice: Tree, tmp_path: Path) -> None:
+    image = build(load_board("microbit"), twice(), tmp_path)
+    assert image.sizes.bytes_of("stack") >= STACK_BYTES_MIN > image.firmware_stack.size_bytes
+
+
+@pytest.mark.qemu
+def test_an_image_fits_when_its_fitted_stack_does(twice: Tree, tmp_path: Path) -> None:
+    text = (boards_dir() / "stm32vldiscovery" / "board.toml").read_text(encoding="utf-8")
+    (tmp_path / "tight").mkdir()
+    text = text.replace('"stm32vldiscovery"', '"tight"', 1) + "\n[limits]\nstack = 2048\n"
+    (tmp_path / "tight" / "board.toml").write_text(text, encoding="utf-8")
+    board = load_board("tight", (tmp_path,))
+    array = "    static uint8_t big[{size}];\n    big[0]++;\n"
+    image = build(board, twice(array.format(size=7000)), tmp_path / "fits")
+    assert image.sizes.bytes_of("stack") < 400
+    with pytest.raises(DoesNotFitError) as caught:
+        build(board, twice(array.format(size=8000)), tmp_path / "too_large")
+    stack = dict(caught.value.peak)["the stack"]
+    assert stack == image.sizes.bytes_of("stack"), "what is missing is what the fitted stack leaves"
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -256,13 +301,19 @@ def test_the_project_builds_by_scons_alone_and_then_has_nothing_to_do(
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize("name", ["microbit", "mps2-an505"])
+@pytest.mark.parametrize(
+    ("name", "triple"),
+    [
+        ("microbit", "thumbv6m-none-eabi"),
+        ("mps2-an505", "thumbv8m.main-none-eabi"),
+        ("stm32vldiscovery", "thumbv7m-none-eabi"),
+    ],
+)
 def test_the_ports_compile_without_a_warning_under_clang(
-    name: str, twice: Tree, tmp_path: Path
+    name: str, triple: str, twice: Tree, tmp_path: Path
 ) -> None:
     board = load_board(name)
     write_project(board, twice(), tmp_path)
-    triple = "thumbv6m-none-eabi" if board.core == "cortex-m0" else "thumbv8m.main-none-eabi"
     for file in sorted((tmp_path / "runtime" / "port" / board.port).glob("*.c")):
         command = f"clang --target={triple} -std=c99 -ffreestanding -fsyntax-only -Wall -Wextra"
         warnings = "-Wconversion -Wshadow -Wdouble-promotion -Werror"

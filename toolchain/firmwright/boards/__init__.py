@@ -1,10 +1,12 @@
 """Boards as data: what the TOML files under `boards/` say, checked and frozen."""
 
+from firmwright.boards.clock import Clock
 from firmwright.boards.load import list_boards, load_board
 from firmwright.boards.schema import Board, Console, Counter, Limits, MemoryRegion, Run
 
 __all__ = [
     "Board",
+    "Clock",
     "Console",
     "Counter",
     "Limits",

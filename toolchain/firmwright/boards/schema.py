@@ -3,7 +3,8 @@
 In: a `Table`. Out: a `Board` that keeps these rules, each with a malformed file under
 `tests/invalid/boards`: known keys only; regions have a size, do not overlap and have unique names;
 a board with memory has flash and RAM, at most one region gives a pool of one name, only RAM gives
-pools; drivers, cores and run kinds are known ones; the stack and the runtime's share fit into RAM.
+pools; drivers, cores and run kinds are known ones; a raised clock is one that its driver can reach
+within the chip's limits; the stack and the runtime's share fit into RAM.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, cast
 
 from firmwright.base.errors import BoardError
+from firmwright.boards.clock import Clock, read_clock
 from firmwright.boards.table import Table
 from firmwright.ir.core import PoolInfo
 
@@ -35,7 +37,7 @@ CORES: Final = (
 # The drivers that each port has: `console_DRIVER.c` and `counter_DRIVER.c` in its folder.
 CONSOLES: Final = {
     "host": ("stdio",),
-    "cortex_m": ("cmsdk_uart", "nrf51_uart"),
+    "cortex_m": ("cmsdk_uart", "nrf51_uart", "stm32f1_usart"),
     "riscv32": ("ns16550",),
 }
 COUNTERS: Final = {
@@ -46,6 +48,11 @@ COUNTERS: Final = {
 UNITS: Final = ("instructions", "cycles", "ns")
 EVIDENCE: Final = ("emulated", "built", "run")
 POOL_ALIGN: Final = 16
+STACK_BYTES_MIN: Final = 320
+"""A fault report may need half of the stack, which is 160 bytes with the link's."""
+LINK_PAYLOAD_BYTES: Final = 256
+LINK_PAYLOAD_BYTES_MIN: Final = 64
+LINK_PAYLOAD_BYTES_MAX: Final = 65000
 _ADDRESSES: Final = 1 << 32
 
 _ROOT_KEYS: Final = (
@@ -59,6 +66,7 @@ _ROOT_KEYS: Final = (
     "cpu_flags",
     "clock_hz",
     "memory",
+    "clock",
     "console",
     "counter",
     "run",
@@ -118,10 +126,16 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bytes kept for the stack, and for the runtime's own data where it shares RAM with a pool."""
+    """Bytes kept for the stack, and for the runtime's own data where it shares RAM with a pool.
+
+    With `fit_stack`, `stack_bytes` is what the planner keeps free; the image then takes the worst
+    path that its build finds. `link_payload_bytes` is the largest payload of a frame of the link.
+    """
 
     stack_bytes: int
     runtime_bytes: int
+    fit_stack: bool = False
+    link_payload_bytes: int = LINK_PAYLOAD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +151,7 @@ class Board:
     cpu_flags: tuple[str, ...]
     clock_hz: int
     memory: tuple[MemoryRegion, ...]
+    clock: Clock | None
     console: Console
     counter: Counter
     run: Run
@@ -215,6 +230,7 @@ def read_board(table: Table, name: str) -> Board:
         cpu_flags=table.strings("cpu_flags"),
         clock_hz=table.integer("clock_hz", 0),
         memory=memory,
+        clock=read_clock(table.sub("clock"), port) if table.has("clock") else None,
         console=_read_console(table.sub("console"), port),
         counter=_read_counter(table.sub("counter"), port),
         run=_read_run(table.sub("run")),
@@ -303,8 +319,18 @@ def _read_run(table: Table) -> Run:
 
 
 def _read_limits(table: Table, memory: tuple[MemoryRegion, ...]) -> Limits:
-    table.expect_keys(("stack", "runtime"))
-    limits = Limits(table.integer("stack", minimum=256), table.integer("runtime", 1536))
+    table.expect_keys(("stack", "runtime", "fit_stack", "link_payload"))
+    limits = Limits(
+        stack_bytes=table.integer("stack", minimum=STACK_BYTES_MIN),
+        runtime_bytes=table.integer("runtime", 1536),
+        fit_stack=table.boolean("fit_stack", default=False),
+        link_payload_bytes=table.integer(
+            "link_payload", LINK_PAYLOAD_BYTES, minimum=LINK_PAYLOAD_BYTES_MIN
+        ),
+    )
+    if limits.link_payload_bytes > LINK_PAYLOAD_BYTES_MAX:
+        what = f"{limits.link_payload_bytes} is above {LINK_PAYLOAD_BYTES_MAX}."
+        raise BoardError(what, where=table.where("link_payload"))
     ram = next((r.size_bytes for r in memory if r.kind == "ram"), None)
     kept = limits.stack_bytes + limits.runtime_bytes
     if ram is not None and kept >= ram:

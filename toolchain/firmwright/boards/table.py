@@ -68,6 +68,12 @@ class Table:
             raise BoardError(f"{value} is not above zero.", where=self.where(key))
         return float(value)
 
+    def boolean(self, key: str, *, default: bool) -> bool:
+        value = self._get(key, default)
+        if not isinstance(value, bool):
+            raise self._wrong(key, "true or false", value)
+        return value
+
     def strings(self, key: str, default: Sequence[str] | None = None) -> tuple[str, ...]:
         value = self._get(key, default)
         if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from firmwright.boards import Board
+from firmwright.boards.schema import LINK_PAYLOAD_BYTES
 
 WARNINGS: Final = (
     "-Wall",
@@ -56,7 +57,13 @@ def compile_flags(board: Board) -> tuple[str, ...]:
     """Flags of every compilation for `board`, without warnings and optimisation level."""
     bare = () if board.is_host else ("-fno-pic", *NO_UNWINDING)
     libc = _LIBC.get(board.toolchain, ())
-    return (*board.cpu_flags, *libc, *LANGUAGE, *bare, *STACK_ANALYSIS, "-g")
+    return (*board.cpu_flags, *libc, *LANGUAGE, *bare, *_options(board), *STACK_ANALYSIS, "-g")
+
+
+def _options(board: Board) -> tuple[str, ...]:
+    """Options of `fwr_config.h` in which the board differs from their defaults."""
+    payload = board.limits.link_payload_bytes
+    return () if payload == LINK_PAYLOAD_BYTES else (f"-DFWR_LINK_PAYLOAD_MAX={payload}",)
 
 
 def link_flags(board: Board) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def project_files(board: Board, model_optimisation: str = flags.MODEL_OPTIMISATI
 
 
 def runtime_files(board: Board) -> dict[str, bytes]:
-    """The runtime's C files for `board`: of the drivers, only the two that it uses."""
+    """The runtime's C files for `board`: of the drivers, only those that it uses."""
     root = runtime_dir()
     port = root / "port" / board.port
     chosen = [*root.glob("*.[ch]"), *(root / "port").glob("*.h"), *port.glob("*.[ch]")]
@@ -57,7 +57,9 @@ def runtime_files(board: Board) -> dict[str, bytes]:
 
 def _is_driver_of_another_board(stem: str, board: Board) -> bool:
     used = {f"console_{board.console.driver}", f"counter_{board.counter.driver}"}
-    return stem.startswith(("console_", "counter_")) and stem not in used
+    if board.clock is not None:
+        used.add(f"clock_{board.clock.driver}")
+    return stem.startswith(("clock_", "console_", "counter_")) and stem not in used
 
 
 def _template(name: str) -> str:
@@ -79,14 +81,17 @@ def _board_json(board: Board, model_optimisation: str) -> str:
             {"name": r.name, "start": r.start, "size_bytes": r.size_bytes, "kind": r.kind}
             for r in board.memory
         ],
-        "interrupt_frame_bytes": _interrupt_frame_bytes(board),
+        "exception_frame_bytes": _exception_frame_bytes(board),
+        "counter_interrupts": board.counter.driver == "systick",
+        "stack_bytes": board.limits.stack_bytes,
+        "fit_stack": board.limits.fit_stack,
     }
     return json.dumps(facts, indent=2) + "\n"
 
 
-def _interrupt_frame_bytes(board: Board) -> int:
-    """What the SysTick interrupt pushes: 8 words, 18 more with an FPU, one to align."""
-    if board.counter.driver != "systick":
+def _exception_frame_bytes(board: Board) -> int:
+    """What a Cortex-M pushes for an exception: 8 words, 18 more with an FPU, one to align."""
+    if board.port != "cortex_m":
         return 0
     has_fpu = "-mfloat-abi=hard" in board.cpu_flags
     return 4 * (8 + 1 + (18 if has_fpu else 0))

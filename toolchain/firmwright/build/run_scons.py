@@ -1,7 +1,8 @@
 """Runs SCons in a project folder and reads what it made.
 
 In: a folder that `write_project` wrote. Out: an `Image`. A missing compiler, a compile error and
-an image too large for a memory region are errors of their own kinds.
+an image too large for a memory region are errors of their own kinds. Where the board has its stack
+fitted, the image is linked again with the worst path that the first link showed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from firmwright.artifacts import Image, ImageSizes, StackUse, Variant
+from firmwright.artifacts import Image, StackUse, Variant
 from firmwright.base.errors import ToolFailedError, ToolMissingError, UsageError
 from firmwright.build.flags import package_of
 from firmwright.build.sizes import Region, does_not_fit, find_overflows, read_sizes
@@ -24,6 +25,9 @@ from firmwright.build.stack import CallGraph, read_frames
 
 BUILD_TIMEOUT_S = 900.0
 _ROOTS = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_reset", "host": "main"}
+_FAULT_ROOT = "fwr_fault_report"
+_COUNTER_ROOT = "fwr_systick_isr"
+_STACK_ALIGN = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,10 @@ class _Project:
     port: str
     toolchain: str
     regions: tuple[Region, ...]
-    interrupt_frame_bytes: int
+    exception_frame_bytes: int
+    counter_interrupts: bool
+    fit_stack: bool
+    stack_bytes: int
 
     def tool(self, name: str) -> str:
         return f"{self.toolchain}-{name}" if self.toolchain else name
@@ -48,12 +55,12 @@ def build_project(
     directory = directory.resolve()
     project = _read_project(directory)
     _require_compiler(project)
-    _run_scons(project, (variant, "empty"), timeout_s)
+    _link(project, variant, timeout_s)
     build = directory / "build"
     elf = build / variant / "firmware.elf"
     sizes = read_sizes(elf, project.regions)
     empty = read_sizes(build / "empty" / "firmware.elf", project.regions)
-    stack, firmware_stack = _stacks(project, variant, elf)
+    stack, firmware_stack = _stacks(project, _call_graph(project, variant, elf))
     host = project.port == "host"
     return Image(
         board=project.board,
@@ -83,7 +90,10 @@ def _read_project(directory: Path) -> _Project:
         port=facts["port"],
         toolchain=facts["toolchain"],
         regions=tuple(Region(**region) for region in facts["memory"]),
-        interrupt_frame_bytes=facts["interrupt_frame_bytes"],
+        exception_frame_bytes=facts["exception_frame_bytes"],
+        counter_interrupts=facts["counter_interrupts"],
+        fit_stack=facts["fit_stack"],
+        stack_bytes=facts["stack_bytes"],
     )
 
 
@@ -98,14 +108,18 @@ def _require_compiler(project: _Project) -> None:
         )
 
 
-def _run_scons(project: _Project, targets: Sequence[str], timeout_s: float) -> None:
-    command = [sys.executable, "-m", "SCons", "-Q", f"-j{os.cpu_count() or 1}", *targets]
+def _link(project: _Project, variant: Variant, timeout_s: float) -> None:
+    """Build the variant and the empty firmware; raise what kept them from being built."""
+    command = [sys.executable, "-m", "SCons", "-Q", f"-j{os.cpu_count() or 1}", variant, "empty"]
     status, output = _run(command, project.directory, timeout_s)
+    if project.fit_stack and _fit_stack(project, variant, status, output, timeout_s):
+        status, output = _run(command, project.directory, timeout_s)
     if status == 0:
         return
     overflows = find_overflows(output, project.regions)
     if overflows:
-        sizes = _link_anyway(project, output, timeout_s)
+        elf = _link_anyway(project, variant, output, timeout_s)
+        sizes = read_sizes(elf, project.regions) if elf else None
         raise does_not_fit(overflows, sizes, project.regions, board=project.board)
     raise ToolFailedError(
         "SCons could not build the firmware.",
@@ -116,15 +130,49 @@ def _run_scons(project: _Project, targets: Sequence[str], timeout_s: float) -> N
     )
 
 
+def _fit_stack(
+    project: _Project, variant: Variant, status: int, output: str, timeout_s: float
+) -> bool:
+    """Whether the variant's stack reserve changed to what its image, fitting or not, may use.
+
+    The empty firmware gets the same, so that what a model adds is told apart from the stack.
+    """
+    elf: Path | None = project.directory / "build" / variant / "firmware.elf"
+    if status != 0:
+        overflows = find_overflows(output, project.regions)
+        elf = _link_anyway(project, variant, output, timeout_s) if overflows else None
+    if elf is None:
+        return False
+    size_bytes = _stack_reserve_bytes(project, _call_graph(project, variant, elf))
+    file = project.directory / "build" / "stack.json"
+    earlier = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    fitted = {**earlier, variant: size_bytes, "empty": size_bytes}
+    if fitted == earlier:
+        return False
+    file.write_text(json.dumps(fitted, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    return True
+
+
+def _stack_reserve_bytes(project: _Project, graph: CallGraph) -> int:
+    """The worst path with an exception at its end, and room for a fault report in either half."""
+    worst = _stacks(project, graph)[1]
+    fault = graph.worst(_ROOTS[project.port]).size_bytes + project.exception_frame_bytes
+    report = 2 * graph.worst(_FAULT_ROOT).size_bytes
+    least = project.stack_bytes if worst.unknown else 0
+    size_bytes = max(worst.size_bytes, fault, report, least)
+    return -(-size_bytes // _STACK_ALIGN) * _STACK_ALIGN
+
+
 def _messages(project: _Project, output: str) -> list[str]:
     """What the tools said, without the command lines that SCons shows."""
     commands = (project.tool("gcc") + " ", project.tool("objcopy") + " ")
     return [line for line in output.splitlines() if not line.startswith(commands)]
 
 
-def _link_anyway(project: _Project, output: str, timeout_s: float) -> ImageSizes | None:
+def _link_anyway(project: _Project, variant: Variant, output: str, timeout_s: float) -> Path | None:
     """Link the image that does not fit once more without that check, to see what is in it."""
-    links = [line for line in output.splitlines() if "-Tboard/link.ld" in line]
+    image = f"-o build/{variant}/firmware.elf"
+    links = [line for line in output.splitlines() if "-Tboard/link.ld" in line and image in line]
     if not links:
         return None
     words = shlex.split(links[-1])
@@ -132,7 +180,7 @@ def _link_anyway(project: _Project, output: str, timeout_s: float) -> ImageSizes
     words[words.index("-o") + 1] = target
     _run([*words, "-Wl,--noinhibit-exec"], project.directory, timeout_s)
     elf = project.directory / target
-    return read_sizes(elf, project.regions) if elf.is_file() else None
+    return elf if elf.is_file() else None
 
 
 def _run(command: Sequence[str], directory: Path, timeout_s: float) -> tuple[int, str]:
@@ -153,14 +201,18 @@ def _run(command: Sequence[str], directory: Path, timeout_s: float) -> tuple[int
     return done.returncode, done.stdout.decode("utf-8", "replace")
 
 
-def _stacks(project: _Project, variant: Variant, elf: Path) -> tuple[StackUse, StackUse]:
+def _call_graph(project: _Project, variant: Variant, elf: Path) -> CallGraph:
     command = [project.tool("objdump"), "-d", str(elf)]
     status, disassembly = _run(command, project.directory, BUILD_TIMEOUT_S)
     if status != 0:
         what = "the firmware could not be disassembled."
         raise ToolFailedError(what, command=command, exit_status=status, output=disassembly)
-    build = elf.parent
-    graph = CallGraph(disassembly, read_frames(build), read_frames(build / "firmware").keys())
+    build = project.directory / "build" / variant
+    return CallGraph(disassembly, read_frames(build), read_frames(build / "firmware").keys())
+
+
+def _stacks(project: _Project, graph: CallGraph) -> tuple[StackUse, StackUse]:
+    """The worst path of the models' runs, and that of the whole firmware."""
     runs = [f"{file.stem}_run" for file in sorted((project.directory / "model").glob("*.c"))]
     stacks = [graph.worst(run) for run in runs if graph.has(run)]
     stack = max(stacks, key=lambda s: s.size_bytes, default=StackUse("", 0, ()))
@@ -169,8 +221,8 @@ def _stacks(project: _Project, variant: Variant, elf: Path) -> tuple[StackUse, S
 
 def _with_interrupt(project: _Project, graph: CallGraph, use: StackUse) -> StackUse:
     """The counter's interrupt may come at the deepest point."""
-    if not project.interrupt_frame_bytes or not graph.has("fwr_systick_isr"):
+    if not project.counter_interrupts or not graph.has(_COUNTER_ROOT):
         return use
-    extra = project.interrupt_frame_bytes + graph.worst("fwr_systick_isr").size_bytes
-    path = (*use.path, "fwr_systick_isr")
+    extra = project.exception_frame_bytes + graph.worst(_COUNTER_ROOT).size_bytes
+    path = (*use.path, _COUNTER_ROOT)
     return StackUse(use.root, use.size_bytes + extra, path, use.unknown)

@@ -1,0 +1,59 @@
+/* console_stm32f1_usart.c: USART1 of the STM32F1 series, polled (RM0041, chapters 6, 7 and 23).
+ *
+ * Pins are those of port A to which USART1 belongs after reset: 9 sends, 10 receives.
+ */
+#include "cortex_m.h"
+
+#define RCC_APB2ENR FWR_REG(0x40021018u)
+#define APB2_PORT_A (1u << 2)
+#define APB2_USART1 (1u << 14)
+
+#define PORT_A_HIGH FWR_REG(0x40010804u) /* four bits each for pins 8 to 15 */
+#define PIN_MASK(pin) (0xFu << (((pin) - 8u) * 4u))
+#define PIN_MODE(pin, mode) ((mode) << (((pin) - 8u) * 4u))
+#define MODE_ALTERNATE_OUTPUT 0xBu /* push-pull, driven by the peripheral */
+#define MODE_FLOATING_INPUT 0x4u
+
+#define USART_STATUS FWR_REG(FWR_CONSOLE_BASE + 0x00u)
+#define USART_DATA FWR_REG(FWR_CONSOLE_BASE + 0x04u)
+#define USART_BAUD FWR_REG(FWR_CONSOLE_BASE + 0x08u)
+#define USART_CONTROL1 FWR_REG(FWR_CONSOLE_BASE + 0x0Cu)
+
+#define STATUS_RX_FULL (1u << 5)
+#define STATUS_TX_EMPTY (1u << 7)
+#define CONTROL1_RX_ENABLE (1u << 2)
+#define CONTROL1_TX_ENABLE (1u << 3)
+#define CONTROL1_ENABLE (1u << 13)
+
+#define BAUD 115200u
+
+/* The divider has four fractional bits at 16 samples a bit: together, the clock over the baud. */
+static uint32_t divider(uint32_t clock_hz)
+{
+    return (clock_hz + BAUD / 2u) / BAUD;
+}
+
+void fwr_console_init(void)
+{
+    RCC_APB2ENR |= APB2_PORT_A | APB2_USART1;
+    PORT_A_HIGH = (PORT_A_HIGH & ~(PIN_MASK(FWR_CONSOLE_TX_PIN) | PIN_MASK(FWR_CONSOLE_RX_PIN))) |
+                  PIN_MODE(FWR_CONSOLE_TX_PIN, MODE_ALTERNATE_OUTPUT) |
+                  PIN_MODE(FWR_CONSOLE_RX_PIN, MODE_FLOATING_INPUT);
+    USART_BAUD = divider(fwr_clock_is_raised() ? FWR_CLOCK_RAISED_HZ : FWR_CLOCK_HZ);
+    USART_CONTROL1 = CONTROL1_ENABLE | CONTROL1_TX_ENABLE | CONTROL1_RX_ENABLE;
+}
+
+/* Taking the byte after its status also clears an overrun. */
+int32_t fwr_port_byte_in(void)
+{
+    if ((USART_STATUS & STATUS_RX_FULL) == 0) {
+        return -1;
+    }
+    return (int32_t)(USART_DATA & 0xFFu);
+}
+
+void fwr_port_byte_out(uint8_t byte)
+{
+    while ((USART_STATUS & STATUS_TX_EMPTY) == 0) {}
+    USART_DATA = byte;
+}
