@@ -11,7 +11,7 @@ import pytest
 def test_boards_targets_ops_and_planners_are_listed(fw):
     boards = fw("boards", "--json").json["boards"]
     assert {"name", "core", "evidence", "flash_bytes", "ram_bytes"} <= set(boards[0])
-    assert {"host", "mps2-an386", "microbit"} <= {board["name"] for board in boards}
+    assert {"host", "mps2-an386", "stm32vldiscovery"} <= {board["name"] for board in boards}
     ops = fw("ops", "--json").json["operators"]
     assert {"name", "tflite", "onnx", "dtypes"} == set(ops[0])
     assert {"conv2d": ["CONV_2D"]}.items() <= {op["name"]: op["tflite"] for op in ops}.items()
@@ -220,7 +220,7 @@ def test_profile_against_what_is_no_profile_is_bad_usage(fw, tmp_path: Path, dig
 @pytest.mark.qemu
 def test_a_model_that_does_not_fit_says_so(fw, model_path: Callable[[str], Path]):
     model = model_path("pretrainedResnet_quant.tflite")
-    said = fw("verify", model, "--board", "microbit", "--json")
+    said = fw("verify", model, "--board", "stm32vldiscovery", "--json")
     assert said.status == 1
     error = said.json["error"]
     assert error["code"] == "does_not_fit"
