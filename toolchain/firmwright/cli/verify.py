@@ -17,6 +17,7 @@ from firmwright.cli.base import (
 )
 from firmwright.flows.inputs import Tensors, batch_of, generated, read_npz
 from firmwright.flows.verifying import Verification, verify
+from firmwright.flows.watching import open_watched
 from firmwright.pipeline import Compiled
 
 NAME = "verify"
@@ -34,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--layers", action="store_true", help="name the first operator that differs"
     )
+    parser.add_argument(
+        "--check-plan",
+        action="store_true",
+        help="on the host: watch every byte the C reads and writes, and hold it against the plan",
+    )
     add_compile_options(parser)
     add_device(parser)
 
@@ -41,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Outcome:
     if args.input and args.samples is not None:
         raise UsageError("--input and --samples exclude each other.", hint="one of them.")
+    if args.check_plan and (args.layers or args.port or args.in_process):
+        raise UsageError("--check-plan runs the C in a way of its own.", hint="it alone.")
     compiled = compiled_of(args)
     inputs = compiled.module.io.inputs
     expected = _expected(args, compiled) if args.expect else None
@@ -49,13 +57,15 @@ def run(args: argparse.Namespace) -> Outcome:
     else:
         count = args.samples or (len(expected) if expected else DEFAULT_SAMPLES)
         batch = generated(inputs, count, args.seed)
+    open_with = open_watched if args.check_plan else opener(args)
     found = verify(
-        compiled, batch=batch, expected=expected, layers=args.layers, open_with=opener(args)
+        compiled, batch=batch, expected=expected, layers=args.layers, open_with=open_with
     )
     error = None if found.exact else MismatchError(said(found), where=found.board, hint=hint(found))
-    return Outcome(
-        describe(found), "" if error else f"{found.model} on {found.board}: {said(found)}", error
-    )
+    told = f"{found.model} on {found.board}: {said(found)}"
+    if args.check_plan:
+        told += " Every byte read was its buffer's own."
+    return Outcome(describe(found), "" if error else told, error)
 
 
 def _expected(args: argparse.Namespace, compiled: Compiled) -> tuple[Tensors, ...]:

@@ -157,10 +157,10 @@ def _send_params(compiled: Compiled, session: Session) -> None:
 def _open_library(compiled: Compiled, image: Image) -> ModelSession:
     if image.library is None:
         raise InternalError("the image for the host came without its library.")
-    return ModelSession(compiled, LibrarySession(image.library, _interface(compiled)), image)
+    return ModelSession(compiled, LibrarySession(image.library, library_model(compiled)), image)
 
 
-def _interface(compiled: Compiled) -> LibraryModel:
+def library_model(compiled: Compiled) -> LibraryModel:
     module, plan = compiled.module, compiled.module.plan
     name = c_name(compiled)
     pools = {} if plan is None else plan.pool_bytes

@@ -55,5 +55,4 @@ OPDEF = OpDef(
         profile: NumericsCell(Rounding.TWICE, "int32, inputs << 20", "reference_integer_ops Add")
         for profile in ("litert", "tflm")
     },
-    inplace=True,
 )

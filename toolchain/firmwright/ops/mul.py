@@ -78,5 +78,4 @@ OPDEF = OpDef(
         profile: NumericsCell(Rounding.TWICE, "int32", "reference_integer_ops Mul")
         for profile in ("litert", "tflm")
     },
-    inplace=True,
 )

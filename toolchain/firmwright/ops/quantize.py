@@ -140,5 +140,4 @@ OPDEF = OpDef(
         )
         for profile in ("litert", "tflm")
     },
-    inplace=True,
 )

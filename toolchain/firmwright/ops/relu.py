@@ -135,7 +135,6 @@ def _opdef(name: str, profiles: tuple[Numerics, ...]) -> OpDef:
             profile: NumericsCell(Rounding.TWICE, "int32", "reference_ops ReluX")
             for profile in profiles
         },
-        inplace=True,
     )
 
 

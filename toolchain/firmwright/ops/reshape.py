@@ -83,6 +83,5 @@ OPDEF = OpDef(
     cases=cases,
     dtypes=("int8", "int32", "float32"),
     numerics={profile: NumericsCell(None, "no copy", "reshape") for profile in ("litert", "tflm")},
-    inplace=True,
     view=True,
 )

@@ -55,5 +55,4 @@ OPDEF = OpDef(
         profile: NumericsCell(Rounding.TWICE, "int32, inputs << 20", "reference_ops Sub")
         for profile in ("litert", "tflm")
     },
-    inplace=True,
 )

@@ -167,10 +167,9 @@ class RowFold:
 class OpDef:
     """One operator: shape rule, numpy reference, default lowering, importers, cases, numerics.
 
-    `lower` gets an `ops.kernel.Kernel` whose parameters exist already. `inplace` says that output
-    element i depends on input element i alone. `view` says that the output is the input's bytes.
-    `numerics` has a cell for each profile that the operator exists in. `rows` says how a call is
-    computed row by row, None where it cannot be.
+    `lower` gets an `ops.kernel.Kernel` whose parameters exist already. `view` says that the output
+    is the input's bytes. `numerics` has a cell for each profile that the operator exists in. `rows`
+    says how a call is computed row by row, None where it cannot be.
     """
 
     name: str
@@ -182,7 +181,6 @@ class OpDef:
     dtypes: tuple[str, ...]
     numerics: Mapping[str, NumericsCell] = field(default_factory=dict)
     macs: Callable[[OpCall], int] = lambda call: 0
-    inplace: bool = False
     view: bool = False
     rows: Callable[[OpCall], RowMap | RowFold | None] = lambda call: None
 

@@ -1,0 +1,131 @@
+/* fwr_watch.c: see fwr_watch.h. The functions that a compiler calls under -fsanitize=thread. */
+#include "fwr_watch.h"
+
+#include <stddef.h>
+
+static const struct fwr_watch_pool *watched;
+static uint32_t watched_count;
+static int32_t running = -1;
+static uint32_t fault_count;
+static struct fwr_watch_fault first_fault;
+
+void fwr_watch_start(const struct fwr_watch_pool *pools, uint32_t count)
+{
+    watched = pools;
+    watched_count = count;
+    running = -1;
+    fault_count = 0;
+}
+
+void fwr_watch_operator(int32_t operator_index, int32_t phase)
+{
+    running = phase == 0 ? operator_index : -1;
+}
+
+uint32_t fwr_watch_faults(struct fwr_watch_fault *first)
+{
+    *first = first_fault;
+    return fault_count;
+}
+
+static void fault(int32_t kind, uint32_t pool, uint32_t byte, uint16_t owner, int32_t writer)
+{
+    if (fault_count++ == 0) {
+        first_fault.kind = kind;
+        first_fault.operator_index = running;
+        first_fault.pool = (int32_t)pool;
+        first_fault.byte = byte;
+        first_fault.owner = owner;
+        first_fault.writer = writer;
+    }
+}
+
+static void touch_byte(uint32_t number, uint32_t byte, int write)
+{
+    const struct fwr_watch_pool *pool = &watched[number];
+    const uint16_t buffer = pool->buffer[byte];
+    const uint32_t place = pool->planned[byte];
+
+    if (buffer == 0) {
+        fault(FWR_WATCH_OUTSIDE, number, byte, 0, -1);
+    } else if (write) {
+        pool->written[byte] = 1;
+        pool->owner[place] = buffer;
+        pool->writer[place] = running;
+    } else if (pool->written[byte] == 0) {
+        fault(FWR_WATCH_UNWRITTEN, number, byte, 0, -1);
+    } else if (pool->owner[place] != buffer) {
+        fault(FWR_WATCH_OVERWRITTEN, number, byte, pool->owner[place], pool->writer[place]);
+    }
+}
+
+static void touch(const void *address, size_t bytes, int write)
+{
+    for (uint32_t i = 0; i < watched_count; ++i) {
+        const uintptr_t first = (uintptr_t)address - (uintptr_t)watched[i].base;
+        if (first < watched[i].bytes) {
+            for (size_t k = 0; k < bytes && first + k < watched[i].bytes; ++k) {
+                touch_byte(i, (uint32_t)(first + k), write);
+            }
+        }
+    }
+}
+
+void fwr_watch_touch(const void *address, uint32_t bytes, int32_t write)
+{
+    touch(address, bytes, write);
+}
+
+/* ---- What the compiler calls ---- */
+
+#define ACCESS(name, bytes, write) \
+    void __tsan_##name(const void *address); \
+    void __tsan_##name(const void *address) { touch(address, bytes, write); }
+
+ACCESS(read1, 1, 0)
+ACCESS(read2, 2, 0)
+ACCESS(read4, 4, 0)
+ACCESS(read8, 8, 0)
+ACCESS(read16, 16, 0)
+ACCESS(write1, 1, 1)
+ACCESS(write2, 2, 1)
+ACCESS(write4, 4, 1)
+ACCESS(write8, 8, 1)
+ACCESS(write16, 16, 1)
+ACCESS(unaligned_read2, 2, 0)
+ACCESS(unaligned_read4, 4, 0)
+ACCESS(unaligned_read8, 8, 0)
+ACCESS(unaligned_read16, 16, 0)
+ACCESS(unaligned_write2, 2, 1)
+ACCESS(unaligned_write4, 4, 1)
+ACCESS(unaligned_write8, 8, 1)
+ACCESS(unaligned_write16, 16, 1)
+
+void __tsan_read_range(const void *address, size_t bytes);
+void __tsan_write_range(const void *address, size_t bytes);
+void __tsan_init(void);
+void __tsan_func_entry(void *caller);
+void __tsan_func_exit(void);
+
+void __tsan_read_range(const void *address, size_t bytes)
+{
+    touch(address, bytes, 0);
+}
+
+void __tsan_write_range(const void *address, size_t bytes)
+{
+    touch(address, bytes, 1);
+}
+
+void __tsan_init(void)
+{
+}
+
+void __tsan_func_entry(void *caller)
+{
+    (void)caller;
+}
+
+void __tsan_func_exit(void)
+{
+}
