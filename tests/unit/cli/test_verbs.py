@@ -72,7 +72,7 @@ def test_compile_writes_a_project_and_says_what_it_takes(fw, tmp_path: Path, dig
     out = tmp_path / "out"
     found = fw("compile", digits_path, "--board", "mps2-an386", "-o", out, "--json").json
     keys = "workspace_bytes lower_bound_bytes scratch_bytes pools constants_bytes operators"
-    assert {*keys.split(), "compile_seconds"} <= set(found)
+    assert {*keys.split(), "gap_bytes", "compile_seconds"} <= set(found)
     assert found["workspace_bytes"] == sum(pool["bytes"] for pool in found["pools"].values())
     assert {"bytes", "limit_bytes", "access"} == set(found["pools"]["sram"])
     assert {"name", "kind", "macs", "schedule"} <= set(found["operators"][0])

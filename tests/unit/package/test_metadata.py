@@ -82,6 +82,7 @@ def test_the_keys_that_scripts_rely_on_are_there() -> None:
     facts = metadata(planned(), "host")
     assert facts["workspace_bytes"] == 20
     assert facts["lower_bound_bytes"] == 16
+    assert facts["gap_bytes"] == 4
     assert facts["pools"] == {
         "dtcm": {"bytes": 0, "limit_bytes": 64, "access": "rw"},
         "sram": {"bytes": 20, "limit_bytes": 100, "access": "rw"},

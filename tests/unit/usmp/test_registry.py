@@ -10,9 +10,9 @@ from firmwright.usmp.greedy import greedy_by_size
 from firmwright.usmp.registry import find_planner, planner_names, planner_summaries
 
 
-def test_the_four_planners_have_their_names_and_a_summary_each() -> None:
-    names = ("greedy_by_size", "greedy_by_conflicts", "hill_climb", "search")
-    assert planner_names()[:4] == names
+def test_the_six_planners_have_their_names_and_a_summary_each() -> None:
+    names = ("greedy_by_size", "greedy_by_conflicts", "hill_climb", "search", "exact", "cpsat")
+    assert planner_names()[:6] == names
     assert all(planner_summaries()[name].endswith(".") for name in names)
 
 
@@ -21,7 +21,7 @@ def test_an_unknown_planner_is_an_error_that_lists_the_known_ones() -> None:
         find_planner("magic")
     assert str(caught.value) == (
         "there is no memory planner 'magic'. Try: one of greedy_by_size, greedy_by_conflicts, "
-        "hill_climb, search."
+        "hill_climb, search, exact, cpsat."
     )
 
 

@@ -219,7 +219,7 @@ def summary(compiled: Compiled, seconds: float, output: str | None) -> str:
         ("model", known["model"]),
         ("board", f"{compiled.board.name}, target {next(iter(known['target'].values()))}"),
         ("workspace", f"{known['workspace_bytes']:,} bytes ({pools})"),
-        ("lower bound", f"{known['lower_bound_bytes']:,} bytes"),
+        ("lower bound", f"{known['lower_bound_bytes']:,} bytes, {_gap(known['gap_bytes'])}"),
         ("constants", f"{known['constants_bytes']:,} bytes"),
         ("operators", len(known["operators"])),
         ("compiled in", f"{seconds:.2f} s"),
@@ -227,3 +227,7 @@ def summary(compiled: Compiled, seconds: float, output: str | None) -> str:
     if output:
         rows.append(("project", f"{output} (scons -C {output} builds it)"))
     return facts(rows)
+
+
+def _gap(gap_bytes: int) -> str:
+    return f"the plan is {gap_bytes:,} above" if gap_bytes else "met"

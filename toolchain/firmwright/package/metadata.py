@@ -51,6 +51,7 @@ def metadata(
         },
         "workspace_bytes": plan.workspace_bytes if plan else 0,
         "lower_bound_bytes": plan.lower_bound_bytes if plan else 0,
+        "gap_bytes": plan.gap_bytes if plan else 0,
         "scratch_bytes": _scratch_bytes(plan) if plan else 0,
         "pools": _pools(module),
         "constants_bytes": sum(row["size_bytes"] for row in _constants(module, main)),

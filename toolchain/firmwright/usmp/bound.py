@@ -17,8 +17,20 @@ from firmwright.ir.tir.plan import BufferInfo, Conflict
 
 
 def lower_bound_bytes(buffers: Sequence[BufferInfo], conflicts: Sequence[Conflict]) -> int:
-    """The most bytes that must be held at once, alignment gaps that cannot be avoided included."""
+    """The most bytes that must be held at once, alignment gaps that cannot be avoided included.
+
+    Buffers with one candidate pool make that as large as they need, each pool at its own time.
+    """
     joint = _joint_bytes(buffers, conflicts)
+    pinned: dict[str, list[BufferInfo]] = {}
+    for buffer in buffers:
+        if len(buffer.pools) == 1:
+            pinned.setdefault(buffer.pools[0], []).append(buffer)
+    by_pool = sum(_worst(mine, joint) for mine in pinned.values()) if len(pinned) > 1 else 0
+    return max(_worst(buffers, joint), by_pool)
+
+
+def _worst(buffers: Sequence[BufferInfo], joint: Mapping[tuple[str, str], int]) -> int:
     return max((_needed(alive, joint) for alive in _moments(buffers)), default=0)
 
 

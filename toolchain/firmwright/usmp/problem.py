@@ -48,11 +48,17 @@ class Layout:
     offsets: tuple[int, ...]
     tops: Mapping[str, int]
     unplaced_bytes: int
+    proven_bytes: int = 0
+    """What the planner proved that no layout can go below."""
 
     @property
     def cost(self) -> tuple[int, int]:
         """What planners minimise: first everything must fit, then the sum of the pools."""
         return self.unplaced_bytes, sum(self.tops.values())
+
+    def is_proven(self, problem: Problem) -> bool:
+        """Whether no layout can be better."""
+        return self.cost <= (0, max(problem.lower_bound_bytes, self.proven_bytes))
 
 
 Solver: TypeAlias = Callable[[Problem], Layout]
@@ -98,9 +104,8 @@ def solve_problem(
         for buffer, pool, offset in zip(buffers, layout.pools, layout.offsets, strict=True)
     }
     tops = {pool.name: layout.tops[pool.name] for pool in pools if layout.tops.get(pool.name)}
-    return Plan(
-        planner, placements, tops, problem.lower_bound_bytes, tuple(buffers), tuple(conflicts)
-    )
+    bound_bytes = max(problem.lower_bound_bytes, layout.proven_bytes)
+    return Plan(planner, placements, tops, bound_bytes, tuple(buffers), tuple(conflicts))
 
 
 def _enlarged_layout(problem: Problem, solve: Solver) -> Layout:

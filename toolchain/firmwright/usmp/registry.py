@@ -13,6 +13,8 @@ from typing import cast
 
 from firmwright.base.errors import UsageError
 from firmwright.ir.tir.plan import Planner
+from firmwright.usmp.cp_sat import cp_sat
+from firmwright.usmp.exact import exact
 from firmwright.usmp.greedy import greedy_by_conflicts, greedy_by_size
 from firmwright.usmp.hill_climb import hill_climb
 from firmwright.usmp.search import search
@@ -25,6 +27,8 @@ BUILTIN: Mapping[str, Planner] = MappingProxyType(
         "greedy_by_conflicts": greedy_by_conflicts,
         "hill_climb": hill_climb,
         "search": search,
+        "exact": exact,
+        "cpsat": cp_sat,
     }
 )
 

@@ -90,5 +90,10 @@ class Plan:
     def workspace_bytes(self) -> int:
         return sum(self.pool_bytes.values())
 
+    @property
+    def gap_bytes(self) -> int:
+        """How far the plan is from what no plan can go below."""
+        return self.workspace_bytes - self.lower_bound_bytes
+
 
 Planner: TypeAlias = Callable[[Sequence[BufferInfo], Sequence[Conflict], Sequence[PoolInfo]], Plan]

@@ -1,0 +1,73 @@
+"""The default planner reaches the lower bound on all 185 synthetic problems."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from synthetic_graphs import FAMILIES, PLAIN_SEEDS, large_graphs, small_graph
+
+from firmwright.usmp import first_fit, local_search, orders
+from firmwright.usmp.problem import Layout
+from firmwright.usmp.search import search
+from firmwright.usmp.validate import check_plan
+
+SMALLER = (20, 60, 200, 600)
+PLACED_BUFFERS_MAX = 60_000
+"""Work that a large one may take: a fifth of what the search would stop at."""
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_optimum_is_found_on_forty_graphs_of(family: str) -> None:
+    for seed in range(PLAIN_SEEDS):
+        problem = small_graph(family, seed)
+        plan = search(*problem)
+        check_plan(plan, *problem)
+        assert plan.gap_bytes == 0, seed
+
+
+@pytest.fixture(name="placed")
+def _placed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How many buffers were placed since the last question."""
+    counts: list[int] = []
+
+    def counted(problem: object, order: list[int]) -> Layout:
+        counts.append(len(order))
+        return first_fit.place(problem, order)
+
+    monkeypatch.setattr(orders, "place", counted)
+    monkeypatch.setattr(local_search, "place", counted)
+
+    def so_far() -> int:
+        total = sum(counts)
+        counts.clear()
+        return total
+
+    return so_far
+
+
+def test_the_optimum_is_found_on_twenty_larger_problems(placed: Callable[[], int]) -> None:
+    for name, problem in large_graphs(SMALLER):
+        plan = search(*problem)
+        check_plan(plan, *problem)
+        assert (plan.gap_bytes, name) == (0, name)
+        assert placed() <= PLACED_BUFFERS_MAX, name
+
+
+@pytest.mark.deep
+def test_the_optimum_is_found_on_five_problems_of_two_thousand_buffers(
+    placed: Callable[[], int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = []
+    for name, problem in large_graphs():
+        start = time.perf_counter()
+        plan = search(*problem)
+        seconds = time.perf_counter() - start
+        check_plan(plan, *problem)
+        assert (plan.gap_bytes, name) == (0, name)
+        work = placed()
+        assert work <= PLACED_BUFFERS_MAX, name
+        lines.append(f"{name:20} {plan.workspace_bytes:>9,} bytes {work:>6} placed {seconds:.3f} s")
+    with capsys.disabled():
+        print("", *lines, sep="\n")
