@@ -48,6 +48,11 @@ def random_convolution() -> Callable[..., OpCall]:
 
 
 @pytest.fixture
+def random_row() -> Callable[..., OpCall]:
+    return _random_row
+
+
+@pytest.fixture
 def random_fully_connected() -> Callable[[int], OpCall]:
     return _random_fully_connected
 
@@ -90,6 +95,43 @@ def _random_convolution(seed: int, *, depthwise: bool) -> OpCall:
             TensorType((outputs,), INT32),
         ),
         (_tensor(rng, (batch, rows, cols, outputs), float(rng.uniform(0.02, 2.0))),),
+        attrs,
+        (
+            None,
+            Constant.from_array("w", _weights(rng, shape), INT8),
+            Constant.from_array("b", rng.integers(-9000, 9000, outputs), INT32),
+        ),
+    )
+
+
+def _random_row(seed: int, *, depthwise: bool) -> OpCall:
+    """A convolution of one output row, padded left and right alone: what row streaming asks for."""
+    rng = np.random.Generator(np.random.PCG64([seed, depthwise, 1]))
+    size = (int(rng.integers(1, 5)), int(rng.integers(1, 5)))
+    stride = int(rng.integers(1, 3))
+    width = int(rng.integers(4, 10))
+    channels = int(rng.choice([1, 3, 8, 16, 20, 33]))
+    outputs = channels if depthwise else int(rng.integers(1, 10))
+    sides = same_padding(width, size[1], stride, 1) if rng.random() < 0.7 else (0, 0)
+    columns = (width + sum(sides) - size[1]) // stride + 1
+    shape = (1, *size, outputs) if depthwise else (outputs, *size, channels)
+    scales = tuple(_float32(s) for s in rng.uniform(0.0005, 0.01, outputs))
+    weights = TensorType(shape, INT8, Quantization(scales, (0,) * outputs, 3 if depthwise else 0))
+    attrs = {
+        "stride": (int(rng.integers(1, 3)), stride),
+        "dilation": (1, 1),
+        "padding": (0, 0, *sides),
+        "activation": _activation(rng),
+        **({"depth_multiplier": 1} if depthwise else {}),
+    }
+    return OpCall(
+        "depthwise_conv2d" if depthwise else "conv2d",
+        (
+            _tensor(rng, (1, size[0], width, channels), 0.05),
+            weights,
+            TensorType((outputs,), INT32),
+        ),
+        (_tensor(rng, (1, 1, columns, outputs), float(rng.uniform(0.02, 2.0))),),
         attrs,
         (
             None,

@@ -7,6 +7,8 @@ import pytest
 from firmwright.schedules.registry import RULES
 
 SEEDS = range(30)
+ROW_SEEDS = range(8)
+FOR_SOME_LAYERS = {"helium.depthwise.channels"}
 
 
 def _rules(op: str):
@@ -25,6 +27,16 @@ def test_convolution_rules_equal_the_reference(rule, judge, random_convolution) 
 def test_depthwise_rules_equal_the_reference(rule, judge, random_convolution) -> None:
     for seed in SEEDS:
         call = random_convolution(seed, depthwise=True)
+        for config in rule.configs(call):
+            judge(call, rule, config)
+
+
+@pytest.mark.parametrize(
+    "rule", [*_rules("conv2d"), *_rules("depthwise_conv2d")], ids=lambda rule: rule.name
+)
+def test_rules_equal_the_reference_on_single_rows(rule, judge, random_row) -> None:
+    for seed in ROW_SEEDS:
+        call = random_row(seed, depthwise=rule.op == "depthwise_conv2d")
         for config in rule.configs(call):
             judge(call, rule, config)
 
@@ -48,4 +60,5 @@ def test_each_rule_applies_to_most_random_layers(
     for rule in RULES:
         if rule.op in makers and not rule.goal and not rule.name.startswith("float"):
             applied = sum(bool(rule.configs(makers[rule.op](seed))) for seed in SEEDS)
-            assert applied >= 0.8 * len(SEEDS), rule.name
+            least = 0.25 if rule.name in FOR_SOME_LAYERS else 0.8
+            assert applied >= least * len(SEEDS), rule.name

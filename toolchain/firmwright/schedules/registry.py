@@ -19,6 +19,7 @@ from firmwright.schedules.cortex_m_dsp.intrinsics import DSP_INTRINSICS
 from firmwright.schedules.cortex_m_dsp.mac_blocks import MAC_INTRINSICS
 from firmwright.schedules.helium import average_pool2d as helium_average_pool2d
 from firmwright.schedules.helium import conv2d as helium_conv2d
+from firmwright.schedules.helium import depthwise_channels as helium_depthwise_channels
 from firmwright.schedules.helium import depthwise_conv2d as helium_depthwise_conv2d
 from firmwright.schedules.helium import fully_connected as helium_fully_connected
 from firmwright.schedules.helium import sums as helium_sums
@@ -36,6 +37,7 @@ RULES: tuple[Rule, ...] = (
     *rescaled_sum.RULES,
     *helium_average_pool2d.RULES,
     *helium_conv2d.RULES,
+    *helium_depthwise_channels.RULES,
     *helium_depthwise_conv2d.RULES,
     *helium_fully_connected.RULES,
     *helium_sums.RULES,

@@ -1,0 +1,270 @@
+"""depthwise_conv2d on Helium: neighbouring channels together, straight from NHWC.
+
+Either sixteen channels of one pixel (channel_taps.py) or eight of two that share their weights
+(channels.py). Outputs are grouped by which taps of the window lie inside of the input: each group
+has its own bias, with the zero point of the taps that it sees folded in, so no padding is ever
+looked at. Pixels run outside and channels inside, each output is written once its window was read:
+the rule takes no scratch, and little memory between its input and its output. It is meant for
+single rows of outputs, where copying channels to planes does not pay, and for windows that planes
+have no room for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.tir.builder import E, minimum
+from firmwright.ir.tir.nodes import AccessPtr, Buffer
+from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ops.conv2d import bias_of, requant_of, weights_of
+from firmwright.ops.conv_shapes import Window, window_of
+from firmwright.ops.depthwise_conv2d import multiplier_of
+from firmwright.ops.fixed_point import per_tensor
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules.helium import channel_taps, channels, requantize
+from firmwright.schedules.helium.channel_taps import Taps
+
+_MOST_GROUPS = 5
+"""Groups of outputs, each with a bias of four bytes a channel: what flash it may take."""
+
+_PIXELS = {channels.CHANNELS: 2, channel_taps.CHANNELS: 1}
+"""Channels of a block -> pixels of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Outputs along an axis that see the same taps, all of them inside of the input."""
+
+    outputs: range
+    taps: range
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """The constants of a layer; `bias` [group, block, lanes], `parameters` [block, 2 lanes]."""
+
+    window: Window
+    weights: Buffer
+    bias: Buffer
+    parameters: Buffer
+    channels: int
+    block: int
+    settings: list[int]
+
+    @property
+    def blocks(self) -> int:
+        return self.parameters.shape[0]
+
+    @property
+    def lanes(self) -> int:
+        return min(self.channels, self.block)
+
+
+def _configs(op: OpCall) -> Sequence[Config]:
+    if op.input(0).dtype != INT8 or not requantize.applies(requant_of(op)):
+        return ()
+    groups = _groups(op)
+    if not 0 < len(groups) <= _MOST_GROUPS or multiplier_of(op) != 1:
+        return ()
+    found: list[Config] = []
+    if _fits_sixteen(op, groups):
+        found.append({"channels": channel_taps.CHANNELS})
+    if op.input(1).shape[2] <= channels.MOST_COLUMNS:
+        found.append({"channels": channels.CHANNELS})
+    return found
+
+
+def _fits_sixteen(op: OpCall, groups: Sequence[tuple[_Span, _Span]]) -> bool:
+    """Whether sixteen channels of any window can be computed together."""
+    _, rows, columns, count = op.input(1).shape
+    known = rows <= channel_taps.MOST_ROWS and columns <= channel_taps.MOST_COLUMNS
+    if not known or count < channel_taps.CHANNELS:
+        return False
+    return all(
+        channel_taps.pairs_fit(_seen(weights_of(op)[0], group).reshape(-1, count))
+        for group in groups
+    )
+
+
+def _spans(window: Window, axis: int, outputs: int) -> list[_Span]:
+    """Neighbouring outputs with the same taps together."""
+    spans: list[_Span] = []
+    for output in range(outputs):
+        start = output * window.stride[axis] - window.padding[2 * axis]
+        inside = [
+            tap
+            for tap in range(window.size[axis])
+            if 0 <= start + tap * window.dilation[axis] < window.input_size[axis]
+        ]
+        taps = range(inside[0], inside[-1] + 1) if inside else range(0)
+        if spans and spans[-1].taps == taps:
+            spans[-1] = _Span(range(spans[-1].outputs.start, output + 1), taps)
+        else:
+            spans.append(_Span(range(output, output + 1), taps))
+    return spans
+
+
+def _groups(op: OpCall) -> list[tuple[_Span, _Span]]:
+    """(rows, columns) of outputs that see the same taps; none where some output sees nothing."""
+    window = window_of(op, op.input(1).shape[1:3])
+    rows, columns = (_spans(window, axis, op.output.shape[1 + axis]) for axis in (0, 1))
+    if any(not span.taps for span in (*rows, *columns)):
+        return []
+    return [(down, across) for down in rows for across in columns]
+
+
+def _seen(kernel: Array, group: tuple[_Span, _Span]) -> Array:
+    """The part of [row, column, channel] that a group of outputs sees."""
+    down, across = (span.taps for span in group)
+    return kernel[down.start : down.stop, across.start : across.stop]
+
+
+def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
+    groups = _groups(op)
+    layer = _layer(op, b, groups, int(config["channels"]))
+    together = _PIXELS[layer.block]
+    for index, (down, across) in enumerate(groups):
+        with (
+            b.for_("n", op.output.shape[0]) as n,
+            b.for_("oy", len(down.outputs), down.outputs.start) as oy,
+        ):
+            whole, rest = divmod(len(across.outputs), together)
+            if whole:
+                with b.for_("ox", whole) as i:
+                    ox = i * together + across.outputs.start
+                    _pixels(b, layer, index, (down, across), (n, oy, ox), together)
+            if rest:
+                last = n * 0 + (across.outputs.stop - 1)
+                _pixels(b, layer, index, (down, across), (n, oy, last), 1)
+
+
+def _layer(op: OpCall, b: Kernel, groups: Sequence[tuple[_Span, _Span]], block: int) -> _Layer:
+    kernel = weights_of(op)[0]
+    count = kernel.shape[2]
+    starts = [min(c, max(count - block, 0)) for c in range(0, count, block)]
+    params, zero_point = requant_of(op), per_tensor(op.input(0)).zero_point
+    bias = bias_of(op, "int32").astype(np.int64)
+    rows = [
+        bias - zero_point * _seen(kernel, group).sum(axis=(0, 1), dtype=np.int64)
+        for group in groups
+    ]
+    scales = [
+        np.broadcast_to(np.array(values), count) for values in (params.multipliers, params.shifts)
+    ]
+    order = channels.ORDER if block == channels.CHANNELS else channel_taps.ORDER
+    return _Layer(
+        window_of(op, kernel.shape[:2]),
+        b.constant("weights", _packed(kernel, starts, block), INT8),
+        b.constant("bias", np.stack([_by_block(row, starts, order) for row in rows]), INT32),
+        b.constant("scales", np.hstack([_by_block(v, starts, order) for v in scales]), INT32),
+        count,
+        block,
+        requantize.settings(params, min(count, block)),
+    )
+
+
+def _packed(kernel: Array, starts: Sequence[int], block: int) -> Array:
+    """[row, column, channel] as it is for blocks of eight, else [block, tap, sixteen]."""
+    if block == channels.CHANNELS:
+        return kernel.reshape(-1)
+    flat = kernel.reshape(-1, kernel.shape[2])
+    return np.stack([flat[:, start : start + block] for start in starts])
+
+
+def _by_block(values: Array, starts: Sequence[int], order: Sequence[int]) -> Array:
+    """[channel] as [block, lane] in the order of the tables, the last repeated to fill a block."""
+    at = np.array(starts)[:, None] + np.array(order)
+    result: Array = values[np.minimum(at, len(values) - 1)]
+    return result
+
+
+def _pixels(
+    b: Kernel,
+    layer: _Layer,
+    group: int,
+    spans: tuple[_Span, _Span],
+    at: tuple[E, E, E],
+    pixels: int,
+) -> None:  # fmt: skip
+    """All channels of `pixels` neighbouring pixels from `at` (n, y, x) on."""
+    window, count = layer.window, layer.channels
+    down, across = (span.taps for span in spans)
+    n, oy, ox = at
+    height, width = window.input_size
+    _, out_height, out_width, _ = b.y.shape
+    iy = oy * window.stride[0] + (down.start * window.dilation[0] - window.padding[0])
+    ix = ox * window.stride[1] + (across.start * window.dilation[1] - window.padding[2])
+    with (
+        b.let("source", ((n * height + iy) * width + ix) * count) as source,
+        b.let("target", ((n * out_height + oy) * out_width + ox) * count) as target,
+        b.for_("block", layer.blocks) as block,
+        b.let("channel", _first(layer, block)) as channel,
+    ):
+        steps = (window.dilation[0] * width * count, window.dilation[1] * count)
+        beside = window.stride[1] * count
+        reach = (len(down) - 1) * steps[0] + (len(across) - 1) * steps[1] + layer.lanes
+        name, weights, geometry = _form(b, layer, (down, across), (block, channel), pixels)
+        b.evaluate(
+            name,
+            [
+                b.pointer(b.input(0), source + channel, reach + (pixels - 1) * beside),
+                weights,
+                b.pointer(layer.bias, (block + group * layer.blocks) * layer.block, layer.block),
+                b.pointer(layer.parameters, block * (2 * layer.block), 2 * layer.block),
+                *(
+                    b.pointer(b.y, target + channel + p * count, layer.lanes, "w")
+                    for p in range(pixels)
+                ),
+                *layer.settings,
+                *steps,
+                *([beside, *geometry] if geometry else []),
+            ],
+        )
+
+
+def _form(
+    b: Kernel, layer: _Layer, taps: tuple[range, range], at: tuple[E, E], pixels: int
+) -> tuple[str, AccessPtr, list[int]]:
+    """The block for `taps`: its name, the weights of block and channel `at`, the rest of its shape.
+
+    Sixteen channels have all of their shape in the name.
+    """
+    down, across = taps
+    count, width = layer.channels, layer.window.size[1]
+    block, channel = at
+    first = down.start * width + across.start
+    reach = (len(down) - 1) * width + len(across)
+    if layer.block == channels.CHANNELS:
+        weights = b.pointer(
+            layer.weights, channel + first * count, (reach - 1) * count + layer.lanes
+        )
+        name = channels.channels_name(pixels, len(across))
+        return name, weights, [width * count, count, len(down)]
+    start = block * layer.weights.shape[1] * layer.block + first * layer.block
+    weights = b.pointer(layer.weights, start, reach * layer.block)
+    return Taps(len(down), len(across), width).name, weights, []
+
+
+def _first(layer: _Layer, block: E) -> E:
+    """The block's first channel; the last block ends at the last channel."""
+    start = block * layer.block
+    if layer.channels % layer.block == 0:
+        return start
+    return minimum(start, layer.channels - layer.lanes)
+
+
+RULES = (
+    Rule(
+        "helium.depthwise.channels",
+        "depthwise_conv2d",
+        frozenset({"mve"}),
+        _configs,
+        _build,
+        keeps_order=True,
+    ),
+)
