@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from firmwright.device import Session, open_transport
 from firmwright.flows.images import build_image
+from firmwright.flows.inputs import generated
+from firmwright.flows.model import load_model
+from firmwright.flows.reference import by_oracle
 from firmwright.flows.sessions import open_session
 from firmwright.flows.verifying import verify
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.plan import Plan
-from firmwright.pipeline import Compiled
+from firmwright.pipeline import Compiled, Options, bundle, compile_model
 
 Compile = Callable[..., Compiled]
 BOARD = "mps3-an547"
@@ -43,3 +50,66 @@ def test_kws_is_split_over_two_memories_and_stays_bit_exact(compiled: Compile) -
     assert regions["isram"] == made.pool_bytes["isram"]
     found = verify(done, samples=3, open_with=lambda what: open_session(what, image=image))
     assert (found.samples, found.mismatches) == (3, 0)
+
+
+def from_slow_flash(digits_path: Path, **options: Any) -> Compiled:
+    model = load_model(digits_path)
+    boards = (Path(__file__).with_name("boards"),)
+    given = Options(board="slow-flash", board_dirs=boards, **options)
+    return compile_model(model.module, given, source=model.source)
+
+
+@pytest.mark.qemu
+def test_weights_are_copied_to_ram_where_flash_is_slow_and_speed_is_asked_for(
+    digits_path: Path,
+) -> None:
+    done = from_slow_flash(digits_path, optimize="speed")
+    made = planned(done)
+    kept = {buffer.name for buffer in made.buffers if buffer.kind == "const"}
+    assert kept
+    source, header = (str(done.tree.files[f"model/digits.{kind}"]) for kind in "ch")
+    copies = source[source.index("void digits_init(") : source.index("int32_t digits_run(")]
+    assert copies.count("memcpy(") == len(kept)
+    assert "void digits_init(const struct digits_workspace_pools *pools);" in header
+    assert "memcpy" not in source[source.index("int32_t digits_run(") :]
+    assert verify(done, samples=3).mismatches == 0
+
+
+def test_nothing_is_copied_otherwise(digits_path: Path) -> None:
+    for options in ({}, {"optimize": "speed", "link_params": False}):
+        done = from_slow_flash(digits_path, **options)
+        assert "digits_init" not in str(done.tree.files["model/digits.h"])
+
+
+@pytest.mark.qemu
+@pytest.mark.deep
+def test_a_budget_decides_how_many_weights_are_copied(digits_path: Path) -> None:
+    few, many = (
+        from_slow_flash(digits_path, optimize="speed", ram_bytes=ram) for ram in (4096, 12_288)
+    )
+    assert few.metadata["workspace_bytes"] <= 4096 < many.metadata["workspace_bytes"] <= 12_288
+    assert verify(many, samples=2).mismatches == 0
+
+
+@pytest.mark.qemu
+@pytest.mark.deep
+def test_models_that_share_their_memory_keep_their_weights_in_it(digits_path: Path) -> None:
+    parts = [from_slow_flash(digits_path, optimize="speed", name=name) for name in ("a", "b")]
+    both = bundle(parts)
+    for part in both.parts:
+        assert {b.live for b in planned(part).buffers if b.kind == "const"}
+    glue = str(both.tree.files["firmware/fwr_app.c"])
+    assert "    a_init(&a_pools);\n    b_init(&b_pools);\n" in glue
+    image = build_image(both)
+    samples = generated(parts[0].module.io.inputs, 2).samples
+    reference = by_oracle(parts[0], samples, "litert").outputs
+    names = [part.module.name for part in parts]
+    with Session(
+        open_transport(both.board, image.elf), model_id=bytes.fromhex(both.model_id)
+    ) as session:
+        for sample, expected in zip(samples, reference, strict=True):
+            given = {f"{name}/{key}": value for name in names for key, value in sample.items()}
+            found = session.run(given)
+            for name in names:
+                for key, value in expected.items():
+                    assert np.array_equal(found[f"{name}/{key}"], value.reshape(-1))

@@ -47,6 +47,7 @@ from firmwright.usmp.bound import needs_by_time
 from firmwright.usmp.distances import KnownSpans
 from firmwright.usmp.plan_module import DEFAULT_POOL, plan
 from firmwright.usmp.registry import DEFAULT as DEFAULT_PLANNER
+from firmwright.usmp.resident import keep_constants
 from firmwright.usmp.search import first_fits
 from firmwright.usmp.together import check_apart, plan_together
 
@@ -246,6 +247,7 @@ def passes_for(options: Options) -> tuple[Pass, ...]:
         Pass("order", lambda module: order_calls(module, op_table())),
         Pass("lower-select", lambda module: _lower_and_select(module, options)),
         *tir_passes.BEFORE_PLANNING,
+        Pass("keep-constants", lambda module: keep_constants(module, options.planner)),
         Pass("usmp", lambda module: plan(module, options.planner)),
         *tir_passes.AFTER_PLANNING,
         *(() if options.link_params else tir_passes.UNLINKED),
@@ -284,7 +286,15 @@ def configured(model: IRModule, board: Board, options: Options) -> IRModule:
         board=board.name,
         **({} if options.ram_bytes is None else {"ram_bytes": options.ram_bytes}),
     )
-    return pin_tensors(module, options.pins)
+    return pin_tensors(_with_program_speed(module, board, options), options.pins)
+
+
+def _with_program_speed(module: IRModule, board: Board, options: Options) -> IRModule:
+    """The speed of the memory that constants lie in, where it may decide that some are moved."""
+    speed = None if board.is_host else board.flash.bandwidth
+    if speed is None or options.optimize != "speed" or not options.link_params:
+        return module
+    return module.with_attrs(program_bandwidth=speed, program_latency=board.flash.latency or 0)
 
 
 def _pools(board: Board, asked: tuple[PoolInfo, ...]) -> tuple[PoolInfo, ...]:

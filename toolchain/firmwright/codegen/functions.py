@@ -13,7 +13,7 @@ from typing import TypeGuard
 from firmwright.base.errors import InternalError
 from firmwright.codegen.cwriter import CWriter
 from firmwright.codegen.exprs import ExprPrinter, Memory, Used
-from firmwright.codegen.interface import Interface, Signatures
+from firmwright.codegen.interface import Interface, Signatures, keeps_constant
 from firmwright.codegen.names import Names, Scope
 from firmwright.codegen.stmts import StmtPrinter, collect_used
 from firmwright.codegen.weights import LinkedConstant
@@ -21,6 +21,7 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.nodes import (
     AccessPtr,
+    AllocateConst,
     Buffer,
     CallPrim,
     DeclBuffer,
@@ -28,9 +29,11 @@ from firmwright.ir.tir.nodes import (
     IntImm,
     Param,
     PrimFunc,
+    Seq,
     Stmt,
     Var,
 )
+from firmwright.ir.tir.rewrite import rewrite_stmt
 from firmwright.ir.tir.walk import Node, callees, used_buffers, walk
 
 _READ_ROLES = ("in", "const")
@@ -38,8 +41,31 @@ _WRITTEN_ROLES = ("out", "inout")
 
 
 def reachable(module: IRModule, main: PrimFunc) -> tuple[PrimFunc, ...]:
-    """The kernels that `main` calls, in the order of the first call."""
-    return tuple(_kernel(module, name) for name in callees(main.body))
+    """The kernels that `main` calls in a run, in the order of the first call."""
+    kernels = (_kernel(module, name) for name in callees(without_copies(module, main.body)))
+    return tuple(kernels)
+
+
+def without_copies(module: IRModule, body: Stmt) -> Stmt:
+    """What a run does: copies of constants that stay are made before it."""
+
+    def rule(node: Node) -> Node | None:
+        return Seq(()) if isinstance(node, CallPrim) and keeps_constant(module, node) else None
+
+    return rewrite_stmt(body, rule)
+
+
+def kept_constants(module: IRModule, main: PrimFunc) -> tuple[tuple[str, str], ...]:
+    """Constants that live in RAM, and the buffers of `main` that hold them."""
+    sources = {n.buffer.name: n.constant for n in walk(main.body) if isinstance(n, AllocateConst)}
+    found = []
+    for node in walk(main.body):
+        if isinstance(node, CallPrim) and keeps_constant(module, node):
+            source, target = node.args
+            assert isinstance(source, AccessPtr)
+            assert isinstance(target, AccessPtr)
+            found.append((sources[source.buffer.name], target.buffer.name))
+    return tuple(found)
 
 
 def _kernel(module: IRModule, name: str) -> PrimFunc:
@@ -185,7 +211,11 @@ class MainPrinter(StmtPrinter):
         self.emitter = emitter
 
     def main_body(self, body: Stmt) -> None:
-        """The body, with every buffer that has a fixed place declared first."""
+        """The body, with every buffer that has a fixed place declared first.
+
+        Copies of constants that stay are no part of a run.
+        """
+        body = without_copies(self.emitter.module, body)
         collect_used(body, self.used_names)
         for node in walk(body):
             if _is_placed(node) and node.buffer.name in self.used_names:

@@ -85,7 +85,10 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """Everything the C interface of one model consists of."""
+    """Everything the C interface of one model consists of.
+
+    `has_init`: constants are copied to the pools before the first run.
+    """
 
     names: Names
     in_pools: bool
@@ -94,6 +97,7 @@ class Interface:
     outputs: tuple[Tensor, ...]
     placed: tuple[Placed, ...]
     operators: int
+    has_init: bool
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -130,6 +134,11 @@ class Signatures:
             f"const struct {name}_workspace_pools *pools, struct {name}_inputs *in, "
             f"struct {name}_outputs *out)",
         )
+
+    @property
+    def init(self) -> str:
+        name = self.interface.names.prefix
+        return f"void {name}_init(const struct {name}_workspace_pools *pools)"
 
     @property
     def map_params(self) -> str:
@@ -185,7 +194,14 @@ def interface_of(module: IRModule, main: PrimFunc, names: Names) -> Interface:
         outputs=tuple(tensor(io) for io in module.io.outputs),
         placed=placed,
         operators=1 + max((call.op for call in calls(main)), default=-1),
+        has_init=any(keeps_constant(module, call) for call in calls(main)),
     )
+
+
+def keeps_constant(module: IRModule, call: CallPrim) -> bool:
+    """Whether the call copies a constant to where it stays: that is done once, not in each run."""
+    callee = module.functions.get(call.callee)
+    return isinstance(callee, PrimFunc) and bool(callee.attrs.get("keeps"))
 
 
 def calls(main: PrimFunc) -> list[CallPrim]:

@@ -39,11 +39,11 @@ def bodies(used: Used) -> str:
     )
 
 
-def headers(used: Used) -> list[str]:
-    """Standard headers that the kernels need, in the order C programmers write them."""
+def headers(used: Used, *, copies: bool = False) -> list[str]:
+    """Standard headers that the model needs, in the order C programmers write them."""
     text = bodies(used)
     math = used.math or _MATH.search(text)
-    string = used.loads or used.stores or _STRING.search(text)
+    string = copies or used.loads or used.stores or _STRING.search(text)
     chosen = (("math.h", math), ("stddef.h", True), ("stdint.h", True), ("string.h", string))
     return [name for name, wanted in chosen if wanted]
 

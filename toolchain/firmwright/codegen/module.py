@@ -18,8 +18,8 @@ from firmwright.base.names import sanitise
 from firmwright.codegen import intrinsics as helpers
 from firmwright.codegen.cwriter import COLUMNS, CWriter, c_string, comment_text
 from firmwright.codegen.exprs import Used
-from firmwright.codegen.functions import Emitter, reachable
-from firmwright.codegen.interface import Interface, Signatures, interface_of
+from firmwright.codegen.functions import Emitter, kept_constants, reachable
+from firmwright.codegen.interface import Interface, Placed, Signatures, interface_of
 from firmwright.codegen.names import Names
 from firmwright.codegen.render import render
 from firmwright.codegen.weights import (
@@ -78,6 +78,7 @@ class _Model:
     params: ParamsBlock | None
     used: Used
     kernels: tuple[PrimFunc, ...]
+    kept: tuple[tuple[str, Placed], ...] = ()
 
     @property
     def names(self) -> Names:
@@ -109,7 +110,11 @@ def emit(
     main_text = emitter.main(main)
     unique = tuple({item.symbol: item for item in constants.values()}.values())
     block = None if linked else params_block(unique)
-    model = _Model(module, interface, options, unique, block, used, tuple(kernels))
+    places = {place.buffer.name: place for place in interface.placed}
+    kept = tuple(
+        (constants[name].symbol, places[buffer]) for name, buffer in kept_constants(module, main)
+    )
+    model = _Model(module, interface, options, unique, block, used, tuple(kernels), kept)
     return _tree(model, kernel_text, main_text)
 
 
@@ -153,7 +158,7 @@ def _tree(model: _Model, kernel_text: str, main_text: str) -> SourceTree:
         f"model/{name}.c": _render(
             model,
             "model.c.j2",
-            headers=helpers.headers(model.used),
+            headers=helpers.headers(model.used, copies=bool(model.kept)),
             compiler=_compiler_text(model),
             helpers=_helper_text(model),
             kernels=kernel_text,

@@ -47,6 +47,7 @@ class LibraryModel:
     alignment: int = _ALIGNMENT
     params: bytes | None = None
     param_count: int = 0
+    has_init: bool = False
 
 
 class LibrarySession:
@@ -114,6 +115,8 @@ class LibrarySession:
     def _map_memory(self) -> None:
         for pool, size_bytes in self._model.pools:
             setattr(self._pools, pool, self._allocate(size_bytes))
+        if self._model.has_init:
+            self._function("init")(self._pools)
         if self._model.in_pools:
             self._function("map_io")(self._pools, self._in, self._out)
             return
@@ -154,6 +157,8 @@ def _declarations(model: LibraryModel) -> str:
     arguments = [f"struct {name}_{kind} *" for kind in ("inputs", "outputs", "workspace_pools")]
     if model.in_pools:
         lines.append(f"void {name}_map_io({arguments[2]}, {arguments[0]}, {arguments[1]});")
+    if model.has_init:
+        lines.append(f"void {name}_init({arguments[2]});")
     if model.params is not None:
         lines.append(f"struct {name}_params {{ void *items[{max(model.param_count, 1)}]; }};")
         lines.append(f"void {name}_map_params(const void *, struct {name}_params *);")

@@ -176,6 +176,7 @@ def library_model(compiled: Compiled) -> LibraryModel:
         alignment=max((buffer.alignment for buffer in plan.buffers), default=1) if plan else 1,
         params=params_block(compiled),
         param_count=len(items),
+        has_init=any(buffer.kind == "const" for buffer in plan.buffers) if plan else False,
     )
 
 

@@ -40,7 +40,7 @@ from firmwright.ir.tir.nodes import (
 from firmwright.ir.tir.plan import LiveRange
 from firmwright.ir.tir.walk import walk
 
-KEPT_KINDS = frozenset({"input", "state"})
+KEPT_KINDS = frozenset({"input", "state", "const"})
 """Kinds of Allocate whose contents come from before the run."""
 
 _WRITING_ROLES = frozenset({"out", "inout", "scratch"})

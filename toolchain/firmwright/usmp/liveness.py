@@ -5,7 +5,7 @@ In: the AOT main with its Allocates, the kernels it calls, the pools and who own
 Live ranges are those of `flow`, and besides:
 
 * inputs are live from time 0 to their last read, with `keep_input` to the end;
-* outputs from their first write to the end; state always;
+* outputs from their first write to the end; state and constants in RAM always;
 * a kernel's scratch during its call only (`lift` has put its Allocate around the call).
 
 Candidates are the writable pools that every target touching the buffer may use, in their order; of
@@ -37,7 +37,7 @@ from firmwright.ir.tir.walk import walk
 from firmwright.usmp.distances import Distances, Overlap
 from firmwright.usmp.flow import KEPT_KINDS, Flow, Loop, Step, last_reads, live_ranges, trace
 
-_KINDS = frozenset({"activation", "input", "output", "scratch", "ring", "state"})
+_KINDS = frozenset({"activation", "input", "output", "scratch", "ring", "state", "const"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def extract_buffers(
     flow = trace(main, module.functions)
     kinds = {name: _kind(allocate) for name, allocate in flow.allocates.items()}
     at_entry = [name for name, kind in kinds.items() if kind in KEPT_KINDS]
-    held = {"output", "state", "input"} if module.io.keep_input else {"output", "state"}
+    held = {"output", "state", "const"} | ({"input"} if module.io.keep_input else set())
     at_exit = [name for name, kind in kinds.items() if kind in held]
     live = live_ranges(flow, at_entry, at_exit)
     users = _users(module, main, flow)
@@ -107,7 +107,7 @@ def _with_fixed_times(
     """`live` and the moments at which the caller looks at the buffer: before, after, always."""
     end = max(end_time, 1)
     moments = list(live)
-    if kind == "state":
+    if kind in ("state", "const"):
         moments.append(LiveRange(0, end))
     if kind == "input":
         moments.append(LiveRange(0, 1))

@@ -3,7 +3,8 @@
 In: planned modules that run one after another, all inputs written before the first and all outputs
 read after the last. Out: the order in which they take least, the modules with their buffers moved,
 and the plan of all, in which a buffer is called MODEL/BUFFER. An input is alive from the beginning
-until its model has read it, an output from its model to the end, state always; everything else
+until its model has read it, an output from its model to the end, state and
+constants in RAM always; everything else
 shares with the other models. Invariants: what buffers of one model may share is as it was planned
 for that model alone; the checker judges the plan of all and each model's part of it.
 """
@@ -27,6 +28,8 @@ from firmwright.usmp.plan_module import place, pool_buffers
 from firmwright.usmp.registry import DEFAULT, find_planner
 from firmwright.usmp.validate import check_plan
 
+ALWAYS = ("state", "const")
+"""Kinds of buffers that are alive before, between and after runs."""
 ORDERS_MAX = 6
 """So many models are tried in every order; more run in the order given."""
 
@@ -115,15 +118,16 @@ def best_run_order(plans: Sequence[Plan]) -> tuple[int, ...]:
 def _held_bytes(plan: Plan) -> tuple[int, int]:
     """What a model keeps before its run, and after it."""
     end = _end(plan)
-    before = sum(b.size_bytes for b in plan.buffers if b.kind in ("input", "state"))
+    before = sum(b.size_bytes for b in plan.buffers if b.kind in ("input", *ALWAYS))
     after = sum(b.size_bytes for b in plan.buffers if _stays(b, end))
     return before, after
 
 
 def _stays(buffer: BufferInfo, end: int) -> bool:
     """Whether somebody looks at the buffer after its model's run: outputs, state, kept inputs."""
-    kinds = ("input", "output", "state")
-    return buffer.kind in kinds and any(live.end == end for live in buffer.live)
+    return buffer.kind in ("input", "output", *ALWAYS) and any(
+        live.end == end for live in buffer.live
+    )
 
 
 def _end(plan: Plan) -> int:
@@ -160,7 +164,7 @@ def _joined(modules: Sequence[IRModule]) -> tuple[tuple[BufferInfo, ...], tuple[
 def _shifted(model: str, buffer: BufferInfo, begin: int, end: int, total: int) -> BufferInfo:
     """`buffer` of the model that runs from `begin`, of `total` moments, `end` of them its own."""
     live = [LiveRange(begin + part.first, begin + part.end) for part in buffer.live]
-    if buffer.kind in ("input", "state"):
+    if buffer.kind in ("input", *ALWAYS):
         live[0] = LiveRange(0, live[0].end)
     if _stays(buffer, end):
         live[-1] = LiveRange(live[-1].first, total)
