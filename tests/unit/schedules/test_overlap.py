@@ -12,6 +12,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.quant import Quantization
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interp import interpret
@@ -309,3 +313,74 @@ def test_a_wrong_distance_changes_the_result(random_convolution) -> None:
         print(seed, spans, (shared != apart).sum(), shared.size, np.unique(apart).size)
         caught += not np.array_equal(shared, apart)
     assert caught > 2
+
+
+def depthwise(height: int, width: int, channels: int) -> OpCall:
+    """3 x 3, stride 1, as large as its input."""
+    rng = np.random.default_rng(1)
+    kind = TensorType((1, height, width, channels), INT8, Quantization((0.05,), (3,)))
+    scales = tuple(float(np.float32(scale)) for scale in rng.uniform(0.001, 0.02, channels))
+    weights = rng.integers(-127, 128, (1, 3, 3, channels)).astype(np.int8)
+    quantization = Quantization(scales, (0,) * channels, 3)
+    return OpCall(
+        "depthwise_conv2d",
+        (kind, TensorType(weights.shape, INT8, quantization), TensorType((channels,), INT32)),
+        (kind,),
+        {
+            "stride": (1, 1),
+            "dilation": (1, 1),
+            "padding": (1, 1, 1, 1),
+            "activation": "none",
+            "depth_multiplier": 1,
+        },
+        (
+            None,
+            Constant.from_array("w", weights, INT8),
+            Constant.from_array("b", rng.integers(-900, 900, channels), INT32),
+        ),
+    )
+
+
+def built_by(name: str, call: OpCall) -> Iterator[tuple[PrimFunc, tuple[Forbidden, ...]]]:
+    """The kernels of one rule, with what is forbidden of them."""
+    for rule in RULES:
+        if rule.name == name:
+            for config in rule.configs(call):
+                kernel = Kernel("kernel", call)
+                rule.build(call, config, kernel, None)
+                func = prepared(kernel)
+                spans = forbidden(func, "x", "y")
+                assert spans
+                yield func, spans
+
+
+@pytest.mark.parametrize(
+    "rule", ["scalar.depthwise.channel", "dsp.depthwise.channel", "dsp.depthwise.slide"]
+)
+def test_a_channel_outer_depthwise_shares_at_whole_pixels_from_a_row_and_a_pixel_on(
+    rule: str,
+) -> None:
+    height, width, channels = 6, 5, 8
+    row_and_pixel = (width + 1) * channels
+    found = 0
+    for func, spans in built_by(rule, depthwise(height, width, channels)):
+        unsafe = Walk(func, "x", "y").unsafe
+        below = range(1 - height * width * channels, -row_and_pixel + 1)
+        pixels = [d for d in below if d % channels == 0]
+        if any(d in unsafe for d in pixels):
+            continue  # along y: a column is written before the next is read
+        found += 1
+        assert all(allows(spans, d) for d in pixels)
+        others = [d for d in below if d % channels and d > spans[-1].lo]
+        assert others
+        assert not any(allows(spans, d) for d in others)
+        assert {d % channels for d in others if d in unsafe} == set(range(1, channels))
+    assert found
+
+
+def test_a_plane_gathered_whole_counts_as_every_byte_between() -> None:
+    """What the Helium rule's gathers touch is declared in one piece, other channels included."""
+    for func, spans in built_by("helium.depthwise.plane", depthwise(6, 5, 8)):
+        unsafe = Walk(func, "x", "y").unsafe
+        assert spans == (Forbidden(min(unsafe) - 1, max(unsafe) + 1),)
+        assert max(unsafe) == 6 * 5 * 8 - 1
