@@ -1,0 +1,184 @@
+"""Small random networks: what a planner meets in branches, views, borders and skip connections.
+
+A network is determined by its seed. Layers read any earlier tensor, so lives overlap in every way;
+tensors are a few hundred bytes, so that a plan can be executed one access at a time.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.quant import Quantization
+from firmwright.ir.core import Attr, Constant, PoolInfo
+from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.module import IRModule
+from firmwright.ops.conv_shapes import same_padding
+from firmwright.ops.registry import op_table
+from firmwright.pipeline import Options
+
+TARGETS = (
+    "cortex-m -mcpu=cortex-m4",
+    "cortex-m -mcpu=cortex-m55",
+    "cortex-m -mcpu=cortex-m3",
+    "cortex-m -mcpu=cortex-m0",
+    "riscv32 -march=rv32imac",
+    "c",
+)
+OPS = op_table()
+ACTIVATIONS = ("none", "relu", "relu6")
+SOFTMAX = Quantization((1 / 256,), (-128,))
+
+
+def random_network(seed: int) -> IRModule:
+    """The network of that seed, as a graph."""
+    return _Network(seed).module()
+
+
+def random_options(seed: int) -> Options:
+    """How it is compiled: for whom, to what end, into which pools."""
+    rng = random.Random(f"options {seed}")
+    pools = rng.choice([
+        (PoolInfo("sram"),),
+        (PoolInfo("sram"),),
+        (PoolInfo("fast", rng.choice([64, 200, 500])), PoolInfo("slow")),
+        (PoolInfo("tiny", 40), PoolInfo("fast", 300), PoolInfo("slow")),
+    ])  # fmt: skip
+    return Options(
+        target=TARGETS[seed % len(TARGETS)],
+        optimize=rng.choice(["balanced", "ram", "speed"]),
+        keep_input=rng.random() < 0.2,
+        pools=pools,
+    )
+
+
+class _Network:
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.numbers = np.random.Generator(np.random.PCG64(seed))
+        self.calls: list[Call] = []
+        self.constants: dict[str, Constant] = {}
+        shape = (1, self.rng.randint(2, 6), self.rng.randint(2, 6), self.rng.choice([1, 2, 3, 4]))
+        self.x = Value("x", TensorType(shape, INT8, self._scale()))
+        self.maps = [self.x]
+
+    def module(self) -> IRModule:
+        for _ in range(self.rng.randint(2, 7)):
+            self.maps.append(self._layer(self._any()))
+        results = [self._end(self.maps[-1])]
+        used = {value.name for call in self.calls for value in call.inputs if value is not None}
+        loose = [v for v in self.maps[1:] if v.name not in used and v.name != results[0].name]
+        results += loose[: self.rng.randint(0, 2)]
+        main = Function("main", (self.x,), tuple(self.calls), tuple(results))
+        return IRModule("net", {"main": main}, self.constants, attrs={"entry": "main"})
+
+    # ---- layers --------------------------------------------------------------------------------
+
+    def _any(self) -> Value:
+        """Mostly the newest feature map, sometimes an older one: a branch."""
+        return self.maps[-1] if self.rng.random() < 0.7 else self.rng.choice(self.maps)
+
+    def _layer(self, x: Value) -> Value:
+        match self.rng.choice(["conv", "conv", "depthwise", "pool", "sum", "one", "join", "pad"]):
+            case "conv":
+                return self._convolution(x, "conv2d", self.rng.choice([1, 2, 4, 5]))
+            case "depthwise":
+                return self._convolution(x, "depthwise_conv2d", x.type.shape[3])
+            case "pool":
+                return self._pool(x)
+            case "sum":
+                return self._pair(x)
+            case "join":
+                return self._joined(x)
+            case "pad":
+                paddings = (0, 0, *(self.rng.randint(0, 1) for _ in range(4)), 0, 0)
+                return self._call("pad", (x,), x.type.quantization, paddings=paddings)
+            case _:
+                return self._call(self.rng.choice(["relu", "relu6"]), (x,), self._scale())
+
+    def _convolution(self, x: Value, op: str, count: int) -> Value:
+        _, height, width, channels = x.type.shape
+        size = (self.rng.choice([1, 2, 3]), self.rng.choice([1, 3]))
+        stride = (self.rng.choice([1, 1, 2]), self.rng.choice([1, 1, 2]))
+        shape = (count, *size, channels) if op == "conv2d" else (1, *size, channels)
+        weights = self.numbers.integers(-127, 128, shape).astype(np.int8)
+        scales = tuple(float(np.float32(s)) for s in self.numbers.uniform(0.002, 0.02, count))
+        quantization = Quantization(scales, (0,) * count, 0 if op == "conv2d" else 3)
+        bias = self.numbers.integers(-2000, 2000, count).astype(np.int32)
+        inputs = (x, self._constant(weights, quantization), self._constant(bias, None))
+        more: dict[str, Attr] = {} if op == "conv2d" else {"depth_multiplier": 1}
+        padding = (
+            *same_padding(height, size[0], stride[0], 1),
+            *same_padding(width, size[1], stride[1], 1),
+        )
+        return self._call(
+            op, inputs, self._scale(), stride=stride, dilation=(1, 1), padding=padding,
+            activation=self.rng.choice(ACTIVATIONS), **more,
+        )  # fmt: skip
+
+    def _pool(self, x: Value) -> Value:
+        size = tuple(self.rng.randint(1, min(3, length)) for length in x.type.shape[1:3])
+        stride = (self.rng.randint(1, 2), self.rng.randint(1, 2))
+        return self._call(
+            self.rng.choice(["max_pool2d", "average_pool2d"]), (x,), x.type.quantization,
+            size=size, stride=stride, dilation=(1, 1), padding=(0, 0, 0, 0), activation="none",
+        )  # fmt: skip
+
+    def _pair(self, x: Value) -> Value:
+        alike = [value for value in self.maps if value.type.shape == x.type.shape]
+        other = self.rng.choice(alike)
+        operator = self.rng.choice(["add", "add", "mul", "sub"])
+        activation = self.rng.choice(ACTIVATIONS)
+        return self._call(operator, (x, other), self._scale(), activation=activation)
+
+    def _joined(self, x: Value) -> Value:
+        axis = self.rng.choice([1, 2, 3])
+        parts = [x, self._call("relu", (x,), x.type.quantization)]
+        self.rng.shuffle(parts)
+        return self._call("concatenation", tuple(parts), x.type.quantization, axis=axis)
+
+    def _end(self, x: Value) -> Value:
+        """The feature map itself, or a classifier."""
+        if self.rng.random() < 0.4:
+            return x
+        flat = self._view(x)
+        weights = self.numbers.integers(-127, 128, (5, x.type.elements)).astype(np.int8)
+        bias = self.numbers.integers(-2000, 2000, 5).astype(np.int32)
+        quantization = Quantization((0.004,), (0,))
+        inputs = (flat, self._constant(weights, quantization), self._constant(bias, None))
+        scores = self._call(
+            "fully_connected", inputs, self._scale(), activation="none", keep_dims=False
+        )
+        return self._call("softmax", (scores,), SOFTMAX, beta=1.0)
+
+    def _view(self, x: Value) -> Value:
+        made = Value(f"t{len(self.calls)}", replace(x.type, shape=(1, x.type.elements)))
+        self.calls.append(Call("reshape", (x,), (made,), {}))
+        return made
+
+    # ---- values --------------------------------------------------------------------------------
+
+    def _scale(self) -> Quantization:
+        scale = float(np.float32(self.rng.uniform(0.02, 0.1)))
+        return Quantization((scale,), (self.rng.randint(-128, 127),))
+
+    def _constant(self, array: np.ndarray, quantization: Quantization | None) -> Value:
+        name = f"c{len(self.constants)}"
+        dtype = INT8 if array.dtype == np.int8 else INT32
+        self.constants[name] = Constant.from_array(name, array, dtype)
+        return Value(name, TensorType(array.shape, dtype, quantization), name)
+
+    def _call(
+        self, op: str, inputs: tuple[Value, ...], quantization: Quantization | None, **attrs: Attr
+    ) -> Value:
+        """The call's result, of the shape that the operator infers."""
+        guess = TensorType(inputs[0].type.shape, INT8, quantization)
+        constants = tuple(self.constants.get(value.name) for value in inputs)
+        described = OpCall(op, tuple(v.type for v in inputs), (guess,), attrs, constants)
+        made = Value(f"t{len(self.calls)}", OPS[op].infer(described)[0])
+        self.calls.append(Call(op, inputs, (made,), attrs))
+        return made

@@ -1,0 +1,78 @@
+"""Random networks, planned for every family: executed in one array a pool, they compute the graph.
+
+The interpreter runs the planned module one step after another where buffers overlap, so a plan that
+lets something be overwritten too early changes what it computes; deeper grids also watch the C.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from random_networks import random_network, random_options
+
+from firmwright.flows.inputs import generated
+from firmwright.flows.reference import by_interpreter, by_numpy
+from firmwright.flows.verifying import verify
+from firmwright.flows.watching import open_watched
+from firmwright.ir.tir.nodes import PrimFunc
+from firmwright.ir.tir.overlap import Forbidden
+from firmwright.pipeline import Compiled, compile_model
+from firmwright.usmp import distances
+
+NETWORKS = 36
+DEEP_NETWORKS = 3000
+WATCHED = 3
+DEEP_WATCHED = 300
+BLOCK = 12
+
+
+def blocks(count: int, deep_count: int) -> list[object]:
+    """Seeds by the dozen: the first `count` always, the rest with --deep."""
+    return [
+        pytest.param(first, marks=[pytest.mark.deep] if first >= count else [])
+        for first in range(0, deep_count, BLOCK)
+    ]
+
+
+def planned(seed: int) -> Compiled:
+    return compile_model(random_network(seed), random_options(seed))
+
+
+def differs(compiled: Compiled) -> bool:
+    """Whether the planned module computes anything but the graph's outputs."""
+    samples = generated(compiled.module.io.inputs, 1).samples
+    (expected,) = by_numpy(compiled.imported, samples).outputs
+    (actual,) = by_interpreter(compiled.module, samples).outputs
+    return any(not np.array_equal(expected[name], actual[name]) for name in expected)
+
+
+@pytest.mark.parametrize("first", blocks(NETWORKS, DEEP_NETWORKS))
+def test_a_planned_network_computes_what_its_graph_says(first: int) -> None:
+    shared = 0
+    for seed in range(first, first + BLOCK):
+        compiled = planned(seed)
+        assert not differs(compiled), seed
+        plan = compiled.module.plan
+        assert plan is not None
+        sizes = {buffer.name: buffer.size_bytes for buffer in plan.buffers}
+        shared += any(c.hi < sizes[c.a] or c.lo > -sizes[c.b] or c.modulus for c in plan.conflicts)
+    assert shared > BLOCK // 3
+
+
+def test_what_is_wrongly_allowed_to_share_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutation: nothing is forbidden of any input and output that meet in one call."""
+
+    def nothing(func: PrimFunc, source: str, result: str) -> tuple[Forbidden, ...]:
+        return ()
+
+    seeds = range(8)
+    monkeypatch.setattr(distances, "forbidden", nothing)
+    assert sum(differs(planned(seed)) for seed in seeds) >= 4
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("first", blocks(1, DEEP_WATCHED))
+def test_the_c_of_a_planned_network_reads_only_what_is_its_own(first: int, deep: bool) -> None:
+    for seed in range(first, first + (BLOCK if deep else WATCHED)):
+        found = verify(planned(seed), samples=2, open_with=open_watched)
+        assert found.mismatches == 0, seed
