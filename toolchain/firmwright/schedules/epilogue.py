@@ -57,16 +57,31 @@ class Epilogue:
     borrowed_right: bool = False
 
     @contextmanager
-    def channel(self, b: Kernel, index: E, parity: int = 0) -> Iterator[Finish]:
+    def shared(self, b: Kernel) -> Iterator[Mapping[str, E] | None]:
+        """Binds the parameters that serve every channel, for `channel`; None where each has own."""
+        if self.table is None or self.table.shape[0] > 1:
+            yield None
+            return
+        with ExitStack() as stack:
+            yield self._bound(b, stack, 0)
+
+    @contextmanager
+    def channel(
+        self, b: Kernel, index: E, parity: int = 0, shared: Mapping[str, E] | None = None
+    ) -> Iterator[Finish]:
         """Binds the parameters of channel `index`; yields accumulator -> output element."""
         with ExitStack() as stack:
-            bound = {name: E(immediate(value, INT32)) for name, value in self.fixed.items()}
-            for position, name in enumerate(self.columns):
-                assert self.table is not None
-                row = index if self.table.shape[0] > 1 else 0
-                value = b.load(self.table, [row, position])
-                bound[name] = stack.enter_context(b.let(name, value))
+            is_single = self.table is not None and self.table.shape[0] == 1
+            bound = shared or self._bound(b, stack, 0 if is_single else index)
             yield lambda acc: self._finish(acc, bound, self.borrows and parity == 1)
+
+    def _bound(self, b: Kernel, stack: ExitStack, row: E | int) -> Mapping[str, E]:
+        bound = {name: E(immediate(value, INT32)) for name, value in self.fixed.items()}
+        for position, name in enumerate(self.columns):
+            assert self.table is not None
+            value = b.load(self.table, [row, position])
+            bound[name] = stack.enter_context(b.let(name, value))
+        return bound
 
     def _finish(self, acc: E, bound: Mapping[str, E], is_borrowed: bool) -> E:
         if is_borrowed and not self.borrowed_right:

@@ -1,7 +1,8 @@
-"""fully_connected on the DSP extension: eight outputs at a time over a widened input.
+"""fully_connected on the DSP extension: eight outputs at a time.
 
 The input vector is widened once to int16 pairs (the order SXTB16 leaves them in), then each block
-of eight rows of the weight matrix runs down it. Weights lie in pairs of rows as for convolution
+of eight rows of the weight matrix runs down it; with `input=bytes` it stays as it is, no memory is
+needed beside it, and each block widens it anew. Weights lie in pairs of rows as for convolution
 (columns.py), so one word feeds two rows. Batches run one after the other.
 """
 
@@ -21,12 +22,18 @@ from firmwright.ops.kernel import Kernel
 from firmwright.schedules.cortex_m_dsp.columns import ColumnLayout, Packer
 from firmwright.schedules.cortex_m_dsp.product import plan_product
 
+_WORD = 4
+
 
 def _configs(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != INT8 or op.input(1).dtype != INT8:
         return ()
-    outputs = op.input(1).shape[0]
-    return tuple({"rows": rows} for rows in (8, 4, 2) if rows <= outputs + 1)[:1]
+    outputs, depth = op.input(1).shape
+    rows = next((count for count in (8, 4, 2) if count <= outputs + 1), 0)
+    if not rows:
+        return ()
+    whole_words = depth % _WORD == 0
+    return ({"rows": rows}, {"rows": rows, "input": "bytes"}) if whole_words else ({"rows": rows},)
 
 
 def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
@@ -42,6 +49,14 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
     product = plan_product(b, layout, kernel, bias, requant_of(op), block, 1)
     batch = op.output.elements // outputs
     first, last = (rows.start, rows.end) if rows else (0, batch)
+    if config.get("input") == "bytes":
+        words = depth // _WORD
+        with (
+            b.for_("n", last - first, first) as n,
+            b.window("words", b.input(0), n * depth, (words,), dtype=UINT32, alignment=4) as x,
+        ):
+            product.run_bytes(b, x, n)
+        return
     with (
         b.for_("n", last - first, first) as n,
         b.allocate("wide", UINT32, (layout.words, 1)) as wide,

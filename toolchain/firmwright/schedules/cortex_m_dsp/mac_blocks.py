@@ -17,6 +17,9 @@ int8-sized:
   `borrow_odd` takes their difference. 12 instructions for 16 products (15 in the form 8x1). All of
   it is exact modulo 2^32, so the caller must prove that each lane fits int16 (no b of -128 beside
   a negative a) and that the odd channel's sum, bias included, lies within 24 bits.
+
+`bytes` is the form 8x1 of `borrow` over a column of plain int8: a step is four taps, whose word it
+widens itself, first k0 and k2, then k1 and k3. 31 instructions for 32 products.
 """
 
 from __future__ import annotations
@@ -91,7 +94,7 @@ register int32_t r7 __asm__("r7") = c7;
 register uint32_t u __asm__("r8");
 register uint32_t v __asm__("r9");
 register uint32_t p __asm__("r10");
-register const void *r11 __asm__("r11") = w;
+{more}register const void *r11 __asm__("r11") = w;
 register const void *r12 __asm__("r12") = x;
 {macro}
 __asm__(
@@ -141,7 +144,7 @@ class _Shape:
     @property
     def words(self) -> int:
         """Words of weights in a step."""
-        return self.pairs * (2 if self.has_wide_weights else 1)
+        return self.pairs * (2 if self.has_wide_weights or self.kind == "bytes" else 1)
 
     @property
     def has_wide_weights(self) -> bool:
@@ -207,8 +210,29 @@ ldr u, {w2}; smlad c5, u, p; sxtb16 u, u; smlad c4, u, p
 ldr u, {w3}; smlad c7, u, p; sxtb16 u, u; smlad c6, u, p""", 15, is_pinned=True)  # fmt: skip
 
 
+_BYTES_8X1 = _Shape("bytes", 4, 1, """
+ldr p, {x0}; ldrd u, v, {w0}; sxtb16 q, p
+smlad c1, u, q; sxtb16 u, u; smlad c3, v, q; sxtb16 v, v; smlad c0, u, q; smlad c2, v, q
+ldrd u, v, {w2}; sxtb16 p, p, ror #8
+smlad c5, u, q; sxtb16 u, u; smlad c7, v, q; sxtb16 v, v; smlad c4, u, q; smlad c6, v, q
+ldrd u, v, {w4}
+smlad c1, u, p; sxtb16 u, u; smlad c3, v, p; sxtb16 v, v; smlad c0, u, p; smlad c2, v, p
+ldrd u, v, {w6}
+smlad c5, u, p; sxtb16 u, u; smlad c7, v, p; sxtb16 v, v; smlad c4, u, p; smlad c6, v, p""", """
+ldr p, {x0}; sxtb16 p, p
+ldr u, {w0}; smlad c1, u, p; sxtb16 u, u; smlad c0, u, p
+ldr u, {w1}; smlad c3, u, p; sxtb16 u, u; smlad c2, u, p
+ldr u, {w2}; smlad c5, u, p; sxtb16 u, u; smlad c4, u, p
+ldr u, {w3}; smlad c7, u, p; sxtb16 u, u; smlad c6, u, p
+ldr p, {x0}; sxtb16 p, p, ror #8
+ldr u, {w4}; smlad c1, u, p; sxtb16 u, u; smlad c0, u, p
+ldr u, {w5}; smlad c3, u, p; sxtb16 u, u; smlad c2, u, p
+ldr u, {w6}; smlad c5, u, p; sxtb16 u, u; smlad c4, u, p
+ldr u, {w7}; smlad c7, u, p; sxtb16 u, u; smlad c6, u, p""", 31, is_pinned=True)  # fmt: skip
+
+
 _NAMES = re.compile(r"\b(c[0-7]|[uvpq])\b")
-_ADDRESS = re.compile(r"\{([wx])([0-3])\}")
+_ADDRESS = re.compile(r"\{([wx])([0-7])\}")
 
 
 def _operation(text: str) -> str:
@@ -226,7 +250,7 @@ def _macro(name: str, parameters: Sequence[str], operations: Sequence[str]) -> s
 
 def _assembly(shape: _Shape, text: str, steps: int) -> str:
     """One step as a macro over its addresses, then its uses, four a line."""
-    used = [f"{array}{i}" for array in "wx" for i in range(4) if f"{{{array}{i}}}" in text]
+    used = [f"{array}{i}" for array in "wx" for i in range(8) if f"{{{array}{i}}}" in text]
     operations = [part.strip() for line in text.split("\n") for part in line.split(";")]
     operations = [item for item in operations if item]
     strides = {"w": 4 * shape.words, "x": 4 * shape.pixels}
@@ -246,6 +270,7 @@ def _assembly(shape: _Shape, text: str, steps: int) -> str:
     return frame.format(
         macro="\n".join(macros),
         undefined="\n".join(undefined),
+        more='register uint32_t q __asm__("lr");\n' if "q" in names else "",
         names=", ".join(names),
         uses="\n".join("    " + " ".join(uses[i : i + 4]) for i in range(0, steps, 4)),
         temporaries=", ".join(f'[{name}] "=&r"({name})' for name in names),
@@ -330,6 +355,54 @@ def _block(shape: _Shape, steps: int) -> Intrinsic:
     )
 
 
+_BYTES_PORTABLE = """\
+int32_t sums[8] = {{c0, c1, c2, c3, c4, c5, c6, c7}};
+for (int32_t i = 0; i < {groups}; ++i) {{
+    for (int32_t half = 0; half < 2; ++half) {{
+        const int32_t low = (int8_t)((x[i] >> (8 * half)) & 0xffu);
+        const int32_t high = (int8_t)((x[i] >> (8 * half + 16)) & 0xffu);
+        for (int32_t pair = 0; pair < 4; ++pair) {{
+            const uint32_t word = w[8 * i + 4 * half + pair];
+            const int32_t a0 = (int8_t)(word & 0xffu);
+            const int32_t a1 = (int8_t)((word >> 16) & 0xffu);
+            const int32_t b0 = (int16_t)(word & 0xffffu);
+            const int32_t b1 = (int16_t)(word >> 16);
+            const uint32_t even = (uint32_t)(a0 * low) + (uint32_t)(a1 * high);
+            const uint32_t odd = (uint32_t)(b0 * low) + (uint32_t)(b1 * high);
+            sums[2 * pair] = (int32_t)((uint32_t)sums[2 * pair] + even);
+            sums[2 * pair + 1] = (int32_t)((uint32_t)sums[2 * pair + 1] + odd);
+        }}
+    }}
+}}
+""" + "\n".join(f"c{i} = sums[{i}];" for i in range(8))
+
+
+def _bytes_meaning(w: Any, x: Any, *sums: Any) -> tuple[Any, ...]:
+    """As of the columns that the bytes would be widened to."""
+    words = np.asarray(x, np.uint32)
+    halves = [
+        (_signed(words >> np.uint32(8 * half), 8) & 0xFFFF)
+        | (_signed(words >> np.uint32(8 * half + 16), 8) & 0xFFFF) << 16
+        for half in (0, 1)
+    ]
+    columns = np.stack(halves, axis=1).reshape(-1, *words.shape[1:]).astype(np.uint32)
+    return _meaning(_BORROW_8X1)(w, columns, *sums)
+
+
+def _bytes_block(groups: int) -> Intrinsic:
+    return replace(
+        _block(_BYTES_8X1, groups),
+        operands=(
+            Operand("w", "ptr", UINT32, "r", _BYTES_8X1.words * groups),
+            Operand("x", "ptr", UINT32, "r", groups),
+            *(Operand(f"c{i}", "inout", INT32) for i in range(8)),
+        ),
+        meaning=_bytes_meaning,
+        portable=_BYTES_PORTABLE.format(groups=groups),
+        doc=f"{4 * groups} taps of eight channels, odd ones borrowing, over plain bytes.",
+    )
+
+
 BORROW_ODD = Intrinsic(
     "borrow_odd",
     (Operand("odd", "in", INT32), Operand("even", "in", INT32)),
@@ -342,11 +415,12 @@ BORROW_ODD = Intrinsic(
 )
 
 
-def longest_block(words: int) -> int:
+def longest_block(words: int, most: int = MOST_STEPS) -> int:
     """How many steps a block has for columns of `words`: all where they are few."""
-    if words <= MOST_STEPS:
+    if words <= most:
         return words
-    return max(steps for steps in range(1, _REPEATED_STEPS + 1) if words % steps == 0)
+    repeated = min(most, _REPEATED_STEPS)
+    return max(steps for steps in range(1, repeated + 1) if words % steps == 0)
 
 
 MAC_INTRINSICS: Mapping[str, Intrinsic] = {
@@ -358,5 +432,6 @@ MAC_INTRINSICS: Mapping[str, Intrinsic] = {
             for shape in (_WIDE_2X4, _FRESH_2X4, _MAC_2X4, _BORROW_2X4, _BORROW_4X2, _BORROW_8X1)
             for steps in range(1, MOST_STEPS + 1)
         ),
+        *(_bytes_block(groups) for groups in range(1, MOST_STEPS // 2 + 1)),
     )
 }
