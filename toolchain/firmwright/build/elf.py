@@ -55,15 +55,29 @@ class _Section:
 
 def read_elf(path: Path) -> tuple[tuple[SectionSize, ...], tuple[SymbolSize, ...]]:
     """The allocated sections in file order and the sized symbols in them, by address."""
-    data = path.read_bytes()
-    if data[:4] != b"\x7fELF" or data[4:5] not in (b"\x01", b"\x02") or data[5:6] != b"\x01":
-        raise ToolFailedError("the linker's output is not a little-endian ELF.", where=str(path))
-    layout = _ELF64 if data[4] == 2 else _ELF32
+    data, layout = _open(path)
     sections = _read_sections(data, layout)
     sized = tuple(
         SectionSize(s.name, s.address, s.size, _kind(s)) for s in sections if _is_counted(s)
     )
     return sized, _read_symbols(data, layout, sections)
+
+
+def read_code(path: Path) -> tuple[tuple[int, bytes], ...]:
+    """The sections that hold instructions: each with its address and its bytes."""
+    data, layout = _open(path)
+    return tuple(
+        (s.address, data[s.offset : s.offset + s.size])
+        for s in _read_sections(data, layout)
+        if _is_counted(s) and s.flags & _SHF_EXECINSTR and s.type != _SHT_NOBITS
+    )
+
+
+def _open(path: Path) -> tuple[bytes, _Layout]:
+    data = path.read_bytes()
+    if data[:4] != b"\x7fELF" or data[4:5] not in (b"\x01", b"\x02") or data[5:6] != b"\x01":
+        raise ToolFailedError("the linker's output is not a little-endian ELF.", where=str(path))
+    return data, _ELF64 if data[4] == 2 else _ELF32
 
 
 def _read_sections(data: bytes, layout: _Layout) -> list[_Section]:

@@ -18,6 +18,7 @@ from firmwright.cli.base import (
     opener,
 )
 from firmwright.cli.table import Cell, facts, table
+from firmwright.flows.counting import Counts
 from firmwright.flows.profiling import Profile, profile
 
 NAME = "profile"
@@ -29,6 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", metavar="JSON", help="an earlier profile --json, to compare with"
     )
+    parser.add_argument(
+        "--exact",
+        action="store_true",
+        help="count each instruction (QEMU only), and give the core's modelled cycles",
+    )
     add_compile_options(parser)
     add_device(parser)
 
@@ -37,7 +43,7 @@ def run(args: argparse.Namespace) -> Outcome:
     old = read_profile(args.against) if args.against else None
     if args.in_process:
         raise UsageError("a library in this process has no counters.", hint="no --in-process.")
-    found = profile(compiled_of(args), open_with=opener(args))
+    found = profile(compiled_of(args), open_with=opener(args), exact=args.exact)
     data = describe(found)
     if old is not None:
         data["against"] = against(data, old)
@@ -59,6 +65,7 @@ def describe(found: Profile) -> dict[str, Any]:
         "board": found.board,
         **counts(found.total),
         "resolution": found.resolution,
+        "exact": None if found.exact is None else exact_totals(found.exact),
         "probe_overhead": found.probe_overhead,
         "stack_bytes": found.stack_bytes,
         "macs": found.macs,
@@ -69,9 +76,24 @@ def describe(found: Profile) -> dict[str, Any]:
                 "macs": operator.macs,
                 **counts(operator.count),
                 "schedule": operator.schedule,
+                "modelled_cycles": operator.modelled_cycles,
+                "instruction_kinds": operator.kinds,
             }
             for operator in found.operators
         ],
+    }
+
+
+def exact_totals(counts: Counts) -> dict[str, Any]:
+    """Everything that ran, exactly; `between` is what the operators' calls themselves take."""
+    return {
+        "instructions": counts.total.instructions,
+        "between": counts.between.instructions,
+        "branches_taken": counts.total.taken,
+        "modelled_cycles": counts.total.cycles,
+        "timing": counts.timing_source,
+        "instruction_kinds": dict(counts.total.kinds),
+        "functions": dict(counts.functions),
     }
 
 
@@ -123,7 +145,13 @@ def summary(found: Profile, old: Mapping[str, Any] | None = None) -> str:
     if found.stack_bytes is not None:
         rows.append(("stack used", f"{found.stack_bytes:,} of {found.stack_reserve_bytes:,} bytes"))
     rows.append(("resolution", f"{found.resolution:,} {found.unit}"))
-    rows.append(("probes cost", f"{found.probe_overhead:,} {found.unit}"))
+    if found.exact is None:
+        rows.append(("probes cost", f"{found.probe_overhead:,} {found.unit}"))
+    else:
+        rows.append(("counted one by one", f"{found.exact.total.instructions:,} instructions"))
+        rows.append(("modelled cycles", found.exact.total.cycles))
+        if found.exact.timing_source:
+            rows.append(("cycles are modelled by", found.exact.timing_source))
     return f"{facts(rows)}\n\n{operator_table(found, old)}"
 
 
@@ -131,6 +159,8 @@ def operator_table(found: Profile, old: Mapping[str, Any] | None = None) -> str:
     """One row an operator, with its share and a bar."""
     total = sum(operator.count for operator in found.operators) or 1
     head = ["operator", "kind", "MACs", found.unit, "per MAC", "share", ""]
+    if found.exact is not None:
+        head.insert(4, "modelled cycles")
     changes = against(describe(found), old)["operators"] if old is not None else None
     rows: list[list[Cell]] = []
     for index, operator in enumerate(found.operators):
@@ -144,6 +174,8 @@ def operator_table(found: Profile, old: Mapping[str, Any] | None = None) -> str:
             f"{100 * share:4.1f} %",
             "█" * round(24 * share),
         ]
+        if found.exact is not None:
+            row.insert(4, operator.modelled_cycles)
         if changes is not None:
             row.insert(4, changes[index]["change"])
         rows.append(row)

@@ -1,6 +1,7 @@
 """The way to running firmware: transports, the link's protocol, and the session on top of both."""
 
 from firmwright.device.connect import open_transport
+from firmwright.device.counting import Cell, InstructionCounter, build_plugin, check_plugins
 from firmwright.device.host_process import ProcessTransport
 from firmwright.device.qemu import QemuCommand, start_qemu
 from firmwright.device.serial_port import SerialTransport
@@ -16,10 +17,12 @@ from firmwright.device.session import (
 from firmwright.device.transport import FaultRates, FaultyTransport, Transport
 
 __all__ = [
+    "Cell",
     "DeviceInfo",
     "FaultError",
     "FaultRates",
     "FaultyTransport",
+    "InstructionCounter",
     "OperatorCount",
     "ProcessTransport",
     "QemuCommand",
@@ -29,6 +32,8 @@ __all__ = [
     "TensorInfo",
     "Timeouts",
     "Transport",
+    "build_plugin",
+    "check_plugins",
     "open_transport",
     "start_qemu",
 ]

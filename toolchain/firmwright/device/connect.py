@@ -17,9 +17,11 @@ from firmwright.device.transport import Transport
 
 
 def open_transport(
-    board: Board, elf: Path, *, port: str = "", baud: int = DEFAULT_BAUD
+    board: Board, elf: Path, *, port: str = "", baud: int = DEFAULT_BAUD, plugin: str = ""
 ) -> Transport:
     """The way to `board`'s firmware. A `port` (device or pyserial URL) wins over the board's own.
+
+    `plugin` is for an emulator, see `QemuCommand`; nothing else has any.
 
     Raises ToolMissingError, DeviceError if a port cannot be opened, UsageError if one is needed.
     """
@@ -30,7 +32,8 @@ def open_transport(
             return ProcessTransport([elf], name=f"{board.name} firmware {elf}")
         case "qemu":
             run = board.run
-            return start_qemu(QemuCommand(run.machine, elf, run.program, tuple(run.args)))
+            extra = tuple(run.args)
+            return start_qemu(QemuCommand(run.machine, elf, run.program, extra, plugin=plugin))
         case "serial":
             raise UsageError(
                 "the board is reached over a serial port, and none was named.",

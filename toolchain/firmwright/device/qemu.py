@@ -20,13 +20,17 @@ _PACKAGES = {"qemu-system-arm": "qemu-system-arm", "qemu-system-riscv32": "qemu-
 
 @dataclass(frozen=True, slots=True)
 class QemuCommand:
-    """Which emulator, machine and image; `extra` are further arguments (`-cpu`, `-bios`, ...)."""
+    """Which emulator, machine and image; `extra` are further arguments (`-cpu`, `-bios`, ...).
+
+    `plugin` is the argument of `-plugin`, where there is one (see counting.py).
+    """
 
     machine: str
     kernel: Path
     program: str = "qemu-system-arm"
     extra: tuple[str, ...] = ()
     uart: int = 0
+    plugin: str = ""
 
     def arguments(self) -> list[str]:
         """The whole command line, the program first."""
@@ -37,6 +41,7 @@ class QemuCommand:
             *self.extra,
             *("-kernel", str(self.kernel)),
             *("-icount", "shift=0"),
+            *(("-plugin", self.plugin) if self.plugin else ()),
             *("-display", "none", "-monitor", "none", "-nodefaults"),
             *("-chardev", "stdio,id=link,signal=off"),
             *unused,

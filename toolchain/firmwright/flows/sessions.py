@@ -102,11 +102,12 @@ def open_session(
     in_process: bool = False,
     timeout_s: float | None = None,
     image: Image | None = None,
+    plugin: str = "",
 ) -> ModelSession:
     """Start the firmware of `compiled`, building it unless `image` is it already.
 
     `port` (a device or pyserial URL) leads to a board that has it flashed. `in_process` (host
-    only) loads the model's C as a library instead of starting a process.
+    only) loads the model's C as a library instead of starting a process. `plugin` is for QEMU.
     """
     if in_process and not compiled.board.is_host:
         raise UsageError(
@@ -121,7 +122,7 @@ def open_session(
     timeouts = Timeouts() if timeout_s is None else Timeouts(run_s=timeout_s)
     elf = image.elf if image is not None else Path()
     session = Session(
-        open_transport(compiled.board, elf, port=port),
+        open_transport(compiled.board, elf, port=port, plugin=plugin),
         model_id=bytes.fromhex(compiled.model_id),
         timeouts=timeouts,
     )

@@ -1,0 +1,95 @@
+"""Exact counts: they add up, and agree with the board's own counter to its resolution."""
+
+from pathlib import Path
+
+import pytest
+
+from firmwright.base.errors import ToolMissingError, UsageError
+from firmwright.device import build_plugin, check_plugins
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.counting import count
+from firmwright.flows.images import cache_root
+from firmwright.flows.model import load_model
+from firmwright.flows.profiling import profile
+
+AROUND = 16  # instructions of the glue that calls the model's run, and rounding of its own cost
+
+
+def can_count(program: str) -> None:
+    try:
+        check_plugins(program)
+        build_plugin(cache_root() / "plugins")
+    except ToolMissingError as missing:
+        pytest.skip(str(missing))
+
+
+def agree(board: str, program: str, model: Path):
+    can_count(program)
+    counts = count(compile_for(load_model(model), board))
+    assert abs(counts.total.instructions - counts.timer) <= counts.resolution + AROUND
+    shares = [*counts.operators.values(), counts.between]
+    assert sum(share.instructions for share in shares) == counts.total.instructions
+    assert sum(instructions for _, instructions in counts.functions) == counts.total.instructions
+    assert sum(counts.total.kinds.values()) == counts.total.instructions
+    return counts
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("board", ["mps2-an385", "mps2-an386", "mps3-an547", "microbit"])
+def test_counts_agree_with_the_timer_of_cortex_m(board: str, digits_path: Path):
+    counts = agree(board, "qemu-system-arm", digits_path)
+    assert counts.total.cycles is not None
+    assert counts.total.cycles > 0.9 * counts.total.instructions
+
+
+@pytest.mark.qemu("riscv32")
+def test_counts_agree_with_the_timer_of_riscv_which_has_no_table(digits_path: Path):
+    counts = agree("qemu-riscv32-virt", "qemu-system-riscv32", digits_path)
+    assert counts.total.cycles is None
+    assert counts.timing_source == ""
+
+
+@pytest.mark.qemu
+def test_an_exact_profile_agrees_with_the_probes(digits_path: Path):
+    can_count("qemu-system-arm")
+    compiled = compile_for(load_model(digits_path), "mps2-an386")
+    exact, probed = profile(compiled, exact=True), profile(compiled)
+    assert exact.total == probed.total
+    for ours, theirs in zip(exact.operators, probed.operators, strict=True):
+        assert ours.name == theirs.name
+        assert abs(ours.count - theirs.count) <= 2 * exact.resolution
+        assert ours.kinds is not None
+        assert sum(ours.kinds.values()) == ours.count
+        assert theirs.modelled_cycles is None
+
+
+@pytest.mark.qemu
+def test_a_multiply_heavy_operator_shows_its_multiplies(digits_path: Path):
+    can_count("qemu-system-arm")
+    counts = count(compile_for(load_model(digits_path), "mps2-an386"))
+    first = counts.operators[0]
+    assert first.kinds["multiply"] > 0.1 * first.instructions
+    assert 0 < first.taken < first.instructions
+
+
+@pytest.mark.host_c
+def test_only_an_emulator_counts_one_by_one(digits_path: Path):
+    with pytest.raises(UsageError, match="in QEMU only"):
+        count(compile_for(load_model(digits_path), "host"))
+
+
+def test_a_qemu_that_is_absent_or_has_no_plugins_is_named(tmp_path: Path, monkeypatch):
+    with pytest.raises(ToolMissingError, match="is not installed"):
+        check_plugins("qemu-system-none")
+    fake = tmp_path / "qemu-system-plain"
+    fake.write_text("#!/bin/sh\necho '-machine type'\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    with pytest.raises(ToolMissingError, match="built without plugins"):
+        check_plugins("qemu-system-plain")
+
+
+def test_without_a_compiler_the_reason_is_said(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolMissingError, match="needs a C compiler"):
+        build_plugin(tmp_path)

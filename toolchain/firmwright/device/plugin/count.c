@@ -1,0 +1,229 @@
+/* count.c: a QEMU plugin that counts executed guest instructions, by address and by call site.
+ *
+ *   -plugin file=count.so,from=ADDRESS,bytes=SIZE,out=FILE
+ *
+ * `from` and `bytes` are the range of one function, the root. Between two instructions of the root
+ * everything that runs belongs to the one that ran last, its site: a call in the root collects what
+ * its callee does, however deep. Entering the root starts all counts anew, so they are those of its
+ * last call. What runs after the root has returned is collected by the return, for nobody.
+ *
+ * FILE exists and has the size that is wanted; it is mapped, so its content survives a killed
+ * emulator. Its layout is struct header, then struct cell again and again, in order of appearance.
+ *
+ * QEMU's plugin interface, version 1, is declared here because distributions ship no header.
+ */
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+
+struct qemu_plugin_tb;
+struct qemu_plugin_insn;
+typedef uint64_t qemu_plugin_id_t;
+typedef void translated_fn(qemu_plugin_id_t id, struct qemu_plugin_tb *block);
+typedef void executed_fn(unsigned int cpu, void *data);
+enum { CALLBACK_WITHOUT_REGISTERS = 0 };
+
+void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t id, translated_fn *callback);
+void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *insn, executed_fn *callback,
+                                            int flags, void *data);
+size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *block);
+struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *block, size_t index);
+size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *insn);
+uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *insn);
+int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int count, char **arguments);
+
+EXPORTED int qemu_plugin_version = 1;
+
+#define MAGIC 0x31637766u /* "fwc1" */
+#define SLOTS (1u << 20)  /* of the hash table; a power of two */
+#define NO_SITE UINT32_MAX
+
+struct header {
+    uint32_t magic;
+    uint32_t cells;    /* used */
+    uint32_t entries;  /* calls of the root */
+    uint32_t overflow; /* not 0: the file is full, counts are missing */
+};
+
+/* Executions of the instruction at `address` on behalf of `site`; `taken` of them went elsewhere
+ * than to the next address. */
+struct cell {
+    uint32_t address;
+    uint32_t site;
+    uint64_t count;
+    uint64_t taken;
+};
+
+struct instruction {
+    uint32_t address;
+    uint32_t size;
+    uint32_t site; /* of `cell` */
+    struct cell *cell;
+};
+
+static struct {
+    uint32_t from;
+    uint32_t bytes;
+    struct header *header;
+    struct cell *cells;
+    uint32_t room;
+    uint32_t site;
+    uint32_t next;
+    struct cell *last;
+    struct cell nobody;
+} state;
+
+static uint32_t cell_slots[SLOTS]; /* index + 1 of a cell; 0 is free */
+static struct instruction *instruction_slots[SLOTS];
+
+static uint32_t slot_of(uint32_t address, uint32_t site)
+{
+    return ((address >> 1) * 2654435761u ^ (site >> 1) * 2246822519u) & (SLOTS - 1u);
+}
+
+static struct cell *find_cell(uint32_t address, uint32_t site)
+{
+    uint32_t slot = slot_of(address, site);
+    for (; cell_slots[slot] != 0; slot = (slot + 1u) & (SLOTS - 1u)) {
+        struct cell *const cell = &state.cells[cell_slots[slot] - 1u];
+        if (cell->address == address && cell->site == site) {
+            return cell;
+        }
+    }
+    if (state.header->cells >= state.room || state.header->cells >= SLOTS / 2u) {
+        state.header->overflow = 1;
+        return &state.nobody;
+    }
+    struct cell *const cell = &state.cells[state.header->cells++];
+    cell_slots[slot] = state.header->cells;
+    cell->address = address;
+    cell->site = site;
+    return cell;
+}
+
+static void start_anew(void)
+{
+    for (uint32_t i = 0; i < state.header->cells; ++i) {
+        state.cells[i].count = 0;
+        state.cells[i].taken = 0;
+    }
+    ++state.header->entries;
+}
+
+static void executed(unsigned int cpu, void *data)
+{
+    struct instruction *const now = data;
+    if (cpu != 0) {
+        return;
+    }
+    if (now->address != state.next) {
+        ++state.last->taken;
+    }
+    if (now->address - state.from < state.bytes) {
+        if (now->address == state.from) {
+            start_anew();
+        }
+        state.site = now->address;
+    }
+    if (now->site != state.site) {
+        now->cell = find_cell(now->address, state.site);
+        now->site = state.site;
+    }
+    ++now->cell->count;
+    state.last = now->cell;
+    state.next = now->address + now->size;
+}
+
+/* The record of one instruction: the same one whenever its block is translated again. */
+static struct instruction *find_instruction(const struct qemu_plugin_insn *insn)
+{
+    const uint32_t address = (uint32_t)qemu_plugin_insn_vaddr(insn);
+    uint32_t slot = slot_of(address, 0);
+    uint32_t probes = 0;
+    while (instruction_slots[slot] != NULL && instruction_slots[slot]->address != address) {
+        slot = (slot + 1u) & (SLOTS - 1u);
+        if (++probes == SLOTS) {
+            return NULL;
+        }
+    }
+    struct instruction *found = instruction_slots[slot];
+    if (found == NULL) {
+        found = malloc(sizeof *found);
+        if (found == NULL) {
+            return NULL;
+        }
+        found->address = address;
+        found->site = NO_SITE;
+        found->cell = &state.nobody;
+        instruction_slots[slot] = found;
+    }
+    found->size = (uint32_t)qemu_plugin_insn_size(insn);
+    return found;
+}
+
+static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
+{
+    (void)id;
+    const size_t count = qemu_plugin_tb_n_insns(block);
+    for (size_t i = 0; i < count; ++i) {
+        struct qemu_plugin_insn *const insn = qemu_plugin_tb_get_insn(block, i);
+        struct instruction *const record = find_instruction(insn);
+        if (record == NULL) {
+            state.header->overflow = 1;
+        } else {
+            qemu_plugin_register_vcpu_insn_exec_cb(insn, executed, CALLBACK_WITHOUT_REGISTERS,
+                                                   record);
+        }
+    }
+}
+
+static int map_file(const char *path)
+{
+    struct stat facts;
+    const int file = open(path, O_RDWR);
+    if (file < 0 || fstat(file, &facts) != 0 || facts.st_size < (off_t)sizeof(struct header)) {
+        fprintf(stderr, "count: %s cannot be used\n", path);
+        return -1;
+    }
+    const size_t bytes = (size_t)facts.st_size;
+    void *const memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (memory == MAP_FAILED) {
+        fprintf(stderr, "count: %s cannot be mapped\n", path);
+        return -1;
+    }
+    state.header = memory;
+    state.cells = (struct cell *)(state.header + 1);
+    state.room = (uint32_t)((bytes - sizeof(struct header)) / sizeof(struct cell));
+    return 0;
+}
+
+EXPORTED int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int count, char **arguments)
+{
+    const char *path = NULL;
+    (void)info;
+    for (int i = 0; i < count; ++i) {
+        if (strncmp(arguments[i], "from=", 5) == 0) {
+            state.from = (uint32_t)strtoul(arguments[i] + 5, NULL, 0);
+        } else if (strncmp(arguments[i], "bytes=", 6) == 0) {
+            state.bytes = (uint32_t)strtoul(arguments[i] + 6, NULL, 0);
+        } else if (strncmp(arguments[i], "out=", 4) == 0) {
+            path = arguments[i] + 4;
+        }
+    }
+    if (path == NULL || state.bytes == 0 || map_file(path) != 0) {
+        return -1;
+    }
+    state.last = &state.nobody;
+    state.header->magic = MAGIC;
+    qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
+    return 0;
+}

@@ -1,0 +1,196 @@
+"""Exact instructions of one run, by operator, kind and function, and the cycles a model gives them.
+
+In: a `Compiled` for a board in QEMU. Out: `Counts` of the release image, as it is: no probes. Every
+instruction is counted by itself (device/counting.py), so the counts are exact whatever the timer's
+resolution. Invariant: operators and what lies between them add up to the total. Cycles are of a
+table (targets/timing.py) and are called modelled everywhere: an emulator has none.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from firmwright.artifacts import Image, SymbolSize
+from firmwright.base.errors import InternalError, UsageError
+from firmwright.build.elf import read_code
+from firmwright.device import Cell, InstructionCounter, build_plugin, check_plugins
+from firmwright.flows.images import build_image, cache_root
+from firmwright.flows.inputs import generated
+from firmwright.flows.sessions import ModelSession, c_name, open_session
+from firmwright.pipeline import Compiled
+from firmwright.targets import rv32, thumb
+from firmwright.targets.instruction import KINDS, Instruction, Kind
+from firmwright.targets.timing import TIMINGS, Timing
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What some instructions of a run add up to. `cycles` is None for a core without a table."""
+
+    instructions: int
+    kinds: Mapping[Kind, int]
+    taken: int
+    cycles: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """One run, exactly: by operator index, between operators, and by function (largest first).
+
+    `timer` is what the board's counter said of the same run, rounded to `resolution`.
+    """
+
+    total: Share
+    operators: Mapping[int, Share]
+    between: Share
+    functions: tuple[tuple[str, int], ...]
+    timing_source: str
+    timer: int
+    resolution: int
+
+
+def count(
+    compiled: Compiled,
+    *,
+    image: Image | None = None,
+    open_with: Callable[..., ModelSession] = open_session,
+) -> Counts:
+    """Count the second of two runs on sample 0 of seed 0, as `profile` measures it.
+
+    Raises ToolMissingError where QEMU has no plugins or there is no compiler to make one.
+    """
+    board = compiled.board
+    if board.run.kind != "qemu":
+        raise UsageError(
+            "instructions are counted one by one in QEMU only.",
+            where=board.name,
+            hint="--board mps2-an386, or another that firmwright boards shows as emulated.",
+        )
+    check_plugins(board.run.program)
+    image = image or build_image(compiled)
+    code = _Code(image, _decoder(board.core))
+    root = code.function(f"{c_name(compiled)}_run")
+    plugin = build_plugin(cache_root() / "plugins")
+    (sample,) = generated(compiled.module.io.inputs, 1, 0).samples
+    with InstructionCounter(plugin, code.start(root), root.size_bytes) as counter:
+        with open_with(compiled, image=image, plugin=counter.argument) as session:
+            timer = session.device.measure(sample)
+            resolution = session.device.info.counter_scale
+        cells = counter.read()
+    return _counts(
+        compiled, code, root, cells, timer, -(-resolution.numerator // resolution.denominator)
+    )
+
+
+def _decoder(core: str) -> Callable[[bytes], Instruction]:
+    return thumb.decode if core.startswith("cortex-m") else rv32.decode
+
+
+class _Code:
+    """The instructions and functions of an image, by address."""
+
+    def __init__(self, image: Image, decode: Callable[[bytes], Instruction]) -> None:
+        self._sections = read_code(image.elf)
+        self._decode = decode
+        # Bit 0 of a function's address says Thumb; no instruction has it set.
+        texts = sorted((s for s in image.sizes.symbols if s.kind == "text"), key=self.start)
+        self._functions = texts
+        self._starts = [self.start(symbol) for symbol in texts]
+        self._known: dict[int, Instruction] = {}
+
+    @staticmethod
+    def start(symbol: SymbolSize) -> int:
+        """The address of its first instruction."""
+        return symbol.address & ~1
+
+    def function(self, name: str) -> SymbolSize:
+        """The function of that name."""
+        for symbol in self._functions:
+            if symbol.name == name:
+                return symbol
+        raise InternalError(f"the image has no function {name}.")
+
+    def at(self, address: int) -> Instruction:
+        """The instruction there."""
+        if address not in self._known:
+            for start, code in self._sections:
+                if 0 <= address - start < len(code):
+                    at = address - start
+                    self._known[address] = self._decode(code[at : at + 4])
+                    break
+            else:
+                raise InternalError(f"code ran at 0x{address:08x}, outside the image.")
+        return self._known[address]
+
+    def name_at(self, address: int) -> str:
+        """The function that holds `address`."""
+        index = bisect.bisect_right(self._starts, address) - 1
+        if index >= 0 and address - self._starts[index] < self._functions[index].size_bytes:
+            return self._functions[index].name
+        return f"0x{address:08x}"
+
+
+def _counts(
+    compiled: Compiled,
+    code: _Code,
+    root: SymbolSize,
+    cells: tuple[Cell, ...],
+    timer: int,
+    resolution: int,
+) -> Counts:
+    start, end = code.start(root), code.start(root) + root.size_bytes
+    own = [cell for cell in cells if start <= cell.address < end]
+    calls: dict[int, list[Cell]] = {}
+    for cell in cells:
+        if not start <= cell.address < end and code.at(cell.site).kind == "call":
+            calls.setdefault(cell.site, []).append(cell)
+    indices = sorted(int(row["index"]) for row in compiled.metadata["operators"])
+    if len(calls) != len(indices):
+        raise InternalError(
+            f"{root.name} has {len(indices)} operators and makes {len(calls)} calls.",
+            hint="profile without --exact.",
+        )
+    timing = TIMINGS.get(compiled.board.core)
+    groups = list(calls.values())
+    everything = [*own, *(cell for group in groups for cell in group)]
+    return Counts(
+        total=_share(everything, code, timing),
+        operators={
+            index: _share(group, code, timing) for index, group in zip(indices, groups, strict=True)
+        },
+        between=_share(own, code, timing),
+        functions=_by_function(everything, code),
+        timing_source=timing.source if timing else "",
+        timer=timer,
+        resolution=resolution,
+    )
+
+
+def _share(cells: Iterable[Cell], code: _Code, timing: Timing | None) -> Share:
+    kinds: Counter[Kind] = Counter()
+    taken, cycles = 0, 0.0
+    before: tuple[int, int, Kind] | None = None  # where it ended, for which site, what it was
+    for cell in sorted(cells, key=lambda cell: (cell.site, cell.address)):
+        instruction = code.at(cell.address)
+        kinds[instruction.kind] += cell.count
+        taken += cell.taken
+        if timing is not None:
+            behind_load = before == (cell.address, cell.site, "load")
+            cycles += timing.of(instruction, cell.count, cell.taken, behind_load=behind_load)
+        before = (cell.address + instruction.size_bytes, cell.site, instruction.kind)
+    return Share(
+        sum(kinds.values()),
+        {kind: kinds[kind] for kind in KINDS if kinds[kind]},
+        taken,
+        None if timing is None else round(cycles),
+    )
+
+
+def _by_function(cells: Iterable[Cell], code: _Code) -> tuple[tuple[str, int], ...]:
+    found: Counter[str] = Counter()
+    for cell in cells:
+        found[code.name_at(cell.address)] += cell.count
+    return tuple(sorted(found.items(), key=lambda item: (-item[1], item[0])))

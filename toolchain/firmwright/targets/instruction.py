@@ -1,0 +1,39 @@
+"""What a machine instruction does, as far as its time depends on it.
+
+In: nothing; decoders (thumb.py, rv32.py) make these values, timing tables (timing.py) price them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+Kind: TypeAlias = Literal[
+    "alu",
+    "load",
+    "store",
+    "load_multiple",
+    "store_multiple",
+    "multiply",
+    "multiply_long",
+    "divide",
+    "branch",
+    "call",
+    "loop",
+    "float",
+    "float_multiply_add",
+    "float_divide",
+    "vector",
+    "vector_load",
+    "vector_store",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One decoded instruction. `registers` is how many words a multiple load or store moves."""
+
+    size_bytes: int
+    kind: Kind
+    registers: int = 1
