@@ -6,6 +6,7 @@ import pytest
 
 from firmwright.base.errors import ToolMissingError, UsageError
 from firmwright.device import build_plugin, check_plugins
+from firmwright.flows import counting
 from firmwright.flows.compiling import compile_for
 from firmwright.flows.counting import count
 from firmwright.flows.images import cache_root
@@ -70,6 +71,16 @@ def test_a_multiply_heavy_operator_shows_its_multiplies(digits_path: Path):
     first = counts.operators[0]
     assert first.kinds["multiply"] > 0.1 * first.instructions
     assert 0 < first.taken < first.instructions
+
+
+@pytest.mark.qemu
+def test_a_qemu_that_refuses_the_plugin_is_named(digits_path: Path, tmp_path: Path, monkeypatch):
+    can_count("qemu-system-arm")
+    library = tmp_path / "count.so"
+    library.write_text("no library at all")
+    monkeypatch.setattr(counting, "build_plugin", lambda folder: library)
+    with pytest.raises(ToolMissingError, match="does not take our plugin"):
+        count(compile_for(load_model(digits_path), "mps2-an386"))
 
 
 @pytest.mark.host_c

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from firmwright.artifacts import Image, SymbolSize
-from firmwright.base.errors import InternalError, UsageError
+from firmwright.base.errors import DeviceError, InternalError, ToolMissingError, UsageError
 from firmwright.build.elf import read_code
 from firmwright.device import Cell, InstructionCounter, build_plugin, check_plugins
 from firmwright.flows.images import build_image, cache_root
@@ -76,9 +76,18 @@ def count(
     plugin = build_plugin(cache_root() / "plugins")
     (sample,) = generated(compiled.module.io.inputs, 1, 0).samples
     with InstructionCounter(plugin, code.start(root), root.size_bytes) as counter:
-        with open_with(compiled, image=image, plugin=counter.argument) as session:
-            timer = session.device.measure(sample)
-            resolution = session.device.info.counter_scale
+        try:
+            with open_with(compiled, image=image, plugin=counter.argument) as session:
+                timer = session.device.measure(sample)
+                resolution = session.device.info.counter_scale
+        except DeviceError as error:
+            if counter.started:
+                raise
+            raise ToolMissingError(
+                f"{board.run.program} does not take our plugin, so it cannot count. {error}",
+                where=board.name,
+                hint="a QEMU with version 1 of the plugin interface, such as Debian's 7.2.",
+            ) from error
         cells = counter.read()
     return _counts(
         compiled, code, root, cells, timer, -(-resolution.numerator // resolution.denominator)
