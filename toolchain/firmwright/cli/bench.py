@@ -7,11 +7,13 @@ import csv
 import io
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from firmwright.bench.measure import Row, find_models, measure
 from firmwright.bench.peers import RIVAL, read_peers
+from firmwright.bench.predict import Prediction, median_error, predict, worst_error
 from firmwright.cli.base import Outcome
 from firmwright.cli.table import Cell, table
 from firmwright.flows.model import write_file
@@ -34,17 +36,61 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--boards", metavar="B,...", default=DEFAULT_BOARD, help=f"({DEFAULT_BOARD})"
     )
     parser.add_argument("--peers", metavar="CSV", help="figures to stand beside (the project's)")
+    parser.add_argument(
+        "--predict",
+        action="store_true",
+        help="the cost model's prediction of each layer beside its exact count (QEMU only)",
+    )
     parser.add_argument("--write", metavar="CSV", help="write the table here, without times")
 
 
 def run(args: argparse.Namespace) -> Outcome:
     models = tuple(Path(name) for name in args.model) or find_models(args.models)
     boards = [name.strip() for name in args.boards.split(",") if name.strip()]
+    if args.predict:
+        return _predictions(tuple(predict(models, boards)))
     figures = read_peers(Path(args.peers) if args.peers else None)
     rows = tuple(measure(models, boards, figures))
     if args.write:
         write_file(args.write, as_csv(rows).encode())
     return Outcome({"rival": RIVAL, "rows": [describe(row) for row in rows]}, summary(rows))
+
+
+def _predictions(rows: Sequence[Prediction]) -> Outcome:
+    boards = dict.fromkeys(row.board for row in rows)
+    of = {board: [row for row in rows if row.board == board] for board in boards}
+    cells: list[list[Cell]] = [
+        [
+            row.model.removesuffix(".tflite"),
+            row.board,
+            row.operator,
+            row.kind,
+            row.schedule,
+            row.predicted,
+            row.counted,
+            f"{100 * row.error:+.1f} %",
+        ]
+        for row in rows
+    ]
+    head = ["model", "board", "operator", "kind", "schedule", "predicted", "counted", "error"]
+    lines = [
+        f"{board}: {len(found)} layers, median error {100 * median_error(found):.1f} %, "
+        f"worst {100 * worst_error(found):.1f} %"
+        for board, found in of.items()
+    ]
+    data = {
+        "boards": [
+            {
+                "board": board,
+                "layers": len(found),
+                "median_error": round(median_error(found), 4),
+                "worst_error": round(worst_error(found), 4),
+            }
+            for board, found in of.items()
+        ],
+        "rows": [{**asdict(row), "error": round(row.error, 4)} for row in rows],
+    }
+    return Outcome(data, "\n".join([table(head, cells), "", *lines]))
 
 
 def describe(row: Row) -> dict[str, Any]:

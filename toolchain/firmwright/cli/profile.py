@@ -76,6 +76,7 @@ def describe(found: Profile) -> dict[str, Any]:
                 "macs": operator.macs,
                 **counts(operator.count),
                 "schedule": operator.schedule,
+                "predicted": operator.predicted,
                 "modelled_cycles": operator.modelled_cycles,
                 "instruction_kinds": operator.kinds,
             }
@@ -158,9 +159,9 @@ def summary(found: Profile, old: Mapping[str, Any] | None = None) -> str:
 def operator_table(found: Profile, old: Mapping[str, Any] | None = None) -> str:
     """One row an operator, with its share and a bar."""
     total = sum(operator.count for operator in found.operators) or 1
-    head = ["operator", "kind", "MACs", found.unit, "per MAC", "share", ""]
+    head = ["operator", "kind", "MACs", found.unit, "predicted", "per MAC", "share", ""]
     if found.exact is not None:
-        head.insert(4, "modelled cycles")
+        head.insert(5, "modelled cycles")
     changes = against(describe(found), old)["operators"] if old is not None else None
     rows: list[list[Cell]] = []
     for index, operator in enumerate(found.operators):
@@ -170,12 +171,13 @@ def operator_table(found: Profile, old: Mapping[str, Any] | None = None) -> str:
             operator.kind,
             operator.macs or None,
             operator.count,
+            operator.predicted,
             operator.count / operator.macs if operator.macs else None,
             f"{100 * share:4.1f} %",
             "█" * round(24 * share),
         ]
         if found.exact is not None:
-            row.insert(4, operator.modelled_cycles)
+            row.insert(5, operator.modelled_cycles)
         if changes is not None:
             row.insert(4, changes[index]["change"])
         rows.append(row)

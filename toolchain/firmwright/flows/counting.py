@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from firmwright.artifacts import Image, SymbolSize
@@ -20,10 +20,15 @@ from firmwright.device import Cell, InstructionCounter, build_plugin, check_plug
 from firmwright.flows.images import build_image, cache_root
 from firmwright.flows.inputs import generated
 from firmwright.flows.sessions import ModelSession, c_name, open_session
+from firmwright.ir.tir.nodes import CallPrim, PrimFunc
+from firmwright.ir.tir.walk import walk
 from firmwright.pipeline import Compiled
 from firmwright.targets import rv32, thumb
 from firmwright.targets.instruction import KINDS, Instruction, Kind
 from firmwright.targets.timing import TIMINGS, Timing
+
+_NO_OPERATOR = -1
+"""The index of calls that belong to no operator: rows moved on within a segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,30 +157,57 @@ def _counts(
 ) -> Counts:
     start, end = code.start(root), code.start(root) + root.size_bytes
     own = [cell for cell in cells if start <= cell.address < end]
-    calls: dict[int, list[Cell]] = {}
+    sites: dict[int, list[Cell]] = {}
     for cell in cells:
         if not start <= cell.address < end and code.at(cell.site).kind == "call":
-            calls.setdefault(cell.site, []).append(cell)
-    indices = sorted(int(row["index"]) for row in compiled.metadata["operators"])
-    if len(calls) != len(indices):
-        raise InternalError(
-            f"{root.name} has {len(indices)} operators and makes {len(calls)} calls.",
-            hint="profile without --exact.",
-        )
+            sites.setdefault(cell.site, []).append(cell)
+    operators = _by_operator(compiled, code, root, sites)
+    own += operators.pop(_NO_OPERATOR, [])
     timing = TIMINGS.get(compiled.board.core)
-    groups = list(calls.values())
-    everything = [*own, *(cell for group in groups for cell in group)]
+    everything = [*own, *(cell for group in operators.values() for cell in group)]
     return Counts(
         total=_share(everything, code, timing),
-        operators={
-            index: _share(group, code, timing) for index, group in zip(indices, groups, strict=True)
-        },
+        operators={index: _share(group, code, timing) for index, group in operators.items()},
         between=_share(own, code, timing),
         functions=_by_function(everything, code),
         timing_source=timing.source if timing else "",
         timer=timer,
         resolution=resolution,
     )
+
+
+def _by_operator(
+    compiled: Compiled, code: _Code, root: SymbolSize, sites: Mapping[int, Sequence[Cell]]
+) -> dict[int, list[Cell]]:
+    """What ran for each operator. `sites` come in the order of their first execution.
+
+    A kernel that one operator has for itself names it, however often it is called; those that
+    several share are told apart by the order of their calls.
+    """
+    main = compiled.module.entry
+    assert isinstance(main, PrimFunc)  # compiled to the end
+    operators: dict[str, list[int]] = {}
+    for node in walk(main.body):
+        if isinstance(node, CallPrim):
+            operators.setdefault(f"{c_name(compiled)}_{node.callee}", []).append(node.op)
+    callers: dict[str, list[int]] = {}
+    for site, cells in sites.items():
+        # A compiler's copy of a function has a suffix.
+        callers.setdefault(code.name_at(cells[0].address).partition(".")[0], []).append(site)
+    every = sorted({op for ops in operators.values() for op in ops})
+    found: dict[int, list[Cell]] = {op: [] for op in every}
+    for name, calls in callers.items():
+        wanted = operators.get(name, [])
+        if len(set(wanted)) == 1:
+            wanted = wanted[:1] * len(calls)
+        if len(wanted) != len(calls):
+            raise InternalError(
+                f"{root.name} calls {name} from {len(calls)} places, not {len(wanted)}.",
+                hint="profile without --exact.",
+            )
+        for op, site in zip(wanted, calls, strict=True):
+            found[op] += sites[site]
+    return found
 
 
 def _share(cells: Iterable[Cell], code: _Code, timing: Timing | None) -> Share:

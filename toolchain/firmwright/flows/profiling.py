@@ -17,6 +17,7 @@ from typing import Any
 
 from firmwright.flows.counting import Counts, count
 from firmwright.flows.inputs import generated
+from firmwright.flows.predicting import predicted
 from firmwright.flows.sessions import ModelSession, open_session
 from firmwright.pipeline import Compiled
 
@@ -27,7 +28,8 @@ log = logging.getLogger(__name__)
 class OperatorCost:
     """One operator's share, in the profile's unit; it is rounded to the counter's resolution.
 
-    `modelled_cycles` and `kinds` (instructions by kind) are known of exact profiles only.
+    `predicted` is what the cost model said, in instructions. `modelled_cycles` and `kinds`
+    (instructions by kind) are known of exact profiles only.
     """
 
     name: str
@@ -35,6 +37,7 @@ class OperatorCost:
     macs: int
     count: int
     schedule: str
+    predicted: int
     modelled_cycles: int | None = None
     kinds: Mapping[str, int] | None = None
 
@@ -71,6 +74,7 @@ def profile(
 ) -> Profile:
     """Measure `compiled` on its board; `exact` counts instructions one by one in QEMU."""
     counts = count(compiled, open_with=open_with) if exact else None
+    said = predicted(compiled)
     (sample,) = generated(compiled.module.io.inputs, 1, 0).samples
     with open_with(compiled, variant="release") as session:
         log.info("measuring on %s", compiled.board.name)
@@ -79,14 +83,14 @@ def profile(
         info = device.info
         stack_bytes = device.stack_bytes() if info.stack_bytes else None
     if counts is not None:
-        probed, operators = total, _counted(compiled, counts)
+        probed, operators = total, _counted(compiled, counts, said)
     else:
         with open_with(compiled, variant="profile") as session:
             log.info("measuring each operator on %s", compiled.board.name)
             probed = session.device.measure(sample)
             probes = session.device.profile()
         operators = tuple(
-            _cost(row, probes[int(row["index"])].count) for row in _operator_rows(compiled)
+            _cost(row, probes[int(row["index"])].count, said) for row in _operator_rows(compiled)
         )
     return Profile(
         model=compiled.module.name,
@@ -106,17 +110,24 @@ def _operator_rows(compiled: Compiled) -> list[dict[str, Any]]:
     return sorted(compiled.metadata["operators"], key=lambda row: int(row["index"]))
 
 
-def _cost(row: Mapping[str, Any], count: int) -> OperatorCost:
+def _cost(row: Mapping[str, Any], count: int, said: Mapping[int, int]) -> OperatorCost:
     return OperatorCost(
-        str(row["name"]), str(row["kind"]), int(row["macs"]), count, str(row["schedule"])
+        str(row["name"]),
+        str(row["kind"]),
+        int(row["macs"]),
+        count,
+        str(row["schedule"]),
+        said.get(int(row["index"]), 0),
     )
 
 
-def _counted(compiled: Compiled, counts: Counts) -> tuple[OperatorCost, ...]:
+def _counted(
+    compiled: Compiled, counts: Counts, said: Mapping[int, int]
+) -> tuple[OperatorCost, ...]:
     costs = []
     for row in _operator_rows(compiled):
         share = counts.operators[int(row["index"])]
-        cost = _cost(row, share.instructions)
+        cost = _cost(row, share.instructions, said)
         costs.append(
             replace(
                 cost,

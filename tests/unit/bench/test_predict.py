@@ -1,0 +1,44 @@
+"""The cost model stays close to what runs, layer by layer."""
+
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from firmwright.base.errors import ToolMissingError
+from firmwright.bench.candidates import candidates, counted
+from firmwright.bench.layers import layers
+from firmwright.bench.predict import Prediction, median_error, predict, worst_error
+
+
+def test_errors_are_relative_to_the_count():
+    rows = [
+        Prediction("m", "b", index, "conv2d", "default", said, 100)
+        for index, said in enumerate((90, 105, 130))
+    ]
+    assert [round(row.error, 2) for row in rows] == [-0.1, 0.05, 0.3]
+    assert median_error(rows) == pytest.approx(0.1)
+    assert worst_error(rows) == pytest.approx(0.3)
+
+
+@pytest.mark.qemu
+def test_every_layer_of_a_small_model_is_predicted(digits_path: Path):
+    try:
+        rows = list(predict([digits_path], ["mps2-an386"]))
+    except ToolMissingError as missing:
+        pytest.skip(str(missing))
+    assert [row.operator for row in rows] == sorted({row.operator for row in rows})
+    assert all(row.predicted > 0 and row.counted > 0 for row in rows)
+
+
+@pytest.mark.qemu
+def test_schedules_that_no_choice_takes_are_counted_too():
+    drawn = [call for call in islice(layers(3), 11) if call.op in ("add", "fully_connected")]
+    try:
+        found = list(counted(candidates(drawn, "mps2-an386"), "mps2-an386"))
+    except ToolMissingError as missing:
+        pytest.skip(str(missing))
+    assert {item.schedule for item, _ in found} >= {"default", "dsp.add.table"}
+    for item, share in found:
+        assert share.instructions > item.call.output.elements
+        assert share.cycles is not None
