@@ -40,6 +40,7 @@ def test_every_operator_has_a_prediction(digits_path: Path):
     assert all(count > 0 for count in said.values())
 
 
+@pytest.mark.deep
 @pytest.mark.models
 def test_a_streamed_operator_is_predicted_for_all_of_its_rows(model_path: Callable[[str], Path]):
     model = load_model(model_path("kws_ref_model.tflite"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from firmwright.artifacts import Image, SymbolSize
@@ -19,9 +19,9 @@ from firmwright.build.elf import read_code
 from firmwright.device import Cell, InstructionCounter, build_plugin, check_plugins
 from firmwright.flows.images import build_image, cache_root
 from firmwright.flows.inputs import generated
+from firmwright.flows.predicting import calls_of
 from firmwright.flows.sessions import ModelSession, c_name, open_session
-from firmwright.ir.tir.nodes import CallPrim, PrimFunc
-from firmwright.ir.tir.walk import walk
+from firmwright.ir.tir.nodes import PrimFunc
 from firmwright.pipeline import Compiled
 from firmwright.targets import rv32, thumb
 from firmwright.targets.instruction import KINDS, Instruction, Kind
@@ -161,7 +161,8 @@ def _counts(
     for cell in cells:
         if not start <= cell.address < end and code.at(cell.site).kind == "call":
             sites.setdefault(cell.site, []).append(cell)
-    operators = _by_operator(compiled, code, root, sites)
+    times = {cell.address: cell.count for cell in own}
+    operators = _by_operator(compiled, code, times, sites)
     own += operators.pop(_NO_OPERATOR, [])
     timing = TIMINGS.get(compiled.board.core)
     everything = [*own, *(cell for group in operators.values() for cell in group)]
@@ -177,37 +178,33 @@ def _counts(
 
 
 def _by_operator(
-    compiled: Compiled, code: _Code, root: SymbolSize, sites: Mapping[int, Sequence[Cell]]
+    compiled: Compiled, code: _Code, times: Mapping[int, int], sites: Mapping[int, list[Cell]]
 ) -> dict[int, list[Cell]]:
     """What ran for each operator. `sites` come in the order of their first execution.
 
-    A kernel that one operator has for itself names it, however often it is called; those that
-    several share are told apart by the order of their calls.
+    A compiler may copy a call, so how often each site ran (`times`) says which operator's it is:
+    sites of one kernel are dealt out, in order, until each operator has the calls that it makes.
     """
     main = compiled.module.entry
     assert isinstance(main, PrimFunc)  # compiled to the end
-    operators: dict[str, list[int]] = {}
-    for node in walk(main.body):
-        if isinstance(node, CallPrim):
-            operators.setdefault(f"{c_name(compiled)}_{node.callee}", []).append(node.op)
-    callers: dict[str, list[int]] = {}
+    waiting: dict[str, list[tuple[int, int]]] = {}
+    for (op, callee), calls in calls_of(main.body).items():
+        waiting.setdefault(f"{c_name(compiled)}_{callee}", []).append((op, calls))
+    found: dict[int, list[Cell]] = {op: [] for calls in waiting.values() for op, _ in calls}
     for site, cells in sites.items():
         # A compiler's copy of a function has a suffix.
-        callers.setdefault(code.name_at(cells[0].address).partition(".")[0], []).append(site)
-    every = sorted({op for ops in operators.values() for op in ops})
-    found: dict[int, list[Cell]] = {op: [] for op in every}
-    for name, calls in callers.items():
-        wanted = operators.get(name, [])
-        if len(set(wanted)) == 1:
-            wanted = wanted[:1] * len(calls)
-        if len(wanted) != len(calls):
+        name = code.name_at(cells[0].address).partition(".")[0]
+        op, left = waiting[name][0] if waiting.get(name) else (_NO_OPERATOR, 0)
+        if times[site] > left:
             raise InternalError(
-                f"{root.name} calls {name} from {len(calls)} places, not {len(wanted)}.",
+                f"{name} is called more often than its operators call it, or in another order.",
                 hint="profile without --exact.",
             )
-        for op, site in zip(wanted, calls, strict=True):
-            found[op] += sites[site]
-    return found
+        waiting[name][0] = op, left - times[site]
+        if left == times[site]:
+            waiting[name].pop(0)
+        found[op] += cells
+    return dict(sorted(found.items()))
 
 
 def _share(cells: Iterable[Cell], code: _Code, timing: Timing | None) -> Share:
