@@ -196,9 +196,10 @@ def _by_operator(
         name = code.name_at(cells[0].address).partition(".")[0]
         op, left = waiting[name][0] if waiting.get(name) else (_NO_OPERATOR, 0)
         if times[site] > left:
-            raise InternalError(
-                f"{name} is called more often than its operators call it, or in another order.",
-                hint="profile without --exact.",
+            raise UsageError(
+                f"operators share {name} within a segment, so its calls cannot be told apart.",
+                where=compiled.module.name,
+                hint="profile without --exact, or without --ram.",
             )
         waiting[name][0] = op, left - times[site]
         if left == times[site]:
