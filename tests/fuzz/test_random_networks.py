@@ -24,6 +24,8 @@ DEEP_NETWORKS = 3000
 WATCHED = 3
 DEEP_WATCHED = 300
 BLOCK = 12
+ONCE_WRONG = (123,)
+"""A convolution to a single row, in bands of two rows."""
 
 
 def blocks(count: int, deep_count: int) -> list[object]:
@@ -57,6 +59,11 @@ def test_a_planned_network_computes_what_its_graph_says(first: int) -> None:
         sizes = {buffer.name: buffer.size_bytes for buffer in plan.buffers}
         shared += any(c.hi < sizes[c.a] or c.lo > -sizes[c.b] or c.modulus for c in plan.conflicts)
     assert shared > BLOCK // 3
+
+
+@pytest.mark.parametrize("seed", ONCE_WRONG)
+def test_a_network_that_once_went_wrong_does_no_more(seed: int) -> None:
+    assert not differs(planned(seed))
 
 
 def test_what_is_wrongly_allowed_to_share_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

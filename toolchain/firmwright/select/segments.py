@@ -46,6 +46,8 @@ class Segments:
         if any(isinstance(found.rows, RowFold) for found in known[:-1]):
             return None
         stages = [_stage(call, found, band) for call, found in zip(calls, known, strict=True)]
+        if not all(stage.height for stage in stages):  # fewer rows than a band
+            return None
         source = stages[0].sources[0]
         inside = {stage.result for stage in stages[:-1]}
         tensors = _tensors(calls, inside, band)
