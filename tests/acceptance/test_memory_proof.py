@@ -1,13 +1,25 @@
-"""Whole models with every access of their C held against the memory plan, byte by byte."""
+"""Whole models: every access held against the plan, or poisoned but for what is given."""
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from firmwright.base.errors import DeviceError
+from firmwright.codegen.poison import poison_header
+from firmwright.device import Session, open_transport
+from firmwright.flows.inputs import generated
+from firmwright.flows.reference import by_oracle
+from firmwright.flows.sessions import ModelSession, c_name
 from firmwright.flows.verifying import verify
 from firmwright.flows.watching import open_watched
+from firmwright.oracle.compare import compare
 from firmwright.pipeline import Compiled
 
 Compile = Callable[..., Compiled]
@@ -31,3 +43,56 @@ def test_every_byte_that_is_read_is_its_buffers_own(
     done = compiled(model, board="host", target=f"cortex-m -mcpu={core}", optimize=goal)
     found = verify(done, samples=2, open_with=open_watched)
     assert (found.samples, found.mismatches) == (2, 0)
+
+
+def poisoned(done: Compiled, folder: Path, *, planted: str = "") -> Path:
+    """Firmware in which an operator may touch its arguments alone; `planted` begins a kernel."""
+    name = c_name(done)
+    done.save(folder)
+    (folder / "model" / f"{name}_poison.h").write_text(poison_header(done.module, name))
+    source = folder / "model" / f"{name}.c"
+    text = source.read_text()
+    kernel = re.compile(r"(_KERNEL void \w+\([^)]*\)\n\{\n)")
+    assert kernel.search(text)
+    source.write_text(kernel.sub(rf"\1    {planted}\n", text, count=1) if planted else text)
+    header = f'-D{name.upper()}_PROBE_HEADER=\\"{name}_poison.h\\"'
+    flags = f"extra=-fsanitize=address {header}"
+    words = [sys.executable, "-m", "SCons", "-Q", "build/release/firmware.elf", flags]
+    subprocess.run(words, cwd=folder, check=True, capture_output=True)
+    return folder / "build" / "release" / "firmware.elf"
+
+
+def outputs(done: Compiled, elf: Path) -> tuple[dict[str, Any], ...]:
+    session = Session(open_transport(done.board, elf), model_id=bytes.fromhex(done.model_id))
+    with ModelSession(done, session, None) as running:
+        return running.run_all(generated(done.module.io.inputs, 2).samples)
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("model", ["digits", pytest.param("kws", marks=pytest.mark.models)])
+def test_operators_touch_nothing_but_what_they_are_given(
+    model: str, compiled: Compile, tmp_path: Path
+) -> None:
+    done = compiled(model, board="host", target="cortex-m -mcpu=cortex-m4", optimize="ram")
+    found = outputs(done, poisoned(done, tmp_path))
+    samples = generated(done.module.io.inputs, 2).samples
+    expected = by_oracle(done, samples, "litert").outputs
+    assert compare(expected, found).mismatches == 0
+
+
+@pytest.mark.host_c
+def test_a_write_into_a_buffer_that_is_not_given_ends_the_run(
+    compiled: Compile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASAN_OPTIONS", "print_legend=0")  # so that what it says is at the end
+    done = compiled("digits", board="host", target="cortex-m -mcpu=cortex-m4")
+    plan = done.module.plan
+    assert plan is not None
+    given = ("image", "conv_2d_1", "conv2d_0.columns")
+    sizes = {buffer.name: buffer.size_bytes for buffer in plan.buffers}
+    end = max(plan.placements[name].offset + sizes[name] for name in given)
+    assert end < plan.workspace_bytes  # the write stays inside of the pool
+    beyond = end - plan.placements["conv_2d_1"].offset
+    elf = poisoned(done, tmp_path, planted=f"y[{beyond}] = 0;")
+    with pytest.raises(DeviceError, match=r"use-after-poison .* in digits_conv2d_0"):
+        outputs(done, elf)
