@@ -25,6 +25,8 @@ import pytest
 
 from firmwright.boards import list_boards, load_board
 from firmwright.cli.main import main, verbs
+from firmwright.ir.core import PoolInfo
+from firmwright.ir.module import IRModule
 from firmwright.ir.text import print_module
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Options, compile_model, load
@@ -182,16 +184,21 @@ def assert_usable(words: list[str], *, run: bool = True) -> None:
 
 @cache
 def digits_everywhere() -> str:
-    """The digits example's module after every pass, and its generated files, in one text."""
+    """The digits example's module after every pass, and its generated files, in one text.
+
+    Twice: with its constants linked, and with constants that are read by a function.
+    """
     model = load(ROOT / "examples/01_digits/digits.tflite")
     seen = [print_module(model)]
-    compiled = compile_model(
-        model,
-        Options(board="mps2-an386"),
-        watch=lambda _, module: seen.append(print_module(module)),
-    )
-    files = (text for text in compiled.tree.files.values() if isinstance(text, str))
-    return "\n".join([*seen, *files])
+
+    def watch(_: str, module: IRModule) -> None:
+        seen.append(print_module(module))
+
+    for pools in ((), (PoolInfo("psram", access="ro", scope="port"),)):
+        options = Options(board="mps2-an386", const_pools=pools)
+        files = compile_model(model, options, watch=watch).tree.files
+        seen += [text for text in files.values() if isinstance(text, str)]
+    return "\n".join(seen)
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,11 @@ FWR_NORETURN void fwr_port_fatal(void);
 /* Copies size bytes from memory that is not addressable. 0, or a negative enum fwr_status. */
 int32_t fwr_port_read(uint32_t offset, void *dst, uint32_t size);
 
+/* The same while the caller goes on: begins a read, of which one at a time is under way, and waits
+ * for its end. Without DMA the start reads and the wait does nothing. */
+int32_t fwr_port_read_start(uint32_t offset, void *dst, uint32_t size);
+int32_t fwr_port_read_wait(void);
+
 /* ---- The runtime offers -------------------------------------------------------------------- */
 
 /* Which registers the words of a fault are; ABI.md names them in order. */

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from firmwright.base.errors import InternalError
 
 Variant = Literal["release", "profile"]
-SectionKind = Literal["text", "rodata", "data", "bss", "noinit", "stack"]
+SectionKind = Literal["text", "rodata", "data", "bss", "noinit", "stack", "external"]
 
 SECTION_KINDS: Final[tuple[SectionKind, ...]] = (
     "text",
@@ -23,6 +23,7 @@ SECTION_KINDS: Final[tuple[SectionKind, ...]] = (
     "bss",
     "noinit",
     "stack",
+    "external",
 )
 
 
@@ -89,7 +90,10 @@ class RegionUse:
 
 @dataclass(frozen=True, slots=True)
 class ImageSizes:
-    """What an image takes: flash holds text, rodata and data's initial values; RAM the rest."""
+    """What an image takes: flash holds text, rodata and data's initial values; RAM the rest.
+
+    Sections of kind `external` count as neither: their bytes are no part of the image.
+    """
 
     sections: tuple[SectionSize, ...]
     symbols: tuple[SymbolSize, ...]
@@ -111,6 +115,17 @@ class ImageSizes:
         """The `count` largest symbols in sections of the given kinds, largest first."""
         chosen = [s for s in self.symbols if s.kind in kinds]
         return tuple(sorted(chosen, key=lambda s: (-s.size_bytes, s.name))[:count])
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFile:
+    """Bytes that have to be in memory when a firmware starts, beside its image.
+
+    `address` is where; on the host, where a file plays the memory, it means nothing.
+    """
+
+    file: Path
+    address: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from firmwright.codegen.bundle import check_bundle, emit_bundle
 from firmwright.codegen.module import EmitOptions, emit, model_id
 from firmwright.frontends.tflite import read_tflite
 from firmwright.frontends.tflite.importer import import_model
+from firmwright.ir.constant_pools import READ_BY_FUNCTION
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo, Target
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoBinding, IRModule, Pass
@@ -74,6 +75,7 @@ class Options:
     ram_bytes: int | None = None
     pools: tuple[PoolInfo, ...] = ()
     pins: tuple[tuple[str, str], ...] = ()
+    const_pools: tuple[PoolInfo, ...] = ()
     board_dirs: tuple[Path, ...] = ()
 
 
@@ -276,7 +278,10 @@ def configured(model: IRModule, board: Board, options: Options) -> IRModule:
         model,
         name=options.name or model.name,
         targets={"cpu": target},
-        pools=_within(_pools(board, options.pools), options.ram_bytes),
+        pools=(
+            *_within(_pools(board, options), options.ram_bytes),
+            *_const_pools(board, options),
+        ),
         io=_io(model, options),
     ).with_attrs(
         numerics=options.numerics,
@@ -297,14 +302,49 @@ def _with_program_speed(module: IRModule, board: Board, options: Options) -> IRM
     return module.with_attrs(program_bandwidth=speed, program_latency=board.flash.latency or 0)
 
 
-def _pools(board: Board, asked: tuple[PoolInfo, ...]) -> tuple[PoolInfo, ...]:
-    """The board's pools, or those asked for: on a board with a memory map, parts of its own."""
-    own = {pool.name: pool for pool in board.pools()}
-    if not asked:
+def _pools(board: Board, options: Options) -> tuple[PoolInfo, ...]:
+    """The board's pools, or those asked for: on a board with a memory map, parts of its own.
+
+    Memory that is to hold constants is no pool for buffers.
+    """
+    taken = {pool.name for pool in options.const_pools}
+    own = {pool.name: pool for pool in board.pools() if pool.name not in taken}
+    if not options.pools:
         return tuple(own.values())
     if board.is_host:
+        return options.pools
+    return tuple(_narrowed(board, own, pool) for pool in options.pools)
+
+
+def _const_pools(board: Board, options: Options) -> tuple[PoolInfo, ...]:
+    """The pools asked for constants: none by default, and they stay where the program is."""
+    asked = options.const_pools
+    names = [pool.name for pool in asked]
+    if not options.link_params and asked:
+        raise UsageError("--no-link-params leaves no constant for --const-pool.")
+    for name in names:
+        if names.count(name) > 1 or name in {pool.name for pool in options.pools}:
+            raise UsageError(f"two pools are called {name}.", hint="another name.")
+    if sum(pool.scope in READ_BY_FUNCTION for pool in asked) > 1:
+        raise UsageError("only one pool of constants can be read by a function.")
+    if board.is_host:
         return asked
-    return tuple(_narrowed(board, own, pool) for pool in asked)
+    own = {pool.name: pool for pool in board.const_pools()}
+    return tuple(_reached(board, _narrowed(board, own, pool), pool.scope) for pool in asked)
+
+
+def _reached(board: Board, pool: PoolInfo, scope: str) -> PoolInfo:
+    """A board's pool for constants, with how the code gets at them."""
+    if scope == "global":
+        return pool
+    if not pool.section:
+        raise UsageError(
+            f"{pool.name} is the memory that board {board.name} has its program in.",
+            hint=f"--const-pool {pool.name}, without :external, :port or :async.",
+        )
+    region = pool.section.removeprefix(".rodata.")
+    section = f".noinit.{region}.external" if scope == "external" else ""
+    return replace(pool, scope=scope, section=section)
 
 
 def _io(model: IRModule, options: Options) -> IoBinding:
@@ -336,8 +376,11 @@ def _within(pools: tuple[PoolInfo, ...], ram_bytes: int | None) -> tuple[PoolInf
 
 def _narrowed(board: Board, own: Mapping[str, PoolInfo], asked: PoolInfo) -> PoolInfo:
     if asked.name not in own:
-        known = ", ".join(own)
-        raise UsageError(f"board {board.name} has no pool {asked.name}.", hint=f"one of {known}.")
+        what = "pool" if asked.access == "rw" else "pool for constants"
+        raise UsageError(
+            f"board {board.name} has no {what} {asked.name}.",
+            hint=f"one of {', '.join(own)}." if own else "another board.",
+        )
     pool = own[asked.name]
     sizes = [size for size in (asked.size_bytes, pool.size_bytes) if size is not None]
     speeds = {name: value for name in POOL_SPEEDS if (value := getattr(asked, name)) is not None}

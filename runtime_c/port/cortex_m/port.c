@@ -1,8 +1,6 @@
 /* port.c: the porting surface of every Cortex-M board, except what the drivers define. */
 #include "cortex_m.h"
 
-#include "fwr.h"
-
 #define PORT_INFO(found)                             \
     {                                                \
         .board = FWR_BOARD_NAME,                     \
@@ -54,13 +52,4 @@ void fwr_port_fatal(void)
     for (;;) {
         __asm__ volatile("wfi");
     }
-}
-
-/* These boards have no memory outside the address space. */
-int32_t fwr_port_read(uint32_t offset, void *dst, uint32_t size)
-{
-    (void)offset;
-    (void)dst;
-    (void)size;
-    return FWR_E_IO;
 }

@@ -1,8 +1,6 @@
 /* port.c: the porting surface of QEMU's virt machine, except what the drivers define. */
 #include "riscv32.h"
 
-#include "fwr.h"
-
 /* The machine's test device: a write ends or restarts the emulation. */
 #define TEST_DEVICE (*(volatile uint32_t *)0x00100000u)
 #define TEST_RESET 0x7777u
@@ -39,13 +37,4 @@ void fwr_port_fatal(void)
     for (;;) {
         __asm__ volatile("wfi");
     }
-}
-
-/* The board has no memory outside the address space. */
-int32_t fwr_port_read(uint32_t offset, void *dst, uint32_t size)
-{
-    (void)offset;
-    (void)dst;
-    (void)size;
-    return FWR_E_IO;
 }

@@ -30,3 +30,16 @@ def test_a_board_file_overrides_keys_of_its_soc_one_by_one() -> None:
     board = load_board("microbit")
     assert (board.console.base, board.console.tx_pin) == (0x4000_2000, 24)
     assert (board.counter.driver, board.counter.scale) == ("nrf51_timer", (125, 2))
+
+
+def test_constants_may_lie_where_the_program_is_and_where_a_region_says_so() -> None:
+    board = load_board("mps2-an386")
+    assert [(p.name, p.size_bytes, p.access, p.section) for p in board.const_pools()] == [
+        ("code", 0x400000, "ro", ""),
+        ("psram", 0x1000000, "ro", ".rodata.psram"),
+    ]
+    assert board.external is not None
+    assert board.external.start == 0x2100_0000
+    assert [pool.name for pool in board.pools()] == ["sram"]
+    assert load_board("microbit").external is None
+    assert load_board("host").const_pools() == ()

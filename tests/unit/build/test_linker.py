@@ -44,3 +44,18 @@ def test_the_header_of_a_board_that_raises_its_clock_says_how() -> None:
 def test_a_fitted_stack_takes_its_bytes_from_the_link() -> None:
     assert ". += fwr_ld_stack_bytes;" in link_script(load_board("stm32vldiscovery"))
     assert ". += 4096;" in link_script(load_board("mps2-an385"))
+
+
+def test_a_region_for_constants_has_a_section_in_the_image_and_one_beside_it() -> None:
+    script = link_script(load_board("mps2-an386"))
+    assert ".rodata.psram :\n    {\n        *(.rodata.psram .rodata.psram.*)" in script
+    assert ".external.psram (INFO) :\n    {\n        *(.noinit.psram.external)" in script
+    assert script.index("*(.noinit.psram.external)") < script.index("*(.noinit.psram ")
+    assert ".external" not in link_script(load_board("microbit"))
+
+
+def test_the_header_says_where_memory_plays_an_external_flash() -> None:
+    header = board_header(load_board("mps2-an386"))
+    assert "#define FWR_EXTERNAL_BASE 0x21000000u" in header
+    assert "#define FWR_EXTERNAL_SIZE 0x01000000u" in header
+    assert "FWR_EXTERNAL" not in board_header(load_board("microbit"))

@@ -57,6 +57,16 @@ def test_an_indirect_call_of_the_runtime_reaches_the_glue() -> None:
     assert use.unknown == ()
 
 
+def test_an_indirect_call_of_the_model_reaches_what_reads_constants_alone() -> None:
+    text = ARM.replace("<leaf>", "<read_constants>").replace("<deep>", "<run>")
+    frames = {"tail": 8, "main": 8}
+    glue = ("read_constants", "run")
+    use = CallGraph(text, frames, glue, ("tail",)).worst("main")
+    assert use.path == ("main", "run", "tail", "read_constants")
+    with pytest.raises(ToolFailedError, match="run calls tail calls run"):
+        CallGraph(text, frames, glue).worst("main")
+
+
 def test_the_larger_of_compiler_and_instructions_is_the_frame() -> None:
     assert CallGraph(ARM, {"leaf": 1000}, ()).worst("leaf").size_bytes == 1000
     assert CallGraph(ARM, {"leaf": 4}, ()).worst("leaf").size_bytes == 36

@@ -1,6 +1,7 @@
 """Each verb's keys as scripts rely on them, and its files."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,6 +79,25 @@ def test_compile_writes_a_project_and_says_what_it_takes(fw, tmp_path: Path, dig
     assert {"name", "kind", "macs", "schedule"} <= set(found["operators"][0])
     files = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     assert {"SConstruct", "metadata.json", "model/digits.c", "firmware/fwr_app.c"} <= files
+
+
+def test_compile_puts_constants_where_it_is_told(fw, tmp_path: Path, digits_path: Path):
+    words = ("compile", digits_path, "--board", "mps2-an386", "--const-pool", "code=2000")
+    said = fw(*words, "--const-pool", "psram=0x10000:async", "-o", tmp_path / "out")
+    assert said.status == 0
+    assert re.search(r"constants +[\d,]+ bytes \(code [\d,]+, psram [\d,]+\)", said.out)
+    found = fw(*words, "--const-pool", "psram:external", "--json").json
+    near, far = found["pools"]["code"], found["pools"]["psram"]
+    assert (near["limit_bytes"], near["access"], near["scope"]) == (2000, "ro", "global")
+    assert (far["limit_bytes"], far["scope"]) == (1 << 24, "external")
+    assert found["workspace_bytes"] == found["pools"]["sram"]["bytes"]
+    assert (tmp_path / "out" / "model" / "digits_psram.bin").stat().st_size > 4000
+    said = fw(*words, "--const-pool", "psram:flash")
+    assert said.status == 2
+    assert "'flash' is no way to constants: one of linked, external, port, async" in said.err
+    said = fw(*words)
+    assert said.status == 1
+    assert "the constants do not fit: they need" in said.err
 
 
 def test_compile_twice_gives_the_same_bytes(fw, tmp_path: Path, digits_path: Path):

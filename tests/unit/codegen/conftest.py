@@ -189,3 +189,16 @@ def constant_of(name: str, values: Any, dtype: DType) -> Constant:
 def module_of() -> Callable[..., IRModule]:
     """`module_of_kernel`, for tests that look at text."""
     return module_of_kernel
+
+
+@pytest.fixture(scope="module")
+def compile_c() -> Callable[[SourceTree, Path], list[Compiled]]:
+    """`compile_c(tree, folder)`: the emitted sources under each compiler."""
+
+    def compile_all(tree: SourceTree, folder: Path) -> list[Compiled]:
+        return [
+            Compiled(tree, folder / f"{compiler}{flags[0]}", compiler, flags)
+            for compiler, *flags in BUILDS
+        ]
+
+    return compile_all

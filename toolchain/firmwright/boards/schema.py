@@ -72,6 +72,16 @@ _ROOT_KEYS: Final = (
     "run",
     "limits",
 )
+_REGION_KEYS: Final = (
+    "name",
+    "start",
+    "size",
+    "kind",
+    "pool",
+    "bandwidth",
+    "latency",
+    "const_pool",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +89,7 @@ class MemoryRegion:
     """Addresses `[start, start + size_bytes)`; `pool` names the planner's pool in it, or is "".
 
     `bandwidth` is bytes per cycle and `latency` cycles, None where they are not known.
+    `const_pool` names the pool of constants in it, or is "".
     """
 
     name: str
@@ -88,6 +99,7 @@ class MemoryRegion:
     pool: str = ""
     bandwidth: float | None = None
     latency: int | None = None
+    const_pool: str = ""
 
     @property
     def end(self) -> int:
@@ -202,6 +214,26 @@ class Board:
             if r.pool
         )
 
+    def const_pools(self) -> tuple[PoolInfo, ...]:
+        """What constants may be put into: the memory of the program, and regions that say so."""
+        if self.is_host:
+            return ()
+        return tuple(
+            PoolInfo(
+                r.const_pool or r.name,
+                r.size_bytes,
+                access="ro",
+                section="" if r == self.flash else f".rodata.{r.name}",
+            )
+            for r in self.memory
+            if r.const_pool or r == self.flash
+        )
+
+    @property
+    def external(self) -> MemoryRegion | None:
+        """The region that plays memory which the core cannot address, where there is one."""
+        return next((r for r in self.memory if r.const_pool), None)
+
     def _pool_bytes(self, region: MemoryRegion) -> int:
         kept = self.limits.stack_bytes + self.limits.runtime_bytes if region == self.ram else 0
         return (region.size_bytes - kept) // POOL_ALIGN * POOL_ALIGN
@@ -241,7 +273,7 @@ def read_board(table: Table, name: str) -> Board:
 def _read_memory(table: Table, port: str) -> tuple[MemoryRegion, ...]:
     regions: list[MemoryRegion] = []
     for sub in table.subs("memory"):
-        sub.expect_keys(("name", "start", "size", "kind", "pool", "bandwidth", "latency"))
+        sub.expect_keys(_REGION_KEYS)
         region = MemoryRegion(
             name=_identifier(sub, "name"),
             start=sub.integer("start"),
@@ -250,6 +282,7 @@ def _read_memory(table: Table, port: str) -> tuple[MemoryRegion, ...]:
             pool=_identifier(sub, "pool") if sub.has("pool") else "",
             bandwidth=sub.number("bandwidth") if sub.has("bandwidth") else None,
             latency=sub.integer("latency") if sub.has("latency") else None,
+            const_pool=_identifier(sub, "const_pool") if sub.has("const_pool") else "",
         )
         _check_region(sub, region, regions)
         regions.append(region)
@@ -270,6 +303,9 @@ def _check_region(sub: Table, region: MemoryRegion, earlier: list[MemoryRegion])
         if region.pool and region.pool == other.pool:
             what = f"{other.name} gives a pool of this name already."
             raise BoardError(what, where=sub.where("pool"))
+        if region.const_pool and region.const_pool == other.const_pool:
+            what = f"{other.name} gives a pool of this name already."
+            raise BoardError(what, where=sub.where("const_pool"))
         if region.start < other.end and other.start < region.end:
             what = f"{region.name} overlaps {other.name} at {max(region.start, other.start):#x}."
             raise BoardError(what, where=sub.where("start"))

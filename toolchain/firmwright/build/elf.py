@@ -1,6 +1,7 @@
 """Reads the sections and symbols of a linked ELF file.
 
-In: the bytes of a little-endian ELF, 32 or 64 bits. Out: allocated sections and sized symbols.
+In: the bytes of a little-endian ELF, 32 or 64 bits. Out: sections that have a place in memory, and
+sized symbols.
 Layout after the System V ABI, chapter 4. Only files that our own linker wrote come here.
 """
 
@@ -20,6 +21,7 @@ _SHF_WRITE: Final = 1
 _SHF_ALLOC: Final = 2
 _SHF_EXECINSTR: Final = 4
 _SHF_TLS: Final = 0x400
+_EXTERNAL: Final = ".external."
 _STT_OBJECT: Final = 1
 _STT_FUNC: Final = 2
 
@@ -89,12 +91,19 @@ def _read_sections(data: bytes, layout: _Layout) -> list[_Section]:
 
 
 def _is_counted(section: _Section) -> bool:
-    """Thread-local zeros take no place of their own: the linker script reserves it in .bss."""
+    """Thread-local zeros take no place of their own: the linker script reserves it in .bss.
+
+    What somebody else puts into memory is not allocated, so that no loader clears it.
+    """
+    if section.name.startswith(_EXTERNAL):
+        return bool(section.size)
     thread_zeros = section.flags & _SHF_TLS and section.type == _SHT_NOBITS
     return bool(section.flags & _SHF_ALLOC and section.size and not thread_zeros)
 
 
 def _kind(section: _Section) -> SectionKind:
+    if section.name.startswith(_EXTERNAL):
+        return "external"
     if section.type == _SHT_NOBITS:
         if section.name == ".stack":
             return "stack"

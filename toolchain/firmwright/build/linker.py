@@ -2,7 +2,9 @@
 
 In: a board. Out: the text of `board/link.ld` and `board/fwr_board.h`. Invariants: the stack lies
 at the lowest addresses of the first RAM region, where an overflow leaves the memory; every region
-has a `.noinit.REGION` section for pools; flash regions after the first hold `.rodata.REGION`.
+has a `.noinit.REGION` section for pools; flash regions after the first, and those that give a pool
+for constants, hold `.rodata.REGION`, or `.external.REGION` (from inputs `.noinit.REGION.external`)
+for what is not in the image.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from firmwright.boards import Board
+from firmwright.boards.schema import MemoryRegion
 
 _GUARDS = (0x10000, 0x1000, 0x100)
 _ENTRY = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_start"}
@@ -17,7 +20,14 @@ _ENTRY = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_start"}
 
 def link_script(board: Board) -> str:
     """The linker script of a board with a memory map."""
-    return _render("link.ld.j2", board=board, entry=_ENTRY[board.port])
+    return _render("link.ld.j2", board=board, entry=_ENTRY[board.port], beside=beside(board))
+
+
+def beside(board: Board) -> tuple[MemoryRegion, ...]:
+    """The regions besides the program's own that may hold constants of the image."""
+    return tuple(
+        r for r in board.memory if r != board.flash and (r.kind == "flash" or r.const_pool)
+    )
 
 
 def board_header(board: Board) -> str:

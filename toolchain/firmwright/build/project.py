@@ -15,7 +15,7 @@ from firmwright.artifacts import SourceTree
 from firmwright.base.resources import runtime_dir
 from firmwright.boards import Board
 from firmwright.build import flags
-from firmwright.build.linker import board_header, link_script
+from firmwright.build.linker import beside, board_header, link_script
 
 
 def write_project(
@@ -81,6 +81,7 @@ def _board_json(board: Board, model_optimisation: str) -> str:
             {"name": r.name, "start": r.start, "size_bytes": r.size_bytes, "kind": r.kind}
             for r in board.memory
         ],
+        "sections_beside": [] if board.is_host else [f".rodata.{r.name}" for r in beside(board)],
         "exception_frame_bytes": _exception_frame_bytes(board),
         "counter_interrupts": board.counter.driver == "systick",
         "stack_bytes": board.limits.stack_bytes,

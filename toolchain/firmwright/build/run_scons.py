@@ -208,7 +208,8 @@ def _call_graph(project: _Project, variant: Variant, elf: Path) -> CallGraph:
         what = "the firmware could not be disassembled."
         raise ToolFailedError(what, command=command, exit_status=status, output=disassembly)
     build = project.directory / "build" / variant
-    return CallGraph(disassembly, read_frames(build), read_frames(build / "firmware").keys())
+    glue, model = read_frames(build / "firmware"), read_frames(build / "model")
+    return CallGraph(disassembly, read_frames(build), glue.keys(), model.keys())
 
 
 def _stacks(project: _Project, graph: CallGraph) -> tuple[StackUse, StackUse]:

@@ -45,7 +45,9 @@ def _regions_of(section: SectionSize, regions: Sequence[Region]) -> tuple[str, .
     By name and kind rather than by address: in an image that does not fit, addresses lie.
     """
     tail = section.name.rsplit(".", 1)[-1]
-    if section.name.startswith((".noinit.", ".rodata.")) and any(r.name == tail for r in regions):
+    if section.name.startswith((".noinit.", ".rodata.", ".external.")) and any(
+        r.name == tail for r in regions
+    ):
         return (tail,)
     flash = next(r.name for r in regions if r.kind == "flash")
     ram = next(r.name for r in regions if r.kind == "ram")

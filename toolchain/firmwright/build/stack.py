@@ -2,9 +2,9 @@
 
 In: objdump's disassembly of the image and the compiler's `.su` files. Out: `StackUse`. Calls are
 read from the instructions, so that the C library and the compiler's own helpers are seen too; a
-frame is the larger of what `.su` and the instructions say. The runtime's only function pointers
-are those of `struct fwr_model`, which the glue defines: an indirect call of the runtime may reach
-every function of the glue. Recursion has no bound and is an error.
+frame is the larger of what `.su` and the instructions say. Function pointers come from the glue
+alone: an indirect call of the model may reach the glue's functions that read constants, one of the
+runtime (through `struct fwr_model`) all others. Recursion has no bound and is an error.
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ _LOWERING: Final = (
 )
 
 
+READERS: Final = frozenset({"read_constants", "start_reading", "wait_for_reading"})
+"""The functions of the glue that a model calls."""
+
+
 @dataclass(slots=True)
 class _Function:
     name: str
@@ -48,12 +52,22 @@ class _Function:
 class CallGraph:
     """Functions of an image by address, their frames and calls."""
 
-    def __init__(self, disassembly: str, frames: Mapping[str, int], glue: Iterable[str]) -> None:
+    def __init__(
+        self,
+        disassembly: str,
+        frames: Mapping[str, int],
+        glue: Iterable[str],
+        model: Iterable[str] = (),
+    ) -> None:
+        """`glue` and `model` are the names of their functions."""
         self._frames = dict(frames)
+        self._model = frozenset(model)
         self._functions = _parse(disassembly)
         self._starts = sorted(self._functions)
         names = set(glue)
-        self._glue = [a for a, f in self._functions.items() if f.name in names]
+        called = {a: f.name for a, f in self._functions.items() if f.name in names}
+        self._readers = [a for a, name in called.items() if name in READERS]
+        self._glue = [a for a, name in called.items() if name not in READERS]
         self._known: dict[int, tuple[int, tuple[int, ...]]] = {}
 
     def worst(self, root: str) -> StackUse:
@@ -89,7 +103,7 @@ class CallGraph:
             return []
         inside = {a for a in function.targets if a in self._functions and a != start}
         if function.indirect and function.name in self._frames:
-            inside.update(self._glue)
+            inside.update(self._readers if function.name in self._model else self._glue)
         return sorted(inside)
 
     def _reached(self, starts: list[int]) -> list[_Function]:

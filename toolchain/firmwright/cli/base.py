@@ -21,6 +21,9 @@ from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 from firmwright.pipeline import NUMERICS, OPTIMIZE_GOALS, Compiled, Options
 from firmwright.usmp.registry import DEFAULT as DEFAULT_PLANNER
 
+CONSTANT_SCOPES = {"linked": "global", "external": "external", "port": "port", "async": "async"}
+"""What the user calls the ways to constants, and what pools call them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -111,6 +114,15 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         help="this tensor lies in that pool",
     )
     group.add_argument(
+        "--const-pool",
+        metavar="NAME[=BYTES][:HOW]",
+        action="append",
+        type=_const_pool,
+        help="put constants into this memory, in the order given, at most BYTES; HOW is linked "
+        "(the default), external (addressable, but not in the image), port or async (read through "
+        "a function, before or behind the computation)",
+    )
+    group.add_argument(
         "--io",
         choices=("workspace", "caller"),
         help="where inputs and outputs lie: in the pools, or in the caller's buffers (workspace)",
@@ -169,6 +181,14 @@ def _pin(text: str) -> tuple[str, str]:
     if not tensor or not pool:
         raise argparse.ArgumentTypeError(f"{text!r} is not TENSOR=POOL")
     return tensor, pool
+
+
+def _const_pool(text: str) -> PoolInfo:
+    head, colon, how = text.partition(":")
+    if colon and how not in CONSTANT_SCOPES:
+        known = ", ".join(CONSTANT_SCOPES)
+        raise argparse.ArgumentTypeError(f"{how!r} is no way to constants: one of {known}")
+    return replace(_pool(head), access="ro", scope=CONSTANT_SCOPES[how or "linked"])
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
@@ -241,13 +261,15 @@ def model_of(args: argparse.Namespace) -> Model:
 
 def given_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of a compilation that the user gave, by the names of `Options`."""
-    special = ("pools", "pins", "board_dirs")
+    special = ("pools", "pins", "const_pools", "board_dirs")
     names = [option.name for option in fields(Options) if option.name not in special]
     given = {n: getattr(args, n) for n in names if getattr(args, n, None) is not None}
     if getattr(args, "pool", None):
         given["pools"] = tuple(args.pool)
     if getattr(args, "pin", None):
         given["pins"] = tuple(args.pin)
+    if getattr(args, "const_pool", None):
+        given["const_pools"] = tuple(args.const_pool)
     if args.boards_dir:
         given["board_dirs"] = tuple(Path(directory) for directory in args.boards_dir)
     return given

@@ -185,8 +185,9 @@ class Watcher:
             )
 
 
-def _pools_in_use(known: Mapping[str, Any]) -> str:
-    used = {name: pool["bytes"] for name, pool in known["pools"].items() if pool["bytes"]}
+def _pools_in_use(known: Mapping[str, Any], access: str = "rw") -> str:
+    pools = {name: pool for name, pool in known["pools"].items() if pool["access"] == access}
+    used = {name: pool["bytes"] for name, pool in pools.items() if pool["bytes"]}
     return ", ".join(f"{name} {size_bytes:,}" for name, size_bytes in used.items())
 
 
@@ -214,13 +215,13 @@ def summary_of_several(
 def summary(compiled: Compiled, seconds: float, output: str | None) -> str:
     """What a person wants to know of a compilation."""
     known = compiled.metadata
-    pools = _pools_in_use(known)
+    pools, const_pools = (_pools_in_use(known, access) for access in ("rw", "ro"))
     rows: list[tuple[str, Cell]] = [
         ("model", known["model"]),
         ("board", f"{compiled.board.name}, target {next(iter(known['target'].values()))}"),
         ("workspace", f"{known['workspace_bytes']:,} bytes ({pools})"),
         ("lower bound", f"{known['lower_bound_bytes']:,} bytes, {_gap(known['gap_bytes'])}"),
-        ("constants", f"{known['constants_bytes']:,} bytes"),
+        ("constants", f"{known['constants_bytes']:,} bytes{const_pools and f' ({const_pools})'}"),
         ("operators", len(known["operators"])),
         ("compiled in", f"{seconds:.2f} s"),
     ]

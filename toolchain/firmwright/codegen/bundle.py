@@ -21,7 +21,6 @@ from firmwright.codegen.module import (
     FWR_ABI,
     FWR_DTYPES,
     EmitOptions,
-    constant_section,
     emit,
     id_rows,
     model_id,
@@ -29,6 +28,7 @@ from firmwright.codegen.module import (
 from firmwright.codegen.names import Names
 from firmwright.codegen.render import render
 from firmwright.codegen.weights import emit_shared, shared_constants, shared_symbols
+from firmwright.ir.constant_pools import constant_pools
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.nodes import PrimFunc
@@ -88,7 +88,7 @@ def emit_bundle(
         files = emit(module, intrinsics, options).files
         tree = tree.merged(SourceTree({p: c for p, c in files.items() if p != GLUE}))
     if shared:
-        tree = tree.merged(emit_shared(shared, constant_section(modules[0])))
+        tree = tree.merged(emit_shared(shared))
     models = tuple(_interface(module) for module in modules)
     runs = tuple(models[index] for index in order) or models
     glue = _Glue(models, runs, _shared_pools(models, shared_bytes or {}))
@@ -119,6 +119,12 @@ def check_bundle(modules: Sequence[IRModule]) -> None:
                 "a bundle links the constants of its models.",
                 where=module.name,
                 hint="compile without --no-link-params.",
+            )
+        if constant_pools(module):
+            raise UsageError(
+                "a bundle keeps the constants of its models where the program is.",
+                where=module.name,
+                hint="compile without --const-pool.",
             )
 
 

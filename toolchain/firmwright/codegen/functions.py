@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeGuard
 
+from firmwright.base.dtypes import UINT8, UINT32
 from firmwright.base.errors import InternalError
+from firmwright.codegen.const_pools import ConstantMemory, ConstPool
 from firmwright.codegen.cwriter import CWriter
 from firmwright.codegen.exprs import ExprPrinter, Memory, Used
+from firmwright.codegen.indices import folded
 from firmwright.codegen.interface import Interface, Signatures, keeps_constant
 from firmwright.codegen.names import Names, Scope
 from firmwright.codegen.stmts import StmtPrinter, collect_used
-from firmwright.codegen.weights import LinkedConstant
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.nodes import (
@@ -25,6 +27,7 @@ from firmwright.ir.tir.nodes import (
     Buffer,
     CallPrim,
     DeclBuffer,
+    Evaluate,
     Expr,
     IntImm,
     Param,
@@ -35,6 +38,12 @@ from firmwright.ir.tir.nodes import (
 )
 from firmwright.ir.tir.rewrite import rewrite_stmt
 from firmwright.ir.tir.walk import Node, callees, used_buffers, walk
+from firmwright.ops.intrinsics import (
+    CONST_LOAD,
+    CONST_LOAD_START,
+    CONST_LOAD_WAIT,
+    CONSTANT_LOADS,
+)
 
 _READ_ROLES = ("in", "const")
 _WRITTEN_ROLES = ("out", "inout")
@@ -84,24 +93,20 @@ class Emitter:
         interface: Interface,
         intrinsics: IntrinsicTable,
         used: Used,
-        constants: Mapping[str, LinkedConstant],
-        *,
-        linked: bool,
+        memory: ConstantMemory,
     ) -> None:
         self.module = module
         self.interface = interface
         self.intrinsics = intrinsics
         self.used = used
-        self.constants = constants
-        self.linked = linked
+        self.memory = memory
 
     @property
     def names(self) -> Names:
         return self.interface.names
 
     def constant_symbol(self, name: str) -> str:
-        item = self.constants[name]
-        return item.symbol if self.linked else f"params->{item.field(self.names.prefix)}"
+        return self.memory.symbol(name, self.names.prefix)
 
     # ---- kernels -------------------------------------------------------------------------------
 
@@ -135,14 +140,14 @@ class Emitter:
         exprs = ExprPrinter(self.names, self.intrinsics, self.used)
         scope = Scope(("in", "out", "pools", "params"))
         printer = MainPrinter(out, exprs, scope, self)
-        signature = Signatures(io, unlinked=not self.linked).run
+        signature = Signatures(io, unlinked=not self.memory.linked).run
         for line in (*signature.split("\n"), "{"):
             out.raw(line)
         with out.indent():
             self._checks(out)
             for param in function.params:
                 self._main_param(out, exprs, scope, param, used_buffers(function.body))
-            if not io.pools:
+            if not io.pools and not self.memory.pools:
                 out.line("(void)pools;")
             printer.main_body(function.body)
             out.line()
@@ -152,9 +157,13 @@ class Emitter:
 
     def _checks(self, out: CWriter) -> None:
         io = self.interface
-        pointers = ["in", "out", "pools", *(() if self.linked else ("params",))]
+        pointers = ["in", "out", "pools", *(() if self.memory.linked else ("params",))]
         pointers += [f"pools->{pool.name}" for pool in io.pools]
+        pointers += [p for pool in self.memory.pools for p in pool.given_by_user]
         aligned = [(f"pools->{pool.name}", f"{pool.macro}_ALIGN") for pool in io.pools]
+        aligned += [
+            (f"pools->{p.name}", f"{p.macro}_ALIGN") for p in self.memory.pools if p.addressable
+        ]
         for struct, tensors in (("in", io.inputs), ("out", io.outputs)):
             for tensor in () if io.in_pools else tensors:
                 pointers.append(f"{struct}->{tensor.field}")
@@ -204,11 +213,13 @@ class Emitter:
 class MainPrinter(StmtPrinter):
     """Prints the body of the AOT main: pool windows by their offsets' names, calls with probes."""
 
-    __slots__ = ("emitter",)
+    __slots__ = ("emitter", "sources", "waits")
 
     def __init__(self, out: CWriter, exprs: ExprPrinter, scope: Scope, emitter: Emitter) -> None:
         super().__init__(out, exprs, scope, emitter.constant_symbol)
         self.emitter = emitter
+        self.sources: dict[str, tuple[ConstPool, int]] = {}
+        self.waits: dict[str, ConstPool] = {}
 
     def main_body(self, body: Stmt) -> None:
         """The body, with every buffer that has a fixed place declared first.
@@ -257,6 +268,44 @@ class MainPrinter(StmtPrinter):
         self.out.line(f"{names.c(node.callee)}({args});")
         if probe:
             self.out.line(probe.format(phase=1))
+
+    def allocate_const(self, node: AllocateConst) -> None:
+        """What is read by a function has no address: `const_load` names its offset."""
+        found = self.emitter.memory.in_pool(node.constant)
+        if found is None or found[0].addressable:
+            super().allocate_const(node)
+            return
+        self.sources[node.buffer.name] = found
+        self.stmt(node.body)
+
+    def evaluate(self, node: Evaluate) -> None:
+        name, args = node.call.name, node.call.args
+        if name not in CONSTANT_LOADS:
+            super().evaluate(node)
+            return
+        target, source = args[0], args[-1]
+        if not (isinstance(target, AccessPtr) and isinstance(source, AccessPtr)):
+            raise InternalError(f"{name} needs pointers")
+        if name == CONST_LOAD_WAIT.name:
+            self._refuse_unread(self.waits[target.buffer.name], "wait", ())
+            return
+        pool, offset = self.sources[source.buffer.name]
+        if name == CONST_LOAD_START.name:
+            self.waits[target.buffer.name] = pool
+        where = folded("add", IntImm(offset, source.offset.dtype), source.offset)
+        words = (
+            self.exprs.as_type(where, UINT32).text,
+            self.exprs.typed_pointer(target, UINT8, const=False).text,
+            str(target.extent),
+        )
+        self._refuse_unread(pool, "read" if name == CONST_LOAD.name else "start", words)
+
+    def _refuse_unread(self, pool: ConstPool, function: str, words: Sequence[str]) -> None:
+        reader = f"pools->{pool.name}"
+        self.out.line()
+        args = ", ".join((f"{reader}.context", *words))
+        with self.out.block(f"if ({reader}.{function}({args}) != 0)"):
+            self.out.line(f"return {self.emitter.names.macro('e_read')};")
 
     def _argument(self, param: Param, arg: Expr) -> str:
         if isinstance(param.value, Var):

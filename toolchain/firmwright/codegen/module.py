@@ -1,9 +1,9 @@
 """A planned module as a `SourceTree`: the model's C and the firmware glue.
 
 In: a module whose entry is the AOT main, planned and with its constants, and the tables of
-intrinsics. Out: model/NAME.c, NAME.h, NAME_weights.h (or NAME.params.bin with its JSON index) and
-firmware/fwr_app.c. The model includes nothing of the runtime; the same module and options give the
-same bytes.
+intrinsics. Out: model/NAME.c, NAME.h, NAME_weights.h (or NAME.params.bin with its JSON index; or
+NAME_POOL.bin and .inc for constants in memory of their own) and firmware/fwr_app.c. The model
+includes nothing of the runtime; the same module and options give the same bytes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,12 @@ from firmwright.artifacts import SourceTree
 from firmwright.base.errors import InternalError, UnsupportedError, UnsupportedItem
 from firmwright.base.names import sanitise
 from firmwright.codegen import intrinsics as helpers
+from firmwright.codegen.const_pools import (
+    ConstantMemory,
+    ConstPool,
+    const_pools_of,
+    pool_files,
+)
 from firmwright.codegen.cwriter import COLUMNS, CWriter, c_string, comment_text
 from firmwright.codegen.exprs import Used
 from firmwright.codegen.functions import Emitter, kept_constants, reachable
@@ -75,6 +81,7 @@ class _Model:
     interface: Interface
     options: EmitOptions
     constants: tuple[LinkedConstant, ...]
+    const_pools: tuple[ConstPool, ...]
     params: ParamsBlock | None
     used: Used
     kernels: tuple[PrimFunc, ...]
@@ -83,6 +90,11 @@ class _Model:
     @property
     def names(self) -> Names:
         return self.interface.names
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether there is a file of arrays: not where all constants lie elsewhere."""
+        return self.params is None and bool(self.constants or not self.const_pools)
 
     @property
     def banner(self) -> str:
@@ -105,7 +117,9 @@ def emit(
     interface = interface_of(module, main, names)
     _check_dtypes(interface)
     used = Used()
-    emitter = Emitter(module, interface, intrinsics, used, constants, linked=linked)
+    const_pools = const_pools_of(module, names)
+    memory = ConstantMemory(constants, const_pools, linked)
+    emitter = Emitter(module, interface, intrinsics, used, memory)
     kernel_text = emitter.kernels(kernels)
     main_text = emitter.main(main)
     unique = tuple({item.symbol: item for item in constants.values()}.values())
@@ -114,7 +128,9 @@ def emit(
     kept = tuple(
         (constants[name].symbol, places[buffer]) for name, buffer in kept_constants(module, main)
     )
-    model = _Model(module, interface, options, unique, block, used, tuple(kernels), kept)
+    model = _Model(
+        module, interface, options, unique, const_pools, block, used, tuple(kernels), kept
+    )
     return _tree(model, kernel_text, main_text)
 
 
@@ -145,12 +161,6 @@ def id_rows(identity: str) -> list[str]:
     return [", ".join(f"0x{half[i : i + 2]}" for i in range(0, 16, 2)) for half in halves]
 
 
-def constant_section(module: IRModule) -> str:
-    """Where linked constants go: the read-only pool's section."""
-    section = next((pool.section for pool in module.pools if pool.access == "ro"), "")
-    return section or ".rodata.flash"
-
-
 def _tree(model: _Model, kernel_text: str, main_text: str) -> SourceTree:
     name = model.names.prefix
     files: dict[str, str | bytes] = {
@@ -165,13 +175,12 @@ def _tree(model: _Model, kernel_text: str, main_text: str) -> SourceTree:
             main=main_text,
         ),
     }
-    if model.params is None:
-        files[f"model/{name}_weights.h"] = weights_text(
-            model.names, model.constants, constant_section(model.module), model.banner
-        )
-    else:
+    if model.has_weights:
+        files[f"model/{name}_weights.h"] = weights_text(model.names, model.constants, model.banner)
+    if model.params is not None:
         files[f"model/{name}.params.bin"] = model.params.data
         files[f"model/{name}.params.json"] = model.params.index(name) + "\n"
+    files |= pool_files(model.const_pools)
     identity = model_id(SourceTree(files))
     files["firmware/fwr_app.c"] = _render(
         model, "fwr_app.c.j2", abi=FWR_ABI, id_rows=id_rows(identity), dtypes=FWR_DTYPES
@@ -190,6 +199,8 @@ def _render(model: _Model, template: str, **more: object) -> str:
         source=comment_text(_source(model)),
         notes=[comment_text(note) for note in model.options.notes],
         params=model.params,
+        const_pools=model.const_pools,
+        readers=sorted({pool.scope for pool in model.const_pools if not pool.addressable}),
         params_alignment=PARAMS_ALIGNMENT,
         signatures=Signatures(model.interface, unlinked=model.params is not None),
         c_line=_c_line,

@@ -13,6 +13,7 @@ from typing import assert_never
 
 from firmwright.base.dtypes import DType
 from firmwright.base.errors import InternalError
+from firmwright.base.names import is_identifier
 from firmwright.codegen.cwriter import CWriter
 from firmwright.codegen.exprs import ExprPrinter, Memory, Registers
 from firmwright.codegen.indices import flat_index, folded
@@ -87,12 +88,11 @@ class StmtPrinter:
             case Allocate():
                 self._allocate(node)
             case AllocateConst():
-                self._allocate_const(node)
+                self.allocate_const(node)
             case DeclBuffer():
                 self.decl_buffer(node)
             case Evaluate():
-                self._declare_mentioned(node)
-                self.out.line(f"{self.exprs.statement_call(node.call)};")
+                self.evaluate(node)
             case CallPrim():
                 self.call_prim(node)
             case _:
@@ -101,6 +101,11 @@ class StmtPrinter:
     def call_prim(self, node: CallPrim) -> None:
         """Kernels call no kernels; the AOT main's printer overrides this."""
         raise InternalError(f"{node.callee} is called outside of the AOT main")
+
+    def evaluate(self, node: Evaluate) -> None:
+        """An intrinsic for its effect; the AOT main's printer knows more of them."""
+        self._declare_mentioned(node)
+        self.out.line(f"{self.exprs.statement_call(node.call)};")
 
     # ---- control -------------------------------------------------------------------------------
 
@@ -220,15 +225,17 @@ class StmtPrinter:
             op, operand = ("sub" if op == "add" else "add"), IntImm(-operand.value, operand.dtype)
         return f"{target} {_COMPOUND[op]} {self.exprs.as_type(operand, buffer.dtype).text}"
 
-    def _allocate_const(self, node: AllocateConst) -> None:
+    def allocate_const(self, node: AllocateConst) -> None:
+        """A pointer to a constant: to an array of its type, or to where it lies among others."""
         if node.buffer.name in self.used_names:
             symbol = self.constant_symbol(node.constant)
             name = self.scope.take(node.buffer.name)
-            plain = not symbol.startswith("params->")
-            place = Memory(name, node.buffer, plain=plain)
+            place = Memory(name, node.buffer, plain=is_identifier(symbol))
             self.exprs.places[node.buffer.name] = place
             shape = ", ".join(map(str, node.buffer.shape))
             element = self.exprs.element_type(place)
+            if symbol.startswith("pools->") and element != "uint8_t":
+                symbol = f"(const {element} *)({symbol})"
             self.out.line(f"const {element} *{name} = {symbol}; /* [{shape}] */")
         self.stmt(node.body)
 

@@ -18,12 +18,15 @@ from firmwright.base.dtypes import DType
 from firmwright.base.names import NameSupply
 from firmwright.codegen.cwriter import COLUMNS, STEP, CWriter
 from firmwright.codegen.names import Names
+from firmwright.ir.constant_pools import constant_pools, is_linked
 from firmwright.ir.core import Constant
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.nodes import AllocateConst, PrimFunc
 from firmwright.ir.tir.walk import walk
 
 PARAMS_ALIGNMENT = 16
+DEFAULT_SECTION = ".rodata.flash"
+"""Of constants that no pool holds: where the program is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class LinkedConstant:
     symbol: str
     alignment: int
     shared: bool = False
+    section: str = DEFAULT_SECTION
 
     def field(self, prefix: str) -> str:
         """Its name in `struct PREFIX_params`."""
@@ -45,15 +49,23 @@ class LinkedConstant:
 
 
 def constant_key(constant: Constant) -> str:
-    """What two constants must have equal to be one array: element type and bytes."""
-    return f"{constant.dtype.name}:{constant.digest}"
+    """What two constants must have equal to be one array: element type, bytes and memory."""
+    place = f":{constant.pool}" if constant.pool else ""
+    return f"{constant.dtype.name}:{constant.digest}{place}"
 
 
 def linked_constants(
     module: IRModule, functions: Iterable[PrimFunc], names: Names, shared: Mapping[str, str]
 ) -> dict[str, LinkedConstant]:
-    """The constants that `functions` use, by their name in the table, equal ones once."""
-    alignments = _alignments(module, functions)
+    """The constants that `functions` use, by their name in the table, equal ones once.
+
+    Those of pools with files of their own are not among them.
+    """
+    alignments = {
+        name: alignment
+        for name, alignment in _alignments(module, functions).items()
+        if is_linked(module, name)
+    }
     supply = NameSupply()
     by_key: dict[str, LinkedConstant] = {}
     result: dict[str, LinkedConstant] = {}
@@ -66,9 +78,16 @@ def linked_constants(
         key = constant_key(constant)
         if key not in by_key:
             symbol = shared.get(key) or supply.take(f"{names.prefix}_{name}")
-            by_key[key] = LinkedConstant(constant, symbol, widest[key], key in shared)
+            section = section_of(module, constant)
+            by_key[key] = LinkedConstant(constant, symbol, widest[key], key in shared, section)
         result[name] = by_key[key]
     return result
+
+
+def section_of(module: IRModule, constant: Constant) -> str:
+    """The linker's section for a constant that is linked."""
+    sections = {pool.name: pool.section for pool in constant_pools(module)}
+    return sections.get(constant.pool, "") or DEFAULT_SECTION
 
 
 def _alignments(module: IRModule, functions: Iterable[PrimFunc]) -> dict[str, int]:
@@ -145,9 +164,7 @@ def needs_math(constants: Iterable[LinkedConstant]) -> bool:
     )
 
 
-def weights_text(
-    names: Names, constants: Sequence[LinkedConstant], section: str, banner: str
-) -> str:
+def weights_text(names: Names, constants: Sequence[LinkedConstant], banner: str) -> str:
     """`NAME_weights.h`: read once, by NAME.c."""
     out = CWriter()
     guard = names.macro("weights_h")
@@ -167,7 +184,8 @@ def weights_text(
             out.line()
             out.line(f"extern const {kind} {item.symbol}[{item.elements}];")
     for item in own:
-        array(out, item, "static ", f'{names.macro("const")}("{section}", {item.alignment})')
+        attribute = f'{names.macro("const")}("{item.section}", {item.alignment})'
+        array(out, item, "static ", attribute)
     out.line()
     out.line("#endif")
     return out.text()
@@ -205,7 +223,7 @@ def shared_symbols(constants: Mapping[str, Constant]) -> dict[str, str]:
     }
 
 
-def emit_shared(constants: Mapping[str, Constant], section: str = ".rodata.flash") -> SourceTree:
+def emit_shared(constants: Mapping[str, Constant], section: str = DEFAULT_SECTION) -> SourceTree:
     """`model/shared_constants.c`: one definition of each constant, by key."""
     out = CWriter()
     out.comment(["shared_constants.c: constants that several models of this image use."])

@@ -6,8 +6,10 @@ already). Out: an open Transport with the firmware running or waiting behind it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from firmwright.artifacts import MemoryFile
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board
 from firmwright.device.host_process import ProcessTransport
@@ -15,12 +17,22 @@ from firmwright.device.qemu import QemuCommand, start_qemu
 from firmwright.device.serial_port import DEFAULT_BAUD, SerialTransport
 from firmwright.device.transport import Transport
 
+EXTERNAL_FILE = "FWR_EXTERNAL"
+"""The environment variable by which a firmware on the host finds the file that it reads."""
+
 
 def open_transport(
-    board: Board, elf: Path, *, port: str = "", baud: int = DEFAULT_BAUD, plugin: str = ""
+    board: Board,
+    elf: Path,
+    *,
+    port: str = "",
+    baud: int = DEFAULT_BAUD,
+    plugin: str = "",
+    loads: Sequence[MemoryFile] = (),
 ) -> Transport:
     """The way to `board`'s firmware. A `port` (device or pyserial URL) wins over the board's own.
 
+    `loads` are put into an emulator's memory; behind a port they must be in place already.
     `plugin` is for an emulator, see `QemuCommand`; nothing else has any.
 
     Raises ToolMissingError, DeviceError if a port cannot be opened, UsageError if one is needed.
@@ -29,11 +41,15 @@ def open_transport(
         return SerialTransport(port, baud=baud)
     match board.run.kind:
         case "host":
-            return ProcessTransport([elf], name=f"{board.name} firmware {elf}")
+            external = {EXTERNAL_FILE: str(loads[0].file)} if loads else {}
+            name = f"{board.name} firmware {elf}"
+            return ProcessTransport([elf], name=name, environment=external)
         case "qemu":
             run = board.run
-            extra = tuple(run.args)
-            return start_qemu(QemuCommand(run.machine, elf, run.program, extra, plugin=plugin))
+            command = QemuCommand(
+                run.machine, elf, run.program, tuple(run.args), plugin=plugin, loads=tuple(loads)
+            )
+            return start_qemu(command)
         case "serial":
             raise UsageError(
                 "the board is reached over a serial port, and none was named.",

@@ -32,6 +32,18 @@ class LibraryTensor:
 
 
 @dataclass(frozen=True, slots=True)
+class LibraryConstants:
+    """A pool of constants that the library does not hold: its bytes, and how it gets at them.
+
+    `scope`: `external` takes a pointer, `port` a function that reads, `async` two.
+    """
+
+    name: str
+    scope: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class LibraryModel:
     """The model's C interface. `alignment` is what any pool or buffer asks for at most.
 
@@ -48,6 +60,7 @@ class LibraryModel:
     params: bytes | None = None
     param_count: int = 0
     has_init: bool = False
+    const_pools: tuple[LibraryConstants, ...] = ()
 
 
 class LibrarySession:
@@ -67,6 +80,9 @@ class LibrarySession:
         self._pools = self._struct("workspace_pools")
         self._in = self._struct("inputs")
         self._out = self._struct("outputs")
+        self._callbacks: list[Any] = []
+        for constants in model.const_pools:
+            self._map_constants(constants)
         self._params = self._map_params()
         self._map_memory()
 
@@ -124,6 +140,42 @@ class LibrarySession:
             for tensor in tensors:
                 setattr(struct, tensor.field, self._allocate(tensor.size_bytes))
 
+    def _map_constants(self, constants: LibraryConstants) -> None:
+        data = constants.data
+        if constants.scope == "external":
+            pointer = self._allocate(len(data))
+            self._ffi.memmove(pointer, data, len(data))
+            setattr(self._pools, constants.name, pointer)
+            return
+
+        begun: list[tuple[int, Any, int]] = []
+
+        def read(context: Any, offset: int, target: Any, size_bytes: int) -> int:
+            if offset + size_bytes > len(data):
+                return -1
+            self._ffi.memmove(target, data[offset : offset + size_bytes], size_bytes)
+            return 0
+
+        def start(context: Any, offset: int, target: Any, size_bytes: int) -> int:
+            begun.append((offset, target, size_bytes))
+            return 0 if len(begun) == 1 else -1
+
+        def wait(context: Any) -> int:
+            """As late as a driver may: what runs before its wait finds nothing."""
+            return read(context, *begun.pop())
+
+        reader = getattr(self._pools, constants.name)
+        first = start if constants.scope == "async" else read
+        kind = "int32_t(void *, uint32_t, void *, uint32_t)"
+        reader.read = self._held(self._ffi.callback(kind, first, error=-1))
+        if constants.scope == "async":
+            reader.wait = self._held(self._ffi.callback("int32_t(void *)", wait, error=-1))
+
+    def _held(self, callback: Any) -> Any:
+        """Callable as long as this session lives."""
+        self._callbacks.append(callback)
+        return callback
+
     def _map_params(self) -> Any:
         block = self._model.params
         if block is None:
@@ -145,15 +197,14 @@ class LibrarySession:
 
 def _declarations(model: LibraryModel) -> str:
     name = model.name
+    pools = [f"void *{pool};" for pool, _ in model.pools]
+    pools += [_const_pool(constants) for constants in model.const_pools]
     structs = {
-        "workspace_pools": [pool for pool, _ in model.pools] or ["none"],
-        "inputs": [tensor.field for tensor in model.inputs],
-        "outputs": [tensor.field for tensor in model.outputs],
+        "workspace_pools": pools or ["void *none;"],
+        "inputs": [f"void *{tensor.field};" for tensor in model.inputs],
+        "outputs": [f"void *{tensor.field};" for tensor in model.outputs],
     }
-    lines = [
-        f"struct {name}_{kind} {{ {' '.join(f'void *{field};' for field in fields)} }};"
-        for kind, fields in structs.items()
-    ]
+    lines = [f"struct {name}_{kind} {{ {' '.join(fields)} }};" for kind, fields in structs.items()]
     arguments = [f"struct {name}_{kind} *" for kind in ("inputs", "outputs", "workspace_pools")]
     if model.in_pools:
         lines.append(f"void {name}_map_io({arguments[2]}, {arguments[0]}, {arguments[1]});")
@@ -165,3 +216,12 @@ def _declarations(model: LibraryModel) -> str:
         arguments.append(f"struct {name}_params *")
     lines.append(f"int32_t {name}_run({', '.join(arguments)});")
     return "\n".join(lines)
+
+
+def _const_pool(constants: LibraryConstants) -> str:
+    """A pool of constants as a member of the struct of pools."""
+    if constants.scope == "external":
+        return f"void *{constants.name};"
+    read = "int32_t (*read)(void *, uint32_t, void *, uint32_t);"
+    wait = "int32_t (*wait)(void *);" if constants.scope == "async" else ""
+    return f"struct {{ {read} {wait} void *context; }} {constants.name};"

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from firmwright.base.errors import DeviceError, ToolMissingError
@@ -43,9 +43,19 @@ def _die_with_parent() -> Callable[[], None] | None:
 
 
 class ProcessTransport:
-    """A running child. `name` is what errors call it; it starts in the constructor."""
+    """A running child. `name` is what errors call it; it starts in the constructor.
 
-    def __init__(self, command: Sequence[str | Path], *, name: str = "", hint: str = "") -> None:
+    `environment` has variables besides those of this process.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        *,
+        name: str = "",
+        hint: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._command = [str(part) for part in command]
         self._name = name or Path(self._command[0]).name
         self._hint = hint
@@ -57,6 +67,7 @@ class ProcessTransport:
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
                 bufsize=0,
+                env={**os.environ, **(environment or {})},
                 start_new_session=True,
                 preexec_fn=_die_with_parent(),
             )

@@ -12,6 +12,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from firmwright.artifacts import MemoryFile
 from firmwright.base.errors import ToolMissingError
 from firmwright.device.host_process import ProcessTransport
 
@@ -23,6 +24,7 @@ class QemuCommand:
     """Which emulator, machine and image; `extra` are further arguments (`-cpu`, `-bios`, ...).
 
     `plugin` is the argument of `-plugin`, where there is one (see counting.py).
+    `loads` are files that the emulator puts into memory before the firmware starts.
     """
 
     machine: str
@@ -31,6 +33,7 @@ class QemuCommand:
     extra: tuple[str, ...] = ()
     uart: int = 0
     plugin: str = ""
+    loads: tuple[MemoryFile, ...] = ()
 
     def arguments(self) -> list[str]:
         """The whole command line, the program first."""
@@ -40,6 +43,7 @@ class QemuCommand:
             *("-machine", self.machine),
             *self.extra,
             *("-kernel", str(self.kernel)),
+            *(arg for load in self.loads for arg in ("-device", _loader(load))),
             *("-icount", "shift=0"),
             *(("-plugin", self.plugin) if self.plugin else ()),
             *("-display", "none", "-monitor", "none", "-nodefaults"),
@@ -47,6 +51,12 @@ class QemuCommand:
             *unused,
             *("-serial", "chardev:link"),
         ]
+
+
+def _loader(load: MemoryFile) -> str:
+    """QEMU's generic loader; a comma in a value is written twice."""
+    file = str(load.file).replace(",", ",,")
+    return f"loader,file={file},addr={load.address:#x},force-raw=on"
 
 
 def start_qemu(command: QemuCommand) -> ProcessTransport:

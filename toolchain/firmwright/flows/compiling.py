@@ -76,7 +76,8 @@ def _written(module: IRModule, given: Mapping[str, Any]) -> dict[str, Any]:
     if len(module.targets) == 1:
         found["target"] = str(next(iter(module.targets.values())))
     if module.pools and ("board" in attrs or board in (None, "host")):
-        found["pools"] = module.pools
+        found["pools"] = tuple(pool for pool in module.pools if pool.access == "rw")
+        found["const_pools"] = tuple(pool for pool in module.pools if pool.access == "ro")
     return found
 
 

@@ -15,12 +15,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from firmwright.artifacts import Image, Variant
+from firmwright.artifacts import Image, MemoryFile, Variant
 from firmwright.base.errors import InternalError, UsageError
 from firmwright.device import Session, Timeouts, open_transport
-from firmwright.device.host_library import LibraryModel, LibrarySession, LibraryTensor
+from firmwright.device.host_library import (
+    LibraryConstants,
+    LibraryModel,
+    LibrarySession,
+    LibraryTensor,
+)
 from firmwright.flows.images import build_image
 from firmwright.flows.inputs import Array, Tensors, batch_of, stack
+from firmwright.ir.constant_pools import READ_BY_FUNCTION, separate_images
 from firmwright.ir.module import IoTensor
 from firmwright.pipeline import Compiled
 
@@ -121,8 +127,9 @@ def open_session(
     log.info("starting %s", compiled.board.name)
     timeouts = Timeouts() if timeout_s is None else Timeouts(run_s=timeout_s)
     elf = image.elf if image is not None else Path()
+    loads = () if image is None else memory_files(compiled, image)
     session = Session(
-        open_transport(compiled.board, elf, port=port, plugin=plugin),
+        open_transport(compiled.board, elf, port=port, plugin=plugin, loads=loads),
         model_id=bytes.fromhex(compiled.model_id),
         timeouts=timeouts,
     )
@@ -146,6 +153,23 @@ def c_name(compiled: Compiled) -> str:
     if len(headers) != 1:
         raise InternalError(f"the compilation has {len(headers)} model files, not one.")
     return Path(headers[0]).stem
+
+
+def memory_files(compiled: Compiled, image: Image) -> tuple[MemoryFile, ...]:
+    """The constants that are no part of the image: which file has to be where.
+
+    What a pointer leads to is where the linker says, what a function reads where the board says.
+    """
+    symbols = {symbol.name: symbol.address for symbol in image.sizes.symbols}
+    found = []
+    for pool in separate_images(compiled.module):
+        file = image.directory / "model" / f"{c_name(compiled)}_{pool.pool.name}.bin"
+        region = compiled.board.external
+        if pool.pool.scope in READ_BY_FUNCTION:
+            found.append(MemoryFile(file, 0 if region is None else region.start))
+        elif pool.pool.section:
+            found.append(MemoryFile(file, symbols[f"pool_{pool.pool.name}"]))
+    return tuple(found)
 
 
 def _send_params(compiled: Compiled, session: Session) -> None:
@@ -178,6 +202,10 @@ def library_model(compiled: Compiled) -> LibraryModel:
         params=params_block(compiled),
         param_count=len(items),
         has_init=any(buffer.kind == "const" for buffer in plan.buffers) if plan else False,
+        const_pools=tuple(
+            LibraryConstants(image.pool.name, image.pool.scope, image.data)
+            for image in separate_images(module)
+        ),
     )
 
 

@@ -18,6 +18,7 @@ from firmwright.build.watched import build_watched
 from firmwright.codegen.module import EmitOptions, emit
 from firmwright.device.watched_library import WatchedBuffer, WatchedSession
 from firmwright.flows.sessions import ModelSession, c_name, library_model
+from firmwright.ir.constant_pools import READ_BY_FUNCTION, constant_pools
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.nodes import CallPrim, PrimFunc
 from firmwright.ir.tir.walk import walk
@@ -60,6 +61,11 @@ def watched(compiled: Compiled, folder: Path) -> Watched:
         raise UsageError(
             f"memory is watched on the host, not on {compiled.board.name}.",
             hint="--board host, with --target for the kernels of another core.",
+        )
+    if any(pool.scope in READ_BY_FUNCTION for pool in constant_pools(compiled.module)):
+        raise UsageError(
+            "memory that is filled by a function cannot be watched: nobody sees its writes.",
+            hint="--const-pool NAME:external, or constants where they are by default.",
         )
     module, moved = apart(compiled.module)
     name = c_name(compiled)

@@ -71,7 +71,9 @@ class PoolInfo:
     """A region of memory the planner may place buffers in.
 
     `size_bytes` None means unlimited; `targets` empty means every target may use it; bandwidths
-    are bytes per cycle and latencies cycles, None where unknown.
+    are bytes per cycle and latencies cycles, None where unknown. `scope` of a read-only pool says
+    how the code gets at its constants: `global` (linked into `section`), `external` (addressable,
+    but the user puts the bytes there), `port` and `async` (read into RAM through a function).
     """
 
     name: str
@@ -92,12 +94,16 @@ POOL_SPEEDS = ("read_bandwidth", "write_bandwidth", "read_latency", "write_laten
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """An immutable tensor linked into the program: little-endian C-order bytes."""
+    """An immutable tensor of the program: little-endian C-order bytes.
+
+    `pool` is the read-only pool that holds it, "" where the program's own memory does.
+    """
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
     data: bytes
+    pool: str = ""
 
     @staticmethod
     def from_array(name: str, array: npt.NDArray[np.generic], dtype: DType) -> Constant:

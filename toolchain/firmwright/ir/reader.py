@@ -199,6 +199,7 @@ class _ModuleReader(Reader):
         size_bytes = math.prod(shape) * (dtype.bits // 8)
         if not dtype.bits or any(n < 0 for n in shape) or size_bytes > _CONSTANT_BYTES_MAX:
             raise self.tokens.error(f"constant {name!r} has an impossible type.", token)
+        pool = self._constant_pool()
         if self.tokens.at("["):
             data = self._listed(dtype)
         else:
@@ -207,7 +208,15 @@ class _ModuleReader(Reader):
             raise self.tokens.error(
                 f"constant {name!r} has {len(data)} bytes, its type needs {size_bytes}.", token
             )
-        return Constant(name, dtype, shape, data)
+        return Constant(name, dtype, shape, data, pool)
+
+    def _constant_pool(self) -> str:
+        if not self.tokens.accept("in"):
+            return ""
+        self.tokens.expect("(")
+        pool = self.tokens.global_()
+        self.tokens.expect(")")
+        return pool
 
     def _listed(self, dtype: DType) -> bytes:
         """Values written out by hand."""

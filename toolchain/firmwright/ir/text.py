@@ -10,6 +10,7 @@ In: an IRModule, or text with the name of its file. Out: text, or the module. In
     pool @NAME {...}
     io workspace keep_input input_rows { input %BUFFER = "TENSOR": TYPE ... }
     const @NAME = i8[3,3] sha256.HEX        (or, short and by hand: i8[4] [1, 2, 3, 4])
+    const @NAME = i8[3,3] in(@POOL) sha256.HEX
     graph @NAME(...) ...                    graph/printer.py
     func @NAME(...) ...                     tir/printer.py
     plan "PLANNER" {...}
@@ -50,7 +51,8 @@ def print_module(module: IRModule, elide_constants: bool = False, *, fragment: b
     for name, constant in module.constants.items():
         _same(name, constant.name)
         shape = format_shape(constant.dtype, constant.shape)
-        page.put(f"const {format_global(name)} = {shape}\nsha256.{constant.digest}")
+        place = f" in({format_global(constant.pool)})" if constant.pool else ""
+        page.put(f"const {format_global(name)} = {shape}{place}\nsha256.{constant.digest}")
     for name, func in module.functions.items():
         _same(name, func.name)
         page.line()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.base.dtypes import FLOAT32, INT32, UINT8
 from firmwright.base.quant import (
     Rounding,
     multiply_by_quantized_multiplier,
@@ -194,6 +194,41 @@ return rounded < -128 ? -128 : rounded > 127 ? 127 : rounded;""",
     instructions=900,
 )
 
+# ---- constants in memory that the core cannot address ------------------------------------------
+
+_NO_TEXT = "#error only the AOT main loads constants"
+_DST = Operand("dst", "ptr", UINT8, "w")
+_SRC = Operand("src", "ptr", UINT8, "r")
+
+CONST_LOAD = Intrinsic(
+    name="const_load",
+    operands=(_DST, _SRC),
+    result=None,
+    meaning=lambda dst, src: src,
+    portable=_NO_TEXT,
+    doc="Reads constants into RAM; the user's function does it.",
+)
+
+CONST_LOAD_START = Intrinsic(
+    name="const_load_start",
+    operands=(_DST, _SRC),
+    result=None,
+    meaning=lambda dst, src: src,
+    portable=_NO_TEXT,
+    doc="Begins to read constants into RAM: they are there after const_load_wait, not before.",
+)
+
+CONST_LOAD_WAIT = Intrinsic(
+    name="const_load_wait",
+    operands=(Operand("dst", "ptr", UINT8, "rw"),),
+    result=None,
+    meaning=lambda dst: dst,
+    portable=_NO_TEXT,
+    doc="Waits until what const_load_start began is there.",
+)
+
+CONSTANT_LOADS = frozenset({CONST_LOAD.name, CONST_LOAD_START.name, CONST_LOAD_WAIT.name})
+
 BASE_INTRINSICS: Mapping[str, Intrinsic] = {
     item.name: item
     for item in (
@@ -205,5 +240,8 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
         ROUND_F32,
         DYNAMIC_SCALE,
         DYNAMIC_ZERO_POINT,
+        CONST_LOAD,
+        CONST_LOAD_START,
+        CONST_LOAD_WAIT,
     )
 }

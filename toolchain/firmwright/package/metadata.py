@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from firmwright.base.errors import InternalError
+from firmwright.ir.constant_pools import constant_pools, pool_image
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.nodes import AccessPtr, CallPrim, PrimFunc
 from firmwright.ir.tir.plan import BufferInfo, Plan
@@ -130,13 +131,16 @@ def _tensor(tensor: IoTensor, plan: Plan | None) -> dict[str, Any]:
 
 
 def _pools(module: IRModule) -> dict[str, Any]:
-    used = module.plan.pool_bytes if module.plan else {}
+    used = dict(module.plan.pool_bytes) if module.plan else {}
+    rest = {pool.name: len(pool_image(module, pool).data) for pool in constant_pools(module)}
+    used |= rest
     limits = {pool.name: pool for pool in module.pools}
     return {
         name: {
             "bytes": used.get(name, 0),
             "limit_bytes": limits[name].size_bytes if name in limits else None,
             "access": limits[name].access if name in limits else "rw",
+            **({"scope": limits[name].scope} if name in rest else {}),
         }
         for name in sorted({*used, *limits})
     }
@@ -154,6 +158,7 @@ def _constants(module: IRModule, main: PrimFunc) -> list[dict[str, Any]]:
                 "shape": list(constant.shape),
                 "size_bytes": constant.size_bytes,
                 "sha256": constant.digest,
+                "pool": constant.pool,
             }
             rows.setdefault(f"{constant.dtype.name}:{constant.digest}", row)
     return list(rows.values())

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from firmwright.base.names import NameSupply
+from firmwright.ir.constant_pools import is_linked
 from firmwright.ir.core import Attr, PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX, Builder
@@ -128,6 +129,7 @@ def _candidates(
         )
         for name, moved in traffic.items()
         for pool in pools
+        if is_linked(module, name)
     ]
     paying = [one for one in found if one.gain > 0]
     return sorted(paying, key=lambda one: -one.gain / one.size_bytes)

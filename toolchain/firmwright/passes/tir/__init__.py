@@ -6,9 +6,11 @@ from firmwright.ir.module import Pass
 from firmwright.passes.tir import (
     dead_code,
     hoist_params,
+    load_constants,
     merge_constants,
     merge_functions,
     narrow_index,
+    place_constants,
     simplify,
     unroll,
 )
@@ -19,6 +21,8 @@ BEFORE_PLANNING: tuple[Pass, ...] = (
     narrow_index.PASS,
     dead_code.PASS,
     merge_constants.PASS,
+    place_constants.PASS,
+    load_constants.PASS,
 )
 AFTER_PLANNING: tuple[Pass, ...] = (merge_functions.PASS,)
 UNLINKED: tuple[Pass, ...] = (hoist_params.PASS,)

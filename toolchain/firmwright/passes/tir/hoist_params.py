@@ -3,12 +3,13 @@
 In: a module whose entry is an AOT main. Out: no kernel links a constant; each of its former
 `AllocateConst`s is a parameter of role `const`, appended in order, and the main wraps its body in
 one `AllocateConst` for each constant and passes pointers. This is what `--no-link-params` needs
-(one place that names every constant) and what merging kernels is made of.
+(one place that names every constant) and what merging kernels and reading constants from other
+memory are made of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from firmwright.base.names import NameSupply
@@ -108,6 +109,11 @@ def redirect(
 
 def run(module: IRModule) -> IRModule:
     """Hoists every constant of every kernel that the AOT main calls."""
+    return hoist(module, lambda constant: True)
+
+
+def hoist(module: IRModule, wanted: Callable[[str], bool]) -> IRModule:
+    """Hoists the constants whose names are `wanted`."""
     entry = module.functions.get(str(module.attrs.get("entry", "main")))
     if not isinstance(entry, PrimFunc):
         return module
@@ -115,6 +121,7 @@ def run(module: IRModule) -> IRModule:
     calls: dict[str, tuple[str, tuple[tuple[str, Buffer] | IntImm, ...]]] = {}
     for name, func in module.functions.items():
         found = linked(func) if isinstance(func, PrimFunc) and func is not entry else []
+        found = [node for node in found if wanted(node.constant)]
         if found and isinstance(func, PrimFunc):
             functions[name] = with_const_params(func, [node.buffer.name for node in found])
             calls[name] = (name, tuple((node.constant, node.buffer) for node in found))

@@ -1,0 +1,271 @@
+"""Constants outside of the image: bit-exact all the same, and none of them in what is loaded."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from firmwright.artifacts import Image, MemoryFile
+from firmwright.base.errors import DeviceError, UsageError
+from firmwright.base.resources import boards_dir
+from firmwright.device import Session, open_transport
+from firmwright.flows.images import build_image
+from firmwright.flows.inputs import generated
+from firmwright.flows.reference import by_numpy
+from firmwright.flows.sessions import ModelSession, memory_files, open_session
+from firmwright.flows.verifying import verify
+from firmwright.flows.watching import open_watched
+from firmwright.ir.core import PoolInfo
+from firmwright.pipeline import Compiled
+
+Compile = Callable[..., Compiled]
+
+SCOPES = ("global", "external", "port", "async")
+SEPARATE = SCOPES[1:]
+WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
+RAM_BYTES = 40 * 1024
+CHUNK_BYTES = 32
+M4 = "mps2-an386"
+SMALL = """
+[[memory]]
+name = "code"
+start = 0x0000_0000
+size = 0x0040_0000
+kind = "flash"
+
+[[memory]]
+name = "sram"
+start = 0x2000_0000
+size = 0xA000
+kind = "ram"
+pool = "sram"
+
+[[memory]]
+name = "psram"
+start = 0x2100_0000
+size = 0x0100_0000
+kind = "ram"
+const_pool = "psram"
+"""
+
+
+def deep_but(*kept: str) -> list[object]:
+    """The ways to constants, all but those `kept` with --deep only."""
+    return [
+        pytest.param(scope, marks=[] if scope in kept else [pytest.mark.deep]) for scope in SCOPES
+    ]
+
+
+def psram(scope: str) -> tuple[PoolInfo, ...]:
+    return (PoolInfo("psram", access="ro", scope=scope),)
+
+
+@pytest.fixture
+def small_board(tmp_path: Path) -> tuple[Path, ...]:
+    """The M4 board with 40 KiB of RAM in all, 1.5 KiB of them for the stack: `small`."""
+    text = (boards_dir() / M4 / "board.toml").read_text(encoding="utf-8")
+    text = text.replace(f'name = "{M4}"', 'name = "small"', 1)
+    text = text.replace("stack = 4096", "stack = 1536\nruntime = 640")
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "board.toml").write_text(text + SMALL, encoding="utf-8")
+    return (tmp_path,)
+
+
+def loaded_bytes(elf: Path) -> bytes:
+    """The file's bytes of all segments that a loader puts into memory (ELF, 32 bits)."""
+    data = elf.read_bytes()
+    (table,), (size, count) = (
+        struct.unpack_from("<I", data, 28),
+        struct.unpack_from("<HH", data, 42),
+    )
+    found = []
+    for at in range(table, table + size * count, size):
+        kind, offset, _, _, file_bytes = struct.unpack_from("<IIIII", data, at)
+        if kind == 1:
+            found.append(data[offset : offset + file_bytes])
+    return b"".join(found)
+
+
+def chunks(done: Compiled) -> list[bytes]:
+    """Pieces of the constants, each long and mixed enough not to occur by chance."""
+    found = [
+        constant.data[start : start + CHUNK_BYTES]
+        for constant in done.module.constants.values()
+        for start in range(0, constant.size_bytes - CHUNK_BYTES + 1, CHUNK_BYTES)
+    ]
+    return [chunk for chunk in found if len(set(chunk)) > 8]
+
+
+def share_loaded(done: Compiled, image: Image) -> float:
+    """Which part of the constants' chunks is among what a loader loads."""
+    loaded, pieces = loaded_bytes(image.elf), chunks(done)
+    assert len(pieces) * CHUNK_BYTES > done.metadata["constants_bytes"] // 2
+    return sum(piece in loaded for piece in pieces) / len(pieces)
+
+
+@pytest.mark.qemu
+@pytest.mark.models
+@pytest.mark.parametrize("numerics", ["litert", pytest.param("tflm", marks=pytest.mark.deep)])
+@pytest.mark.parametrize("scope", ["port", pytest.param("async", marks=pytest.mark.deep)])
+def test_vww_runs_in_forty_kib_of_ram_with_its_weights_read_by_a_function(
+    scope: str, numerics: str, compiled: Compile, small_board: tuple[Path, ...]
+) -> None:
+    done = compiled(
+        "vww",
+        board="small",
+        board_dirs=small_board,
+        const_pools=psram(scope),
+        numerics=numerics,
+    )
+    image = build_image(done)
+    assert image.sizes.ram_bytes <= RAM_BYTES
+    assert image.firmware_stack.size_bytes < 1536 - 512
+    found = verify(done, samples=3)
+    assert found.reference.startswith("LiteRT" if numerics == "litert" else "TFLM")
+    assert (found.samples, found.mismatches) == (3, 0)
+    assert share_loaded(done, image) == 0.0
+    (block,) = memory_files(done, image)
+    assert block.file.stat().st_size > 90_000
+
+
+@pytest.mark.qemu
+@pytest.mark.models
+@pytest.mark.deep
+@pytest.mark.parametrize("scope", ["global", "external"])
+@pytest.mark.parametrize("numerics", ["litert", "tflm"])
+def test_vww_runs_with_its_weights_in_other_addressable_memory(
+    scope: str, numerics: str, compiled: Compile
+) -> None:
+    done = compiled("vww", board=M4, const_pools=psram(scope), numerics=numerics)
+    found = verify(done, samples=3)
+    assert (found.samples, found.mismatches) == (3, 0)
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("scope", deep_but("external", "port"))
+def test_digits_is_bit_exact_wherever_its_constants_lie(scope: str, compiled: Compile) -> None:
+    done = compiled("digits", board=M4, const_pools=psram(scope))
+    image = build_image(done)
+    assert verify(done, samples=3).mismatches == 0
+    assert share_loaded(done, image) == (1.0 if scope == "global" else 0.0)
+    used = {region.name: region.used_bytes for region in image.sizes.regions}["psram"]
+    image_bytes = done.metadata["pools"]["psram"]["bytes"]
+    assert used == 0 if scope in ("port", "async") else used >= image_bytes - 16
+    assert image.bin is not None
+    assert image.bin.stat().st_size < 65_536, "what lies far away is no part of the .bin"
+
+
+@pytest.mark.qemu
+def test_a_profile_image_reads_its_constants_too(compiled: Compile) -> None:
+    done = compiled("digits", board=M4, const_pools=psram("port"))
+    with open_session(done, variant="profile") as session:
+        (sample,) = generated(done.module.io.inputs, 1).samples
+        session.run_all([sample])
+        calls = [row.calls for row in session.device.profile()]
+    assert sum(calls) == len(done.metadata["operators"])  # a view is no call
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("scope", deep_but("port"))
+def test_the_host_reads_constants_from_a_file(scope: str, compiled: Compile) -> None:
+    done = compiled("digits", board="host", const_pools=psram(scope))
+    assert verify(done, samples=3).mismatches == 0
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("scope", SEPARATE)
+def test_a_library_gets_its_constants_as_late_as_a_driver_may_bring_them(
+    scope: str, compiled: Compile, quickly: Callable[..., object]
+) -> None:
+    done = compiled("digits", board="host", const_pools=psram(scope))
+    assert verify(done, samples=3, open_with=quickly).mismatches == 0  # type: ignore[arg-type]  # a fixture
+
+
+@pytest.mark.host_c
+def test_a_run_whose_constants_cannot_be_read_fails(
+    compiled: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = compiled("digits", board="host", const_pools=psram("port"))
+    image = build_image(done)
+    (block,) = memory_files(done, image)
+    data = block.file.read_bytes()
+    (sample,) = generated(done.module.io.inputs, 1).samples
+    try:
+        block.file.write_bytes(data[: len(data) // 2])
+        with open_session(done, image=image) as session, pytest.raises(DeviceError, match="-4"):
+            session.run_all([sample])
+    finally:
+        block.file.write_bytes(data)
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("scope", SEPARATE)
+def test_no_compiler_warns_of_constants_elsewhere(
+    compiler: str, scope: str, compiled: Compile, tmp_path: Path
+) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"needs {compiler}, not found on PATH")
+    compiled("digits", board=M4, const_pools=psram(scope)).tree.write(tmp_path)
+    command = [compiler, "-std=c99", "-O1", *WARNINGS, "-c", "model/digits.c", "-o", os.devnull]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.host_c
+@pytest.mark.deep
+@pytest.mark.parametrize("scope", SEPARATE)
+def test_a_run_with_constants_elsewhere_is_clean_under_the_sanitizers(
+    scope: str, compiled: Compile, tmp_path: Path
+) -> None:
+    done = compiled(
+        "digits", board="host", target="cortex-m -mcpu=cortex-m4", const_pools=psram(scope)
+    )
+    done.save(tmp_path)
+    extra = "extra=-fsanitize=address,undefined -fno-sanitize-recover=all"
+    command = [sys.executable, "-m", "SCons", "-Q", extra]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    elf = tmp_path / "build" / "release" / "firmware.elf"
+    assert b"__asan_" in elf.read_bytes()
+    file = tmp_path / "model" / "digits_psram.bin"
+    loads = (MemoryFile(file, 0),)
+    session = Session(
+        open_transport(done.board, elf, loads=loads), model_id=bytes.fromhex(done.model_id)
+    )
+    with ModelSession(done, session, None) as running:
+        batch = generated(done.module.io.inputs, 3)
+        reference = by_numpy(done.imported, batch.samples).outputs
+        for ours, theirs in zip(running.run_all(batch.samples), reference, strict=True):
+            np.testing.assert_array_equal(ours["digit"], theirs["digit"])
+
+
+def test_a_pool_that_the_board_does_not_have_is_refused(compiled: Compile) -> None:
+    with pytest.raises(UsageError) as caught:
+        compiled("digits", board=M4, const_pools=(PoolInfo("flash2", access="ro"),))
+    assert str(caught.value) == (
+        "board mps2-an386 has no pool for constants flash2. Try: one of code, psram."
+    )
+
+
+def test_the_memory_of_the_program_is_not_read_by_a_function(compiled: Compile) -> None:
+    with pytest.raises(UsageError, match=r"code is the memory .* has its program in"):
+        compiled("digits", board=M4, const_pools=(PoolInfo("code", access="ro", scope="port"),))
+
+
+def test_reads_by_a_function_are_not_watched(compiled: Compile) -> None:
+    done = compiled("digits", board="host", const_pools=psram("port"))
+    with pytest.raises(UsageError, match="memory that is filled by a function cannot be watched"):
+        open_watched(done)
+
+
+def test_constants_that_are_not_linked_lie_in_no_pool(compiled: Compile) -> None:
+    with pytest.raises(UsageError, match="leaves no constant for --const-pool"):
+        compiled("digits", board=M4, const_pools=psram("port"), link_params=False)

@@ -1,0 +1,20 @@
+APP_ALIGNED(M_SRAM_ALIGN)
+static uint8_t pool_sram[M_SRAM_SIZE];
+
+static int32_t start_reading(void *context, uint32_t offset, void *dst, uint32_t size)
+{
+    (void)context;
+    return fwr_port_read_start(offset, dst, size);
+}
+
+static int32_t wait_for_reading(void *context)
+{
+    (void)context;
+    return fwr_port_read_wait();
+}
+
+static const struct m_workspace_pools pools = {
+    .sram = pool_sram,
+    .far = {start_reading, wait_for_reading, NULL},
+};
+

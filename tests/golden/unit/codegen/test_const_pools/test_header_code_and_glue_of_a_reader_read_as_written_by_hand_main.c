@@ -1,0 +1,59 @@
+/* ---- The model ---- */
+
+void m_map_io(const struct m_workspace_pools *pools, struct m_inputs *in, struct m_outputs *out)
+{
+    in->x = (int8_t *)(pools->sram + M_X_OFFSET);
+    out->y = (int32_t *)(pools->sram + M_Y_OFFSET);
+}
+
+int32_t m_run(const struct m_inputs *in, const struct m_outputs *out,
+              const struct m_workspace_pools *pools)
+{
+    if (in == NULL || out == NULL || pools == NULL || pools->sram == NULL
+        || pools->far.start == NULL || pools->far.wait == NULL) {
+        return M_E_NULL;
+    }
+    if ((uintptr_t)pools->sram % M_SRAM_ALIGN != 0) {
+        return M_E_ALIGN;
+    }
+    if ((void *)in->x != pools->sram + M_X_OFFSET || (void *)out->y != pools->sram + M_Y_OFFSET) {
+        return M_E_IO;
+    }
+    uint8_t *sram = pools->sram;
+    uint8_t *scale_constants = sram + M_AT_scale_constants;
+    uint8_t *add_constants = sram + M_AT_add_constants;
+    int8_t *x = (int8_t *)(sram + M_AT_x);
+    m_i32 *y = (m_i32 *)(sram + M_AT_y);
+    m_i32 *a = (m_i32 *)(sram + M_AT_a);
+
+    if (pools->far.start(pools->far.context, 0, scale_constants, 20) != 0) {
+        return M_E_READ;
+    }
+
+    if (pools->far.wait(pools->far.context) != 0) {
+        return M_E_READ;
+    }
+
+    if (pools->far.start(pools->far.context, 32, add_constants, 16) != 0) {
+        return M_E_READ;
+    }
+    const int8_t *w = (const int8_t *)scale_constants;
+    const m_i32 *bias = (const m_i32 *)(scale_constants + 4);
+
+    /* 0: scale */
+    M_PROBE(0, 0, a, 16);
+    m_scale(x, a, w, bias);
+    M_PROBE(0, 1, a, 16);
+
+    if (pools->far.wait(pools->far.context) != 0) {
+        return M_E_READ;
+    }
+    const m_i32 *bias_1 = (const m_i32 *)add_constants;
+
+    /* 1: add */
+    M_PROBE(1, 0, y, 16);
+    m_add(a, y, bias_1);
+    M_PROBE(1, 1, y, 16);
+
+    return M_OK;
+}
