@@ -22,7 +22,7 @@ from firmwright.ir.tir.plan import BufferInfo, Conflict, Plan
 from firmwright.usmp.domains import Domains, Gap, Ints
 from firmwright.usmp.first_fit import place
 from firmwright.usmp.local_search import climb
-from firmwright.usmp.orders import best_first_fit
+from firmwright.usmp.orders import best_order
 from firmwright.usmp.problem import Layout, Problem, solve_problem
 
 MOST_BUFFERS = 100
@@ -40,7 +40,7 @@ def exact(
 
 
 def _exact(problem: Problem) -> Layout:
-    return improve(problem, climb(problem, best_first_fit(problem)), WORK)
+    return improve(problem, climb(problem, *best_order(problem)), WORK)
 
 
 def _applies(problem: Problem) -> bool:

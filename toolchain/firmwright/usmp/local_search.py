@@ -1,6 +1,6 @@
-"""Local search over the order of a first fit, from any layout towards the lower bound.
+"""Local search over the order of a first fit, from any order towards the lower bound.
 
-In: a Problem and a layout. Out: the best layout met. Invariants: never worse than the
+In: a Problem, an order and its layout. Out: the best layout met. Invariants: never worse than the
 start; stops at the bound, else after a fixed amount of work, with a fixed generator.
 """
 
@@ -19,12 +19,17 @@ _PLACEMENTS = 300_000
 _RESTART_AFTER = 200
 
 
-def climb(problem: Problem, best: Layout, attempts: int = ATTEMPTS) -> Layout:
+def order_of(layout: Layout) -> list[int]:
+    """An order whose first fit is the layout, or near it: from the lowest offset up."""
+    numbers = range(len(layout.offsets))
+    return sorted(numbers, key=lambda i: (not layout.pools[i], layout.offsets[i]))
+
+
+def climb(
+    problem: Problem, best_order: Sequence[int], best: Layout, attempts: int = ATTEMPTS
+) -> Layout:
     """Move buffers forward in the order, going back to the best where that leads nowhere."""
     goal = (0, problem.lower_bound_bytes)
-    best_order = sorted(
-        range(len(best.offsets)), key=lambda i: (not best.pools[i], best.offsets[i])
-    )
     random = Xorshift32()
     order, current, idle = list(best_order), best, 0
     for _ in range(min(attempts, _PLACEMENTS // max(1, len(order)))):

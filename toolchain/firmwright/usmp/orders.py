@@ -18,14 +18,19 @@ _Rank: TypeAlias = Callable[[int], tuple[int, ...]]
 
 
 def best_first_fit(problem: Problem) -> Layout:
-    """The best layout of all orders; later ones are not tried at the bound."""
+    """The best layout of all orders."""
+    return best_order(problem)[1]
+
+
+def best_order(problem: Problem) -> tuple[list[int], Layout]:
+    """The order that gives the best layout, and that; at the bound no later ones are tried."""
     goal = (0, problem.lower_bound_bytes)
-    best: Layout | None = None
+    best: tuple[list[int], Layout] | None = None
     for order in orders(problem):
         layout = place(problem, order)
-        if best is None or layout.cost < best.cost:
-            best = layout
-        if best.cost <= goal:
+        if best is None or layout.cost < best[1].cost:
+            best = order, layout
+        if best[1].cost <= goal:
             break
     assert best is not None
     return best

@@ -13,8 +13,8 @@ from dataclasses import replace
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.plan import BufferInfo, Conflict, Plan
 from firmwright.usmp.exact import improve
-from firmwright.usmp.local_search import climb
-from firmwright.usmp.orders import best_first_fit
+from firmwright.usmp.local_search import climb, order_of
+from firmwright.usmp.orders import best_first_fit, best_order
 from firmwright.usmp.problem import Layout, Problem, solve_problem
 
 _QUICK_ATTEMPTS = 200
@@ -37,9 +37,9 @@ def first_fits(
 
 
 def _search(problem: Problem) -> Layout:
-    layout = climb(problem, best_first_fit(problem), _QUICK_ATTEMPTS)
+    layout = climb(problem, *best_order(problem), _QUICK_ATTEMPTS)
     layout = improve(problem, layout, _EXACT_WORK)
     if layout.is_proven(problem):
         return layout
-    climbed = climb(problem, layout)
+    climbed = climb(problem, order_of(layout), layout)
     return replace(climbed, proven_bytes=layout.proven_bytes)
