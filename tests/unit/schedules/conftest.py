@@ -14,7 +14,7 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import Array, Numerics, OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interp import interpret
-from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ir.tir.verify import verify_prim
 from firmwright.ops.conv_shapes import same_padding
 from firmwright.ops.kernel import Kernel
@@ -165,9 +165,9 @@ def _random_fully_connected(seed: int) -> OpCall:
     )
 
 
-def _built(call: OpCall, rule: Rule, config: Config, rows: RowRange | None = None) -> Kernel:
+def _built(call: OpCall, rule: Rule, config: Config) -> Kernel:
     kernel = Kernel("kernel", call)
-    rule.build(call, config, kernel, rows)
+    rule.build(call, config, kernel)
     return kernel
 
 
@@ -181,10 +181,7 @@ def _executed(call: OpCall, kernel: Kernel, x: Array, y: Array) -> Array:
 
 @pytest.fixture
 def judge() -> Callable[[OpCall, Rule, Config], None]:
-    """Runs a rule on random input and demands the reference's result, bit for bit.
-
-    Whole, and put together from two ranges of rows where the output has rows to split.
-    """
+    """Runs a rule on random input and demands the reference's result, bit for bit."""
 
     def check(call: OpCall, rule: Rule, config: Config) -> None:
         rng = np.random.default_rng(0)
@@ -194,20 +191,5 @@ def judge() -> Callable[[OpCall, Rule, Config], None]:
         kernel = _built(call, rule, config)
         actual = _executed(call, kernel, x, np.zeros(call.output.shape, np.int8))
         np.testing.assert_array_equal(actual, expected)
-        rows = _row_count(call)
-        if rows < 2:
-            return
-        parts = np.zeros(call.output.shape, np.int8)
-        for part in (RowRange(0, rows // 2), RowRange(rows // 2, rows)):
-            _executed(call, _built(call, rule, config, part), x, parts)
-        np.testing.assert_array_equal(parts, expected)
 
     return check
-
-
-def _row_count(call: OpCall) -> int:
-    """Rows that a rule may be asked for a range of: of one picture, or of a matrix product."""
-    shape = call.output.shape
-    if len(shape) == 4:
-        return shape[1] if shape[0] == 1 else 0
-    return shape[0]

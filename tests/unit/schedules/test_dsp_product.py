@@ -42,7 +42,7 @@ def with_dead_channels(call: OpCall, seed: int) -> OpCall:
 def built(call: OpCall, config: dict[str, int]) -> str:
     kernel = Kernel("kernel", call)
     rule = (conv2d if call.op == "conv2d" else fully_connected).RULES[0]
-    rule.build(call, config, kernel, None)
+    rule.build(call, config, kernel)
     return str(kernel.build())
 
 

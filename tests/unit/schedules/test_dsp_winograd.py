@@ -1,4 +1,4 @@
-"""Winograd's tiles give the direct convolution's bits: borders, batches, extremes, row ranges."""
+"""Winograd's tiles give the direct convolution's bits: borders, batches, extremes, odd heights."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ def kernels(call: OpCall) -> Iterator[Kernel]:
         if rule.op == call.op:
             for config in rule.configs(call):
                 kernel = Kernel("kernel", call)
-                rule.build(call, config, kernel, None)
+                rule.build(call, config, kernel)
                 yield kernel
 
 
@@ -347,7 +347,7 @@ def built_by(name: str, call: OpCall) -> Iterator[tuple[PrimFunc, tuple[Forbidde
         if rule.name == name:
             for config in rule.configs(call):
                 kernel = Kernel("kernel", call)
-                rule.build(call, config, kernel, None)
+                rule.build(call, config, kernel)
                 func = prepared(kernel)
                 spans = forbidden(func, "x", "y")
                 assert spans

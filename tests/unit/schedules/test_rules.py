@@ -1,4 +1,4 @@
-"""Every rule gives the reference's bits on random layers: whole, by rows, in each configuration."""
+"""Every rule gives the reference's bits on random layers and rows, in each configuration."""
 
 from __future__ import annotations
 

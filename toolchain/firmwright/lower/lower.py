@@ -164,7 +164,7 @@ class Lowering:
         whole: Call,
     ) -> Alternative:
         kernel = Kernel(name, described, call.span)
-        rule.build(described, config, kernel, None)
+        rule.build(described, config, kernel)
         words = " ".join([rule.name, *(f"{key}={value}" for key, value in config.items())])
         order = {"keeps_order": True} if rule.keeps_order else {}
         found = self._finish(kernel, call, whole, words, order)

@@ -19,20 +19,13 @@ Config: TypeAlias = Mapping[str, int | str]
 
 
 @dataclass(frozen=True, slots=True)
-class RowRange:
-    """Half-open range of output rows that a kernel computes."""
-
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
 class Rule:
     """One way to lower `op` on targets that have all of `requires`.
 
     `configs` lists the configurations worth trying for a call, best guess first, none where the
-    rule does not apply. `build` writes the kernel into an `ops.kernel.Kernel`; with `rows` it
-    computes those rows of the output only. Results are identical whatever is picked.
+    rule does not apply. `build` writes the kernel into an `ops.kernel.Kernel`. Results are
+    identical whatever is picked. A call may be a few rows of a layer: one row, no padding above
+    and below.
     `keeps_order` says that the kernel's loads stand where registers are free: a compiler that
     hoists them spills (gcc's first scheduling pass does). A rule with a `goal` is offered under
     `--optimize GOAL` alone: it pays with what other goals save.
@@ -42,7 +35,7 @@ class Rule:
     op: str
     requires: frozenset[str]
     configs: Callable[[OpCall], Sequence[Config]]
-    build: Callable[[OpCall, Config, Any, RowRange | None], None]
+    build: Callable[[OpCall, Config, Any], None]
     direction: Literal["forward", "backward"] = "forward"
     granularity: Literal["element", "block", "row", "tensor"] = "tensor"
     keeps_order: bool = False

@@ -17,7 +17,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, UINT32
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import E, maximum, minimum
-from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv2d import bias_of, requant_of
 from firmwright.ops.conv_shapes import Window, window_of
 from firmwright.ops.fixed_point import per_tensor
@@ -43,7 +43,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
     return found
 
 
-def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
     weights = op.constants[1]
     assert weights is not None
     kernel = np.asarray(weights.array())
@@ -53,20 +53,20 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
     flat = kernel.reshape(kernel.shape[0], -1).astype(np.int64)
     bias = bias_of(op, "int32").astype(np.int64) - zero_point * flat.sum(axis=1)
     _, out_height, out_width, _ = op.output.shape
-    first, last = (rows.start, rows.end) if rows else (0, op.output.shape[0] * out_height)
-    pixels = (last - first) * out_width
+    rows = op.output.shape[0] * out_height
+    pixels = rows * out_width
     block = next(n for n in _BLOCKS if n <= min(int(config["pixels"]), pixels))
     product = plan_product(b, layout, kernel, bias, requant_of(op), _BLOCKS[block], block)
     in_rows = out_width % block == 0 and not window.pointwise
     backward = config.get("order") == "backward"
     with ExitStack() as stack:
         if in_rows:
-            row = _counted(b, stack, "row", (first, last - first), backward=backward)
-            groups = (0, out_width // block)
+            row = _counted(b, stack, "row", rows, backward=backward)
+            groups = out_width // block
             first_column = _counted(b, stack, "group", groups, backward=backward) * block
             at = stack.enter_context(b.let("at", row * out_width + first_column))
         else:
-            at = _block_start(b, stack, (first * out_width, pixels), block, backward=backward)
+            at = _block_start(b, stack, pixels, block, backward=backward)
         columns = stack.enter_context(b.allocate("columns", UINT32, (layout.words, block), 8))
         packer = Packer(b, layout, columns, b.input(0), zero_point)
         if window.pointwise:
@@ -99,30 +99,23 @@ def _position(
         yield n, y0, x0
 
 
-def _counted(b: Kernel, stack: ExitStack, name: str, span: tuple[int, int], *, backward: bool) -> E:
-    """Counts through `span` (first, count), or down through it."""
-    first, count = span
-    index = stack.enter_context(b.for_(name, count, 0 if backward else first))
+def _counted(b: Kernel, stack: ExitStack, name: str, count: int, *, backward: bool) -> E:
+    """Counts from 0 to `count`, or down."""
+    index = stack.enter_context(b.for_(name, count))
     if not backward:
         return index
-    return stack.enter_context(b.let(f"{name}_down", (first + count - 1) - index))
+    return stack.enter_context(b.let(f"{name}_down", (count - 1) - index))
 
 
-def _block_start(
-    b: Kernel, stack: ExitStack, pixels: tuple[int, int], block: int, *, backward: bool
-) -> E:
-    """The first pixel of each block of `pixels` (first, count); the last block done is whole too.
+def _block_start(b: Kernel, stack: ExitStack, pixels: int, block: int, *, backward: bool) -> E:
+    """The first pixel of each block; the last block done is whole too.
 
     Forward that one ends at the last pixel, backward it begins at the first.
     """
-    first, count = pixels
-    index = stack.enter_context(b.for_("block", -(-count // block)))
-    if backward:
-        start = (first + count - block) - index * block
-    else:
-        start = index * block + first
-    if count % block:
-        start = maximum(start, first) if backward else minimum(start, first + count - block)
+    index = stack.enter_context(b.for_("block", -(-pixels // block)))
+    start = (pixels - block) - index * block if backward else index * block
+    if pixels % block:
+        start = maximum(start, 0) if backward else minimum(start, pixels - block)
     return stack.enter_context(b.let("at", start))
 
 

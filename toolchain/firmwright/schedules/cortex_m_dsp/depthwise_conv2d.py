@@ -18,7 +18,7 @@ from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import E, call, logical_and
 from firmwright.ir.tir.nodes import Buffer
-from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv_shapes import OutputIndex, Window, window_of
 from firmwright.ops.depthwise_conv2d import bias_of, requant_of
 from firmwright.ops.fixed_point import per_tensor
@@ -45,7 +45,7 @@ class _Layer:
     folded: Buffer
 
 
-def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
     weights = op.constants[1]
     assert weights is not None
     kernel = np.asarray(weights.array())
@@ -67,7 +67,6 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
     )
     batch, height, width, channels = op.output.shape
     multiplier = channels // op.input(0).shape[3]
-    first, last = (rows.start, rows.end) if rows else (0, height)
     with ExitStack() as stack:
         channel = stack.enter_context(b.for_("c", channels))
         finish = stack.enter_context(epilogue.channel(b, channel))
@@ -76,7 +75,7 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
             for i in range(layer.packed.shape[1])
         ]
         n = stack.enter_context(b.for_("n", batch))
-        oy = stack.enter_context(b.for_("oy", last - first, first))
+        oy = stack.enter_context(b.for_("oy", height))
         ox = stack.enter_context(b.for_("ox", width))
         at = OutputIndex(n, oy, ox)
         _output(b, layer, at, channel, channel // multiplier, pairs_of, finish)

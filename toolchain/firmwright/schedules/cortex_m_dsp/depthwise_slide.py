@@ -21,7 +21,7 @@ from firmwright.base.dtypes import INT8, INT32, UINT32
 from firmwright.ir.graph.opdef import Array, OpCall
 from firmwright.ir.tir.builder import E, call, immediate
 from firmwright.ir.tir.nodes import Buffer
-from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv_shapes import window_of
 from firmwright.ops.depthwise_conv2d import bias_of, requant_of
 from firmwright.ops.fixed_point import Requant, per_tensor
@@ -164,14 +164,13 @@ class _Channel:
         return ("smlabt" if half else "smlabb"), word
 
 
-def _axes(op: OpCall, rows: RowRange | None) -> tuple[Axis, Axis]:
+def _axes(op: OpCall) -> tuple[Axis, Axis]:
     """The vertical and the horizontal axis."""
     window = window_of(op, op.input(1).shape[1:3])
     _, height, width, channels = op.input(0).shape
     _, out_height, out_width, out_channels = op.output.shape
-    y_range = range(rows.start, rows.end) if rows else range(out_height)
     vertical = Axis(
-        window.size[0], window.stride[0], window.padding[0], height, y_range,
+        window.size[0], window.stride[0], window.padding[0], height, range(out_height),
         width * channels, out_width * out_channels,
     )  # fmt: skip
     horizontal = Axis(
@@ -184,7 +183,7 @@ def _axes(op: OpCall, rows: RowRange | None) -> tuple[Axis, Axis]:
 def _configs(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != INT8 or op.ints_attr("dilation") != (1, 1):
         return ()
-    vertical, horizontal = _axes(op, None)
+    vertical, horizontal = _axes(op)
     found: list[Config] = []
     for name, along, across in (("y", vertical, horizontal), ("x", horizontal, vertical)):
         fits = Slide(along).accumulators <= _MOST_ACCUMULATORS and across.taps <= _MOST_ACROSS
@@ -194,8 +193,8 @@ def _configs(op: OpCall) -> Sequence[Config]:
     return tuple(found)
 
 
-def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
-    vertical, horizontal = _axes(op, rows)
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
+    vertical, horizontal = _axes(op)
     is_vertical = config["along"] == "y"
     along, across = (vertical, horizontal) if is_vertical else (horizontal, vertical)
     weights = op.constants[1]
@@ -218,7 +217,7 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
     multiplier = channels // op.input(0).shape[3]
     layer = _Layer(along, across, zero_point, epilogue, b.input(0), b.y)
     with ExitStack() as stack:
-        _write_settled(b, settled, op, vertical.outputs)
+        _write_settled(b, settled, op)
         index = stack.enter_context(b.for_("c", len(order.rows)))
         target = stack.enter_context(b.let("channel", order.channel(b, index)))
         finish = stack.enter_context(epilogue.channel(b, index))
@@ -241,12 +240,12 @@ def _settle(b: Kernel, params: Requant, low: Array, high: Array) -> Settled:
     return Settled({}, len(low), None)
 
 
-def _write_settled(b: Kernel, settled: Settled, op: OpCall, rows: range) -> None:
-    """The constant outputs of all wanted rows; see settled.py."""
+def _write_settled(b: Kernel, settled: Settled, op: OpCall) -> None:
+    """The constant outputs; see settled.py."""
     batch, height, width, _ = op.output.shape
     if settled.values:
         with b.for_("n", batch) as n:
-            settled.write(b, (n * height + rows.start) * width, len(rows) * width)
+            settled.write(b, n * (height * width), height * width)
 
 
 def _pack(taps: Array) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, UINT32
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv_shapes import Window
 from firmwright.ops.fixed_point import per_tensor
 from firmwright.ops.fully_connected import bias_of, requant_of
@@ -36,7 +36,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
     return ({"rows": rows}, {"rows": rows, "input": "bytes"}) if whole_words else ({"rows": rows},)
 
 
-def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
     weights = op.constants[1]
     assert weights is not None
     matrix = np.asarray(weights.array())
@@ -48,17 +48,16 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
     kernel = matrix.reshape(outputs, 1, 1, depth)
     product = plan_product(b, layout, kernel, bias, requant_of(op), block, 1)
     batch = op.output.elements // outputs
-    first, last = (rows.start, rows.end) if rows else (0, batch)
     if config.get("input") == "bytes":
         words = depth // _WORD
         with (
-            b.for_("n", last - first, first) as n,
+            b.for_("n", batch) as n,
             b.window("words", b.input(0), n * depth, (words,), dtype=UINT32, alignment=4) as x,
         ):
             product.run_bytes(b, x, n)
         return
     with (
-        b.for_("n", last - first, first) as n,
+        b.for_("n", batch) as n,
         b.allocate("wide", UINT32, (layout.words, 1)) as wide,
     ):
         Packer(b, layout, wide, b.input(0), zero_point).points([n * depth])

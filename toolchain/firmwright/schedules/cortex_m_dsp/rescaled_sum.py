@@ -18,7 +18,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.ir.graph.opdef import Array, OpCall
 from firmwright.ir.tir.builder import INDEX, E, immediate
-from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.rescaled_sum import rescaled_sum
 from firmwright.schedules.folded_requant import FoldedRequant, apply_folded, fold
@@ -66,26 +66,24 @@ def _configs(op: OpCall, sign: int) -> Sequence[Config]:
     return ({},) if is_plain and same and _plan(op, sign) is not None else ()
 
 
-def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None, sign: int) -> None:
+def _build(op: OpCall, config: Config, b: Kernel, sign: int) -> None:
     plan = _plan(op, sign)
     assert plan is not None
     elements = op.output.elements
-    row = elements // op.output.shape[1] if rows else elements
-    first, last = (rows.start * row, rows.end * row) if rows else (0, elements)
     table = b.constant("table", plan.table, INT32)
-    unroll = _UNROLL if (last - first) % _UNROLL == 0 else 1
+    unroll = _UNROLL if elements % _UNROLL == 0 else 1
     folded = plan.folded
     multiplier, addend = (
         E(immediate(value[0], INT32)) for value in (folded.multiplier, folded.addend)
     )
     nudge = E(immediate(folded.sign[0], INT32)) if folded.has_sign else None
-    flat = [b.window("flat", x, first, (last - first,)) for x in (b.input(0), b.input(1))]
-    out = b.window("out", b.y, first, (last - first,), access="w")
+    flat = [b.window("flat", x, 0, (elements,)) for x in (b.input(0), b.input(1))]
+    out = b.window("out", b.y, 0, (elements,), access="w")
     with (
         flat[plan.shifted] as shifted,
         flat[1 - plan.shifted] as other,
         out as y,
-        b.for_("i", (last - first) // unroll) as i,
+        b.for_("i", elements // unroll) as i,
         b.for_("u", unroll, kind="unrolled") as u,
     ):
         at = i * unroll + u

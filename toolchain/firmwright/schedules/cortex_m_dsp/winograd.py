@@ -25,7 +25,7 @@ from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
 from firmwright.ir.graph.opdef import Array, OpCall
 from firmwright.ir.tir.builder import E, call, immediate, logical_and
 from firmwright.ir.tir.nodes import Buffer
-from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv2d import bias_of, requant_of, weights_of
 from firmwright.ops.fixed_point import per_tensor
 from firmwright.ops.kernel import Kernel
@@ -104,7 +104,7 @@ class _Work:
         return self.op.input(0).shape[3]
 
 
-def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
     plan = _plan(op)
     assert plan is not None
     kernel = weights_of(op)
@@ -120,14 +120,12 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
     weights = b.constant("weights", _pack(plan.weights), UINT32)
     bias = b.constant("bias", plan.bias, INT32)
     batch, height, width, _ = op.output.shape
-    first, last = (rows.start, rows.end) if rows else (0, height)
-    pairs = range(first // 2, -(-last // 2))
     with (
         b.allocate("patch", UINT32, (4, 2 * _TILES + 2, channels // 4)) as patch,
         b.allocate("u", UINT32, (_POINTS, channels // 2, _TILES), 8) as u,
         b.allocate("m", INT32, (_POINTS, 2 * _TILES), 8) as m,
         b.for_("n", batch) as n,
-        b.for_("pair", len(pairs), pairs.start) as row_pair,
+        b.for_("pair", -(-height // 2)) as row_pair,
         b.for_("group", width // (2 * _TILES)) as group,
     ):
         work = _Work(b, op, weights, bias, epilogue, patch, u, m)
@@ -135,7 +133,7 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
         _transform_inputs(work)
         with b.for_("channels", outputs // 2) as pair:
             _multiply(work, pair)
-            _finish(work, (n, row_pair * 2, group * (2 * _TILES)), pair, range(first, last))
+            _finish(work, (n, row_pair * 2, group * (2 * _TILES)), pair, height)
 
 
 def _pack(weights: Array) -> Array:
@@ -228,8 +226,8 @@ def _multiply(work: _Work, pair: E) -> None:
             b.store(work.m, [point, place], b.load(acc, [place]))
 
 
-def _finish(work: _Work, at: tuple[E, E, E], pair: E, rows: range) -> None:
-    """Y = A' M A of each tile, requantised and written where its row is wanted."""
+def _finish(work: _Work, at: tuple[E, E, E], pair: E, height: int) -> None:
+    """Y = A' M A of each tile, requantised and written where there is a row for it."""
     b = work.b
     n, row, column = at
     for parity in (0, 1):
@@ -248,9 +246,8 @@ def _finish(work: _Work, at: tuple[E, E, E], pair: E, rows: range) -> None:
                 halves[1].append(stack.enter_context(b.let("y", m1 - m2 - m3)))
             for dy, (y0, y1, y2, y3) in enumerate(halves):
                 with ExitStack() as guard:
-                    if rows.start % 2 or rows.stop % 2:
-                        wanted = logical_and(row + dy >= rows.start, row + dy < rows.stop)
-                        guard.enter_context(b.if_(wanted))
+                    if height % 2 and dy:
+                        guard.enter_context(b.if_(row + dy < height))
                     for dx, total in enumerate((y0 + y1 + y2, y1 - y2 - y3)):
                         value = guard.enter_context(b.let("total", total))
                         place = [n, row + dy, column + tile * 2 + dx, channel]

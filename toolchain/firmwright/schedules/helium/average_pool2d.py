@@ -16,7 +16,7 @@ from firmwright.base.dtypes import INT8, INT32
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import E, maximum, minimum, select
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
-from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.fixed_point import quantized_activation_range
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pools import pool_window
@@ -81,15 +81,14 @@ def _configs(op: OpCall) -> Sequence[Config]:
     return ({},) if applies else ()
 
 
-def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
     window = pool_window(op)
     batch, height, width, channels = op.output.shape
     in_rows, in_cols = window.input_size
-    first, last = (rows.start, rows.end) if rows else (0, batch * height)
     taps = window.size[0] * window.size[1]
     reach = (window.size[0] - 1) * in_cols * channels + (window.size[1] - 1) * channels + _CHANNELS
     with (
-        b.for_("row", last - first, first) as row,
+        b.for_("row", batch * height) as row,
         b.for_("ox", width) as ox,
         b.for_("block", -(-channels // _CHANNELS)) as block,
         b.let("channel", minimum(block * _CHANNELS, channels - _CHANNELS)) as channel,

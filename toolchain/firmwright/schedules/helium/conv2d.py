@@ -18,7 +18,7 @@ from firmwright.base.dtypes import INT8, INT32
 from firmwright.ir.graph.opdef import Array, OpCall
 from firmwright.ir.tir.builder import E, minimum
 from firmwright.ir.tir.nodes import Buffer
-from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv2d import bias_of, requant_of, weights_of
 from firmwright.ops.conv_shapes import Window, window_of
 from firmwright.ops.fixed_point import per_tensor
@@ -74,7 +74,7 @@ class _Product:
             )
 
 
-def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = weights_of(op)
     window = window_of(op, kernel.shape[1:3])
     flat = kernel.reshape(kernel.shape[0], -1)
@@ -88,19 +88,15 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
         flat.shape[1],
         requantize.settings(requant_of(op), min(channels, _CHANNELS)),
     )
-    batch, height = op.output.shape[:2]
-    first, last = (rows.start, rows.end) if rows else (0, batch * height)
     if window.size == (1, 1) and not window.padded:
-        _direct(b, op, window, product, (first, last))
+        _direct(b, op, window, product)
     else:
-        _packed(b, op, window, product, (first, last))
+        _packed(b, op, window, product)
 
 
-def _direct(
-    b: Kernel, op: OpCall, window: Window, product: _Product, rows: tuple[int, int]
-) -> None:
+def _direct(b: Kernel, op: OpCall, window: Window, product: _Product) -> None:
     """A kernel of one tap: a pixel of the input is a column."""
-    _, height, width, _ = op.output.shape
+    batch, height, width, _ = op.output.shape
     in_rows, in_cols = window.input_size
 
     def column(pixel: E) -> E:
@@ -110,18 +106,15 @@ def _direct(
         return (row * in_cols + pixel % width * window.stride[1]) * product.taps
 
     with ExitStack() as stack:
-        pixels = stack.enter_context(_pair(b, (rows[1] - rows[0]) * width))
-        here = [pixel + rows[0] * width for pixel in pixels]
-        columns = [stack.enter_context(b.let("column", column(pixel))) for pixel in here]
-        product.run(b, b.input(0), columns, here)
+        pixels = stack.enter_context(_pair(b, batch * height * width))
+        columns = [stack.enter_context(b.let("column", column(pixel))) for pixel in pixels]
+        product.run(b, b.input(0), columns, pixels)
 
 
-def _packed(
-    b: Kernel, op: OpCall, window: Window, product: _Product, rows: tuple[int, int]
-) -> None:
+def _packed(b: Kernel, op: OpCall, window: Window, product: _Product) -> None:
     """Rows of even width pair by pair; rows of odd width two at a time, packed as a whole."""
-    width = op.output.shape[2]
-    count = rows[1] - rows[0]
+    batch, height, width, _ = op.output.shape
+    count = batch * height
     together = min(1 + width % 2, count)
     at_once = _PIXELS if width % 2 == 0 else together * width
     with ExitStack() as stack:
@@ -130,7 +123,7 @@ def _packed(
         columns = stack.enter_context(b.allocate("columns", INT8, (at_once * product.taps,), 8))
         step = window.stride[1] * packer.channels
         group = stack.enter_context(b.for_("group", -(-count // together)))
-        start = minimum(group * together, count - together) + rows[0]
+        start = minimum(group * together, count - together)
         row = stack.enter_context(b.let("row", start))
         if width % 2 == 0:
             origin = rows_of(row)

@@ -20,7 +20,7 @@ from firmwright.base.dtypes import INT8, INT32
 from firmwright.ir.graph.opdef import Array, OpCall
 from firmwright.ir.tir.builder import E, minimum
 from firmwright.ir.tir.nodes import AccessPtr, Buffer
-from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv2d import bias_of, requant_of, weights_of
 from firmwright.ops.conv_shapes import Window, window_of
 from firmwright.ops.depthwise_conv2d import multiplier_of
@@ -124,7 +124,7 @@ def _seen(kernel: Array, group: tuple[_Span, _Span]) -> Array:
     return kernel[down.start : down.stop, across.start : across.stop]
 
 
-def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
     groups = _groups(op)
     layer = _layer(op, b, groups, int(config["channels"]))
     together = _PIXELS[layer.block]

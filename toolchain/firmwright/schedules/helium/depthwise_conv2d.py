@@ -17,7 +17,7 @@ from firmwright.base.dtypes import INT8, INT32, UINT8, UINT32
 from firmwright.ir.graph.opdef import Array, OpCall
 from firmwright.ir.tir.builder import E
 from firmwright.ir.tir.nodes import Buffer
-from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv2d import bias_of, requant_of, weights_of
 from firmwright.ops.conv_shapes import Window, window_of
 from firmwright.ops.depthwise_conv2d import multiplier_of
@@ -32,7 +32,7 @@ _OUTPUTS = 4
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """One axis of the layer as a range of output rows sees it."""
+    """One axis of the layer."""
 
     outputs: int
     taps: int
@@ -109,13 +109,13 @@ class _Layout:
 def _configs(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != INT8 or not requantize.applies(requant_of(op)):
         return ()
-    return ({},) if _layout(op, None) is not None else ()
+    return ({},) if _layout(op) is not None else ()
 
 
-def _layout(op: OpCall, rows: RowRange | None) -> _Layout | None:
+def _layout(op: OpCall) -> _Layout | None:
     """The cheapest layout, or None where none fits."""
     window = window_of(op, op.input(1).shape[1:3])
-    vertical, horizontal = (_axis(op, window, axis, rows) for axis in (0, 1))
+    vertical, horizontal = (_axis(op, window, axis) for axis in (0, 1))
     away = requantize.away(requant_of(op))
     found = [
         layout
@@ -139,13 +139,11 @@ def _layouts(outer: _Axis, inner: _Axis) -> Iterator[_Layout]:
                     yield _Layout(outer, inner, (rows, columns), groups, False)
 
 
-def _axis(op: OpCall, window: Window, axis: int, rows: RowRange | None) -> _Axis:
+def _axis(op: OpCall, window: Window, axis: int) -> _Axis:
     x, y = op.input(0).shape, op.output.shape
-    first, outputs = 0, y[1 + axis]
-    if rows is not None and axis == 0:
-        first, outputs = rows.start, rows.end - rows.start
+    outputs = y[1 + axis]
     taps, stride, dilation = window.size[axis], window.stride[axis], window.dilation[axis]
-    begin = first * stride - window.padding[2 * axis]
+    begin = -window.padding[2 * axis]
     end = begin + (outputs - 1) * stride + (taps - 1) * dilation + 1
     start, stop = max(begin, 0), min(end, window.input_size[axis])
     across = (x[2], y[2], window.size[1]) if axis == 0 else (1, 1, 1)
@@ -155,14 +153,13 @@ def _axis(op: OpCall, window: Window, axis: int, rows: RowRange | None) -> _Axis
     )  # fmt: skip
 
 
-def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
-    layout = _layout(op, rows)
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
+    layout = _layout(op)
     assert layout is not None
     outer, inner = layout.outer, layout.inner
     batch, height, width, channels = op.input(0).shape
     filters = op.output.shape[3]
     multiplier = multiplier_of(op)
-    y_rows = (RowRange(0, op.output.shape[1]) if rows is None else rows).start
     flat = weights_of(op).reshape(-1, filters).T
     weights = b.constant("weights", np.pad(flat, ((0, 0), (0, 1))), INT8)
     table = b.constant("lanes", _lane_table(layout, flat.shape[1]), UINT8)
@@ -179,7 +176,7 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
                 _copy_plane(b, layout, plane, source)
             with b.for_("m", multiplier) as m, b.let("filter", c * multiplier + m) as index:
                 image = op.output.elements // batch
-                y_start = n * image + y_rows * op.output.shape[2] * filters + index
+                y_start = n * image + index
                 y_last = (outer.outputs - 1) * outer.y_step + (inner.outputs - 1) * inner.y_step
                 b.evaluate(
                     f"mve_window_{layout.groups}",

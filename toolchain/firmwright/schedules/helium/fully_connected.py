@@ -13,7 +13,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.ir.graph.opdef import Array, OpCall
 from firmwright.ir.tir.builder import minimum
-from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.fixed_point import per_tensor
 from firmwright.ops.fully_connected import requant_of
@@ -50,7 +50,7 @@ def _settings(op: OpCall) -> list[int] | None:
     return blocks.settings(folded, min(matrix.shape[0], _ROWS), matrix.shape[1])
 
 
-def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
     matrix = weights_of(op)
     outputs, depth = matrix.shape
     settings = _settings(op)
@@ -60,10 +60,9 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
     packed = b.constant("weights", _pack(matrix, starts), INT8)
     bias = np.stack([np.resize(_bias(op)[start:], _ROWS) for start in starts])
     table = b.constant("bias", bias, INT32)
-    first, last = (rows.start, rows.end) if rows else (0, op.output.elements // outputs)
     size = padded_taps(depth) * _ROWS
     with (
-        b.for_("n", last - first, first) as n,
+        b.for_("n", op.output.elements // outputs) as n,
         b.for_("block", len(starts)) as block,
         b.let("row", minimum(block * _ROWS, outputs - lanes)) as row,
     ):

@@ -18,7 +18,7 @@ from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
-from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.rescaled_sum import rescaled_sum
 from firmwright.schedules.helium import requantize
@@ -152,21 +152,18 @@ def _configs(op: OpCall) -> Sequence[Config]:
     return ({},)
 
 
-def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
     params = rescaled_sum(op)
-    elements = op.output.elements
-    per_row = elements // op.output.shape[1] if len(op.output.shape) > 1 else elements
-    first, last = (rows.start * per_row, rows.end * per_row) if rows else (0, elements)
-    count = last - first
+    count = op.output.elements
     output = params.output
     zero, low, high, away, _ = requantize.settings(output, 4)
     scales = [v for t in params.terms for v in (t.zero_point, t.multiplier, t.shift)]
     b.evaluate(
         f"mve_{op.op}",
         [
-            b.pointer(b.input(0), first, count),
-            b.pointer(b.input(1), first, count),
-            b.pointer(b.y, first, count, "w"),
+            b.pointer(b.input(0), 0, count),
+            b.pointer(b.input(1), 0, count),
+            b.pointer(b.y, 0, count, "w"),
             *scales, output.multipliers[0], output.shifts[0], zero, low, high, away, count,
         ],
     )  # fmt: skip

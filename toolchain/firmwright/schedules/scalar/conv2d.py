@@ -15,7 +15,7 @@ from firmwright.base.dtypes import INT8, UINT32
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import E, logical_and, minimum
 from firmwright.ir.tir.nodes import Buffer, ForKind
-from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv2d import requant_of, weights_of
 from firmwright.ops.conv_shapes import Window, window_of
 from firmwright.ops.kernel import Kernel
@@ -33,18 +33,17 @@ def _configs(op: OpCall) -> Sequence[Config]:
     return ({"pixels": min(2, pixels)},)
 
 
-def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = weights_of(op)
     window = window_of(op, kernel.shape[1:3])
     flat = kernel.reshape(kernel.shape[0], -1)
     layer = make_layer(b, op, flat, requant_of(op) if op.input(0).dtype == INT8 else None)
     matrix = make_matrix(b, layer, flat, _LANES)
     batch, height, width, channels = op.output.shape
-    first, last = (rows.start, rows.end) if rows else (0, batch * height)
-    pixels = (last - first) * width
+    pixels = batch * height * width
     block = min(int(config["pixels"]), pixels)
     with (
-        _blocks(b, pixels, block, first * width) as at,
+        _blocks(b, pixels, block) as at,
         _columns(b, op, layer, window, at, (block, matrix.depth)) as columns,
         b.window("out", b.y, at * channels, (block, channels), access="w") as y,
     ):
@@ -52,12 +51,12 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
 
 
 @contextmanager
-def _blocks(b: Kernel, pixels: int, block: int, first: int) -> Iterator[E]:
+def _blocks(b: Kernel, pixels: int, block: int) -> Iterator[E]:
     """Loop over blocks of output pixels: the first of each; the last block ends at the end."""
     with b.for_("block", -(-pixels // block)) as index:
-        start = index * block + first
+        start = index * block
         if pixels % block:
-            start = minimum(start, first + pixels - block)
+            start = minimum(start, pixels - block)
         with b.let("at", start) as at:
             yield at
 

@@ -18,7 +18,7 @@ from firmwright.base.dtypes import INT8, INT32
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import E
 from firmwright.ir.tir.nodes import Buffer
-from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.conv_shapes import Window, window_of
 from firmwright.ops.depthwise_conv2d import multiplier_of, requant_of
@@ -38,10 +38,10 @@ class _Span:
     taps: range
 
 
-def _spans(window: Window, axis: int, first: int, last: int) -> list[_Span]:
-    """Output positions first .. last in runs of equal taps."""
+def _spans(window: Window, axis: int, outputs: int) -> list[_Span]:
+    """Output positions in runs of equal taps."""
     found: list[_Span] = []
-    for position in range(first, last):
+    for position in range(outputs):
         begin = position * window.stride[axis] - window.padding[2 * axis]
         inside = [
             tap
@@ -62,7 +62,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
         return ()
     window = window_of(op, op.input(1).shape[1:3])
     _, height, width, _ = op.output.shape
-    rows, columns = _spans(window, 0, 0, height), _spans(window, 1, 0, width)
+    rows, columns = _spans(window, 0, height), _spans(window, 1, width)
     if not all(span.taps for span in (*rows, *columns)):
         return ()
     unrolled = len(rows) * len(columns) * window.size[0] * window.size[1]
@@ -87,14 +87,13 @@ class _Channel:
         return total
 
 
-def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = weights_of(op)
     window = window_of(op, kernel.shape[1:3])
     flat = np.ascontiguousarray(kernel.reshape(-1, kernel.shape[3]).T)
     layer = make_layer(b, op, flat, requant_of(op) if op.input(0).dtype == INT8 else None)
     packed = b.constant("weights", flat, layer.dtype)
     batch, height, _, channels = op.output.shape
-    first, last = (rows.start, rows.end) if rows else (0, height)
     with ExitStack() as stack:
         c = stack.enter_context(b.for_("c", channels))
         finish = stack.enter_context(layer.ending.channel(b, c))
@@ -110,7 +109,7 @@ def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None
         start = stack.enter_context(b.let("base", layer.start(b, c)))
         n = stack.enter_context(b.for_("n", batch)) if batch > 1 else c * 0
         channel = _Channel(window, layer, weights, start, finish)
-        for span in _spans(window, 0, first, last):
+        for span in _spans(window, 0, height):
             with b.for_("oy", span.end - span.start, span.start) as oy:
                 _row(b, op, channel, (n, oy, c), span.taps)
 
@@ -163,7 +162,7 @@ def _row(b: Kernel, op: OpCall, channel: _Channel, at: tuple[E, E, E], rows: ran
 def _stand(b: Kernel, row: _Row, out_width: int) -> None:
     """Output by output, all of its taps at once."""
     channel, window = row.channel, row.channel.window
-    for span in _spans(window, 1, 0, out_width):
+    for span in _spans(window, 1, out_width):
         outside = [
             (ky, kx) for ky in row.rows for kx in range(window.size[1]) if kx not in span.taps
         ]

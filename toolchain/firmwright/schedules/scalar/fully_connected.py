@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from firmwright.base.dtypes import INT8
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.schedule import Config, RowRange, Rule
+from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.fully_connected import requant_of
 from firmwright.ops.kernel import Kernel
@@ -20,14 +20,13 @@ def _configs(op: OpCall) -> Sequence[Config]:
     return ({},) if op.input(0).dtype in DTYPES else ()
 
 
-def _build(op: OpCall, config: Config, b: Kernel, rows: RowRange | None) -> None:
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
     weights = weights_of(op)
     outputs, depth = weights.shape
     layer = make_layer(b, op, weights, requant_of(op) if op.input(0).dtype == INT8 else None)
     matrix = make_matrix(b, layer, weights, _LANES)
-    first, last = (rows.start, rows.end) if rows else (0, op.output.elements // outputs)
     with (
-        b.for_("n", last - first, first) as n,
+        b.for_("n", op.output.elements // outputs) as n,
         b.window("row", b.input(0), n * depth, (1, depth)) as columns,
         b.window("out", b.y, n * outputs, (outputs,), access="w") as y,
     ):
