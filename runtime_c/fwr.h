@@ -14,11 +14,11 @@
 
 /* ---- Version ------------------------------------------------------------------------------
  * Counts every change of the structures below or of the link's messages. Generated glue has
- *     #if FWR_ABI != 1
+ *     #if FWR_ABI != 2
  *     #error "made for another runtime; run firmwright compile again"
  *     #endif
  */
-#define FWR_ABI 1
+#define FWR_ABI 2
 
 /* ---- Status codes --------------------------------------------------------------------------
  * Zero is success, negative is failure. The link carries them as one signed byte.
@@ -84,6 +84,9 @@ struct fwr_model {
     int32_t (*run)(void); /* one inference; 0 or the model's own error */
     void *params;         /* --no-link-params: the block to fill, else NULL */
     uint32_t params_size_bytes;
+    uint32_t row_size_bytes;      /* --input-rows: of `row` */
+    void *row;                    /* the one row of the input that is in memory, else NULL */
+    int32_t (*feed)(uint32_t row); /* takes in row number `row` from there, in order from 0 */
     struct fwr_operator *operators; /* operator_count records if FWR_PROFILE, else NULL */
 };
 

@@ -31,6 +31,7 @@ static struct {
     const struct fwr_model *model;
     struct fwr_link link;
     struct result result;
+    uint64_t feed_ticks;     /* of the rows fed since row 0: part of the run that follows */
     uint32_t run_cost;       /* ticks that measuring an empty run shows */
     uint32_t params_written; /* bytes from the start of the block */
     uint32_t input_offset;   /* inputs are written from first to last: the place reached */
@@ -170,6 +171,58 @@ static int inside(uint32_t offset, uint32_t size, uint32_t limit)
     return offset <= limit && size <= limit - offset;
 }
 
+/* The ticks since `begin` without those that measuring takes. */
+static uint64_t ticks_since(uint64_t begin)
+{
+    uint64_t ticks = fwr_port_counter() - begin;
+    return ticks > loop.run_cost ? ticks - loop.run_cost : 0;
+}
+
+static int32_t feed_row(uint32_t row)
+{
+    fwr_port_counter_align();
+    uint64_t begin = fwr_port_counter();
+    int32_t result = loop.model->feed(row);
+    loop.feed_ticks += ticks_since(begin);
+    return result;
+}
+
+/* Bytes of an input that goes in row by row, in order. The first byte begins a new one; others
+ * that were taken already come from a request that is repeated, whole or in smaller pieces. */
+static enum fwr_status feed_input(uint32_t offset, const uint8_t *data, uint32_t size)
+{
+    const struct fwr_model *model = loop.model;
+    if (offset == 0) {
+        loop.input_index = 0;
+        loop.input_offset = 0;
+        loop.feed_ticks = 0;
+        loop.output_valid = 0;
+        fwr_probe_start(model, 1);
+    }
+    uint32_t reached = loop.input_index == 0 ? loop.input_offset : model->inputs[0].size_bytes;
+    if (offset > reached) {
+        return FWR_E_RANGE;
+    }
+    uint32_t known = reached - offset < size ? reached - offset : size;
+    data += known;
+    size -= known;
+    while (size > 0) {
+        uint32_t at = loop.input_offset % model->row_size_bytes;
+        uint32_t part = model->row_size_bytes - at < size ? model->row_size_bytes - at : size;
+        memcpy((uint8_t *)model->row + at, data, part);
+        loop.input_offset += part;
+        data += part;
+        size -= part;
+        if (at + part == model->row_size_bytes &&
+            feed_row(loop.input_offset / model->row_size_bytes - 1u) != 0) {
+            require_inputs();
+            return FWR_E_RUN;
+        }
+    }
+    pass_full_inputs();
+    return FWR_OK;
+}
+
 static enum fwr_status do_write_input(struct request *request)
 {
     if (request->size < 6) {
@@ -181,6 +234,9 @@ static enum fwr_status do_write_input(struct request *request)
     const struct fwr_tensor *tensor = find_tensor(0, index);
     if (!tensor || !inside(offset, size, tensor->size_bytes)) {
         return FWR_E_RANGE;
+    }
+    if (loop.model->feed) {
+        return feed_input(offset, &request->data[6], size);
     }
     memcpy((uint8_t *)tensor->data + offset, &request->data[6], size);
     loop.output_valid = 0;
@@ -281,7 +337,7 @@ static void run_and_time(uint32_t count)
     while (result->done < count && result->status == 0) {
         uint64_t ticks;
         result->status = timed_run(loop.model->run, &ticks);
-        ticks = ticks > loop.run_cost ? ticks - loop.run_cost : 0;
+        ticks = (ticks > loop.run_cost ? ticks - loop.run_cost : 0) + loop.feed_ticks;
         result->total += ticks;
         result->least = ticks < result->least ? ticks : result->least;
         result->done++;
@@ -302,7 +358,9 @@ static enum fwr_status do_run(struct request *request)
         int fresh = loop.input_index >= model->input_count;
         int consumes = (model->flags & FWR_MODEL_CONSUMES_INPUT) != 0;
         send_short(loop.link.rx, FWR_RUN | FWR_KIND_ANSWER, FWR_BUSY);
-        fwr_probe_start(model, (request->data[4] & FWR_RUN_CHECKSUMS) != 0);
+        if (!model->feed) { /* else its first row has done so */
+            fwr_probe_start(model, (request->data[4] & FWR_RUN_CHECKSUMS) != 0);
+        }
         run_and_time(fwr_link_get(request->data, 4));
         loop.output_valid = fresh && result->status == 0 && result->done > 0 &&
                             (result->done == 1 || !consumes);

@@ -13,7 +13,7 @@
 #define TINY_PROBE(i, phase, data, size_bytes) ((void)0)
 #endif
 
-#if FWR_ABI != 1
+#if FWR_ABI != 2
 #error "made for another runtime"
 #endif
 

@@ -46,6 +46,11 @@ class CWriter(Writer):
         for index, part in enumerate(wrapped(text, width)):
             super().line(" " * STEP + part if index else part)
 
+    def gap(self) -> None:
+        """A blank line, unless a block or a blank line has just begun."""
+        if self._lines and self._lines[-1] and not self._lines[-1].endswith("{"):
+            self.line()
+
     def raw(self, text: str) -> None:
         """Adds one line at the left margin: preprocessor directives."""
         self._lines.append(text)

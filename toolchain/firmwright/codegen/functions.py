@@ -29,7 +29,9 @@ from firmwright.ir.tir.nodes import (
     DeclBuffer,
     Evaluate,
     Expr,
+    For,
     IntImm,
+    Let,
     Param,
     PrimFunc,
     Seq,
@@ -249,6 +251,16 @@ class MainPrinter(StmtPrinter):
         else:
             super().decl_buffer(node)
 
+    def stmt(self, node: Stmt) -> None:
+        """Loops, and what a loop over rows does for a row, stand apart."""
+        if isinstance(node, For | Let):
+            self.out.gap()
+        if isinstance(node, For):
+            found = [part.op for part in walk(node) if isinstance(part, CallPrim) and part.op >= 0]
+            if found:
+                self.out.comment([f"{min(found)} to {max(found)}, row by row."])
+        super().stmt(node)
+
     def call_prim(self, node: CallPrim) -> None:
         callee = _kernel(self.emitter.module, node.callee)
         if len(callee.params) != len(node.args):
@@ -256,8 +268,8 @@ class MainPrinter(StmtPrinter):
         pairs = list(zip(callee.params, node.args, strict=True))
         args = ", ".join(self._argument(param, arg) for param, arg in pairs)
         names = self.emitter.names
-        self.out.line()
         if node.op >= 0:
+            self.out.gap()
             what = str(callee.attrs.get("op", callee.name))
             tensor = node.span.tensor.split(";")[0]  # a fused operator has one name for each part
             place = f", {tensor}" if tensor else ""

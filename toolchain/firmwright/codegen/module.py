@@ -40,7 +40,7 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.nodes import PrimFunc
 
-FWR_ABI = 1
+FWR_ABI = 2
 """The version of runtime_c/fwr.h that the glue is written for."""
 
 FWR_DTYPES: Mapping[str, str] = {

@@ -15,7 +15,7 @@ from enum import IntEnum
 from firmwright.base.errors import DeviceError
 
 LINK_VERSION = 1
-ABI = 1
+ABI = 2
 
 HEADER_BYTES = 6
 CRC_BYTES = 4

@@ -18,7 +18,7 @@ from firmwright.ir.tir.plan import BufferInfo, Plan
 from firmwright.ir.tir.walk import used_constants, walk
 
 SCHEMA = 1
-FWR_ABI = 1
+FWR_ABI = 2
 """The version of the runtime's interface that the emitted glue is written for."""
 
 

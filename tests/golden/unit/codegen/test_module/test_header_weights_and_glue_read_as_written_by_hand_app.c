@@ -7,7 +7,7 @@
 #include "fwr.h"
 #include "m.h"
 
-#if FWR_ABI != 1
+#if FWR_ABI != 2
 #error "made for another version of the runtime; run firmwright compile again"
 #endif
 

@@ -2,7 +2,7 @@
 #include "fwr.h"
 #include "twice.h"
 
-#if FWR_ABI != 1
+#if FWR_ABI != 2
 #error "written for another runtime"
 #endif
 
