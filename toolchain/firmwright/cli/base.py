@@ -131,6 +131,12 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         "--keep-input", action="store_true", default=None, help="a run leaves the input as it was"
     )
     group.add_argument(
+        "--input-rows",
+        action="store_true",
+        default=None,
+        help="the input comes row by row (NAME_feed_row, NAME_finish) and is nowhere as a whole",
+    )
+    group.add_argument(
         "--no-link-params",
         dest="link_params",
         action="store_false",

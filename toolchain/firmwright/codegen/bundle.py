@@ -120,6 +120,12 @@ def check_bundle(modules: Sequence[IRModule]) -> None:
                 where=module.name,
                 hint="compile without --no-link-params.",
             )
+        if module.io.input_rows:
+            raise UsageError(
+                "a bundle takes its inputs as a whole.",
+                where=module.name,
+                hint="compile without --input-rows.",
+            )
         if constant_pools(module):
             raise UsageError(
                 "a bundle keeps the constants of its models where the program is.",

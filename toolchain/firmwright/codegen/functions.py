@@ -8,6 +8,7 @@ offsets, and it puts a probe before and after each call.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeGuard
 
 from firmwright.base.dtypes import UINT8, UINT32
@@ -47,6 +48,7 @@ from firmwright.ops.intrinsics import (
     CONSTANT_LOADS,
 )
 
+NO_ALIGNMENTS: Mapping[str, str] = MappingProxyType({})
 _READ_ROLES = ("in", "const")
 _WRITTEN_ROLES = ("out", "inout")
 
@@ -146,9 +148,9 @@ class Emitter:
         for line in (*signature.split("\n"), "{"):
             out.raw(line)
         with out.indent():
-            self._checks(out)
+            self.checks(out, ("in", "out"))
             for param in function.params:
-                self._main_param(out, exprs, scope, param, used_buffers(function.body))
+                self.main_param(out, exprs, scope, param, used_buffers(function.body))
             if not io.pools and not self.memory.pools:
                 out.line("(void)pools;")
             printer.main_body(function.body)
@@ -157,39 +159,46 @@ class Emitter:
         out.line("}")
         return out.text()
 
-    def _checks(self, out: CWriter) -> None:
+    def checks(
+        self, out: CWriter, pointers: Sequence[str], alignments: Mapping[str, str] = NO_ALIGNMENTS
+    ) -> None:
+        """What a function of the interface refuses of its arguments `pointers` and of the pools.
+
+        The structs `in` and `out` among them are looked into.
+        """
         io = self.interface
-        pointers = ["in", "out", "pools", *(() if self.memory.linked else ("params",))]
-        pointers += [f"pools->{pool.name}" for pool in io.pools]
-        pointers += [p for pool in self.memory.pools for p in pool.given_by_user]
+        tensors = {"in": io.inputs, "out": io.outputs}
+        structs = [(name, tensors[name]) for name in pointers if name in tensors]
+        wanted = [*pointers, "pools", *(() if self.memory.linked else ("params",))]
+        wanted += [f"pools->{pool.name}" for pool in io.pools]
+        wanted += [p for pool in self.memory.pools for p in pool.given_by_user]
         aligned = [(f"pools->{pool.name}", f"{pool.macro}_ALIGN") for pool in io.pools]
         aligned += [
             (f"pools->{p.name}", f"{p.macro}_ALIGN") for p in self.memory.pools if p.addressable
         ]
-        for struct, tensors in (("in", io.inputs), ("out", io.outputs)):
-            for tensor in () if io.in_pools else tensors:
-                pointers.append(f"{struct}->{tensor.field}")
-                if tensor.alignment > 1:
-                    aligned.append((f"{struct}->{tensor.field}", f"{tensor.macro}_ALIGN"))
-        self._refuse(out, [f"{pointer} == NULL" for pointer in pointers], "e_null")
-        self._refuse(out, [f"(uintptr_t){p} % {align} != 0" for p, align in aligned], "e_align")
-        if io.in_pools:
-            wrong = [
-                f"(void *){struct}->{tensor.field} != pools->{tensor.placed.pool} + "
-                f"{tensor.macro}_OFFSET"
-                for struct, tensors in (("in", io.inputs), ("out", io.outputs))
-                for tensor in tensors
-                if tensor.placed is not None
-            ]
-            self._refuse(out, wrong, "e_io")
+        aligned += alignments.items()
+        wrong: list[str] = []
+        for struct, tensor in ((s, t) for s, found in structs for t in found):
+            pointer = f"{struct}->{tensor.field}"
+            if tensor.placed is not None:
+                offset = f"pools->{tensor.placed.pool} + {tensor.macro}_OFFSET"
+                wrong.append(f"(void *){pointer} != {offset}")
+                continue
+            wanted.append(pointer)
+            if tensor.alignment > 1:
+                aligned.append((pointer, f"{tensor.macro}_ALIGN"))
+        self.refuse(out, [f"{pointer} == NULL" for pointer in wanted], "e_null")
+        self.refuse(out, [f"(uintptr_t){p} % {align} != 0" for p, align in aligned], "e_align")
+        self.refuse(out, wrong, "e_io")
 
-    def _refuse(self, out: CWriter, conditions: list[str], status: str) -> None:
+    def refuse(self, out: CWriter, conditions: Sequence[str], status: str) -> None:
+        """Ends the function with that status if one of the conditions holds."""
         if not conditions:
             return
         with out.block(f"if ({' || '.join(conditions)})"):
             out.line(f"return {self.names.macro(status)};")
 
-    def _main_param(
+    def main_param(
         self,
         out: CWriter,
         exprs: ExprPrinter,
@@ -197,6 +206,7 @@ class Emitter:
         param: Param,
         used: Mapping[str, Buffer],
     ) -> None:
+        """Declares the pool or tensor that a parameter of the AOT main stands for, if used."""
         buffer = param.value
         if not isinstance(buffer, Buffer):
             raise InternalError(f"the AOT main has the scalar parameter {param.name}")

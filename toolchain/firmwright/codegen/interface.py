@@ -84,14 +84,29 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
+class RowInput:
+    """The input that comes row by row: `count` rows, each of `elements`."""
+
+    field: str
+    macro: str
+    c_type: str
+    count: int
+    elements: int
+    size_bytes: int
+    alignment: int
+
+
+@dataclass(frozen=True, slots=True)
 class Interface:
     """Everything the C interface of one model consists of.
 
-    `has_init`: constants are copied to the pools before the first run.
+    `in_pools`: the tensors lie in pools, but for an input that comes in `rows`. `has_init`:
+    constants are copied to the pools before the first run.
     """
 
     names: Names
     in_pools: bool
+    rows: RowInput | None
     pools: tuple[Pool, ...]
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
@@ -106,7 +121,7 @@ class Interface:
     @property
     def consumes_input(self) -> bool:
         """Whether a run, or writing the input, touches memory that both use."""
-        return any(
+        return self.rows is not None or any(
             self._shares(place, other)
             for tensor in self.inputs
             if (place := tensor.placed) is not None
@@ -150,12 +165,40 @@ class Signatures:
     @property
     def run(self) -> str:
         name = self.interface.names.prefix
-        params = f", const struct {name}_params *params" if self.unlinked else ""
         return self._signature(
             f"int32_t {name}_run(",
-            f"const struct {name}_inputs *in, const struct {name}_outputs *out, "
-            f"const struct {name}_workspace_pools *pools{params})",
+            f"const struct {name}_inputs *in, const struct {name}_outputs *out, {self._memory}",
         )
+
+    @property
+    def feed_row(self) -> str:
+        name = self.interface.names.prefix
+        row = f"const {self._row_type} *row"
+        return self._signature(f"int32_t {name}_feed_row(", f"uint32_t y, {row}, {self._memory}")
+
+    @property
+    def finish(self) -> str:
+        name = self.interface.names.prefix
+        out = f"const struct {name}_outputs *out"
+        return self._signature(f"int32_t {name}_finish(", f"{out}, {self._memory}")
+
+    @property
+    def step(self) -> str:
+        name = self.interface.names.prefix
+        row = f"const {self._row_type} *row"
+        head = f"static int32_t {name}_step("
+        return self._signature(head, f"int32_t step, {row}, {self._memory}")
+
+    @property
+    def _row_type(self) -> str:
+        return self.interface.rows.c_type if self.interface.rows else "void"
+
+    @property
+    def _memory(self) -> str:
+        """The parameters that the functions have in common, and the closing parenthesis."""
+        name = self.interface.names.prefix
+        params = f", const struct {name}_params *params" if self.unlinked else ""
+        return f"const struct {name}_workspace_pools *pools{params})"
 
     @staticmethod
     def _signature(head: str, params: str) -> str:
@@ -186,11 +229,13 @@ def interface_of(module: IRModule, main: PrimFunc, names: Names) -> Interface:
         macro = names.macro(io.buffer)
         return Tensor(io, macro, io.type.dtype.c_type, alignment, place)
 
+    inputs = tuple(tensor(io) for io in module.io.inputs)
     return Interface(
         names=names,
         in_pools=in_pools,
+        rows=_row_input(inputs[0]) if module.io.input_rows else None,
         pools=tuple(_pool(names, param, placed, sections) for param in pool_params),
-        inputs=tuple(tensor(io) for io in module.io.inputs),
+        inputs=inputs,
         outputs=tuple(tensor(io) for io in module.io.outputs),
         placed=placed,
         operators=1 + max((call.op for call in calls(main)), default=-1),
@@ -237,6 +282,22 @@ def _pool(names: Names, param: Param, placed: Sequence[Placed], sections: dict[s
     alignment = max(buffer.alignment, *inside, 1)
     macro = names.macro(buffer.name)
     return Pool(buffer.name, macro, buffer.size_bytes, alignment, sections.get(buffer.name, ""))
+
+
+def _row_input(tensor: Tensor) -> RowInput:
+    kind = tensor.io.type
+    count = kind.shape[1]
+    size_bytes = kind.size_bytes // count
+    alignment = max(4 if size_bytes % 4 == 0 else 1, kind.dtype.size_bytes)
+    return RowInput(
+        tensor.field,
+        tensor.macro,
+        tensor.c_type,
+        count,
+        kind.elements // count,
+        size_bytes,
+        alignment,
+    )
 
 
 def _io_param(main: PrimFunc, io: IoTensor) -> Buffer:

@@ -28,6 +28,7 @@ from firmwright.codegen.functions import Emitter, kept_constants, reachable
 from firmwright.codegen.interface import Interface, Placed, Signatures, interface_of
 from firmwright.codegen.names import Names
 from firmwright.codegen.render import render
+from firmwright.codegen.row_main import row_main
 from firmwright.codegen.weights import (
     PARAMS_ALIGNMENT,
     LinkedConstant,
@@ -121,7 +122,7 @@ def emit(
     memory = ConstantMemory(constants, const_pools, linked)
     emitter = Emitter(module, interface, intrinsics, used, memory)
     kernel_text = emitter.kernels(kernels)
-    main_text = emitter.main(main)
+    main_text = row_main(emitter, main) if interface.rows else emitter.main(main)
     unique = tuple({item.symbol: item for item in constants.values()}.values())
     block = None if linked else params_block(unique)
     places = {place.buffer.name: place for place in interface.placed}

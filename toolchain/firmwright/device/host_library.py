@@ -47,15 +47,16 @@ class LibraryConstants:
 class LibraryModel:
     """The model's C interface. `alignment` is what any pool or buffer asks for at most.
 
-    `in_pools`: inputs and outputs lie in the pools. `params` is the parameter block of a model
-    that links no constants, with `param_count` pointers into it; None for one that does.
+    `inputs_in_pools`, `outputs_in_pools`: they lie in the pools. `params` is the parameter block of
+    a model that links no constants, with `param_count` pointers into it; None for one that does.
     """
 
     name: str
     pools: tuple[tuple[str, int], ...]
     inputs: tuple[LibraryTensor, ...]
     outputs: tuple[LibraryTensor, ...]
-    in_pools: bool = True
+    inputs_in_pools: bool = True
+    outputs_in_pools: bool = True
     alignment: int = _ALIGNMENT
     params: bytes | None = None
     param_count: int = 0
@@ -133,12 +134,14 @@ class LibrarySession:
             setattr(self._pools, pool, self._allocate(size_bytes))
         if self._model.has_init:
             self._function("init")(self._pools)
-        if self._model.in_pools:
+        model = self._model
+        if model.outputs_in_pools:
             self._function("map_io")(self._pools, self._in, self._out)
-            return
-        for struct, tensors in ((self._in, self._model.inputs), (self._out, self._model.outputs)):
-            for tensor in tensors:
-                setattr(struct, tensor.field, self._allocate(tensor.size_bytes))
+        outside = [] if model.inputs_in_pools else [(self._in, tensor) for tensor in model.inputs]
+        if not model.outputs_in_pools:
+            outside += [(self._out, tensor) for tensor in model.outputs]
+        for struct, tensor in outside:
+            setattr(struct, tensor.field, self._allocate(tensor.size_bytes))
 
     def _map_constants(self, constants: LibraryConstants) -> None:
         data = constants.data
@@ -206,7 +209,7 @@ def _declarations(model: LibraryModel) -> str:
     }
     lines = [f"struct {name}_{kind} {{ {' '.join(fields)} }};" for kind, fields in structs.items()]
     arguments = [f"struct {name}_{kind} *" for kind in ("inputs", "outputs", "workspace_pools")]
-    if model.in_pools:
+    if model.outputs_in_pools:
         lines.append(f"void {name}_map_io({arguments[2]}, {arguments[0]}, {arguments[1]});")
     if model.has_init:
         lines.append(f"void {name}_init({arguments[2]});")

@@ -75,11 +75,11 @@ class WatchedSession(LibrarySession):
 
     def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """As of the library's session. InternalError at the first access that breaks the plan."""
-        if self._model.in_pools:
+        if self._model.inputs_in_pools:
             for tensor in self._model.inputs:
                 self._touch(tensor.field, write=True)
         found = super().run(inputs)
-        if self._model.in_pools:
+        if self._model.outputs_in_pools:
             for name in (*(tensor.field for tensor in self._model.outputs), *sorted(self._kept)):
                 self._touch(name, write=False)
         fault = self._watch.new("struct fwr_watch_fault *")

@@ -69,7 +69,7 @@ def _written(module: IRModule, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     attrs = module.attrs
     found: dict[str, Any] = {name: attrs[name] for name in REMEMBERED if name in attrs}
-    found |= {"io": module.io.mode, "keep_input": module.io.keep_input}
+    found |= _io_options(module)
     board = given.get("board", attrs.get("board"))
     if board != attrs.get("board", board):
         return found
@@ -81,11 +81,16 @@ def _written(module: IRModule, given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _io_options(module: IRModule) -> dict[str, Any]:
+    io = module.io
+    return {"io": io.mode, "keep_input": io.keep_input, "input_rows": io.input_rows}
+
+
 def _remembered(module: IRModule, given: Mapping[str, Any]) -> Options:
     """What a module in the middle of a compilation was started with, which must not change."""
     attrs = module.attrs
     kept: dict[str, Any] = {name: attrs[name] for name in REMEMBERED if name in attrs}
-    kept |= {"io": module.io.mode, "keep_input": module.io.keep_input}
+    kept |= _io_options(module)
     for name, value in given.items():
         if name in kept and kept[name] != value:
             raise UsageError(

@@ -47,6 +47,7 @@ def metadata(
         "io": {
             "mode": module.io.mode,
             "keep_input": module.io.keep_input,
+            "input_rows": module.io.input_rows,
             "inputs": [_tensor(tensor, plan) for tensor in module.io.inputs],
             "outputs": [_tensor(tensor, plan) for tensor in module.io.outputs],
         },

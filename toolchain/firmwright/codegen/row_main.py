@@ -1,0 +1,202 @@
+"""The AOT main of a model whose input comes row by row: `feed_row`, `finish`, and `run` of both.
+
+In: a planned AOT main whose loop over rows is the only place that reads the input. Out: the C
+functions. The main falls into three parts: what stands before the loop is done with row 0, the
+loop's body is a function of its own, and what remains of the loop (rows of padding) and what stands
+behind it belong to `finish`. Nothing is kept between calls but what lies in the pools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from firmwright.base.errors import InternalError
+from firmwright.codegen.cwriter import CWriter
+from firmwright.codegen.exprs import ExprPrinter, Memory
+from firmwright.codegen.functions import Emitter, MainPrinter
+from firmwright.codegen.interface import RowInput, Signatures
+from firmwright.codegen.names import Scope
+from firmwright.ir.tir.nodes import (
+    AccessPtr,
+    AllocateConst,
+    Buffer,
+    CallPrim,
+    DeclBuffer,
+    For,
+    IntImm,
+    PrimFunc,
+    Seq,
+    Stmt,
+)
+from firmwright.ir.tir.rewrite import rewrite_stmt
+from firmwright.ir.tir.walk import Node, used_buffers, walk
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What stands before the loop and behind it, each inside of the windows it may need."""
+
+    before: Stmt
+    loop: For
+    body: Stmt
+    after: Stmt
+
+    def inside(self, wrap: Callable[[Stmt], Stmt]) -> _Parts:
+        return replace(self, before=wrap(self.before), body=wrap(self.body), after=wrap(self.after))
+
+
+def row_main(emitter: Emitter, function: PrimFunc) -> str:
+    """The three functions, and the static one that makes a step."""
+    rows = emitter.interface.rows
+    if rows is None:
+        raise InternalError(f"{function.name} does not take its input by rows")
+    return _RowMain(emitter, function, rows, _parts(function.body, rows)).text()
+
+
+def _parts(stmt: Stmt, rows: RowInput) -> _Parts:
+    """`stmt` cut at the loop that reads the input."""
+    match stmt:
+        case For() if _reads(stmt, rows):
+            return _Parts(Seq(()), stmt, stmt.body, Seq(()))
+        case DeclBuffer(body=body) | AllocateConst(body=body):
+            return _parts(body, rows).inside(lambda part: replace(stmt, body=part))
+        case Seq(stmts):
+            index = next(i for i, part in enumerate(stmts) if _reads(part, rows))
+            found = _parts(stmts[index], rows)
+            return replace(
+                found,
+                before=Seq((*stmts[:index], found.before)),
+                after=Seq((found.after, *stmts[index + 1 :])),
+            )
+        case _:
+            raise InternalError("the input is read outside of a loop over its rows")
+
+
+def _reads(stmt: Stmt, rows: RowInput) -> bool:
+    return any(
+        isinstance(part, AccessPtr) and part.buffer.name == rows.field for part in walk(stmt)
+    )
+
+
+@dataclass(frozen=True)
+class _RowMain:
+    emitter: Emitter
+    function: PrimFunc
+    rows: RowInput
+    parts: _Parts
+
+    def text(self) -> str:
+        out = CWriter()
+        for write in (self._step, self._feed_row, self._finish, self._run):
+            write(out)
+            out.line()
+        return out.text().rstrip("\n") + "\n"
+
+    @property
+    def _signatures(self) -> Signatures:
+        return Signatures(self.emitter.interface, unlinked=not self.emitter.memory.linked)
+
+    @property
+    def _more(self) -> str:
+        """The arguments that every function hands on."""
+        return "pools" if self.emitter.memory.linked else "pools, params"
+
+    def _name(self, function: str) -> str:
+        return f"{self.emitter.names.prefix}_{function}"
+
+    def _ok(self, out: CWriter) -> None:
+        out.line(f"return {self.emitter.names.macro('ok')};")
+
+    @contextmanager
+    def _function(self, out: CWriter, signature: str) -> Iterator[None]:
+        for line in (*signature.split("\n"), "{"):
+            out.raw(line)
+        with out.indent():
+            yield
+        out.line("}")
+
+    def _printer(self, out: CWriter, scope: Scope, body: Stmt) -> MainPrinter:
+        """A printer of `body`, with the pools that it uses declared."""
+        emitter = self.emitter
+        exprs = ExprPrinter(emitter.names, emitter.intrinsics, emitter.used)
+        used = used_buffers(body)
+        for param in self.function.params:
+            if param.role == "pool":
+                emitter.main_param(out, exprs, scope, param, used)
+        return MainPrinter(out, exprs, scope, emitter)
+
+    def _step(self, out: CWriter) -> None:
+        """Row `step` is where the loop expects it: at the start of `row`."""
+
+        def at_row(part: Node) -> Node | None:
+            if isinstance(part, AccessPtr) and part.buffer.name == self.rows.field:
+                return replace(part, offset=IntImm(0, part.offset.dtype))
+            return None
+
+        out.comment(
+            [
+                "Takes in row `step` of the input, or padding when there is none, and makes every",
+                "row that is due then.",
+            ]
+        )
+        with self._function(out, self._signatures.step):
+            scope = Scope(("row", "step", "pools", "params"))
+            printer = self._printer(out, scope, self.parts.body)
+            buffer = next(
+                p.value
+                for p in self.function.params
+                if p.name == self.rows.field and isinstance(p.value, Buffer)
+            )
+            printer.exprs.places[buffer.name] = Memory("row", buffer)
+            printer.exprs.variables[self.parts.loop.var.name] = "step"
+            printer.main_body(rewrite_stmt(self.parts.body, at_row))
+            out.gap()
+            self._ok(out)
+
+    def _feed_row(self, out: CWriter) -> None:
+        emitter, rows = self.emitter, self.rows
+        with self._function(out, self._signatures.feed_row):
+            emitter.checks(out, ("row",), {"row": f"{rows.macro}_ROW_ALIGN"})
+            emitter.refuse(out, [f"y >= {rows.macro}_ROWS"], "e_row")
+            if any(isinstance(part, CallPrim) for part in walk(self.parts.before)):
+                with out.block("if (y == 0)"):
+                    printer = self._printer(out, Scope(("row", "y", "pools")), self.parts.before)
+                    printer.main_body(self.parts.before)
+            out.line(f"return {self._name('step')}((int32_t)y, row, {self._more});")
+
+    def _finish(self, out: CWriter) -> None:
+        loop = self.parts.loop
+        assert isinstance(loop.extent, IntImm)
+        with self._function(out, self._signatures.finish):
+            self.emitter.checks(out, ("out",))
+            if loop.extent.value > self.rows.count:
+                head = f"int32_t step = {self.rows.macro}_ROWS; step < {loop.extent.value}; ++step"
+                with out.block(f"for ({head})"):
+                    self._handed_on(out, f"{self._name('step')}(step, NULL, {self._more})")
+                out.line()
+            scope = Scope(("out", "pools", "params"))
+            printer = self._printer(out, scope, self.parts.after)
+            used = used_buffers(self.parts.after)
+            for param in self.function.params:
+                if param.role == "out":
+                    self.emitter.main_param(out, printer.exprs, scope, param, used)
+            printer.main_body(self.parts.after)
+            out.gap()
+            self._ok(out)
+
+    def _run(self, out: CWriter) -> None:
+        rows = self.rows
+        with self._function(out, self._signatures.run):
+            self.emitter.refuse(out, ["in == NULL", f"in->{rows.field} == NULL"], "e_null")
+            with out.block(f"for (uint32_t y = 0; y < {rows.macro}_ROWS; ++y)"):
+                row = f"in->{rows.field} + y * {rows.macro}_ROW_ELEMENTS"
+                self._handed_on(out, f"{self._name('feed_row')}(y, {row}, {self._more})")
+            out.line(f"return {self._name('finish')}(out, {self._more});")
+
+    def _handed_on(self, out: CWriter, call: str) -> None:
+        """A status other than 0 ends the function."""
+        out.line(f"const int32_t status = {call};")
+        with out.block("if (status != 0)"):
+            out.line("return status;")
