@@ -450,7 +450,7 @@ def pareto(model: IRModule, options: Options) -> tuple[Tradeoff, ...]:
     offers = [(item.call, item.alternatives) for item in lowering.calls()]
     asked = _asked(options)
     found = [
-        Tradeoff(asked.estimate(item.module).workspace_bytes, item.instructions, item.segments)
+        Tradeoff(item.workspace_bytes, item.instructions, item.segments)
         for item in candidates(module, offers, asked, lowering.rows)
     ]
     found.sort(key=lambda item: (item.instructions, item.workspace_bytes))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 ASKS_MAX = 160
+TRIALS_MAX = 24
 
 Picks: TypeAlias = tuple[int, ...]
 
@@ -80,11 +81,22 @@ def _first_within(needs: Sequence[int], goal: int) -> int:
     return within[0] if within else needs.index(min(needs))
 
 
+def improved(
+    picks: Picks, goal: int, needs: Sequence[Sequence[int]], calls: Sequence[int], ask: Ask
+) -> Picks:
+    """`picks` with changes of `calls` that bring the plan closer to `goal`, after a few trials.
+
+    `needs` has what each of a call's alternatives needs, of those that may be taken.
+    """
+    return _Search(ask, TRIALS_MAX).descend(picks, goal, needs, calls)
+
+
 @dataclass
 class _Search:
     """Asks, remembering the answers; stops changing things once it has asked enough."""
 
     planner: Ask
+    asks_max: int = ASKS_MAX
     known: dict[Picks, Estimate] = field(default_factory=dict)
 
     def ask(self, picks: Picks) -> Estimate:
@@ -104,7 +116,7 @@ class _Search:
             changed = False
             for call in binding:
                 for trial in _changes(picks, call, len(needs[call])):
-                    if len(self.known) >= ASKS_MAX:
+                    if len(self.known) >= self.asks_max:
                         return picks
                     if needs[call][trial[call]] >= self.bytes(picks):
                         continue

@@ -13,15 +13,16 @@ the pipeline's planner says of a module. Out: the module with kernels and AOT ma
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firmwright.ir.graph.nodes import Call, Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import Alternative
 from firmwright.select.aot_main import build_main
-from firmwright.select.choice import Estimate, Picks, choose, needs_of
+from firmwright.select.choice import Estimate, Picks, choose, improved, needs_of
 from firmwright.select.parts import SegmentParts, single_parts
-from firmwright.select.programs import Program, frontier, total_instructions
+from firmwright.select.programs import Part, Program, frontier, peak_bytes
+from firmwright.select.row_loop import Segment
 from firmwright.select.segments import RowsOf, Segments
 
 Offer = tuple[Call, tuple[Alternative, ...]]
@@ -38,10 +39,11 @@ class Planner:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A selected module with its predicted instructions; `segments` are spans of call indices."""
+    """A selected module with what it takes by estimate; `segments` are spans of call indices."""
 
     module: IRModule
     instructions: int
+    workspace_bytes: int
     segments: tuple[tuple[int, int], ...] = ()
 
 
@@ -57,6 +59,8 @@ _BUDGETS = {"balanced": _Budget(110, 105), "ram": _Budget(300, 130)}
 _CALL_PERCENT = 300
 """Alternatives that cost more than that of a call's fastest wait until nothing else fits."""
 _ANY_PERCENT = 1_000_000
+_ROUNDS = 4
+"""Times that the planner corrects what arithmetic says of parts, before programs stand."""
 
 
 def select_module(
@@ -70,14 +74,14 @@ def select_module(
         return alone[0].module
     found = candidates(module, offers, planner, rows_of)
     if is_free and goal in _BUDGETS and (fed or goal == "ram"):
-        smallest = _smallest((*alone, *found), planner, _BUDGETS[goal])
+        smallest = _smallest((*alone, *found), _BUDGETS[goal])
         if planner.fits(smallest.module):
             return smallest.module
     fitting = _first_fitting(found, planner)
     if fitting is None:
         found = candidates(module, offers, planner, rows_of, _ANY_PERCENT)
         fitting = _first_fitting(found, planner)
-    return (fitting or min(found, key=lambda item: _bytes(planner, item))).module
+    return (fitting or min(found, key=lambda item: item.workspace_bytes)).module
 
 
 def candidates(
@@ -99,33 +103,81 @@ def candidates(
     offered = [found[:width] for (_, found), width in zip(ordered, widths, strict=True)]
     parts = [p for p in single_parts(offered, needs) if p.first or not module.io.input_rows]
     parts += SegmentParts(module, entry, Segments(entry, rows_of)).parts()
-    return tuple(_candidate(module, ordered, found) for found in frontier(parts, len(ordered)))
+    for _ in range(_ROUNDS):
+        programs = frontier(parts, len(ordered))
+        found = [_candidate(module, ordered, program, needs, planner) for program in programs]
+        more = {id(p): size for _, told in found for p, size in told if size > p.bytes}
+        if not more:
+            break
+        parts = [replace(p, bytes=more[id(p)]) if id(p) in more else p for p in parts]
+    return tuple(candidate for candidate, _ in found)
 
 
-def _candidate(module: IRModule, ordered: _Ordered, program: Program) -> Candidate:
-    picks = {part.first: part.pick for part in program}
-    chosen = tuple(
-        (call, found[picks.get(index, 0)] if found else None)
-        for index, (call, found) in enumerate(ordered)
-    )
+def _candidate(
+    module: IRModule,
+    ordered: _Ordered,
+    program: Program,
+    needs: Sequence[Sequence[int]],
+    planner: Planner,
+) -> tuple[Candidate, list[tuple[Part, int]]]:
+    """The program as a module, and what the planner says that each of its parts needs.
+
+    Single calls next to each other may have to agree on a direction, which no part's price says: if
+    the plan takes more than the program's peak, they change where that costs little.
+    """
+    picked = {part.first: part.pick for part in program}
+    picks = tuple(picked.get(index, 0) for index in range(len(ordered)))
     segments = [part.segment for part in program if part.segment is not None]
     spans = tuple((segment.first, segment.end) for segment in segments)
-    return Candidate(build_main(module, chosen, segments), total_instructions(program), spans)
+
+    def ask(trial: Picks) -> Estimate:
+        return planner.estimate(_build(module, ordered, trial, segments))
+
+    estimate = ask(picks)
+    if estimate.workspace_bytes > peak_bytes(program):
+        picks = _in_agreement(ordered, program, picks, needs, ask)
+        estimate = ask(picks)
+    built = _build(module, ordered, picks, segments)
+    told = [
+        (part, max(estimate.call_bytes.get(call, 0) for call in range(part.first, part.end)))
+        for part in program
+    ]
+    inside = {index for first, end in spans for index in range(first, end)}
+    total = sum(part.instructions for part in program if part.segment is not None)
+    total += sum(
+        found[pick].instructions
+        for index, ((_, found), pick) in enumerate(zip(ordered, picks, strict=True))
+        if found and index not in inside
+    )
+    return Candidate(built, total, estimate.workspace_bytes, spans), told
+
+
+def _in_agreement(
+    ordered: _Ordered,
+    program: Program,
+    picks: Picks,
+    needs: Sequence[Sequence[int]],
+    ask: Callable[[Picks], Estimate],
+) -> Picks:
+    """`picks` with other alternatives for single calls that cost at most a tenth more."""
+    allowed = [_width(found, _BUDGETS["balanced"].call_percent) for _, found in ordered]
+    calls = [part.first for part in program if part.segment is None and allowed[part.first] > 1]
+    narrowed = [
+        found[: max(width, picks[i] + 1)]
+        for i, (found, width) in enumerate(zip(needs, allowed, strict=True))
+    ]
+    return improved(picks, peak_bytes(program), narrowed, calls, ask)
 
 
 def _first_fitting(found: Sequence[Candidate], planner: Planner) -> Candidate | None:
     return next((item for item in found if planner.fits(item.module)), None)
 
 
-def _smallest(found: Sequence[Candidate], planner: Planner, budget: _Budget) -> Candidate:
+def _smallest(found: Sequence[Candidate], budget: _Budget) -> Candidate:
     """The one that takes least of those that are fast enough."""
     limit = budget.total_percent * min(item.instructions for item in found)
     fast = [item for item in found if 100 * item.instructions <= limit]
-    return min(fast, key=lambda item: (_bytes(planner, item), item.instructions))
-
-
-def _bytes(planner: Planner, candidate: Candidate) -> int:
-    return planner.estimate(candidate.module).workspace_bytes
+    return min(fast, key=lambda item: (item.workspace_bytes, item.instructions))
 
 
 # ---- every call as a whole ---------------------------------------------------------------------
@@ -137,7 +189,9 @@ def _whole(module: IRModule, offers: Sequence[Offer], planner: Planner, goal: st
     picks: Picks = tuple(0 for _ in ordered)
     if goal in _BUDGETS:
         picks = _chosen(module, ordered, _BUDGETS[goal], planner)
-    return Candidate(_build(module, ordered, picks), _spent(ordered, picks))
+    built = _build(module, ordered, picks)
+    size_bytes = planner.estimate(built).workspace_bytes
+    return Candidate(built, _spent(ordered, picks), size_bytes)
 
 
 def _ordered(offers: Sequence[Offer], goal: str) -> _Ordered:
@@ -172,9 +226,14 @@ def _width(found: Sequence[Alternative], percent: int) -> int:
     return sum(100 * item.instructions <= percent * found[0].instructions for item in found)
 
 
-def _build(module: IRModule, ordered: _Ordered, picks: Sequence[int]) -> IRModule:
+def _build(
+    module: IRModule,
+    ordered: _Ordered,
+    picks: Sequence[int],
+    segments: Sequence[Segment] = (),
+) -> IRModule:
     chosen = tuple(
         (call, found[pick] if found else None)
         for (call, found), pick in zip(ordered, picks, strict=True)
     )
-    return build_main(module, chosen)
+    return build_main(module, chosen, segments)
