@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from firmwright.artifacts import Image
@@ -23,9 +24,13 @@ from firmwright.flows.images import build_image
 from firmwright.flows.inputs import generated
 from firmwright.flows.model import load_model
 from firmwright.flows.sessions import open_session
-from firmwright.pipeline import Compiled
+from firmwright.pipeline import OPTIMIZE_GOALS, Compiled
 
 log = logging.getLogger(__name__)
+BALANCED = "balanced"
+BY_ROWS = "+rows"
+"""Behind a goal: the input comes row by row."""
+MODES = tuple(goal + rows for goal in OPTIMIZE_GOALS for rows in ("", BY_ROWS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class Rival:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One model on one board. With `problem` set nothing was measured.
+    """One model on one board, compiled in one mode. With `problem` set nothing was measured.
 
     `count` is in `unit` (instructions, cycles or ns); `flash_bytes` and `stack_bytes` are the
     model's share.
@@ -48,6 +53,7 @@ class Row:
     model: str
     board: str
     core: str
+    mode: str = BALANCED
     unit: str = ""
     count: int | None = None
     workspace_bytes: int | None = None
@@ -78,21 +84,24 @@ def find_models(folder: str) -> tuple[Path, ...]:
 
 
 def measure(
-    models: Sequence[Path], boards: Sequence[str], figures: Sequence[Figure]
+    models: Sequence[Path],
+    boards: Sequence[str],
+    figures: Sequence[Figure],
+    modes: Sequence[str] = (BALANCED,),
 ) -> Iterator[Row]:
-    """A row for each model on each board, in that order."""
-    for path in models:
-        for board in boards:
-            core = load_board(board).core
-            try:
-                yield _row(path, board, core, figures)
-            except (DoesNotFitError, UnsupportedError) as error:
-                yield Row(path.name, board, core, problem=str(error))
+    """A row for each model on each board in each mode, in that order."""
+    for path, board, mode in product(models, boards, modes):
+        core = load_board(board).core
+        try:
+            yield _row(path, board, core, mode, figures)
+        except (DoesNotFitError, UnsupportedError) as error:
+            yield Row(path.name, board, core, mode, problem=str(error))
 
 
-def _row(path: Path, board: str, core: str, figures: Sequence[Figure]) -> Row:
+def _row(path: Path, board: str, core: str, mode: str, figures: Sequence[Figure]) -> Row:
     start = time.perf_counter()
-    compiled = compile_for(load_model(path), board)
+    goal, by_rows = mode.removesuffix(BY_ROWS), mode.endswith(BY_ROWS)
+    compiled = compile_for(load_model(path), board, optimize=goal, input_rows=by_rows)
     seconds = time.perf_counter() - start
     image = build_image(compiled)
     unit, count = _count(compiled, image)
@@ -101,6 +110,7 @@ def _row(path: Path, board: str, core: str, figures: Sequence[Figure]) -> Row:
         model=path.name,
         board=board,
         core=core,
+        mode=mode,
         unit=unit,
         count=count,
         workspace_bytes=known["workspace_bytes"],

@@ -11,7 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from firmwright.bench.measure import Row, find_models, measure
+from firmwright.base.errors import UsageError
+from firmwright.bench.measure import BALANCED, BY_ROWS, MODES, Row, find_models, measure
 from firmwright.bench.peers import RIVAL, read_peers
 from firmwright.bench.predict import Prediction, median_error, predict, worst_error
 from firmwright.cli.base import Outcome
@@ -35,6 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--boards", metavar="B,...", default=DEFAULT_BOARD, help=f"({DEFAULT_BOARD})"
     )
+    parser.add_argument(
+        "--modes",
+        metavar="M,...",
+        default=BALANCED,
+        help=f"goals of --optimize; with {BY_ROWS} the input comes row by row ({BALANCED})",
+    )
     parser.add_argument("--peers", metavar="CSV", help="figures to stand beside (the project's)")
     parser.add_argument(
         "--predict",
@@ -50,7 +57,11 @@ def run(args: argparse.Namespace) -> Outcome:
     if args.predict:
         return _predictions(tuple(predict(models, boards)))
     figures = read_peers(Path(args.peers) if args.peers else None)
-    rows = tuple(measure(models, boards, figures))
+    modes = [name.strip() for name in args.modes.split(",") if name.strip()]
+    unknown = [mode for mode in modes if mode not in MODES]
+    if unknown:
+        raise UsageError(f"--modes cannot be {unknown[0]!r}.", hint=f"of {', '.join(MODES)}.")
+    rows = tuple(measure(models, boards, figures, modes))
     if args.write:
         write_file(args.write, as_csv(rows).encode())
     return Outcome({"rival": RIVAL, "rows": [describe(row) for row in rows]}, summary(rows))
@@ -99,6 +110,7 @@ def describe(row: Row) -> dict[str, Any]:
         "model": row.model,
         "board": row.board,
         "core": row.core,
+        "mode": row.mode,
         "instructions": row.count if row.unit == "instructions" else None,
         "cycles": row.count if row.unit == "cycles" else None,
         "nanoseconds": row.count if row.unit == "ns" else None,
@@ -118,12 +130,13 @@ def describe(row: Row) -> dict[str, Any]:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    head = ["model", "board", "count", "unit", "rival's", "ratio", "workspace", "rival's"]
+    head = ["model", "board", "mode", "count", "unit", "rival's", "ratio", "workspace", "rival's"]
     head += ["flash", "rival's", "stack", "compiled in"]
     cells: list[list[Cell]] = [
         [
             row.model.removesuffix(".tflite"),
             row.board,
+            row.mode,
             row.count,
             row.unit,
             row.rival.instructions if row.unit == "instructions" else None,
@@ -150,7 +163,7 @@ def as_csv(rows: Sequence[Row]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = (
-        "model board core unit count workspace_bytes lower_bound_bytes flash_bytes stack_bytes"
+        "model board core mode unit count workspace_bytes lower_bound_bytes flash_bytes stack_bytes"
     )
     writer.writerow(columns.split())
     for row in rows:
