@@ -449,16 +449,10 @@ def pareto(model: IRModule, options: Options) -> tuple[Tradeoff, ...]:
     lowering = Lowering(module, op_table(), RULES, INTRINSICS, features)
     offers = [(item.call, item.alternatives) for item in lowering.calls()]
     asked = _asked(options)
-    found = [
+    return tuple(
         Tradeoff(item.workspace_bytes, item.instructions, item.segments)
         for item in candidates(module, offers, asked, lowering.rows)
-    ]
-    found.sort(key=lambda item: (item.instructions, item.workspace_bytes))
-    kept: list[Tradeoff] = []
-    for item in found:
-        if not kept or item.workspace_bytes < kept[-1].workspace_bytes:
-            kept.append(item)
-    return tuple(kept)
+    )
 
 
 def _asked(options: Options) -> Planner:

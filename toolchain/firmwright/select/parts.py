@@ -7,7 +7,7 @@ runs, the segments. Out: `Part`s, those that another one beats in bytes and inst
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import add
 
@@ -27,7 +27,7 @@ from firmwright.select.segment_cost import (
 )
 from firmwright.select.segments import Segments
 
-BANDS = (1, 2, 4)
+BANDS = (1, 2, 4, 6, 8)
 """Rows at a time: more of them take more memory and less overhead."""
 SEGMENT_CALLS_MAX = 24
 """No segment has more calls: their number grows with the square."""
@@ -95,7 +95,8 @@ class SegmentParts:
                 continue
             most = max(map(add, stages_bytes, scratch_bytes(lean)))
             instructions = segment_instructions(lean, self._types)
-            yield Part(segment.first, segment.end, ends_bytes + most, instructions, segment=lean)
+            priced = replace(lean, instructions=instructions)
+            yield Part(segment.first, segment.end, ends_bytes + most, instructions, segment=priced)
 
     def _ends_bytes(self, segment: Segment) -> int:
         """What is in memory beside the rows: source, result and whatever is needed later."""

@@ -46,7 +46,10 @@ ROW_ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Calls `first`.. of the entry, computed together row by row, with the kernel of each."""
+    """Calls `first`.. of the entry, computed together row by row, with the kernel of each.
+
+    `instructions` are those of a run, as predicted.
+    """
 
     first: int
     calls: tuple[Call, ...]
@@ -54,6 +57,7 @@ class Segment:
     picks: tuple[Alternative, ...]
     stages: tuple[Stage, ...]
     plan: RowPlan
+    instructions: int = 0
 
     @property
     def end(self) -> int:
