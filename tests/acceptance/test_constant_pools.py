@@ -190,20 +190,14 @@ def test_a_library_gets_its_constants_as_late_as_a_driver_may_bring_them(
 
 
 @pytest.mark.host_c
-def test_a_run_whose_constants_cannot_be_read_fails(
-    compiled: Compile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_whose_constants_cannot_be_read_fails(compiled: Compile, tmp_path: Path) -> None:
     done = compiled("digits", board="host", const_pools=psram("port"))
-    image = build_image(done)
+    image = build_image(done, directory=tmp_path)
     (block,) = memory_files(done, image)
-    data = block.file.read_bytes()
+    block.file.write_bytes(block.file.read_bytes()[:1000])
     (sample,) = generated(done.module.io.inputs, 1).samples
-    try:
-        block.file.write_bytes(data[: len(data) // 2])
-        with open_session(done, image=image) as session, pytest.raises(DeviceError, match="-4"):
-            session.run_all([sample])
-    finally:
-        block.file.write_bytes(data)
+    with open_session(done, image=image) as session, pytest.raises(DeviceError, match="-4"):
+        session.run_all([sample])
 
 
 @pytest.mark.host_c
