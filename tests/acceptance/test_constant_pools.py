@@ -164,6 +164,14 @@ def test_digits_is_bit_exact_wherever_its_constants_lie(scope: str, compiled: Co
 
 
 @pytest.mark.qemu
+def test_a_model_that_takes_rows_reads_its_constants_too(compiled: Compile) -> None:
+    done = compiled("digits", board=M4, const_pools=psram("port"), input_rows=True)
+    assert verify(done, samples=3).mismatches == 0
+    with pytest.raises(UsageError, match="on their way while the caller brings the next row"):
+        compiled("digits", board=M4, const_pools=psram("async"), input_rows=True)
+
+
+@pytest.mark.qemu
 def test_a_profile_image_reads_its_constants_too(compiled: Compile) -> None:
     done = compiled("digits", board=M4, const_pools=psram("port"))
     with open_session(done, variant="profile") as session:

@@ -327,6 +327,11 @@ def _const_pools(board: Board, options: Options) -> tuple[PoolInfo, ...]:
             raise UsageError(f"two pools are called {name}.", hint="another name.")
     if sum(pool.scope in READ_BY_FUNCTION for pool in asked) > 1:
         raise UsageError("only one pool of constants can be read by a function.")
+    if options.input_rows and any(pool.scope == "async" for pool in asked):
+        raise UsageError(
+            "constants cannot be on their way while the caller brings the next row.",
+            hint="--const-pool NAME:port with --input-rows.",
+        )
     if board.is_host:
         return asked
     own = {pool.name: pool for pool in board.const_pools()}
