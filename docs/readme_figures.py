@@ -27,6 +27,7 @@ MODELS = {
     "str_ww_ref_model": "ww, streaming wake word",
 }
 OTHERS = "kws_ref_model"
+BY_ROWS = ("kws_ref_model", "vww_96_int8", "pretrainedResnet_quant")
 BOARDS = (
     "mps2-an385", "mps2-an386", "mps2-an500", "mps2-an505", "mps3-an547", "qemu-riscv32-virt",
 )  # fmt: skip
@@ -78,6 +79,22 @@ def beside_the_rival(models: Path) -> str:
     return table(head, 1, cells)
 
 
+def memory(models: Path) -> str:
+    """What less memory costs; the modes that take the input by rows want images or features."""
+    cells: list[tuple[str | int, ...]] = []
+    for name in MODELS:
+        path, streams = str(models / f"{name}.tflite"), name in BY_ROWS
+        modes = ["balanced", "ram", *(["ram+rows"] if streams else [])]
+        found = rows(path, "--modes", ",".join(modes))
+        pairs = [(row["workspace_bytes"], row["instructions"]) for row in found]
+        arena = found[0]["rival"]["workspace_bytes"]
+        missing = [] if streams else ["–", "–"]
+        figures = [figure for pair in pairs for figure in pair]
+        cells.append((f"`{name}`", arena, *figures, *missing))
+    head = ("model", "TFLM", "balanced", "instr.", "`ram`", "instr.", "`ram`, by rows", "instr.")
+    return table(head, 1, cells)
+
+
 def on_other_boards(models: Path) -> str:
     cores = {board["name"]: board["core"] for board in known_boards()}
     cells: list[tuple[str | int, ...]] = [
@@ -123,6 +140,7 @@ def main() -> None:
     for marker, block in (
         ("session: demo", session()),
         ("figures: mps2-an386", beside_the_rival(models)),
+        ("figures: memory", memory(models)),
         (f"figures: {OTHERS}", on_other_boards(models)),
         ("list: operators", operators()),
         ("list: boards", boards()),

@@ -282,7 +282,7 @@ def test_bench_stands_beside_the_peers(fw, tmp_path: Path, digits_path: Path):
     keys = "model board instructions workspace_bytes model_flash_bytes stack_bytes compile_seconds"
     assert {*keys.split(), "rival", "ratio"} <= set(row)
     lines = table.read_text().splitlines()
-    assert lines[0].startswith("model,board,core,unit,count,")
+    assert lines[0].startswith("model,board,core,mode,unit,count,")
     assert lines[1].startswith("digits.tflite,mps2-an386,cortex-m4,instructions,")
     assert len(lines) == 2
 

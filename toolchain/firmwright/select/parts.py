@@ -27,7 +27,7 @@ from firmwright.select.segment_cost import (
 )
 from firmwright.select.segments import Segments
 
-BANDS = (1, 2, 4, 6, 8)
+BANDS = (1, 2, 4)
 """Rows at a time: more of them take more memory and less overhead."""
 SEGMENT_CALLS_MAX = 24
 """No segment has more calls: their number grows with the square."""

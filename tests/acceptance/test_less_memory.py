@@ -1,0 +1,92 @@
+"""Less memory: row-streamed programs and row input, verified in QEMU, and what cannot be had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firmwright.base.errors import DoesNotFitError
+from firmwright.flows.compiling import compile_for, options_for
+from firmwright.flows.inputs import generated
+from firmwright.flows.model import load_model
+from firmwright.flows.profiling import profile
+from firmwright.flows.verifying import verify
+from firmwright.pipeline import Compiled, pareto
+
+pytestmark = [pytest.mark.qemu, pytest.mark.models]
+
+KWS, VWW, IC = "kws_ref_model.tflite", "vww_96_int8.tflite", "pretrainedResnet_quant.tflite"
+AD, WW = "ad01_int8.tflite", "str_ww_ref_model.tflite"
+M4, M55 = "mps2-an386", "mps3-an547"
+GRID = [
+    *((model, board, False) for model in (KWS, VWW, IC, AD, WW) for board in (M4, M55)),
+    *((model, board, True) for model in (KWS, VWW, IC) for board in (M4, M55)),
+]
+DEFAULT = ((KWS, M4, False), (KWS, M4, True))
+SLACK = 1.02
+
+
+def _compiled(path: Path, board: str, **more: Any) -> Compiled:
+    return compile_for(load_model(path), board, **more)
+
+
+def _assert_exact(compiled: Compiled, samples: int) -> None:
+    found = verify(compiled, batch=generated(compiled.module.io.inputs, samples))
+    assert found.exact, found
+
+
+@pytest.mark.parametrize(("model", "board", "input_rows"), GRID)
+def test_programs_of_rows_are_bit_exact(
+    model: str, board: str, input_rows: bool, model_path: Callable[[str], Path], deep: bool
+) -> None:
+    if (model, board, input_rows) not in DEFAULT and not deep:
+        pytest.skip("part of the larger grid; --deep runs it")
+    compiled = _compiled(model_path(model), board, optimize="ram", input_rows=input_rows)
+    _assert_exact(compiled, 4)
+
+
+def test_a_budget_below_every_program_is_refused_with_what_could_be_had(
+    model_path: Callable[[str], Path],
+) -> None:
+    with pytest.raises(DoesNotFitError) as caught:
+        _compiled(model_path(KWS), M4, ram_bytes=3_000)
+    assert caught.value.lowest_bytes is not None
+    assert 3_000 < caught.value.lowest_bytes < 5_332
+    assert caught.value.peak
+    compiled = _compiled(model_path(KWS), M4, ram_bytes=caught.value.lowest_bytes)
+    assert compiled.metadata["workspace_bytes"] == caught.value.lowest_bytes
+
+
+@pytest.mark.parametrize(("model", "input_rows"), [(IC, False), (VWW, True)])
+def test_more_memory_never_costs_instructions(
+    model: str, input_rows: bool, model_path: Callable[[str], Path], deep: bool
+) -> None:
+    """Every program of the frontier: verified, and none slower than one that takes less."""
+    if not deep:
+        pytest.skip("part of the larger grid; --deep runs it")
+    loaded = load_model(model_path(model))
+    options = options_for(loaded.module, {"board": M4, "input_rows": input_rows})
+    found = [item for item in pareto(loaded.module, options) if item.instructions < 20_000_000]
+    assert len({item.segments for item in found}) >= 3
+    assert len({item.workspace_bytes for item in found}) >= 5
+    predicted = [item.instructions for item in found]
+    assert predicted == sorted(predicted)
+    measured = _measured(model_path(model), [item.workspace_bytes for item in found], input_rows)
+    for roomier, tighter in zip(measured, measured[1:], strict=False):
+        assert roomier <= tighter * SLACK
+
+
+def _measured(path: Path, budgets: Sequence[int], input_rows: bool) -> list[int]:
+    """Instructions of the program within each budget, all of them exact."""
+    counts = []
+    for budget in budgets:
+        compiled = _compiled(path, M4, ram_bytes=budget, input_rows=input_rows)
+        assert compiled.metadata["workspace_bytes"] <= budget
+        _assert_exact(compiled, 3)
+        count = profile(compiled).instructions
+        assert count is not None
+        counts.append(count)
+    return counts
