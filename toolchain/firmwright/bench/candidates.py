@@ -40,7 +40,7 @@ from firmwright.ir.tir.schedule import Alternative
 from firmwright.ir.tir.walk import Node
 from firmwright.lower.lower import lower_module
 from firmwright.ops.registry import op_table
-from firmwright.pipeline import Options, configured
+from firmwright.pipeline import Compiled, Options, configured
 from firmwright.schedules.registry import INTRINSICS, RULES
 from firmwright.targets.registry import features
 
@@ -112,9 +112,14 @@ def counted(items: Iterable[Candidate], board: str) -> Iterator[tuple[Candidate,
         yield from _counted_together(batch, board)
 
 
+def together(batch: Sequence[Candidate], board: str) -> Compiled:
+    """One model that calls the kernel of each candidate, in order."""
+    return compile_for(_module(batch, board), board)
+
+
 def _counted_together(batch: Sequence[Candidate], board: str) -> Iterator[tuple[Candidate, Share]]:
     try:
-        shares = count(compile_for(_module(batch, board), board)).operators
+        shares = count(together(batch, board)).operators
     except ToolFailedError as error:
         if len(batch) == 1:
             log.warning("%s on %s does not build: %s", batch[0].schedule, board, error)

@@ -5,6 +5,12 @@ four pixels, `4x2` four times two, `8x1` eight times one. It reads one word of w
 pair of channels and one word of columns (a pair of int16) for each pixel. A block needs all
 fourteen registers, which is why it is one statement: a compiler left alone spills.
 
+Registers are given out so that gcc always finds some. What it has to bring from memory for an
+operand it puts into r0 to r7 alone, whatever the constraint allows: more than eight such operands
+are "impossible constraints". So the pointers and temporaries have fixed registers, r8 to r12 and
+lr, and only the eight accumulators are left to gcc. Each accumulator is a plain value when the
+statement begins: loading one must not take a second register beside the other seven.
+
 `wide` blocks have int16 weights, a word for the even channel and one for the odd: 11 instructions
 for 16 products; `fresh` ones too, and their accumulators start at zero. There are two more
 packings of the weights of a pair of channels (a, a' of the even one, b, b' of the odd one), both
@@ -70,57 +76,37 @@ c5 = sums[5];
 c6 = sums[6];
 c7 = sums[7];"""
 
-_FRAME = """\
-uint32_t {names};
+_STATEMENT = """\
 {macro}
 __asm__(
 {uses}
     : [c0] "{sum}"(c0), [c1] "{sum}"(c1), [c2] "{sum}"(c2), [c3] "{sum}"(c3),
       [c4] "{sum}"(c4), [c5] "{sum}"(c5), [c6] "{sum}"(c6), [c7] "{sum}"(c7),
       {temporaries}
-    : [w] "r"(w), [x] "r"(x)
+    : [w] "r"(r11), [x] "r"(r12)
     : "memory");
 {undefined}"""
 
-_PINNED_FRAME = """\
-register int32_t r0 __asm__("r0") = c0;
-register int32_t r1 __asm__("r1") = c1;
-register int32_t r2 __asm__("r2") = c2;
-register int32_t r3 __asm__("r3") = c3;
-register int32_t r4 __asm__("r4") = c4;
-register int32_t r5 __asm__("r5") = c5;
-register int32_t r6 __asm__("r6") = c6;
-register int32_t r7 __asm__("r7") = c7;
-register uint32_t u __asm__("r8");
-register uint32_t v __asm__("r9");
-register uint32_t p __asm__("r10");
-{more}register const void *r11 __asm__("r11") = w;
-register const void *r12 __asm__("r12") = x;
-{macro}
-__asm__(
-{uses}
-    : [c0] "+r"(r0), [c1] "+r"(r1), [c2] "+r"(r2), [c3] "+r"(r3),
-      [c4] "+r"(r4), [c5] "+r"(r5), [c6] "+r"(r6), [c7] "+r"(r7),
-      {temporaries}
-    : [w] "r"(r11), [x] "r"(r12)
-    : "memory");
-{undefined}
-c0 = r0;
-c1 = r1;
-c2 = r2;
-c3 = r3;
-c4 = r4;
-c5 = r5;
-c6 = r6;
-c7 = r7;"""
+_SETTLED = "/* Sums first: gcc may have no register left to compute one with. */"
 
-_CHOICE = """\
-/* clang keeps a register for itself, and so do loops on cores with Helium. */
+_FRAME = """\
+#if defined(__clang__) /* finds registers, and keeps one for itself */
+#define FIXED(name)
+#else
+#define FIXED(name) __asm__(name)
+#endif
+{settled}register const void *r11 FIXED("r11") = w;
+register const void *r12 FIXED("r12") = x;
+/* Loops on cores with Helium need a register too. */
 #if defined(__clang__) || defined(__ARM_FEATURE_MVE)
 {narrow}
 #else
 {wide}
-#endif"""
+#endif
+#undef FIXED"""
+
+_TEMPORARIES = {"u": "r8", "v": "r9", "p": "r10", "q": "lr"}
+"""Where the temporaries live; see the module docstring."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +114,6 @@ class _Shape:
     """A block's form: its assembly, and a form that needs a register less.
 
     `{wN}` and `{xN}` stand for the address of the step's word N of weights and of columns. With
-    `is_pinned` the first form names its registers, where gcc does not find them by itself; with
     `is_fresh` the accumulators start at zero, so that the first step multiplies with SMUAD.
     """
 
@@ -138,7 +123,6 @@ class _Shape:
     wide: str
     narrow: str
     instructions: int
-    is_pinned: bool = False
     is_fresh: bool = False
 
     @property
@@ -207,7 +191,7 @@ ldr p, {x0}
 ldr u, {w0}; smlad c1, u, p; sxtb16 u, u; smlad c0, u, p
 ldr u, {w1}; smlad c3, u, p; sxtb16 u, u; smlad c2, u, p
 ldr u, {w2}; smlad c5, u, p; sxtb16 u, u; smlad c4, u, p
-ldr u, {w3}; smlad c7, u, p; sxtb16 u, u; smlad c6, u, p""", 15, is_pinned=True)  # fmt: skip
+ldr u, {w3}; smlad c7, u, p; sxtb16 u, u; smlad c6, u, p""", 15)  # fmt: skip
 
 
 _BYTES_8X1 = _Shape("bytes", 4, 1, """
@@ -228,7 +212,7 @@ ldr p, {x0}; sxtb16 p, p, ror #8
 ldr u, {w4}; smlad c1, u, p; sxtb16 u, u; smlad c0, u, p
 ldr u, {w5}; smlad c3, u, p; sxtb16 u, u; smlad c2, u, p
 ldr u, {w6}; smlad c5, u, p; sxtb16 u, u; smlad c4, u, p
-ldr u, {w7}; smlad c7, u, p; sxtb16 u, u; smlad c6, u, p""", 31, is_pinned=True)  # fmt: skip
+ldr u, {w7}; smlad c7, u, p; sxtb16 u, u; smlad c6, u, p""", 31)  # fmt: skip
 
 
 _NAMES = re.compile(r"\b(c[0-7]|[uvpq])\b")
@@ -265,13 +249,11 @@ def _assembly(shape: _Shape, text: str, steps: int) -> str:
         starting = [item.replace("smlad", "smuad") for item in operations]
         macros.insert(0, _macro("START", used, starting))
         undefined.insert(0, "#undef START")
-    names = [name for name in "uvpq" if re.search(rf"\b{name}\b", text)]
-    frame = _PINNED_FRAME if shape.is_pinned and text == shape.wide else _FRAME
-    return frame.format(
-        macro="\n".join(macros),
+    names = [name for name in _TEMPORARIES if re.search(rf"\b{name}\b", text)]
+    declared = [f'register uint32_t {name} FIXED("{_TEMPORARIES[name]}");' for name in names]
+    return _STATEMENT.format(
+        macro="\n".join([*declared, *macros]),
         undefined="\n".join(undefined),
-        more='register uint32_t q __asm__("lr");\n' if "q" in names else "",
-        names=", ".join(names),
         uses="\n".join("    " + " ".join(uses[i : i + 4]) for i in range(0, steps, 4)),
         temporaries=", ".join(f'[{name}] "=&r"({name})' for name in names),
         sum="=&r" if shape.is_fresh else "+r",
@@ -279,8 +261,14 @@ def _assembly(shape: _Shape, text: str, steps: int) -> str:
 
 
 def _text(shape: _Shape, steps: int) -> str:
-    wide, narrow = (_assembly(shape, text, steps) for text in (shape.wide, shape.narrow))
-    return _CHOICE.format(narrow=narrow, wide=wide)
+    """Both forms; see `_FRAME`."""
+    sums = [] if shape.is_fresh else [f"c{i}" for i in range(8)]
+    settled = "\n".join(f'__asm__("" : "+r"({name}));' for name in sums)
+    return _FRAME.format(
+        settled=f"{_SETTLED}\n{settled}\n" if sums else "",
+        narrow=_assembly(shape, shape.narrow, steps),
+        wide=_assembly(shape, shape.wide, steps),
+    )
 
 
 def _signed(bits: Any, size: int) -> Any:

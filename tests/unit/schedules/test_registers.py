@@ -1,0 +1,58 @@
+"""gcc finds registers for every block of assembly, in the kernels of layers nobody chose."""
+
+import subprocess
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from firmwright.artifacts import SourceTree
+from firmwright.bench.candidates import Candidate, candidates, together
+from firmwright.bench.layers import layers
+from firmwright.boards import load_board
+from firmwright.build.flags import WARNINGS, compile_flags, tool
+
+_TOGETHER = 64
+_BLOCKS = ("dsp.conv2d", "dsp.fully_connected", "helium.")
+"""Schedules whose assembly takes many registers."""
+
+
+def _kernels(count: int, board: str) -> list[Candidate]:
+    """Of `count` drawn layers, those kernels that have assembly."""
+    drawn = candidates(islice(layers(11), count), board)
+    return [item for item in drawn if item.schedule.startswith(_BLOCKS)]
+
+
+def _complaints(folder: Path, tree: SourceTree, board_name: str, level: str) -> str:
+    for name, content in tree.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    board = load_board(board_name)
+    source = next((folder / "model").glob("*.c"))
+    command = [tool(board, "gcc"), *compile_flags(board), *WARNINGS, level, "-c", str(source)]
+    done = subprocess.run([*command, "-o", str(folder / "o")], capture_output=True, text=True)
+    assert done.returncode == 0 or done.stderr, command
+    return done.stderr if done.returncode else ""
+
+
+def _check(folder: Path, count: int, board: str, levels: tuple[str, ...]) -> None:
+    kernels = _kernels(count, board)
+    assert len(kernels) > count // 2
+    for start in range(0, len(kernels), _TOGETHER):
+        tree = together(kernels[start : start + _TOGETHER], board).tree
+        for level in levels:
+            assert not _complaints(folder / f"{start}", tree, board, level), (start, level)
+
+
+@pytest.mark.qemu("arm")
+@pytest.mark.parametrize(("board", "level"), [("mps2-an386", "-Os"), ("mps3-an547", "-O2")])
+def test_kernels_of_drawn_layers_compile(board: str, level: str, tmp_path: Path):
+    _check(tmp_path, 30, board, (level,))
+
+
+@pytest.mark.deep
+@pytest.mark.qemu("arm")
+@pytest.mark.parametrize("board", ["mps2-an386", "mps3-an547"])
+def test_kernels_of_many_drawn_layers_compile_at_every_level(board: str, tmp_path: Path):
+    _check(tmp_path, 2000, board, ("-O2", "-Os", "-O3"))
