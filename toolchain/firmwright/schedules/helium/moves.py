@@ -84,13 +84,16 @@ def _pieces(count: int) -> list[tuple[int, int, int]]:
 
 
 def _vectors(lines: list[str], count: int, moving: tuple[str, ...], rest: str) -> list[str]:
-    """C that runs `lines` of assembly `count` times, advancing pointers."""
+    """C that runs `lines` of assembly `count` times, advancing pointers.
+
+    Those are in r0 to r7: stores that narrow have room for no other base.
+    """
     if count == 0:
         return []
     return [
         "__asm__ volatile(",
         *(f'    "{line}\\n\\t"' for line in lines * count),
-        "    : " + ", ".join(f'[{name}] "+r"({name})' for name in moving),
+        "    : " + ", ".join(f'[{name}] "+l"({name})' for name in moving),
         f"    : {rest});",
     ]
 
