@@ -54,6 +54,7 @@ struct fwr_model {
     const char *name; uint8_t id[16]; const void *inputs; const void *outputs;
     uint16_t input_count; uint16_t output_count; uint16_t operator_count; uint16_t flags;
     void (*init)(void); int32_t (*run)(void); void *params; uint32_t params_size_bytes;
+    uint32_t row_size_bytes; void *row; int32_t (*feed)(uint32_t);
     struct fwr_operator *operators;
 };
 void fwr_probe(uint32_t operator_index, uint32_t phase, const void *data, uint32_t size_bytes);
