@@ -71,17 +71,20 @@ def opener(image: Image, line: Callable[[ProcessTransport], Transport]) -> tuple
 
 
 @pytest.mark.parametrize(
-    ("seed", "linked"),
+    ("seed", "linked", "by_rows"),
     [
-        (0, True),
-        *(pytest.param(seed, True, marks=pytest.mark.deep) for seed in range(1, 10)),
-        *(pytest.param(seed, False, marks=pytest.mark.deep) for seed in range(3)),
+        (0, True, False),
+        (0, True, True),
+        *(pytest.param(seed, True, False, marks=pytest.mark.deep) for seed in range(1, 10)),
+        *(pytest.param(seed, True, True, marks=pytest.mark.deep) for seed in range(1, 10)),
+        *(pytest.param(seed, False, False, marks=pytest.mark.deep) for seed in range(3)),
     ],
 )
 def test_a_percent_of_flipped_bytes_never_changes_a_result(
-    seed: int, linked: bool, compiled: Compile
+    seed: int, linked: bool, by_rows: bool, compiled: Compile
 ) -> None:
-    done = compiled("digits", board=BOARD, link_params=linked)
+    """A row that is fed is fed once, however often its bytes are sent."""
+    done = compiled("digits", board=BOARD, link_params=linked, input_rows=by_rows)
     lines: list[FaultyTransport] = []
 
     def bad_line(inner: ProcessTransport) -> Transport:
