@@ -84,9 +84,9 @@ struct fwr_model {
     int32_t (*run)(void); /* one inference; 0 or the model's own error */
     void *params;         /* --no-link-params: the block to fill, else NULL */
     uint32_t params_size_bytes;
-    uint32_t row_size_bytes;      /* --input-rows: of `row` */
-    void *row;                    /* the one row of the input that is in memory, else NULL */
-    int32_t (*feed)(uint32_t row); /* takes in row number `row` from there, in order from 0 */
+    uint32_t row_size_bytes;        /* --input-rows: of `row` */
+    void *row;                      /* the one row of the input that is in memory, else NULL */
+    int32_t (*feed)(uint32_t row);  /* takes in row number `row` from there, in order from 0 */
     struct fwr_operator *operators; /* operator_count records if FWR_PROFILE, else NULL */
 };
 

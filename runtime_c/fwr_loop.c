@@ -362,8 +362,8 @@ static enum fwr_status do_run(struct request *request)
             fwr_probe_start(model, (request->data[4] & FWR_RUN_CHECKSUMS) != 0);
         }
         run_and_time(fwr_link_get(request->data, 4));
-        loop.output_valid = fresh && result->status == 0 && result->done > 0 &&
-                            (result->done == 1 || !consumes);
+        loop.output_valid =
+            fresh && result->status == 0 && result->done > 0 && (result->done == 1 || !consumes);
         if (consumes && result->done > 0) {
             require_inputs();
         }

@@ -19,7 +19,7 @@
 #define CFGR_SWITCHED_MASK (3u << 2)
 #define CFGR_SWITCHED_PLL (2u << 2)
 #define CFGR_PLL_FROM_HSE (1u << 16)
-#define CFGR_PLL_MULTIPLIER(times) (((times) - 2u) << 18)
+#define CFGR_PLL_MULTIPLIER(times) (((times)-2u) << 18)
 
 /* A turn takes about a microsecond at 8 MHz; a crystal starts in a few milliseconds. */
 #define WAIT_TURNS 50000u

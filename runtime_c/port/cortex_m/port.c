@@ -1,15 +1,11 @@
 /* port.c: the porting surface of every Cortex-M board, except what the drivers define. */
 #include "cortex_m.h"
 
-#define PORT_INFO(found)                             \
-    {                                                \
-        .board = FWR_BOARD_NAME,                     \
-        .text = (found),                             \
-        .counter_unit = FWR_COUNTER_UNIT,            \
-        .counter_scale_num = FWR_COUNTER_SCALE_NUM,  \
-        .counter_scale_den = FWR_COUNTER_SCALE_DEN,  \
-        .stack_low = fwr_ld_stack_low,               \
-        .stack_high = fwr_ld_stack_high,             \
+#define PORT_INFO(found) \
+    { \
+        .board = FWR_BOARD_NAME, .text = (found), .counter_unit = FWR_COUNTER_UNIT, \
+        .counter_scale_num = FWR_COUNTER_SCALE_NUM, .counter_scale_den = FWR_COUNTER_SCALE_DEN, \
+        .stack_low = fwr_ld_stack_low, .stack_high = fwr_ld_stack_high, \
     }
 
 static const struct fwr_port_info info = PORT_INFO("");

@@ -149,8 +149,8 @@ int32_t fwr_port_read(uint32_t offset, void *dst, uint32_t size)
         const char *name = getenv("FWR_EXTERNAL");
         host.external = name == NULL ? NULL : fopen(name, "rb");
     }
-    if (host.external == NULL || fseek(host.external, (long)offset, SEEK_SET) != 0
-        || fread(dst, 1, size, host.external) != size) {
+    if (host.external == NULL || fseek(host.external, (long)offset, SEEK_SET) != 0 ||
+        fread(dst, 1, size, host.external) != size) {
         return FWR_E_IO;
     }
     return FWR_OK;

@@ -283,7 +283,7 @@ def test_bench_stands_beside_the_peers(fw, tmp_path: Path, digits_path: Path):
     assert {*keys.split(), "rival", "ratio"} <= set(row)
     lines = table.read_text().splitlines()
     assert lines[0].startswith("model,board,core,mode,unit,count,")
-    assert lines[1].startswith("digits.tflite,mps2-an386,cortex-m4,instructions,")
+    assert lines[1].startswith("digits.tflite,mps2-an386,cortex-m4,balanced,instructions,")
     assert len(lines) == 2
 
 

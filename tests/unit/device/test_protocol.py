@@ -100,7 +100,7 @@ def test_a_hello_of_another_version_says_both_versions() -> None:
     with pytest.raises(DeviceError) as caught:
         Hello.decode(struct.pack("<HH", 9, 7))
     assert str(caught.value) == (
-        "the firmware speaks link version 9 with ABI 7; this firmwright speaks 1 with ABI 1. "
+        "the firmware speaks link version 9 with ABI 7; this firmwright speaks 1 with ABI 2. "
         "Try: rebuild and flash the firmware with this version of firmwright."
     )
 
