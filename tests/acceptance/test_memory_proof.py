@@ -69,11 +69,25 @@ def outputs(done: Compiled, elf: Path) -> tuple[dict[str, Any], ...]:
 
 
 @pytest.mark.host_c
-@pytest.mark.parametrize("model", ["digits", pytest.param("kws", marks=pytest.mark.models)])
+@pytest.mark.parametrize(
+    ("model", "goal", "by_rows"),
+    [
+        ("digits", "ram", False),
+        pytest.param("kws", "ram", False, marks=pytest.mark.models),
+        *(
+            pytest.param(model, goal, by_rows, marks=[pytest.mark.models, pytest.mark.deep])
+            for model in MODELS
+            for goal, by_rows in (("balanced", False), ("ram", False), ("ram", True))
+            if (model, goal, by_rows) != ("kws", "ram", False)
+            and not (by_rows and model in ("ad", "ww"))
+        ),
+    ],
+)
 def test_operators_touch_nothing_but_what_they_are_given(
-    model: str, compiled: Compile, tmp_path: Path
+    model: str, goal: str, by_rows: bool, compiled: Compile, tmp_path: Path
 ) -> None:
-    done = compiled(model, board="host", target="cortex-m -mcpu=cortex-m4", optimize="ram")
+    target = "cortex-m -mcpu=cortex-m4"
+    done = compiled(model, board="host", target=target, optimize=goal, input_rows=by_rows)
     found = outputs(done, poisoned(done, tmp_path))
     samples = generated(done.module.io.inputs, 2).samples
     expected = by_oracle(done, samples, "litert").outputs

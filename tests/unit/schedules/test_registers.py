@@ -48,7 +48,7 @@ def _check(folder: Path, count: int, board: str, levels: tuple[str, ...]) -> Non
 @pytest.mark.qemu("arm")
 @pytest.mark.parametrize(("board", "level"), [("mps2-an386", "-Os"), ("mps3-an547", "-O2")])
 def test_kernels_of_drawn_layers_compile(board: str, level: str, tmp_path: Path):
-    _check(tmp_path, 30, board, (level,))
+    _check(tmp_path, 10, board, (level,))
 
 
 @pytest.mark.deep
