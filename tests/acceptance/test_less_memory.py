@@ -11,6 +11,7 @@ import pytest
 
 from firmwright.base.errors import DoesNotFitError
 from firmwright.flows.compiling import compile_for, options_for
+from firmwright.flows.images import build_image
 from firmwright.flows.inputs import generated
 from firmwright.flows.model import load_model
 from firmwright.flows.profiling import profile
@@ -47,6 +48,7 @@ def test_programs_of_rows_are_bit_exact(
         pytest.skip("part of the larger grid; --deep runs it")
     compiled = _compiled(model_path(model), board, optimize="ram", input_rows=input_rows)
     _assert_exact(compiled, 4)
+    assert build_image(compiled).stack.size_bytes > 0
 
 
 def test_a_budget_below_every_program_is_refused_with_what_could_be_had(

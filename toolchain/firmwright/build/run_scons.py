@@ -26,6 +26,8 @@ from firmwright.build.stack import CallGraph, read_frames
 BUILD_TIMEOUT_S = 900.0
 _ROOTS = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_reset", "host": "main"}
 _FAULT_ROOT = "fwr_fault_report"
+_MODEL_ENTRIES = ("run", "feed_row", "finish")
+"""Functions of a model that the firmware calls: the last two where its input comes by rows."""
 _COUNTER_ROOT = "fwr_systick_isr"
 _STACK_ALIGN = 16
 
@@ -213,9 +215,10 @@ def _call_graph(project: _Project, variant: Variant, elf: Path) -> CallGraph:
 
 
 def _stacks(project: _Project, graph: CallGraph) -> tuple[StackUse, StackUse]:
-    """The worst path of the models' runs, and that of the whole firmware."""
-    runs = [f"{file.stem}_run" for file in sorted((project.directory / "model").glob("*.c"))]
-    stacks = [graph.worst(run) for run in runs if graph.has(run)]
+    """The worst path of what the models offer to their callers, and that of the whole firmware."""
+    models = [file.stem for file in sorted((project.directory / "model").glob("*.c"))]
+    entries = [f"{model}_{entry}" for model in models for entry in _MODEL_ENTRIES]
+    stacks = [graph.worst(entry) for entry in entries if graph.has(entry)]
     stack = max(stacks, key=lambda s: s.size_bytes, default=StackUse("", 0, ()))
     return stack, _with_interrupt(project, graph, graph.worst(_ROOTS[project.port]))
 
