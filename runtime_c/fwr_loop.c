@@ -171,10 +171,9 @@ static int inside(uint32_t offset, uint32_t size, uint32_t limit)
     return offset <= limit && size <= limit - offset;
 }
 
-/* The ticks since `begin` without those that measuring takes. */
-static uint64_t ticks_since(uint64_t begin)
+/* The ticks that passed between two readings without those that measuring takes. */
+static uint64_t net_ticks(uint64_t ticks)
 {
-    uint64_t ticks = fwr_port_counter() - begin;
     return ticks > loop.run_cost ? ticks - loop.run_cost : 0;
 }
 
@@ -183,7 +182,7 @@ static int32_t feed_row(uint32_t row)
     fwr_port_counter_align();
     uint64_t begin = fwr_port_counter();
     int32_t result = loop.model->feed(row);
-    loop.feed_ticks += ticks_since(begin);
+    loop.feed_ticks += net_ticks(fwr_port_counter() - begin);
     return result;
 }
 
@@ -337,7 +336,7 @@ static void run_and_time(uint32_t count)
     while (result->done < count && result->status == 0) {
         uint64_t ticks;
         result->status = timed_run(loop.model->run, &ticks);
-        ticks = (ticks > loop.run_cost ? ticks - loop.run_cost : 0) + loop.feed_ticks;
+        ticks = net_ticks(ticks) + loop.feed_ticks;
         result->total += ticks;
         result->least = ticks < result->least ? ticks : result->least;
         result->done++;

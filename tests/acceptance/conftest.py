@@ -35,14 +35,6 @@ FILES = {
 Compile = Callable[..., Compiled]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _one_build_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """All workers of one run share built images; no image of an earlier run is met."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    os.environ["FIRMWRIGHT_CACHE"] = str(shared / "firmwright-cache")
-
-
 @pytest.fixture
 def model_file(digits_path: Path, model_path: Callable[[str], Path]) -> Callable[[str], Path]:
     """Path of `digits` or of an MLPerf Tiny model by its short name; skips where it is absent."""

@@ -49,6 +49,18 @@ def test_the_board_file_of_the_project_has_flags_and_memory() -> None:
     }
 
 
+def test_files_of_another_board_in_the_folder_are_not_built(
+    twice: Callable[..., SourceTree], tmp_path: Path
+) -> None:
+    for name in ("mps2-an386", "microbit"):
+        write_project(load_board(name), twice(), tmp_path)
+    assert (tmp_path / "runtime/port/cortex_m/counter_systick.c").is_file()
+    facts = json.loads((tmp_path / "board/board.json").read_text(encoding="utf-8"))
+    drivers = [file for file in facts["runtime_sources"] if "/counter_" in file]
+    assert drivers == ["runtime/port/cortex_m/counter_nrf51_timer.c"]
+    assert "runtime/port/external_memory.c" in facts["runtime_sources"]
+
+
 @pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", "a//b", "./a"])
 def test_a_tree_does_not_leave_its_folder(path: str) -> None:
     with pytest.raises(InternalError):

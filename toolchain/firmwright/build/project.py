@@ -8,6 +8,7 @@ SConstruct that needs nothing of this package. Unchanged files are not touched.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 
@@ -31,11 +32,12 @@ def write_project(
 
 def project_files(board: Board, model_optimisation: str = flags.MODEL_OPTIMISATION) -> SourceTree:
     """What a project for `board` holds besides the emitted sources."""
+    runtime = runtime_files(board)
     content: dict[str, str | bytes] = {
         "SConstruct": _template("SConstruct"),
         "firmware/fwr_app_empty.c": _template("fwr_app_empty.c"),
-        "board/board.json": _board_json(board, model_optimisation),
-        **runtime_files(board),
+        "board/board.json": _board_json(board, model_optimisation, runtime),
+        **runtime,
     }
     if not board.is_host:
         content["board/link.ld"] = link_script(board)
@@ -47,7 +49,8 @@ def runtime_files(board: Board) -> dict[str, bytes]:
     """The runtime's C files for `board`: of the drivers, only those that it uses."""
     root = runtime_dir()
     port = root / "port" / board.port
-    chosen = [*root.glob("*.[ch]"), *(root / "port").glob("*.h"), *port.glob("*.[ch]")]
+    shared = (root / "port").glob("*.h" if board.is_host else "*.[ch]")
+    chosen = [*root.glob("*.[ch]"), *shared, *port.glob("*.[ch]")]
     return {
         f"runtime/{file.relative_to(root).as_posix()}": file.read_bytes()
         for file in sorted(chosen)
@@ -66,7 +69,7 @@ def _template(name: str) -> str:
     return (files("firmwright.build") / "templates" / name).read_text(encoding="utf-8")
 
 
-def _board_json(board: Board, model_optimisation: str) -> str:
+def _board_json(board: Board, model_optimisation: str, runtime: Iterable[str]) -> str:
     facts = {
         "name": board.name,
         "core": board.core,
@@ -74,6 +77,7 @@ def _board_json(board: Board, model_optimisation: str) -> str:
         "toolchain": board.toolchain,
         "compile_flags": flags.compile_flags(board),
         "warnings": flags.WARNINGS,
+        "runtime_sources": sorted(file for file in runtime if file.endswith(".c")),
         "model_optimisation": model_optimisation,
         "runtime_optimisation": flags.RUNTIME_OPTIMISATION,
         "link_flags": flags.link_flags(board),

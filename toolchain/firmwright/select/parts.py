@@ -105,15 +105,14 @@ class SegmentParts:
         made = {v.name for call in segment.calls for v in call.outputs}
         beside = sum(
             self._bytes(value)
-            for value in self._values
+            for value in self._by_name.values()
             if value.name not in (source, *made)
             and self._first[value.name] < segment.first
             and (self._last[value.name] >= segment.end or value.name in used)
         )
         here = self._by_name[source]
-        if self._last[source] >= segment.end:
-            return beside + self._bytes(here) + self._bytes(result)
-        if not self._bytes(here) or not self._bytes(result) or not segment.stages[-1].result:
+        lasts = self._last[source] >= segment.end or not segment.stages[-1].result
+        if lasts or not self._bytes(here) or not self._bytes(result):
             return beside + self._bytes(here) + self._bytes(result)
         return beside + aligned(joint_bytes(segment, here.type, result.type))
 
@@ -135,10 +134,6 @@ class SegmentParts:
         for call in self.entry.body:
             values += call.outputs
         return {value.name: value for value in values}
-
-    @property
-    def _values(self) -> Sequence[Value]:
-        return tuple(self._by_name.values())
 
     @cached_property
     def _types(self) -> dict[str, TensorType]:

@@ -14,6 +14,7 @@ from firmwright.ir.graph.opdef import RowFold
 from firmwright.ir.tir.schedule import Alternative
 from firmwright.select.row_loop import ROW_ALIGNMENT, Segment
 from firmwright.select.row_plan import RowPlan, Stage
+from firmwright.select.segments import row_bytes
 
 _MOVE_PERCENT = 70
 """Instructions for a hundred bytes moved: a load and a store for each word, and their loop."""
@@ -41,10 +42,7 @@ def scratch_limits(segment: Segment) -> tuple[int, ...]:
 def bytes_of_stages(segment: Segment, types: Mapping[str, TensorType]) -> tuple[int, ...]:
     """What is in memory while each stage works, beside the segment's ends and the scratch."""
     plan = segment.plan
-    size = {
-        name: aligned(kept.rows * (types[name].size_bytes // types[name].shape[1]))
-        for name, kept in plan.kept.items()
-    }
+    size = {name: aligned(kept.rows * row_bytes(types[name])) for name, kept in plan.kept.items()}
     lasting = sum(
         size[name] for name, kept in plan.kept.items() if not kept.passing or name == plan.source
     )
@@ -85,7 +83,7 @@ def joint_bytes(segment: Segment, source: TensorType, result: TensorType) -> int
 
     The result's rows may lie on those of the source that are not needed any more.
     """
-    row_in = source.size_bytes // source.shape[1]
+    row_in = row_bytes(source)
     row_out = result.size_bytes // segment.stages[-1].height
     written_bytes, ahead_bytes = 0, 0
     for is_write, row in _rows(segment.plan, segment.stages, source.shape[1]):

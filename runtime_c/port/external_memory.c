@@ -1,4 +1,8 @@
-/* external.c: reads memory that the core cannot address, as the Cortex-M port's file does. */
+/* external_memory.c: reads memory that the core cannot address, on boards of all ports.
+ *
+ * A board with a serial flash has its driver here. On an emulated board ordinary memory plays the
+ * flash: fwr_board.h says where, and whoever starts the emulator puts the bytes there.
+ */
 #include "port/fwr_port.h"
 
 #include "fwr.h"
