@@ -21,7 +21,7 @@ from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.reader import read_tflite
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.graph.opdef import Case, Numerics, OpCall
+from firmwright.ir.graph.opdef import Case, Numerics, OpCall, OpDef
 from firmwright.ir.tir.interp import Interpreter
 from firmwright.lower.lower import describe
 from firmwright.ops.intrinsics import BASE_INTRINSICS
@@ -181,22 +181,30 @@ CASES_A_PROGRAM = 40
 
 
 def _programs() -> list[object]:
-    """Parameters: a profile and the cases of one program."""
+    """Parameters: a profile and the cases of one program.
+
+    What both profiles define alike is only compiled for the second one with --deep.
+    """
     found: list[object] = []
-    for numerics in PROFILES:
+    for numerics, is_deep in (("litert", False), ("tflm", False), ("tflm", True)):
         cases = [
             (name, case)
             for name, opdef in op_table().items()
             for case in opdef.cases()
             if numerics in opdef.numerics
+            and (numerics == "litert" or is_deep is _alike_in_both(opdef))
         ]
         for start in range(0, len(cases), CASES_A_PROGRAM):
             some = cases[start : start + CASES_A_PROGRAM]
             first, last = some[0], some[-1]
-            found.append(
-                pytest.param(numerics, some, id=f"{numerics}-{first[0]}-to-{last[0]}-{start}")
-            )
+            title = f"{numerics}-{first[0]}-to-{last[0]}-{start}{'-deep' if is_deep else ''}"
+            marks = [pytest.mark.deep] if is_deep else []
+            found.append(pytest.param(numerics, some, id=title, marks=marks))
     return found
+
+
+def _alike_in_both(opdef: OpDef) -> bool:
+    return opdef.numerics.get("litert") == opdef.numerics.get("tflm")
 
 
 @pytest.mark.host_c

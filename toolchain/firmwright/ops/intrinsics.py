@@ -125,6 +125,13 @@ EXP_F32 = _float_intrinsic(
     "exp_f32", lambda x: np.exp(x, dtype=np.float32), "return expf(x);", "e to the power of x."
 )
 
+TANH_F32 = _float_intrinsic(
+    "tanh_f32",
+    lambda x: np.tanh(x, dtype=np.float32),
+    "return tanhf(x);",
+    "The hyperbolic tangent of x.",
+)
+
 
 def _round(x: Any) -> Any:
     # In double: the half added in float32 could itself round up.
@@ -237,6 +244,7 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
         CLZ,
         RECIPROCAL,
         EXP_F32,
+        TANH_F32,
         ROUND_F32,
         DYNAMIC_SCALE,
         DYNAMIC_ZERO_POINT,

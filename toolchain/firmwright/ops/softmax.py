@@ -40,6 +40,7 @@ from firmwright.ir.tir.builder import INDEX, E, maximum, minimum, select
 from firmwright.ir.tir.builder import call as intrinsic
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops.arity import require_tensors
+from firmwright.ops.fixed_exponential import exp_on_negative
 from firmwright.ops.fixed_point import clamp, per_tensor
 from firmwright.ops.intrinsics import RECIPROCAL
 from firmwright.ops.kernel import Kernel
@@ -92,37 +93,7 @@ def exponentials(call: OpCall) -> Array:
     scaled = multiply_by_quantized_multiplier(
         np.where(inside, differences, 0), multiplier, left, Rounding.TWICE
     )
-    return np.where(inside, _exp_on_negative(scaled), 0).astype(np.int32)
-
-
-def _exp_on_negative(a: Array) -> Array:
-    """e^a for a <= 0 with 5 integer bits, result with 0 integer bits (gemmlowp's definition)."""
-    fraction_bits = 31 - _INTEGER_BITS
-    quarter = 1 << (fraction_bits - 2)
-    part = (a & (quarter - 1)) - quarter
-    result = _exp_in_quarter(part << _INTEGER_BITS)
-    remainder = part - a
-    for exponent, multiplier in (
-        (-2, 1672461947), (-1, 1302514674), (0, 790015084), (1, 290630308),
-        (2, 39332535), (3, 720401), (4, 242),
-    ):  # fmt: skip
-        bit = 1 << (fraction_bits + exponent)
-        scaled = saturating_rounding_doubling_high_mul(result, multiplier)
-        result = np.where(remainder & bit, scaled, result)
-    return np.where(a == 0, (1 << 31) - 1, result)
-
-
-def _exp_in_quarter(a: Array) -> Array:
-    """e^a for a in [-1/4, 0) with 0 integer bits: Taylor's series around -1/8 to the 4th power."""
-    high_mul = saturating_rounding_doubling_high_mul
-    constant, third = 1895147668, 715827883
-    x = a + (1 << 28)
-    x2 = high_mul(x, x)
-    x3 = high_mul(x2, x)
-    x4 = high_mul(x2, x2)
-    x4_over_4 = rounding_divide_by_pot(x4, 2)
-    series = rounding_divide_by_pot(high_mul(x4_over_4 + x3, third) + x2, 1)
-    return np.asarray(constant + high_mul(constant, x + series))
+    return np.where(inside, exp_on_negative(scaled, _INTEGER_BITS), 0).astype(np.int32)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:

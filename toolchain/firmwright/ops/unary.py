@@ -1,0 +1,170 @@
+"""What operators with one input and a result of its shape share: a meaning for each element type.
+
+A `Meaning` is the numpy reference and the value in TIR. An int8 function of one value has 256
+results at most, so its lowering is a table made from its reference, whatever that computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, DType
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    Numerics,
+    NumericsCell,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import INDEX, E
+from firmwright.ops.arity import require_tensors
+from firmwright.ops.elementwise import elements
+from firmwright.ops.fixed_point import per_tensor
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.rows import same_rows
+
+BOTH: tuple[Numerics, ...] = ("litert", "tflm")
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """One element type's: `reference` of the whole input, `lower` with its loops, `check`."""
+
+    reference: Callable[[OpCall, Array], Array]
+    lower: Callable[[OpCall, Kernel], None]
+    check: Callable[[OpCall], None] = lambda call: None
+
+
+def computed(
+    reference: Callable[[OpCall, Array], Array],
+    value: Callable[[OpCall, Kernel, E], E],
+    check: Callable[[OpCall], None] = lambda call: None,
+) -> Meaning:
+    """Each element is computed: `value` gives it in the output's dtype."""
+
+    def lower(call: OpCall, b: Kernel) -> None:
+        with elements(call, b) as (values, store):
+            store(value(call, b, values[0]))
+
+    return Meaning(reference, lower, check)
+
+
+def tabulated(
+    reference: Callable[[OpCall, Array], Array], check: Callable[[OpCall], None] | None = None
+) -> Meaning:
+    """int8: the reference of every value, looked up."""
+
+    def lower(call: OpCall, b: Kernel) -> None:
+        values = np.arange(INT8.min, INT8.max + 1).astype(np.int8)
+        table = b.constant("table", reference(call, values), call.output.dtype)
+        with elements(call, b) as (loaded, store):
+            store(b.load(table, [loaded[0].cast(INDEX) - INT8.min]))
+
+    def both_per_tensor(call: OpCall) -> None:
+        per_tensor(call.input(0))
+        per_tensor(call.output)
+        if check is not None:
+            check(call)
+
+    return Meaning(reference, lower, both_per_tensor)
+
+
+def in_float32(exact: Callable[[Array], Array], value: Callable[[E], E]) -> Meaning:
+    """float32: `exact` in double, `value` in TIR."""
+
+    def reference(call: OpCall, x: Array) -> Array:
+        return np.asarray(exact(x.astype(np.float64))).astype(np.float32)
+
+    return computed(reference, lambda call, b, x: value(x))
+
+
+def by_float_table(call: OpCall, x: Array, function: Callable[[Array], Array]) -> Array:
+    """How LiteRT makes its tables of int8 functions, in float32: `function` takes and gives it."""
+    kind, quant = call.output.dtype, per_tensor(call.output)
+    inverse = np.float32(1) / np.float32(quant.scale)
+    steps = (x.astype(np.int64) - per_tensor(call.input(0)).zero_point).astype(np.float32)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        scaled = function(np.float32(per_tensor(call.input(0)).scale) * steps) * inverse
+    whole = np.copysign(np.floor(np.abs(scaled.astype(np.float64)) + 0.5), scaled)
+    shifted = (whole.astype(np.float32) + np.float32(quant.zero_point)).astype(np.float64)
+    return np.clip(shifted, kind.min, kind.max).astype(kind.np)
+
+
+def rounded(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """`function`, which computes in double, as the best float32 function of float32 values."""
+
+    def run(x: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(function(x.astype(np.float64))).astype(np.float32)
+
+    return run
+
+
+def unary_op(
+    name: str,
+    meanings: Mapping[DType, Meaning],
+    cases: Callable[[], Iterator[Case]],
+    numerics: Mapping[str, NumericsCell],
+    builtin: str = "",
+) -> OpDef:
+    """The operator whose dtypes are the keys of `meanings`, the same of input and output."""
+
+    def infer(call: OpCall) -> tuple[TensorType, ...]:
+        x, y = call.input(0), call.output
+        if x.dtype not in meanings or y.dtype != x.dtype:
+            raise NotSupportedError(f"{x.dtype.name} input with {y.dtype.name} output")
+        meanings[x.dtype].check(call)
+        return (TensorType(x.shape, x.dtype, y.quantization),)
+
+    def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        return (meanings[call.input(0).dtype].reference(call, arrays[0]),)
+
+    def lower(call: OpCall, b: Kernel) -> None:
+        meanings[call.input(0).dtype].lower(call, b)
+
+    def imported(context: ImportContext) -> Imported:
+        require_tensors(context, 1)
+        return Imported(name, {}, (0,))
+
+    return OpDef(
+        name=name,
+        infer=infer,
+        reference=reference,
+        lower=lower,
+        rows=same_rows,
+        imports={f"tflite:{builtin or name.upper()}": imported},
+        cases=cases,
+        dtypes=tuple(kind.name for kind in meanings),
+        numerics=numerics,
+    )
+
+
+def float_case(builtin: str, oracles: tuple[Numerics, ...] = BOTH) -> Case:
+    """A case of float32."""
+    x = CaseTensor((2, 3, 7), "float32")
+    return Case("float32", builtin, (x,), (x,), oracles=oracles)
+
+
+def quantized_case(
+    builtin: str,
+    name: str,
+    dtype: str,
+    x_quant: tuple[float, int],
+    y_quant: tuple[float, int],
+    oracles: tuple[Numerics, ...] = BOTH,
+) -> Case:
+    """A case of integers with (scale, zero point) of input and output."""
+    x, y = (
+        CaseTensor((3, 1, 29), dtype, (float(np.float32(scale)),), (zero_point,))
+        for scale, zero_point in (x_quant, y_quant)
+    )
+    return Case(f"{name}_{dtype}", builtin, (x,), (y,), oracles=oracles)
