@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 
 from firmwright.ir.tir.intrinsic import Intrinsic
-from firmwright.ops.intrinsics import CLZ, RECIPROCAL, REQUANTIZE_ONCE, REQUANTIZE_TWICE
+from firmwright.ops.intrinsics import (
+    CLZ,
+    FLOAT_OF_BITS,
+    NEAREST_INT8,
+    RECIPROCAL,
+    REQUANTIZE_ONCE,
+    REQUANTIZE_TWICE,
+)
 
 FLAGS = ("-std=c99", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 SANITIZERS = (
@@ -25,14 +32,17 @@ SANITIZERS = (
 def compiled(item: Intrinsic, folder: Path) -> ctypes.CDLL:
     """A library whose `run` applies the intrinsic to arrays."""
     names = [operand.name for operand in item.operands]
-    params = ", ".join(f"int32_t {name}" for name in names)
-    arrays = ", ".join(f"const int32_t *{name}" for name in names)
+    kinds = [operand.dtype.c_type for operand in item.operands]
+    result = item.result.c_type if item.result else "void"
+    typed = list(zip(kinds, names, strict=True))
+    params = ", ".join(f"{kind} {name}" for kind, name in typed)
+    arrays = ", ".join(f"const {kind} *{name}" for kind, name in typed)
     values = ", ".join(f"{name}[i]" for name in names)
     source = folder / f"{item.name}.c"
     source.write_text(
-        f"#include <stdint.h>\nstatic int32_t f({params})\n{{\n{item.portable}\n}}\n"
-        f"void run(int32_t n, {arrays}, int32_t *y);\n"
-        f"void run(int32_t n, {arrays}, int32_t *y)\n"
+        f"#include <stdint.h>\nstatic {result} f({params})\n{{\n{item.portable}\n}}\n"
+        f"void run(int32_t n, {arrays}, {result} *y);\n"
+        f"void run(int32_t n, {arrays}, {result} *y)\n"
         f"{{\n    for (int32_t i = 0; i < n; ++i) {{\n        y[i] = f({values});\n    }}\n}}\n"
     )
     library = source.with_suffix(".so")
@@ -43,7 +53,8 @@ def compiled(item: Intrinsic, folder: Path) -> ctypes.CDLL:
 
 
 def in_c(item: Intrinsic, columns: np.ndarray, folder: Path) -> np.ndarray:
-    result = np.zeros(columns.shape[1], np.int32)
+    assert item.result is not None
+    result = np.zeros(columns.shape[1], item.result.np)
     pointers = [column.ctypes.data_as(ctypes.c_void_p) for column in (*columns, result)]
     compiled(item, folder).run(ctypes.c_int32(columns.shape[1]), *pointers)
     return result
@@ -98,3 +109,22 @@ def test_the_reciprocal_in_c_equals_its_meaning_and_is_near(tmp_path: Path) -> N
     np.testing.assert_array_equal(found, RECIPROCAL.meaning(*columns))
     normal = columns[0].astype(np.float64) * 2.0 ** columns[1] / 2.0**31
     np.testing.assert_allclose(found / 2.0**31, 1 / normal, atol=1e-8)
+
+
+@pytest.mark.host_c
+def test_rounding_to_int8_in_c_equals_its_meaning(tmp_path: Path) -> None:
+    halves = np.arange(-270, 271, dtype=np.float32) / 2
+    below, above = np.nextafter(halves, np.float32(-500)), np.nextafter(halves, np.float32(500))
+    wide = np.array([0.0, -0.0, 1e-40, -1e-40, 1e6, -1e6, 5e8, -5e8], np.float32)
+    columns = np.concatenate([halves, below, above, wide])[None]
+    found = in_c(NEAREST_INT8, columns, tmp_path)
+    np.testing.assert_array_equal(found, NEAREST_INT8.meaning(columns[0]))
+    assert NEAREST_INT8.meaning(np.float32([0.5, -0.5, 1.49, -1.5])).tolist() == [1, -1, 1, -2]
+
+
+@pytest.mark.host_c
+def test_bits_become_their_float(tmp_path: Path) -> None:
+    values = np.array([0.0, -0.0, 1.0, -1.5, 1e-40, 3e38], np.float32)
+    columns = values.view(np.int32)[None]
+    assert in_c(FLOAT_OF_BITS, columns, tmp_path).tobytes() == values.tobytes()
+    assert FLOAT_OF_BITS.meaning(columns[0]).tobytes() == values.tobytes()

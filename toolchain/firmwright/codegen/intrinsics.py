@@ -19,7 +19,7 @@ from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 
 FEATURE_TESTS: Mapping[str, str] = {
     "dsp": "defined(__ARM_FEATURE_DSP)",
-    "fpu": "defined(__ARM_FP)",
+    "fpu": "defined(__ARM_FP) && defined(__ARM_ARCH_ISA_THUMB) && !defined(__ARM_ARCH_ISA_ARM)",
     "mve": "defined(__ARM_FEATURE_MVE)",
     "sat": "defined(__ARM_FEATURE_SAT)",
     "thumb2": "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB >= 2",

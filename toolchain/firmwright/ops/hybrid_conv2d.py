@@ -10,10 +10,12 @@ vectors; every step below is done in the float width they use.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32, DType
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
@@ -24,7 +26,7 @@ from firmwright.ir.graph.opdef import (
     OpCall,
     OpDef,
 )
-from firmwright.ir.tir.builder import E, immediate, maximum, minimum
+from firmwright.ir.tir.builder import E, immediate, maximum
 from firmwright.ir.tir.builder import call as intrinsic
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops.conv2d import bias_of, macs
@@ -41,6 +43,8 @@ from firmwright.ops.intrinsics import DYNAMIC_SCALE, DYNAMIC_ZERO_POINT
 from firmwright.ops.kernel import Kernel
 
 _SYMMETRIC_LIMIT = 127
+_MAGNITUDE = 0x7FFFFFFF
+_NEGATIVE_ZERO = 0x80000000
 _LEAST_REACH = float(np.float32(4e-37))  # 127 / it is still finite in float32
 
 
@@ -99,76 +103,116 @@ def _quantize(values: Array, *, per_channel: bool) -> tuple[Array, np.float32, i
 def lower(call: OpCall, b: Kernel) -> None:
     x = call.input(0)
     w = b.input(1)
-    scales = quant_of(call.input(1)).scales
     bias = b.constant("bias", bias_of(call, "float32"), FLOAT32)
-    table = b.constant("scales", np.array(scales), FLOAT32)
-    size = x.elements // x.shape[0]
     window = window_of(call, (w.shape[1], w.shape[2]))
-    with b.for_("n", x.shape[0]) as n, b.allocate("quantized", INT8, x.shape[1:]) as quantized:
-        low, high = b.reg("low", FLOAT32), b.reg("high", FLOAT32)
-        scale = b.reg("scale", FLOAT32)
-        offset = b.reg("offset", INT32) if len(scales) > 1 else None
-        _find_range(b, n, size, low, high)
-        if offset is not None:
-            _lower_asymmetric(b, n, quantized, (low, high), scale, offset)
-        else:
-            _lower_symmetric(b, n, quantized, (low, high), scale)
-            b.store(scale, [0], b.load(scale, [0]) * b.load(table, [0]))
-        _convolve(call, b, n, quantized, (table, bias, scale, offset), window)
+    with b.for_("n", x.shape[0]) as n, b.allocate("quantized", INT8, (1, *x.shape[1:])) as target:
+        found = quantize_batch(call, b, n, target)
+        _convolve(call, b, n, target, (bias, found), window)
 
 
-def _find_range(b: Kernel, n: E, size: int, low: Buffer, high: Buffer) -> None:
-    """Least and greatest value of batch `n`."""
-    with b.window("values", b.input(0), n * size, (size,)) as values:
-        b.store(low, [0], b.load(values, [0]))
-        b.store(high, [0], b.load(values, [0]))
-        with b.for_("i", size) as i, b.let("value", b.load(values, [i])) as value:
-            b.store(low, [0], minimum(b.load(low, [0]), value))
-            b.store(high, [0], maximum(b.load(high, [0]), value))
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """What quantising a batch found, in registers.
+
+    Without an `offset` the batch is symmetric, all weights have one scale and `scale` is the
+    product of both. Else `scale` is the batch's, and `offset` its zero point.
+    """
+
+    scale: Buffer
+    offset: Buffer | None
+
+
+def quantize_batch(call: OpCall, b: Kernel, n: E, target: Buffer) -> Quantized:
+    """Batch `n` of the input as int8 in `target`; writes the statements that do it."""
+    scales = quant_of(call.input(1)).scales
+    low, high = b.reg("low", FLOAT32), b.reg("high", FLOAT32)
+    scale = b.reg("scale", FLOAT32)
+    if len(scales) > 1:
+        offset = b.reg("offset", INT32)
+        _find_ends(b, n, target.elements, low, high)
+        _lower_asymmetric(b, n, target, (low, high), scale, offset)
+        return Quantized(scale, offset)
+    _find_reach(b, n, target.elements, high)
+    _lower_symmetric(b, n, target, high, scale)
+    b.store(scale, [0], b.load(scale, [0]) * scales[0])
+    return Quantized(scale, None)
+
+
+@contextmanager
+def _each_bits(b: Kernel, n: E, size: int, dtype: DType) -> Iterator[E]:
+    """Loops over the bits of the values of batch `n`.
+
+    As integers they are in the order of the values as long as those have one sign, and to compare
+    integers takes every core one instruction.
+    """
+    unroll = next(count for count in (4, 2, 1) if size % count == 0)
+    with (
+        b.window("values", b.input(0), n * size, (size,), dtype=dtype, alignment=4) as values,
+        b.for_("i", size // unroll) as i,
+        b.for_("u", unroll, kind="unrolled") as u,
+        b.let("bits", b.load(values, [i * unroll + u])) as bits,
+    ):
+        yield bits
+
+
+def _find_reach(b: Kernel, n: E, size: int, reach: Buffer) -> None:
+    """The greatest magnitude of batch `n`."""
+    most = b.reg("most", INT32)
+    b.store(most, [0], 0)
+    with _each_bits(b, n, size, INT32) as bits:
+        b.store(most, [0], maximum(b.load(most, [0]), bits & _MAGNITUDE))
+    b.store(reach, [0], intrinsic("float_of_bits", [b.load(most, [0])], FLOAT32))
+
+
+def _find_ends(b: Kernel, n: E, size: int, low: Buffer, high: Buffer) -> None:
+    """The least and the greatest value of batch `n` and 0, which may be -0."""
+    least, most = b.reg("least", UINT32), b.reg("most", INT32)
+    b.store(least, [0], _NEGATIVE_ZERO)
+    b.store(most, [0], 0)
+    with _each_bits(b, n, size, UINT32) as bits:
+        b.store(least, [0], maximum(b.load(least, [0]), bits))
+        b.store(most, [0], maximum(b.load(most, [0]), bits.cast(INT32)))
+    b.store(low, [0], intrinsic("float_of_bits", [b.load(least, [0]).cast(INT32)], FLOAT32))
+    b.store(high, [0], intrinsic("float_of_bits", [b.load(most, [0])], FLOAT32))
 
 
 def _lower_asymmetric(
-    b: Kernel, n: E, quantized: Buffer, ends: tuple[Buffer, Buffer], scale: Buffer, offset: Buffer
+    b: Kernel, n: E, target: Buffer, ends: tuple[Buffer, Buffer], scale: Buffer, offset: Buffer
 ) -> None:
     low, high = (b.load(end, [0]) for end in ends)
     b.store(scale, [0], intrinsic("dynamic_scale", [low, high], FLOAT32, FLOAT32))
     b.store(offset, [0], intrinsic("dynamic_zero_point", [low, high], INT32, FLOAT32))
     inverse = _constant(1.0) / b.load(scale, [0])
-    _quantize_values(b, n, quantized, inverse, b.load(offset, [0]).cast(FLOAT32), -128)
+    _quantize_values(b, n, target, inverse, b.load(offset, [0]).cast(FLOAT32))
 
 
-def _lower_symmetric(
-    b: Kernel, n: E, quantized: Buffer, ends: tuple[Buffer, Buffer], scale: Buffer
-) -> None:
-    low, high = (b.load(end, [0]) for end in ends)
+def _lower_symmetric(b: Kernel, n: E, target: Buffer, high: Buffer, scale: Buffer) -> None:
     with (
-        b.let("reach", maximum(0.0 - low, high)) as reach,
+        b.let("reach", b.load(high, [0])) as reach,
         # A batch of zeros stays zeros under any finite factor.
         b.let("divisor", maximum(reach, _LEAST_REACH)) as divisor,
     ):
         b.store(scale, [0], reach / float(_SYMMETRIC_LIMIT))
+        # No magnitude is above `reach`, so nothing comes to lie below -127.
         inverse = _constant(float(_SYMMETRIC_LIMIT)) / divisor
-        _quantize_values(b, n, quantized, inverse, None, -_SYMMETRIC_LIMIT)
+        _quantize_values(b, n, target, inverse, None)
 
 
-def _quantize_values(
-    b: Kernel, n: E, quantized: Buffer, inverse: E, offset: E | None, least: int
-) -> None:
-    size = quantized.elements
-    source = b.window("values", b.input(0), n * size, (size,))
-    target = b.window("flat", quantized, 0, (size,), access="w")
-    with (
-        b.let("inverse", inverse) as factor,
-        source as values,
-        target as flat,
-        b.for_("i", size) as i,
-    ):
-        moved = b.load(values, [i]) * factor
-        if offset is not None:
-            moved = offset + moved
-        rounded = intrinsic("round_f32", [moved], FLOAT32, FLOAT32)
-        clamped = minimum(maximum(rounded, float(least)), 127.0)
-        b.store(flat, [i], clamped.cast(INT32).cast(INT8))
+def _quantize_values(b: Kernel, n: E, target: Buffer, inverse: E, offset: E | None) -> None:
+    size = target.elements
+    unroll = next(count for count in (4, 2, 1) if size % count == 0)
+    with ExitStack() as stack:
+        factor = stack.enter_context(b.let("inverse", inverse))
+        moved_by = None if offset is None else stack.enter_context(b.let("moved_by", offset))
+        values = stack.enter_context(b.window("values", b.input(0), n * size, (size,)))
+        flat = stack.enter_context(b.window("flat", target, 0, (size,), access="w"))
+        i = stack.enter_context(b.for_("i", size // unroll))
+        u = stack.enter_context(b.for_("u", unroll, kind="unrolled"))
+        moved = b.load(values, [i * unroll + u]) * factor
+        if moved_by is not None:
+            moved = moved_by + moved
+        nearest = intrinsic("nearest_int8", [moved], INT32, FLOAT32)
+        b.store(flat, [i * unroll + u], nearest.cast(INT8))
 
 
 def _convolve(
@@ -176,10 +220,14 @@ def _convolve(
     b: Kernel,
     n: E,
     quantized: Buffer,
-    factors: tuple[Buffer, Buffer, Buffer, Buffer | None],
+    factors: tuple[Buffer, Quantized],
     window: Window,
 ) -> None:
-    table, bias, scale, offset = factors
+    bias, found = factors
+    offset = found.offset
+    table = None
+    if offset is not None:
+        table = b.constant("scales", np.array(quant_of(call.input(1)).scales), FLOAT32)
     w = b.input(1)
     _, height, width, channels = call.output.shape
     with b.for_("oy", height) as oy, b.for_("ox", width) as ox, b.for_("oc", channels) as oc:
@@ -189,15 +237,15 @@ def _convolve(
             window.taps(b, OutputIndex(n, oy, ox)) as (ky, kx, iy, ix),
             b.for_("ic", w.shape[3]) as ic,
         ):
-            value = b.load_i32(quantized, [iy, ix, ic])
+            value = b.load_i32(quantized, [0, iy, ix, ic])
             if offset is not None:
                 value = value - b.load(offset, [0])
             product = value * b.load_i32(w, [oc, ky, kx, ic])
             b.store(acc, [0], b.load(acc, [0]) + product)
         scaled = b.load(acc, [0]).cast(FLOAT32)
-        if offset is not None:
+        if table is not None:
             scaled = scaled * b.load(table, [oc])
-        result = scaled * b.load(scale, [0]) + b.load(bias, [oc])
+        result = scaled * b.load(found.scale, [0]) + b.load(bias, [oc])
         b.store(b.y, [n, oy, ox, oc], activated(result, call.str_attr("activation")))
 
 

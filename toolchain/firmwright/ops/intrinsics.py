@@ -145,6 +145,50 @@ ROUND_F32 = _float_intrinsic(
     "The nearest whole number, halves away from zero.",
 )
 
+FLOAT_OF_BITS = Intrinsic(
+    name="float_of_bits",
+    operands=(_X,),
+    result=FLOAT32,
+    meaning=lambda x: np.asarray(x, np.int32).view(np.float32),
+    portable="""\
+union {
+    int32_t bits;
+    float value;
+} both = {x};
+return both.value;""",
+    doc="The float32 that x is the bits of.",
+)
+
+
+def _nearest_int8(x: Any) -> Any:
+    return np.clip(_round(x), -128, 127).astype(np.int32)
+
+
+NEAREST_INT8 = Intrinsic(
+    name="nearest_int8",
+    operands=(Operand("x", "in", FLOAT32),),
+    result=INT32,
+    meaning=_nearest_int8,
+    portable="""\
+const float above = x > -129.0f ? x : -129.0f;
+const float cut = above < 128.0f ? above : 128.0f;
+const int32_t halves = (int32_t)(cut + cut);
+const int32_t nearest = (halves + 1 + (halves >> 31)) >> 1;
+return nearest < -128 ? -128 : nearest > 127 ? 127 : nearest;""",
+    doc="The nearest whole number, halves away from zero, cut to int8; for |x| below 2^29.",
+    requires="fpu",
+    text={
+        "gnu": """\
+int32_t halves;
+__asm__("vcvt.s32.f32 %1, %1, #1\\n\\tvmov %0, %1" : "=r"(halves), "+t"(x));
+const int32_t next = halves + 1 + (halves >> 31);
+int32_t nearest;
+__asm__("ssat %0, #8, %1, asr #1" : "=r"(nearest) : "r"(next));
+return nearest;"""
+    },
+    instructions=6,
+)
+
 _LOW, _HIGH = Operand("low", "in", FLOAT32), Operand("high", "in", FLOAT32)
 
 
@@ -246,6 +290,8 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
         EXP_F32,
         TANH_F32,
         ROUND_F32,
+        FLOAT_OF_BITS,
+        NEAREST_INT8,
         DYNAMIC_SCALE,
         DYNAMIC_ZERO_POINT,
         CONST_LOAD,

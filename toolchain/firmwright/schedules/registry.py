@@ -12,6 +12,7 @@ from firmwright.schedules.cortex_m_dsp import (
     depthwise_conv2d,
     depthwise_slide,
     fully_connected,
+    hybrid_conv2d,
     rescaled_sum,
     winograd,
 )
@@ -34,6 +35,7 @@ RULES: tuple[Rule, ...] = (
     *depthwise_conv2d.RULES,
     *depthwise_slide.RULES,
     *fully_connected.RULES,
+    *hybrid_conv2d.RULES,
     *rescaled_sum.RULES,
     *helium_average_pool2d.RULES,
     *helium_conv2d.RULES,

@@ -77,7 +77,7 @@ class Packer:
     layout: ColumnLayout
     columns: Buffer
     x: Buffer
-    zero_point: int
+    zero_point: int | E
 
     def block(self, position: tuple[E, E, E]) -> None:
         """All pixels, which follow each other in one row of the output.
@@ -169,7 +169,12 @@ class Packer:
 
     def _fill(self, word: E, words: int, pixels: Sequence[E | int]) -> None:
         """`words` words of zero points for each pixel."""
-        both = (self.zero_point & 0xFFFF) * 0x10001
+        point = self.zero_point
+        both: E | int
+        if isinstance(point, E):
+            both = call("pkhbt", [point, point], UINT32)
+        else:
+            both = (point & 0xFFFF) * 0x10001
         with self.b.for_("j", words) as j:
             for pixel in pixels:
                 self.b.store(self.columns, [word + j, pixel], both)
@@ -219,4 +224,5 @@ class Packer:
             with b.if_(logical_and(iy >= 0, iy < height, ix >= 0, ix < width)):
                 b.store(halves, place, b.load(self.x, [n, iy, ix, c]).cast(INT16))
             with b.else_():
-                b.store(halves, place, self.zero_point)
+                point = self.zero_point
+                b.store(halves, place, point.cast(INT16) if isinstance(point, E) else point)

@@ -11,21 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, UINT32
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import E, maximum, minimum
+from firmwright.ir.tir.nodes import Buffer
 from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv2d import bias_of, requant_of
 from firmwright.ops.conv_shapes import Window, window_of
 from firmwright.ops.fixed_point import per_tensor
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.cortex_m_dsp.columns import ColumnLayout, Packer
-from firmwright.schedules.cortex_m_dsp.product import plan_product
+from firmwright.schedules.cortex_m_dsp.product import Product, plan_product
 
-_BLOCKS = {4: 2, 2: 4, 1: 8}
+BLOCKS = {4: 2, 2: 4, 1: 8}
 """Pixels of a block -> output channels of it: always eight accumulators."""
 
 
@@ -35,7 +37,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
         return ()
     pixels = op.output.shape[0] * op.output.shape[1] * op.output.shape[2]
     found: list[Config] = []
-    for count in _BLOCKS:
+    for count in BLOCKS:
         if count <= pixels:
             found.append({"pixels": count})
         if count < pixels and count > 1:
@@ -52,13 +54,42 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     zero_point = per_tensor(op.input(0)).zero_point
     flat = kernel.reshape(kernel.shape[0], -1).astype(np.int64)
     bias = bias_of(op, "int32").astype(np.int64) - zero_point * flat.sum(axis=1)
-    _, out_height, out_width, _ = op.output.shape
-    rows = op.output.shape[0] * out_height
-    pixels = rows * out_width
-    block = next(n for n in _BLOCKS if n <= min(int(config["pixels"]), pixels))
-    product = plan_product(b, layout, kernel, bias, requant_of(op), _BLOCKS[block], block)
-    in_rows = out_width % block == 0 and not window.pointwise
+    pixels = op.output.elements // op.output.shape[3]
+    block = block_of(int(config["pixels"]), pixels)
+    product = plan_product(b, layout, kernel, bias, requant_of(op), BLOCKS[block], block)
     backward = config.get("order") == "backward"
+    sweep(b, Source(b.input(0), layout, zero_point), product, op.output.shape, backward=backward)
+
+
+def block_of(wanted: int, pixels: int) -> int:
+    """Pixels of a block where an output has `pixels` and `wanted` are asked for."""
+    return next(count for count in BLOCKS if count <= min(wanted, pixels))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An int8 input, how its windows are packed, and what stands for 0 in it."""
+
+    x: Buffer
+    layout: ColumnLayout
+    zero_point: int | E
+
+
+def sweep(
+    b: Kernel,
+    source: Source,
+    product: Product,
+    shape: tuple[int, ...],
+    first: E | int = 0,
+    *,
+    backward: bool = False,
+) -> None:
+    """Packs and multiplies block by block; the output's `shape` begins at its pixel `first`."""
+    layout, window, block = source.layout, source.layout.window, product.pixels
+    _, out_height, out_width, _ = shape
+    rows = shape[0] * out_height
+    pixels = rows * out_width
+    in_rows = out_width % block == 0 and not window.pointwise
     with ExitStack() as stack:
         if in_rows:
             row = _counted(b, stack, "row", rows, backward=backward)
@@ -68,22 +99,20 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         else:
             at = _block_start(b, stack, pixels, block, backward=backward)
         columns = stack.enter_context(b.allocate("columns", UINT32, (layout.words, block), 8))
-        packer = Packer(b, layout, columns, b.input(0), zero_point)
+        packer = Packer(b, layout, columns, source.x, source.zero_point)
         if window.pointwise:
             packer.points([(at + p) * layout.channels for p in range(block)])
         elif in_rows:
-            with _position(b, window, row, first_column, op.output.shape) as position:
+            with _position(b, window, row, first_column, shape) as position:
                 packer.block(position)
         else:
             with (
                 b.for_("p", block) as p,
                 b.let("pixel", at + p) as pixel,
-                _position(
-                    b, window, pixel // out_width, pixel % out_width, op.output.shape
-                ) as position,
+                _position(b, window, pixel // out_width, pixel % out_width, shape) as position,
             ):
                 packer.pixel(position, p)
-        product.run(b, columns, at)
+        product.run(b, columns, at + first)
 
 
 @contextmanager

@@ -18,25 +18,39 @@ are written first. `order` says which channel each row of the tables is for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT32
 from firmwright.ir.graph.opdef import Array
-from firmwright.ir.tir.builder import E, call
+from firmwright.ir.tir.builder import E, call, immediate
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops.fixed_point import Requant
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.cortex_m_dsp.columns import ColumnLayout
 from firmwright.schedules.cortex_m_dsp.mac_blocks import MOST_STEPS, longest_block
-from firmwright.schedules.epilogue import Epilogue, accumulator_bounds, make_epilogue
+from firmwright.schedules.epilogue import Finish, accumulator_bounds, make_epilogue
 from firmwright.schedules.settled import Order, Settled, only, order_of, settle
 
+_ACCUMULATORS = 8
 _UNROLL = 4
 _BORROW_LIMIT = 1 << 23
+
+
+class Ending(Protocol):
+    """From the accumulators of a channel to its elements; see `Epilogue`."""
+
+    def shared(self, b: Kernel) -> AbstractContextManager[Mapping[str, E] | None]:
+        """Binds what serves every channel."""
+
+    def channel(
+        self, b: Kernel, index: E, parity: int = 0, shared: Mapping[str, E] | None = None
+    ) -> AbstractContextManager[Finish]:
+        """Binds what channel `index` needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +64,10 @@ class Product:
     borrow: bool
     words: int
     weights: Buffer
-    bias: Buffer
+    bias: Buffer | None
     order: Order
     settled: Settled
-    epilogue: Epilogue
+    epilogue: Ending
 
     def run(self, b: Kernel, columns: Buffer, at: E) -> None:
         """All outputs of the pixels from `at` on, whose columns are packed."""
@@ -71,7 +85,7 @@ class Product:
         """acc[channel * pixels + pixel] of block `index`: its bias and the whole column."""
         acc = b.reg("acc", INT32, self.block * self.pixels)
         for channel in range(self.block):
-            with b.let("start", b.load(self.bias, [index * self.block + channel])) as start:
+            with b.let("start", self._start(b, index * self.block + channel)) as start:
                 for pixel in range(self.pixels):
                     b.store(acc, [channel * self.pixels + pixel], start)
         if is_bytes and self.borrow:
@@ -88,6 +102,10 @@ class Product:
                     sums = [b.load(acc, [place]), b.load(acc, [place - self.pixels])]
                     b.store(acc, [place], call("borrow_odd", sums, INT32))
         return acc
+
+    def _start(self, b: Kernel, row: E) -> E:
+        """What the accumulators of `row` begin with."""
+        return E(immediate(0, INT32)) if self.bias is None else b.load(self.bias, [row])
 
     @property
     def _assembly(self) -> str:
@@ -205,7 +223,7 @@ def plan_product(
     flat = kernel[rows].reshape(len(rows), -1)
     start = bias[rows]
     low, high = accumulator_bounds(start, flat, INT8.min, INT8.max)
-    borrow = block * pixels == 8 and _may_borrow(flat, low, high)
+    borrow = block * pixels == _ACCUMULATORS and _may_borrow(flat, low, high)
     if borrow:
         mixed = 256 * start[1::2] + start[0::2]
         start[1::2] = mixed.astype(np.uint32).astype(np.int32)
@@ -222,6 +240,27 @@ def plan_product(
         settled,
         make_epilogue(b, only(params, rows), (low, high), INT8, len(rows), borrows=borrow),
     )
+
+
+def plan_sums(
+    b: Kernel, layout: ColumnLayout, kernel: Array, end: Callable[[Order, bool], Ending], block: int
+) -> Product:
+    """Constants for the plain sums of `kernel` in blocks of `block` channels.
+
+    `end` makes the ending for an order of channels, in which odd ones borrow or do not.
+    """
+    pixels = _ACCUMULATORS // block
+    settled = Settled({}, len(kernel), None)
+    order = order_of(b, settled, block)
+    packed = kernel[list(order.rows)]
+    flat = packed.reshape(len(packed), -1)
+    nothing = np.zeros(len(packed), np.int64)
+    borrow = _may_borrow(flat, *accumulator_bounds(nothing, flat, INT8.min, INT8.max))
+    weights = b.constant("weights", layout.pack_weights(packed, block, borrow=borrow), UINT32)
+    return Product(
+        len(kernel), len(packed) // block, block, pixels, borrow, layout.words,
+        weights, None, order, settled, end(order, borrow),
+    )  # fmt: skip
 
 
 def _may_borrow(flat: Array, low: Array, high: Array) -> bool:

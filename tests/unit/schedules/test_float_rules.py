@@ -1,0 +1,89 @@
+"""Rules for layers of floats: the bits of the default loops, whose order of additions they keep."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import FLOAT32, INT8
+from firmwright.base.quant import Quantization
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.interp import interpret
+from firmwright.ir.tir.verify import verify_prim
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.registry import op_table
+from firmwright.schedules.registry import INTRINSICS, RULES
+
+HYBRID = [rule for rule in RULES if rule.op == "hybrid_conv2d"]
+
+
+def drawn(call: OpCall, seed: int) -> Array:
+    """Floats of both signs and of very different sizes; sometimes all negative, or all 0."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=call.input(0).shape) * rng.choice([1e-3, 1.0, 40.0], call.input(0).shape)
+    sign = (1.0, 1.0, 1.0, -1.0, 0.0)[seed % 5]
+    return (x if sign == 1 else sign * np.abs(x)).astype(np.float32)
+
+
+def floating(call: OpCall, seed: int) -> OpCall:
+    """The layer with float32 tensors."""
+    rng = np.random.default_rng(seed)
+    constants = [
+        None if c is None else Constant.from_array(c.name, rng.normal(size=c.shape), FLOAT32)
+        for c in call.constants
+    ]
+    inputs = tuple(TensorType(kind.shape, FLOAT32) for kind in call.inputs)
+    output = TensorType(call.output.shape, FLOAT32)
+    return replace(call, inputs=inputs, outputs=(output,), constants=tuple(constants))
+
+
+def hybrid(call: OpCall, seed: int) -> OpCall:
+    """The layer as dynamic-range quantisation leaves it, with one scale or one a channel."""
+    wide = floating(call, seed)
+    weights = np.maximum(call.constants[1].array(), -127 - seed % 2)
+    count = len(weights) if seed % 3 else 1
+    scales = tuple(float(s) for s in np.linspace(0.01, 0.02, count, dtype=np.float32))
+    quantized = Quantization(scales, (0,) * count, 0 if count > 1 else None)
+    return replace(
+        wide,
+        op="hybrid_conv2d",
+        inputs=(wide.input(0), TensorType(weights.shape, INT8, quantized), wide.input(2)),
+        constants=(None, Constant.from_array("w", weights, INT8), wide.constants[2]),
+    )
+
+
+def executed(call: OpCall, kernel: Kernel, x: Array) -> Array:
+    """What the kernel makes of `x`; it must pass the verifier."""
+    func = kernel.build()
+    verify_prim(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+    y = np.full(call.output.shape, np.nan, np.float32)
+    interpret(func, {"x": x, "y": y}, INTRINSICS, constants=kernel.constants)
+    return y
+
+
+def by_default(call: OpCall, x: Array) -> Array:
+    kernel = Kernel("kernel", call)
+    op_table()[call.op].lower(call, kernel)
+    return executed(call, kernel, x)
+
+
+@pytest.mark.parametrize("rule", HYBRID, ids=lambda rule: rule.name)
+def test_hybrid_rules_equal_the_reference(rule, random_convolution) -> None:
+    judged = 0
+    for seed in range(16):
+        call = hybrid(random_convolution(seed, depthwise=False), seed)
+        x = drawn(call, seed)
+        arrays = [x, *(c.array() for c in call.constants[1:])]
+        (expected,) = op_table()[call.op].reference(call, arrays)
+        np.testing.assert_array_equal(by_default(call, x), expected)
+        for config in rule.configs(call):
+            kernel = Kernel("kernel", call)
+            rule.build(call, config, kernel)
+            np.testing.assert_array_equal(executed(call, kernel, x), expected)
+            judged += 1
+    assert judged > 16
