@@ -1,0 +1,76 @@
+/* board_app.c: the kernels as firmware; the link's requests say which of them run on what.
+ *
+ * In: the sample, the pattern (0 or 255), the first kernel and the end. Out: for each of them what
+ * conform_run found and the CRC-32 of its result. Inputs are drawn here as the host draws them.
+ * With no kernels to run the first answer is the CRC-32 of program and constants.
+ */
+#include "fwr.h"
+#include "harness.h"
+
+#define SAMPLE_EXTREMES 1u
+#define SAMPLE_MOSTLY_ONE_VALUE 2u
+
+static uint32_t request[4];
+static uint32_t answers[CONFORM_KERNELS][2];
+static uint32_t result_crc;
+
+void conform_input(const struct conform_kernel *kernel, uint32_t position, uint8_t *to)
+{
+    const uint32_t sample = request[0];
+    uint32_t bytes = 0;
+    for (uint32_t k = 0, left = position; k < kernel->count; ++k) {
+        if (kernel->arguments[k].role == CONFORM_IN && left-- == 0) {
+            bytes = kernel->arguments[k].bytes;
+            break;
+        }
+    }
+    const int32_t usual = (int32_t)(kernel->layer % 251u) - 125;
+    for (uint32_t i = 0; i < bytes; ++i) {
+        const uint8_t raw = conform_byte(kernel->layer * 16u + position * 4u + sample, i);
+        to[i] = raw;
+        if (sample == SAMPLE_EXTREMES) {
+            to[i] = raw & 1u ? 0x7f : 0x80;
+        } else if (sample == SAMPLE_MOSTLY_ONE_VALUE && raw >= 20u) {
+            to[i] = (uint8_t)usual;
+        }
+    }
+}
+
+void conform_output(const uint8_t *from, uint32_t bytes)
+{
+    result_crc = conform_crc(0, from, bytes);
+}
+
+/* The last bytes of program and constants are followed by the first values of .data. */
+extern const uint8_t fwr_ld_data_load[];
+
+static uint32_t program_crc(void)
+{
+    const uint8_t *const start = (const uint8_t *)(uintptr_t)CONFORM_PROGRAM_START;
+    return conform_crc(0, start, (uint32_t)(fwr_ld_data_load - start));
+}
+
+static int32_t run(void)
+{
+    if (request[3] == 0) {
+        answers[0][0] = program_crc();
+    }
+    for (uint32_t k = request[2]; k < request[3] && k < CONFORM_KERNELS; ++k) {
+        answers[k][0] = (uint32_t)conform_run(k, (uint8_t)request[1]);
+        answers[k][1] = result_crc;
+    }
+    return 0;
+}
+
+static const struct fwr_tensor inputs[] = {{"request", request, sizeof request, FWR_UINT32}};
+static const struct fwr_tensor outputs[] = {{"answers", answers, sizeof answers, FWR_UINT32}};
+
+const struct fwr_model fwr_app_model = {
+    .name = "conform",
+    .id = {0},
+    .inputs = inputs,
+    .outputs = outputs,
+    .input_count = 1,
+    .output_count = 1,
+    .run = run,
+};

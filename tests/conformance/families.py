@@ -1,0 +1,23 @@
+"""The families of cores that kernels are written for, and the emulated board of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+TARGETS = (
+    "c",
+    "cortex-m -mcpu=cortex-m0",
+    "cortex-m -mcpu=cortex-m3",
+    "cortex-m -mcpu=cortex-m4",
+    "cortex-m -mcpu=cortex-m55",
+    "riscv32 -march=rv32imac",
+)
+"""One of each set of features: M7 and M33 have the kernels of M4, M85 those of M55."""
+
+BOARDS: Mapping[str, str] = {
+    "microbit": "cortex-m -mcpu=cortex-m0",
+    "mps2-an385": "cortex-m -mcpu=cortex-m3",
+    "mps2-an386": "cortex-m -mcpu=cortex-m4",
+    "mps3-an547": "cortex-m -mcpu=cortex-m55",
+    "qemu-riscv32-virt": "riscv32 -march=rv32imac",
+}

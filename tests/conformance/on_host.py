@@ -1,0 +1,133 @@
+"""Runs a batch of kernels on this computer and compares every result, bit for bit.
+
+In: a batch, what is expected, a compiler's flags. Out: a line for each run that is wrong: a result
+that differs, a byte written outside of the arguments, a result that depends on what lies around
+them. A kernel that crashes, or that a sanitizer stops, is named with what was said.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from kernels import VERDICTS, Batch, Kernel
+from oracles import Expected, inputs
+
+from firmwright.build.flags import LANGUAGE, WARNINGS
+from firmwright.ir.graph.opdef import Array
+
+HERE = Path(__file__).parent
+FLIPS = (0, 255)
+QUICKLY_BUILT = ("-O0",)
+FAST = ("-O1",)
+SANITIZED = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of one kernel: what goes in and what each profile's oracle says comes out."""
+
+    kernel: int
+    sample: int
+    flip: int
+    inputs: list[Array]
+    expected: list[Array]
+
+
+def build(made: Batch, folder: Path, flags: Sequence[str] = FAST, compiler: str = "cc") -> Path:
+    """The program of the batch."""
+    write_sources(made, folder)
+    program = folder / "conform"
+    command = [compiler, *LANGUAGE, *WARNINGS, *flags, "-I.", "harness.c", "host_main.c"]
+    done = subprocess.run(
+        [*command, "-o", str(program), "-lm"], cwd=folder, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    return program
+
+
+def write_sources(made: Batch, folder: Path) -> None:
+    for name, text in made.files.items():
+        (folder / name).write_text(text)
+    for name in ("harness.c", "harness.h", "host_main.c"):
+        (folder / name).write_bytes((HERE / name).read_bytes())
+
+
+def runs(made: Batch, expected: Expected, samples: Sequence[int]) -> Iterator[Run]:
+    """Every kernel on every sample, with either pattern around its arguments."""
+    for index, kernel in enumerate(made.kernels):
+        for sample in samples:
+            given = inputs(made.cases[kernel.layer], sample)
+            results = expected.of(kernel.profiles, kernel.layer, sample)
+            if kernel.rows is not None:
+                band = _band_position(kernel, sample, len(results[0][0]))
+                if band is None:
+                    continue
+                given = [_rows_of(kernel, each, band) for each in given]
+                rows = kernel.rows.band
+                results = [each[:, band * rows : (band + 1) * rows] for each in results]
+            for flip in FLIPS:
+                yield Run(index, sample, flip, given, results)
+
+
+def _band_position(kernel: Kernel, sample: int, height: int) -> int | None:
+    """The first band, the last whole one, one between; None where it needs rows that are not."""
+    assert kernel.rows is not None
+    bands = height // kernel.rows.band
+    return (0, bands - 1, bands // 2)[sample]
+
+
+def _rows_of(kernel: Kernel, x: Array, band: int) -> Array:
+    """The input rows of a band, with what stands for rows outside of the tensor."""
+    assert kernel.rows is not None
+    where = kernel.rows.map
+    start = where.stride * band - where.before
+    rows = np.arange(start, start + where.reach)
+    is_outside = (rows < 0) | (rows >= x.shape[1])
+    found = x[:, np.clip(rows, 0, x.shape[1] - 1)].copy()
+    if is_outside.any():
+        assert where.outside is not None
+        found[:, is_outside] = where.outside
+    return found
+
+
+def wrong(made: Batch, program: Path, todo: Sequence[Run]) -> list[str]:
+    """A line for each run that is not as it must be."""
+    sent = b"".join(
+        np.array([run.kernel, run.flip], np.uint32).tobytes()
+        + b"".join(each.tobytes() for each in run.inputs)
+        for run in todo
+    )
+    done = subprocess.run([str(program)], input=sent, capture_output=True, check=False)
+    said = done.stderr.decode("utf-8", "replace")
+    found: list[str] = []
+    place = 0
+    for run in todo:
+        size = run.expected[0].size
+        if place + size + 4 > len(done.stdout):
+            report = said[said.find("ERROR") :] if "ERROR" in said else said
+            found.append(f"{made.said(run.kernel)}: exit {done.returncode}: {report[-3000:]}")
+            break
+        result = np.frombuffer(done.stdout, run.expected[0].dtype, size, place)
+        verdict = int.from_bytes(done.stdout[place + size : place + size + 4], "little")
+        place += size + 4
+        found += _verdicts(made, run, result, verdict)
+    return found
+
+
+def _verdicts(made: Batch, run: Run, result: Array, verdict: int) -> Iterator[str]:
+    who = f"{made.said(run.kernel)}, sample {run.sample}, pattern {run.flip}"
+    if verdict:
+        yield f"{who}: {VERDICTS[verdict]}"
+    for expected in run.expected:
+        differing = np.flatnonzero(result != expected.reshape(-1))
+        if differing.size:
+            first = int(differing[0])
+            yield (
+                f"{who}: {differing.size} of {result.size} values differ, at {first} "
+                f"{result[first]} instead of {expected.reshape(-1)[first]}"
+            )

@@ -1,0 +1,109 @@
+"""Random layers in every schedule of every family, in portable C on this computer.
+
+What LiteRT (`BUILTIN_REF`) and TFLM say is what each kernel must compute, bit for bit: whole, and
+as bands of rows. Around its arguments nothing is written, and nothing read there shows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from families import TARGETS
+from kernels import batch, imported
+from on_host import FAST, QUICKLY_BUILT, SANITIZED, build, runs, wrong
+from oracles import ask, number
+from random_layers import layer
+
+from firmwright.ir.graph.evaluate import describe
+from firmwright.ir.graph.nodes import Function
+from firmwright.schedules.registry import RULES
+
+LAYERS = 2000
+BLOCK = 20
+PROFILES = ("litert", "tflm")
+OF_OTHER_TYPES = ("float.", "int16.")
+
+
+def blocks(*, always: int) -> list[object]:
+    """First layers of the blocks: that many always, the rest with --deep."""
+    return [
+        pytest.param(first, marks=[] if place < always else [pytest.mark.deep])
+        for place, first in enumerate(range(0, LAYERS, BLOCK))
+    ]
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("first", blocks(always=1))
+def test_every_schedule_computes_what_the_reference_runtimes_do(
+    first: int, deep: bool, tmp_path: Path
+) -> None:
+    cases = [layer(n) for n in range(first, first + BLOCK)]
+    flags, bands = (FAST, (1, 2, 4)) if deep else (QUICKLY_BUILT, (2,))
+    made = batch(cases, TARGETS, PROFILES, bands=bands)
+    assert len(made.kernels) > 3 * BLOCK
+    program = build(made, tmp_path, flags)
+    todo = list(runs(made, ask(cases, PROFILES), (0, 1, 2)))
+    assert wrong(made, program, todo) == []
+
+
+@pytest.mark.deep
+@pytest.mark.host_c
+@pytest.mark.parametrize("first", blocks(always=LAYERS))
+def test_no_schedule_touches_memory_but_its_arguments(first: int, tmp_path: Path) -> None:
+    """Under AddressSanitizer, each argument a block of the heap of exactly its size."""
+    cases = [layer(n) for n in range(first, first + BLOCK)]
+    made = batch(cases, TARGETS, ("litert",), bands=(1, 4))
+    program = build(made, tmp_path, SANITIZED)
+    todo = list(runs(made, ask(cases, ("litert",)), (0,)))
+    assert wrong(made, program, todo) == []
+
+
+PLANTED = {
+    "y[-1] ^= 1;": "writes outside of its arguments",
+    "y[Y_BYTES] ^= 1;": "writes outside of its arguments",
+    "((int8_t *)x)[0] ^= 1;": "writes to its input",
+    "y[0] = x[X_BYTES];": "values differ",
+    "y[0] = x[-1];": "values differ",
+    "y[0] ^= 1;": "values differ",
+}
+"""What a kernel may do wrong, and what must be said of it."""
+
+
+@pytest.mark.host_c
+def test_a_kernel_that_breaks_the_rules_is_found(tmp_path: Path) -> None:
+    cases = [layer(9)]
+    made = batch(cases, ("c",), ("litert",))
+    sound = made.files["table.h"]
+    x, y = made.function(0).params
+    todo = list(runs(made, ask(cases, ("litert",), (0,)), (0,)))
+    for planted, said in PLANTED.items():
+        text = planted.replace("X_BYTES", str(x.value.size_bytes))
+        text = text.replace("Y_BYTES", str(y.value.size_bytes))
+        names = "const int8_t *x = (void *)a[0]; int8_t *y = (void *)a[1]; (void)x; (void)y;"
+        made.files["table.h"] = sound.replace("        break;", f"{{ {names} {text} }} break;", 1)
+        assert made.files["table.h"] != sound
+        found = wrong(made, build(made, tmp_path, QUICKLY_BUILT), todo)
+        assert found, planted
+        assert all(said in line for line in found), found
+
+
+@pytest.mark.deep
+def test_random_layers_meet_every_rule_for_int8() -> None:
+    met: Counter[str] = Counter()
+    for first in range(0, 400, 50):
+        module = imported([layer(n) for n in range(first, first + 50)], "litert")
+        assert isinstance(module.entry, Function)
+        for call in module.entry.body:
+            described = describe(call, module)
+            met.update(r.name for r in RULES if r.op == call.op and r.configs(described))
+    names = {rule.name for rule in RULES if not rule.name.startswith(OF_OTHER_TYPES)}
+    assert names - set(met) == set()
+
+
+def test_a_layer_depends_on_its_number_alone() -> None:
+    first, again = layer(41), layer(41)
+    assert (first.name, first.options) == (again.name, again.options)
+    assert [t and t.shape for t in first.inputs] == [t and t.shape for t in again.inputs]
+    assert number(first) == 41
