@@ -161,3 +161,8 @@ class Image:
     model_ram_bytes: int
     stack: StackUse
     firmware_stack: StackUse
+
+    @property
+    def model_ram_with_stack_bytes(self) -> int:
+        """What the model takes of a device's RAM while it runs: its pools, data and stack."""
+        return self.model_ram_bytes + self.stack.size_bytes

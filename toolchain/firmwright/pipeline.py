@@ -39,6 +39,7 @@ from firmwright.package.metadata import bundle_metadata, metadata
 from firmwright.passes import graph as graph_passes
 from firmwright.passes import tir as tir_passes
 from firmwright.passes.graph.pin import pin_tensors
+from firmwright.passes.graph.recompute import recompute
 from firmwright.schedules.registry import INTRINSICS, RULES
 from firmwright.select.choice import Estimate
 from firmwright.select.order import order_calls
@@ -69,6 +70,7 @@ class Options:
     io: str = "workspace"
     keep_input: bool = False
     input_rows: bool = False
+    recompute: bool = False
     link_params: bool = True
     inline_asm: bool = True
     name: str = ""
@@ -247,6 +249,7 @@ def passes_for(options: Options) -> tuple[Pass, ...]:
     return (
         *graph_passes.PASSES,
         Pass("order", lambda module: order_calls(module, op_table())),
+        Pass("recompute", lambda module: recompute(module, op_table())),
         Pass("lower-select", lambda module: _lower_and_select(module, options)),
         *tir_passes.BEFORE_PLANNING,
         Pass("keep-constants", lambda module: keep_constants(module, options.planner)),
@@ -290,6 +293,7 @@ def configured(model: IRModule, board: Board, options: Options) -> IRModule:
         link_params=options.link_params,
         board=board.name,
         **({} if options.ram_bytes is None else {"ram_bytes": options.ram_bytes}),
+        **({"recompute": True} if options.recompute else {}),
     )
     return pin_tensors(_with_program_speed(module, board, options), options.pins)
 
@@ -450,7 +454,7 @@ def pareto(model: IRModule, options: Options) -> tuple[Tradeoff, ...]:
     module = replace(module, pools=tuple(replace(p, size_bytes=None) for p in module.pools))
     for step in graph_passes.PASSES:
         module = step(module)
-    module = order_calls(module, op_table())
+    module = recompute(order_calls(module, op_table()), op_table())
     lowering = Lowering(module, op_table(), RULES, INTRINSICS, features)
     offers = [(item.call, item.alternatives) for item in lowering.calls()]
     asked = _asked(options)

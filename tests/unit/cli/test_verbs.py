@@ -154,6 +154,8 @@ def test_build_says_what_the_image_takes(fw, tmp_path: Path, digits_path: Path):
     found = fw("build", digits_path, "-o", out, "--json").json
     keys = "elf flash_bytes ram_bytes model_flash_bytes model_ram_bytes stack_bytes"
     assert {*keys.split(), "firmware_stack_bytes"} <= set(found)
+    in_all = found["model_ram_bytes"] + found["stack_bytes"]
+    assert found["model_ram_with_stack_bytes"] == in_all
     assert Path(found["elf"]).is_file()
     again = fw("build", out, "--json").json
     assert again["model_flash_bytes"] == found["model_flash_bytes"]

@@ -20,7 +20,9 @@ from firmwright.ir.module import IoBinding, IRModule
 from firmwright.ir.tir.verify import verify_module
 from firmwright.lower.lower import Lowering
 from firmwright.ops.registry import op_table
+from firmwright.passes.graph.recompute import recompute
 from firmwright.passes.tir import AFTER_PLANNING, BEFORE_PLANNING, CLEAN_UP
+from firmwright.pipeline import Options, compile_model
 from firmwright.schedules.registry import INTRINSICS, RULES
 from firmwright.select.aot_main import build_main
 from firmwright.select.row_loop import Segment
@@ -71,14 +73,15 @@ class Net:
         self.calls.append(Call(op, inputs, (made,), a))
         return made
 
-    def conv(self, x: Value, *, same: bool = False, op: str = "conv2d") -> Value:
+    def conv(self, x: Value, *, same: bool = False, op: str = "conv2d", channels: int = 0) -> Value:
         """A convolution of random window; with `same` it keeps the rows and columns."""
-        channels, height = x.type.shape[3], x.type.shape[1]
+        taken, height = x.type.shape[3], x.type.shape[1]
         rows = 3 if same else self.rng.randint(1, min(5, height))
         stride = 1 if same else self.rng.choice((1, 1, 2))
         top, bottom = (1, 1) if same else (self.rng.randint(0, rows - 1) for _ in "tb")
-        count = channels if same or op != "conv2d" else self.rng.choice((4, 8))
-        shape = (count, rows, 3, channels) if op == "conv2d" else (1, rows, 3, count)
+        count = taken if same or op != "conv2d" else self.rng.choice((4, 8))
+        count = channels or count
+        shape = (count, rows, 3, taken) if op == "conv2d" else (1, rows, 3, count)
         w = self.numbers.integers(-128, 128, shape).astype(np.int8)
         axis = 0 if op == "conv2d" else 3
         scales = tuple(float(s) for s in self.numbers.uniform(0.002, 0.02, count))
@@ -89,8 +92,17 @@ class Net:
             stride=(stride, 1), dilation=(1, 1), padding=(top, bottom, 1, 1), activation="none",
         )  # fmt: skip
 
+    def excited(self, x: Value) -> Value:
+        """Times a factor for each channel, made of their means."""
+        squeezed = self.call("mean", x, axes=(1, 2), keep_dims=self.rng.random() < 0.5)
+        factors = self.call("relu", squeezed)
+        order = (x, factors) if self.rng.random() < 0.5 else (factors, x)
+        return self.call("mul", *order, activation="none")
+
     def layer(self, x: Value) -> Value:
-        match self.rng.randrange(5):
+        match self.rng.randrange(6):
+            case 5:
+                return self.excited(self.conv(x))
             case 0:
                 return self.conv(x)
             case 1:
@@ -113,6 +125,10 @@ class Net:
             value = self.layer(value)
         if self.rng.random() < 0.4:
             value = self.call("mean", value, axes=(1, 2), keep_dims=self.rng.random() < 0.5)
+        return self.giving(value)
+
+    def giving(self, value: Value) -> IRModule:
+        """All the calls so far as a module with that result."""
         main = Function("main", (self.x,), tuple(self.calls), (value,))
         module = IRModule("net", {"main": main}, self.constants, attrs={"entry": "main"})
         verify_graph(main, module, OPS)
@@ -171,3 +187,36 @@ def test_random_networks_give_what_the_graph_gives(target: str, deep: bool) -> N
         calls = max(calls, len(segment.calls))
     assert {1, 2} <= bands
     assert calls > 3
+
+
+def _squeezed_twice(seed: int) -> IRModule:
+    """A narrow tensor becomes a wide one, which its channels' means scale; narrow again."""
+    net = Net(seed)
+    net.x = Value("x", TensorType((1, 12, WIDTH, 4), INT8, net._scale()))
+    wide = net.conv(net.x, same=True, channels=32)
+    wide = net.conv(wide, same=True, op="depthwise_conv2d")
+    return net.giving(net.conv(net.excited(wide), same=True, channels=4))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_squeeze_takes_in_is_computed_twice_where_that_is_asked(seed: int) -> None:
+    module = _squeezed_twice(seed)
+    again = recompute(module.with_attrs(recompute=True), OPS)
+    entry = again.entry
+    assert isinstance(entry, Function)
+    ops = [call.op for call in entry.body]
+    pair = ["conv2d", "depthwise_conv2d"]
+    assert ops == [*pair, "mean", "relu", *pair, "mul", "conv2d"]
+    verify_graph(entry, again, OPS)
+    compiled = [
+        compile_model(module, Options(optimize="ram", recompute=asked)) for asked in (False, True)
+    ]
+    once, twice = (item.metadata["workspace_bytes"] for item in compiled)
+    assert twice < 0.7 * once
+    draw = np.random.Generator(np.random.PCG64(seed))
+    sample = {"x": draw.integers(-128, 128, (1, 12, WIDTH, 4)).astype(np.int8)}
+    wanted = evaluate(module, sample, OPS, INTRINSICS)
+    for item in compiled:
+        (outputs,) = by_interpreter(item.module, [sample]).outputs
+        for value in module.entry.results:
+            assert np.array_equal(outputs[value.name], wanted[value.name])

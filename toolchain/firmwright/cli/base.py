@@ -137,6 +137,13 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         help="the input comes row by row (NAME_feed_row, NAME_finish) and is nowhere as a whole",
     )
     group.add_argument(
+        "--recompute",
+        action="store_true",
+        default=None,
+        help="compute what a squeeze-and-excite block works on twice, row by row, where that keeps "
+        "it out of memory (with --optimize ram or --ram)",
+    )
+    group.add_argument(
         "--no-link-params",
         dest="link_params",
         action="store_false",

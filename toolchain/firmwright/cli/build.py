@@ -70,6 +70,7 @@ def describe(image: Image) -> dict[str, Any]:
         "ram_bytes": image.sizes.ram_bytes,
         "model_flash_bytes": image.model_flash_bytes,
         "model_ram_bytes": image.model_ram_bytes,
+        "model_ram_with_stack_bytes": image.model_ram_with_stack_bytes,
         "text_bytes": image.sizes.bytes_of("text"),
         "rodata_bytes": image.sizes.bytes_of("rodata"),
         "data_bytes": image.sizes.bytes_of("data"),
@@ -86,11 +87,13 @@ def describe(image: Image) -> dict[str, Any]:
 
 
 def summary(image: Image) -> str:
-    sizes = image.sizes
+    sizes, stack = image.sizes, image.firmware_stack
+    data_bytes = sizes.ram_bytes - sizes.bytes_of("stack")
     rows: list[list[Cell]] = [
         ["flash", sizes.flash_bytes, image.model_flash_bytes],
-        ["RAM", sizes.ram_bytes, image.model_ram_bytes],
-        ["stack, worst path", image.firmware_stack.size_bytes, image.stack.size_bytes],
+        ["data and pools", data_bytes, image.model_ram_bytes],
+        ["stack, worst path", stack.size_bytes, image.stack.size_bytes],
+        ["RAM in all", data_bytes + stack.size_bytes, image.model_ram_with_stack_bytes],
     ]
     regions: list[list[Cell]] = [
         [r.name, r.used_bytes, r.size_bytes, f"{100 * r.used_bytes / r.size_bytes:.1f} %"]

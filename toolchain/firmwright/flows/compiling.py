@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 Watch = Callable[[str, IRModule], None]
 IMPORTED = "import"
 """The name by which `show --after` knows the module before any pass."""
-REMEMBERED = ("board", "numerics", "optimize", "planner", "link_params", "ram_bytes")
+REMEMBERED = ("board", "numerics", "optimize", "planner", "link_params", "ram_bytes", "recompute")
 """The options that a module carries as attributes."""
 
 

@@ -227,7 +227,10 @@ def row_call(call: Call, rows: RowMap, band: int) -> Call:
         replace(value, type=replace(value.type, shape=(1, band, *value.type.shape[2:])))
         for value in call.outputs
     )
-    inputs = tuple(with_rows(value, rows.reach) for value in call.inputs)
+    inputs = tuple(
+        value if index in rows.whole else with_rows(value, rows.reach)
+        for index, value in enumerate(call.inputs)
+    )
     return replace(call, inputs=inputs, outputs=outputs, attrs=attrs)
 
 

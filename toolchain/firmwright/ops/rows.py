@@ -21,19 +21,22 @@ def window_rows(call: OpCall, window: Window, outside: float | None) -> RowMap |
 
 
 def same_rows(call: OpCall) -> RowMap | None:
-    """Row r of the output is made of row r of every variable input."""
+    """Row r of the output is made of row r of every variable input, or of all it has: one row."""
     if not _has_rows(call.output.shape):
         return None
     height = call.output.shape[1]
+    rows, whole = 0, set()
     for index, kind in enumerate(call.inputs):
         if kind is None:
             continue
-        if call.constant(index) is None:
-            if not _has_rows(kind.shape) or kind.shape[1] != height:
-                return None
+        is_constant = call.constant(index) is not None
+        if not is_constant and _has_rows(kind.shape) and kind.shape[1] == height:
+            rows += 1
         elif len(kind.shape) > 2 and kind.shape[-3] != 1:
             return None
-    return RowMap()
+        elif not is_constant:
+            whole.add(index)
+    return RowMap(whole=frozenset(whole)) if rows else None
 
 
 def accumulate_rows(call: OpCall, b: Builder, x: Buffer, acc: Buffer) -> None:

@@ -175,12 +175,16 @@ class _RowLoop:
     ) -> Stmt:
         period, lag = firing.period, firing.lag
         row = Var(self.names.take("row"), INDEX)
+        pick, call = self.segment.picks[index], self.segment.calls[index]
+        starts = dict(zip(stage.sources, firing.starts, strict=True))
         reading = [
-            self._window(name, start, stage, E(row))
-            for name, start in zip(stage.sources, firing.starts, strict=True)
+            self._window(value.name, starts[value.name], stage, E(row))
+            if value.name in starts
+            else _all(self.whole[value.name], "r")
+            for value in call.inputs
+            if value is not None and value.constant is None
         ]
         written = self._written(stage, E(row), sums)
-        pick, call = self.segment.picks[index], self.segment.calls[index]
         self.functions[pick.function.name] = pick.function
         made = CallPrim(
             pick.function.name, (*reading, written), call.span, self.segment.first + index

@@ -45,12 +45,16 @@ class Segments:
         known = [found for found in kernels if found is not None]
         if any(isinstance(found.rows, RowFold) for found in known[:-1]):
             return None
-        stages = [_stage(call, found, band) for call, found in zip(calls, known, strict=True)]
+        pairs = tuple(zip(calls, known, strict=True))
+        stages = [_stage(call, found, band) for call, found in pairs]
         if not all(stage.height for stage in stages):  # fewer rows than a band
             return None
         source = stages[0].sources[0]
         inside = {stage.result for stage in stages[:-1]}
-        tensors = _tensors(calls, inside, band)
+        needed_whole = {value.name for call, k in pairs for value in whole_inputs(call, k.rows)}
+        if needed_whole & (inside | {source} if feed else inside):
+            return None
+        tensors = _tensors(calls, stages, inside, band)
         if any(t.row_bytes % _WORD_BYTES for name, t in tensors.items() if name != source):
             return None
         plan = plan_rows(source, stages, tensors, feed=feed)
@@ -101,7 +105,8 @@ def best(alternatives: Sequence[Alternative]) -> Alternative:
 
 
 def _stage(call: Call, kernels: RowKernels, band: int) -> Stage:
-    sources = tuple(value.name for value in _variables(call))
+    whole = whole_inputs(call, kernels.rows)
+    sources = tuple(value.name for value in _variables(call) if value not in whole)
     if isinstance(kernels.rows, RowFold):
         height = _variables(call)[0].type.shape[1]
         return Stage(sources, "", RowMap(band, band), height // band)
@@ -117,13 +122,27 @@ def _height(call: Call) -> int:
     return next((v.type.shape[1] for v in _variables(call) if len(v.type.shape) == 4), 0)
 
 
+def whole_inputs(call: Call, rows: RowMap | RowFold) -> list[Value]:
+    """The inputs of which every row takes everything."""
+    indices = rows.whole if isinstance(rows, RowMap) else ()
+    found = [value for index, value in enumerate(call.inputs) if index in indices]
+    return [value for value in found if value is not None]
+
+
 def _variables(call: Call) -> list[Value]:
     return [value for value in call.inputs if value is not None and value.constant is None]
 
 
-def _tensors(calls: Sequence[Call], inside: set[str], band: int) -> dict[str, Tensor]:
-    """Every tensor of four dimensions that the calls read or write."""
-    values = [v for call in calls for v in (*_variables(call), *call.outputs)]
+def _tensors(
+    calls: Sequence[Call], stages: Sequence[Stage], inside: set[str], band: int
+) -> dict[str, Tensor]:
+    """Every tensor of four dimensions whose rows the calls read or write."""
+    values = [
+        value
+        for call, stage in zip(calls, stages, strict=True)
+        for value in (*_variables(call), *call.outputs)
+        if value.name in stage.sources or value in call.outputs
+    ]
     made = {value.name for call in calls for value in call.outputs}
     return {
         value.name: Tensor(

@@ -7,7 +7,7 @@ verifier, interpreter, lowering and documentation all read the same record.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy.typing as npt
@@ -135,18 +135,20 @@ class RowMap:
     """Which input rows (axis 1 of four) an output row is made of, alike for every variable input.
 
     Output row r takes `reach` input rows from `stride * r - before` on; those outside of the input
-    count as `outside` (None: the operator never looks there, or rows outside are not alike).
+    count as `outside` (None: the operator never looks there, or rows outside are not alike). Of the
+    inputs in `whole`, by index, every row takes everything: factors of channels.
     """
 
     reach: int = 1
     stride: int = 1
     before: int = 0
     outside: float | None = None
+    whole: frozenset[int] = frozenset()
 
     def banded(self, count: int) -> RowMap:
         """The same of bands of `count` output rows: band r takes rows from stride * r - before."""
         reach = self.stride * (count - 1) + self.reach
-        return RowMap(reach, self.stride * count, self.before, self.outside)
+        return replace(self, reach=reach, stride=self.stride * count)
 
 
 @dataclass(frozen=True, slots=True)
