@@ -20,6 +20,7 @@ from firmwright.ops.registry import op_table
 from firmwright.schedules.registry import INTRINSICS, RULES
 
 HYBRID = [rule for rule in RULES if rule.op == "hybrid_conv2d"]
+FLOAT = [rule for rule in RULES if rule.name.startswith(("fpu.", "scalar.")) and rule.op != "add"]
 
 
 def drawn(call: OpCall, seed: int) -> Array:
@@ -87,3 +88,28 @@ def test_hybrid_rules_equal_the_reference(rule, random_convolution) -> None:
             np.testing.assert_array_equal(executed(call, kernel, x), expected)
             judged += 1
     assert judged > 16
+
+
+@pytest.mark.parametrize("rule", FLOAT, ids=lambda rule: rule.name)
+def test_float_rules_equal_the_default_loops(
+    rule, random_convolution, random_row, random_fully_connected
+) -> None:
+    judged = 0
+    depthwise = rule.op == "depthwise_conv2d"
+    for seed in range(12):
+        if rule.op == "fully_connected":
+            calls = [random_fully_connected(seed)]
+        else:
+            calls = [
+                random_convolution(seed, depthwise=depthwise),
+                random_row(seed, depthwise=depthwise),
+            ]
+        for call in (floating(drawn_call, seed) for drawn_call in calls):
+            x = drawn(call, seed)
+            expected = by_default(call, x)
+            for config in rule.configs(call):
+                kernel = Kernel("kernel", call)
+                rule.build(call, config, kernel)
+                np.testing.assert_array_equal(executed(call, kernel, x), expected)
+                judged += 1
+    assert judged >= 12

@@ -17,7 +17,7 @@ from firmwright.targets.instruction import Instruction
 
 # The first pattern that matches the whole mnemonic (without width suffix) names the kind.
 ARM_KINDS = (
-    (r"vldr|vstr", "float_memory"),
+    (r"v(ld|st)r(eq|ne|cs|cc|mi|pl|vs|vc|hi|ls|ge|lt|gt|le)?", "float_memory"),
     (r"vld(m.*|r[bhwd].*|[24]\d)|vstm.*|vstr[bhwd].*|vst[24]\d|vpop|vpush", "memory_block"),
     (r"v.*", "float_or_vector"),
     (r"ldr(|b|h|sb|sh|t|bt|ht|ex.?)|lda.?(ex.?)?", "load"),

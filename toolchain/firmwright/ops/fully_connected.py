@@ -134,10 +134,11 @@ def _lower_float(call: OpCall, b: Kernel, rows: int) -> None:
         b.for_("o", outputs) as o,
     ):
         acc = b.reg("acc", FLOAT32)
-        b.store(acc, [0], b.load(bias, [o]))
+        b.store(acc, [0], 0.0)  # the bias comes last, as in the reference kernel
         with b.for_("i", inputs) as i:
             b.store(acc, [0], b.load(acc, [0]) + b.load(row, [i]) * b.load(w, [o, i]))
-        b.store(out, [o], activated(b.load(acc, [0]), call.str_attr("activation")))
+        total = b.load(acc, [0]) + b.load(bias, [o])
+        b.store(out, [o], activated(total, call.str_attr("activation")))
 
 
 def macs(call: OpCall) -> int:

@@ -18,6 +18,8 @@ from firmwright.schedules.cortex_m_dsp import (
 )
 from firmwright.schedules.cortex_m_dsp.intrinsics import DSP_INTRINSICS
 from firmwright.schedules.cortex_m_dsp.mac_blocks import MAC_INTRINSICS
+from firmwright.schedules.fpu import layers as fpu_layers
+from firmwright.schedules.fpu.blocks import BLOCK_INTRINSICS
 from firmwright.schedules.helium import average_pool2d as helium_average_pool2d
 from firmwright.schedules.helium import conv2d as helium_conv2d
 from firmwright.schedules.helium import depthwise_channels as helium_depthwise_channels
@@ -37,6 +39,7 @@ RULES: tuple[Rule, ...] = (
     *fully_connected.RULES,
     *hybrid_conv2d.RULES,
     *rescaled_sum.RULES,
+    *fpu_layers.RULES,
     *helium_average_pool2d.RULES,
     *helium_conv2d.RULES,
     *helium_depthwise_channels.RULES,
@@ -52,5 +55,6 @@ INTRINSICS: Mapping[str, Intrinsic] = {
     **BASE_INTRINSICS,
     **DSP_INTRINSICS,
     **MAC_INTRINSICS,
+    **BLOCK_INTRINSICS,
     **HELIUM_INTRINSICS,
 }

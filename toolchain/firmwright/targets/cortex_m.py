@@ -1,8 +1,9 @@
 """Arm Cortex-M: cores and what their instruction sets offer.
 
 `dsp`: the SIMD-in-register instructions of Armv7E-M and of Armv8-M with the DSP extension. `mve`:
-Helium. `fpu`: single precision in hardware. `thumb1`: Armv6-M, no 32-bit multiply-high, few
-registers. Source: the Arm architecture reference manuals.
+Helium. `fpu`: single precision in hardware. `vmla`: its multiply-accumulate takes no longer than a
+multiplication and an addition; on the Cortex-M4 it does (targets/timing.py). `thumb1`: Armv6-M, no
+32-bit multiply-high, few registers. Source: the Arm architecture reference manuals.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ CORES: dict[str, frozenset[str]] = {
     "cortex-m0plus": frozenset({"thumb1"}),
     "cortex-m3": frozenset({"thumb2", "mulh"}),
     "cortex-m4": frozenset({"thumb2", "mulh", "dsp", "fpu"}),
-    "cortex-m7": frozenset({"thumb2", "mulh", "dsp", "fpu"}),
+    "cortex-m7": frozenset({"thumb2", "mulh", "dsp", "fpu", "vmla"}),
     "cortex-m23": frozenset({"thumb1"}),
-    "cortex-m33": frozenset({"thumb2", "mulh", "dsp", "fpu"}),
-    "cortex-m55": frozenset({"thumb2", "mulh", "dsp", "fpu", "mve"}),
-    "cortex-m85": frozenset({"thumb2", "mulh", "dsp", "fpu", "mve"}),
+    "cortex-m33": frozenset({"thumb2", "mulh", "dsp", "fpu", "vmla"}),
+    "cortex-m55": frozenset({"thumb2", "mulh", "dsp", "fpu", "vmla", "mve"}),
+    "cortex-m85": frozenset({"thumb2", "mulh", "dsp", "fpu", "vmla", "mve"}),
 }
 
 
