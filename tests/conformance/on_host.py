@@ -23,7 +23,8 @@ HERE = Path(__file__).parent
 FLIPS = (0, 255)
 QUICKLY_BUILT = ("-O0",)
 FAST = ("-O1",)
-SANITIZED = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+SANITIZED = ("-O0", "-fsanitize=address")
+UNDEFINED = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
 @dataclass(frozen=True, slots=True)
