@@ -109,6 +109,24 @@ def _convolution(rng: np.random.Generator, name: str) -> Case:
     return _weighted(rng, name, "CONV_2D", x, w, y, 0, options)
 
 
+def _even_convolution(rng: np.random.Generator, name: str) -> Case:
+    """3 x 3, with counts of channels, rows and columns that suit schedules by tiles."""
+    channels, count = _pick(rng, (8, 12, 16, 20)), _pick(rng, (2, 4, 6, 8, 10, 16))
+    high, wide = 2 * int(rng.integers(1, 4)), 8
+    same = bool(rng.random() < 0.6) or (high + 2) * (wide + 2) * channels > MOST_ELEMENTS
+    more = 0 if same else 2
+    options: dict[str, object] = {
+        "padding": "SAME" if same else "VALID",
+        "stride_h": 1,
+        "stride_w": 1,
+        "dilation_h_factor": 1,
+        "dilation_w_factor": 1,
+        "fused_activation_function": _pick(rng, _ACTIVATIONS),
+    }
+    x, y = (1, high + more, wide + more, channels), (1, high, wide, count)
+    return _weighted(rng, name, "CONV_2D", x, (count, 3, 3, channels), y, 0, options)
+
+
 def _depthwise(rng: np.random.Generator, name: str) -> Case:
     multiplier = _pick(rng, (1, 1, 1, 1, 2, 3, 4, 8))
     channels, count, lengths, options = _fitting(rng, lambda c: c * multiplier, depthwise=True)
@@ -320,7 +338,7 @@ _MAKERS: tuple[tuple[str, Callable[[np.random.Generator, str], Case]], ...] = (
     ("depthwise", _depthwise),
     ("sub", _pair("SUB")),
     ("mul", _pair("MUL")),
-    ("conv", _convolution),
+    ("conv", _even_convolution),
     ("depthwise", _depthwise),
     ("mean", _mean),
     ("softmax", _softmax),
