@@ -1,0 +1,64 @@
+"""Sums of two tensors on every pair of int8 values, by each rule, for drawn scales: the reference.
+
+With 65,536 pairs nothing is left to chance but the scales and zero points.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import INT8
+from firmwright.base.quant import Quantization
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import NotSupportedError, OpCall
+from firmwright.ir.tir.interp import interpret
+from firmwright.ir.tir.schedule import Rule
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.registry import op_table
+from firmwright.schedules.registry import INTRINSICS, RULES
+
+DRAWS = 2
+DEEP_DRAWS = 200
+SHAPE = (1, 256, 256, 1)
+VALUES = np.arange(-128, 128, dtype=np.int8)
+PAIRS = [np.ascontiguousarray(each).reshape(SHAPE) for each in np.meshgrid(VALUES, VALUES)]
+
+
+def drawn_sum(op: str, seed: int) -> OpCall:
+    rng = np.random.default_rng(seed)
+    first = 2.0 ** rng.uniform(-8, 2)
+    second = first * 2.0 ** rng.choice([0.0, rng.uniform(-3, 3), rng.uniform(-12, 12)])
+    third = max(first, second) * 2.0 ** rng.uniform(-3, 3)
+    kinds = [
+        TensorType(SHAPE, INT8, Quantization((float(np.float32(scale)),), (int(point),)))
+        for scale, point in zip((first, second, third), rng.integers(-128, 128, 3), strict=True)
+    ]
+    activation = str(rng.choice(["none", "relu", "relu6"]))
+    call = OpCall(op, (kinds[0], kinds[1]), (kinds[2],), {"activation": activation}, (None, None))
+    op_table()[op].infer(call)
+    return call
+
+
+@pytest.mark.parametrize(
+    "rule", [rule for rule in RULES if rule.op in ("add", "sub", "mul")], ids=lambda rule: rule.name
+)
+def test_every_pair_gives_what_the_reference_gives(rule: Rule, deep: bool) -> None:
+    done, seed = 0, 0
+    while done < (DEEP_DRAWS if deep else DRAWS):
+        seed += 1
+        assert seed < 40 * (done + 1), "the rule hardly ever applies"
+        try:
+            call = drawn_sum(rule.op, seed)
+        except NotSupportedError:
+            continue
+        configs = rule.configs(call)
+        done += bool(configs)
+        (expected,) = op_table()[call.op].reference(call, PAIRS)
+        for config in configs:
+            kernel = Kernel("kernel", call)
+            rule.build(call, config, kernel)
+            y = np.zeros(SHAPE, np.int8)
+            named = {"x": PAIRS[0], "x_1": PAIRS[1], "y": y}
+            interpret(kernel.build(), named, INTRINSICS, constants=kernel.constants)
+            np.testing.assert_array_equal(y, expected, err_msg=f"seed {seed}")

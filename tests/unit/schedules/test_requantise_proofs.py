@@ -1,0 +1,185 @@
+"""Each short form of the requantise step, where its proof holds, is the definition: by drawing.
+
+What is drawn: accumulator, multiplier, shift, zero point, clamp and the bounds that the proof gets,
+up to the last value that it allows. Every intermediate is held to 32 bits, as on the device. The
+obligations are in docs/numerics.md. By default a hundred thousand draws, with --deep millions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import INT8, INT16
+from firmwright.base.quant import Rounding
+from firmwright.ir.graph.opdef import Array
+from firmwright.ops.fixed_point import Requant
+from firmwright.schedules.folded_requant import FoldedRequant, fold
+from firmwright.schedules.helium import requantize
+from firmwright.schedules.settled import settled_values
+
+LAYERS = 16
+DEEP_LAYERS = 2000
+CHANNELS = 64
+DRAWS = 100
+"""Accumulators a channel: LAYERS * CHANNELS * DRAWS in all."""
+BORROWED = 8
+BORROW_LIMIT = 1 << 23
+MULTIPLIERS = (1 << 30, (1 << 30) + 1, (1 << 31) - 1)
+
+
+@pytest.fixture
+def layers(deep: bool) -> range:
+    return range(DEEP_LAYERS if deep else LAYERS)
+
+
+def generator(seed: int, test: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64([seed, test]))
+
+
+def drawn_requant(rng: np.random.Generator, rounding: Rounding, shifts: Array) -> Requant:
+    count = len(shifts)
+    multipliers = rng.integers(1 << 30, 1 << 31, count)
+    edges = rng.random(count) < 0.2
+    multipliers[edges] = rng.choice(MULTIPLIERS, int(edges.sum()))
+    zero_point = int(rng.choice([-128, 0, 127, int(rng.integers(-128, 128))]))
+    clamp_min = int(rng.choice([zero_point, -128, int(rng.integers(-128, 128))]))
+    clamp_max = int(rng.choice([127, max(clamp_min, int(rng.integers(-128, 128)))]))
+    return Requant(
+        tuple(map(int, multipliers)), tuple(map(int, shifts)), rounding,
+        zero_point, clamp_min, clamp_max,
+    )  # fmt: skip
+
+
+def accumulators(rng: np.random.Generator, params: Requant, reach: Array) -> Array:
+    """[draws, channels]: about ties, about zero, up to either end of each channel's bounds."""
+    scale = np.array(params.multipliers) * 2.0 ** (np.array(params.shifts) - 31.0)
+    shape = (DRAWS // 4, len(reach))
+    ties = np.rint((rng.integers(-140, 140, shape) + 0.5) / scale).clip(-(2.0**31), 2.0**31)
+    found = [
+        ties.astype(np.int64) + rng.integers(-2, 3, shape),
+        rng.integers(-reach, reach + 1, shape),
+        rng.integers(-4, 5, shape),
+        np.where(rng.random(shape) < 0.5, reach, -reach) + rng.integers(-1, 2, shape),
+    ]
+    return np.clip(np.concatenate(found), -reach, reach)
+
+
+def in_32_bits(values: Array) -> Array:
+    assert values.min(initial=0) >= -(1 << 31)
+    assert values.max(initial=0) < 1 << 31
+    return values
+
+
+def folded_layer(seed: int, test: int) -> tuple[Requant, FoldedRequant, Array]:
+    """A layer that folds, and accumulators as large as its proof allows."""
+    rng = generator(seed, test)
+    rounding = Rounding.TWICE if rng.random() < 0.6 else Rounding.ONCE
+    least = int(rng.integers(-21, 2))
+    shifts = rng.integers(least, min(least + int(rng.integers(1, 12)), 3), CHANNELS)
+    params = drawn_requant(rng, rounding, shifts)
+    left = max(-shifts.min() + 1, 1) + 1 + shifts
+    reach = ((1 << 31) - 1) >> left
+    kind = rng.random(CHANNELS)
+    reach = np.where(kind < 0.3, reach, (reach * kind).astype(np.int64) + 1)
+    folded = fold(params, -reach, reach)
+    while folded is None:  # the zero point takes no place in the addend that is left
+        params = Requant(
+            params.multipliers, params.shifts, rounding, params.zero_point // 2, -128, 127
+        )
+        folded = fold(params, -reach, reach)
+    return params, folded, accumulators(rng, params, reach)
+
+
+def folded_result(folded: FoldedRequant, shifted: Array, acc: Array) -> Array:
+    """What the instructions compute, every intermediate in 32 bits."""
+    high = (in_32_bits(shifted) * np.array(folded.multiplier)) >> 32
+    base = in_32_bits(np.array(folded.addend) + np.where(acc < 0, np.array(folded.sign), 0))
+    total = in_32_bits(base + in_32_bits(high))
+    return np.clip(total >> folded.shift, folded.clamp_min, folded.clamp_max)
+
+
+def test_the_folded_step_is_the_definition_up_to_the_ends_of_its_bounds(layers: range) -> None:
+    for seed in layers:
+        params, folded, acc = folded_layer(seed, 1)
+        result = folded_result(folded, acc << np.array(folded.left), acc)
+        np.testing.assert_array_equal(result, params.apply(acc, INT8), err_msg=str(seed))
+
+
+def test_one_more_than_the_bounds_allow_is_not_folded(layers: range) -> None:
+    for seed in layers:
+        params, folded, _ = folded_layer(seed, 1)
+        beyond = np.zeros(CHANNELS, np.int64)
+        channel = seed % CHANNELS
+        beyond[channel] = (1 << 31) >> folded.left[channel]
+        assert fold(params, -beyond, beyond) is None
+        assert fold(params, 1 - beyond, np.maximum(beyond - 1, 0)) is not None
+
+
+def test_a_borrowed_accumulator_needs_a_right_shift_alone(layers: range) -> None:
+    """Odd channels hand in 256 times their sum: a shift of 8 less the left one is in its place."""
+    met = 0
+    for seed in layers:
+        _, folded, acc = folded_layer(seed, 2)
+        allowed = np.array(folded.left) <= BORROWED
+        met += int(allowed.sum())
+        left = np.array(folded.left)[allowed]
+        sums = np.clip(acc[:, allowed], 1 - BORROW_LIMIT, BORROW_LIMIT - 1)
+        shifted = in_32_bits(sums << BORROWED) >> (BORROWED - left)
+        np.testing.assert_array_equal(shifted, sums << left)
+    assert met > len(layers)
+
+
+def test_the_step_on_vectors_is_the_definition_for_any_32_bits(layers: range) -> None:
+    """VQRDMULH, one less where halves of negatives would go up, VRSHL."""
+    for seed in layers:
+        rng = generator(seed, 3)
+        shifts = rng.integers(int(rng.integers(-31, 1)), 1, CHANNELS)
+        params = drawn_requant(rng, Rounding.TWICE, shifts)
+        assert requantize.applies(params)
+        acc = accumulators(rng, params, np.full(CHANNELS, (1 << 31) - 1))
+        doubled = in_32_bits((acc * np.array(params.multipliers) + (1 << 30)) >> 31)
+        seen = doubled if requantize.away(params) == 1 else doubled & shifts
+        less = 0 if requantize.away(params) == 0 else (seen < 0).astype(np.int64)
+        right = -shifts
+        nudged = in_32_bits(doubled - less) + np.where(right > 0, 1 << np.maximum(right - 1, 0), 0)
+        result = np.clip((nudged >> right) + params.zero_point, params.clamp_min, params.clamp_max)
+        np.testing.assert_array_equal(result, params.apply(acc, INT8), err_msg=str(seed))
+
+
+def test_a_settled_channel_has_one_output_for_every_accumulator(layers: range) -> None:
+    settled = 0
+    for seed in layers:
+        rng = generator(seed, 4)
+        rounding = Rounding.TWICE if rng.random() < 0.5 else Rounding.ONCE
+        params = drawn_requant(rng, rounding, rng.integers(-31, 4, CHANNELS))
+        middle = rng.integers(-(1 << 29), 1 << 29, CHANNELS) >> rng.integers(0, 29, CHANNELS)
+        width = rng.integers(0, 1 << 24, CHANNELS) >> rng.integers(0, 24, CHANNELS)
+        low, high = middle - width, middle + width
+        values = settled_values(params, low, high)
+        settled += len(values)
+        acc = rng.integers(low, high + 1, (DRAWS, CHANNELS))
+        acc = np.concatenate([acc, low[None], high[None]])
+        channels = list(values)
+        if channels:
+            found = params.apply(acc, INT8)[:, channels]
+            assert (found == np.array(list(values.values()))).all(), seed
+    assert settled > len(layers)
+
+
+def test_what_is_baked_into_int16_weights_and_their_bias_fits(layers: range) -> None:
+    """A sum of baked products is the accumulator times 2^left, which the proof keeps in 32 bits."""
+    met = 0
+    for seed in layers:
+        rng = generator(seed, 5)
+        _, folded, acc = folded_layer(seed, 1)
+        left = np.array(folded.left)
+        weights = rng.integers(-128, 128, (9, CHANNELS))
+        fits = np.abs(weights).max(axis=0) << left <= INT16.max
+        met += int(fits.sum())
+        x = rng.integers(-128, 128, (DRAWS, 9))
+        bias = acc - x @ weights
+        total = x @ (weights << left) + (bias << left)
+        np.testing.assert_array_equal(total[:, fits], (acc << left)[:, fits])
+        in_32_bits(total[:, fits])
+    assert met > len(layers)
