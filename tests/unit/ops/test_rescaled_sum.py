@@ -74,4 +74,4 @@ def test_an_output_scale_that_would_enlarge_the_sum_is_refused(
     call = make_call("add", [x, x], kind((4,), "int8", 2.0**-20), activation="none")
     with pytest.raises(NotSupportedError) as caught:
         rescaled_sum.check(call)
-    assert str(caught.value) == "an output scale below 2^-19 of the larger input scale"
+    assert str(caught.value) == "an output scale too far below the larger input scale"

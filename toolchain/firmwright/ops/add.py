@@ -1,6 +1,7 @@
 """add: y = x_0 + x_1 with broadcasting, activated.
 
-Attribute: `activation`. int8: see rescaled_sum.py; both roundings of the requantise, both profiles.
+Attribute: `activation`. Integers: see rescaled_sum.py; both roundings of the requantise, in both
+profiles.
 Source of the semantics: TFLite's reference addition.
 """
 
@@ -52,7 +53,9 @@ OPDEF = OpDef(
     cases=cases,
     dtypes=elementwise.DTYPES,
     numerics={
-        profile: NumericsCell(Rounding.TWICE, "int32, inputs << 20", "reference_integer_ops Add")
+        profile: NumericsCell(
+            Rounding.TWICE, "int32, inputs << 20 (int16: 15)", "reference_integer_ops Add"
+        )
         for profile in ("litert", "tflm")
     },
 )

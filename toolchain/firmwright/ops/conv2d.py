@@ -1,8 +1,9 @@
 """conv2d: y[n, oy, ox, oc] = sum over taps and input channels of x * w, plus bias, activated.
 
-Layouts as in TFLite: x NHWC, w OHWI, bias O (int32 for int8). Attributes: `stride`, `dilation`
-(vertical, horizontal), `padding` (top, bottom, left, right), `activation`. Outside of the input
-lies the zero point, whose real value is 0. Rounding of the int8 requantise: twice (both profiles).
+Layouts as in TFLite: x NHWC, w OHWI, bias O (int32 for int8, int64 or int32 for int16). Attributes:
+`stride`, `dilation` (vertical, horizontal), `padding` (top, bottom, left, right), `activation`.
+Outside of the input lies the zero point, whose real value is 0. Rounding of the int8 requantise:
+twice (both profiles); of int16 see int16x8.py.
 Source of the semantics: TFLite's reference convolution and quantisation specification.
 """
 
@@ -12,12 +13,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
     Case,
+    CaseTensor,
     ImportContext,
     Imported,
     NotSupportedError,
@@ -27,6 +29,7 @@ from firmwright.ir.graph.opdef import (
     RowMap,
 )
 from firmwright.ops.arity import require_tensors
+from firmwright.ops.case_tensors import constant_tensor
 from firmwright.ops.conv_shapes import (
     check_padding,
     columns,
@@ -43,7 +46,14 @@ from firmwright.ops.fixed_point import (
     per_tensor,
     quant_of,
     requant,
-    requantized,
+)
+from firmwright.ops.int16x8 import (
+    accumulator_dtype,
+    apply_wide,
+    ending,
+    has_wide_bias,
+    is_int16x8,
+    reduced,
 )
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.rows import window_rows
@@ -70,6 +80,8 @@ def requant_of(call: OpCall) -> Requant:
     channels = call.output.shape[-1]
     scales = w.scales if len(w.scales) > 1 else w.scales * channels
     factors = [x.scale * scale / y.scale for scale in scales]
+    if is_int16x8(call) and has_wide_bias(call):
+        return reduced(factors, call.output, call.str_attr("activation"))
     return requant(factors, Rounding.TWICE, call.output, call.str_attr("activation"))
 
 
@@ -91,7 +103,7 @@ def weights_of(call: OpCall) -> Array:
 def rows(call: OpCall) -> RowMap | None:
     """Rows under the window; the padding holds the zero point."""
     w = call.input(1)
-    quantized = call.input(0).dtype == INT8
+    quantized = call.input(0).dtype != FLOAT32
     outside = per_tensor(call.input(0)).zero_point if quantized else 0.0
     return window_rows(call, window_of(call, w.shape[1:3]), outside)
 
@@ -100,11 +112,11 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, w = arrays[0], arrays[1]
     window = window_of(call, w.shape[1:3])
     kernel = w.reshape(w.shape[0], -1).astype(np.float64)
-    if call.input(0).dtype == INT8:
+    if call.input(0).dtype != FLOAT32:
         zero_point = per_tensor(call.input(0)).zero_point
         patches = columns(x.astype(np.float64) - zero_point, window)
         acc = (patches @ kernel.T).astype(np.int64) + bias_of(call, "int32")
-        return (requant_of(call).apply(acc, INT8),)
+        return (apply_wide(requant_of(call), acc, call.output.dtype),)
     low, high = float_activation_range(call.str_attr("activation"))
     total = columns(x.astype(np.float64), window) @ kernel.T + bias_of(call, "float32")
     return (np.clip(total, low, high).astype(np.float32),)
@@ -112,37 +124,30 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower(call: OpCall, b: Kernel) -> None:
     """Direct loops, one output at a time; taps outside of the input are skipped."""
-    if call.input(0).dtype == INT8:
-        _lower_int8(call, b)
-    else:
+    if call.input(0).dtype == FLOAT32:
         _lower_float(call, b)
+    else:
+        _lower_quantized(call, b)
 
 
-def _lower_int8(call: OpCall, b: Kernel) -> None:
-    params = requant_of(call)
+def _lower_quantized(call: OpCall, b: Kernel) -> None:
     zero_point = per_tensor(call.input(0)).zero_point
-    w = b.input(1)
-    bias = b.constant("bias", bias_of(call, "int32"), INT32)
-    multiplier = b.constant("multiplier", np.array(params.multipliers), INT32)
-    shift = b.constant("shift", np.array(params.shifts), INT32)
+    w, wide = b.input(1), accumulator_dtype(call, 0)
+    bias = b.constant("bias", bias_of(call, "int32"), wide)
+    finish = ending(b, requant_of(call), wide, call.output.dtype)
     window = window_of(call, (w.shape[1], w.shape[2]))
     with (
         window.outputs(b, call.input(0).shape, call.output.shape) as at,
         b.for_("oc", w.shape[0]) as oc,
     ):
-        acc = b.reg("acc", INT32)
+        acc = b.reg("acc", wide)
         b.store(acc, [0], b.load(bias, [oc]))
         with window.taps(b, at) as (ky, kx, iy, ix), b.for_("ic", w.shape[3]) as ic:
             product = (b.load_i32(b.input(0), [at.n, iy, ix, ic]) - zero_point) * b.load_i32(
                 w, [oc, ky, kx, ic]
             )
-            b.store(acc, [0], b.load(acc, [0]) + product)
-        channel = oc if params.per_channel else 0
-        value = requantized(
-            b.load(acc, [0]), b.load(multiplier, [channel]), b.load(shift, [channel]),
-            params, INT8,
-        )  # fmt: skip
-        b.store(b.y, [at.n, at.oy, at.ox, oc], value)
+            b.store(acc, [0], b.load(acc, [0]) + product.cast(wide))
+        b.store(b.y, [at.n, at.oy, at.ox, oc], finish(b.load(acc, [0]), oc))
 
 
 def _lower_float(call: OpCall, b: Kernel) -> None:
@@ -184,6 +189,33 @@ def from_tflite(context: ImportContext) -> Imported:
 
 def cases() -> Iterator[Case]:
     yield from conv_cases("CONV_2D")
+    yield from _int16_cases()
+
+
+def _int16_cases() -> Iterator[Case]:
+    """Sums beyond 32 bits, and a bias of 32 bits."""
+    rng = np.random.Generator(np.random.PCG64(16))
+    options = {
+        "padding": "VALID",
+        "stride_h": 1,
+        "stride_w": 1,
+        "fused_activation_function": "NONE",
+    }
+    x_scale, scale = float(np.float32(0.0003)), float(np.float32(0.01))
+    for name, inputs, y_scale, bias_dtype in (
+        ("wide_sum", 640, 0.011, "int64"),
+        ("bias32", 9, 0.0007, "int32"),
+    ):
+        w = rng.integers(100, 128, (3, 1, 1, inputs)).astype(np.int8)
+        bias = rng.integers(-(1 << 20), 1 << 20, 3).astype(bias_dtype)
+        tensors = (
+            CaseTensor((1, 2, 2, inputs), "int16", (x_scale,), (0,)),
+            constant_tensor(w, (scale,)),
+            constant_tensor(bias, (scale * x_scale,)),
+        )
+        y = CaseTensor((1, 2, 2, 3), "int16", (float(np.float32(y_scale)),), (0,))
+        kind = {"quantized_bias_type": 2} if bias_dtype == "int32" else {}
+        yield Case(f"{name}_int16", "CONV_2D", tensors, (y,), {**options, **kind})
 
 
 OPDEF = OpDef(
@@ -194,11 +226,17 @@ OPDEF = OpDef(
     rows=rows,
     imports={"tflite:CONV_2D": from_tflite},
     cases=cases,
-    dtypes=("int8", "float32"),
+    dtypes=("int8", "int16", "float32"),
     numerics={
-        "litert": NumericsCell(Rounding.TWICE, "int32", "reference_integer_ops ConvPerChannel"),
+        "litert": NumericsCell(
+            Rounding.TWICE,
+            "int32; int16: int64, rounded once by 16 bits",
+            "reference_integer_ops ConvPerChannel",
+        ),
         "tflm": NumericsCell(
-            Rounding.TWICE, "int32", "arm_nn_requantize, reference ConvPerChannel"
+            Rounding.TWICE,
+            "int32; int16: int64, rounded once by 16 bits",
+            "arm_nn_requantize, reference ConvPerChannel",
         ),
     },
     macs=macs,

@@ -190,10 +190,12 @@ _CONV_GRID = (
 
 
 def conv_cases(builtin: str) -> Iterator[Case]:
-    """The grid for int8 (per channel) and float32, seeded by the case's place."""
+    """The grid for int8 (per channel), float32 and partly int16, seeded by the case's place."""
     for index, row in enumerate(_CONV_GRID):
         yield _conv_case(builtin, row, index, "int8")
         yield _conv_case(builtin, row, index, "float32")
+        if index % 2:
+            yield _conv_case(builtin, row, index, "int16")
 
 
 def _conv_case(builtin: str, row: tuple, index: int, dtype: str) -> Case:  # type: ignore[type-arg]  # a table row
@@ -227,17 +229,22 @@ def _conv_case(builtin: str, row: tuple, index: int, dtype: str) -> Case:  # typ
         )
         return Case(f"{name}_{dtype}", builtin, tensors, (CaseTensor(y_shape, dtype),), options)
     scales = tuple(float(np.float32(s)) for s in rng.uniform(0.002, 0.02, outputs))
-    x_scale = float(np.float32(0.05))
+    wide = dtype == "int16"
+    x_scale, y_scale = (0.0003, 0.0005) if wide else (0.05, 0.08)
+    x_scale, y_scale = float(np.float32(x_scale)), float(np.float32(y_scale))
+    bias_dtype, bias_reach = ("int64", 1 << 22) if wide else ("int32", 2000)
+    x_zero = 0 if wide else int(rng.integers(-128, 127))
     tensors = (
-        CaseTensor(x_shape, dtype, (x_scale,), (int(rng.integers(-128, 127)),)),
+        CaseTensor(x_shape, dtype, (x_scale,), (x_zero,)),
         CaseTensor(
-            w_shape, dtype, scales, (0,) * outputs, 3 if depthwise else 0,
+            w_shape, "int8", scales, (0,) * outputs, 3 if depthwise else 0,
             rng.integers(-127, 128, w_shape).astype(np.int8),
         ),
         CaseTensor(
-            (outputs,), "int32", tuple(s * x_scale for s in scales), (0,) * outputs, 0,
-            rng.integers(-2000, 2000, outputs).astype(np.int32),
+            (outputs,), bias_dtype, tuple(s * x_scale for s in scales), (0,) * outputs, 0,
+            rng.integers(-bias_reach, bias_reach, outputs).astype(bias_dtype),
         ),
     )  # fmt: skip
-    y = CaseTensor(y_shape, dtype, (float(np.float32(0.08)),), (int(rng.integers(-128, 127)),))
+    y_zero = 0 if wide else int(rng.integers(-128, 127))
+    y = CaseTensor(y_shape, dtype, (y_scale,), (y_zero,))
     return Case(f"{name}_{dtype}", builtin, tensors, (y,), options)

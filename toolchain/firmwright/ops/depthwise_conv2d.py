@@ -1,9 +1,10 @@
 """depthwise_conv2d: every input channel is convolved with its own `multiplier` filters.
 
 y[n, oy, ox, ic * multiplier + m] = sum over taps of x[.., ic] * w[ky, kx, ic * multiplier + m],
-plus bias, activated. Layouts as in TFLite: x NHWC, w 1HWO, bias O (int32 for int8). Attributes:
-`stride`, `dilation`, `padding`, `activation` as of conv2d. Outside of the input lies the zero
-point, whose real value is 0. Rounding of the int8 requantise: twice (both profiles).
+plus bias, activated. Layouts as in TFLite: x NHWC, w 1HWO, bias O (int32 for int8, int64 for
+int16). Attributes: `stride`, `dilation`, `padding`, `activation` as of conv2d. Outside of the input
+lies the zero point, whose real value is 0. Rounding of the int8 requantise: twice (both profiles);
+of int16 see int16x8.py.
 Source of the semantics: TFLite's reference depthwise convolution and quantisation specification.
 """
 
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.base.dtypes import FLOAT32
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
@@ -43,7 +44,13 @@ from firmwright.ops.fixed_point import (
     check_filters,
     float_activation_range,
     per_tensor,
-    requantized,
+)
+from firmwright.ops.int16x8 import (
+    accumulator_dtype,
+    apply_wide,
+    ending,
+    has_wide_bias,
+    is_int16x8,
 )
 from firmwright.ops.kernel import Kernel
 
@@ -64,6 +71,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if w.shape[3] % x.shape[3]:
         raise NotSupportedError(f"{w.shape[3]} filters for {x.shape[3]} input channels")
     check_filters(call, 3)
+    if is_int16x8(call) and not has_wide_bias(call):
+        raise NotSupportedError("an int16 depthwise convolution with a bias of 32 bits")
     window = window_of(call, (w.shape[1], w.shape[2]))
     check_padding(window)
     shape = (x.shape[0], *window.output_size(x.shape[1], x.shape[2]), w.shape[3])
@@ -74,46 +83,41 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, w = arrays[0], arrays[1]
     window = window_of(call, w.shape[1:3])
     taps = w.reshape(-1, w.shape[3]).astype(np.float64)
-    quantized = call.input(0).dtype == INT8
+    quantized = call.input(0).dtype != FLOAT32
     offset = per_tensor(call.input(0)).zero_point if quantized else 0
     patches = columns(x.astype(np.float64) - offset, window)
     patches = patches.reshape(*patches.shape[:3], len(taps), x.shape[3])
     acc = (np.repeat(patches, multiplier_of(call), axis=-1) * taps).sum(axis=-2)
     if quantized:
         wide = acc.astype(np.int64) + bias_of(call, "int32")
-        return (requant_of(call).apply(wide, INT8),)
+        return (apply_wide(requant_of(call), wide, call.output.dtype),)
     low, high = float_activation_range(call.str_attr("activation"))
     return (np.clip(acc + bias_of(call, "float32"), low, high).astype(np.float32),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
     """Direct loops, one output at a time; taps outside of the input are skipped."""
-    if call.input(0).dtype == INT8:
-        _lower_int8(call, b)
-    else:
+    if call.input(0).dtype == FLOAT32:
         _lower_float(call, b)
+    else:
+        _lower_quantized(call, b)
 
 
-def _lower_int8(call: OpCall, b: Kernel) -> None:
-    params = requant_of(call)
+def _lower_quantized(call: OpCall, b: Kernel) -> None:
     zero_point = per_tensor(call.input(0)).zero_point
-    w = b.input(1)
-    bias = b.constant("bias", bias_of(call, "int32"), INT32)
-    multiplier = b.constant("multiplier", np.array(params.multipliers), INT32)
-    shift = b.constant("shift", np.array(params.shifts), INT32)
+    w, wide = b.input(1), accumulator_dtype(call, 3)
+    bias = b.constant("bias", bias_of(call, "int32"), wide)
+    finish = ending(b, requant_of(call), wide, call.output.dtype)
     window = window_of(call, (w.shape[1], w.shape[2]))
     with window.outputs(b, call.input(0).shape, call.output.shape) as at, _channels(call, b) as c:
         oc, ic = c
-        acc = b.reg("acc", INT32)
+        acc = b.reg("acc", wide)
         b.store(acc, [0], b.load(bias, [oc]))
         with window.taps(b, at) as (ky, kx, iy, ix):
             x = b.load_i32(b.input(0), [at.n, iy, ix, ic]) - zero_point
-            b.store(acc, [0], b.load(acc, [0]) + x * b.load_i32(w, [0, ky, kx, oc]))
-        channel = oc if params.per_channel else 0
-        value = requantized(
-            b.load(acc, [0]), b.load(multiplier, [channel]), b.load(shift, [channel]), params, INT8
-        )
-        b.store(b.y, [at.n, at.oy, at.ox, oc], value)
+            product = x * b.load_i32(w, [0, ky, kx, oc])
+            b.store(acc, [0], b.load(acc, [0]) + product.cast(wide))
+        b.store(b.y, [at.n, at.oy, at.ox, oc], finish(b.load(acc, [0]), oc))
 
 
 def _lower_float(call: OpCall, b: Kernel) -> None:
@@ -170,10 +174,14 @@ OPDEF = OpDef(
     rows=rows,
     imports={"tflite:DEPTHWISE_CONV_2D": from_tflite},
     cases=cases,
-    dtypes=("int8", "float32"),
+    dtypes=("int8", "int16", "float32"),
     numerics={
-        "litert": NumericsCell(Rounding.TWICE, "int32", "reference DepthwiseConvPerChannel"),
-        "tflm": NumericsCell(Rounding.TWICE, "int32", "reference DepthwiseConvPerChannel"),
+        profile: NumericsCell(
+            Rounding.TWICE,
+            "int32; int16: int64, rounded once by 16 bits",
+            "reference DepthwiseConvPerChannel",
+        )
+        for profile in ("litert", "tflm")
     },
     macs=macs,
 )

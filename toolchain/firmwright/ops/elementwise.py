@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8
+from firmwright.base.dtypes import FLOAT32, INT8, INT16
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
@@ -32,7 +32,7 @@ from firmwright.ops.fixed_point import (
 )
 from firmwright.ops.kernel import Kernel
 
-DTYPES = ("int8", "float32")
+DTYPES = ("int8", "int16", "float32")
 
 
 def broadcast_shape(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
@@ -51,13 +51,14 @@ def _aligned(shape: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    """Both inputs and the output of one dtype; int8 quantised per tensor."""
+    """Both inputs and the output of one dtype; integers quantised per tensor, int16 around 0."""
     a, b, y = call.input(0), call.input(1), call.output
-    if a.dtype not in (INT8, FLOAT32) or (b.dtype, y.dtype) != (a.dtype, a.dtype):
+    if a.dtype not in (INT8, INT16, FLOAT32) or (b.dtype, y.dtype) != (a.dtype, a.dtype):
         raise NotSupportedError(f"{a.dtype.name} and {b.dtype.name} giving {y.dtype.name}")
-    if a.dtype == INT8:
+    if a.dtype != FLOAT32:
         for kind in (a, b, y):
-            per_tensor(kind)
+            if per_tensor(kind).zero_point and a.dtype == INT16:
+                raise NotSupportedError("int16 with a zero point other than 0")
     return (TensorType(broadcast_shape(a.shape, b.shape), a.dtype, y.quantization),)
 
 
@@ -133,6 +134,8 @@ def from_tflite(name: str) -> Callable[[ImportContext], Imported]:
     def imported(context: ImportContext) -> Imported:
         require_tensors(context, 2)
         option = context.node.options["fused_activation_function"]
+        if context.outputs[0].dtype == INT16 and context.node.options.get("pot_scale_int16"):
+            raise NotSupportedError("int16 by the rules for scales that are powers of two")
         return Imported(name, {"activation": activation_name(option)}, (0, 1))
 
     return imported
@@ -169,9 +172,27 @@ def binary_cases(builtin: str, y_scale: Callable[[float, float, float], float]) 
             )
         )
         yield Case(f"{name}_int8", builtin, (a, b), (y,), options)
+        if index % 2 == 0:
+            yield _int16_case(builtin, row, exact)
         real = rng.normal(size=b_shape).astype(np.float32) if constant else None
         a, b, y = (
             CaseTensor(shape, "float32", data=values)
             for shape, values in ((a_shape, None), (b_shape, real), (y_shape, None))
         )
         yield Case(f"{name}_float32", builtin, (a, b), (y,), options)
+
+
+def _int16_case(builtin: str, row: tuple, scales: Sequence[float]) -> Case:  # type: ignore[type-arg]  # a table row
+    name, a_shape, b_shape, _, _, activation, constant = row
+    rng = np.random.Generator(np.random.PCG64(len(name)))
+    options: dict[str, object] = {"fused_activation_function": activation}
+    if builtin != "MUL":
+        options["pot_scale_int16"] = False
+    data = rng.integers(-32768, 32768, b_shape).astype(np.int16) if constant else None
+    down = 2.0**-7 if builtin != "MUL" else 2.0**-5
+    shapes = (a_shape, b_shape, broadcast_shape(a_shape, b_shape))
+    a, b, y = (
+        CaseTensor(shape, "int16", (scale * down,), (0,), None, values)
+        for shape, scale, values in zip(shapes, scales, (None, data, None), strict=True)
+    )
+    return Case(f"{name}_int16", builtin, (a, b), (y,), options)

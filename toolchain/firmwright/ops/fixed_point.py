@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, DType
 from firmwright.base.quant import (
     Quantization,
     Rounding,
@@ -151,37 +151,50 @@ def requantized(acc: E, multiplier: Operand, shift: Operand, params: Requant, dt
 def check_filters(call: OpCall, axis: int) -> None:
     """What every operator with weights (input 1) and bias (input 2) asks of them.
 
-    Both constant; int8 with int8 or float32 with float32; one bias an output channel, which lies
-    along `axis` of the weights; for int8 input and output with one scale, the weights symmetric,
-    with one scale or one a channel, and every accumulator provably within 32 bits.
+    Both constant; int8 or int16 with int8, or float32 with float32; one bias an output channel,
+    which lies along `axis` of the weights; for integers input and output with one scale, the
+    weights symmetric, with one scale or one a channel, and every accumulator provably within 32
+    bits. int16 is symmetric; its bias may have 64 bits and then its accumulators too.
     """
     x, w, weights, bias = call.input(0), call.input(1), call.constant(1), call.constant(2)
     if weights is None or (call.has_input(2) and bias is None):
         raise NotSupportedError("weights or bias are not constant")
-    if (x.dtype, w.dtype) not in ((INT8, INT8), (FLOAT32, FLOAT32)):
+    if (x.dtype, w.dtype) not in ((INT8, INT8), (INT16, INT8), (FLOAT32, FLOAT32)):
         raise NotSupportedError(f"{x.dtype.name} input with {w.dtype.name} weights")
     channels = w.shape[axis]
-    wide = INT32 if x.dtype == INT8 else FLOAT32
-    if bias is not None and (bias.dtype != wide or math.prod(bias.shape) != channels):
+    wide = {INT8: (INT32,), INT16: (INT32, INT64), FLOAT32: (FLOAT32,)}[x.dtype]
+    if bias is not None and (bias.dtype not in wide or math.prod(bias.shape) != channels):
         raise NotSupportedError(
             f"a bias of {math.prod(bias.shape)} {bias.dtype.name} for {channels} channels"
         )
-    if x.dtype != INT8:
+    if x.dtype == FLOAT32:
         return
-    per_tensor(x)
-    per_tensor(call.output)
+    zero_points = per_tensor(x).zero_point, per_tensor(call.output).zero_point
+    if x.dtype == INT16 and any(zero_points):
+        raise NotSupportedError("int16 with a zero point other than 0")
     quant = quant_of(w)
     if any(quant.zero_points):
         raise NotSupportedError("int8 weights with a zero point other than 0")
     if len(quant.scales) not in (1, channels) or quant.axis not in (None, axis):
         raise NotSupportedError(f"{len(quant.scales)} weight scales for {channels} channels")
-    magnitudes = np.moveaxis(np.abs(weights.array().astype(np.int64)), axis, 0)
-    reach = magnitudes.reshape(channels, -1).sum(axis=1) * _STEPS_INT8
-    if bias is not None:
-        reach += np.abs(bias.array().astype(np.int64)).reshape(-1)
-    if reach.max() > INT32.max:
-        raise NotSupportedError("weights and bias so large that a sum may exceed 32 bits")
+    is_wide = x.dtype == INT16 and (bias is None or bias.dtype == INT64)
+    if accumulator_reach(call, axis).max() > (_WIDEST if is_wide else INT32.max):
+        bits = _WIDEST.bit_length() if is_wide else 32
+        raise NotSupportedError(f"weights and bias so large that a sum may exceed {bits} bits")
 
 
-_STEPS_INT8 = 256
+_WIDEST = (1 << 36) - 1
+_STEPS = {INT8: 256, INT16: 1 << 15}
 """Bound of |x - zero point| and of |x| + |zero point|, so that offsets may be folded."""
+
+
+def accumulator_reach(call: OpCall, axis: int) -> Array:
+    """What no accumulator of an output channel exceeds; the channels lie along `axis`."""
+    weights, bias = call.constant(1), call.constant(2)
+    assert weights is not None  # by check_filters
+    magnitudes = np.moveaxis(np.abs(weights.array().astype(np.int64)), axis, 0)
+    steps = _STEPS[call.input(0).dtype]
+    reach: Array = magnitudes.reshape(len(magnitudes), -1).sum(axis=1) * steps
+    if bias is not None:
+        reach = reach + np.abs(bias.array().astype(np.int64)).reshape(-1)
+    return reach

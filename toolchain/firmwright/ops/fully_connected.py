@@ -1,9 +1,11 @@
 """fully_connected: y[n, o] = sum over i of x[n, i] * w[o, i], plus bias, activated.
 
-x is taken as rows of `inputs` elements, w is [outputs, inputs], bias [outputs] (int32 for int8).
+x is taken as rows of `inputs` elements, w is [outputs, inputs], bias [outputs] (int32 for int8,
+int64 or int32 for int16).
 Attributes: `activation`, `keep_dims` (y has x's leading dimensions instead of their product).
 Rounding of the int8 requantise, with one scale for all weights or one an output: once in LiteRT,
-twice in TFLM. Both compute the factor in double.
+twice in TFLM. Both compute the factor in double. int16: LiteRT multiplies by that double itself;
+TFLM as in int16x8.py.
 Source of the semantics: TFLite's reference fully connected kernels and quantisation specification.
 """
 
@@ -14,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.base.dtypes import FLOAT32, INT8, INT16
 from firmwright.base.quant import Rounding
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
@@ -41,7 +43,16 @@ from firmwright.ops.fixed_point import (
     per_tensor,
     quant_of,
     requant,
-    requantized,
+)
+from firmwright.ops.int16x8 import (
+    ExactScale,
+    accumulator_dtype,
+    apply_wide,
+    ending,
+    exact_scale,
+    has_wide_bias,
+    is_int16x8,
+    reduced,
 )
 from firmwright.ops.kernel import Kernel
 
@@ -74,10 +85,26 @@ def requant_of(call: OpCall) -> Requant:
     return requant(factors, rounding, call.output, activation)
 
 
+def int16_step(call: OpCall) -> Requant | ExactScale:
+    """How a sum of int16 values times weights becomes the output."""
+    x, w, y = per_tensor(call.input(0)), quant_of(call.input(1)), per_tensor(call.output)
+    factors = [x.scale * scale / y.scale for scale in w.scales]
+    activation = call.str_attr("activation")
+    if call.numerics == "litert":
+        return exact_scale(factors, call.output, activation)
+    return reduced(factors, call.output, activation) if has_wide_bias(call) else requant_of(call)
+
+
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     w = arrays[1].astype(np.float64)
     x = arrays[0].astype(np.float64).reshape(-1, w.shape[1])
     shape = call.output.shape
+    if is_int16x8(call):
+        wide = (x @ w.T).astype(np.int64) + bias_of(call, "int32")
+        step = int16_step(call)
+        if isinstance(step, Requant):
+            return (apply_wide(step, wide, INT16).reshape(shape),)
+        return (step.apply(wide, INT16).reshape(shape),)
     if call.input(0).dtype == INT8:
         acc = ((x - per_tensor(call.input(0)).zero_point) @ w.T).astype(np.int64)
         return (requant_of(call).apply(acc + bias_of(call, "int32"), INT8).reshape(shape),)
@@ -89,38 +116,32 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower(call: OpCall, b: Kernel) -> None:
     """One dot product an output, the input offset folded into the bias."""
     rows = call.input(0).elements // call.input(1).shape[1]
-    if call.input(0).dtype == INT8:
-        _lower_int8(call, b, rows)
-    else:
+    if call.input(0).dtype == FLOAT32:
         _lower_float(call, b, rows)
+    else:
+        _lower_quantized(call, b, rows)
 
 
-def _lower_int8(call: OpCall, b: Kernel, rows: int) -> None:
-    params = requant_of(call)
+def _lower_quantized(call: OpCall, b: Kernel, rows: int) -> None:
     zero_point = per_tensor(call.input(0)).zero_point
-    w = b.input(1)
+    w, wide = b.input(1), accumulator_dtype(call, 0)
     outputs, inputs = w.shape
     sums = weights_of(call).sum(axis=1, dtype=np.int64)
-    bias = b.constant("bias", bias_of(call, "int32") - zero_point * sums, INT32)
-    multiplier = b.constant("multiplier", np.array(params.multipliers), INT32)
-    shift = b.constant("shift", np.array(params.shifts), INT32)
+    bias = b.constant("bias", bias_of(call, "int32") - zero_point * sums, wide)
+    step = int16_step(call) if is_int16x8(call) else requant_of(call)
+    finish = ending(b, step, wide, call.output.dtype)
     with (
         b.for_("n", rows) as n,
         b.window("row", b.input(0), n * inputs, (inputs,)) as row,
         b.window("out", b.y, n * outputs, (outputs,), access="w") as out,
         b.for_("o", outputs) as o,
     ):
-        acc = b.reg("acc", INT32)
+        acc = b.reg("acc", wide)
         b.store(acc, [0], b.load(bias, [o]))
         with b.for_("i", inputs) as i:
             product = b.load_i32(row, [i]) * b.load_i32(w, [o, i])
-            b.store(acc, [0], b.load(acc, [0]) + product)
-        channel = o if params.per_channel else 0
-        value = requantized(
-            b.load(acc, [0]), b.load(multiplier, [channel]), b.load(shift, [channel]),
-            params, INT8,
-        )  # fmt: skip
-        b.store(out, [o], value)
+            b.store(acc, [0], b.load(acc, [0]) + product.cast(wide))
+        b.store(out, [o], finish(b.load(acc, [0]), o))
 
 
 def _lower_float(call: OpCall, b: Kernel, rows: int) -> None:
@@ -171,8 +192,46 @@ def cases() -> Iterator[Case]:
     for index, row in enumerate(_CASES):
         for kind in ("int8", "int8_channels", "float32"):
             yield _case(row, index, kind)
+    yield from _int16_cases()
     yield _tie_case(1)
     yield _tie_case(2)
+
+
+def _int16_cases() -> Iterator[Case]:
+    """Sums within and beyond 32 bits, ties, and a bias of 32 bits or none."""
+    rng = np.random.Generator(np.random.PCG64(61))
+    for name, inputs, x_scale, y_scale, count, bias_dtype in (
+        ("short", 33, 0.0003, 0.0007, 5, "int64"),
+        ("long", 640, 0.0003, 0.02, 1, "int64"),
+        ("bias32", 20, 0.0003, 0.0007, 5, "int32"),
+        ("no_bias", 20, 0.0003, 0.0007, 1, ""),
+        ("ties", 1, 0.5, 1.0, 1, ""),
+    ):
+        x_scale, y_scale = float(np.float32(x_scale)), float(np.float32(y_scale))
+        scales = tuple(float(np.float32(s)) for s in rng.uniform(0.002, 0.02, count))
+        w = rng.integers(90, 128, (5, inputs)).astype(np.int8)
+        if name == "ties":
+            scales, w = (1.0,), np.ones((5, 1), np.int8)
+        bias = None
+        if bias_dtype:
+            values = rng.integers(-(1 << 20), 1 << 20, 5).astype(bias_dtype)
+            bias = constant_tensor(
+                values, tuple(s * x_scale for s in scales), 0 if count > 1 else None
+            )
+        options: dict[str, object] = {"fused_activation_function": "NONE"}
+        if bias_dtype == "int32":
+            options["quantized_bias_type"] = 2
+        yield Case(
+            f"{name}_int16",
+            "FULLY_CONNECTED",
+            (
+                CaseTensor((6, inputs), "int16", (x_scale,), (0,)),
+                constant_tensor(w, scales, 0 if count > 1 else None),
+                bias,
+            ),
+            (CaseTensor((6, 5), "int16", (y_scale,), (0,)),),
+            options,
+        )
 
 
 def _tie_case(outputs: int) -> Case:
@@ -224,10 +283,18 @@ OPDEF = OpDef(
     lower=lower,
     imports={"tflite:FULLY_CONNECTED": from_tflite},
     cases=cases,
-    dtypes=("int8", "float32"),
+    dtypes=("int8", "int16", "float32"),
     numerics={
-        "litert": NumericsCell(Rounding.ONCE, "int32", "reference_integer_ops FullyConnected"),
-        "tflm": NumericsCell(Rounding.TWICE, "int32", "reference_integer_ops FullyConnected"),
+        "litert": NumericsCell(
+            Rounding.ONCE,
+            "int32; int16: int64, scaled in double",
+            "reference_integer_ops FullyConnected",
+        ),
+        "tflm": NumericsCell(
+            Rounding.TWICE,
+            "int32; int16: int64, rounded once by 16 bits",
+            "reference_integer_ops FullyConnected",
+        ),
     },
     macs=macs,
 )

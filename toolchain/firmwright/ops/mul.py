@@ -1,6 +1,6 @@
 """mul: y = x_0 * x_1 with broadcasting, activated.
 
-Attribute: `activation`. int8: the product of the values less their zero points, requantised by
+Attribute: `activation`. Integers: the product of the values less their zero points, requantised by
 scale_0 * scale_1 / y scale, in both profiles with both roundings; LiteRT computes that factor in
 float32, TFLM in double.
 Source of the semantics: TFLite's reference multiplication.
@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph.opdef import Array, Case, NumericsCell, OpCall, OpDef
 from firmwright.ops import elementwise
 from firmwright.ops.elementwise import infer
-from firmwright.ops.fixed_point import Requant, activated, per_tensor, requant
+from firmwright.ops.fixed_point import Requant, activated, per_tensor, requant, requantized
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.rescale import store_rescaled
 from firmwright.ops.rows import same_rows
@@ -45,7 +45,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         array.astype(np.int64) - zero_point
         for array, zero_point in zip(arrays, _zero_points(call), strict=True)
     )
-    return (requant_of(call).apply(a * b, INT8),)
+    return (requant_of(call).apply(a * b, call.output.dtype),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
@@ -58,7 +58,12 @@ def lower(call: OpCall, b: Kernel) -> None:
             value.cast(INT32) - zero_point
             for value, zero_point in zip(values, _zero_points(call), strict=True)
         )
-        store_rescaled(b, left * right, requant_of(call), INT8, store)
+        params = requant_of(call)
+        if call.input(0).dtype == INT16:  # products of 30 bits: the general step
+            step = params.multipliers[0], params.shifts[0]
+            store(requantized(left * right, *step, params, INT16))
+        else:
+            store_rescaled(b, left * right, params, INT8, store)
 
 
 def cases() -> Iterator[Case]:

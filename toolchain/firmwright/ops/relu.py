@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.base.dtypes import FLOAT32, INT16, INT32
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
@@ -43,16 +43,20 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.rescale import store_rescaled
 from firmwright.ops.rows import same_rows
 
-DTYPES = ("int8", "float32")
+
+def _dtypes(name: str) -> tuple[str, ...]:
+    """TFLite's relu_n1_to_1 takes no int16."""
+    return ("int8", "float32") if name == "relu_n1_to_1" else ("int8", "int16", "float32")
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
-    if x.dtype not in (INT8, FLOAT32) or y.dtype != x.dtype:
+    if x.dtype.name not in _dtypes(call.op) or y.dtype != x.dtype:
         raise NotSupportedError(f"{x.dtype.name} input with {y.dtype.name} output")
-    if x.dtype == INT8:
-        per_tensor(x)
-        per_tensor(y)
+    if x.dtype != FLOAT32:
+        zero_points = per_tensor(x).zero_point, per_tensor(y).zero_point
+        if x.dtype == INT16 and any(zero_points):
+            raise NotSupportedError("int16 with a zero point other than 0")
     return (TensorType(x.shape, x.dtype, y.quantization),)
 
 
@@ -76,10 +80,9 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         low, high = float_activation_range(call.op)
         return (np.clip(x, np.float32(low), np.float32(high)),)
     if _cuts_stored_values(call):
-        return (np.clip(x, *quantized_activation_range(call.op, call.input(0))).astype(np.int8),)
-    return (
-        requant_of(call).apply(x.astype(np.int64) - per_tensor(call.input(0)).zero_point, INT8),
-    )
+        return (np.clip(x, *quantized_activation_range(call.op, call.input(0))).astype(x.dtype),)
+    offset = x.astype(np.int64) - per_tensor(call.input(0)).zero_point
+    return (requant_of(call).apply(offset, call.output.dtype),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
@@ -88,11 +91,11 @@ def lower(call: OpCall, b: Kernel) -> None:
         lower_elementwise(call, b, lambda x: activated(x[0], call.op))
     elif _cuts_stored_values(call):
         low, high = quantized_activation_range(call.op, kind)
-        lower_elementwise(call, b, lambda x: clamp(x[0].cast(INT32), low, high, INT8))
+        lower_elementwise(call, b, lambda x: clamp(x[0].cast(INT32), low, high, kind.dtype))
     else:
         with elements(call, b) as (values, store):
             offset = values[0].cast(INT32) - per_tensor(kind).zero_point
-            store_rescaled(b, offset, requant_of(call), INT8, store)
+            store_rescaled(b, offset, requant_of(call), kind.dtype, store)
 
 
 def _importer(name: str) -> Callable[[ImportContext], Imported]:
@@ -118,6 +121,9 @@ def _cases(builtin: str, profiles: tuple[Numerics, ...]) -> Iterator[Case]:
             for scale, zero_point in (x_quant, y_quant)
         )
         yield Case(f"{name}_int8", builtin, (x,), (y,), oracles=profiles)
+    x, y = (CaseTensor((4, 11), "int16", (2.0**k,), (0,)) for k in (-11, -12))
+    if builtin != "RELU_N1_TO_1":
+        yield Case("finer_int16", builtin, (x,), (y,), oracles=profiles)
 
 
 def _opdef(name: str, profiles: tuple[Numerics, ...]) -> OpDef:
@@ -130,7 +136,7 @@ def _opdef(name: str, profiles: tuple[Numerics, ...]) -> OpDef:
         rows=same_rows,
         imports={f"tflite:{builtin}": _importer(name)},
         cases=lambda: _cases(builtin, profiles),
-        dtypes=DTYPES,
+        dtypes=_dtypes(name),
         numerics={
             profile: NumericsCell(Rounding.TWICE, "int32", "reference_ops ReluX")
             for profile in profiles

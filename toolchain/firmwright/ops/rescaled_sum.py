@@ -1,12 +1,13 @@
 """What add and sub of quantised tensors share: both inputs brought to one scale, then summed.
 
-Inputs less their zero points are shifted up by 20 bits and multiplied by scale / (2 * the larger
-scale), so that their sum has 2 * the larger scale / 2^20 as its own scale; that is requantised to
-the output. Every product is rounded twice: t = floor((x * m + 2^30) / 2^31), then t / 2^e to the
-nearest, halves away from zero. Source of the semantics: TFLite's reference int8 addition.
+Inputs less their zero points are shifted up by 20 bits (int16: by 15) and multiplied by scale / (2
+* the larger scale), so that their sum has 2 * the larger scale / 2^20 (2^15) as its own scale; that
+is requantised to the output. Every product is rounded twice: t = floor((x * m + 2^30) / 2^31), then
+t / 2^e to the nearest, halves away from zero.
+Source of the semantics: TFLite's reference integer addition.
 
-The lowering needs 32 bits only for a term: v * 2^20 * m with |v| < 2^8, split into halves, m =
-2^16 m1 + m0, gives t = 2^5 v m1 + floor((v m0 + 2^10) / 2^11). Terms are computed as their
+The lowering of int8 needs 32 bits only for a term: v * 2^20 * m with |v| < 2^8, split into halves,
+m = 2^16 m1 + m0, gives t = 2^5 v m1 + floor((v m0 + 2^10) / 2^11). Terms are computed as their
 fourfold, which is what rescale.py makes the output of.
 """
 
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32
 from firmwright.base.quant import (
     Rounding,
     multiply_by_quantized_multiplier,
@@ -26,26 +27,29 @@ from firmwright.base.quant import (
 )
 from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall
 from firmwright.ir.tir.builder import E, expr
+from firmwright.ir.tir.builder import call as intrinsic
 from firmwright.ops.elementwise import elements, scalar_value
-from firmwright.ops.fixed_point import Requant, per_tensor, requant
+from firmwright.ops.fixed_point import Requant, per_tensor, requant, requantized
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.rescale import rescaled
 
 _LEFT_SHIFT = 20
+_LEFT_SHIFT_INT16 = 15
 _HALF = 1 << 30
 """The fixed-point multiplier of 1/2 (with shift 0), of 1/4 (shift -1) and so on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """An input of the sum: (x - zero_point) * 2^20 * multiplier * 2^(shift - 31)."""
+    """An input of the sum: (x - zero_point) * 2^left * multiplier * 2^(shift - 31)."""
 
     zero_point: int
     multiplier: int
     shift: int
+    left: int = _LEFT_SHIFT
 
     def apply(self, x: Array) -> Array:
-        shifted = (x.astype(np.int64) - self.zero_point) << _LEFT_SHIFT
+        shifted = (x.astype(np.int64) - self.zero_point) << self.left
         return multiply_by_quantized_multiplier(
             shifted, self.multiplier, self.shift, Rounding.TWICE
         )
@@ -79,28 +83,34 @@ def rescaled_sum(call: OpCall) -> RescaledSum:
     """The parameters of a quantised call."""
     kinds = [per_tensor(call.input(index)) for index in (0, 1)]
     widest = 2 * max(kind.scale for kind in kinds)
-    terms = [Term(kind.zero_point, *quantize_multiplier(kind.scale / widest)) for kind in kinds]
-    factor = widest / ((1 << _LEFT_SHIFT) * per_tensor(call.output).scale)
+    left = _LEFT_SHIFT_INT16 if call.input(0).dtype == INT16 else _LEFT_SHIFT
+    terms = [
+        Term(kind.zero_point, *quantize_multiplier(kind.scale / widest), left) for kind in kinds
+    ]
+    factor = widest / ((1 << left) * per_tensor(call.output).scale)
     output = requant([factor], Rounding.TWICE, call.output, call.str_attr("activation"))
     return RescaledSum((terms[0], terms[1]), output)
 
 
 def check(call: OpCall) -> None:
     """The definition asks for a sum that becomes smaller as it is requantised."""
-    if call.input(0).dtype == INT8 and rescaled_sum(call).output.shifts[0] > 0:
-        raise NotSupportedError("an output scale below 2^-19 of the larger input scale")
+    if call.input(0).dtype != FLOAT32 and rescaled_sum(call).output.shifts[0] > 0:
+        raise NotSupportedError("an output scale too far below the larger input scale")
 
 
 def reference(call: OpCall, arrays: Sequence[Array], sign: int) -> tuple[Array, ...]:
-    """int8: the first input plus `sign` times the second."""
+    """Integers: the first input plus `sign` times the second."""
     params = rescaled_sum(call)
     a, b = (term.apply(x) for term, x in zip(params.terms, arrays, strict=True))
-    return (params.output.apply(a + sign * b, INT8),)
+    return (params.output.apply(a + sign * b, call.output.dtype),)
 
 
 def lower(call: OpCall, b: Kernel, sign: int) -> None:
-    """int8, as `reference`."""
+    """Integers, as `reference`."""
     params = rescaled_sum(call)
+    if call.input(0).dtype == INT16:
+        _lower_int16(call, b, params, sign)
+        return
     with elements(call, b) as (values, store), ExitStack() as stack:
         left, right = (
             _fourfold(call, b, stack, params.terms[index], index, x)
@@ -109,6 +119,25 @@ def lower(call: OpCall, b: Kernel, sign: int) -> None:
         total = left + right if sign > 0 else left - right
         sum4 = stack.enter_context(b.let("sum4", total))
         store(rescaled(sum4, params.output, INT8))
+
+
+def _lower_int16(call: OpCall, b: Kernel, params: RescaledSum, sign: int) -> None:
+    """By the general step; no term exceeds 2^29."""
+    with elements(call, b) as (values, store):
+        left, right = (
+            _term(call, index, term, x)
+            for index, (term, x) in enumerate(zip(params.terms, values, strict=True))
+        )
+        total, step = left + right if sign > 0 else left - right, params.output
+        store(requantized(total, step.multipliers[0], step.shifts[0], step, INT16))
+
+
+def _term(call: OpCall, index: int, term: Term, x: E) -> E:
+    known = scalar_value(call, index)
+    if known is not None:
+        return E(expr(int(term.apply(np.array(int(known)))), INT32))
+    shifted = x.cast(INT32) * (1 << term.left)
+    return intrinsic("requantize_twice", [shifted, term.multiplier, term.shift], INT32)
 
 
 def _fourfold(call: OpCall, b: Kernel, stack: ExitStack, term: Term, index: int, x: E) -> E:

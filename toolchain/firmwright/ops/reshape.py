@@ -81,7 +81,7 @@ OPDEF = OpDef(
         "tflite:EXPAND_DIMS": from_tflite,
     },
     cases=cases,
-    dtypes=("int8", "int32", "float32"),
+    dtypes=("int8", "int16", "int32", "float32"),
     numerics={profile: NumericsCell(None, "no copy", "reshape") for profile in ("litert", "tflm")},
     view=True,
 )

@@ -5,6 +5,7 @@ maximum are scaled to 5 integer bits, their exponentials (0 integer bits) summed
 bits, the reciprocal found by Newton's method, the product shifted to the output's 1/256. Since an
 int8 difference has 256 values at most, the scaled exponentials are a table made at compile time;
 entries below the algorithm's radius are zero, which is what it gives for them.
+int16: see softmax_int16.py.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32
 from firmwright.base.quant import (
     MIN_SHIFT,
     Rounding,
@@ -39,6 +40,7 @@ from firmwright.ir.graph.opdef import (
 from firmwright.ir.tir.builder import INDEX, E, maximum, minimum, select
 from firmwright.ir.tir.builder import call as intrinsic
 from firmwright.ir.tir.nodes import Buffer
+from firmwright.ops import softmax_int16
 from firmwright.ops.arity import require_tensors
 from firmwright.ops.fixed_exponential import exp_on_negative
 from firmwright.ops.fixed_point import clamp, per_tensor
@@ -59,10 +61,12 @@ gives none; the quotient is less than half a step of the output, so it is 0."""
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
-    if x.dtype not in (INT8, FLOAT32) or y.dtype != x.dtype:
+    if x.dtype not in (INT8, INT16, FLOAT32) or y.dtype != x.dtype:
         raise NotSupportedError(f"{x.dtype.name} input with {y.dtype.name} output")
     if not x.shape or not x.elements:
         raise NotSupportedError("a scalar or an empty tensor has no last axis to sum over")
+    if x.dtype == INT16:
+        softmax_int16.check(call, beta_of(call))
     if x.dtype == INT8:
         per_tensor(x)
         quant = per_tensor(y)
@@ -103,6 +107,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         powers = np.exp(wide - wide.max(axis=1, keepdims=True))
         y = (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
         return (y.reshape(call.output.shape),)
+    if call.input(0).dtype == INT16:
+        return (softmax_int16.reference(call, x, beta_of(call)).reshape(call.output.shape),)
     table = exponentials(call).astype(np.int64)
     powers = table[x.max(axis=1, keepdims=True).astype(np.int64) - x]
     total = rounding_divide_by_pot(powers, _SUM_BITS).sum(axis=1, keepdims=True)
@@ -124,6 +130,8 @@ def lower(call: OpCall, b: Kernel) -> None:
     with x as source, y as result, b.for_("row", rows) as row:
         if call.input(0).dtype == FLOAT32:
             _lower_float(call, b, source, result, row, depth)
+        elif call.input(0).dtype == INT16:
+            softmax_int16.lower_row(call, b, source, result, row, depth, beta_of(call))
         else:
             _lower_int8(call, b, source, result, row, depth)
 
@@ -208,6 +216,10 @@ def cases() -> Iterator[Case]:
         x = CaseTensor(shape, "int8", (float(np.float32(scale)),), (zero_point,))
         y = CaseTensor(shape, "int8", (1 / 256,), (-128,))
         yield Case(f"row{index}_int8", "SOFTMAX", (x,), (y,), {"beta": 1.0})
+        if index != 1:
+            x = CaseTensor(shape, "int16", (float(np.float32(scale / 200)),), (0,))
+            y = CaseTensor(shape, "int16", (2.0**-15,), (0,))
+            yield Case(f"row{index}_int16", "SOFTMAX", (x,), (y,), {"beta": 1.0})
         x, y = CaseTensor(shape, "float32"), CaseTensor(shape, "float32")
         yield Case(f"row{index}_float32", "SOFTMAX", (x,), (y,), {"beta": 1.0})
 
@@ -219,9 +231,11 @@ OPDEF = OpDef(
     lower=lower,
     imports={"tflite:SOFTMAX": from_tflite},
     cases=cases,
-    dtypes=("int8", "float32"),
+    dtypes=("int8", "int16", "float32"),
     numerics={
-        profile: NumericsCell(Rounding.TWICE, "int32, 12 integer bits", "reference_ops Softmax")
+        profile: NumericsCell(
+            Rounding.TWICE, "int32, 12 integer bits; int16 by tables", "reference_ops Softmax"
+        )
         for profile in ("litert", "tflm")
     },
 )

@@ -1,0 +1,162 @@
+"""Layers of int16 activations and int8 weights: accumulators and requantise steps of their own.
+
+Activations are symmetric. Sums may take more than 32 bits; where the weights prove that they do
+not, kernels keep them in 32. Three steps from sum to output exist:
+
+- a bias of 32 bits: the sum has 32 bits too and is requantised like int8's;
+- a bias of 64 bits, or none: the multiplier is cut to 16 bits (rounded half up, at most 2^15 - 1)
+  and the product is rounded once. As a 31-bit multiplier whose low 16 bits are zero it gives the
+  same bits, so `Requant` with one rounding says it (`reduced`);
+- fully connected layers of LiteRT: the sum times the factor in double, rounded half away from
+  zero (`ExactScale`). The factor's 53 bits are split in two, for which 64-bit products suffice.
+
+Source of the semantics: TFLite's MultiplyByQuantizedMultiplier for 64-bit values, and LiteRT's
+fully connected kernel, asked at ties and near them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from firmwright.base.dtypes import INT16, INT32, INT64, DType
+from firmwright.base.quant import Rounding
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall
+from firmwright.ir.tir.builder import E, immediate, maximum, select
+from firmwright.ops.fixed_point import (
+    Requant,
+    accumulator_reach,
+    clamp,
+    quantized_activation_range,
+    requant,
+    requantized,
+)
+from firmwright.ops.kernel import Kernel
+
+_LOW_BITS = 27
+_MANTISSA_BITS = 53
+_MOST_SHIFT = 7
+
+
+def is_int16x8(call: OpCall) -> bool:
+    return call.input(0).dtype == INT16
+
+
+def has_wide_bias(call: OpCall) -> bool:
+    """Whether the definition sums up in 64 bits: the bias has them, or there is none."""
+    bias = call.constant(2)
+    return bias is None or bias.dtype == INT64
+
+
+def reduced(factors: Sequence[float], output: TensorType, activation: str) -> Requant:
+    """The step of 64-bit sums, as 31-bit multipliers that are multiples of 2^16."""
+    params = requant(factors, Rounding.ONCE, output, activation)
+    if max(params.shifts) > _MOST_SHIFT:
+        raise NotSupportedError(f"an int16 layer with a requantise factor above 2^{_MOST_SHIFT}")
+    multipliers = [min((m + (1 << 15)) >> 16, INT16.max) << 16 for m in params.multipliers]
+    return replace(params, multipliers=tuple(multipliers))
+
+
+def accumulator_dtype(call: OpCall, axis: int) -> DType:
+    """32 bits where the layer's weights prove that no sum leaves them."""
+    return INT32 if int(accumulator_reach(call, axis).max()) <= INT32.max else INT64
+
+
+def apply_wide(params: Requant, acc: Array, dtype: DType) -> Array:
+    """`Requant.apply` for sums of up to 64 bits and one rounding."""
+    if dtype != INT16 or params.rounding is Rounding.TWICE:
+        return params.apply(acc, dtype)
+    multiplier = np.array(params.multipliers, np.int64) >> 16
+    shift = 15 - np.array(params.shifts, np.int64)
+    scaled = (acc * multiplier + (np.int64(1) << (shift - 1))) >> shift
+    return np.asarray(np.clip(scaled, params.clamp_min, params.clamp_max), dtype.np)
+
+
+@dataclass(frozen=True, slots=True)
+class ExactScale:
+    """Real factors, one or one a channel, of which all 53 bits count; halves go away from zero."""
+
+    factors: tuple[float, ...]
+    clamp_min: int
+    clamp_max: int
+
+    def parts(self) -> tuple[Array, Array, Array]:
+        """(high, low, right): factor = (high * 2^27 + low) / 2^(right + 27)."""
+        mantissas, exponents = np.frexp(np.array(self.factors))
+        whole = (mantissas * 2.0**_MANTISSA_BITS).astype(np.int64)
+        right = _MANTISSA_BITS - _LOW_BITS - exponents.astype(np.int64)
+        return whole >> _LOW_BITS, whole & ((1 << _LOW_BITS) - 1), right
+
+    def apply(self, acc: Array, dtype: DType) -> Array:
+        high, low, right = self.parts()
+        size = np.abs(acc)
+        total = size * high + ((size * low) >> _LOW_BITS)
+        scaled = np.sign(acc) * ((total + (np.int64(1) << (right - 1))) >> right)
+        return np.asarray(np.clip(scaled, self.clamp_min, self.clamp_max), dtype.np)
+
+
+def exact_scale(factors: Sequence[float], output: TensorType, activation: str) -> ExactScale:
+    """For factors in the range that the splitting holds for."""
+    if not all(math.isfinite(factor) and 2.0**-31 < factor < 2.0**25 for factor in factors):
+        raise NotSupportedError("an int16 layer with a requantise factor outside [2^-31, 2^25]")
+    same = tuple(factors) if len(set(factors)) > 1 else (factors[0],)
+    return ExactScale(same, *quantized_activation_range(activation, output))
+
+
+def ending(
+    b: Kernel, params: Requant | ExactScale, wide: DType, dtype: DType
+) -> Callable[[E, E], E]:
+    """Declares the parameters; what it gives takes (sum, channel) to the output element."""
+    if isinstance(params, ExactScale):
+        return _exact_ending(b, params, dtype)
+    if wide == INT64:
+        return _wide_ending(b, params, dtype)
+    multiplier = b.constant("multiplier", np.array(params.multipliers), INT32)
+    shift = b.constant("shift", np.array(params.shifts), INT32)
+
+    def finish(acc: E, channel: E) -> E:
+        at = channel if params.per_channel else 0
+        return requantized(acc, b.load(multiplier, [at]), b.load(shift, [at]), params, dtype)
+
+    return finish
+
+
+def _wide_ending(b: Kernel, params: Requant, dtype: DType) -> Callable[[E, E], E]:
+    multiplier = b.constant("multiplier", np.array(params.multipliers) >> 16, INT32)
+    right = b.constant("right", 15 - np.array(params.shifts), INT32)
+
+    def finish(acc: E, channel: E) -> E:
+        at = channel if params.per_channel else 0
+        product = acc * b.load(multiplier, [at]).cast(INT64)
+        scaled = _rounded(product, b.load(right, [at])).cast(INT32)
+        return clamp(scaled, params.clamp_min, params.clamp_max, dtype)
+
+    return finish
+
+
+def _exact_ending(b: Kernel, scale: ExactScale, dtype: DType) -> Callable[[E, E], E]:
+    names = ("factor_high", "factor_low", "right")
+    tables = [
+        b.constant(name, values, INT32) for name, values in zip(names, scale.parts(), strict=True)
+    ]
+    per_channel = len(scale.factors) > 1
+
+    def finish(acc: E, channel: E) -> E:
+        high, low, right = (b.load(table, [channel if per_channel else 0]) for table in tables)
+        size = maximum(acc, 0 - acc).cast(INT64)
+        total = size * high.cast(INT64) + ((size * low.cast(INT64)) >> _LOW_BITS)
+        scaled = _rounded(total, right).cast(INT32)
+        signed = select(acc < 0, 0 - scaled, scaled)
+        return clamp(signed, scale.clamp_min, scale.clamp_max, dtype)
+
+    return finish
+
+
+def _rounded(value: E, right: E) -> E:
+    """value / 2^right in 64 bits, halves up."""
+    places = right.cast(INT64)
+    return (value + (E(immediate(1, INT64)) << (places - 1))) >> places
