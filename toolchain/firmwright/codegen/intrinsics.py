@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from firmwright.base.dtypes import DType
+from firmwright.base.dtypes import INT8, DType
 from firmwright.base.errors import InternalError
 from firmwright.codegen.cwriter import CWriter
 from firmwright.codegen.exprs import Used
@@ -20,6 +20,9 @@ from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 FEATURE_TESTS: Mapping[str, str] = {
     "dsp": "defined(__ARM_FEATURE_DSP)",
     "fpu": "defined(__ARM_FP) && defined(__ARM_ARCH_ISA_THUMB) && !defined(__ARM_ARCH_ISA_ARM)",
+    "mla": (  # all fourteen registers, of which clang gives thirteen
+        "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB >= 2 && !defined(__clang__)"
+    ),
     "mve": "defined(__ARM_FEATURE_MVE)",
     "sat": "defined(__ARM_FEATURE_SAT)",
     "thumb2": "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB >= 2",
@@ -56,7 +59,12 @@ def features(used: Used, *, inline_asm: bool) -> list[str]:
     unknown = sorted(found - FEATURE_TESTS.keys())
     if unknown:
         raise InternalError(f"an intrinsic's assembly needs the unknown feature {unknown[0]!r}")
-    return sorted(found | ({"sat"} if used.saturations else set()))
+    return sorted(found | ({_saturating(used)} if used.saturations else set()))
+
+
+def _saturating(used: Used) -> str:
+    """The feature with which saturations are printed: as other assembly says, RISC-V's or Arm's."""
+    return "rvm" if any(item.requires == "rvm" for item in used.intrinsics.values()) else "sat"
 
 
 def feature_macros(out: CWriter, names: Names, wanted: Iterable[str]) -> None:
@@ -91,7 +99,8 @@ def functions(out: CWriter, names: Names, used: Used, *, inline_asm: bool) -> No
     for name, (op, dtype) in used.extremes.items():
         _extreme(out, names, name, op, dtype)
     for name, (dtype, shift) in used.saturations.items():
-        _saturation(out, names, name, dtype, shift, inline_asm=inline_asm)
+        feature = _saturating(used) if inline_asm else ""
+        _saturation(out, names, name, dtype, shift, feature)
     for name, dtype in used.loads.items():
         _load(out, names, name, dtype)
     for name, dtype in used.stores.items():
@@ -116,18 +125,58 @@ def _extreme(out: CWriter, names: Names, name: str, op: str, dtype: DType) -> No
         out.line(f"return a {sign} b ? a : b;")
 
 
+def _arm_saturation(dtype: DType, shift: int) -> list[str]:
+    what = "ssat" if dtype.signed else "usat"
+    shifted = f", asr #{shift}" if shift else ""
+    return [
+        "int32_t result;",
+        f'__asm__("{what} %0, #{dtype.bits}, %1{shifted}" : "=r"(result) : "r"(x));',
+    ]
+
+
+def _riscv_saturation(dtype: DType, shift: int) -> list[str]:
+    """Of a type of 8 bits, with one branch, which values in range take.
+
+    Such a value less the least one has no bit above the type's. Any other becomes all ones or none
+    by its sign, and then a limit by a flip.
+    """
+    beyond = ["xori %0, %0, %3"] if dtype.signed else ["not %0, %0"]
+    steps = [
+        f"srai %0, %2, {shift}",
+        *([f"addi %1, %0, {-dtype.min}"] if dtype.signed else []),
+        f"srli %1, {'%1' if dtype.signed else '%0'}, {dtype.bits}",
+        "beqz %1, 1f",
+        "srai %0, %0, 31",
+        *beyond,
+    ]
+    lines = [f'    "{step}\\n\\t"' for step in steps]
+    return [
+        "int32_t result;",
+        "uint32_t beyond;",
+        "__asm__(",
+        *lines,
+        '    "1:"',
+        '    : "=&r"(result), "=&r"(beyond)',
+        f'    : "r"(x), "i"({dtype.max}));',
+    ]
+
+
 def _saturation(
-    out: CWriter, names: Names, name: str, dtype: DType, shift: int, *, inline_asm: bool
+    out: CWriter, names: Names, name: str, dtype: DType, shift: int, feature: str
 ) -> None:
+    """With the assembly of `feature`, "" for none."""
+    text: list[str] = []
+    if feature == "rvm":
+        text = _riscv_saturation(dtype, shift) if dtype.bits == INT8.bits else []
+    elif feature:
+        text = _arm_saturation(dtype, shift)
     kind = dtype.c_type
     out.line()
     with out.function(f"{_inline(names)} {kind} {name}(int32_t x)"):
-        if inline_asm:
-            what = "ssat" if dtype.signed else "usat"
-            shifted = f", asr #{shift}" if shift else ""
-            out.raw(f"#if {names.macro('asm_sat')}")
-            out.line("int32_t result;")
-            out.line(f'__asm__("{what} %0, #{dtype.bits}, %1{shifted}" : "=r"(result) : "r"(x));')
+        if text:
+            out.raw(f"#if {names.macro('asm', feature)}")
+            for line in text:
+                out.line(line)
             out.line(f"return ({kind})result;")
             out.raw("#else")
         value = "x"
@@ -135,9 +184,9 @@ def _saturation(
             out.line(f"const int32_t value = x >> {shift};")
             value = "value"
         low, high = dtype.min, dtype.max
-        text = f"{value} < {low} ? {low} : {value} > {high} ? {high} : {value}"
-        out.line(f"return ({kind})({text});")
-        if inline_asm:
+        clamped = f"{value} < {low} ? {low} : {value} > {high} ? {high} : {value}"
+        out.line(f"return ({kind})({clamped});")
+        if text:
             out.raw("#endif")
 
 

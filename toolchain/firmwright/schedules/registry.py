@@ -30,6 +30,8 @@ from firmwright.schedules.helium.intrinsics import HELIUM_INTRINSICS
 from firmwright.schedules.scalar import conv2d as scalar_conv2d
 from firmwright.schedules.scalar import depthwise_conv2d as scalar_depthwise_conv2d
 from firmwright.schedules.scalar import fully_connected as scalar_fully_connected
+from firmwright.schedules.scalar.rv32_blocks import RVM_BLOCKS
+from firmwright.schedules.scalar.thumb2_blocks import MLA_BLOCKS
 
 RULES: tuple[Rule, ...] = (
     *conv2d.RULES,
@@ -57,4 +59,6 @@ INTRINSICS: Mapping[str, Intrinsic] = {
     **MAC_INTRINSICS,
     **BLOCK_INTRINSICS,
     **HELIUM_INTRINSICS,
+    **MLA_BLOCKS,
+    **RVM_BLOCKS,
 }

@@ -2,8 +2,9 @@
 
 `dsp`: the SIMD-in-register instructions of Armv7E-M and of Armv8-M with the DSP extension. `mve`:
 Helium. `fpu`: single precision in hardware. `vmla`: its multiply-accumulate takes no longer than a
-multiplication and an addition; on the Cortex-M4 it does (targets/timing.py). `thumb1`: Armv6-M, no
-32-bit multiply-high, few registers. Source: the Arm architecture reference manuals.
+multiplication and an addition; on the Cortex-M4 it does (targets/timing.py). `mla`: Armv7-M with
+none of these, one product an instruction. `thumb1`: Armv6-M, no 32-bit multiply-high, few
+registers. Source: the Arm architecture reference manuals.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from firmwright.targets.kind import AttrSpec, TargetKind
 CORES: dict[str, frozenset[str]] = {
     "cortex-m0": frozenset({"thumb1"}),
     "cortex-m0plus": frozenset({"thumb1"}),
-    "cortex-m3": frozenset({"thumb2", "mulh"}),
+    "cortex-m3": frozenset({"thumb2", "mulh", "mla"}),
     "cortex-m4": frozenset({"thumb2", "mulh", "dsp", "fpu"}),
     "cortex-m7": frozenset({"thumb2", "mulh", "dsp", "fpu", "vmla"}),
     "cortex-m23": frozenset({"thumb1"}),

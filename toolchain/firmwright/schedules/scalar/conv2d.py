@@ -4,12 +4,17 @@ A pointwise convolution multiplies straight from its input. Any other one packs 
 block of output pixels as columns first, writing the zero point where a window leaves the input, so
 that it can be folded into the bias (layers.py). The last block starts early where the pixels are no
 multiple of the block, so it computes some outputs twice.
+
+`scalar.conv2d.blocks` leaves the products to the compiler; for int8 there are blocks of assembly
+for some cores (blocks.py), whose rules bear the family's name.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from firmwright.base.dtypes import INT8, UINT32
 from firmwright.ir.graph.opdef import OpCall
@@ -18,12 +23,19 @@ from firmwright.ir.tir.nodes import Buffer, ForKind
 from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv2d import requant_of, weights_of
 from firmwright.ops.conv_shapes import Window, window_of
+from firmwright.ops.fixed_point import per_tensor
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.scalar.layers import DTYPES, Layer, make_layer
+from firmwright.schedules.scalar.block_product import plan_product, within_reach
+from firmwright.schedules.scalar.blocks import Family
+from firmwright.schedules.scalar.layers import DTYPES, make_layer
 from firmwright.schedules.scalar.products import make_matrix, multiply
+from firmwright.schedules.scalar.rv32_blocks import RVM
+from firmwright.schedules.scalar.thumb2_blocks import MLA
 
 _LANES = 4
 _MOST_UNROLLED_COPIES = 16
+_CHANNEL, _ENDING = 8, 6
+"""About what a channel costs a block, and an output its requantise step: to compare blocks by."""
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
@@ -44,7 +56,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     block = min(int(config["pixels"]), pixels)
     with (
         _blocks(b, pixels, block) as at,
-        _columns(b, op, layer, window, at, (block, matrix.depth)) as columns,
+        _columns(b, op, layer.zero_point, window, at, (block, matrix.depth)) as columns,
         b.window("out", b.y, at * channels, (block, channels), access="w") as y,
     ):
         multiply(b, matrix, columns, lambda row, column, value: b.store(y, [column, row], value))
@@ -63,21 +75,21 @@ def _blocks(b: Kernel, pixels: int, block: int) -> Iterator[E]:
 
 @contextmanager
 def _columns(
-    b: Kernel, op: OpCall, layer: Layer, window: Window, at: E, shape: tuple[int, int]
+    b: Kernel, op: OpCall, zero_point: int, window: Window, at: E, shape: tuple[int, int]
 ) -> Iterator[Buffer]:
     """The windows of the output pixels from `at` on, one a row."""
     if window.pointwise:
         with b.window("pixels", b.input(0), at * shape[1], shape) as columns:
             yield columns
         return
-    with b.allocate("columns", layer.dtype, shape) as columns:
+    with b.allocate("columns", op.input(0).dtype, shape) as columns:
         with b.for_("p", shape[0]) as p, b.let("pixel", at + p) as pixel:
-            _pack(b, op, layer, window, columns, p, pixel)
+            _pack(b, op, zero_point, window, columns, p, pixel)
         yield columns
 
 
 def _pack(
-    b: Kernel, op: OpCall, layer: Layer, window: Window, columns: Buffer, p: E, pixel: E
+    b: Kernel, op: OpCall, zero_point: int, window: Window, columns: Buffer, p: E, pixel: E
 ) -> None:
     """Column `p` := the window of output `pixel` (flat over batch, rows, columns)."""
     batch, height, width, _ = op.output.shape
@@ -107,7 +119,7 @@ def _pack(
             with b.if_(logical_and(inside, cols_inside)):
                 _copy(b, column, 0, (n, iy, x0), run)
             stack.enter_context(b.else_())
-        _pack_taps(b, layer, window, column, (n, iy, x0), inside)
+        _pack_taps(b, zero_point, window, column, (n, iy, x0), inside)
 
 
 def _alignment(columns: Buffer, run: int) -> int:
@@ -117,7 +129,7 @@ def _alignment(columns: Buffer, run: int) -> int:
 
 
 def _pack_taps(
-    b: Kernel, layer: Layer, window: Window, column: Buffer, origin: tuple[E, E, E], inside: E
+    b: Kernel, zero_point: int, window: Window, column: Buffer, origin: tuple[E, E, E], inside: E
 ) -> None:
     """One row of a window tap by tap, the zero point where a tap is outside."""
     n, iy, x0 = origin
@@ -127,7 +139,7 @@ def _pack_taps(
         with b.if_(logical_and(inside, ix >= 0, ix < window.input_size[1])):
             _copy(b, column, at_tap, (n, iy, ix), channels)
         with b.else_(), b.for_("c", channels) as c:
-            b.store(column, [at_tap + c], layer.zero_point)
+            b.store(column, [at_tap + c], zero_point)
 
 
 def _copy(b: Kernel, column: Buffer, at: E | int, source: tuple[E, E, E], count: int) -> None:
@@ -149,4 +161,55 @@ def _copy(b: Kernel, column: Buffer, at: E | int, source: tuple[E, E, E], count:
         b.store(to, [i], b.load(run, [i]))
 
 
-RULES = (Rule("scalar.conv2d.blocks", "conv2d", frozenset(), _configs, _build, keeps_order=True),)
+def _block_configs(op: OpCall, family: Family) -> Sequence[Config]:
+    """The pixels a block with which all take least; fewer where they save memory for columns."""
+    if op.input(0).dtype != INT8:
+        return ()
+    outputs, *taps = op.input(1).shape
+    depth = math.prod(taps)
+    pixels = op.output.elements // outputs
+    counts = [
+        count
+        for count in family.pixel_counts
+        if count <= pixels and within_reach(family, depth, count)
+    ]
+
+    def price(count: int) -> int:
+        products = depth * family.cost(outputs, family.rows(outputs, count), count)
+        return -(-pixels // count) * (products + outputs * (_CHANNEL + count * _ENDING))
+
+    best = min(counts, key=price)
+    if window_of(op, taps[:2]).pointwise:
+        return ({"pixels": best},)
+    return tuple({"pixels": count} for count in counts if count == best or count < min(best, 3))
+
+
+def _build_blocks(op: OpCall, config: Config, b: Kernel, family: Family) -> None:
+    kernel = weights_of(op)
+    window = window_of(op, kernel.shape[1:3])
+    flat = kernel.reshape(kernel.shape[0], -1)
+    count = int(config["pixels"])
+    product = plan_product(b, family, op, flat, requant_of(op), count)
+    pixels = op.output.elements // len(flat)
+    zero_point = per_tensor(op.input(0)).zero_point
+    with (
+        _blocks(b, pixels, count) as at,
+        _columns(b, op, zero_point, window, at, (count, product.depth)) as columns,
+    ):
+        product.run(b, columns, at)
+
+
+RULES = (
+    Rule("scalar.conv2d.blocks", "conv2d", frozenset(), _configs, _build, keeps_order=True),
+    *(
+        Rule(
+            f"{family.name}.conv2d.blocks",
+            "conv2d",
+            frozenset({family.name}),
+            partial(_block_configs, family=family),
+            partial(_build_blocks, family=family),
+            keeps_order=True,
+        )
+        for family in (MLA, RVM)
+    ),
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from firmwright.base.dtypes import INT8
 from firmwright.ir.graph.opdef import OpCall
@@ -10,8 +11,12 @@ from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.fully_connected import requant_of
 from firmwright.ops.kernel import Kernel
+from firmwright.schedules.scalar.block_product import plan_product
+from firmwright.schedules.scalar.blocks import Family
 from firmwright.schedules.scalar.layers import DTYPES, make_layer
 from firmwright.schedules.scalar.products import make_matrix, multiply
+from firmwright.schedules.scalar.rv32_blocks import RVM
+from firmwright.schedules.scalar.thumb2_blocks import MLA
 
 _LANES = 8
 
@@ -33,6 +38,21 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         multiply(b, matrix, columns, lambda row, _, value: b.store(y, [row], value))
 
 
+def _block_configs(op: OpCall) -> Sequence[Config]:
+    return ({},) if op.input(0).dtype == op.input(1).dtype == INT8 else ()
+
+
+def _build_blocks(op: OpCall, config: Config, b: Kernel, family: Family) -> None:
+    weights = weights_of(op)
+    outputs, depth = weights.shape
+    product = plan_product(b, family, op, weights, requant_of(op), 1)
+    with (
+        b.for_("n", op.output.elements // outputs) as n,
+        b.window("row", b.input(0), n * depth, (1, depth)) as columns,
+    ):
+        product.run(b, columns, n)
+
+
 RULES = (
     Rule(
         "scalar.fully_connected.groups",
@@ -41,5 +61,16 @@ RULES = (
         _configs,
         _build,
         keeps_order=True,
+    ),
+    *(
+        Rule(
+            f"{family.name}.fully_connected.blocks",
+            "fully_connected",
+            frozenset({family.name}),
+            _block_configs,
+            partial(_build_blocks, family=family),
+            keeps_order=True,
+        )
+        for family in (MLA, RVM)
     ),
 )

@@ -1,0 +1,165 @@
+"""Blocks of single products: one meaning in numpy, portable C and assembly, at every shape."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.build.flags import WARNINGS
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.intrinsic import Intrinsic
+from firmwright.schedules.scalar import conv2d
+from firmwright.schedules.scalar.block_product import within_reach
+from firmwright.schedules.scalar.rv32_blocks import RVM, RVM_BLOCKS
+from firmwright.schedules.scalar.thumb2_blocks import MLA, MLA_BLOCKS
+
+BLOCKS = {**MLA_BLOCKS, **RVM_BLOCKS}
+STEPS = 24
+"""A multiple of every number of steps in a loop that the test takes."""
+PIXEL = 31
+SEED = 5
+
+
+def blocks(family: str) -> list[Intrinsic]:
+    """The shapes of a family with loops of three and of the most steps."""
+    ends = ("_3", f"_{(MLA if family == 'mla' else RVM).most_unrolled}")
+    return [b for name, b in BLOCKS.items() if name.startswith(family) and name.endswith(ends)]
+
+
+def arrays(block: Intrinsic, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """w, x and start at extremes."""
+    rng = np.random.default_rng(seed)
+    limits = (-128, 127) if block.operands[0].dtype == INT8 else (-9000, 9000)
+    starts = rng.integers(-(1 << 20), 1 << 20, 16).astype(np.int32)
+    size = (STEPS * 16, STEPS * 4 + 3 * PIXEL)
+    w, x = (rng.choice([*limits, 0, 7], n).astype(block.operands[0].dtype.np) for n in size)
+    return w, x, starts
+
+
+def pixel_of(block: Intrinsic) -> int:
+    return PIXEL if "_bytes_" in block.name else 1
+
+
+def expected(block: Intrinsic, seed: int) -> list[int]:
+    w, x, start = (array[:, None] for array in arrays(block, seed))
+    return [int(s[0]) for s in block.meaning(w, x, start, pixel_of(block), STEPS)]
+
+
+def data() -> str:
+    """The arrays of both layouts in C."""
+    lines = ["#include <stdint.h>"]
+    for name in ("mla_bytes_2x4_1", "mla_tiles_2x4_1"):
+        kind = BLOCKS[name].operands[0].dtype.c_type
+        for letter, array in zip("wxs", arrays(BLOCKS[name], SEED), strict=True):
+            values = ", ".join(map(str, array.tolist()))
+            c_type = "int32_t" if letter == "s" else kind
+            lines.append(f"static const {c_type} {letter}_{kind}[] = {{{values}}};")
+    return "\n".join([*lines, ""])
+
+
+def function(block: Intrinsic, body: str) -> str:
+    """The block as a C function, and one that calls it."""
+    sums = [operand.name for operand in block.operands if operand.kind == "out"]
+    kind = block.operands[0].dtype.c_type
+    return f"""
+static inline __attribute__((always_inline)) void {block.name}(const {kind} *w, const {kind} *x,
+    const int32_t *start, int32_t pixel, int32_t steps, int32_t *out)
+{{
+    int32_t {", ".join(sums)};
+{body}
+    {" ".join(f"out[{i}] = {name};" for i, name in enumerate(sums))}
+}}
+void run_{block.name}(int32_t *out);
+void run_{block.name}(int32_t *out)
+{{
+    {block.name}(w_{kind}, x_{kind}, s_{kind}, {pixel_of(block)}, {STEPS}, out);
+}}
+"""
+
+
+def compiled(compiler: list[str], source: str, folder: Path, *flags: str) -> Path:
+    """The result of one compilation without warnings."""
+    file, result = folder / "blocks.c", folder / "blocks"
+    file.write_text(source)
+    command = [*compiler, "-std=gnu99", *WARNINGS, *flags, str(file), "-o", str(result)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return result
+
+
+def test_a_block_starts_its_sums_and_adds_every_product() -> None:
+    block = BLOCKS["mla_bytes_2x3_1"]
+    w, x = np.array([[1], [-2], [3], [4]]), np.array([[5], [6], [0], [7], [-8], [0], [9], [1]])
+    start = np.array([[100], [1000]])
+    assert [int(s[0]) for s in block.meaning(w, x, start, 3, 2)] == [
+        100 + 5 + 18, 100 + 7 - 24, 100 + 9 + 3, 1000 - 10 + 24, 1000 - 14 - 32, 1000 - 18 + 4,
+    ]  # fmt: skip
+
+
+@pytest.mark.host_c
+def test_portable_blocks_equal_their_meaning_under_sanitizers(tmp_path: Path) -> None:
+    chosen = [*blocks("mla"), *blocks("rvm")]
+    calls = "".join(
+        f"run_{b.name}(out); for (i = 0; i < {len(expected(b, SEED))}; ++i) "
+        'printf("%ld ", (long)out[i]); puts("");\n'
+        for b in chosen
+    )
+    source = "#include <stdio.h>\n" + data()
+    source += "".join(function(b, b.portable) for b in chosen)
+    source += f"int main(void) {{ int32_t out[16]; int i;\n{calls}return 0; }}\n"
+    flags = ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    program = compiled(["gcc"], source, tmp_path, *flags)
+    printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    sums = [[int(v) for v in line.split()] for line in printed.splitlines()]
+    assert sums == [expected(b, SEED) for b in chosen]
+
+
+ARM = ["-mcpu=cortex-m3", "-mthumb"]
+RISCV = ["-march=rv32imac", "-mabi=ilp32"]
+COMPILERS = [
+    pytest.param("mla", ["arm-none-eabi-gcc", *ARM], marks=pytest.mark.qemu("arm")),
+    pytest.param("rvm", ["riscv64-unknown-elf-gcc", *RISCV], marks=pytest.mark.qemu("riscv32")),
+    pytest.param("rvm", ["clang", "--target=riscv32", *RISCV], marks=pytest.mark.host_c),
+]
+
+
+@pytest.mark.parametrize(("family", "compiler"), COMPILERS)
+@pytest.mark.parametrize("level", ["-O2", "-Os"])
+def test_compilers_find_registers_for_every_block(
+    family: str, compiler: list[str], level: str, tmp_path: Path
+) -> None:
+    chosen = [block for name, block in BLOCKS.items() if name.startswith(family)]
+    source = data() + "".join(function(b, b.text["gnu"]) for b in chosen)
+    assert compiled(compiler, source, tmp_path, level, "-ffreestanding", "-c").exists()
+
+
+def with_dead_channels(call: OpCall, seed: int) -> OpCall:
+    """About half of the channels with a bias that no input outweighs, up or down."""
+    rng = np.random.default_rng(seed)
+    bias = call.constants[2].array().copy()
+    dead = rng.random(len(bias)) < 0.5
+    bias[dead] = rng.choice([-(1 << 26), 1 << 26], int(dead.sum()))
+    return replace(call, constants=(*call.constants[:2], Constant.from_array("b", bias, INT32)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_layers_with_settled_channels_equal_the_reference(
+    seed: int, judge, random_convolution
+) -> None:
+    call = with_dead_channels(random_convolution(seed, depthwise=False), seed)
+    for rule in conv2d.RULES:
+        for config in rule.configs(call):
+            judge(call, rule, config)
+
+
+@pytest.mark.parametrize("family", [MLA, RVM])
+def test_columns_out_of_reach_are_left_to_smaller_blocks(family) -> None:
+    assert within_reach(family, 500, 4)
+    assert not within_reach(family, 1400, 4)
+    assert within_reach(family, 100_000, 1)
