@@ -30,6 +30,7 @@ from firmwright.schedules.helium.intrinsics import HELIUM_INTRINSICS
 from firmwright.schedules.scalar import conv2d as scalar_conv2d
 from firmwright.schedules.scalar import depthwise_conv2d as scalar_depthwise_conv2d
 from firmwright.schedules.scalar import fully_connected as scalar_fully_connected
+from firmwright.schedules.scalar import winograd as scalar_winograd
 from firmwright.schedules.scalar.rv32_blocks import RVM_BLOCKS
 from firmwright.schedules.scalar.thumb2_blocks import MLA_BLOCKS
 
@@ -51,6 +52,7 @@ RULES: tuple[Rule, ...] = (
     *scalar_conv2d.RULES,
     *scalar_depthwise_conv2d.RULES,
     *scalar_fully_connected.RULES,
+    *scalar_winograd.RULES,
 )
 
 INTRINSICS: Mapping[str, Intrinsic] = {

@@ -1,16 +1,10 @@
 """conv2d 3x3, stride 1, by integer Winograd F(2x2, 3x3): 4 products an output instead of 9.
 
-A tile of 4x4 inputs d gives 2x2 outputs: Y = A' [(G g G') * (B' d B)] A, elementwise in between.
-G has halves, so 2 G stands in its place and every value stays an integer: the result is exactly
-four times the convolution, which the requantise step takes as two of its left shift. The shift
-that remains is baked into the transformed weights.
+schedules/winograd.py has the transformed weights and the proof that they may be used.
 
 Work goes by four tiles side by side (2 x 8 outputs). Their 4 x 10 inputs are copied to `patch`,
 with the zero point outside of the input; `u` has their transforms as columns for 16 products of
 int16 weights (mac_blocks.py, `wide`), and `m` what those give for a pair of channels.
-
-Proof obligations, checked in `_plan`: the requantise step folds; the baked weights fit int16; the
-sum of all products' magnitudes fits int32. The transformed inputs are sums of four int8 and fit.
 """
 
 from __future__ import annotations
@@ -21,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
+from firmwright.base.dtypes import INT8, INT32, UINT32
 from firmwright.ir.graph.opdef import Array, OpCall
-from firmwright.ir.tir.builder import E, call, immediate, logical_and
+from firmwright.ir.tir.builder import E, call
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv2d import bias_of, requant_of, weights_of
@@ -31,42 +25,10 @@ from firmwright.ops.fixed_point import per_tensor
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.cortex_m_dsp.mac_blocks import longest_block
 from firmwright.schedules.epilogue import Epilogue, accumulator_bounds, make_epilogue
-from firmwright.schedules.folded_requant import fold
+from firmwright.schedules.winograd import POINTS, copy_patch, plan_winograd
 
 _TILES = 4
-_POINTS = 16
 _LEAST_CHANNELS = 8
-_G = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]], np.int64)
-_LEFT = 2
-"""log2 of the factor by which 2 G in both directions makes the result too large."""
-_INPUT_REACH = 512
-"""Bound of an element of B' d B: four times the greatest magnitude of an int8."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """Transformed weights [oc, point, ic], baked bias [oc], and the left shifts they hold."""
-
-    weights: Array
-    bias: Array
-
-
-def _plan(op: OpCall) -> _Plan | None:
-    """None where a proof fails."""
-    kernel = weights_of(op).astype(np.int64)
-    zero_point = per_tensor(op.input(0)).zero_point
-    bias = bias_of(op, "int32").astype(np.int64) - zero_point * kernel.sum(axis=(1, 2, 3))
-    folded = fold(requant_of(op), *accumulator_bounds(bias, kernel, INT8.min, INT8.max))
-    if folded is None:
-        return None
-    left = np.array(folded.left)
-    transformed = np.einsum("ia,jb,oabc->oijc", _G, _G, kernel).reshape(len(kernel), _POINTS, -1)
-    baked = transformed << np.maximum(left - _LEFT, 0)[:, None, None]
-    if min(folded.left) < _LEFT or np.abs(baked).max() > INT16.max:
-        return None
-    baked_bias = bias << left
-    reach = _INPUT_REACH * np.abs(baked).sum(axis=(1, 2)) + np.abs(baked_bias)
-    return _Plan(baked, baked_bias) if reach.max() <= INT32.max else None
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
@@ -83,7 +45,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
         and height % 2 == 0
         and width % (2 * _TILES) == 0
     )
-    return ({},) if fits and _plan(op) is not None else ()
+    return ({},) if fits and plan_winograd(op) is not None else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +67,7 @@ class _Work:
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
-    plan = _plan(op)
+    plan = plan_winograd(op)
     assert plan is not None
     kernel = weights_of(op)
     outputs, channels = kernel.shape[0], kernel.shape[3]
@@ -122,14 +84,14 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     batch, height, width, _ = op.output.shape
     with (
         b.allocate("patch", UINT32, (4, 2 * _TILES + 2, channels // 4)) as patch,
-        b.allocate("u", UINT32, (_POINTS, channels // 2, _TILES), 8) as u,
-        b.allocate("m", INT32, (_POINTS, 2 * _TILES), 8) as m,
+        b.allocate("u", UINT32, (POINTS, channels // 2, _TILES), 8) as u,
+        b.allocate("m", INT32, (POINTS, 2 * _TILES), 8) as m,
         b.for_("n", batch) as n,
         b.for_("pair", -(-height // 2)) as row_pair,
         b.for_("group", width // (2 * _TILES)) as group,
     ):
         work = _Work(b, op, weights, bias, epilogue, patch, u, m)
-        _copy_patch(work, n, row_pair * 2, group * (2 * _TILES))
+        copy_patch(b, patch, (n, row_pair * 2, group * (2 * _TILES)))
         _transform_inputs(work)
         with b.for_("channels", outputs // 2) as pair:
             _multiply(work, pair)
@@ -144,32 +106,6 @@ def _pack(weights: Array) -> Array:
     ordered = np.ascontiguousarray(lanes.transpose(0, 2, 3, 1, 4)).astype(np.int16)
     packed: Array = ordered.reshape(-1).view(np.uint32)
     return packed.reshape(outputs // 2, points, channels // 2, 2)
-
-
-def _copy_patch(work: _Work, n: E, row: E, column: E) -> None:
-    """The 4 x 10 inputs around the outputs from (row, column) on."""
-    b, x = work.b, work.b.input(0)
-    _, height, width, channels = x.shape
-    top, _, left, _ = work.op.ints_attr("padding")
-    point = per_tensor(work.op.input(0)).zero_point & 0xFF
-    outside = E(immediate(point * 0x01010101, UINT32))
-    words = channels // 4
-    columns = work.patch.shape[1]
-    with b.for_("r", 4) as r, b.let("iy", row + r - top) as iy, b.let("x0", column - left) as x0:
-        whole = logical_and(iy >= 0, iy < height, x0 >= 0, x0 <= width - columns)
-        with b.if_(whole):
-            start = ((n * height + iy) * width + x0) * channels
-            window = b.window("run", x, start, (columns, words), dtype=UINT32, alignment=4)
-            with window as run, b.for_("i", columns) as i, b.for_("c", words) as c:
-                b.store(work.patch, [r, i, c], b.load(run, [i, c]))
-        with b.else_(), b.for_("i", columns) as i, b.let("ix", x0 + i) as ix:
-            with b.if_(logical_and(iy >= 0, iy < height, ix >= 0, ix < width)):
-                start = ((n * height + iy) * width + ix) * channels
-                window = b.window("run", x, start, (words,), dtype=UINT32, alignment=4)
-                with window as run, b.for_("c", words) as c:
-                    b.store(work.patch, [r, i, c], b.load(run, [c]))
-            with b.else_(), b.for_("c", words) as c:
-                b.store(work.patch, [r, i, c], outside)
 
 
 def _transform_inputs(work: _Work) -> None:
@@ -210,10 +146,10 @@ def _multiply(work: _Work, pair: E) -> None:
     """m[point, channel * 4 + tile] of one pair of channels."""
     b, words = work.b, work.channels // 2
     steps = longest_block(words)
-    with b.for_("point", _POINTS) as point:
+    with b.for_("point", POINTS) as point:
         acc = b.reg("acc", INT32, 2 * _TILES)
         registers = [b.load(acc, [place]) for place in range(2 * _TILES)]
-        start = (pair * _POINTS + point) * (words * 2)
+        start = (pair * POINTS + point) * (words * 2)
         w = b.pointer(work.weights, start, steps * 2)
         x = b.pointer(work.u, point * (words * _TILES), steps * _TILES)
         b.evaluate(f"fresh_2x4_{steps}", [w, x, *registers])

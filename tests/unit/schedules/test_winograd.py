@@ -11,8 +11,9 @@ from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.schedules.cortex_m_dsp import winograd
+from firmwright.schedules.scalar import winograd as scalar_winograd
 
-(RULE,) = winograd.RULES
+RULES = (*winograd.RULES, *scalar_winograd.RULES)
 
 
 def layer(seed: int, size: tuple[int, int], channels: int, outputs: int, pad: int) -> OpCall:
@@ -46,14 +47,16 @@ def layer(seed: int, size: tuple[int, int], channels: int, outputs: int, pad: in
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize(("size", "channels", "outputs"), [((6, 8), 8, 4), ((2, 16), 12, 2)])
-def test_winograd_equals_the_reference(seed, size, channels, outputs, judge) -> None:
+@pytest.mark.parametrize(("size", "channels", "outputs"), [((6, 8), 8, 4), ((2, 16), 12, 4)])
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_winograd_equals_the_reference(rule, seed, size, channels, outputs, judge) -> None:
     call = layer(seed, size, channels, outputs, seed // 2 % 2)
-    assert list(RULE.configs(call)) == [{}]
-    judge(call, RULE, {})
+    assert list(rule.configs(call)) == [{}]
+    judge(call, rule, {})
 
 
-def test_layers_that_it_cannot_tile_are_left_to_others() -> None:
-    assert not RULE.configs(layer(1, (6, 12), 8, 4, 1))
-    assert not RULE.configs(layer(1, (5, 8), 8, 4, 1))
-    assert not RULE.configs(layer(1, (6, 8), 6, 4, 1))
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_layers_that_it_cannot_tile_are_left_to_others(rule) -> None:
+    assert not rule.configs(layer(1, (6, 12), 8, 4, 1))
+    assert not rule.configs(layer(1, (5, 8), 8, 4, 1))
+    assert not rule.configs(layer(1, (6, 8), 6, 4, 1))

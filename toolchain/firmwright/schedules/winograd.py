@@ -1,0 +1,91 @@
+"""Integer Winograd F(2x2, 3x3): what its kernels share: weights, proof, a group's inputs.
+
+A tile of 4x4 inputs d gives 2x2 outputs: Y = A' [(G g G') * (B' d B)] A, elementwise in between.
+G has halves, so 2 G stands in its place and every value stays an integer: the result is exactly
+four times the convolution, which the requantise step takes as two of its left shift. The shift
+that remains is baked into the transformed weights.
+
+Proof obligations, checked in `plan_winograd`: the requantise step folds; the baked weights fit
+int16; the sum of all products' magnitudes fits int32. The transformed inputs are sums of four int8
+and fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.tir.builder import E, immediate, logical_and
+from firmwright.ir.tir.nodes import Buffer
+from firmwright.ops.conv2d import bias_of, requant_of, weights_of
+from firmwright.ops.fixed_point import per_tensor
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules.epilogue import accumulator_bounds
+from firmwright.schedules.folded_requant import fold
+
+POINTS = 16
+"""Elements of a transformed tile, so products an input channel."""
+_G = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]], np.int64)
+_LEFT = 2
+"""log2 of the factor by which 2 G in both directions makes the result too large."""
+_INPUT_REACH = 512
+"""Bound of an element of B' d B: four times the greatest magnitude of an int8."""
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradPlan:
+    """Transformed weights [oc, point, ic] and bias [oc]; they hold the whole left shift."""
+
+    weights: Array
+    bias: Array
+
+
+def plan_winograd(op: OpCall) -> WinogradPlan | None:
+    """None where a proof fails."""
+    kernel = weights_of(op).astype(np.int64)
+    zero_point = per_tensor(op.input(0)).zero_point
+    bias = bias_of(op, "int32").astype(np.int64) - zero_point * kernel.sum(axis=(1, 2, 3))
+    folded = fold(requant_of(op), *accumulator_bounds(bias, kernel, INT8.min, INT8.max))
+    if folded is None:
+        return None
+    left = np.array(folded.left)
+    transformed = np.einsum("ia,jb,oabc->oijc", _G, _G, kernel).reshape(len(kernel), POINTS, -1)
+    baked = transformed << np.maximum(left - _LEFT, 0)[:, None, None]
+    if min(folded.left) < _LEFT or np.abs(baked).max() > INT16.max:
+        return None
+    baked_bias = bias << left
+    reach = _INPUT_REACH * np.abs(baked).sum(axis=(1, 2)) + np.abs(baked_bias)
+    return WinogradPlan(baked, baked_bias) if reach.max() <= INT32.max else None
+
+
+def copy_patch(b: Kernel, patch: Buffer, at: tuple[E, E, E]) -> None:
+    """`patch` [4, columns, channels / 4] := the inputs that outputs from `at` (n, y, x) on see.
+
+    Outside of the input lies the zero point. Channels come in words.
+    """
+    n, row, column = at
+    x = b.input(0)
+    _, height, width, channels = x.shape
+    top, _, left, _ = b.call.ints_attr("padding")
+    point = per_tensor(b.call.input(0)).zero_point & 0xFF
+    outside = E(immediate(point * 0x01010101, UINT32))
+    words = channels // 4
+    columns = patch.shape[1]
+    with b.for_("r", 4) as r, b.let("iy", row + r - top) as iy, b.let("x0", column - left) as x0:
+        whole = logical_and(iy >= 0, iy < height, x0 >= 0, x0 <= width - columns)
+        with b.if_(whole):
+            start = ((n * height + iy) * width + x0) * channels
+            window = b.window("run", x, start, (columns, words), dtype=UINT32, alignment=4)
+            with window as run, b.for_("i", columns) as i, b.for_("c", words) as c:
+                b.store(patch, [r, i, c], b.load(run, [i, c]))
+        with b.else_(), b.for_("i", columns) as i, b.let("ix", x0 + i) as ix:
+            with b.if_(logical_and(iy >= 0, iy < height, ix >= 0, ix < width)):
+                start = ((n * height + iy) * width + ix) * channels
+                window = b.window("run", x, start, (words,), dtype=UINT32, alignment=4)
+                with window as run, b.for_("c", words) as c:
+                    b.store(patch, [r, i, c], b.load(run, [c]))
+            with b.else_(), b.for_("c", words) as c:
+                b.store(patch, [r, i, c], outside)
