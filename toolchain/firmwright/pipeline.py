@@ -32,6 +32,7 @@ from firmwright.ir.text import parse_module
 from firmwright.ir.tir.nodes import CallPrim, PrimFunc
 from firmwright.ir.tir.verify import verify_module
 from firmwright.ir.tir.walk import walk
+from firmwright.ir.tuning import UNTUNED, Tuning
 from firmwright.lower.lower import Lowering
 from firmwright.ops.registry import import_table, op_table
 from firmwright.package.folder import with_file_list, write_folder
@@ -79,6 +80,7 @@ class Options:
     pins: tuple[tuple[str, str], ...] = ()
     const_pools: tuple[PoolInfo, ...] = ()
     board_dirs: tuple[Path, ...] = ()
+    tuning: Tuning = UNTUNED
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +296,7 @@ def configured(model: IRModule, board: Board, options: Options) -> IRModule:
         board=board.name,
         **({} if options.ram_bytes is None else {"ram_bytes": options.ram_bytes}),
         **({"recompute": True} if options.recompute else {}),
+        **({"tuning": options.tuning.digest} if options.tuning.layers else {}),
     )
     return pin_tensors(_with_program_speed(module, board, options), options.pins)
 
@@ -440,9 +443,15 @@ def _lower_and_select(module: IRModule, options: Options) -> IRModule:
     """Nothing is left to do for a module whose entry is an AOT main already."""
     if not isinstance(module.entry, Function):
         return module
-    lowering = Lowering(module, op_table(), RULES, INTRINSICS, features)
+    lowering = lowering_of(module, options)
     offers = [(item.call, item.alternatives) for item in lowering.calls()]
     return select_module(module, offers, _asked(options), lowering.rows)
+
+
+def lowering_of(module: IRModule, options: Options) -> Lowering:
+    """What lowers a module's calls. Measurements are of kernels with inline assembly."""
+    tuning = options.tuning if options.inline_asm else UNTUNED
+    return Lowering(module, op_table(), RULES, INTRINSICS, features, tuning)
 
 
 def pareto(model: IRModule, options: Options) -> tuple[Tradeoff, ...]:
@@ -455,7 +464,7 @@ def pareto(model: IRModule, options: Options) -> tuple[Tradeoff, ...]:
     for step in graph_passes.PASSES:
         module = step(module)
     module = recompute(order_calls(module, op_table()), op_table())
-    lowering = Lowering(module, op_table(), RULES, INTRINSICS, features)
+    lowering = lowering_of(module, options)
     offers = [(item.call, item.alternatives) for item in lowering.calls()]
     asked = _asked(options)
     return tuple(

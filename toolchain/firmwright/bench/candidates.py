@@ -17,7 +17,8 @@ from firmwright.base.errors import ToolFailedError
 from firmwright.boards import load_board
 from firmwright.flows.compiling import compile_for
 from firmwright.flows.counting import Share, count
-from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.flows.kernels import LOWERED, layer_module, renamed
+from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.builder import INDEX
@@ -25,7 +26,6 @@ from firmwright.ir.tir.nodes import (
     Access,
     AccessPtr,
     Allocate,
-    AllocateConst,
     Buffer,
     CallPrim,
     Expr,
@@ -35,9 +35,7 @@ from firmwright.ir.tir.nodes import (
     Seq,
     Stmt,
 )
-from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.schedule import Alternative
-from firmwright.ir.tir.walk import Node
 from firmwright.lower.lower import lower_module
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compiled, Options, configured
@@ -46,7 +44,6 @@ from firmwright.targets.registry import features
 
 log = logging.getLogger(__name__)
 KERNELS_PER_IMAGE = 64
-_LOWERED = "lower-select"
 _ALIGNMENT = 16
 
 
@@ -67,39 +64,11 @@ class Candidate:
 def candidates(calls: Iterable[OpCall], board: str, goal: str = "balanced") -> Iterator[Candidate]:
     """Each call in every schedule that lowering offers for it, under names of their own."""
     for layer, call in enumerate(calls):
-        module = configured(_graph(call), load_board(board), Options(board=board, optimize=goal))
+        options = Options(board=board, optimize=goal)
+        module = configured(layer_module(call), load_board(board), options)
         (found,) = lower_module(module, op_table(), RULES, INTRINSICS, features)
         for number, alternative in enumerate(found.alternatives):
-            yield Candidate(layer, call, _renamed(alternative, f"_{layer}_{number}"))
-
-
-def _graph(call: OpCall) -> IRModule:
-    """A model of that one layer."""
-    names = {i: f"x{i}" for i, kind in enumerate(call.inputs) if kind is not None}
-    constants = {names[i]: c for i, c in enumerate(call.constants) if c is not None}
-    inputs = tuple(
-        None if kind is None else Value(names[i], kind, names[i] if names[i] in constants else None)
-        for i, kind in enumerate(call.inputs)
-    )
-    result = Value("y", call.output)
-    params = tuple(v for v in inputs if v is not None and v.constant is None)
-    entry = Function("main", params, (Call(call.op, inputs, (result,), call.attrs),), (result,))
-    return IRModule("layer", {"main": entry}, constants, attrs={"entry": "main"})
-
-
-def _renamed(alternative: Alternative, suffix: str) -> Alternative:
-    def rule(node: Node) -> Node | None:
-        if isinstance(node, AllocateConst):
-            return replace(node, constant=node.constant + suffix)
-        return None
-
-    function = rewrite_func(alternative.function, rule)
-    constants = {
-        name + suffix: replace(found, name=name + suffix)
-        for name, found in alternative.constants.items()
-    }
-    function = replace(function, name=function.name + suffix)
-    return replace(alternative, function=function, constants=constants)
+            yield Candidate(layer, call, renamed(alternative, f"_{layer}_{number}"))
 
 
 def counted(items: Iterable[Candidate], board: str) -> Iterator[tuple[Candidate, Share]]:
@@ -152,7 +121,7 @@ def _module(batch: Sequence[Candidate], board: str) -> IRModule:
     plain = IRModule("layers", {**functions, "run": main}, constants, attrs={"entry": "run"})
     module = configured(plain, load_board(board), Options(board=board, keep_input=True))
     io = replace(module.io, inputs=(_tensor(read),), outputs=(_tensor(written),))
-    return replace(module, io=io).with_attrs(stage=_LOWERED)
+    return replace(module, io=io).with_attrs(stage=LOWERED)
 
 
 def _buffer(name: str, kinds: Sequence[TensorType | None]) -> Buffer:

@@ -17,6 +17,7 @@ from firmwright.base.errors import FirmwrightError, UsageError
 from firmwright.flows.compiling import compile_for, options_for
 from firmwright.flows.model import Model, load_model
 from firmwright.flows.sessions import ModelSession, open_session
+from firmwright.flows.tuning import read_tuning
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 from firmwright.pipeline import NUMERICS, OPTIMIZE_GOALS, Compiled, Options
 from firmwright.usmp.registry import DEFAULT as DEFAULT_PLANNER
@@ -157,6 +158,11 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="portable C instead of inline assembly",
     )
+    group.add_argument(
+        "--tuning",
+        metavar="LOG",
+        help="what firmwright tune measured: kernels are chosen by counts where there are some",
+    )
     group.add_argument("--name", "--prefix", metavar="NAME", help="of the model, and of its C")
 
 
@@ -215,19 +221,19 @@ def add_device(parser: argparse.ArgumentParser) -> None:
         help="on the host: the model as a library in this process, not a process of its own",
     )
     group.add_argument(
-        "--timeout", metavar="S", type=_positive, default=None, help="seconds for one run (300)"
+        "--timeout", metavar="S", type=seconds_of, default=None, help="seconds for one run (300)"
     )
 
 
 def add_samples(parser: argparse.ArgumentParser, default: int | None) -> None:
     shown = f" ({default})" if default is not None else ""
     parser.add_argument(
-        "--samples", metavar="N", type=_count, default=default, help=f"how many samples{shown}"
+        "--samples", metavar="N", type=count_of, default=default, help=f"how many samples{shown}"
     )
-    parser.add_argument("--seed", metavar="S", type=_seed, default=0, help="of the samples (0)")
+    parser.add_argument("--seed", metavar="S", type=seed_of, default=0, help="of the samples (0)")
 
 
-def _positive(text: str) -> float:
+def seconds_of(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -247,11 +253,11 @@ def _bytes(text: str) -> int:
     return value
 
 
-def _count(text: str) -> int:
+def count_of(text: str) -> int:
     return _integer(text, 1)
 
 
-def _seed(text: str) -> int:
+def seed_of(text: str) -> int:
     return _integer(text, 0)
 
 
@@ -274,7 +280,7 @@ def model_of(args: argparse.Namespace) -> Model:
 
 def given_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of a compilation that the user gave, by the names of `Options`."""
-    special = ("pools", "pins", "const_pools", "board_dirs")
+    special = ("pools", "pins", "const_pools", "board_dirs", "tuning")
     names = [option.name for option in fields(Options) if option.name not in special]
     given = {n: getattr(args, n) for n in names if getattr(args, n, None) is not None}
     if getattr(args, "pool", None):
@@ -283,6 +289,8 @@ def given_options(args: argparse.Namespace) -> dict[str, Any]:
         given["pins"] = tuple(args.pin)
     if getattr(args, "const_pool", None):
         given["const_pools"] = tuple(args.const_pool)
+    if getattr(args, "tuning", None):
+        given["tuning"] = read_tuning(args.tuning)
     if args.boards_dir:
         given["board_dirs"] = tuple(Path(directory) for directory in args.boards_dir)
     return given

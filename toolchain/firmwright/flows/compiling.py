@@ -10,13 +10,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from firmwright.base.errors import InternalError, ModelError, UsageError
 from firmwright.boards import load_board
 from firmwright.flows.model import Model
+from firmwright.flows.tuning import read_tuning
+from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.verify import verify_module
+from firmwright.ir.tuning import UNTUNED, Tuning
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import (
     Compiled,
@@ -40,10 +44,13 @@ def compile_for(
 ) -> Compiled:
     """Compile `model` for `board` (default: host); `given` are fields of `Options` by name.
 
+    `tuning` may be the path of a log.
     Raises UsageError, UnsupportedError, DoesNotFitError.
     """
     if isinstance(model, IRModule):
         model = Model(model)
+    if isinstance(given.get("tuning"), str | Path):
+        given["tuning"] = read_tuning(given["tuning"])
     options = options_for(model.module, {**given, **({"board": board} if board else {})})
     log.info("compiling %s for %s", model.name, options.board)
     return compile_model(model.module, options, source=model.source, watch=watch)
@@ -99,7 +106,20 @@ def _remembered(module: IRModule, given: Mapping[str, Any]) -> Options:
                 where=module.name,
                 hint=f"leave {name} out, or start from the model file.",
             )
+    _check_tuning(module, given.get("tuning", UNTUNED))
     return Options(**{**given, **kept})
+
+
+def _check_tuning(module: IRModule, given: Tuning) -> None:
+    """A module that is not lowered yet needs the measurements that it was started with."""
+    if isinstance(module.entry, Function) and module.attrs.get("tuning", "") != given.digest:
+        begun = "with" if "tuning" in module.attrs else "without"
+        raise UsageError(
+            f"the module went through {module.attrs['stage']} {begun} a tuning log, and goes on "
+            "with another or none.",
+            where=module.name,
+            hint="the same --tuning, or start from the model file.",
+        )
 
 
 def module_after(model: Model, stage: str, options: Options) -> IRModule:

@@ -18,7 +18,7 @@ from firmwright.base.errors import DeviceError, InternalError, ToolMissingError,
 from firmwright.build.elf import read_code
 from firmwright.device import Cell, InstructionCounter, build_plugin, check_plugins
 from firmwright.flows.images import build_image, cache_root
-from firmwright.flows.inputs import generated
+from firmwright.flows.inputs import Tensors, generated
 from firmwright.flows.predicting import calls_of
 from firmwright.flows.sessions import ModelSession, c_name, open_session
 from firmwright.ir.tir.nodes import PrimFunc
@@ -62,9 +62,12 @@ def count(
     *,
     image: Image | None = None,
     open_with: Callable[..., ModelSession] = open_session,
+    sample: Tensors | None = None,
+    behind: Callable[[ModelSession], None] = lambda session: None,
 ) -> Counts:
     """Count the second of two runs on sample 0 of seed 0, as `profile` measures it.
 
+    Another `sample` may be given; `behind` sees the session after the runs.
     Raises ToolMissingError where QEMU has no plugins or there is no compiler to make one.
     """
     board = compiled.board
@@ -79,12 +82,14 @@ def count(
     code = _Code(image, _decoder(board.core))
     root = code.function(f"{c_name(compiled)}_run")
     plugin = build_plugin(cache_root() / "plugins")
-    (sample,) = generated(compiled.module.io.inputs, 1, 0).samples
+    if sample is None:
+        (sample,) = generated(compiled.module.io.inputs, 1, 0).samples
     with InstructionCounter(plugin, code.start(root), root.size_bytes) as counter:
         try:
             with open_with(compiled, image=image, plugin=counter.argument) as session:
                 timer = session.device.measure(sample)
                 resolution = session.device.info.counter_scale
+                behind(session)
         except DeviceError as error:
             if counter.started:
                 raise

@@ -1,12 +1,14 @@
 """Lowering: every call of the graph becomes a short list of alternatives.
 
 In: a module whose entry is a graph Function; the operator table, the schedule rules and the
-features of its target. Out: the calls in order, each with its alternatives (a view has none), best
-predicted first. Nothing is chosen here and the module is not changed.
+features of its target; measurements, where there are some. Out: the calls in order, each with its
+alternatives (a view has none), best predicted or measured first. Nothing is chosen here and the
+module is not changed.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -21,10 +23,13 @@ from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.cost import instructions
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.nodes import Allocate
-from firmwright.ir.tir.schedule import Alternative, Config, RowKernels, Rule
+from firmwright.ir.tir.schedule import DEFAULT_RULE, Alternative, Config, RowKernels, Rule
 from firmwright.ir.tir.walk import walk
+from firmwright.ir.tuning import UNTUNED, Tuning, layer_digest
+from firmwright.lower.tuned import TunedLayer
 from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 
+log = logging.getLogger(__name__)
 _NO_ATTRS: Mapping[str, Attr] = MappingProxyType({})
 
 
@@ -56,6 +61,7 @@ class Lowering:
     rules: Sequence[Rule]
     intrinsics: IntrinsicTable
     features: Callable[[Target], frozenset[str]]
+    tuning: Tuning = UNTUNED
 
     @property
     def entry(self) -> Function:
@@ -79,7 +85,31 @@ class Lowering:
                 refused.append(UnsupportedItem(call.op, str(call.span), str(reason)))
         if refused:
             raise UnsupportedError(refused, where=self.module.name)
+        stale = sum(self._stale(item) for item in lowered) if self.tuning.layers else 0
+        if stale:
+            log.warning(
+                "%s: %d measurements of the tuning log are ignored: they are of kernels that are "
+                "not made any more",
+                self.module.name,
+                stale,
+            )
         return tuple(lowered)
+
+    def space(self, index: int) -> tuple[tuple[str, Config], ...]:
+        """Every rule and configuration that may be built for call `index`, under any goal."""
+        described = describe(self.entry.body[index], self.module)
+        rules = self._available(self.entry.body[index])
+        found = [(rule.name, config) for rule in rules for config in rule.tunable(described)]
+        return (*found, (DEFAULT_RULE, {}))
+
+    def kernel(self, index: int, rule_name: str, config: Config) -> Alternative:
+        """Call `index` by that rule in that configuration, one of its `space`."""
+        call = self.entry.body[index]
+        name, described = f"{call.op}_{index}", describe(call, self.module)
+        if rule_name == DEFAULT_RULE:
+            return self._default(name, call, described, call)
+        rule = next(rule for rule in self._available(call) if rule.name == rule_name)
+        return self._scheduled(name, call, described, rule, config, call)
 
     def rows(self, index: int, band: int = 1) -> RowKernels | None:
         """Kernels that compute call `index`, `band` rows at a time; None where it cannot be."""
@@ -109,16 +139,37 @@ class Lowering:
 
     def _offered(self, name: str, call: Call, whole: Call) -> tuple[Alternative, ...]:
         """The alternatives for `call`, best predicted first; `whole` is what it is a part of."""
-        described, opdef = describe(call, self.module), self.ops[call.op]
+        described, tuned = describe(call, self.module), self._tuned(call)
         offered = [
             self._scheduled(name, call, described, rule, config, whole)
             for rule in self._fitting(call)
-            for config in rule.configs(described)
+            for config in tuned.configs(rule, described)
         ]
+        offered.append(self._default(name, call, described, whole))
+        return tuple(sorted(tuned.priced(offered), key=lambda item: item.instructions))
+
+    def _default(self, name: str, call: Call, described: OpCall, whole: Call) -> Alternative:
+        """The operator's own loops."""
         kernel = Kernel(name, described, call.span)
-        opdef.lower(described, kernel)
-        offered.append(self._finish(kernel, call, whole))
-        return tuple(sorted(offered, key=lambda item: item.instructions))
+        self.ops[call.op].lower(described, kernel)
+        return self._finish(kernel, call, whole)
+
+    def _tuned(self, call: Call) -> TunedLayer:
+        """What was measured of such calls."""
+        target = self._target(call)
+        if target is None or not self.tuning.layers:
+            return TunedLayer({})
+        layer = layer_digest(describe(call, self.module), target)
+        board = str(self.module.attrs.get("board", ""))
+        return TunedLayer.of(self.tuning.of_layer(layer, board))
+
+    def _stale(self, item: LoweredCall) -> int:
+        """How many measurements of the call's layer are of kernels that are not made any more."""
+        tuned = self._tuned(item.call) if item.alternatives else TunedLayer({})
+        if not tuned.measured:
+            return 0
+        rules = self._available(item.call)
+        return tuned.stale(item.alternatives, rules, describe(item.call, self.module))
 
     def _folding(self, name: str, call: Call, rows: RowFold, band: int) -> Alternative:
         """Takes a band of rows in."""
@@ -140,14 +191,14 @@ class Lowering:
         return self._finish(kernel, call, call)
 
     def _fitting(self, call: Call) -> list[Rule]:
+        goals = ("", str(self.module.attrs.get("optimize", "balanced")))
+        return [rule for rule in self._available(call) if rule.goal in goals]
+
+    def _available(self, call: Call) -> list[Rule]:
+        """The rules that the target can run, whatever the goal."""
         target = self._target(call)
         available = self.features(target) if target else frozenset()
-        goals = ("", str(self.module.attrs.get("optimize", "balanced")))
-        return [
-            rule
-            for rule in self.rules
-            if rule.op == call.op and rule.requires <= available and rule.goal in goals
-        ]
+        return [rule for rule in self.rules if rule.op == call.op and rule.requires <= available]
 
     def _target(self, call: Call) -> Target | None:
         if call.target:
@@ -199,7 +250,7 @@ class Lowering:
             if isinstance(node, Allocate) and node.buffer.scope == "global"
         )
         return Alternative(
-            "default",
+            DEFAULT_RULE,
             {},
             func,
             dict(kernel.constants),

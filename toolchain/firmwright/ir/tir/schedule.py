@@ -40,6 +40,17 @@ class Rule:
     granularity: Literal["element", "block", "row", "tensor"] = "tensor"
     keeps_order: bool = False
     goal: str = ""
+    space: Callable[[OpCall], Sequence[Config]] | None = None
+
+    def tunable(self, call: OpCall) -> tuple[Config, ...]:
+        """Every configuration that may be built for `call`, those worth offering first."""
+        own = tuple(self.configs(call))
+        more = () if self.space is None else self.space(call)
+        return own + tuple(config for config in more if config not in own)
+
+
+DEFAULT_RULE = "default"
+"""What an operator's own loops are called among rules."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,84 @@
+"""What a tuning log changes about the alternatives of one call: which there are, what they cost.
+
+In: the measurements of the call's layer, and alternatives as built. Out: the same alternatives with
+counts instead of predictions as price. Without measurements nothing changes. A measurement counts
+for a kernel of the same form only, so one of an earlier version of a rule is stale, not wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.schedule import DEFAULT_RULE, Alternative, Config, Rule
+from firmwright.ir.tuning import Choice, Measurement, choice_of, kernel_digest
+
+
+@dataclass(frozen=True, slots=True)
+class TunedLayer:
+    """The measurements of one layer, all counted in one way, by rule and configuration."""
+
+    measured: Mapping[Choice, tuple[Measurement, ...]]
+
+    @staticmethod
+    def of(measurements: Sequence[Measurement]) -> TunedLayer:
+        found: dict[Choice, tuple[Measurement, ...]] = {}
+        for item in measurements:
+            found[item.choice] = (*found.get(item.choice, ()), item)
+        return TunedLayer(found)
+
+    def configs(self, rule: Rule, call: OpCall) -> tuple[Config, ...]:
+        """The configurations of `rule` to offer: its own, and the best one that was measured."""
+        own = tuple(rule.configs(call))
+        counts = [
+            (min(item.count for item in found if item.status == "ok"), choice)
+            for choice, found in self.measured.items()
+            if choice[0] == rule.name and any(item.status == "ok" for item in found)
+        ]
+        if not counts:
+            return own
+        best = min(counts)[1]
+        more = (c for c in rule.tunable(call) if choice_of(rule.name, c) == best and c not in own)
+        return own + tuple(more)
+
+    def priced(self, offered: Sequence[Alternative]) -> list[Alternative]:
+        """`offered` at the prices that were measured, without those that are wrong or failed.
+
+        What nobody measured costs its prediction, corrected by how wrong that of the best measured
+        one is. Counts that are not instructions are scaled such that the best kernel costs what is
+        predicted for it, so that the prices of all layers are of one kind.
+        """
+        known = [(item, self._of(item)) for item in offered]
+        kept = [(item, found) for item, found in known if found is None or found.status == "ok"]
+        counted = [(found.count, item.instructions, found.unit) for item, found in kept if found]
+        if not counted:
+            return [item for item, _ in kept]
+        least, predicted, unit = min(counted)
+        scale = 1.0 if unit == "instructions" else predicted / max(least, 1)
+        correction = least * scale / max(predicted, 1)
+        prices = [f.count * scale if f else item.instructions * correction for item, f in kept]
+        return [
+            replace(item, instructions=round(price))
+            for (item, _), price in zip(kept, prices, strict=True)
+        ]
+
+    def stale(self, offered: Sequence[Alternative], rules: Sequence[Rule], call: OpCall) -> int:
+        """How many measurements are of kernels that are not made any more."""
+        built = {choice_of(item.rule, item.config): item for item in offered}
+        possible = {choice_of(rule.name, c) for rule in rules for c in rule.tunable(call)}
+        possible.add((DEFAULT_RULE, ()))
+        return sum(
+            len(found)
+            for choice, found in self.measured.items()
+            if (choice in built and self._of(built[choice]) is None) or choice not in possible
+        )
+
+    def _of(self, item: Alternative) -> Measurement | None:
+        """The measurement that counts for this kernel; one that says it is bad comes first."""
+        found = self.measured.get(choice_of(item.rule, item.config), ())
+        if not found:
+            return None
+        kernel = kernel_digest(item.function)
+        mine = [measurement for measurement in found if measurement.kernel == kernel]
+        return min(mine, key=lambda m: (m.status == "ok", m.count), default=None)
