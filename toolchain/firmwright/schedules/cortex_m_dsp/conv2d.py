@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from firmwright.ops.conv_shapes import Window, window_of
 from firmwright.ops.fixed_point import per_tensor
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.cortex_m_dsp.columns import ColumnLayout, Packer
+from firmwright.schedules.cortex_m_dsp.mac_blocks import other_blocks
 from firmwright.schedules.cortex_m_dsp.product import Product, plan_product
 
 BLOCKS = {4: 2, 2: 4, 1: 8}
@@ -45,6 +46,13 @@ def _configs(op: OpCall) -> Sequence[Config]:
     return found
 
 
+def _space(op: OpCall) -> Sequence[Config]:
+    """Shorter and longer blocks of assembly: loops against code, and what divides the column."""
+    kernel = op.input(1).shape
+    words = ColumnLayout(window_of(op, kernel[1:3]), kernel[3]).words
+    return [{**own, "steps": steps} for own in _configs(op) for steps in other_blocks(words)]
+
+
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     weights = op.constants[1]
     assert weights is not None
@@ -58,6 +66,8 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     block = block_of(int(config["pixels"]), pixels)
     product = plan_product(b, layout, kernel, bias, requant_of(op), BLOCKS[block], block)
     backward = config.get("order") == "backward"
+    if "steps" in config:
+        product = replace(product, steps=int(config["steps"]))
     sweep(b, Source(b.input(0), layout, zero_point), product, op.output.shape, backward=backward)
 
 
@@ -149,5 +159,13 @@ def _block_start(b: Kernel, stack: ExitStack, pixels: int, block: int, *, backwa
 
 
 RULES = (
-    Rule("dsp.conv2d.columns", "conv2d", frozenset({"dsp"}), _configs, _build, keeps_order=True),
+    Rule(
+        "dsp.conv2d.columns",
+        "conv2d",
+        frozenset({"dsp"}),
+        _configs,
+        _build,
+        keeps_order=True,
+        space=_space,
+    ),
 )

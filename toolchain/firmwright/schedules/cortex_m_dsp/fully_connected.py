@@ -9,6 +9,7 @@ needed beside it, and each block widens it anew. Weights lie in pairs of rows as
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from firmwright.ops.fixed_point import per_tensor
 from firmwright.ops.fully_connected import bias_of, requant_of
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.cortex_m_dsp.columns import ColumnLayout, Packer
+from firmwright.schedules.cortex_m_dsp.mac_blocks import other_blocks
 from firmwright.schedules.cortex_m_dsp.product import plan_product
 
 _WORD = 4
@@ -36,6 +38,12 @@ def _configs(op: OpCall) -> Sequence[Config]:
     return ({"rows": rows}, {"rows": rows, "input": "bytes"}) if whole_words else ({"rows": rows},)
 
 
+def _space(op: OpCall) -> Sequence[Config]:
+    """Shorter and longer blocks of assembly down a widened input."""
+    words = _layout(op.input(1).shape[-1]).words
+    return [{**own, "steps": steps} for own in _configs(op)[:1] for steps in other_blocks(words)]
+
+
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     weights = op.constants[1]
     assert weights is not None
@@ -48,6 +56,8 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = matrix.reshape(outputs, 1, 1, depth)
     product = plan_product(b, layout, kernel, bias, requant_of(op), block, 1)
     batch = op.output.elements // outputs
+    if "steps" in config:
+        product = replace(product, steps=int(config["steps"]))
     if config.get("input") == "bytes":
         words = depth // _WORD
         with (
@@ -76,5 +86,6 @@ RULES = (
         _configs,
         _build,
         keeps_order=True,
+        space=_space,
     ),
 )

@@ -403,12 +403,19 @@ BORROW_ODD = Intrinsic(
 )
 
 
-def longest_block(words: int, most: int = MOST_STEPS) -> int:
+def longest_block(words: int, most: int = MOST_STEPS, repeated: int = _REPEATED_STEPS) -> int:
     """How many steps a block has for columns of `words`: all where they are few."""
     if words <= most:
         return words
-    repeated = min(most, _REPEATED_STEPS)
+    repeated = min(most, repeated)
     return max(steps for steps in range(1, repeated + 1) if words % steps == 0)
+
+
+def other_blocks(words: int) -> list[int]:
+    """Lengths of block that a search may try: they give another block than the usual one."""
+    usual = longest_block(words)
+    found = {longest_block(words, most, most) for most in (4, 8, 16, 24, MOST_STEPS)}
+    return sorted(found - {usual}, reverse=True)
 
 
 MAC_INTRINSICS: Mapping[str, Intrinsic] = {

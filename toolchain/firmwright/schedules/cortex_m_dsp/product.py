@@ -68,6 +68,7 @@ class Product:
     order: Order
     settled: Settled
     epilogue: Ending
+    steps: int | None = None
 
     def run(self, b: Kernel, columns: Buffer, at: E) -> None:
         """All outputs of the pixels from `at` on, whose columns are packed."""
@@ -115,13 +116,19 @@ class Product:
         return "mac_2x4" if (self.block, self.pixels) == (2, 4) else ""
 
     def _multiply_blocks(self, b: Kernel, acc: Buffer, columns: Buffer, index: E) -> None:
-        steps, pairs = longest_block(self.words), self.block // 2
+        steps, pairs = self._steps(), self.block // 2
         registers = [b.load(acc, [i]) for i in range(self.block * self.pixels)]
         with b.for_("j", self.words // steps) as j:
             start = index * (self.words * pairs) + j * (steps * pairs)
             w = b.pointer(self.weights, start, steps * pairs)
             x = b.pointer(columns, j * (steps * self.pixels), steps * self.pixels)
             b.evaluate(f"{self._assembly}_{steps}", [w, x, *registers])
+
+    def _steps(self) -> int:
+        """Of one block of assembly: as many as divide the column and are asked for."""
+        if self.steps is None:
+            return longest_block(self.words)
+        return longest_block(self.words, self.steps, self.steps)
 
     def _multiply_byte_blocks(self, b: Kernel, acc: Buffer, x: Buffer, index: E) -> None:
         groups = self.words // 2

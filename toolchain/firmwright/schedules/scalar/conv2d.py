@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import product
 
 from firmwright.base.dtypes import INT8, UINT32
 from firmwright.ir.graph.opdef import OpCall
@@ -28,12 +29,13 @@ from firmwright.ops.kernel import Kernel
 from firmwright.schedules.scalar.block_product import plan_product, within_reach
 from firmwright.schedules.scalar.blocks import Family
 from firmwright.schedules.scalar.layers import DTYPES, make_layer
-from firmwright.schedules.scalar.products import make_matrix, multiply
+from firmwright.schedules.scalar.products import UNROLL, make_matrix, multiply
 from firmwright.schedules.scalar.rv32_blocks import RVM
 from firmwright.schedules.scalar.thumb2_blocks import MLA
 
 _LANES = 4
 _MOST_UNROLLED_COPIES = 16
+_MOST_ACCUMULATORS = 12
 _CHANNEL, _ENDING = 8, 6
 """About what a channel costs a block, and an output its requantise step: to compare blocks by."""
 
@@ -45,12 +47,26 @@ def _configs(op: OpCall) -> Sequence[Config]:
     return ({"pixels": min(2, pixels)},)
 
 
+def _space(op: OpCall) -> Sequence[Config]:
+    """Other blocks; what is best depends on how many registers the compiler finds."""
+    if op.input(0).dtype not in DTYPES:
+        return ()
+    pixels = op.output.elements // op.output.shape[3]
+    counts = range(1, min(4, pixels) + 1)
+    return tuple(
+        {"pixels": count, "lanes": lanes, "unroll": unroll}
+        for count, lanes, unroll in product(counts, (1, 2, 3, 4, 6, 8), (1, 2, 4, 8))
+        if count * lanes <= _MOST_ACCUMULATORS and (count, lanes, unroll) != (2, _LANES, UNROLL)
+    )
+
+
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = weights_of(op)
     window = window_of(op, kernel.shape[1:3])
     flat = kernel.reshape(kernel.shape[0], -1)
     layer = make_layer(b, op, flat, requant_of(op) if op.input(0).dtype == INT8 else None)
-    matrix = make_matrix(b, layer, flat, _LANES)
+    lanes, unroll = int(config.get("lanes", _LANES)), int(config.get("unroll", UNROLL))
+    matrix = make_matrix(b, layer, flat, lanes, unroll)
     batch, height, width, channels = op.output.shape
     pixels = batch * height * width
     block = min(int(config["pixels"]), pixels)
@@ -168,11 +184,7 @@ def _block_configs(op: OpCall, family: Family) -> Sequence[Config]:
     outputs, *taps = op.input(1).shape
     depth = math.prod(taps)
     pixels = op.output.elements // outputs
-    counts = [
-        count
-        for count in family.pixel_counts
-        if count <= pixels and within_reach(family, depth, count)
-    ]
+    counts = _block_counts(op, family)
 
     def price(count: int) -> int:
         products = depth * family.cost(outputs, family.rows(outputs, count), count)
@@ -182,6 +194,19 @@ def _block_configs(op: OpCall, family: Family) -> Sequence[Config]:
     if window_of(op, taps[:2]).pointwise:
         return ({"pixels": best},)
     return tuple({"pixels": count} for count in counts if count == best or count < min(best, 3))
+
+
+def _block_counts(op: OpCall, family: Family) -> list[int]:
+    """The pixels that a block may have."""
+    outputs, *taps = op.input(1).shape
+    most, depth = op.output.elements // outputs, math.prod(taps)
+    return [n for n in family.pixel_counts if n <= most and within_reach(family, depth, n)]
+
+
+def _block_space(op: OpCall, family: Family) -> Sequence[Config]:
+    if op.input(0).dtype != INT8:
+        return ()
+    return [{"pixels": count} for count in _block_counts(op, family)]
 
 
 def _build_blocks(op: OpCall, config: Config, b: Kernel, family: Family) -> None:
@@ -200,7 +225,15 @@ def _build_blocks(op: OpCall, config: Config, b: Kernel, family: Family) -> None
 
 
 RULES = (
-    Rule("scalar.conv2d.blocks", "conv2d", frozenset(), _configs, _build, keeps_order=True),
+    Rule(
+        "scalar.conv2d.blocks",
+        "conv2d",
+        frozenset(),
+        _configs,
+        _build,
+        keeps_order=True,
+        space=_space,
+    ),
     *(
         Rule(
             f"{family.name}.conv2d.blocks",
@@ -209,6 +242,7 @@ RULES = (
             partial(_block_configs, family=family),
             partial(_build_blocks, family=family),
             keeps_order=True,
+            space=partial(_block_space, family=family),
         )
         for family in (MLA, RVM)
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 
 from firmwright.base.dtypes import INT8
 from firmwright.ir.graph.opdef import OpCall
@@ -14,7 +15,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.schedules.scalar.block_product import plan_product
 from firmwright.schedules.scalar.blocks import Family
 from firmwright.schedules.scalar.layers import DTYPES, make_layer
-from firmwright.schedules.scalar.products import make_matrix, multiply
+from firmwright.schedules.scalar.products import UNROLL, make_matrix, multiply
 from firmwright.schedules.scalar.rv32_blocks import RVM
 from firmwright.schedules.scalar.thumb2_blocks import MLA
 
@@ -25,11 +26,20 @@ def _configs(op: OpCall) -> Sequence[Config]:
     return ({},) if op.input(0).dtype in DTYPES else ()
 
 
+def _space(op: OpCall) -> Sequence[Config]:
+    """Other groups; what is best depends on how many registers the compiler finds."""
+    if op.input(0).dtype not in DTYPES:
+        return ()
+    pairs = product((2, 4, 6, 8, 10, 12), (1, 2, 4, 8))
+    return [{"lanes": n, "unroll": k} for n, k in pairs if (n, k) != (_LANES, UNROLL)]
+
+
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     weights = weights_of(op)
     outputs, depth = weights.shape
     layer = make_layer(b, op, weights, requant_of(op) if op.input(0).dtype == INT8 else None)
-    matrix = make_matrix(b, layer, weights, _LANES)
+    lanes, unroll = int(config.get("lanes", _LANES)), int(config.get("unroll", UNROLL))
+    matrix = make_matrix(b, layer, weights, lanes, unroll)
     with (
         b.for_("n", op.output.elements // outputs) as n,
         b.window("row", b.input(0), n * depth, (1, depth)) as columns,
@@ -61,6 +71,7 @@ RULES = (
         _configs,
         _build,
         keeps_order=True,
+        space=_space,
     ),
     *(
         Rule(

@@ -20,7 +20,8 @@ from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.scalar.layers import Layer
 
-_UNROLL = 4
+UNROLL = 4
+"""Steps of a column that are written out."""
 
 Store = Callable[[E, int, E], None]
 
@@ -34,14 +35,17 @@ class Matrix:
     depth: int
     lanes: int
     weights: Buffer
+    unroll: int
 
 
-def make_matrix(b: Kernel, layer: Layer, weights: Array, lanes: int) -> Matrix:
-    """`weights` is [rows, depth]."""
+def make_matrix(
+    b: Kernel, layer: Layer, weights: Array, lanes: int, unroll: int = UNROLL
+) -> Matrix:
+    """`weights` is [rows, depth]; so many steps of a column are written out."""
     rows, depth = weights.shape
     groups = [weights[start : start + lanes].T.reshape(-1) for start in range(0, rows, lanes)]
     packed = b.constant("weights", np.concatenate(groups), layer.dtype)
-    return Matrix(layer, rows, depth, lanes, packed)
+    return Matrix(layer, rows, depth, lanes, packed, unroll)
 
 
 def multiply(b: Kernel, matrix: Matrix, columns: Buffer, store: Store) -> None:
@@ -66,10 +70,10 @@ def _multiply_group(
                 b.store(acc, [lane * count + column], start)
     shape = (matrix.depth, lanes)
     with b.window("w", matrix.weights, first * matrix.depth, shape) as w:
-        steps, rest = divmod(matrix.depth, _UNROLL)
+        steps, rest = divmod(matrix.depth, matrix.unroll)
         if steps:
-            with b.for_("j", steps) as j, b.for_("u", _UNROLL, kind="unrolled") as u:
-                _step(b, acc, columns, w, j * _UNROLL + u)
+            with b.for_("j", steps) as j, b.for_("u", matrix.unroll, kind="unrolled") as u:
+                _step(b, acc, columns, w, j * matrix.unroll + u)
         for k in range(matrix.depth - rest, matrix.depth):
             _step(b, acc, columns, w, E(expr(k)))
     for lane in range(lanes):
