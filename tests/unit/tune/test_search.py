@@ -63,7 +63,7 @@ def model(digits_path: Path) -> Model:
 
 def test_small_spaces_are_measured_whole(model: Model, tmp_path: Path) -> None:
     crew = Pretenders()
-    found = searched(model, tmp_path / "log", crew)
+    found = searched(model, tmp_path / "log", crew, Plan(trials=100))
     assert [layer.tried for layer in found.layers] == [layer.space for layer in found.layers]
     assert found.measured == sum(task.size for task in crew.tasks)
     assert found.measured == sum(layer.space for layer in found.layers)
@@ -114,7 +114,7 @@ def test_a_search_that_was_stopped_measures_nothing_twice(
 def test_what_a_log_knows_already_does_not_change_a_search(model: Model, tmp_path: Path) -> None:
     few = Plan(trials=3, strategy="random", seed=5)
     searched(model, tmp_path / "few", Pretenders(), few)
-    searched(model, tmp_path / "all", Pretenders())
+    searched(model, tmp_path / "all", Pretenders(), Plan(trials=100))
     before = (tmp_path / "all").read_bytes()
     crew = Pretenders()
     assert (

@@ -52,6 +52,8 @@ _KERNEL_CODE_BYTES = 6 << 10
 """A generous guess of what a kernel's code takes in the image."""
 _IMAGE_INSTRUCTIONS = 100_000_000
 """What a run of one image may take by prediction, so that no task is long."""
+_FAR_OFF = 2
+"""Rules whose best is that much slower than the best of all are tried as they are offered."""
 _BAR = 20
 _LAST_GRAPH_PASS = "order"
 
@@ -110,7 +112,12 @@ class _Layer:
 
     @cached_property
     def choices(self) -> tuple[Choice, ...]:
-        return tuple(choice_of(rule, config) for rule, config in self.lowering.space(0))
+        """What is offered, and the larger spaces of rules that are not far off by prediction."""
+        costs = {rule: item.instructions for (rule, _), item in reversed(self.offered.items())}
+        most = _FAR_OFF * min(costs.values())
+        space = (choice_of(rule, config) for rule, config in self.lowering.space(0))
+        near = {rule for rule, cost in costs.items() if cost <= most}
+        return tuple(c for c in space if c in self.offered or c[0] in near or c[0] not in costs)
 
     @cached_property
     def offered(self) -> dict[Choice, Alternative]:
