@@ -80,6 +80,7 @@ def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array
         "conv2d": lambda: call.input(1).elements // call.output.shape[-1],
         "depthwise_conv2d": lambda: call.input(1).shape[1] * call.input(1).shape[2],
         "fully_connected": lambda: call.input(1).shape[1],
+        "transpose_conv": lambda: call.input(1).elements // call.output.shape[-1],
         "hybrid_conv2d": lambda: 2,  # its sum is exact; scales and bias round
         "average_pool2d": lambda: int(np.prod(call.ints_attr("size"))),
         "mean": lambda: call.input(0).elements // call.output.elements,

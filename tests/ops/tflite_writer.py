@@ -34,6 +34,7 @@ OPTIONS: Mapping[str, str] = {
     "SOFTMAX": "SoftmaxOptions",
     "SQUEEZE": "SqueezeOptions",
     "SUB": "SubOptions",
+    "TRANSPOSE_CONV": "TransposeConvOptions",
 }
 """Which options table an operator has; those without are not listed."""
 
@@ -61,6 +62,7 @@ VERSIONS: Mapping[str, int] = {
     "RELU6": 2,
     "SOFTMAX": 2,
     "SUB": 2,
+    "TRANSPOSE_CONV": 3,
 }
 """The operator version that brought int8 (and per-channel weights); 1 where not listed."""
 

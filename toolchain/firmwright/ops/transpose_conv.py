@@ -1,0 +1,242 @@
+"""transpose_conv: each input pixel times the kernel is added to the output, `stride` pixels apart.
+
+y[oy, ox, oc] = bias + the sum of x[iy, ix, ic] * w[oc, ky, kx, ic] over iy * stride - before + ky =
+oy and the same across. Layouts as in TFLite: x NHWC, w OHWI, bias O. Attributes: `stride`, `before`
+(rows and columns cut off above and left of the sum). Quantised as conv2d. The loops gather:
+the taps that reach an output row are those of its phase, (oy + before) mod stride, and no others.
+Source of the semantics: TFLite's reference transposed convolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.base.quant import Rounding
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    NumericsCell,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import E, logical_and
+from firmwright.ops.arity import require_tensors
+from firmwright.ops.case_tensors import constant_tensor
+from firmwright.ops.conv2d import bias_of, requant_of
+from firmwright.ops.conv_shapes import OutputIndex, int_option
+from firmwright.ops.fixed_point import activation_name, check_filters, per_tensor
+from firmwright.ops.int16x8 import (
+    accumulator_dtype,
+    apply_wide,
+    ending,
+    has_wide_bias,
+    is_int16x8,
+)
+from firmwright.ops.kernel import Kernel
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, w, y = call.input(0), call.input(1), call.output
+    if not len(x.shape) == len(w.shape) == len(y.shape) == 4 or w.shape[3] != x.shape[3]:
+        raise NotSupportedError("transpose_conv needs four dimensions and as many input channels")
+    if min(call.ints_attr("stride")) < 1:
+        raise NotSupportedError("a stride below 1")
+    check_filters(call, 0)
+    if is_int16x8(call) and not has_wide_bias(call):
+        raise NotSupportedError("an int16 transposed convolution with a bias of 32 bits")
+    shape = (x.shape[0], *y.shape[1:3], w.shape[0])
+    return (TensorType(shape, x.dtype, y.quantization),)
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    quantized = call.input(0).dtype != FLOAT32
+    offset = per_tensor(call.input(0)).zero_point if quantized else 0
+    x, w = arrays[0].astype(np.float64) - offset, arrays[1].astype(np.float64)
+    total = _scattered(call, x, w)
+    if quantized:
+        acc = total.astype(np.int64) + bias_of(call, "int32")
+        return (apply_wide(requant_of(call), acc, call.output.dtype),)
+    return ((total + bias_of(call, "float32")).astype(np.float32),)
+
+
+def _scattered(call: OpCall, x: Array, w: Array) -> Array:
+    (down, right), (above, left) = call.ints_attr("stride"), call.ints_attr("before")
+    batch, height, width, _ = call.output.shape
+    rows = max((x.shape[1] - 1) * down + w.shape[1], above + height)
+    cols = max((x.shape[2] - 1) * right + w.shape[2], left + width)
+    total = np.zeros((batch, rows, cols, w.shape[0]))
+    for ky in range(w.shape[1]):
+        for kx in range(w.shape[2]):
+            ends = ky + x.shape[1] * down, kx + x.shape[2] * right
+            total[:, ky : ends[0] : down, kx : ends[1] : right] += x @ w[:, ky, kx].T
+    return total[:, above : above + height, left : left + width]
+
+
+@contextmanager
+def taps(call: OpCall, b: Kernel, at: OutputIndex) -> Iterator[tuple[E, E, E, E]]:
+    """Loops over the taps that reach an output from inside of the input: (ky, kx, iy, ix)."""
+    with ExitStack() as stack:
+        ky, iy = _tap(call, b, stack, 0, at.oy)
+        kx, ix = _tap(call, b, stack, 1, at.ox)
+        yield ky, kx, iy, ix
+
+
+def _tap(call: OpCall, b: Kernel, stack: ExitStack, axis: int, out: E) -> tuple[E, E]:
+    """Tap j of the phase of `out`; guarded where it may lie beyond kernel or input."""
+    stride, before = call.ints_attr("stride")[axis], call.ints_attr("before")[axis]
+    size, length = call.input(1).shape[1 + axis], call.input(0).shape[1 + axis]
+    outputs = call.output.shape[1 + axis]
+    k_name, i_name = ("ky", "iy") if axis == 0 else ("kx", "ix")
+    count = -(-size // stride)
+    shifted = out + before
+    j = stack.enter_context(b.for_(f"j{k_name[1]}", count))
+    k = stack.enter_context(b.let(k_name, shifted % stride + j * stride)) if stride > 1 else j
+    i = stack.enter_context(b.let(i_name, shifted / stride - j))
+    guards = []
+    if size % stride:
+        guards.append(k < size)
+    if before // stride < count - 1:
+        guards.append(i >= 0)
+    if (outputs - 1 + before) // stride >= length:
+        guards.append(i < length)
+    if guards:
+        stack.enter_context(b.if_(logical_and(*guards)))
+    return k, i
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    """One output at a time."""
+    quantized = call.input(0).dtype != FLOAT32
+    wide = accumulator_dtype(call, 0) if quantized else FLOAT32
+    zero_point = per_tensor(call.input(0)).zero_point if quantized else 0
+    w = b.input(1)
+    bias = b.constant("bias", bias_of(call, "int32" if quantized else "float32"), wide)
+    finish = ending(b, requant_of(call), wide, call.output.dtype) if quantized else None
+    batch, height, width, channels = call.output.shape
+    with (
+        b.for_("n", batch) as n,
+        b.for_("oy", height) as oy,
+        b.for_("ox", width) as ox,
+        b.for_("oc", channels) as oc,
+    ):
+        acc = b.reg("acc", wide)
+        b.store(acc, [0], b.load(bias, [oc]))
+        with (
+            taps(call, b, OutputIndex(n, oy, ox)) as (ky, kx, iy, ix),
+            b.for_("ic", w.shape[3]) as ic,
+        ):
+            x, weight = b.load(b.input(0), [n, iy, ix, ic]), b.load(w, [oc, ky, kx, ic])
+            if quantized:
+                product = ((x.cast(INT32) - zero_point) * weight.cast(INT32)).cast(wide)
+            else:
+                product = x * weight
+            b.store(acc, [0], b.load(acc, [0]) + product)
+        total = b.load(acc, [0])
+        b.store(b.y, [n, oy, ox, oc], total if finish is None else finish(total, oc))
+
+
+def macs(call: OpCall) -> int:
+    channels, rows, cols, _ = call.input(1).shape
+    return call.input(0).elements * rows * cols * channels
+
+
+def from_tflite(context: ImportContext) -> Imported:
+    require_tensors(context, 3)
+    options, shape = context.node.options, context.constants[0]
+    _, w, x = context.inputs[:3]
+    assert w is not None
+    assert x is not None
+    if shape is None or tuple(shape.reshape(-1)) != context.outputs[0].shape:
+        raise NotSupportedError("an output shape that is not constant")
+    if activation_name(options.get("fused_activation_function", "NONE")) != "none":
+        raise NotSupportedError("a transposed convolution with an activation")
+    if len(w.shape) != 4 or len(x.shape) != 4 or len(shape.reshape(-1)) != 4:
+        raise NotSupportedError("a transposed convolution of other than four dimensions")
+    stride = (int_option(options["stride_h"]), int_option(options["stride_w"]))
+    before = (0, 0)
+    if options["padding"] == "SAME":
+        sizes = zip(x.shape[1:3], w.shape[1:3], context.outputs[0].shape[1:3], stride, strict=True)
+        over = [max((length - 1) * step + size - out, 0) for length, size, out, step in sizes]
+        before = (over[0] // 2, over[1] // 2)
+    attrs: dict[str, Attr] = {"stride": stride, "before": before, "activation": "none"}
+    return Imported("transpose_conv", attrs, (2, 1, *range(3, len(context.inputs))))
+
+
+_CASES = (
+    # name, (h, w), channels in and out, kernel, stride, padding, with bias
+    ("2x2_stride2", (3, 4), (4, 3), (2, 2), (2, 2), "SAME", True),
+    ("3x3_stride2", (4, 3), (3, 5), (3, 3), (2, 2), "SAME", False),
+    ("3x3", (4, 5), (2, 2), (3, 3), (1, 1), "SAME", True),
+    ("3x2_stride3_1", (2, 4), (4, 4), (3, 2), (3, 1), "VALID", True),
+    ("far_apart", (3, 2), (8, 4), (2, 3), (4, 2), "SAME", True),
+)
+
+
+def cases() -> Iterator[Case]:
+    for index, row in enumerate(_CASES):
+        for dtype in ("int8", "int16", "float32"):
+            if dtype != "int16" or index != 2:
+                yield _case(index, row, dtype)
+
+
+def _case(index: int, row: tuple, dtype: str) -> Case:  # type: ignore[type-arg]  # a table row
+    name, size, (inputs, outputs), kernel, stride, padding, with_bias = row
+    rng = np.random.Generator(np.random.PCG64([index, 45]))
+    valid = padding == "VALID"
+    out = [
+        (n - 1) * s + k if valid else n * s for n, k, s in zip(size, kernel, stride, strict=True)
+    ]
+    x_shape, y_shape = (1, *size, inputs), (1, *out, outputs)
+    options = {"padding": padding, "stride_h": stride[0], "stride_w": stride[1]}
+    shape = constant_tensor(np.array(y_shape, np.int32))
+    w_shape = (outputs, *kernel, inputs)
+    if dtype == "float32":
+        tensors = [shape, constant_tensor(rng.normal(size=w_shape).astype(np.float32))]
+        tensors.append(CaseTensor(x_shape, dtype))
+        if with_bias:
+            tensors.append(constant_tensor(rng.normal(size=outputs).astype(np.float32)))
+        y = CaseTensor(y_shape, dtype)
+        return Case(f"{name}_{dtype}", "TRANSPOSE_CONV", tuple(tensors), (y,), options)
+    scales = tuple(float(np.float32(s)) for s in rng.uniform(0.002, 0.02, outputs))
+    wide = dtype == "int16"
+    x_scale, y_scale = (float(np.float32(s)) for s in ((0.0003, 0.0007) if wide else (0.05, 0.1)))
+    x_zero, y_zero = (0, 0) if wide else (int(z) for z in rng.integers(-128, 127, 2))
+    weights = rng.integers(-127, 128, w_shape).astype(np.int8)
+    tensors = [shape, constant_tensor(weights, scales, 0)]
+    tensors.append(CaseTensor(x_shape, dtype, (x_scale,), (x_zero,)))
+    if with_bias:
+        bias = rng.integers(-3000, 3000, outputs) * (100 if wide else 1)
+        kind, units = ("int64" if wide else "int32"), tuple(s * x_scale for s in scales)
+        tensors.append(constant_tensor(bias.astype(kind), units, 0))
+    y = CaseTensor(y_shape, dtype, (y_scale,), (y_zero,))
+    return Case(f"{name}_{dtype}", "TRANSPOSE_CONV", tuple(tensors), (y,), options)
+
+
+OPDEF = OpDef(
+    name="transpose_conv",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={"tflite:TRANSPOSE_CONV": from_tflite},
+    cases=cases,
+    dtypes=("int8", "int16", "float32"),
+    numerics={
+        profile: NumericsCell(
+            Rounding.TWICE,
+            "int32; int16: int64, rounded once by 16 bits",
+            "reference_integer_ops TransposeConv",
+        )
+        for profile in ("litert", "tflm")
+    },
+    macs=macs,
+)
