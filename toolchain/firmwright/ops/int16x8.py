@@ -26,7 +26,8 @@ from firmwright.base.dtypes import INT16, INT32, INT64, DType
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall
-from firmwright.ir.tir.builder import E, immediate, maximum, select
+from firmwright.ir.tir.builder import E, immediate
+from firmwright.ir.tir.builder import call as intrinsic
 from firmwright.ops.fixed_point import (
     Requant,
     accumulator_reach,
@@ -35,9 +36,9 @@ from firmwright.ops.fixed_point import (
     requant,
     requantized,
 )
+from firmwright.ops.intrinsics import FACTOR_LOW_BITS, REQUANTIZE_EXACT
 from firmwright.ops.kernel import Kernel
 
-_LOW_BITS = 27
 _MANTISSA_BITS = 53
 _MOST_SHIFT = 7
 
@@ -88,14 +89,12 @@ class ExactScale:
         """(high, low, right): factor = (high * 2^27 + low) / 2^(right + 27)."""
         mantissas, exponents = np.frexp(np.array(self.factors))
         whole = (mantissas * 2.0**_MANTISSA_BITS).astype(np.int64)
-        right = _MANTISSA_BITS - _LOW_BITS - exponents.astype(np.int64)
-        return whole >> _LOW_BITS, whole & ((1 << _LOW_BITS) - 1), right
+        right = _MANTISSA_BITS - FACTOR_LOW_BITS - exponents.astype(np.int64)
+        return whole >> FACTOR_LOW_BITS, whole & ((1 << FACTOR_LOW_BITS) - 1), right
 
     def apply(self, acc: Array, dtype: DType) -> Array:
         high, low, right = self.parts()
-        size = np.abs(acc)
-        total = size * high + ((size * low) >> _LOW_BITS)
-        scaled = np.sign(acc) * ((total + (np.int64(1) << (right - 1))) >> right)
+        scaled = REQUANTIZE_EXACT.meaning(acc, high, low, right)
         return np.asarray(np.clip(scaled, self.clamp_min, self.clamp_max), dtype.np)
 
 
@@ -146,12 +145,10 @@ def _exact_ending(b: Kernel, scale: ExactScale, dtype: DType) -> Callable[[E, E]
     per_channel = len(scale.factors) > 1
 
     def finish(acc: E, channel: E) -> E:
-        high, low, right = (b.load(table, [channel if per_channel else 0]) for table in tables)
-        size = maximum(acc, 0 - acc).cast(INT64)
-        total = size * high.cast(INT64) + ((size * low.cast(INT64)) >> _LOW_BITS)
-        scaled = _rounded(total, right).cast(INT32)
-        signed = select(acc < 0, 0 - scaled, scaled)
-        return clamp(signed, scale.clamp_min, scale.clamp_max, dtype)
+        at = channel if per_channel else 0
+        factor = [b.load(table, [at]) for table in tables]
+        scaled = intrinsic("requantize_exact", [acc.cast(INT64), *factor], INT32)
+        return clamp(scaled, scale.clamp_min, scale.clamp_max, dtype)
 
     return finish
 

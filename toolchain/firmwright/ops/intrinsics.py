@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32, UINT8
+from firmwright.base.dtypes import FLOAT32, INT32, INT64, UINT8
 from firmwright.base.quant import (
     Rounding,
     multiply_by_quantized_multiplier,
@@ -60,6 +60,34 @@ const int32_t threshold = (mask >> 1) + (high < 0 ? 1 : 0);
 return (high >> right) + ((high & mask) > threshold ? 1 : 0);""",
     doc="x * multiplier * 2^(shift - 31): doubling high multiply, then rounding shift.",
     instructions=12,
+)
+
+FACTOR_LOW_BITS = 27
+
+
+def _exact(x: Any, high: Any, low: Any, shift: Any) -> Any:
+    size, upper, lower, right = (np.asarray(v, np.int64) for v in (abs(x), high, low, shift))
+    total = size * upper + ((size * lower) >> FACTOR_LOW_BITS)
+    return (np.sign(x) * ((total + (np.int64(1) << (right - 1))) >> right)).astype(np.int32)
+
+
+REQUANTIZE_EXACT = Intrinsic(
+    name="requantize_exact",
+    operands=(
+        Operand("x", "in", INT64),
+        Operand("high", "in", INT32),
+        Operand("low", "in", INT32),
+        Operand("right", "in", INT32),
+    ),
+    result=INT32,
+    meaning=_exact,
+    portable="""\
+const int64_t size = x < 0 ? -x : x;
+const int64_t total = size * high + ((size * low) >> 27);
+const int32_t scaled = (int32_t)((total + ((int64_t)1 << (right - 1))) >> right);
+return x < 0 ? -scaled : scaled;""",
+    doc="x * (high * 2^27 + low) / 2^(right + 27), halves away from zero.",
+    instructions=24,
 )
 
 
@@ -285,6 +313,7 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
     for item in (
         REQUANTIZE_ONCE,
         REQUANTIZE_TWICE,
+        REQUANTIZE_EXACT,
         CLZ,
         RECIPROCAL,
         EXP_F32,
