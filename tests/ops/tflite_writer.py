@@ -24,6 +24,8 @@ OPTIONS: Mapping[str, str] = {
     "DEQUANTIZE": "DequantizeOptions",
     "EXPAND_DIMS": "ExpandDimsOptions",
     "FULLY_CONNECTED": "FullyConnectedOptions",
+    "GELU": "GeluOptions",
+    "LEAKY_RELU": "LeakyReluOptions",
     "MAX_POOL_2D": "Pool2DOptions",
     "MEAN": "ReducerOptions",
     "MUL": "MulOptions",

@@ -18,6 +18,7 @@ from firmwright.base.quant import (
     saturating_rounding_doubling_high_mul,
 )
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ops.float_functions import FLOAT_FUNCTIONS
 
 _X = Operand("x", "in", INT32)
 _MULTIPLIER = Operand("multiplier", "in", INT32)
@@ -326,5 +327,6 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
         CONST_LOAD,
         CONST_LOAD_START,
         CONST_LOAD_WAIT,
+        *FLOAT_FUNCTIONS.values(),
     )
 }

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, DType
+from firmwright.base.dtypes import INT8, INT16, INT32, DType
+from firmwright.ir.core import Attrs
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
@@ -29,10 +31,21 @@ from firmwright.ir.tir.builder import INDEX, E
 from firmwright.ops.arity import require_tensors
 from firmwright.ops.elementwise import elements
 from firmwright.ops.fixed_point import per_tensor
+from firmwright.ops.interpolation import (
+    interpolate,
+    interpolated,
+    interpolation_table,
+    quantized_range,
+)
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.rows import same_rows
 
 BOTH: tuple[Numerics, ...] = ("litert", "tflm")
+
+
+def in_both(cell: NumericsCell) -> Mapping[str, NumericsCell]:
+    """The same in both profiles."""
+    return dict.fromkeys(BOTH, cell)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +95,40 @@ def in_float32(exact: Callable[[Array], Array], value: Callable[[E], E]) -> Mean
     """float32: `exact` in double, `value` in TIR."""
 
     def reference(call: OpCall, x: Array) -> Array:
-        return np.asarray(exact(x.astype(np.float64))).astype(np.float32)
+        with np.errstate(all="ignore"):
+            return np.asarray(exact(x.astype(np.float64))).astype(np.float32)
 
     return computed(reference, lambda call, b, x: value(x))
+
+
+def symmetric_int16(call: OpCall) -> None:
+    """What int16 asks for: one scale, zero points of 0."""
+    if per_tensor(call.input(0)).zero_point or per_tensor(call.output).zero_point:
+        raise NotSupportedError("int16 with a zero point other than 0")
+
+
+def interpolated_int16(
+    function: Callable[[OpCall, Array], Array], kind: type[np.floating] = np.float64
+) -> Meaning:
+    """int16 by a table of 513 entries, as interpolation.py reads it."""
+
+    def table(call: OpCall) -> Array:
+        x, y = (quantized_range(per_tensor(kind).scale, 0) for kind in (call.input(0), call.output))
+        return interpolation_table(lambda real: function(call, real), x, y, kind)
+
+    def reference(call: OpCall, x: Array) -> Array:
+        return interpolated(table(call), x.astype(np.int64)).astype(np.int16)
+
+    def lower(call: OpCall, b: Kernel) -> None:
+        entries = b.constant("table", table(call), INT16)
+        with (
+            elements(call, b) as (values, store),
+            b.let("value", values[0].cast(INT32)) as value,
+            interpolate(b, entries, value) as y,
+        ):
+            store(y.cast(INT16))
+
+    return Meaning(reference, lower, symmetric_int16)
 
 
 def by_float_table(call: OpCall, x: Array, function: Callable[[Array], Array]) -> Array:
@@ -114,9 +158,12 @@ def unary_op(
     meanings: Mapping[DType, Meaning],
     cases: Callable[[], Iterator[Case]],
     numerics: Mapping[str, NumericsCell],
-    builtin: str = "",
+    attributes: Callable[[Attrs], Attrs] = lambda options: {},
 ) -> OpDef:
-    """The operator whose dtypes are the keys of `meanings`, the same of input and output."""
+    """The operator whose dtypes are the keys of `meanings`, the same of input and output.
+
+    `attributes` makes ours of TFLite's options.
+    """
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         x, y = call.input(0), call.output
@@ -133,7 +180,7 @@ def unary_op(
 
     def imported(context: ImportContext) -> Imported:
         require_tensors(context, 1)
-        return Imported(name, {}, (0,))
+        return Imported(name, attributes(context.node.options), (0,))
 
     return OpDef(
         name=name,
@@ -141,17 +188,23 @@ def unary_op(
         reference=reference,
         lower=lower,
         rows=same_rows,
-        imports={f"tflite:{builtin or name.upper()}": imported},
+        imports={f"tflite:{name.upper()}": imported},
         cases=cases,
         dtypes=tuple(kind.name for kind in meanings),
         numerics=numerics,
     )
 
 
-def float_case(builtin: str, oracles: tuple[Numerics, ...] = BOTH) -> Case:
-    """A case of float32."""
-    x = CaseTensor((2, 3, 7), "float32")
-    return Case("float32", builtin, (x,), (x,), oracles=oracles)
+def float_case(
+    builtin: str,
+    oracles: tuple[Numerics, ...] = BOTH,
+    options: Mapping[str, object] = MappingProxyType({}),
+    tail: str = "",
+    dtype: str = "float32",
+) -> Case:
+    """A case of float32, or of another type without quantisation."""
+    x = CaseTensor((2, 3, 7), dtype)
+    return Case(f"{dtype}{tail}", builtin, (x,), (x,), options, oracles)
 
 
 def quantized_case(
@@ -161,10 +214,11 @@ def quantized_case(
     x_quant: tuple[float, int],
     y_quant: tuple[float, int],
     oracles: tuple[Numerics, ...] = BOTH,
+    options: Mapping[str, object] = MappingProxyType({}),
 ) -> Case:
     """A case of integers with (scale, zero point) of input and output."""
     x, y = (
         CaseTensor((3, 1, 29), dtype, (float(np.float32(scale)),), (zero_point,))
         for scale, zero_point in (x_quant, y_quant)
     )
-    return Case(f"{name}_{dtype}", builtin, (x,), (y,), oracles=oracles)
+    return Case(f"{name}_{dtype}", builtin, (x,), (y,), options, oracles)

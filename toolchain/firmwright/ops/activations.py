@@ -1,0 +1,284 @@
+"""elu, gelu, hard_swish and leaky_relu.
+
+elu: e^x - 1 below 0, x from there on. gelu: x times the normal distribution's probability of values
+up to x, or with `approximate` its fit by tanh. hard_swish: x times (x + 3) / 6 cut to [0, 1].
+leaky_relu: x * `alpha` below 0. int8 functions are tables: of float32 for elu and gelu, of 16-bit
+fixed point for hard_swish, of two requantise steps (rounded twice) for leaky_relu, whose factors
+are computed in float32.
+Source of the semantics: TFLite's and TFLM's reference kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32
+from firmwright.base.quant import (
+    Rounding,
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+    rounding_divide_by_pot,
+)
+from firmwright.ir.core import Attrs
+from firmwright.ir.graph.opdef import Array, Case, NotSupportedError, NumericsCell, OpCall, OpDef
+from firmwright.ir.tir.builder import E, immediate, maximum, minimum, select
+from firmwright.ir.tir.builder import call as intrinsic
+from firmwright.ops.fixed_point import clamp, per_tensor
+from firmwright.ops.float_functions import float_function
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.unary import (
+    BOTH,
+    by_float_table,
+    computed,
+    float_case,
+    in_float32,
+    interpolated_int16,
+    quantized_case,
+    rounded,
+    symmetric_int16,
+    tabulated,
+    unary_op,
+)
+
+_ROOT_HALF = math.sqrt(0.5)
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+# ---- elu ---------------------------------------------------------------------------------------
+
+
+def _elu(x: Array) -> Array:
+    return np.where(x < 0, np.expm1(np.minimum(x, 0)), x)
+
+
+def _elu_f32(x: E) -> E:
+    return select(x < 0.0, float_function("expm1")(minimum(x, 0.0)), x)
+
+
+# ---- gelu --------------------------------------------------------------------------------------
+
+
+def _gelu(call: OpCall, x: Array) -> Array:
+    if call.attrs["approximate"]:
+        return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
+    return np.asarray(0.5 * x * (1 + _erf(x * _ROOT_HALF)))
+
+
+def _gelu_int8(call: OpCall, x: Array) -> Array:
+    return by_float_table(call, x, rounded(lambda real: _gelu(call, real)))
+
+
+def _gelu_float(call: OpCall, x: Array) -> Array:
+    return _gelu(call, x.astype(np.float64)).astype(np.float32)
+
+
+def _gelu_f32(call: OpCall, b: Kernel, x: E) -> E:
+    if call.attrs["approximate"]:
+        inner = (x * x * x * 0.044715 + x) * math.sqrt(2 / math.pi)
+        return (intrinsic("tanh_f32", [inner], FLOAT32) + 1.0) * (x * 0.5)
+    return float_function("erfc")(x * -_ROOT_HALF) * (x * 0.5)
+
+
+# ---- hard_swish --------------------------------------------------------------------------------
+
+
+def _hard_swish_int8(call: OpCall, x: Array) -> Array:
+    """On inputs times 2^7, in 16 bits; see TFLite's HardSwish for the reasons of each step."""
+    quant, y = per_tensor(call.input(0)), per_tensor(call.output)
+    fine = np.float32(1 / 128) * np.float32(quant.scale)
+    out_multiplier, out_shift = _int16_multiplier(float(fine / np.float32(y.scale)))
+    gate_multiplier, gate_shift = _int16_multiplier(float(fine / (np.float32(3) / 32768)))
+    value = (x.astype(np.int64) - quant.zero_point) << 7
+    gate = _saturated(value << max(gate_shift - 1, 0))
+    gate = _high_mul(gate, gate_multiplier)
+    gate = _saturated(gate << 1) if gate_shift > 0 else gate
+    gate = rounding_divide_by_pot(gate, max(-gate_shift, 0))
+    product = ((gate + (1 << 15)) >> 1) * _high_mul(value, out_multiplier)
+    halved = np.sign(product) * (np.abs(product) >> 15)
+    total = rounding_divide_by_pot(halved, -out_shift) + y.zero_point
+    return np.asarray(np.clip(total, INT8.min, INT8.max), np.int8)
+
+
+def _check_hard_swish(call: OpCall) -> None:
+    if per_tensor(call.input(0)).scale / 128 >= per_tensor(call.output).scale:
+        raise NotSupportedError("a hard_swish whose output is 128 times finer than its input")
+
+
+def _int16_multiplier(real: float) -> tuple[int, int]:
+    multiplier, shift = quantize_multiplier(real)
+    return min((multiplier + (1 << 15)) >> 16, INT16.max), shift
+
+
+def _saturated(x: Array) -> Array:
+    return np.asarray(np.clip(x, INT16.min, INT16.max))
+
+
+def _high_mul(x: Array, multiplier: int) -> Array:
+    """The high half of 2 x multiplier in 16 bits, rounded, halves up."""
+    return _saturated((x * multiplier + (1 << 14)) >> 15)
+
+
+def _hard_swish(x: Array) -> Array:
+    return np.asarray(x * np.clip(x + 3, 0, 6) / 6)
+
+
+def _hard_swish_f32(x: E) -> E:
+    return x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0
+
+
+# ---- leaky_relu --------------------------------------------------------------------------------
+
+
+def _alpha(call: OpCall) -> float:
+    return float(call.attrs["alpha"])  # type: ignore[arg-type]  # a number by import
+
+
+def _factors(call: OpCall) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(multiplier, shift) from 0 on and below."""
+    x, y = np.float32(per_tensor(call.input(0)).scale), np.float32(per_tensor(call.output).scale)
+    below = x * np.float32(_alpha(call)) / y
+    return quantize_multiplier(float(x / y)), quantize_multiplier(float(below))
+
+
+def _leaky_quantized(call: OpCall, x: Array) -> Array:
+    kind, y = call.output.dtype, per_tensor(call.output)
+    offset = x.astype(np.int64) - per_tensor(call.input(0)).zero_point
+    above, below = (
+        multiply_by_quantized_multiplier(part, *factor, Rounding.TWICE)
+        for part, factor in zip(
+            (np.maximum(offset, 0), np.minimum(offset, 0)), _factors(call), strict=True
+        )
+    )
+    total = np.where(offset >= 0, above, below) + y.zero_point
+    return np.asarray(np.clip(total, kind.min, kind.max), kind.np)
+
+
+def _check_leaky(call: OpCall) -> None:
+    if not (math.isfinite(_alpha(call)) and _alpha(call) >= 0):
+        raise NotSupportedError(f"an alpha of {_alpha(call)} for integers")
+
+
+def _check_leaky_int16(call: OpCall) -> None:
+    _check_leaky(call)
+    symmetric_int16(call)
+
+
+def _leaky_int16(call: OpCall, b: Kernel, x: E) -> E:
+    above, below = _factors(call)
+    value, positive = x.cast(INT32), x.cast(INT32) >= 0
+    multiplier, shift = (
+        select(positive, E(immediate(a, INT32)), E(immediate(b, INT32)))
+        for a, b in zip(above, below, strict=True)
+    )
+    scaled = intrinsic("requantize_twice", [value, multiplier, shift], INT32)
+    return clamp(scaled, INT16.min, INT16.max, INT16)
+
+
+def _leaky_float(call: OpCall, x: Array) -> Array:
+    return np.asarray(np.where(x > 0, x, x * np.float32(_alpha(call))), np.float32)
+
+
+def _leaky_f32(call: OpCall, b: Kernel, x: E) -> E:
+    return select(x > 0.0, x, x * _alpha(call))
+
+
+# ---- the operators -----------------------------------------------------------------------------
+
+_QUANTS = (
+    ("mid", (0.05, 3), (0.04, -9)),
+    ("low", (0.02, -128), (0.011, 4)),
+    ("high", (0.3, 127), (0.2, -3)),
+)
+
+
+def _elu_cases() -> Iterator[Case]:
+    yield float_case("ELU", ("tflm",))
+    for name, x, y in _QUANTS:
+        yield quantized_case("ELU", name, "int8", x, y, ("tflm",))
+
+
+def _gelu_cases() -> Iterator[Case]:
+    for approximate in (False, True):
+        options, tail = {"approximate": approximate}, "_tanh" if approximate else ""
+        yield float_case("GELU", ("litert",), options, tail)
+        for name, x, y in _QUANTS[: 2 - approximate]:
+            yield quantized_case("GELU", name + tail, "int8", x, y, ("litert",), options)
+    yield quantized_case(
+        "GELU", "mid", "int16", (0.0002, 0), (0.0002, 0), ("litert",), {"approximate": False}
+    )
+
+
+def _hard_swish_cases() -> Iterator[Case]:
+    yield float_case("HARD_SWISH")
+    for name, x, y in (*_QUANTS, ("coarse", (2.0, 0), (0.05, 0))):
+        yield quantized_case("HARD_SWISH", name, "int8", x, y)
+
+
+def _leaky_cases() -> Iterator[Case]:
+    options = {"alpha": float(np.float32(0.1))}
+    yield float_case("LEAKY_RELU", BOTH, options)
+    for name, x, y in _QUANTS:
+        yield quantized_case("LEAKY_RELU", name, "int8", x, y, BOTH, options)
+    yield quantized_case("LEAKY_RELU", "mid", "int16", (0.001, 0), (0.0013, 0), BOTH, options)
+
+
+def _approximate(options: Attrs) -> Attrs:
+    return {"approximate": bool(options["approximate"])}
+
+
+def _alpha_option(options: Attrs) -> Attrs:
+    return {"alpha": float(options["alpha"])}  # type: ignore[arg-type]  # a number by the schema
+
+
+def _cell(accumulator: str, source: str, rounding: Rounding | None = None) -> NumericsCell:
+    return NumericsCell(rounding, accumulator, source)
+
+
+_ELU, _GELU = _cell("int8 by float32", "activations Elu"), _cell("by float32", "activations Gelu")
+_SWISH = _cell("int16", "reference_ops HardSwish")
+_LEAKY = _cell("int32", "reference_ops QuantizeLeakyRelu", Rounding.TWICE)
+
+OPDEFS: tuple[OpDef, ...] = (
+    unary_op(
+        "elu",
+        {
+            INT8: tabulated(lambda call, x: by_float_table(call, x, rounded(_elu))),
+            FLOAT32: in_float32(_elu, _elu_f32),
+        },
+        _elu_cases,
+        {"litert": _ELU, "tflm": _ELU},
+    ),
+    unary_op(
+        "gelu",
+        {
+            INT8: tabulated(_gelu_int8),
+            INT16: interpolated_int16(_gelu, np.float32),
+            FLOAT32: computed(_gelu_float, _gelu_f32),
+        },
+        _gelu_cases,
+        {"litert": _GELU},
+        _approximate,
+    ),
+    unary_op(
+        "hard_swish",
+        {
+            INT8: tabulated(_hard_swish_int8, _check_hard_swish),
+            FLOAT32: in_float32(_hard_swish, _hard_swish_f32),
+        },
+        _hard_swish_cases,
+        {"litert": _SWISH, "tflm": _SWISH},
+    ),
+    unary_op(
+        "leaky_relu",
+        {
+            INT8: tabulated(_leaky_quantized, _check_leaky),
+            INT16: computed(_leaky_quantized, _leaky_int16, _check_leaky_int16),
+            FLOAT32: computed(_leaky_float, _leaky_f32),
+        },
+        _leaky_cases,
+        {"litert": _LEAKY, "tflm": _LEAKY},
+        _alpha_option,
+    ),
+)

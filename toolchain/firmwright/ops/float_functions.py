@@ -1,0 +1,64 @@
+"""Functions of one float32 that C's math library has, as intrinsics.
+
+In: float32. Out: float32, as near as the library comes; NaN where the function has no value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.ir.tir.builder import E
+from firmwright.ir.tir.builder import call as intrinsic
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+
+_COST = 40
+
+
+def _quiet(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """In double, rounded once; no warnings where there is no value."""
+
+    def run(x: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return np.asarray(function(np.asarray(x, np.float64))).astype(np.float32)
+
+    return run
+
+
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])
+
+_FUNCTIONS: tuple[tuple[str, str, Callable[[Any], Any], str], ...] = (
+    # name, what C returns, numpy meaning in double, what it is
+    ("log_f32", "logf(x)", np.log, "The natural logarithm of x."),
+    ("sqrt_f32", "sqrtf(x)", np.sqrt, "The square root of x."),
+    ("rsqrt_f32", "1.0f / sqrtf(x)", lambda x: 1 / np.sqrt(x), "1 over the square root of x."),
+    ("sin_f32", "sinf(x)", np.sin, "The sine of x radians."),
+    ("cos_f32", "cosf(x)", np.cos, "The cosine of x radians."),
+    ("expm1_f32", "expm1f(x)", np.expm1, "e to the power of x, less 1."),
+    ("erfc_f32", "erfcf(x)", _erfc, "1 less the error function of x."),
+    ("floor_f32", "floorf(x)", np.floor, "The greatest whole number up to x."),
+    ("ceil_f32", "ceilf(x)", np.ceil, "The least whole number from x on."),
+    ("rint_f32", "rintf(x)", np.rint, "The nearest whole number, halves to the even one."),
+)
+
+FLOAT_FUNCTIONS: Mapping[str, Intrinsic] = {
+    name: Intrinsic(
+        name=name,
+        operands=(Operand("x", "in", FLOAT32),),
+        result=FLOAT32,
+        meaning=_quiet(meaning),
+        portable=f"return {text};",
+        doc=doc,
+        instructions=_COST,
+    )
+    for name, text, meaning, doc in _FUNCTIONS
+}
+
+
+def float_function(name: str) -> Callable[[E], E]:
+    """The function `name` (`log`) in TIR."""
+    return lambda x: intrinsic(f"{name}_f32", [x], FLOAT32)
