@@ -25,6 +25,7 @@ FEATURE_TESTS: Mapping[str, str] = {
     ),
     "mve": "defined(__ARM_FEATURE_MVE)",
     "sat": "defined(__ARM_FEATURE_SAT)",
+    "thumb1": ("defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB == 1 && !defined(__clang__)"),
     "thumb2": "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB >= 2",
     "rvm": "defined(__riscv_mul)",
 }

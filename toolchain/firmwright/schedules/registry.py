@@ -31,8 +31,10 @@ from firmwright.schedules.helium.intrinsics import HELIUM_INTRINSICS
 from firmwright.schedules.scalar import conv2d as scalar_conv2d
 from firmwright.schedules.scalar import depthwise_conv2d as scalar_depthwise_conv2d
 from firmwright.schedules.scalar import fully_connected as scalar_fully_connected
+from firmwright.schedules.scalar import thumb1
 from firmwright.schedules.scalar import winograd as scalar_winograd
 from firmwright.schedules.scalar.rv32_blocks import RVM_BLOCKS
+from firmwright.schedules.scalar.thumb1_blocks import THUMB1_BLOCKS
 from firmwright.schedules.scalar.thumb2_blocks import MLA_BLOCKS
 
 RULES: tuple[Rule, ...] = (
@@ -55,6 +57,7 @@ RULES: tuple[Rule, ...] = (
     *scalar_depthwise_conv2d.RULES,
     *scalar_fully_connected.RULES,
     *scalar_winograd.RULES,
+    *thumb1.RULES,
 )
 
 INTRINSICS: Mapping[str, Intrinsic] = {
@@ -65,4 +68,5 @@ INTRINSICS: Mapping[str, Intrinsic] = {
     **HELIUM_INTRINSICS,
     **MLA_BLOCKS,
     **RVM_BLOCKS,
+    **THUMB1_BLOCKS,
 }

@@ -106,7 +106,16 @@ SMMLA = Intrinsic(
     INT32,
     _smmla,
     portable="""\
+#if defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB == 1 /* no product of 64 bits */
+const int32_t x_low = x & 0xffff;
+const int32_t y_low = y & 0xffff;
+const uint32_t low = (uint32_t)x_low * (uint32_t)y_low;
+const int32_t middle = (x >> 16) * y_low + (int32_t)(low >> 16);
+const int32_t other = x_low * (y >> 16) + (middle & 0xffff);
+const int32_t high = (x >> 16) * (y >> 16) + (middle >> 16) + (other >> 16);
+#else
 const int32_t high = (int32_t)(((int64_t)x * y) >> 32);
+#endif
 return (int32_t)((uint32_t)acc + (uint32_t)high);""",
     doc="acc + the high 32 bits of x * y.",
     requires="dsp",

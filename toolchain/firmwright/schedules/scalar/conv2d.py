@@ -72,7 +72,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     block = min(int(config["pixels"]), pixels)
     with (
         _blocks(b, pixels, block) as at,
-        _columns(b, op, layer.zero_point, window, at, (block, matrix.depth)) as columns,
+        columns_of(b, op, layer.zero_point, window, at, (block, matrix.depth)) as columns,
         b.window("out", b.y, at * channels, (block, channels), access="w") as y,
     ):
         multiply(b, matrix, columns, lambda row, column, value: b.store(y, [column, row], value))
@@ -90,7 +90,7 @@ def _blocks(b: Kernel, pixels: int, block: int) -> Iterator[E]:
 
 
 @contextmanager
-def _columns(
+def columns_of(
     b: Kernel, op: OpCall, zero_point: int, window: Window, at: E, shape: tuple[int, int]
 ) -> Iterator[Buffer]:
     """The windows of the output pixels from `at` on, one a row."""
@@ -219,7 +219,7 @@ def _build_blocks(op: OpCall, config: Config, b: Kernel, family: Family) -> None
     zero_point = per_tensor(op.input(0)).zero_point
     with (
         _blocks(b, pixels, count) as at,
-        _columns(b, op, zero_point, window, at, (count, product.depth)) as columns,
+        columns_of(b, op, zero_point, window, at, (count, product.depth)) as columns,
     ):
         product.run(b, columns, at)
 
