@@ -14,9 +14,10 @@ from firmwright.build.flags import WARNINGS
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic
-from firmwright.schedules.scalar import conv2d
+from firmwright.schedules.scalar import conv2d, thumb1
 from firmwright.schedules.scalar.block_product import within_reach
 from firmwright.schedules.scalar.rv32_blocks import RVM, RVM_BLOCKS
+from firmwright.schedules.scalar.thumb1_blocks import THUMB1_BLOCKS
 from firmwright.schedules.scalar.thumb2_blocks import MLA, MLA_BLOCKS
 
 BLOCKS = {**MLA_BLOCKS, **RVM_BLOCKS}
@@ -51,10 +52,10 @@ def expected(block: Intrinsic, seed: int) -> list[int]:
     return [int(s[0]) for s in block.meaning(w, x, start, pixel_of(block), STEPS)]
 
 
-def data() -> str:
+def data(names: tuple[str, ...] = ("mla_bytes_2x4_1", "mla_tiles_2x4_1")) -> str:
     """The arrays of both layouts in C."""
     lines = ["#include <stdint.h>"]
-    for name in ("mla_bytes_2x4_1", "mla_tiles_2x4_1"):
+    for name in names:
         kind = BLOCKS[name].operands[0].dtype.c_type
         for letter, array in zip("wxs", arrays(BLOCKS[name], SEED), strict=True):
             values = ", ".join(map(str, array.tolist()))
@@ -148,12 +149,54 @@ def with_dead_channels(call: OpCall, seed: int) -> OpCall:
     return replace(call, constants=(*call.constants[:2], Constant.from_array("b", bias, INT32)))
 
 
+def thumb1_source(text: str) -> str:
+    """A block, called once for data at extremes."""
+    return (
+        data(("mla_bytes_2x4_1",))
+        + f"""
+void run(int32_t *sums);
+static inline __attribute__((always_inline)) void block(const uint8_t *w, const int8_t *x,
+    const int32_t *start, int32_t *sums, int32_t steps)
+{{
+{text}
+}}
+void run(int32_t *sums)
+{{
+    block((const uint8_t *)w_int8_t, x_int8_t, s_int8_t, sums, {STEPS});
+}}
+"""
+    )
+
+
+@pytest.mark.host_c
+def test_a_portable_thumb1_block_equals_its_meaning_under_sanitizers(tmp_path: Path) -> None:
+    block = THUMB1_BLOCKS["thumb1_8x1_3"]
+    source = "#include <stdio.h>\n" + thumb1_source(block.portable)
+    source += "int main(void) { int32_t sums[8]; run(sums);\n"
+    source += 'for (int i = 0; i < 8; ++i) printf("%ld ", (long)sums[i]);\nreturn 0; }\n'
+    flags = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    program = compiled(["gcc"], source, tmp_path, *flags)
+    printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    w, x, start = (array[:, None] for array in arrays(BLOCKS["mla_bytes_2x4_1"], SEED))
+    expected_sums = block.meaning(w.view(np.uint8), x, start, None, STEPS)
+    assert [int(v) for v in printed.split()] == expected_sums[:, 0].tolist()
+
+
+@pytest.mark.qemu("arm")
+@pytest.mark.parametrize("level", ["-O2", "-Os"])
+@pytest.mark.parametrize("name", THUMB1_BLOCKS)
+def test_gcc_finds_registers_for_thumb1_blocks(name: str, level: str, tmp_path: Path) -> None:
+    source = thumb1_source(THUMB1_BLOCKS[name].text["gnu"])
+    compiler = ["arm-none-eabi-gcc", "-mcpu=cortex-m0", "-mthumb"]
+    assert compiled(compiler, source, tmp_path, level, "-ffreestanding", "-c").exists()
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_layers_with_settled_channels_equal_the_reference(
     seed: int, judge, random_convolution
 ) -> None:
     call = with_dead_channels(random_convolution(seed, depthwise=False), seed)
-    for rule in conv2d.RULES:
+    for rule in (*conv2d.RULES, thumb1.RULES[0]):
         for config in rule.configs(call):
             judge(call, rule, config)
 
