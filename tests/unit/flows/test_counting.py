@@ -1,17 +1,19 @@
 """Exact counts: they add up, and agree with the board's own counter to its resolution."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from firmwright.base.errors import ToolMissingError, UsageError
-from firmwright.device import build_plugin, check_plugins
+from firmwright.device import Cell, build_plugin, check_plugins
 from firmwright.flows import counting
 from firmwright.flows.compiling import compile_for
 from firmwright.flows.counting import count
 from firmwright.flows.images import cache_root
 from firmwright.flows.model import load_model
 from firmwright.flows.profiling import profile
+from firmwright.ir.tir.nodes import CallPrim, PrimFunc, Seq
 
 AROUND = 16  # instructions of the glue that calls the model's run, and rounding of its own cost
 
@@ -104,3 +106,20 @@ def test_without_a_compiler_the_reason_is_said(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolMissingError, match="needs a C compiler"):
         build_plugin(tmp_path)
+
+
+def test_calls_of_functions_that_the_compiler_made_one_are_told_apart():
+    names = ("spoil", "first", "spoil", "second")
+    calls = tuple(CallPrim(name, (), op=op) for name, op in zip(names, (-1, 0, -1, 1), strict=True))
+    compiled = SimpleNamespace(
+        module=SimpleNamespace(entry=PrimFunc("run", (), Seq(calls), {"aot_main": True}))
+    )
+    # One function at 0x100 is both kernels; nothing in the image is called second.
+    sites = {4: [Cell(64, 4, 9, 0)], 8: [Cell(256, 8, 5, 0)], 12: [Cell(64, 12, 9, 0)]}
+    sites[16] = [Cell(256, 16, 7, 0)]
+    found = counting._by_operator(compiled, None, dict.fromkeys(sites, 1), sites)
+    assert {op: [cell.count for cell in cells] for op, cells in found.items()} == {
+        -1: [9, 9],
+        0: [5],
+        1: [7],
+    }

@@ -21,7 +21,8 @@ from firmwright.flows.images import build_image, cache_root
 from firmwright.flows.inputs import Tensors, generated
 from firmwright.flows.predicting import calls_of
 from firmwright.flows.sessions import ModelSession, c_name, open_session
-from firmwright.ir.tir.nodes import PrimFunc
+from firmwright.ir.tir.nodes import CallPrim, For, If, PrimFunc, Stmt, While
+from firmwright.ir.tir.walk import walk
 from firmwright.pipeline import Compiled
 from firmwright.targets import rv32, thumb
 from firmwright.targets.instruction import KINDS, Instruction, Kind
@@ -29,6 +30,10 @@ from firmwright.targets.timing import TIMINGS, Timing
 
 _NO_OPERATOR = -1
 """The index of calls that belong to no operator: rows moved on within a segment."""
+
+
+class SharedKernelError(UsageError):
+    """Calls of several operators cannot be told apart in the image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,16 +197,23 @@ def _by_operator(
     """
     main = compiled.module.entry
     assert isinstance(main, PrimFunc)  # compiled to the end
+    calls = _straight_calls(main.body)
+    if len(calls) == len(sites) and all(times[site] == 1 for site in sites):
+        # One after the other, whatever names the compiler left: it makes equal functions one.
+        found = {op: list[Cell]() for op in sorted(set(calls))}
+        for op, cells in zip(calls, sites.values(), strict=True):
+            found[op] += cells
+        return found
     waiting: dict[str, list[tuple[int, int]]] = {}
-    for (op, callee), calls in calls_of(main.body).items():
-        waiting.setdefault(f"{c_name(compiled)}_{callee}", []).append((op, calls))
-    found: dict[int, list[Cell]] = {op: [] for calls in waiting.values() for op, _ in calls}
+    for (op, callee), count in calls_of(main.body).items():
+        waiting.setdefault(f"{c_name(compiled)}_{callee}", []).append((op, count))
+    found = {op: [] for group in waiting.values() for op, _ in group}
     for site, cells in sites.items():
         # A compiler's copy of a function has a suffix.
         name = code.name_at(cells[0].address).partition(".")[0]
         op, left = waiting[name][0] if waiting.get(name) else (_NO_OPERATOR, 0)
         if times[site] > left:
-            raise UsageError(
+            raise SharedKernelError(
                 f"operators share {name} within a segment, so its calls cannot be told apart.",
                 where=compiled.module.name,
                 hint="profile without --exact, or without --ram.",
@@ -211,6 +223,14 @@ def _by_operator(
             waiting[name].pop(0)
         found[op] += cells
     return dict(sorted(found.items()))
+
+
+def _straight_calls(body: Stmt) -> list[int]:
+    """The operators of the calls of a main without loops, in order; [] of another one."""
+    nodes = list(walk(body))
+    if any(isinstance(node, For | If | While) for node in nodes):
+        return []
+    return [node.op for node in nodes if isinstance(node, CallPrim)]
 
 
 def _share(cells: Iterable[Cell], code: _Code, timing: Timing | None) -> Share:

@@ -30,7 +30,7 @@ from firmwright.base.version import VERSION
 from firmwright.boards import Board, load_board
 from firmwright.build import flags
 from firmwright.device import check_plugins
-from firmwright.flows.counting import count
+from firmwright.flows.counting import SharedKernelError, count
 from firmwright.flows.images import build_image
 from firmwright.flows.inputs import generated
 from firmwright.flows.kernels import OUTPUT, KernelLayer, checked_module, layer_module
@@ -146,7 +146,7 @@ def run_task(task: Task) -> tuple[Result, ...]:
     problem: FirmwrightError
     try:
         return _run_together(task)
-    except (ToolFailedError, DoesNotFitError) as error:
+    except (ToolFailedError, DoesNotFitError, SharedKernelError) as error:
         problem = error
     except DeviceError as error:
         if task.rig.port:
