@@ -71,21 +71,21 @@ def _finish(call: OpCall, b: Builder, acc: Buffer, y: Buffer) -> None:
     """The output of all rows' sums."""
     taps = E(expr(call.input(0).shape[1] * call.input(0).shape[2]))
     with b.for_("c", call.output.shape[3]) as c:
-        b.store(y, [0, 0, 0, c], narrowed(call, _quotient(b.load(acc, [c]), taps)))
+        b.store(y, [0, 0, 0, c], narrowed(call, quotient(b.load(acc, [c]), taps)))
 
 
 def lower(call: OpCall, b: Kernel) -> None:
     window = pool_window(call)
 
     def finish(at: OutputIndex, total: E) -> E:
-        return _quotient(total, _count(window, at))
+        return quotient(total, _count(window, at))
 
     lower_pool(call, b, 0, lambda acc, x: acc + x, finish)
 
 
-def _quotient(total: E, taps: E) -> E:
+def quotient(total: E, taps: E | int) -> E:
     """The mean of `taps` stored values."""
-    count = taps.cast(total.expr.dtype)
+    count = E(expr(taps)).cast(total.expr.dtype)
     if total.expr.dtype == FLOAT32:
         return total / count
     half = count / 2

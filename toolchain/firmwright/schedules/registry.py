@@ -14,6 +14,7 @@ from firmwright.schedules.cortex_m_dsp import (
     dot_products,
     fully_connected,
     hybrid_conv2d,
+    pools,
     rescaled_sum,
     winograd,
 )
@@ -44,6 +45,7 @@ RULES: tuple[Rule, ...] = (
     *depthwise_slide.RULES,
     *fully_connected.RULES,
     *hybrid_conv2d.RULES,
+    *pools.RULES,
     *rescaled_sum.RULES,
     *dot_products.RULES,
     *fpu_layers.RULES,

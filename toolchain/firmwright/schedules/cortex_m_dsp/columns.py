@@ -10,7 +10,7 @@ Outside of the input lies the zero point.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -22,6 +22,9 @@ from firmwright.ir.tir.builder import INDEX, E, call, immediate, logical_and
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops.conv_shapes import Window
 from firmwright.ops.kernel import Kernel
+
+_UNROLL: Mapping[int, tuple[int, ...]] = {4: (2,), 2: (3, 2), 1: ()}
+"""Pixels packed side by side -> how many groups a loop takes at once, best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,12 @@ class Packer:
             with b.if_(inside):
                 self._runs(offsets, self.layout.run, word, range(pixels))
             with b.else_(), b.for_("p", pixels) as p, b.let("x0", left + p * step) as x0:
-                self._border((n, iy, x0), word, p)
+                across = logical_and(x0 >= 0, x0 <= width - window.size[1])
+                with b.if_(logical_and(iy >= 0, iy < height, across)):
+                    start = ((n * height + iy) * width + x0) * self.layout.channels
+                    self._runs([start], self.layout.run, word, [p])
+                with b.else_():
+                    self._border((n, iy, x0), word, p)
 
     def pixel(self, position: tuple[E, E, E], pixel: E) -> None:
         """One pixel, wherever its window lies."""
@@ -152,11 +160,14 @@ class Packer:
                 for at in offsets
             ]
             runs = [stack.enter_context(window) for window in windows]
-            i = stack.enter_context(b.for_("i", groups))
-            fours = [stack.enter_context(b.let("four", b.load(run, [i]))) for run in runs]
+            unroll = next(n for n in (*_UNROLL[len(runs)], 1) if groups % n == 0)
+            i = stack.enter_context(b.for_("i", groups // unroll))
+            u = stack.enter_context(b.for_("u", unroll, kind="unrolled"))
+            group = i * unroll + u
+            fours = [stack.enter_context(b.let("four", b.load(run, [group]))) for run in runs]
             for half, name in enumerate(("sxtb16", "sxtb16_ror8")):
                 for four, pixel in zip(fours, pixels, strict=True):
-                    place = [word + i * 2 + half, pixel]
+                    place = [word + group * 2 + half, pixel]
                     b.store(self.columns, place, call(name, [four], UINT32))
 
     def _tail(self, offset: E, tail: int, word: E, pixel: E | int) -> None:

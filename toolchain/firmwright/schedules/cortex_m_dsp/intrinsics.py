@@ -202,7 +202,75 @@ __asm__("ssub16 %0, %1, %2" : "=r"(halves) : "r"(a), "r"(b));
 return halves;"""},
 )  # fmt: skip
 
+SXTAB16 = Intrinsic(
+    "sxtab16", (_A, Operand("x", "in", UINT32)), UINT32,
+    lambda a, x: _join(_lanes(a)[0] + _byte(x, 0), _lanes(a)[1] + _byte(x, 2)),
+    portable="""\
+const uint32_t low = a + (uint32_t)(int32_t)(int8_t)(x & 0xffu);
+const uint32_t high = (a >> 16) + (uint32_t)(int32_t)(int8_t)((x >> 16) & 0xffu);
+return (low & 0xffffu) | (high << 16);""",
+    doc="The int16 halves of a plus bytes 0 and 2 of x, modulo 2^16.",
+    requires="dsp",
+    text={"gnu": """\
+uint32_t halves;
+__asm__("sxtab16 %0, %1, %2" : "=r"(halves) : "r"(a), "r"(x));
+return halves;"""},
+)  # fmt: skip
+
+SXTAB16_ROR8 = Intrinsic(
+    "sxtab16_ror8", (_A, Operand("x", "in", UINT32)), UINT32,
+    lambda a, x: _join(_lanes(a)[0] + _byte(x, 1), _lanes(a)[1] + _byte(x, 3)),
+    portable="""\
+const uint32_t low = a + (uint32_t)(int32_t)(int8_t)((x >> 8) & 0xffu);
+const uint32_t high = (a >> 16) + (uint32_t)(int32_t)(int8_t)(x >> 24);
+return (low & 0xffffu) | (high << 16);""",
+    doc="The int16 halves of a plus bytes 1 and 3 of x, modulo 2^16.",
+    requires="dsp",
+    text={"gnu": """\
+uint32_t halves;
+__asm__("sxtab16 %0, %1, %2, ror #8" : "=r"(halves) : "r"(a), "r"(x));
+return halves;"""},
+)  # fmt: skip
+
+
+def _smax8(a: Any, b: Any) -> Any:
+    greatest = [np.maximum(_byte(a, i), _byte(b, i)).astype(np.uint32) & 0xFF for i in range(4)]
+    return greatest[0] | greatest[1] << 8 | greatest[2] << 16 | greatest[3] << 24
+
+
+SMAX8 = Intrinsic(
+    "smax8", (_A, _B), UINT32, _smax8,
+    portable="""\
+uint32_t greatest = 0;
+for (int32_t shift = 0; shift < 32; shift += 8) {
+    const uint32_t left = (a >> shift) & 0xffu;
+    const uint32_t right = (b >> shift) & 0xffu;
+    greatest |= ((int8_t)left > (int8_t)right ? left : right) << shift;
+}
+return greatest;""",
+    doc="The greater of each pair of int8.",
+    requires="dsp",
+    text={"gnu": """\
+uint32_t greatest;
+__asm__("ssub8 %0, %1, %2\\n\\tsel %0, %1, %2" : "=&r"(greatest) : "r"(a), "r"(b) : "cc");
+return greatest;"""},
+    instructions=2,
+)  # fmt: skip
+
 DSP_INTRINSICS: Mapping[str, Intrinsic] = {
     item.name: item
-    for item in (SMLAD, SMLABB, SMLABT, SMMLA, SXTB16, SXTB16_ROR8, PKHBT, SADD16, SSUB16)
+    for item in (
+        SMLAD,
+        SMLABB,
+        SMLABT,
+        SMMLA,
+        SXTB16,
+        SXTB16_ROR8,
+        SXTAB16,
+        SXTAB16_ROR8,
+        SMAX8,
+        PKHBT,
+        SADD16,
+        SSUB16,
+    )
 }

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.dtypes import INT8, INT32, UINT8
 from firmwright.ir.graph.opdef import Array, OpCall
 from firmwright.ir.tir.builder import INDEX, E, immediate
 from firmwright.ir.tir.schedule import Config, Rule
@@ -70,24 +70,24 @@ def _build(op: OpCall, config: Config, b: Kernel, sign: int) -> None:
     plan = _plan(op, sign)
     assert plan is not None
     elements = op.output.elements
-    table = b.constant("table", plan.table, INT32)
+    table = b.constant("table", np.roll(plan.table, INT8.min), INT32)  # by the byte, unsigned
     unroll = _UNROLL if elements % _UNROLL == 0 else 1
     folded = plan.folded
     multiplier, addend = (
         E(immediate(value[0], INT32)) for value in (folded.multiplier, folded.addend)
     )
     nudge = E(immediate(folded.sign[0], INT32)) if folded.has_sign else None
-    flat = [b.window("flat", x, 0, (elements,)) for x in (b.input(0), b.input(1))]
+    shifted_input, other_input = b.input(plan.shifted), b.input(1 - plan.shifted)
     out = b.window("out", b.y, 0, (elements,), access="w")
     with (
-        flat[plan.shifted] as shifted,
-        flat[1 - plan.shifted] as other,
+        b.window("flat", shifted_input, 0, (elements,)) as shifted,
+        b.window("flat", other_input, 0, (elements,), dtype=UINT8) as other,
         out as y,
         b.for_("i", elements // unroll) as i,
         b.for_("u", unroll, kind="unrolled") as u,
     ):
         at = i * unroll + u
-        index = b.load(other, [at]).cast(INDEX) - INT8.min
+        index = b.load(other, [at]).cast(INDEX)
         scaled = b.load_i32(shifted, [at]) * (1 << plan.shift)
         known = b.load(table, [index])
         with b.let("total", known + scaled if plan.sign > 0 else known - scaled) as total:

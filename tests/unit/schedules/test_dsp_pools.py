@@ -1,0 +1,79 @@
+"""Pools four channels at a time, and the instructions they are made of."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import INT8
+from firmwright.base.quant import Quantization
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.schedules.cortex_m_dsp import pools
+from firmwright.schedules.cortex_m_dsp.intrinsics import SMAX8, SXTAB16, SXTAB16_ROR8
+
+AVERAGE, _ = pools.RULES
+
+
+def pool(op: str, seed: int, channels: int) -> OpCall:
+    rng = np.random.default_rng(seed)
+    size, stride, outputs = (rng.integers(1, most, 2) for most in (12, 4, 5))
+    height, width = ((outputs - 1) * stride + size).tolist()
+    batch = int(rng.integers(1, 3))
+    quant = Quantization((0.1,), (int(rng.integers(-128, 128)),))
+    attrs = {
+        "size": tuple(size.tolist()),
+        "stride": tuple(stride.tolist()),
+        "dilation": (1, 1),
+        "padding": (0, 0, 0, 0),
+        "activation": ("none", "relu", "relu6")[seed % 3] if op == "average_pool2d" else "none",
+    }
+    x = TensorType((batch, height, width, channels), INT8, quant)
+    y = TensorType((batch, *outputs.tolist(), channels), INT8, quant)
+    return OpCall(op, (x,), (y,), attrs, (None,))
+
+
+@pytest.mark.parametrize("rule", pools.RULES, ids=lambda rule: rule.name)
+def test_pools_equal_the_reference(rule, judge) -> None:
+    for seed in range(16):
+        call = pool(rule.op, seed, 4 * (seed % 4 + 1))
+        assert rule.configs(call)
+        judge(call, rule, {})
+
+
+@pytest.mark.parametrize("rule", pools.RULES, ids=lambda rule: rule.name)
+def test_channels_that_are_no_words_are_left_to_others(rule) -> None:
+    assert not rule.configs(pool(rule.op, 1, 6))
+
+
+def test_sums_of_256_elements_are_left_to_others() -> None:
+    call = pool("average_pool2d", 1, 4)
+    shapes = {255: (15, 17), 256: (16, 16)}
+    for count, size in shapes.items():
+        x = TensorType((1, *size, 4), INT8, call.input(0).quantization)
+        y = TensorType((1, 1, 1, 4), INT8, call.output.quantization)
+        one = OpCall("average_pool2d", (x,), (y,), {**call.attrs, "size": size}, (None,))
+        assert bool(AVERAGE.configs(one)) == (count < 256)
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("item", [SXTAB16, SXTAB16_ROR8, SMAX8], ids=lambda item: item.name)
+def test_their_instructions_in_c_equal_their_meaning(item, tmp_path: Path) -> None:
+    a, b = np.random.default_rng(3).integers(0, 1 << 32, (2, 2000), np.uint64).astype(np.uint32)
+    first, second = (operand.name for operand in item.operands)
+    (tmp_path / "f.c").write_text(
+        f"#include <stdint.h>\nuint32_t f(uint32_t {first}, uint32_t {second});\n"
+        f"uint32_t f(uint32_t {first}, uint32_t {second})\n{{\n{item.portable}\n}}\n"
+    )
+    compiler = shutil.which("gcc") or shutil.which("clang") or "cc"
+    flags = ("-std=c99", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-shared", "-fPIC")
+    subprocess.run([compiler, *flags, "f.c", "-o", "f.so"], check=True, cwd=tmp_path)
+    function = ctypes.CDLL(str(tmp_path / "f.so")).f
+    function.restype, function.argtypes = ctypes.c_uint32, [ctypes.c_uint32] * 2
+    found = [function(x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    assert found == item.meaning(a, b).tolist()
