@@ -311,7 +311,7 @@ def _form(text: str, exact: bool) -> list[list[str]]:
     lines = [line.split() for line in text.strip().splitlines()]
     if exact:
         return lines
-    plain = [[w for w in words if not re.search(r"[\d█▓▒░▄▀]", w)] for words in lines]
+    plain = [[w for w in words if not re.search(r"[\d█▓▒░▄▀─]", w)] for words in lines]
     return [words for words in plain if words]
 
 

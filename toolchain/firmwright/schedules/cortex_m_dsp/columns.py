@@ -25,6 +25,9 @@ from firmwright.ops.kernel import Kernel
 
 _UNROLL: Mapping[int, tuple[int, ...]] = {4: (2,), 2: (3, 2), 1: ()}
 """Pixels packed side by side -> how many groups a loop takes at once, best first."""
+_GROUP = 4
+_FEW_GROUPS = 4
+"""So many are not worth an unrolled loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,9 @@ class Packer:
             with b.if_(inside):
                 self._runs(offsets, self.layout.run, word, range(pixels))
             with b.else_(), b.for_("p", pixels) as p, b.let("x0", left + p * step) as x0:
+                if self.layout.run < _GROUP:
+                    self._border((n, iy, x0), word, p)
+                    return
                 across = logical_and(x0 >= 0, x0 <= width - window.size[1])
                 with b.if_(logical_and(iy >= 0, iy < height, across)):
                     start = ((n * height + iy) * width + x0) * self.layout.channels
@@ -160,7 +166,8 @@ class Packer:
                 for at in offsets
             ]
             runs = [stack.enter_context(window) for window in windows]
-            unroll = next(n for n in (*_UNROLL[len(runs)], 1) if groups % n == 0)
+            tried = _UNROLL[len(runs)] if groups > _FEW_GROUPS else ()
+            unroll = next(n for n in (*tried, 1) if groups % n == 0)
             i = stack.enter_context(b.for_("i", groups // unroll))
             u = stack.enter_context(b.for_("u", unroll, kind="unrolled"))
             group = i * unroll + u

@@ -206,9 +206,9 @@ SXTAB16 = Intrinsic(
     "sxtab16", (_A, Operand("x", "in", UINT32)), UINT32,
     lambda a, x: _join(_lanes(a)[0] + _byte(x, 0), _lanes(a)[1] + _byte(x, 2)),
     portable="""\
-const uint32_t low = a + (uint32_t)(int32_t)(int8_t)(x & 0xffu);
-const uint32_t high = (a >> 16) + (uint32_t)(int32_t)(int8_t)((x >> 16) & 0xffu);
-return (low & 0xffffu) | (high << 16);""",
+const int32_t first = (int8_t)(x & 0xffu);
+const int32_t second = (int8_t)((x >> 16) & 0xffu);
+return ((a + (uint32_t)first) & 0xffffu) | (((a >> 16) + (uint32_t)second) << 16);""",
     doc="The int16 halves of a plus bytes 0 and 2 of x, modulo 2^16.",
     requires="dsp",
     text={"gnu": """\
@@ -221,9 +221,9 @@ SXTAB16_ROR8 = Intrinsic(
     "sxtab16_ror8", (_A, Operand("x", "in", UINT32)), UINT32,
     lambda a, x: _join(_lanes(a)[0] + _byte(x, 1), _lanes(a)[1] + _byte(x, 3)),
     portable="""\
-const uint32_t low = a + (uint32_t)(int32_t)(int8_t)((x >> 8) & 0xffu);
-const uint32_t high = (a >> 16) + (uint32_t)(int32_t)(int8_t)(x >> 24);
-return (low & 0xffffu) | (high << 16);""",
+const int32_t first = (int8_t)((x >> 8) & 0xffu);
+const int32_t second = (int8_t)(x >> 24);
+return ((a + (uint32_t)first) & 0xffffu) | (((a >> 16) + (uint32_t)second) << 16);""",
     doc="The int16 halves of a plus bytes 1 and 3 of x, modulo 2^16.",
     requires="dsp",
     text={"gnu": """\
