@@ -1,0 +1,241 @@
+"""What operators that only rearrange elements share: a list of moves, each a nest of loops.
+
+A `Move` copies elements from one input to one output: element [i0, i1, ...] from `x_offset + sum
+of i * x_stride` to `y_offset + sum of i * y_stride`, flat; a stride may be 0 or negative. Where an
+axis has a table, its index into the input comes from there. Stored values are copied as they are:
+TFLite looks at no scale here, nor do we. Exact in every element type, in both profiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, UINT8, UINT16, DType
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    Numerics,
+    NumericsCell,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import INDEX, E, expr, minimum
+from firmwright.ops.kernel import Kernel
+
+DTYPES = (INT8, UINT8, INT16, INT32, FLOAT32, BOOL)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One loop of a move."""
+
+    extent: int
+    x_stride: int
+    y_stride: int
+    table: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """See the module docstring; `source` and `result` are positions of input and output."""
+
+    axes: tuple[Axis, ...]
+    x_offset: int = 0
+    y_offset: int = 0
+    source: int = 0
+    result: int = 0
+
+    def merged(self) -> Move:
+        """The same with as few loops as strides allow; none of one step."""
+        kept: list[Axis] = []
+        for axis in self.axes:
+            if axis.extent == 1 and not axis.table:
+                continue
+            if kept and _continues(kept[-1], axis):
+                kept[-1] = Axis(kept[-1].extent * axis.extent, axis.x_stride, axis.y_stride)
+            else:
+                kept.append(axis)
+        return Move(tuple(kept), self.x_offset, self.y_offset, self.source, self.result)
+
+
+def _continues(outer: Axis, inner: Axis) -> bool:
+    """Whether both loops are one that takes the inner steps throughout."""
+    if outer.table or inner.table:
+        return False
+    return (outer.x_stride, outer.y_stride) == (
+        inner.extent * inner.x_stride,
+        inner.extent * inner.y_stride,
+    )
+
+
+def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """Elements between neighbours along each axis of a compact tensor."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def axes_of(extents: Sequence[int], x_strides: Sequence[int]) -> tuple[Axis, ...]:
+    """Loops over a compact output of `extents`."""
+    return tuple(map(Axis, extents, x_strides, strides_of(extents)))
+
+
+def lower(call: OpCall, b: Kernel, moves: Sequence[Move]) -> None:
+    for move in moves:
+        _lower_move(b, move.merged(), b.input(move.source).elements)
+
+
+def _lower_move(b: Kernel, move: Move, count: int) -> None:
+    result = b.outputs[move.result]
+    tables = {
+        position: b.constant("places", np.array(axis.table), _narrow(axis.table))
+        for position, axis in enumerate(move.axes)
+        if axis.table
+    }
+    with (
+        b.window("from", b.input(move.source), 0, (count,)) as x,
+        b.window("to", result, 0, (result.elements,), access="w") as y,
+        ExitStack() as stack,
+    ):
+        there, here = E(expr(move.x_offset)), E(expr(move.y_offset))
+        for position, axis in enumerate(move.axes):
+            i = stack.enter_context(b.for_(f"i{position}", axis.extent))
+            here = here + i * axis.y_stride
+            if position in tables:
+                i = minimum(b.load(tables[position], [i]).cast(INDEX), max(axis.table))
+            there = there + i * axis.x_stride
+        b.store(y, [here], b.load(x, [there]))
+
+
+def _narrow(values: Sequence[int]) -> DType:
+    return next(kind for kind in (UINT8, UINT16, INT32) if max(values) <= kind.max)
+
+
+@dataclass(frozen=True, slots=True)
+class Rearrangement:
+    """An operator: output shapes, moves and numpy meaning of a call."""
+
+    shapes: Callable[[OpCall], Sequence[tuple[int, ...]]]
+    moves: Callable[[OpCall], Sequence[Move]]
+    meaning: Callable[[OpCall, Sequence[Array]], Sequence[Array]]
+
+
+def move_op(
+    name: str,
+    how: Rearrangement,
+    imports: dict[str, Callable[[ImportContext], Imported]],
+    cases: Callable[[], Iterator[Case]],
+    profiles: Sequence[Numerics] = ("litert", "tflm"),
+) -> OpDef:
+    """The record of an operator that rearranges."""
+
+    def infer(call: OpCall) -> tuple[TensorType, ...]:
+        kind = call.input(0).dtype
+        if kind not in DTYPES or any(item is None or item.dtype != kind for item in call.inputs):
+            raise NotSupportedError(f"a {name} of {kind.name}")
+        shapes = how.shapes(call)
+        if len(shapes) != len(call.outputs):
+            raise NotSupportedError(f"{len(call.outputs)} outputs of {len(shapes)}")
+        if any(n < 1 for shape in shapes for n in shape):
+            raise NotSupportedError("an output without elements")
+        return tuple(
+            TensorType(shape, kind, y.quantization)
+            for shape, y in zip(shapes, call.outputs, strict=True)
+        )
+
+    def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        return tuple(np.ascontiguousarray(array) for array in how.meaning(call, arrays))
+
+    return OpDef(
+        name=name,
+        infer=infer,
+        reference=reference,
+        lower=lambda call, b: lower(call, b, how.moves(call)),
+        imports={f"tflite:{builtin}": imported for builtin, imported in imports.items()},
+        cases=cases,
+        dtypes=tuple(kind.name for kind in DTYPES),
+        numerics={
+            profile: NumericsCell(None, "copies", f"reference_ops {name}") for profile in profiles
+        },
+    )
+
+
+def present(context: ImportContext, inputs: int) -> None:
+    """At least `inputs` inputs, none of those absent."""
+    if len(context.inputs) < inputs or None in context.inputs[:inputs] or not context.outputs:
+        raise NotSupportedError(f"a node without all of its {inputs} inputs")
+
+
+def constant_ints(context: ImportContext, index: int, what: str) -> tuple[int, ...]:
+    """The values of an input that must be constant."""
+    array = context.constants[index] if index < len(context.constants) else None
+    if array is None:
+        raise NotSupportedError(f"{what} that are not constant")
+    return tuple(int(n) for n in array.reshape(-1))
+
+
+def axis_of(axis: object, rank: int) -> int:
+    """An axis counted from 0."""
+    if not isinstance(axis, int) or not -rank <= axis < rank:
+        raise NotSupportedError(f"axis {axis} of {rank} dimensions")
+    return axis % rank
+
+
+def plain(shape: Sequence[int], dtype: str) -> CaseTensor:
+    """A tensor of a case; int8 has a quantisation, which does not matter."""
+    scales, zero_points = ((0.5,), (3,)) if dtype == "int8" else ((), ())
+    return CaseTensor(tuple(shape), dtype, scales, zero_points)
+
+
+def ints(*values: int) -> CaseTensor:
+    """A constant int32 vector."""
+    return CaseTensor((len(values),), "int32", data=np.array(values, np.int32))
+
+
+BOTH: tuple[Numerics, ...] = ("litert", "tflm")
+LITERT: tuple[Numerics, ...] = ("litert",)
+TFLM: tuple[Numerics, ...] = ("tflm",)
+Importer = Callable[[ImportContext], Imported]
+
+
+def importer(
+    name: str, inputs: int, attributes: Callable[[ImportContext], dict[str, Attr]]
+) -> Importer:
+    """Keeps input 0; the others become attributes."""
+
+    def imported(context: ImportContext) -> Imported:
+        present(context, inputs)
+        return Imported(name, attributes(context), (0,))
+
+    return imported
+
+
+def rank_of(context: ImportContext, index: int = 0) -> int:
+    x = context.inputs[index]
+    assert x is not None  # by present
+    return len(x.shape)
+
+
+def move_cases(
+    builtin: str,
+    name: str,
+    x: Sequence[int],
+    y: Sequence[int],
+    extra: Sequence[CaseTensor] = (),
+    options: Mapping[str, object] = MappingProxyType({}),
+    oracles: tuple[Numerics, ...] = BOTH,
+    dtypes: Sequence[str] = ("int8", "float32"),
+) -> Iterator[Case]:
+    for dtype in dtypes:
+        inputs = (plain(x, dtype), *extra)
+        yield Case(f"{name}_{dtype}", builtin, inputs, (plain(y, dtype),), options, oracles)
