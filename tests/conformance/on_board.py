@@ -14,7 +14,7 @@ import numpy as np
 from kernels import VERDICTS, Batch, Kernel, emitted
 from oracles import Expected
 
-from firmwright.artifacts import Image, SourceTree
+from firmwright.artifacts import Compiler, Image, SourceTree
 from firmwright.base.errors import DeviceError, DoesNotFitError
 from firmwright.boards import load_board
 from firmwright.build import build_project, write_project
@@ -26,7 +26,7 @@ FLIPS = (0, 255)
 RUN_TIMEOUT_S = 300.0
 
 
-def build(made: Batch, board: str, folder: Path) -> Image:
+def build(made: Batch, board: str, folder: Path, compiler: Compiler = "gcc") -> Image:
     """The firmware of a batch. DoesNotFitError where it is too large."""
     known = load_board(board)
     files: dict[str, str | bytes] = {f"model/{name}": text for name, text in made.files.items()}
@@ -36,7 +36,7 @@ def build(made: Batch, board: str, folder: Path) -> Image:
     start = f"#define CONFORM_PROGRAM_START 0x{known.flash.start + 16:x}u\n"
     files["firmware/fwr_app.c"] = start + (HERE / "board_app.c").read_text()
     write_project(known, SourceTree(files), folder)
-    return build_project(folder, "release")
+    return build_project(folder, "release", compiler=compiler)
 
 
 def wrong_on(
@@ -46,16 +46,17 @@ def wrong_on(
     samples: Sequence[int],
     board: str,
     folder: Path,
+    compiler: Compiler = "gcc",
 ) -> Iterator[str]:
     """A line for each run that is not as it must be; images that do not fit are cut in two."""
     made = emitted(cases, kernels)
     try:
-        image = build(made, board, folder / "whole")
+        image = build(made, board, folder / "whole", compiler)
     except DoesNotFitError:
         assert len(kernels) > 1, made.said(0)
         middle = len(kernels) // 2
         for name, part in (("first", kernels[:middle]), ("second", kernels[middle:])):
-            yield from wrong_on(cases, part, expected, samples, board, folder / name)
+            yield from wrong_on(cases, part, expected, samples, board, folder / name, compiler)
         return
     yield from _wrong(made, image, expected, samples)
 

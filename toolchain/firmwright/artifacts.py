@@ -14,6 +14,8 @@ from typing import Final, Literal
 from firmwright.base.errors import InternalError
 
 Variant = Literal["release", "profile"]
+Compiler = Literal["gcc", "clang"]
+"""What compiles the models; runtime, C library and linker are always the toolchain's."""
 SectionKind = Literal["text", "rodata", "data", "bss", "noinit", "stack", "external"]
 
 SECTION_KINDS: Final[tuple[SectionKind, ...]] = (

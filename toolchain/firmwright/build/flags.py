@@ -36,11 +36,16 @@ _LIBC: Final = {
     "arm-none-eabi": ("--specs=nano.specs",),
     "riscv64-unknown-elf": ("--specs=picolibc.specs",),
 }
+_CLANG_TARGETS: Final = {
+    "arm-none-eabi": "arm-none-eabi",
+    "riscv64-unknown-elf": "riscv32-unknown-elf",
+}
 _PACKAGES: Final = {
     "": "gcc",
     "arm-none-eabi": "gcc-arm-none-eabi libnewlib-arm-none-eabi",
     "riscv64-unknown-elf": "gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf",
 }
+CLANG_PACKAGE: Final = "clang"
 
 
 def tool(board: Board, name: str) -> str:
@@ -56,8 +61,21 @@ def package_of(toolchain: str) -> str:
 def compile_flags(board: Board) -> tuple[str, ...]:
     """Flags of every compilation for `board`, without warnings and optimisation level."""
     bare = () if board.is_host else ("-fno-pic", *NO_UNWINDING)
-    libc = _LIBC.get(board.toolchain, ())
+    libc = library_flags(board)
     return (*board.cpu_flags, *libc, *LANGUAGE, *bare, *_options(board), *STACK_ANALYSIS, "-g")
+
+
+def library_flags(board: Board) -> tuple[str, ...]:
+    """Which C library the board's toolchain is to take."""
+    return _LIBC.get(board.toolchain, ())
+
+
+def clang_flags(board: Board) -> tuple[str, ...]:
+    """Flags with which clang compiles a model for `board`: those of gcc, as far as it has them."""
+    target = _CLANG_TARGETS.get(board.toolchain)
+    unknown = {*library_flags(board), "-mfpu=auto"}  # clang takes the unit from the core
+    flags = tuple(flag for flag in compile_flags(board) if flag not in unknown)
+    return flags if target is None else (f"--target={target}", "-ffreestanding", *flags)
 
 
 def _options(board: Board) -> tuple[str, ...]:
@@ -71,6 +89,6 @@ def link_flags(board: Board) -> tuple[str, ...]:
     collect = "-Wl,--gc-sections"
     if board.is_host:
         return (collect,)
-    libc = _LIBC.get(board.toolchain, ())
+    libc = library_flags(board)
     script = ("-Tboard/link.ld", "-nostartfiles", "-static")
     return (*board.cpu_flags, *libc, *script, collect, "-Wl,--no-warn-rwx-segments")

@@ -76,6 +76,8 @@ def _board_json(board: Board, model_optimisation: str, runtime: Iterable[str]) -
         "port": board.port,
         "toolchain": board.toolchain,
         "compile_flags": flags.compile_flags(board),
+        "clang_flags": flags.clang_flags(board),
+        "library_flags": flags.library_flags(board),
         "warnings": flags.WARNINGS,
         "runtime_sources": sorted(file for file in runtime if file.endswith(".c")),
         "model_optimisation": model_optimisation,

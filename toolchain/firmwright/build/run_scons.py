@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from firmwright.artifacts import Image, StackUse, Variant
+from firmwright.artifacts import Compiler, Image, StackUse, Variant
 from firmwright.base.errors import ToolFailedError, ToolMissingError, UsageError
-from firmwright.build.flags import package_of
+from firmwright.build.flags import CLANG_PACKAGE, package_of
 from firmwright.build.sizes import Region, does_not_fit, find_overflows, read_sizes
 from firmwright.build.stack import CallGraph, read_frames
 
@@ -45,17 +45,22 @@ class _Project:
     counter_interrupts: bool
     fit_stack: bool
     stack_bytes: int
+    compiler: Compiler
 
     def tool(self, name: str) -> str:
         return f"{self.toolchain}-{name}" if self.toolchain else name
 
 
 def build_project(
-    directory: Path, variant: Variant = "release", *, timeout_s: float = BUILD_TIMEOUT_S
+    directory: Path,
+    variant: Variant = "release",
+    *,
+    compiler: Compiler = "gcc",
+    timeout_s: float = BUILD_TIMEOUT_S,
 ) -> Image:
     """Build one variant of the project in `directory`, and the empty one to compare it with."""
     directory = directory.resolve()
-    project = _read_project(directory)
+    project = _read_project(directory, compiler)
     _require_compiler(project)
     _link(project, variant, timeout_s)
     build = directory / "build"
@@ -80,7 +85,7 @@ def build_project(
     )
 
 
-def _read_project(directory: Path) -> _Project:
+def _read_project(directory: Path, compiler: Compiler) -> _Project:
     file = directory / "board" / "board.json"
     if not file.is_file():
         hint = "firmwright compile MODEL --board B -o DIR, then build DIR."
@@ -96,23 +101,28 @@ def _read_project(directory: Path) -> _Project:
         counter_interrupts=facts["counter_interrupts"],
         fit_stack=facts["fit_stack"],
         stack_bytes=facts["stack_bytes"],
+        compiler=compiler,
     )
 
 
 def _require_compiler(project: _Project) -> None:
-    compiler = project.tool("gcc")
-    if shutil.which(compiler) is None:
-        packages = package_of(project.toolchain)
-        raise ToolMissingError(
-            f"the compiler {compiler} is not installed.",
-            where=project.board,
-            hint=f"apt install {packages}." if packages else f"install {compiler}.",
-        )
+    """The toolchain's own, which links, and the one for the models."""
+    wanted = {project.tool("gcc"): package_of(project.toolchain)}
+    if project.compiler == "clang":
+        wanted["clang"] = CLANG_PACKAGE
+    for compiler, packages in wanted.items():
+        if shutil.which(compiler) is None:
+            raise ToolMissingError(
+                f"the compiler {compiler} is not installed.",
+                where=project.board,
+                hint=f"apt install {packages}." if packages else f"install {compiler}.",
+            )
 
 
 def _link(project: _Project, variant: Variant, timeout_s: float) -> None:
     """Build the variant and the empty firmware; raise what kept them from being built."""
-    command = [sys.executable, "-m", "SCons", "-Q", f"-j{os.cpu_count() or 1}", variant, "empty"]
+    scons = [sys.executable, "-m", "SCons", "-Q", f"-j{os.cpu_count() or 1}"]
+    command = [*scons, f"compiler={project.compiler}", variant, "empty"]
     status, output = _run(command, project.directory, timeout_s)
     if project.fit_stack and _fit_stack(project, variant, status, output, timeout_s):
         status, output = _run(command, project.directory, timeout_s)
@@ -167,7 +177,7 @@ def _stack_reserve_bytes(project: _Project, graph: CallGraph) -> int:
 
 def _messages(project: _Project, output: str) -> list[str]:
     """What the tools said, without the command lines that SCons shows."""
-    commands = (project.tool("gcc") + " ", project.tool("objcopy") + " ")
+    commands = (project.tool("gcc") + " ", project.tool("objcopy") + " ", "clang ")
     return [line for line in output.splitlines() if not line.startswith(commands)]
 
 

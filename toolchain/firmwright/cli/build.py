@@ -26,6 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="release",
         help="profile has a probe around every operator (release)",
     )
+    parser.add_argument(
+        "--compiler",
+        choices=("gcc", "clang"),
+        default="gcc",
+        help="what compiles the model; the toolchain links either way (gcc)",
+    )
     add_compile_options(parser)
 
 
@@ -33,7 +39,8 @@ def run(args: argparse.Namespace) -> Outcome:
     if Path(args.model).is_dir():
         image = _build_folder(args)
     else:
-        image = build_image(compiled_of(args), args.variant, args.output)
+        compiled = compiled_of(args)
+        image = build_image(compiled, args.variant, args.output, compiler=args.compiler)
     return Outcome(describe(image), summary(image))
 
 
@@ -46,7 +53,7 @@ def _build_folder(args: argparse.Namespace) -> Image:
             where=args.model,
             hint="compile the model with it, then build.",
         )
-    image = build_project(Path(args.model), args.variant)
+    image = build_project(Path(args.model), args.variant, compiler=args.compiler)
     if args.board and args.board != image.board:
         raise UsageError(
             f"the project is for board {image.board}, not {args.board}.",

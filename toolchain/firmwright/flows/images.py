@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from firmwright.artifacts import Image, SourceTree, Variant
+from firmwright.artifacts import Compiler, Image, SourceTree, Variant
 from firmwright.build import build_project
 from firmwright.pipeline import Bundle, Compiled
 
@@ -29,7 +29,11 @@ KEPT_AGE_S = 24 * 3600
 
 
 def build_image(
-    compiled: Compiled | Bundle, variant: Variant = "release", directory: str | Path | None = None
+    compiled: Compiled | Bundle,
+    variant: Variant = "release",
+    directory: str | Path | None = None,
+    *,
+    compiler: Compiler = "gcc",
 ) -> Image:
     """Build one variant of a compilation or bundle in `directory`, or in the cache.
 
@@ -38,10 +42,10 @@ def build_image(
     log.info("building the %s image for %s", variant, compiled.board.name)
     if directory is not None:
         compiled.save(directory)
-        return build_project(Path(directory), variant)
-    with _cached_folder(compiled.project()) as folder:
+        return build_project(Path(directory), variant, compiler=compiler)
+    with _cached_folder(compiled.project(), compiler) as folder:
         compiled.save(folder)
-        return build_project(folder, variant)
+        return build_project(folder, variant, compiler=compiler)
 
 
 def cache_root() -> Path:
@@ -61,10 +65,10 @@ def cache_root() -> Path:
 
 
 @contextlib.contextmanager
-def _cached_folder(project: SourceTree) -> Iterator[Path]:
+def _cached_folder(project: SourceTree, compiler: Compiler) -> Iterator[Path]:
     root = cache_root() / "builds"
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    folder = root / _key(project)
+    folder = root / (_key(project) + ("" if compiler == "gcc" else f"-{compiler}"))
     with _lock(root, folder.name):
         folder.mkdir(exist_ok=True)
         os.utime(folder)

@@ -1,0 +1,84 @@
+"""Clang in the place of gcc, for every family: no warning, and the same bits.
+
+What a user drops into a clang build is the model's C: it is what clang compiles here, with the
+flags of the project that `compile` writes. Runtime and linker stay the toolchain's.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from families import BOARDS
+from kernels import batch
+from on_board import wrong_on
+from oracles import ask
+from random_layers import layer
+
+from firmwright.flows.images import build_image
+from firmwright.flows.sessions import ModelSession, open_session
+from firmwright.flows.verifying import verify
+from firmwright.pipeline import Compiled, Options, compile_model, load
+
+LAYERS = range(0, 20)
+PROFILES = ("litert", "tflm")
+
+
+@pytest.fixture(autouse=True)
+def _clang() -> None:
+    if shutil.which("clang") is None:
+        pytest.skip("needs clang, not found on PATH")
+
+
+def on_boards() -> list[object]:
+    return [
+        pytest.param(name, marks=pytest.mark.qemu(*(["riscv32"] if "riscv" in name else [])))
+        for name in BOARDS
+    ]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("board", on_boards())
+def test_random_layers_by_clang_compute_what_the_reference_runtimes_do(
+    board: str, tmp_path: Path
+) -> None:
+    cases = [layer(n) for n in LAYERS]
+    made = batch(cases, (BOARDS[board],), PROFILES)
+    expected = ask(cases, PROFILES, (0, 1))
+    found = wrong_on(cases, made.kernels, expected, (0, 1), board, tmp_path, "clang")
+    assert list(found) == []
+
+
+@pytest.mark.deep
+@pytest.mark.models
+@pytest.mark.parametrize("board", on_boards())
+def test_a_model_by_clang_computes_what_the_reference_runtime_does(
+    board: str, model_path: Callable[[str], Path]
+) -> None:
+    file = model_path("kws_ref_model.tflite")
+    options = Options(board=board, optimize="speed")
+    compiled = compile_model(load(file), options, source=file.read_bytes())
+
+    def by_clang(asked: Compiled) -> ModelSession:
+        return open_session(asked, image=build_image(asked, compiler="clang"))
+
+    found = verify(compiled, samples=2, open_with=by_clang)
+    assert (found.samples, found.mismatches) == (2, 0)
+
+
+@pytest.mark.qemu
+def test_the_bundled_model_by_clang_computes_what_the_reference_runtime_does(
+    digits_path: Path,
+) -> None:
+    options = Options(board="mps2-an386")
+    compiled = compile_model(load(digits_path), options, source=digits_path.read_bytes())
+    image = build_image(compiled, compiler="clang")
+
+    def by_clang(asked: Compiled) -> ModelSession:
+        return open_session(asked, image=image)
+
+    assert b"clang version" in (image.directory / "build/release/model/digits.o").read_bytes()
+    found = verify(compiled, samples=2, open_with=by_clang)
+    assert (found.samples, found.mismatches) == (2, 0)
