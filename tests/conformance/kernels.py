@@ -115,15 +115,19 @@ def batch(
     profiles: Sequence[Numerics] = ("litert", "tflm"),
     *,
     bands: Sequence[int] = (),
+    is_searched: bool = False,
 ) -> Batch:
     """All kernels that any of `targets` has for `cases`; with `bands` so many rows at a time too.
 
+    With `is_searched` every configuration that a search for faster ones may try is among them.
     What a target has is decided by its features alone, so one lowering with the features of all
     finds everything, and each kernel once.
     """
     found: dict[str, Kernel] = {}
     for numerics in profiles:
-        for kernel in _offered(imported(cases, numerics), targets, numerics, bands):
+        for kernel in _offered(
+            imported(cases, numerics), targets, numerics, bands, is_searched=is_searched
+        ):
             _add(found, kernel)
     kernels = tuple(_renamed(kernel, f"_{k}") for k, kernel in enumerate(found.values()))
     return emitted(cases, kernels)
@@ -145,11 +149,19 @@ def emitted(cases: Sequence[Case], kernels: Sequence[Kernel]) -> Batch:
 
 
 def _offered(
-    module: IRModule, targets: Sequence[str], numerics: Numerics, bands: Sequence[int]
+    module: IRModule,
+    targets: Sequence[str],
+    numerics: Numerics,
+    bands: Sequence[int],
+    *,
+    is_searched: bool,
 ) -> Iterator[Kernel]:
     known = {target: features(parse_target(target)) for target in targets}
     everything = frozenset[str]().union(*known.values())
-    rules = [replace(rule, goal="") for rule in RULES]
+    rules = [
+        replace(rule, goal="", configs=rule.tunable if is_searched else rule.configs)
+        for rule in RULES
+    ]
     who = {
         rule.name: frozenset(t for t, has in known.items() if rule.requires <= has)
         for rule in rules

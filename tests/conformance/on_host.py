@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from kernels import VERDICTS, Batch, Kernel
+from kernels import VERDICTS, Batch, Kernel, Rows
 from oracles import Expected, inputs
 
 from firmwright.build.flags import LANGUAGE, WARNINGS
@@ -68,7 +68,7 @@ def runs(made: Batch, expected: Expected, samples: Sequence[int]) -> Iterator[Ru
                 band = _band_position(kernel, sample, len(results[0][0]))
                 if band is None:
                     continue
-                given = [_rows_of(kernel, each, band) for each in given]
+                given = _rows_of(kernel, given, band)
                 rows = kernel.rows.band
                 results = [each[:, band * rows : (band + 1) * rows] for each in results]
             for flip in FLIPS:
@@ -82,10 +82,24 @@ def _band_position(kernel: Kernel, sample: int, height: int) -> int | None:
     return (0, bands - 1, bands // 2)[sample]
 
 
-def _rows_of(kernel: Kernel, x: Array, band: int) -> Array:
-    """The input rows of a band, with what stands for rows outside of the tensor."""
+def _rows_of(kernel: Kernel, given: Sequence[Array], band: int) -> list[Array]:
+    """The inputs of a band: rows of those that flow, others as a whole."""
     assert kernel.rows is not None
-    where = kernel.rows.map
+    call, whole = kernel.call, kernel.rows.map.whole
+    variable = [
+        place
+        for place, kind in enumerate(call.inputs)
+        if kind is not None and call.constant(place) is None
+    ]
+    return [
+        x if place in whole else _rows_of_one(kernel.rows, x, band)
+        for place, x in zip(variable, given, strict=True)
+    ]
+
+
+def _rows_of_one(rows_of: Rows, x: Array, band: int) -> Array:
+    """The input rows of a band, with what stands for rows outside of the tensor."""
+    where = rows_of.map
     start = where.stride * band - where.before
     rows = np.arange(start, start + where.reach)
     is_outside = (rows < 0) | (rows >= x.shape[1])
