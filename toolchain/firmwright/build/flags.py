@@ -71,11 +71,16 @@ def library_flags(board: Board) -> tuple[str, ...]:
 
 
 def clang_flags(board: Board) -> tuple[str, ...]:
-    """Flags with which clang compiles a model for `board`: those of gcc, as far as it has them."""
+    """Flags with which clang compiles a model for `board`: those of gcc, as far as it has them.
+
+    Blocks of assembly take every register but one: there is none left for a frame pointer.
+    """
     target = _CLANG_TARGETS.get(board.toolchain)
     unknown = {*library_flags(board), "-mfpu=auto"}  # clang takes the unit from the core
     flags = tuple(flag for flag in compile_flags(board) if flag not in unknown)
-    return flags if target is None else (f"--target={target}", "-ffreestanding", *flags)
+    if target is None:
+        return flags
+    return (f"--target={target}", "-ffreestanding", "-fomit-frame-pointer", *flags)
 
 
 def _options(board: Board) -> tuple[str, ...]:
