@@ -23,6 +23,7 @@ OPTIONS: Mapping[str, str] = {
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
     "DEQUANTIZE": "DequantizeOptions",
     "EXPAND_DIMS": "ExpandDimsOptions",
+    "DIV": "DivOptions",
     "FULLY_CONNECTED": "FullyConnectedOptions",
     "DEPTH_TO_SPACE": "DepthToSpaceOptions",
     "GATHER": "GatherOptions",

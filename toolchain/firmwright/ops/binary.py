@@ -1,0 +1,381 @@
+"""Operators of two broadcast inputs: what they share, and maximum to logical_or; see `OPDEFS`.
+
+A `BinaryMeaning` is the numpy reference and the value in TIR for one element type. int8:
+maximum and minimum copy, so all three are quantised alike; comparisons requantise both values,
+shifted up by 8 bits, by their scales; squared_difference brings both to twice the larger scale,
+shifted up by 7; prelu requantises x, or x times alpha where x is negative. All round twice, in both
+profiles. int32 are plain numbers.
+Source of the semantics: TFLite's reference operators of these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, DType
+from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier, quantize_multiplier
+from firmwright.ir.core import Attrs
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    NumericsCell,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import E, binary, immediate, maximum, minimum, select
+from firmwright.ir.tir.builder import call as intrinsic
+from firmwright.ir.tir.nodes import BinaryOp
+from firmwright.ops.arity import require_tensors
+from firmwright.ops.elementwise import broadcast_shape, lower_elementwise
+from firmwright.ops.fixed_point import (
+    activated,
+    activation_name,
+    clamp,
+    float_activation_range,
+    per_tensor,
+)
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.rows import same_rows
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryMeaning:
+    """One element type's."""
+
+    reference: Callable[[OpCall, Array, Array], Array]
+    value: Callable[[OpCall, E, E], E]
+    check: Callable[[OpCall], None] = lambda call: None
+
+
+def binary_op(
+    name: str,
+    meanings: Mapping[DType, BinaryMeaning],
+    cases: Callable[[], Iterator[Case]],
+    cell: NumericsCell,
+    result: DType | None = None,
+    attributes: Callable[[Attrs], Attrs] = lambda options: {},
+) -> OpDef:
+    """The operator of inputs whose dtypes are the keys; `result` is the output's if another."""
+
+    def infer(call: OpCall) -> tuple[TensorType, ...]:
+        a, b, y = call.input(0), call.input(1), call.output
+        if a.dtype not in meanings or b.dtype != a.dtype or y.dtype != (result or a.dtype):
+            raise NotSupportedError(f"{a.dtype.name} and {b.dtype.name} giving {y.dtype.name}")
+        meanings[a.dtype].check(call)
+        return (TensorType(broadcast_shape(a.shape, b.shape), y.dtype, y.quantization),)
+
+    def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        found = meanings[call.input(0).dtype].reference(call, arrays[0], arrays[1])
+        return (np.asarray(found, call.output.dtype.np),)
+
+    def lower(call: OpCall, b: Kernel) -> None:
+        meaning = meanings[call.input(0).dtype]
+        lower_elementwise(call, b, lambda x: meaning.value(call, x[0], x[1]))
+
+    def imported(context: ImportContext) -> Imported:
+        require_tensors(context, 2)
+        return Imported(name, attributes(context.node.options), (0, 1))
+
+    return OpDef(
+        name=name,
+        infer=infer,
+        reference=reference,
+        lower=lower,
+        rows=same_rows,
+        imports={f"tflite:{name.upper()}": imported},
+        cases=cases,
+        dtypes=tuple(kind.name for kind in meanings),
+        numerics=dict.fromkeys(("litert", "tflm"), cell),
+    )
+
+
+# ---- quantised values --------------------------------------------------------------------------
+
+
+def _offsets(call: OpCall, *arrays: Array) -> list[Array]:
+    """Values less their zero points."""
+    return [
+        array.astype(np.int64) - per_tensor(call.input(index)).zero_point
+        for index, array in enumerate(arrays)
+    ]
+
+
+def _offset(call: OpCall, index: int, x: E) -> E:
+    return x.cast(INT32) - per_tensor(call.input(index)).zero_point
+
+
+def _scaled(x: Array, real: float) -> Array:
+    return multiply_by_quantized_multiplier(x, *quantize_multiplier(real), Rounding.TWICE)
+
+
+def _scaled_e(x: E, real: float) -> E:
+    multiplier, shift = quantize_multiplier(real)
+    return intrinsic("requantize_twice", [x, multiplier, shift], INT32)
+
+
+def _quantized(call: OpCall) -> None:
+    for kind in (call.input(0), call.input(1)):
+        per_tensor(kind)
+
+
+def _all_quantized(call: OpCall) -> None:
+    _quantized(call)
+    per_tensor(call.output)
+
+
+# ---- maximum, minimum, div, logical ------------------------------------------------------------
+
+
+def _alike(call: OpCall) -> None:
+    quants = [kind.quantization for kind in (call.input(0), call.input(1), call.output)]
+    if len({(q.scales, q.zero_points) for q in quants if q is not None}) > 1:
+        raise NotSupportedError("inputs and output quantised differently")
+
+
+def _extreme(pick: Any, value: Callable[[E, E], E]) -> Mapping[DType, BinaryMeaning]:
+    meaning = BinaryMeaning(lambda call, a, b: pick(a, b), lambda call, a, b: value(a, b), _alike)
+    return dict.fromkeys((INT8, INT16, INT32, FLOAT32), meaning)
+
+
+def _quotient(call: OpCall, a: Array, b: Array) -> Array:
+    with np.errstate(all="ignore"):
+        low, high = float_activation_range(call.str_attr("activation"))
+        return np.asarray(np.clip((a / b).astype(np.float32), low, high), np.float32)
+
+
+def _whole_quotient(call: OpCall, a: Array, b: Array) -> Array:
+    wide = np.abs(a.astype(np.int64)) // np.abs(b.astype(np.int64))
+    return np.asarray(np.where((a < 0) == (b < 0), wide, -wide))
+
+
+def _only_plain(call: OpCall) -> None:
+    if call.str_attr("activation") != "none":
+        raise NotSupportedError("a division of whole numbers with an activation")
+
+
+_DIV = {
+    INT32: BinaryMeaning(_whole_quotient, lambda call, a, b: a / b, _only_plain),
+    FLOAT32: BinaryMeaning(
+        _quotient, lambda call, a, b: activated(a / b, call.str_attr("activation"))
+    ),
+}
+
+
+def _div_cases() -> Iterator[Case]:
+    rng = np.random.Generator(np.random.PCG64(9))
+    for dtype, activation in (("float32", "NONE"), ("float32", "RELU6"), ("int32", "NONE")):
+        divisors = rng.integers(1, 9, 5) * rng.choice([-1, 1], 5)
+        b = CaseTensor((5,), dtype, data=divisors.astype(dtype))
+        x = CaseTensor((3, 5), dtype)
+        options = {"fused_activation_function": activation}
+        yield Case(f"{dtype}_{activation.lower()}", "DIV", (x, b), (x,), options)
+
+
+def _logical(op: BinaryOp, pick: Any) -> Mapping[DType, BinaryMeaning]:
+    return {BOOL: BinaryMeaning(lambda call, a, b: pick(a, b), lambda call, a, b: binary(op, a, b))}
+
+
+# ---- comparisons -------------------------------------------------------------------------------
+
+_COMPARED_BITS = 8
+
+
+def _smaller_than_one(call: OpCall) -> None:
+    _quantized(call)
+    if max(per_tensor(call.input(index)).scale for index in (0, 1)) >= 1:
+        raise NotSupportedError("a comparison of int8 with a scale of 1 or more")
+
+
+def _comparison(op: BinaryOp, pick: Any) -> Mapping[DType, BinaryMeaning]:
+    def quantized(call: OpCall, a: Array, b: Array) -> Array:
+        left, right = (
+            _scaled(x << _COMPARED_BITS, per_tensor(call.input(index)).scale)
+            for index, x in enumerate(_offsets(call, a, b))
+        )
+        return np.asarray(pick(left, right))
+
+    def value(call: OpCall, a: E, b: E) -> E:
+        left, right = (
+            _scaled_e(
+                _offset(call, index, x) * (1 << _COMPARED_BITS), per_tensor(call.input(index)).scale
+            )
+            for index, x in enumerate((a, b))
+        )
+        return binary(op, left, right)
+
+    plain = BinaryMeaning(lambda call, a, b: pick(a, b), lambda call, a, b: binary(op, a, b))
+    return {
+        INT8: BinaryMeaning(quantized, value, _smaller_than_one), INT32: plain, FLOAT32: plain
+    }  # fmt: skip
+
+
+# ---- squared_difference ------------------------------------------------------------------------
+
+_SQUARED_BITS = 7
+
+
+def _square_factors(call: OpCall) -> tuple[float, float, float]:
+    a, b, y = (per_tensor(kind).scale for kind in (call.input(0), call.input(1), call.output))
+    twice = 2 * max(a, b)
+    return a / twice, b / twice, twice * twice / ((1 << (2 * _SQUARED_BITS)) * y)
+
+
+def _squared_int8(call: OpCall, a: Array, b: Array) -> Array:
+    first, second, last = _square_factors(call)
+    left, right = _offsets(call, a, b)
+    difference = _scaled(left << _SQUARED_BITS, first) - _scaled(right << _SQUARED_BITS, second)
+    total = _scaled(difference * difference, last) + per_tensor(call.output).zero_point
+    return np.asarray(np.clip(total, INT8.min, INT8.max))
+
+
+def _squared_int8_e(call: OpCall, a: E, b: E) -> E:
+    first, second, last = _square_factors(call)
+    left, right = (
+        _scaled_e(_offset(call, index, x) * (1 << _SQUARED_BITS), factor)
+        for index, (x, factor) in enumerate(((a, first), (b, second)))
+    )
+    square = (left - right) * (left - right)
+    total = _scaled_e(square, last) + per_tensor(call.output).zero_point
+    return clamp(total, INT8.min, INT8.max, INT8)
+
+
+def _squared(call: OpCall, a: E, b: E) -> E:
+    return (a - b) * (a - b)
+
+
+_SQUARED = {
+    INT8: BinaryMeaning(_squared_int8, _squared_int8_e, _all_quantized),
+    FLOAT32: BinaryMeaning(lambda call, a, b: (a - b) * (a - b), _squared),
+}
+
+# ---- prelu -------------------------------------------------------------------------------------
+
+
+def _prelu_factors(call: OpCall) -> tuple[float, float]:
+    """From 0 on, and below."""
+    x, alpha, y = (per_tensor(kind).scale for kind in (call.input(0), call.input(1), call.output))
+    return x / y, x * alpha / y
+
+
+def _prelu_int8(call: OpCall, x: Array, alpha: Array) -> Array:
+    above, below = _prelu_factors(call)
+    value, slope = _offsets(call, x, alpha)
+    scaled = np.where(value >= 0, _scaled(value, above), _scaled(value * slope, below))
+    total = scaled + per_tensor(call.output).zero_point
+    return np.asarray(np.clip(total, INT8.min, INT8.max))
+
+
+def _prelu_int8_e(call: OpCall, x: E, alpha: E) -> E:
+    value, slope = _offset(call, 0, x), _offset(call, 1, alpha)
+    positive = value >= 0
+    multiplier, shift = (
+        select(positive, E(immediate(a, INT32)), E(immediate(b, INT32)))
+        for a, b in zip(*map(quantize_multiplier, _prelu_factors(call)), strict=True)
+    )
+    scaled = intrinsic(
+        "requantize_twice", [select(positive, value, value * slope), multiplier, shift], INT32
+    )
+    return clamp(scaled + per_tensor(call.output).zero_point, INT8.min, INT8.max, INT8)
+
+
+_PRELU = {
+    INT8: BinaryMeaning(_prelu_int8, _prelu_int8_e, _all_quantized),
+    FLOAT32: BinaryMeaning(
+        lambda call, x, alpha: np.where(x >= 0, x, x * alpha),
+        lambda call, x, alpha: select(x >= 0.0, x, x * alpha),
+    ),
+}
+
+# ---- cases -------------------------------------------------------------------------------------
+
+_SHAPES = (("same", (3, 7), (3, 7)), ("rows", (2, 3, 5), (5,)))
+
+
+def _cases(
+    builtin: str,
+    dtypes: Sequence[str],
+    quants: Sequence[tuple[float, int]],
+    result: str = "",
+) -> Iterator[Case]:
+    """int8 tensors have the (scale, zero point) of `quants`."""
+    for index, (name, a_shape, b_shape) in enumerate(_SHAPES):
+        for dtype in dtypes if index == 0 else dtypes[:1]:
+            kinds = zip((a_shape, b_shape, a_shape), (dtype, dtype, result or dtype), strict=True)
+            a, b, y = (
+                CaseTensor(shape, kind, (float(np.float32(q[0])),), (q[1],))
+                if kind == "int8"
+                else CaseTensor(shape, kind)
+                for (shape, kind), q in zip(kinds, quants, strict=True)
+            )
+            yield Case(f"{name}_{dtype}", builtin, (a, b), (y,))
+
+
+_MIXED = ((0.05, 3), (0.03, -9), (0.06, 5))
+_SAME = ((0.05, 3),) * 3
+_FOUR = ("int8", "int16", "int32", "float32")
+_THREE = ("int8", "int32", "float32")
+
+
+def _activation(options: Attrs) -> Attrs:
+    return {"activation": activation_name(options["fused_activation_function"])}
+
+
+_EXACT = NumericsCell(None, "exact", "reference_ops")
+_REQUANT = NumericsCell(Rounding.TWICE, "int32", "reference_ops")
+_COMPARISONS: tuple[tuple[str, BinaryOp, Any], ...] = (
+    ("equal", "eq", np.equal),
+    ("greater", "gt", np.greater),
+    ("greater_equal", "ge", np.greater_equal),
+    ("less", "lt", np.less),
+    ("less_equal", "le", np.less_equal),
+    ("not_equal", "ne", np.not_equal),
+)
+
+OPDEFS: tuple[OpDef, ...] = (
+    binary_op(
+        "maximum", _extreme(np.maximum, maximum), partial(_cases, "MAXIMUM", _FOUR, _SAME), _EXACT
+    ),
+    binary_op(
+        "minimum", _extreme(np.minimum, minimum), partial(_cases, "MINIMUM", _FOUR, _SAME), _EXACT
+    ),
+    binary_op("div", _DIV, _div_cases, _EXACT, None, _activation),
+    binary_op(
+        "logical_and",
+        _logical("and", np.logical_and),
+        partial(_cases, "LOGICAL_AND", ("bool",), _SAME),
+        _EXACT,
+    ),
+    binary_op(
+        "logical_or",
+        _logical("or", np.logical_or),
+        partial(_cases, "LOGICAL_OR", ("bool",), _SAME),
+        _EXACT,
+    ),
+    binary_op(
+        "squared_difference",
+        _SQUARED,
+        partial(_cases, "SQUARED_DIFFERENCE", ("int8", "float32"), _MIXED),
+        _REQUANT,
+    ),
+    binary_op("prelu", _PRELU, partial(_cases, "PRELU", ("int8", "float32"), _MIXED), _REQUANT),
+    *(
+        binary_op(
+            name,
+            _comparison(op, pick),
+            partial(_cases, name.upper(), _THREE, _MIXED, "bool"),
+            _REQUANT,
+            BOOL,
+        )
+        for name, op, pick in _COMPARISONS
+    ),
+)
