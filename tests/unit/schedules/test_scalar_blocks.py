@@ -14,7 +14,7 @@ from firmwright.build.flags import WARNINGS
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic
-from firmwright.schedules.scalar import conv2d, thumb1
+from firmwright.schedules.scalar import conv2d, depthwise_conv2d, thumb1
 from firmwright.schedules.scalar.block_product import within_reach
 from firmwright.schedules.scalar.rv32_blocks import RVM, RVM_BLOCKS
 from firmwright.schedules.scalar.thumb1_blocks import THUMB1_BLOCKS
@@ -199,6 +199,16 @@ def test_layers_with_settled_channels_equal_the_reference(
     for rule in (*conv2d.RULES, thumb1.RULES[0]):
         for config in rule.configs(call):
             judge(call, rule, config)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_depthwise_layers_with_settled_channels_equal_the_reference(
+    seed: int, judge, random_convolution
+) -> None:
+    (rule,) = depthwise_conv2d.RULES
+    call = with_dead_channels(random_convolution(seed, depthwise=True), seed)
+    for config in rule.configs(call):
+        judge(call, rule, config)
 
 
 @pytest.mark.parametrize("family", [MLA, RVM])

@@ -32,6 +32,7 @@ from firmwright.schedules.helium.intrinsics import HELIUM_INTRINSICS
 from firmwright.schedules.scalar import conv2d as scalar_conv2d
 from firmwright.schedules.scalar import depthwise_conv2d as scalar_depthwise_conv2d
 from firmwright.schedules.scalar import fully_connected as scalar_fully_connected
+from firmwright.schedules.scalar import rescaled_sum as scalar_rescaled_sum
 from firmwright.schedules.scalar import thumb1
 from firmwright.schedules.scalar import winograd as scalar_winograd
 from firmwright.schedules.scalar.rv32_blocks import RVM_BLOCKS
@@ -58,6 +59,7 @@ RULES: tuple[Rule, ...] = (
     *scalar_conv2d.RULES,
     *scalar_depthwise_conv2d.RULES,
     *scalar_fully_connected.RULES,
+    *scalar_rescaled_sum.RULES,
     *scalar_winograd.RULES,
     *thumb1.RULES,
 )

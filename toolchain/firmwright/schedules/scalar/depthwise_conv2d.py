@@ -3,7 +3,7 @@
 Rows (and columns) of the output whose windows leave the input alike form a class with unrolled
 taps of its own; a tap outside is the zero point, so its share is added to the bias once a row. With
 a horizontal stride of 1 the input's columns are visited once each: a column ends one output and
-goes on with those that follow it.
+goes on with those that follow it. Channels that are settled are not computed where they are many.
 """
 
 from __future__ import annotations
@@ -15,18 +15,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.opdef import Array, OpCall
 from firmwright.ir.tir.builder import E
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.conv_shapes import Window, window_of
-from firmwright.ops.depthwise_conv2d import multiplier_of, requant_of
+from firmwright.ops.depthwise_conv2d import bias_of, multiplier_of, requant_of
+from firmwright.ops.fixed_point import per_tensor
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.epilogue import Finish
+from firmwright.schedules.epilogue import Finish, accumulator_bounds
 from firmwright.schedules.scalar.layers import DTYPES, Layer, make_layer
+from firmwright.schedules.settled import Settled, only, order_of, settle, settled_values
 
 _MOST_UNROLLED_TAPS = 120
+_WORTH = 4
+"""One settled channel among so many pays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,27 +95,47 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = weights_of(op)
     window = window_of(op, kernel.shape[1:3])
     flat = np.ascontiguousarray(kernel.reshape(-1, kernel.shape[3]).T)
-    layer = make_layer(b, op, flat, requant_of(op) if op.input(0).dtype == INT8 else None)
-    packed = b.constant("weights", flat, layer.dtype)
-    batch, height, _, channels = op.output.shape
+    batch, height, width, _ = op.output.shape
+    settled = _settled(b, op, flat)
+    order = order_of(b, settled)
+    chosen = list(order.rows)
+    params = only(requant_of(op), chosen) if op.input(0).dtype == INT8 else None
+    layer = make_layer(b, op, flat, params, chosen)
+    packed = b.constant("weights", flat[chosen], layer.dtype)
+    settled.write(b, 0, batch * height * width)
     with ExitStack() as stack:
-        c = stack.enter_context(b.for_("c", channels))
-        finish = stack.enter_context(layer.ending.channel(b, c))
+        index = stack.enter_context(b.for_("c", len(chosen)))
+        c = index
+        if order.table is not None:
+            c = stack.enter_context(b.let("channel", order.channel(b, index)))
+        finish = stack.enter_context(layer.ending.channel(b, index))
         weights = [
             [
                 stack.enter_context(
-                    b.let(f"w{ky}{kx}", b.load(packed, [c, tap]).cast(layer.sum_dtype))
+                    b.let(f"w{ky}{kx}", b.load(packed, [index, tap]).cast(layer.sum_dtype))
                 )
                 for kx, tap in enumerate(range(ky * window.size[1], (ky + 1) * window.size[1]))
             ]
             for ky in range(window.size[0])
         ]
-        start = stack.enter_context(b.let("base", layer.start(b, c)))
+        start = stack.enter_context(b.let("base", layer.start(b, index)))
         n = stack.enter_context(b.for_("n", batch)) if batch > 1 else c * 0
         channel = _Channel(window, layer, weights, start, finish)
         for span in _spans(window, 0, height):
             with b.for_("oy", span.end - span.start, span.start) as oy:
                 _row(b, op, channel, (n, oy, c), span.taps)
+
+
+def _settled(b: Kernel, op: OpCall, flat: Array) -> Settled:
+    """The settled channels where they are enough to pay for looking up the others."""
+    if op.input(0).dtype == INT8:
+        params, wide = requant_of(op), flat.astype(np.int64)
+        start = bias_of(op, "int32").astype(np.int64)
+        start = start - per_tensor(op.input(0)).zero_point * wide.sum(axis=1)
+        low, high = accumulator_bounds(start, wide, INT8.min, INT8.max)
+        if len(settled_values(params, low, high)) * _WORTH >= len(flat):
+            return settle(b, params, low, high)
+    return Settled({}, len(flat), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ order of the reference kernels (docs/numerics.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -50,15 +50,25 @@ class Layer:
         return b.load(self.bias, [index])
 
 
-def make_layer(b: Kernel, op: OpCall, weights: Array, params: Requant | None) -> Layer:
-    """The layer of `op` with `weights` as [output channels, taps]; `params` only for int8."""
+def make_layer(
+    b: Kernel,
+    op: OpCall,
+    weights: Array,
+    params: Requant | None,
+    channels: Sequence[int] | None = None,
+) -> Layer:
+    """The layer of `op` with `weights` as [output channels, taps]; `params` only for int8.
+
+    With `channels` its rows are these alone, and `params` theirs.
+    """
+    chosen = list(range(len(weights)) if channels is None else channels)
     if params is None:
         bias = b.constant("bias", bias_of(op, "float32"), FLOAT32)
         ending = _FloatEnding(bias, op.str_attr("activation"))
         return Layer(FLOAT32, FLOAT32, 0, None, ending)
     zero_point = per_tensor(op.input(0)).zero_point
-    wide = weights.astype(np.int64)
-    folded = bias_of(op, "int32").astype(np.int64) - zero_point * wide.sum(axis=1)
+    wide = weights[chosen].astype(np.int64)
+    folded = bias_of(op, "int32").astype(np.int64)[chosen] - zero_point * wide.sum(axis=1)
     bounds = accumulator_bounds(folded, wide, INT8.min, INT8.max)
     epilogue = make_epilogue(b, params, bounds, INT8, len(wide))
     return Layer(INT8, INT32, zero_point, b.constant("bias", folded, INT32), epilogue)
