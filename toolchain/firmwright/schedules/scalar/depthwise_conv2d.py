@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.dtypes import INT8, INT16, INT32
 from firmwright.ir.graph.opdef import Array, OpCall
 from firmwright.ir.tir.builder import E
 from firmwright.ir.tir.nodes import Buffer
@@ -100,8 +100,9 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     order = order_of(b, settled)
     chosen = list(order.rows)
     params = only(requant_of(op), chosen) if op.input(0).dtype == INT8 else None
-    layer = make_layer(b, op, flat, params, chosen)
-    packed = b.constant("weights", flat[chosen], layer.dtype)
+    layer = make_layer(b, op, flat, params, chosen, may_bake=True)
+    kind = INT16 if layer.dtype == INT8 and layer.factors.max() > 1 else layer.dtype
+    packed = b.constant("weights", flat[chosen] * layer.factors[:, None], kind)
     settled.write(b, 0, batch * height * width)
     with ExitStack() as stack:
         index = stack.enter_context(b.for_("c", len(chosen)))

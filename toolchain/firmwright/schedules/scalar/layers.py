@@ -35,13 +35,17 @@ class Ending(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """`zero_point` is what stands for 0 in the input; `bias` is None where sums start from 0."""
+    """`zero_point` is what stands for 0 in the input; `bias` is None where sums start from 0.
+
+    `factors` [channel] are what the weights must be multiplied with.
+    """
 
     dtype: DType
     sum_dtype: DType
     zero_point: int
     bias: Buffer | None
     ending: Ending
+    factors: Array
 
     def start(self, b: Kernel, index: E) -> E:
         """What the sum of channel `index` starts from."""
@@ -56,22 +60,28 @@ def make_layer(
     weights: Array,
     params: Requant | None,
     channels: Sequence[int] | None = None,
+    *,
+    may_bake: bool = False,
 ) -> Layer:
     """The layer of `op` with `weights` as [output channels, taps]; `params` only for int8.
 
-    With `channels` its rows are these alone, and `params` theirs.
+    With `channels` its rows are these alone, and `params` theirs. Where the schedule `may_bake`,
+    the left shift of the requantise step goes into weights of int16.
     """
     chosen = list(range(len(weights)) if channels is None else channels)
     if params is None:
         bias = b.constant("bias", bias_of(op, "float32"), FLOAT32)
         ending = _FloatEnding(bias, op.str_attr("activation"))
-        return Layer(FLOAT32, FLOAT32, 0, None, ending)
+        return Layer(FLOAT32, FLOAT32, 0, None, ending, np.ones(len(chosen), np.int64))
     zero_point = per_tensor(op.input(0)).zero_point
     wide = weights[chosen].astype(np.int64)
     folded = bias_of(op, "int32").astype(np.int64)[chosen] - zero_point * wide.sum(axis=1)
     bounds = accumulator_bounds(folded, wide, INT8.min, INT8.max)
-    epilogue = make_epilogue(b, params, bounds, INT8, len(wide))
-    return Layer(INT8, INT32, zero_point, b.constant("bias", folded, INT32), epilogue)
+    bake = wide if may_bake else None
+    epilogue = make_epilogue(b, params, bounds, INT8, len(wide), bake)
+    factors = np.array(epilogue.factors, np.int64)
+    bias = b.constant("bias", folded * factors, INT32)
+    return Layer(INT8, INT32, zero_point, bias, epilogue, factors)
 
 
 @dataclass(frozen=True, slots=True)
