@@ -11,13 +11,26 @@ import pytest
 
 from firmwright.flows.model import Model, load_model
 from firmwright.ir.tuning import Circumstances
-from firmwright.pipeline import Options
+from firmwright.pipeline import Options, load_bytes
 from firmwright.tune.log import TuningLog
 from firmwright.tune.measure import Result, Rig, Task
 from firmwright.tune.search import Plan, Tuned, tune
 from firmwright.tune.workers import Done
 
 OPTIONS = Options(board="mps2-an386")
+TEXT = """firmwright ir 1
+module @small
+const @w = i8[8,1,1,4] {weights}
+const @m = i8[2,64] {matrix}
+graph @main(%x: i8[1,4,2,4] quant(0.05, -3)) -> (%y) {{
+  %a = const @w: i8[8,1,1,4] quant(0.01, 0)
+  %b = const @m: i8[2,64] quant(0.02, 0)
+  %c: i8[1,4,2,8] quant(0.1, -128) = conv2d(%x, %a)
+      {{stride=[1, 1], dilation=[1, 1], padding=[0, 0, 0, 0], activation="relu"}}
+  %flat: i8[1,64] quant(0.1, -128) = reshape(%c)
+  %y: i8[1,2] quant(0.1, 5) = fully_connected(%flat, %b) {{activation="none", keep_dims=false}}
+}}
+"""
 AT = Circumstances("mps2-an386", "exact", "gcc 12", "-O2", "0.1.0")
 
 
@@ -57,8 +70,9 @@ def searched(model: Model, path: Path, crew: Pretenders, plan: Plan = Plan()) ->
 
 
 @pytest.fixture
-def model(digits_path: Path) -> Model:
-    return load_model(digits_path)
+def model() -> Model:
+    weights, matrix = ([37 * n % 255 - 127 for n in range(count)] for count in (32, 128))
+    return Model(load_bytes(TEXT.format(weights=weights, matrix=matrix).encode(), "small.fwir"))
 
 
 def test_small_spaces_are_measured_whole(model: Model, tmp_path: Path) -> None:
@@ -98,7 +112,7 @@ def test_results_in_any_order_are_written_in_one(model: Model, tmp_path: Path) -
 def test_a_search_that_was_stopped_measures_nothing_twice(
     model: Model, tmp_path: Path, strategy: str, trials: int
 ) -> None:
-    plan = Plan(trials=trials, strategy=strategy, seed=1, kernels_per_image=4)
+    plan = Plan(trials=trials, strategy=strategy, seed=1, kernels_per_image=3)
     whole = searched(model, tmp_path / "whole", Pretenders(), plan)
     crew = Pretenders(lambda n: range(n - 1, -1, -1), stop_at=1)
     with pytest.raises(KeyboardInterrupt):
@@ -130,7 +144,7 @@ def test_layers_that_are_alike_are_searched_once(
 ) -> None:
     model = load_model(model_path("kws_ref_model.tflite"))
     found = searched(model, tmp_path / "log", Pretenders())
-    assert sorted(layer.calls for layer in found.layers) == [1, 1, 4, 4]
+    assert [layer.calls for layer in found.layers].count(4) == 2
 
 
 def test_floats_are_left_alone(model_path: Callable[[str], Path], tmp_path: Path) -> None:

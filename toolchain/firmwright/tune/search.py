@@ -19,8 +19,8 @@ from typing import TypeAlias
 import numpy as np
 
 from firmwright.boards import Board, load_board
-from firmwright.flows.compiling import module_after
-from firmwright.flows.kernels import layer_module
+from firmwright.flows.compiling import module_after, pass_names
+from firmwright.flows.kernels import LOWERED, layer_module
 from firmwright.flows.model import Model
 from firmwright.flows.selftest import budget_bytes
 from firmwright.ir.graph.evaluate import describe
@@ -55,7 +55,6 @@ _IMAGE_INSTRUCTIONS = 100_000_000
 _FAR_OFF = 2
 """Rules whose best is that much slower than the best of all are tried as they are offered."""
 _BAR = 20
-_LAST_GRAPH_PASS = "order"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +180,8 @@ def tune(
 
 def layers_of(model: Model, options: Options) -> Iterator[tuple[IRModule, OpCall, str]]:
     """The operator calls of a model as lowering will see them, each with a line for readers."""
-    module = module_after(model, _LAST_GRAPH_PASS, options)
+    names = pass_names(model.module, options)
+    module = module_after(model, names[names.index(LOWERED) - 1], options)
     assert isinstance(module.entry, Function)
     for call in module.entry.body:
         if not call.op.startswith("@"):
