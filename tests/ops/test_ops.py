@@ -85,6 +85,7 @@ def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array
         "average_pool2d": lambda: int(np.prod(call.ints_attr("size"))),
         "mean": lambda: call.input(0).elements // call.output.elements,
         "softmax": lambda: call.input(0).shape[-1],
+        "sum": lambda: call.input(0).elements // call.output.elements,
         "gelu": lambda: 2,  # the definition cancels where x is negative
     }
     if call.op not in terms:

@@ -17,6 +17,8 @@ from firmwright.ir.graph.opdef import Case, CaseTensor
 
 OPTIONS: Mapping[str, str] = {
     "ADD": "AddOptions",
+    "ARG_MAX": "ArgMaxOptions",
+    "ARG_MIN": "ArgMinOptions",
     "AVERAGE_POOL_2D": "Pool2DOptions",
     "CONCATENATION": "ConcatenationOptions",
     "CONV_2D": "Conv2DOptions",
@@ -37,6 +39,8 @@ OPTIONS: Mapping[str, str] = {
     "PAD": "PadOptions",
     "PADV2": "PadV2Options",
     "QUANTIZE": "QuantizeOptions",
+    "REDUCE_MAX": "ReducerOptions",
+    "REDUCE_MIN": "ReducerOptions",
     "RESHAPE": "ReshapeOptions",
     "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
     "SOFTMAX": "SoftmaxOptions",
@@ -46,6 +50,7 @@ OPTIONS: Mapping[str, str] = {
     "SQUEEZE": "SqueezeOptions",
     "STRIDED_SLICE": "StridedSliceOptions",
     "SUB": "SubOptions",
+    "SUM": "ReducerOptions",
     "TRANSPOSE_CONV": "TransposeConvOptions",
     "UNPACK": "UnpackOptions",
 }
