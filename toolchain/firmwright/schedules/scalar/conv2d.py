@@ -178,7 +178,10 @@ def _copy(b: Kernel, column: Buffer, at: E | int, source: tuple[E, E, E], count:
 
 
 def _block_configs(op: OpCall, family: Family) -> Sequence[Config]:
-    """The pixels a block with which all take least; fewer where they save memory for columns."""
+    """The pixels a block with which all take least; fewer save memory.
+
+    Columns are smaller then, and an output may lie closer upon its input.
+    """
     if op.input(0).dtype != INT8:
         return ()
     outputs, *taps = op.input(1).shape
@@ -191,8 +194,6 @@ def _block_configs(op: OpCall, family: Family) -> Sequence[Config]:
         return -(-pixels // count) * (products + outputs * (_CHANNEL + count * _ENDING))
 
     best = min(counts, key=price)
-    if window_of(op, taps[:2]).pointwise:
-        return ({"pixels": best},)
     return tuple({"pixels": count} for count in counts if count == best or count < min(best, 3))
 
 
