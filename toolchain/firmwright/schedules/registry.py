@@ -20,6 +20,7 @@ from firmwright.schedules.cortex_m_dsp import (
 )
 from firmwright.schedules.cortex_m_dsp.intrinsics import DSP_INTRINSICS
 from firmwright.schedules.cortex_m_dsp.mac_blocks import MAC_INTRINSICS
+from firmwright.schedules.fpu import depthwise as fpu_depthwise
 from firmwright.schedules.fpu import layers as fpu_layers
 from firmwright.schedules.fpu.blocks import BLOCK_INTRINSICS
 from firmwright.schedules.helium import average_pool2d as helium_average_pool2d
@@ -50,6 +51,7 @@ RULES: tuple[Rule, ...] = (
     *rescaled_sum.RULES,
     *dot_products.RULES,
     *fpu_layers.RULES,
+    *fpu_depthwise.RULES,
     *helium_average_pool2d.RULES,
     *helium_conv2d.RULES,
     *helium_depthwise_channels.RULES,

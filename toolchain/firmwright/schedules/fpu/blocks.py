@@ -172,13 +172,37 @@ def _block(style: Style, form: Form, rest: int, *, deep: bool) -> Intrinsic:
     )
 
 
+def _vmla(total: Any, a: Any, b: Any) -> Any:
+    product = np.asarray(a, np.float32) * np.asarray(b, np.float32)
+    return np.asarray(total, np.float32) + product
+
+
+VMLA_F32 = Intrinsic(
+    name="vmla_f32",
+    operands=tuple(Operand(name, "in", FLOAT32) for name in ("total", "a", "b")),
+    result=FLOAT32,
+    meaning=_vmla,
+    portable="return total + a * b;",
+    doc="total + a * b, rounded after the product and after the sum.",
+    requires="fpu",
+    text={
+        "gnu": """\
+__asm__("vmla.f32 %0, %1, %2" : "+t"(total) : "t"(a), "t"(b));
+return total;"""
+    },
+)
+
+
 BLOCK_INTRINSICS: Mapping[str, Intrinsic] = {
     item.name: item
     for item in (
-        _block(style, form, rest, deep=deep)
-        for style in STYLES
-        for form in FORMS
-        for rest in range(ROUND)
-        for deep in (False, True)
+        VMLA_F32,
+        *(
+            _block(style, form, rest, deep=deep)
+            for style in STYLES
+            for form in FORMS
+            for rest in range(ROUND)
+            for deep in (False, True)
+        ),
     )
 }
