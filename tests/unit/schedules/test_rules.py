@@ -8,7 +8,7 @@ from firmwright.schedules.registry import RULES
 
 SEEDS = range(30)
 ROW_SEEDS = range(8)
-FOR_OTHER_TYPES = ("fpu.", "dsp.conv2d.dots")
+FOR_OTHER_TYPES = ("fpu.", "dsp.conv2d.dots", "dsp.fully_connected.dots")
 """Rules for layers of floats or of int16."""
 FOR_SOME_LAYERS = {"helium.depthwise.channels"}
 
