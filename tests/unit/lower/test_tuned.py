@@ -78,6 +78,16 @@ def test_a_prediction_is_corrected_by_how_wrong_that_of_the_best_measured_is(
     assert tuned[0].instructions == 3 * first.instructions
 
 
+def test_counts_that_hardly_differ_leave_the_order_as_it_was(lowering: Lowering) -> None:
+    first, second, third, *_ = offered(lowering)
+    counts = ((first, 100_100), (second, 100_000), (third, 99_000))
+    tuned = offered(lowering, Tuning.of([record(lowering, item, n) for item, n in counts]))
+    expected = schedules((third, first, second))
+    measured = [item for item in tuned if item.function.attrs["schedule"] in expected]
+    assert schedules(tuple(measured)) == expected
+    assert [item.instructions for item in measured] == [99_000, 100_000, 100_000]
+
+
 @pytest.mark.parametrize("status", ["wrong", "failed"])
 def test_a_kernel_that_is_wrong_or_failed_is_never_offered(lowering: Lowering, status: str) -> None:
     first = offered(lowering)[0]

@@ -14,6 +14,9 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.schedule import DEFAULT_RULE, Alternative, Config, Rule
 from firmwright.ir.tuning import Choice, Measurement, choice_of, kernel_digest
 
+_ALIKE = 1.002
+"""A kernel's count may differ by that much with what else is in the firmware."""
+
 
 @dataclass(frozen=True, slots=True)
 class TunedLayer:
@@ -47,7 +50,8 @@ class TunedLayer:
 
         What nobody measured costs its prediction, corrected by how wrong that of the best measured
         one is. Counts that are not instructions are scaled such that the best kernel costs what is
-        predicted for it, so that the prices of all layers are of one kind.
+        predicted for it, so that the prices of all layers are of one kind. Prices that hardly
+        differ are equal, so that the order of the offer stands where a measurement has no opinion.
         """
         known = [(item, self._of(item)) for item in offered]
         kept = [(item, found) for item, found in known if found is None or found.status == "ok"]
@@ -57,7 +61,9 @@ class TunedLayer:
         least, predicted, unit = min(counted)
         scale = 1.0 if unit == "instructions" else predicted / max(least, 1)
         correction = least * scale / max(predicted, 1)
-        prices = [f.count * scale if f else item.instructions * correction for item, f in kept]
+        prices = _levelled(
+            [f.count * scale if f else item.instructions * correction for item, f in kept]
+        )
         return [
             replace(item, instructions=round(price))
             for (item, _), price in zip(kept, prices, strict=True)
@@ -82,3 +88,14 @@ class TunedLayer:
         kernel = kernel_digest(item.function)
         mine = [measurement for measurement in found if measurement.kernel == kernel]
         return min(mine, key=lambda m: (m.status == "ok", m.count), default=None)
+
+
+def _levelled(prices: Sequence[float]) -> list[float]:
+    """`prices`, those that are alike as low as the lowest of them."""
+    levels: dict[float, float] = {}
+    least = -1.0
+    for price in sorted(prices):
+        if price > least * _ALIKE:
+            least = price
+        levels[price] = least
+    return [levels[price] for price in prices]
