@@ -53,6 +53,11 @@ def random_row() -> Callable[..., OpCall]:
 
 
 @pytest.fixture
+def narrow_depthwise() -> Callable[[int, int], OpCall]:
+    return _narrow_depthwise
+
+
+@pytest.fixture
 def random_fully_connected() -> Callable[[int], OpCall]:
     return _random_fully_connected
 
@@ -137,6 +142,35 @@ def _random_row(seed: int, *, depthwise: bool) -> OpCall:
             None,
             Constant.from_array("w", _weights(rng, shape), INT8),
             Constant.from_array("b", rng.integers(-9000, 9000, outputs), INT32),
+        ),
+    )
+
+
+def _narrow_depthwise(width: int, size: int) -> OpCall:
+    """Windows of `size` columns over an input of `width`, as many outputs as inputs."""
+    rng = np.random.Generator(np.random.PCG64([width, size, 9]))
+    sides = same_padding(width, size, 1, 1)
+    quantization = Quantization((0.01, 0.02, 0.004), (0, 0, 0), 3)
+    shape = (1, 3, size, 3)
+    return OpCall(
+        "depthwise_conv2d",
+        (
+            _tensor(rng, (1, 3, width, 3), 0.05),
+            TensorType(shape, INT8, quantization),
+            TensorType((3,), INT32),
+        ),
+        (_tensor(rng, (1, 3, width, 3), 0.3),),
+        {
+            "stride": (1, 1),
+            "dilation": (1, 1),
+            "padding": (1, 1, *sides),
+            "activation": "none",
+            "depth_multiplier": 1,
+        },
+        (
+            None,
+            Constant.from_array("w", rng.integers(-128, 128, shape).astype(np.int8), INT8),
+            Constant.from_array("b", rng.integers(-9000, 9000, 3), INT32),
         ),
     )
 

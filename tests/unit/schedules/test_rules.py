@@ -33,6 +33,14 @@ def test_depthwise_rules_equal_the_reference(rule, judge, random_convolution) ->
             judge(call, rule, config)
 
 
+@pytest.mark.parametrize("rule", _rules("depthwise_conv2d"), ids=lambda rule: rule.name)
+def test_windows_wider_than_their_input_equal_the_reference(rule, judge, narrow_depthwise) -> None:
+    for width, size in ((1, 5), (1, 7), (2, 5), (2, 4), (3, 7), (4, 5)):
+        call = narrow_depthwise(width, size)
+        for config in rule.configs(call):
+            judge(call, rule, config)
+
+
 @pytest.mark.parametrize(
     "rule", [*_rules("conv2d"), *_rules("depthwise_conv2d")], ids=lambda rule: rule.name
 )

@@ -214,10 +214,12 @@ def _slide(b: Kernel, row: _Row, out_width: int) -> None:
         for j in range(column + 1):
             total = _column(b, row, b.load(acc, [j]), column - left, column - j)
             b.store(acc, [j], total)
-    complete = min(out_width, window.input_size[1] + left - reach + 1)
-    with b.for_("ox", complete) as ox:
-        _next_column(b, row, acc, ox + (reach - 1 - left))
-        row.finish(b, ox, b.load(acc, [reach - 1]))
+    # A window wider than the input has columns to the right of it from the first output on.
+    complete = max(0, min(out_width, window.input_size[1] + left - reach + 1))
+    if complete:
+        with b.for_("ox", complete) as ox:
+            _next_column(b, row, acc, ox + (reach - 1 - left))
+            row.finish(b, ox, b.load(acc, [reach - 1]))
     for last in range(complete, out_width):  # columns to the right of the input
         _next_column(b, row, acc, None)
         row.finish(b, last, b.load(acc, [reach - 1]))
