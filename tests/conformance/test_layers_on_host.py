@@ -25,7 +25,7 @@ BLOCK = 20
 THOROUGH = 5
 """Of so many blocks one is tried in all that a search may try, in rows, for undefined behaviour."""
 PROFILES = ("litert", "tflm")
-OF_OTHER_TYPES = ("float", "hybrid", "int16")
+OF_OTHER_TYPES = ("float", "fpu.", "hybrid", ".dots")
 
 
 def blocks(*, always: int) -> list[object]:
