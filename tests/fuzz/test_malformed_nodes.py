@@ -126,8 +126,12 @@ def other_dtype(graph: RawSubgraph, rng: random.Random) -> RawSubgraph:
 
 
 def not_constant(graph: RawSubgraph, rng: random.Random) -> RawSubgraph:
+    """A constant becomes an input: a reader lets nothing be read that nothing has written."""
     tensor = _any(graph, rng)
-    return _tensor(graph, tensor.index, buffer=None)
+    if tensor.buffer is None:
+        return graph
+    inputs = (*graph.inputs, tensor.index)
+    return replace(_tensor(graph, tensor.index, buffer=None), inputs=inputs)
 
 
 def other_option(graph: RawSubgraph, rng: random.Random) -> RawSubgraph:

@@ -35,16 +35,16 @@ def test_inspect_shows_tensors_operators_and_cost(fw, digits_path: Path):
 
 
 def test_inspect_shows_what_is_unsupported_and_why(fw, tmp_path: Path, digits_path: Path):
-    # MAX_POOL_2D (17) becomes ELU (111): the container stays sound, the meaning is gone.
+    # MAX_POOL_2D (17) becomes RANK (110): the container stays sound, the meaning is gone.
     data = bytearray(digits_path.read_bytes())
     place = _operator_code(data, 17)
-    data[place] = 111
+    data[place] = 110
     model = tmp_path / "strange.tflite"
     model.write_bytes(bytes(data))
     said = fw("inspect", model, "--json")
     assert said.status == 0
     assert not said.json["supported"]
-    assert {item["op"] for item in said.json["unsupported"]} == {"ELU"}
+    assert {item["op"] for item in said.json["unsupported"]} == {"RANK"}
     assert "operator 3" in said.json["unsupported"][0]["where"]
     assert len(said.json["operators"]) == 10
     failed = fw("compile", model, "--json")
@@ -64,7 +64,7 @@ def _operator_code(data: bytearray, code: int) -> int:
         if found.DeprecatedBuiltinCode() == code:
             builtin = found._tab.Offset(10)
             if builtin:
-                data[found._tab.Pos + builtin] = 111
+                data[found._tab.Pos + builtin] = 110
             return found._tab.Pos + found._tab.Offset(4)
     raise AssertionError(f"no operator code {code}")
 

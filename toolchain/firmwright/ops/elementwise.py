@@ -92,7 +92,7 @@ def elements(call: OpCall, b: Kernel) -> Iterator[tuple[list[E], Callable[[E], N
 
     def flat(index: int | None, buffer: Buffer, name: str, access: Access) -> Buffer:
         extents = [extent for extent, moving in loops if index is None or index in moving]
-        if tuple(extents) == buffer.shape:
+        if extents and tuple(extents) == buffer.shape:
             return buffer
         window = b.window(name, buffer, 0, extents or [1], access=access)
         return stack.enter_context(window)

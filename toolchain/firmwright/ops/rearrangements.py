@@ -190,8 +190,10 @@ def _split_import(context: ImportContext) -> Imported:
     position = 0 if by_sizes else 1
     x = context.inputs[position]
     assert x is not None  # by present
-    (axis,) = constant_ints(context, 2 if by_sizes else 0, "axes")[:1]
-    axis, parts = axis_of(axis, len(x.shape)), len(context.outputs)
+    axes, parts = constant_ints(context, 2 if by_sizes else 0, "axes"), len(context.outputs)
+    if len(axes) != 1:
+        raise NotSupportedError(f"{len(axes)} axes to split along")
+    axis = axis_of(axes[0], len(x.shape))
     sizes = (x.shape[axis] // parts,) * parts
     if by_sizes:
         sizes = constant_ints(context, 1, "sizes")

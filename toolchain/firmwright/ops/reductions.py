@@ -156,10 +156,11 @@ def _arg(name: str, meaning: Any, better: Callable[[E, E], E]) -> OpDef:
 
     def imported(context: ImportContext) -> Imported:
         require_tensors(context, 2)
-        (axis,) = constant_ints(context, 1, "axes")[:1]
-        x = context.inputs[0]
+        axes, x = constant_ints(context, 1, "axes"), context.inputs[0]
         assert x is not None  # by require_tensors
-        return Imported(name, {"axis": axis_of(axis, len(x.shape))}, (0,))
+        if len(axes) != 1:
+            raise NotSupportedError(f"{len(axes)} axes for one index")
+        return Imported(name, {"axis": axis_of(axes[0], len(x.shape))}, (0,))
 
     imports = {f"tflite:{name.upper()}": imported}
     return OpDef(name, infer, reference, lower, imports, cases, ("int8", "float32"), _CELL)
