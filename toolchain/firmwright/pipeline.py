@@ -41,10 +41,13 @@ from firmwright.passes import graph as graph_passes
 from firmwright.passes import tir as tir_passes
 from firmwright.passes.graph.pin import pin_tensors
 from firmwright.passes.graph.recompute import recompute
+from firmwright.passes.tir.merge_functions import merging_key
 from firmwright.schedules.registry import INTRINSICS, RULES
+from firmwright.select.candidates import Tradeoff
 from firmwright.select.choice import Estimate
 from firmwright.select.order import order_calls
-from firmwright.select.select import Planner, candidates, select_module
+from firmwright.select.select import Planner, programs, select_module
+from firmwright.targets.cost_weights import weights_of
 from firmwright.targets.registry import features, parse_target
 from firmwright.usmp.bound import needs_by_time
 from firmwright.usmp.distances import KnownSpans
@@ -76,6 +79,7 @@ class Options:
     inline_asm: bool = True
     name: str = ""
     ram_bytes: int | None = None
+    flash_bytes: int | None = None
     pools: tuple[PoolInfo, ...] = ()
     pins: tuple[tuple[str, str], ...] = ()
     const_pools: tuple[PoolInfo, ...] = ()
@@ -112,18 +116,6 @@ class Compiled:
     def save(self, directory: str | Path) -> None:
         """Write that project; UsageError if `directory` holds anything that is not ours."""
         write_folder(self.project(), Path(directory))
-
-
-@dataclass(frozen=True, slots=True)
-class Tradeoff:
-    """A way to compile a model: its workspace, the instructions of a run as predicted.
-
-    `segments` are the spans of operators (first, end) that are computed row by row.
-    """
-
-    workspace_bytes: int
-    instructions: int
-    segments: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,12 +238,17 @@ def _moved(part: Compiled, module: IRModule) -> Compiled:
     return _emitted(module, part.imported, part.board, part.options, part.source)
 
 
+_BEFORE_LOWERING = (
+    *graph_passes.PASSES,
+    Pass("order", lambda module: order_calls(module, op_table())),
+    Pass("recompute", lambda module: recompute(module, op_table())),
+)
+
+
 def passes_for(options: Options) -> tuple[Pass, ...]:
     """The compiler: every pass, in order."""
     return (
-        *graph_passes.PASSES,
-        Pass("order", lambda module: order_calls(module, op_table())),
-        Pass("recompute", lambda module: recompute(module, op_table())),
+        *_BEFORE_LOWERING,
         Pass("lower-select", lambda module: _lower_and_select(module, options)),
         *tir_passes.BEFORE_PLANNING,
         Pass("keep-constants", lambda module: keep_constants(module, options.planner)),
@@ -294,7 +291,11 @@ def configured(model: IRModule, board: Board, options: Options) -> IRModule:
         planner=options.planner,
         link_params=options.link_params,
         board=board.name,
-        **({} if options.ram_bytes is None else {"ram_bytes": options.ram_bytes}),
+        **{
+            name: value
+            for name in ("ram_bytes", "flash_bytes")
+            if (value := getattr(options, name)) is not None
+        },
         **({"recompute": True} if options.recompute else {}),
         **({"tuning": options.tuning.digest} if options.tuning.layers else {}),
     )
@@ -444,14 +445,13 @@ def _lower_and_select(module: IRModule, options: Options) -> IRModule:
     if not isinstance(module.entry, Function):
         return module
     lowering = lowering_of(module, options)
-    offers = [(item.call, item.alternatives) for item in lowering.calls()]
-    return select_module(module, offers, _asked(options), lowering.rows)
+    return select_module(module, lowering.offers(), lowering.rows, _asked(options))
 
 
 def lowering_of(module: IRModule, options: Options) -> Lowering:
     """What lowers a module's calls. Measurements are of kernels with inline assembly."""
     tuning = options.tuning if options.inline_asm else UNTUNED
-    return Lowering(module, op_table(), RULES, INTRINSICS, features, tuning)
+    return Lowering(module, op_table(), RULES, INTRINSICS, features, tuning, weights_of)
 
 
 def pareto(model: IRModule, options: Options) -> tuple[Tradeoff, ...]:
@@ -461,15 +461,12 @@ def pareto(model: IRModule, options: Options) -> tuple[Tradeoff, ...]:
     """
     module = configured(model, load_board(options.board, options.board_dirs), options)
     module = replace(module, pools=tuple(replace(p, size_bytes=None) for p in module.pools))
-    for step in graph_passes.PASSES:
+    for step in _BEFORE_LOWERING:
         module = step(module)
-    module = recompute(order_calls(module, op_table()), op_table())
-    lowering = lowering_of(module, options)
-    offers = [(item.call, item.alternatives) for item in lowering.calls()]
-    asked = _asked(options)
+    lowering, asked = lowering_of(module, options), _asked(options)
     return tuple(
         Tradeoff(item.workspace_bytes, item.instructions, item.segments)
-        for item in candidates(module, offers, asked, lowering.rows)
+        for item in programs(module, lowering.offers(), lowering.rows, asked)
     )
 
 
@@ -494,7 +491,7 @@ def _asked(options: Options) -> Planner:
             return True
         return False
 
-    return Planner(estimate, fits)
+    return Planner(estimate, fits, lambda kernel: merging_key(kernel, INTRINSICS))
 
 
 def _by_call(

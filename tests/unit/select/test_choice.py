@@ -1,10 +1,10 @@
-"""The choice among alternatives: what binds is changed, what does not bind stays first."""
+"""The trials that tell what calls need, and the changes by which neighbours come to agree."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from firmwright.select.choice import ASKS_MAX, Estimate, Picks, choose
+from firmwright.select.choice import TRIALS_MAX, Estimate, Picks, improved, needs_of
 
 
 class Recorder:
@@ -31,27 +31,31 @@ class Agreeing(Recorder):
         return max(own.values()) + 10 * abs(len(ways) - 2 * sum(ways))
 
 
-def test_only_what_binds_takes_another_alternative() -> None:
-    assert choose([2, 2, 2], Recorder([[90, 50], [40, 30], [70, 60]])) == (1, 0, 1)
+def test_a_few_trials_tell_what_every_alternative_needs() -> None:
+    needs = [[90, 50], [40], [70, 60, 55]]
+    planner = Recorder(needs)
+    assert needs_of([2, 1, 3], planner) == needs
+    assert planner.asked == [(0, 0, 0), (1, 0, 1), (1, 0, 2)]
 
 
-def test_the_first_alternative_that_suffices_is_taken() -> None:
-    assert choose([3, 1], Recorder([[90, 60, 50], [60]])) == (1, 0)
-
-
-def test_calls_without_a_choice_are_left_alone() -> None:
-    assert choose([1, 1], Recorder([[5], [6]])) == (0, 0)
-    assert choose([], Recorder([])) == ()
+def test_a_call_without_alternatives_needs_what_the_trials_say() -> None:
+    assert needs_of([], Recorder([])) == []
+    assert needs_of([1, 0], Recorder([[5], [6]])) == [[5], [6]]
 
 
 def test_neighbours_come_to_agree() -> None:
-    planner = Agreeing([[50, 49]] * 4)
-    picks = choose([2] * 4, planner)
+    needs = [[50, 49]] * 4
+    picks = improved((0,) * 4, 49, needs, range(4), Agreeing(needs))
     assert sum(picks) == 2
 
 
+def test_only_calls_that_may_change_do() -> None:
+    needs = [[90, 50], [80, 40], [70, 60]]
+    assert improved((0, 0, 0), 40, needs, [0, 1], Recorder(needs)) == (1, 1, 0)
+
+
 def test_no_plan_is_asked_for_twice_and_not_without_end() -> None:
-    planner = Agreeing([[50, 49]] * 40)
-    choose([2] * 40, planner)
-    assert len(planner.asked) == len(set(planner.asked))
-    assert len(planner.asked) <= ASKS_MAX + 80
+    needs = [[50, 49]] * 40
+    planner = Agreeing(needs)
+    improved((0,) * 40, 0, needs, range(40), planner)
+    assert len(planner.asked) == len(set(planner.asked)) <= TRIALS_MAX

@@ -212,7 +212,7 @@ def test_what_a_squeeze_takes_in_is_computed_twice_where_that_is_asked(seed: int
         compile_model(module, Options(optimize="ram", recompute=asked)) for asked in (False, True)
     ]
     once, twice = (item.metadata["workspace_bytes"] for item in compiled)
-    assert twice < 0.7 * once
+    assert twice < 0.8 * once
     draw = np.random.Generator(np.random.PCG64(seed))
     sample = {"x": draw.integers(-128, 128, (1, 12, WIDTH, 4)).astype(np.int8)}
     wanted = evaluate(module, sample, OPS, INTRINSICS)

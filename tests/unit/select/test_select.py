@@ -17,7 +17,8 @@ from firmwright.ops.registry import op_table
 from firmwright.pipeline import load
 from firmwright.schedules.registry import INTRINSICS, RULES
 from firmwright.select.choice import Estimate
-from firmwright.select.select import Offer, Planner, select_module
+from firmwright.select.flash import Offer
+from firmwright.select.select import Planner, select_module
 from firmwright.targets.registry import features, parse_target
 from firmwright.usmp.plan_module import plan
 
@@ -62,7 +63,7 @@ GENEROUS = Planner(lambda module: Estimate(0, {}, {}), lambda module: True)
 
 def test_the_fastest_alternative_is_taken_where_memory_is_free(digits: IRModule) -> None:
     offers = _offers(digits)
-    selected = select_module(digits, offers, GENEROUS, no_rows)
+    selected = select_module(digits, offers, no_rows, GENEROUS)
     for _, found in offers:
         if found:
             fastest = min(item.instructions for item in found)
@@ -75,33 +76,33 @@ def test_the_fastest_alternative_is_taken_where_memory_is_free(digits: IRModule)
 
 def test_scratch_is_given_up_until_the_plan_fits(digits: IRModule) -> None:
     offers = _offers(digits)
-    free = _scratch_bytes(select_module(digits, offers, GENEROUS, no_rows))
+    free = _scratch_bytes(select_module(digits, offers, no_rows, GENEROUS))
     assert free > 0
 
     def fits(module: IRModule) -> bool:
         return _scratch_bytes(module) < free // 2
 
-    tight = select_module(digits, offers, Planner(_estimate, fits), no_rows)
+    tight = select_module(digits, offers, no_rows, Planner(_estimate, fits))
     assert _scratch_bytes(tight) < free // 2
 
 
 def test_what_never_fits_ends_with_what_takes_least(digits: IRModule) -> None:
     offers = _offers(digits)
     least = max(min(item.scratch_bytes for item in found) for _, found in offers if found)
-    selected = select_module(digits, offers, Planner(_estimate, lambda module: False), no_rows)
+    selected = select_module(digits, offers, no_rows, Planner(_estimate, lambda module: False))
     assert _estimate(selected).workspace_bytes == least
 
 
 def test_the_goal_ram_prefers_little_scratch(digits: IRModule) -> None:
     offers = _offers(digits)
     planner = Planner(_estimate, lambda module: True)
-    small = select_module(digits.with_attrs(optimize="ram"), offers, planner, no_rows)
-    fast = select_module(digits.with_attrs(optimize="speed"), offers, planner, no_rows)
+    small = select_module(digits.with_attrs(optimize="ram"), offers, no_rows, planner)
+    fast = select_module(digits.with_attrs(optimize="speed"), offers, no_rows, planner)
     assert _scratch_bytes(small) < _scratch_bytes(fast)
 
 
 def test_the_main_calls_every_kernel_in_order_and_views_are_windows(digits: IRModule) -> None:
-    selected = select_module(digits, _offers(digits), GENEROUS, no_rows)
+    selected = select_module(digits, _offers(digits), no_rows, GENEROUS)
     main = selected.functions["run"]
     assert isinstance(main, PrimFunc)
     calls = [node for node in walk(main.body) if isinstance(node, CallPrim)]
@@ -113,7 +114,7 @@ def test_the_main_calls_every_kernel_in_order_and_views_are_windows(digits: IRMo
 
 def test_a_pool_too_small_for_the_fast_kernels_gets_lean_ones(digits: IRModule) -> None:
     """Through the real planner: the fast choice does not fit, the lean one does."""
-    roomy = plan(select_module(digits, _offers(digits), GENEROUS, no_rows))
+    roomy = plan(select_module(digits, _offers(digits), no_rows, GENEROUS))
     assert roomy.plan is not None
     need = roomy.plan.workspace_bytes
     small = replace(digits, pools=(PoolInfo("sram", need - 16),))
@@ -125,6 +126,6 @@ def test_a_pool_too_small_for_the_fast_kernels_gets_lean_ones(digits: IRModule) 
             return False
         return True
 
-    fitted = plan(select_module(small, _offers(small), Planner(_estimate, fits), no_rows))
+    fitted = plan(select_module(small, _offers(small), no_rows, Planner(_estimate, fits)))
     assert fitted.plan is not None
     assert fitted.plan.workspace_bytes <= need - 16

@@ -40,6 +40,7 @@ from firmwright.lower.lower import lower_module
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compiled, Options, configured
 from firmwright.schedules.registry import INTRINSICS, RULES
+from firmwright.targets.cost_weights import weights_of
 from firmwright.targets.registry import features
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ def candidates(calls: Iterable[OpCall], board: str, goal: str = "balanced") -> I
     for layer, call in enumerate(calls):
         options = Options(board=board, optimize=goal)
         module = configured(layer_module(call), load_board(board), options)
-        (found,) = lower_module(module, op_table(), RULES, INTRINSICS, features)
+        (found,) = lower_module(module, op_table(), RULES, INTRINSICS, features, weights=weights_of)
         for number, alternative in enumerate(found.alternatives):
             yield Candidate(layer, call, renamed(alternative, f"_{layer}_{number}"))
 

@@ -99,6 +99,13 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         help="the fastest program whose workspace is at most that large",
     )
     group.add_argument(
+        "--flash",
+        dest="flash_bytes",
+        metavar="BYTES",
+        type=_bytes,
+        help="the fastest program whose code and constants are at most that large, as predicted",
+    )
+    group.add_argument(
         "--pool",
         metavar="NAME[=BYTES][,SPEED=N...]",
         action="append",

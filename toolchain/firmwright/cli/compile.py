@@ -26,7 +26,8 @@ from firmwright.flows.compiling import compile_for, pass_names, verified
 from firmwright.flows.model import save_module
 from firmwright.ir.module import IRModule
 from firmwright.ir.text import print_module
-from firmwright.pipeline import Bundle, Compiled, Tradeoff, bundle, pareto
+from firmwright.pipeline import Bundle, Compiled, bundle, pareto
+from firmwright.select.candidates import Tradeoff
 
 NAME = "compile"
 HELP = "turn a model into C"

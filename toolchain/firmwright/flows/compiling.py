@@ -35,7 +35,16 @@ log = logging.getLogger(__name__)
 Watch = Callable[[str, IRModule], None]
 IMPORTED = "import"
 """The name by which `show --after` knows the module before any pass."""
-REMEMBERED = ("board", "numerics", "optimize", "planner", "link_params", "ram_bytes", "recompute")
+REMEMBERED = (
+    "board",
+    "numerics",
+    "optimize",
+    "planner",
+    "link_params",
+    "ram_bytes",
+    "flash_bytes",
+    "recompute",
+)
 """The options that a module carries as attributes."""
 
 

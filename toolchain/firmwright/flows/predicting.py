@@ -30,6 +30,7 @@ from firmwright.ir.tir.nodes import (
 from firmwright.ir.tir.walk import Node, children
 from firmwright.pipeline import Compiled, remaining
 from firmwright.schedules.registry import INTRINSICS
+from firmwright.targets.cost_weights import weights_of
 
 _OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
     "add": operator.add,
@@ -67,7 +68,8 @@ def predicted(compiled: Compiled) -> Mapping[int, int]:
         if callee not in costs:
             kernel = module.functions[callee]
             assert isinstance(kernel, PrimFunc)
-            costs[callee] = instructions(kernel, INTRINSICS)
+            target = module.targets.get(str(kernel.attrs.get("target", "")))
+            costs[callee] = instructions(kernel, INTRINSICS, weights_of(target))
         totals[op] += costs[callee] * times
     return totals
 

@@ -20,7 +20,7 @@ from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.opdef import NotSupportedError, OpCall, OpTable, RowFold, RowMap
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import Builder
-from firmwright.ir.tir.cost import instructions
+from firmwright.ir.tir.cost import GENERIC, Weights, cost
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.nodes import Allocate
 from firmwright.ir.tir.schedule import DEFAULT_RULE, Alternative, Config, RowKernels, Rule
@@ -47,9 +47,10 @@ def lower_module(
     rules: Sequence[Rule],
     intrinsics: IntrinsicTable,
     features: Callable[[Target], frozenset[str]],
+    weights: Callable[[Target | None], Weights] = lambda target: GENERIC,
 ) -> tuple[LoweredCall, ...]:
     """The alternatives of every call of the entry function; see `Lowering`."""
-    return Lowering(module, ops, rules, intrinsics, features).calls()
+    return Lowering(module, ops, rules, intrinsics, features, weights=weights).calls()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Lowering:
     intrinsics: IntrinsicTable
     features: Callable[[Target], frozenset[str]]
     tuning: Tuning = UNTUNED
+    weights: Callable[[Target | None], Weights] = lambda target: GENERIC
 
     @property
     def entry(self) -> Function:
@@ -110,6 +112,10 @@ class Lowering:
             return self._default(name, call, described, call)
         rule = next(rule for rule in self._available(call) if rule.name == rule_name)
         return self._scheduled(name, call, described, rule, config, call)
+
+    def offers(self) -> list[tuple[Call, tuple[Alternative, ...]]]:
+        """As `calls`, in pairs."""
+        return [(item.call, item.alternatives) for item in self.calls()]
 
     def rows(self, index: int, band: int = 1) -> RowKernels | None:
         """Kernels that compute call `index`, `band` rows at a time; None where it cannot be."""
@@ -249,6 +255,7 @@ class Lowering:
             for node in walk(func.body)
             if isinstance(node, Allocate) and node.buffer.scope == "global"
         )
+        price = cost(func, self.intrinsics, self.weights(self._target(call)))
         return Alternative(
             DEFAULT_RULE,
             {},
@@ -256,7 +263,9 @@ class Lowering:
             dict(kernel.constants),
             scratch_bytes=scratch,
             flash_bytes=sum(constant.size_bytes for constant in kernel.constants.values()),
-            instructions=instructions(func, self.intrinsics),
+            code_bytes=price.code_bytes,
+            instructions=price.instructions,
+            cycles=price.cycles,
         )
 
 

@@ -8,7 +8,7 @@ for a kernel of the same form only, so one of an earlier version of a rule is st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.schedule import DEFAULT_RULE, Alternative, Config, Rule
@@ -64,10 +64,7 @@ class TunedLayer:
         prices = _levelled(
             [f.count * scale if f else item.instructions * correction for item, f in kept]
         )
-        return [
-            replace(item, instructions=round(price))
-            for (item, _), price in zip(kept, prices, strict=True)
-        ]
+        return [item.priced(round(price)) for (item, _), price in zip(kept, prices, strict=True)]
 
     def stale(self, offered: Sequence[Alternative], rules: Sequence[Rule], call: OpCall) -> int:
         """How many measurements are of kernels that are not made any more."""

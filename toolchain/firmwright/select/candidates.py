@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TypeAlias
 
 from firmwright.ir.graph.nodes import Call, Function
@@ -35,9 +36,23 @@ class Candidate:
     """A selected module with what it takes by estimate; `segments` are spans of call indices."""
 
     module: IRModule
+    time: int
     instructions: int
     workspace_bytes: int
+    image_bytes: int
     segments: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tradeoff:
+    """A way to compile a model: its workspace, the instructions of a run as predicted.
+
+    `segments` are the spans of operators (first, end) that are computed row by row.
+    """
+
+    workspace_bytes: int
+    instructions: int
+    segments: tuple[tuple[int, int], ...]
 
 
 def whole(
@@ -45,7 +60,9 @@ def whole(
 ) -> Candidate:
     """Every call as a whole, with those alternatives."""
     built = build(module, ordered, picks)
-    return Candidate(built, spent(ordered, picks), estimate(built).workspace_bytes)
+    taken = _taken(ordered, picks)
+    time, instructions, image_bytes = _spent(taken)
+    return Candidate(built, time, instructions, estimate(built).workspace_bytes, image_bytes)
 
 
 def build(
@@ -59,30 +76,47 @@ def build(
     return build_main(module, chosen, segments)
 
 
-def spent(ordered: Ordered, picks: Picks, segments: Sequence[tuple[int, int]] = ()) -> int:
-    """Predicted instructions of the calls outside of `segments`."""
+def _taken(
+    ordered: Ordered, picks: Picks, segments: Sequence[tuple[int, int]] = ()
+) -> list[Alternative]:
+    """The alternatives of the calls outside of `segments`."""
     inside = {index for first, end in segments for index in range(first, end)}
-    return sum(
-        found[pick].instructions
+    return [
+        found[pick]
         for index, ((_, found), pick) in enumerate(zip(ordered, picks, strict=True))
         if found and index not in inside
+    ]
+
+
+def _spent(taken: Sequence[Alternative]) -> tuple[int, int, int]:
+    """Predicted time and instructions, and bytes of flash."""
+    return (
+        sum(item.time for item in taken),
+        sum(item.instructions for item in taken),
+        sum(item.image_bytes for item in taken),
     )
 
 
 def width(found: Sequence[Alternative], percent: int) -> int:
-    """How many alternatives cost at most that much of the first."""
-    return sum(100 * item.instructions <= percent * found[0].instructions for item in found)
+    """How many alternatives take at most that much time of the fastest, and all before them."""
+    limit = percent * min((item.time for item in found), default=0)
+    within = [index for index, item in enumerate(found) if 100 * item.time <= limit]
+    return within[-1] + 1 if within else 0
 
 
 @dataclass(frozen=True)
 class Programs:
-    """The programs of a module whose calls take at most `percent` of their fastest."""
+    """The programs of a module whose calls take at most `percent` of their fastest.
+
+    `ordered` has each call's alternatives by their `price`: time, and what else shall be saved.
+    """
 
     module: IRModule
     ordered: Ordered
     rows_of: RowsOf
     estimate: Callable[[IRModule], Estimate]
     percent: int
+    price: Callable[[Alternative], int] = attrgetter("time")
 
     def candidates(self) -> tuple[Candidate, ...]:
         """The fastest first; none takes more of both than another."""
@@ -106,7 +140,9 @@ class Programs:
         assert isinstance(entry, Function)
         offered = [found[:count] for (_, found), count in zip(self.ordered, widths, strict=True)]
         fed = self.module.io.input_rows
-        singles = [part for part in single_parts(offered, needs) if part.first or not fed]
+        singles = [
+            part for part in single_parts(offered, needs, self.price) if part.first or not fed
+        ]
         return singles + SegmentParts(self.module, entry, Segments(entry, self.rows_of)).parts()
 
     def _estimate(self, program: Program) -> Estimate:
@@ -127,7 +163,7 @@ class Programs:
         Calls next to each other may have to write in one direction, which no part's price says.
         """
         segments, picks = _segments(program), self._picks(program)
-        found = [self._candidate(picks, segments, estimate)]
+        found = [self._candidate(program, picks, estimate)]
         if estimate.workspace_bytes > peak_bytes(program):
             allowed = [width(alternatives, _MOVED_PERCENT) for _, alternatives in self.ordered]
             calls = [p.first for p in program if p.segment is None and allowed[p.first] > 1]
@@ -136,16 +172,23 @@ class Programs:
             agreed = improved(
                 picks, peak_bytes(program), narrowed, calls, lambda p: self._ask(p, segments)
             )
-            found.append(self._candidate(agreed, segments, self._ask(agreed, segments)))
+            found.append(self._candidate(program, agreed, self._ask(agreed, segments)))
         return found
 
-    def _candidate(
-        self, picks: Picks, segments: Sequence[Segment], estimate: Estimate
-    ) -> Candidate:
-        spans = tuple((segment.first, segment.end) for segment in segments)
-        total = spent(self.ordered, picks, spans) + sum(s.instructions for s in segments)
-        built = build(self.module, self.ordered, picks, segments)
-        return Candidate(built, total, estimate.workspace_bytes, spans)
+    def _candidate(self, program: Program, picks: Picks, estimate: Estimate) -> Candidate:
+        """`program` with `picks` for the calls outside of its segments."""
+        by_rows = [part for part in program if part.segment is not None]
+        spans = tuple((part.first, part.end) for part in by_rows)
+        segments = _segments(program)
+        time, instructions, image_bytes = _spent(_taken(self.ordered, picks, spans))
+        return Candidate(
+            build(self.module, self.ordered, picks, segments),
+            time + sum(part.time for part in by_rows),
+            instructions + sum(segment.instructions for segment in segments),
+            estimate.workspace_bytes,
+            image_bytes + sum(pick.image_bytes for s in segments for pick in s.picks),
+            spans,
+        )
 
 
 def _segments(program: Program) -> list[Segment]:
@@ -166,7 +209,7 @@ def _underestimated(programs: Sequence[Program], estimates: Sequence[Estimate]) 
 
 def _unbeaten(found: Sequence[Candidate]) -> tuple[Candidate, ...]:
     kept: list[Candidate] = []
-    for item in sorted(found, key=lambda c: (c.instructions, c.workspace_bytes)):
+    for item in sorted(found, key=lambda c: (c.time, c.workspace_bytes)):
         if not kept or item.workspace_bytes < kept[-1].workspace_bytes:
             kept.append(item)
     return tuple(kept)

@@ -1,11 +1,9 @@
-"""Which alternative each call takes, decided by what the planner says of a few trials.
+"""What calls need in memory with each of their alternatives, and changes that bring a plan down.
 
 In: for every call its alternatives, best first, and `ask`, which plans one pick for each call. Out:
-the picks. Three steps. Trials in which all calls take their first, second, ... alternative tell
-what each needs at its own moment; the largest of what calls need at best is what nothing gets
-below. Every call then takes the first alternative that stays within that, and calls go on to
-change theirs, one at a time, while the plan comes closer to it: neighbours have to agree on a
-direction. A call whose change was for nothing takes its first alternative again.
+bytes, by a few trials in which all calls take their first, second, ... alternative, and picks:
+calls change theirs, one at a time, while the plan comes closer to what is aimed at, because
+neighbours have to agree on a direction.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-ASKS_MAX = 160
 TRIALS_MAX = 24
 
 Picks: TypeAlias = tuple[int, ...]
@@ -33,27 +30,6 @@ class Estimate:
 
 
 Ask: TypeAlias = Callable[[Picks], Estimate]
-
-
-def choose(widths: Sequence[int], ask: Ask) -> Picks:
-    """The picks; `widths` counts each call's alternatives (0 for a call without a kernel)."""
-    search = _Search(ask)
-    first = tuple(0 for _ in widths)
-    trials = _trials(widths)
-    if len(trials) < 2:
-        return first
-    estimates = [search.ask(picks) for picks in trials]
-    needs = _needs(widths, estimates)
-    goal = max(min(mine) for mine in needs)
-    picks = tuple(_first_within(mine, goal) for mine in needs)
-    best = min((picks, *trials), key=lambda trial: search.ask(trial).workspace_bytes)
-    binding = [
-        call
-        for call, width in enumerate(widths)
-        if width > 1 and estimates[0].apart_bytes.get(call, 0) > goal
-    ]
-    improved = search.descend(best, goal, needs, binding)
-    return search.relaxed(improved)
 
 
 def needs_of(widths: Sequence[int], ask: Ask) -> list[list[int]]:
@@ -76,11 +52,6 @@ def _needs(widths: Sequence[int], estimates: Sequence[Estimate]) -> list[list[in
     ]
 
 
-def _first_within(needs: Sequence[int], goal: int) -> int:
-    within = [index for index, need in enumerate(needs) if need <= goal]
-    return within[0] if within else needs.index(min(needs))
-
-
 def improved(
     picks: Picks, goal: int, needs: Sequence[Sequence[int]], calls: Sequence[int], ask: Ask
 ) -> Picks:
@@ -88,7 +59,7 @@ def improved(
 
     `needs` has what each of a call's alternatives needs, of those that may be taken.
     """
-    return _Search(ask, TRIALS_MAX).descend(picks, goal, needs, calls)
+    return _Search(ask).descend(picks, goal, needs, calls)
 
 
 @dataclass
@@ -96,7 +67,7 @@ class _Search:
     """Asks, remembering the answers; stops changing things once it has asked enough."""
 
     planner: Ask
-    asks_max: int = ASKS_MAX
+    asks_max: int = TRIALS_MAX
     known: dict[Picks, Estimate] = field(default_factory=dict)
 
     def ask(self, picks: Picks) -> Estimate:
@@ -122,17 +93,6 @@ class _Search:
                         continue
                     if self.bytes(trial) < self.bytes(picks):
                         picks, changed = trial, True
-        return picks
-
-    def relaxed(self, picks: Picks) -> Picks:
-        """First alternatives for all calls of which the plan does not need another."""
-        for call, pick in enumerate(picks):
-            if not pick:
-                continue
-            for trial in _changes(picks, call, pick):
-                if self.bytes(trial) <= self.bytes(picks):
-                    picks = trial
-                    break
         return picks
 
 

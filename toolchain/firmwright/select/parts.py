@@ -1,15 +1,15 @@
 """All the parts a model's program may be made of: its calls one by one, and its segments.
 
 In: the graph function, the alternatives of each call with the bytes that memory holds while each
-runs, the segments. Out: `Part`s, those that another one beats in bytes and instructions left out.
+runs, the segments. Out: `Part`s, those that another one beats in bytes and time left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import add
+from operator import add, attrgetter
 
 from firmwright.ir.graph.nodes import Function, TensorType, Value
 from firmwright.ir.module import IRModule
@@ -23,6 +23,7 @@ from firmwright.select.segment_cost import (
     scratch_bytes,
     scratch_limits,
     segment_instructions,
+    segment_time,
     with_scratch_of,
 )
 from firmwright.select.segments import Segments
@@ -34,14 +35,16 @@ SEGMENT_CALLS_MAX = 24
 
 
 def single_parts(
-    offers: Sequence[Sequence[Alternative]], needs: Sequence[Sequence[int]]
+    offers: Sequence[Sequence[Alternative]],
+    needs: Sequence[Sequence[int]],
+    price: Callable[[Alternative], int] = attrgetter("time"),
 ) -> list[Part]:
     """A part for each alternative of each call; a call without any (a view) costs nothing."""
     parts: list[Part] = []
     for index, (found, bytes_of) in enumerate(zip(offers, needs, strict=True)):
-        instructions = [item.instructions for item in found] or [0]
-        rows = zip(bytes_of, instructions, strict=False)
-        own = [Part(index, index + 1, size, count, pick) for pick, (size, count) in enumerate(rows)]
+        times = [price(item) for item in found] or [0]
+        rows = zip(bytes_of, times, strict=False)
+        own = [Part(index, index + 1, size, time, pick) for pick, (size, time) in enumerate(rows)]
         parts += undominated(own)
     return parts
 
@@ -49,7 +52,7 @@ def single_parts(
 def undominated(parts: Sequence[Part]) -> list[Part]:
     """Those with fewer bytes than every faster one."""
     kept: list[Part] = []
-    for part in sorted(parts, key=lambda p: (p.instructions, p.bytes, p.pick)):
+    for part in sorted(parts, key=lambda p: (p.time, p.bytes, p.pick)):
         if not kept or part.bytes < kept[-1].bytes:
             kept.append(part)
     return kept
@@ -94,9 +97,9 @@ class SegmentParts:
             if lean is None:
                 continue
             most = max(map(add, stages_bytes, scratch_bytes(lean)))
-            instructions = segment_instructions(lean, self._types)
-            priced = replace(lean, instructions=instructions)
-            yield Part(segment.first, segment.end, ends_bytes + most, instructions, segment=priced)
+            priced = replace(lean, instructions=segment_instructions(lean, self._types))
+            time = segment_time(lean, self._types)
+            yield Part(segment.first, segment.end, ends_bytes + most, time, segment=priced)
 
     def _ends_bytes(self, segment: Segment) -> int:
         """What is in memory beside the rows: source, result and whatever is needed later."""

@@ -1,8 +1,9 @@
 """How a model may be cut into single calls and row-streamed segments, and what each way costs.
 
 In: `Part`s, each covering calls first..end - 1 at a price in bytes (all that is in memory while it
-runs) and instructions. Out: the fastest sequence of parts under a budget of bytes, and the frontier
-of those that no other beats in both. A sequence takes as many bytes as its most demanding part.
+runs) and predicted time. Out: the fastest sequence of parts under a budget of bytes, and the
+frontier of those that no other beats in both. A sequence takes as many bytes as its most demanding
+part.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Part:
     first: int
     end: int
     bytes: int
-    instructions: int
+    time: int
     pick: int = 0
     segment: Segment | None = None
 
@@ -34,12 +35,12 @@ def peak_bytes(program: Program) -> int:
     return max((part.bytes for part in program), default=0)
 
 
-def total_instructions(program: Program) -> int:
-    return sum(part.instructions for part in program)
+def total_time(program: Program) -> int:
+    return sum(part.time for part in program)
 
 
 def fastest(parts: Sequence[Part], count: int, budget_bytes: int) -> Program | None:
-    """The program of `count` calls with fewest instructions, no part of it above the budget.
+    """The program of `count` calls of least time, no part of it above the budget.
 
     Of equally fast ones the one with the lowest peak; None where nothing fits.
     """
@@ -53,7 +54,7 @@ def fastest(parts: Sequence[Part], count: int, budget_bytes: int) -> Program | N
             before = best[part.first]
             if before is None:
                 continue
-            cost = before[0] + part.instructions, max(before[1], part.bytes)
+            cost = before[0] + part.time, max(before[1], part.bytes)
             held = best[end]
             if held is None or cost < held[:2]:
                 best[end] = (*cost, part)

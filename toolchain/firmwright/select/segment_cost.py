@@ -29,7 +29,7 @@ def with_scratch_of(segment: Segment, limit_bytes: int) -> Segment | None:
         lean = [item for item in found.alternatives if item.scratch_bytes <= limit_bytes]
         if not lean:
             return None
-        picks.append(min(lean, key=lambda item: (item.instructions, item.scratch_bytes)))
+        picks.append(min(lean, key=lambda item: (item.time, item.scratch_bytes)))
     return replace(segment, picks=tuple(picks))
 
 
@@ -64,18 +64,30 @@ def scratch_bytes(segment: Segment) -> Iterator[int]:
     return (aligned(pick.scratch_bytes) for pick in segment.picks)
 
 
+def segment_time(segment: Segment, types: Mapping[str, TensorType]) -> int:
+    """Predicted time of the whole loop; what is around the kernels counts in instructions."""
+    return _of_rows(segment, [pick.time for pick in segment.picks]) + _around(segment, types)
+
+
 def segment_instructions(segment: Segment, types: Mapping[str, TensorType]) -> int:
     """Predicted instructions of the whole loop."""
-    total = sum(
-        stage.height * (pick.instructions + _CALL)
-        for stage, pick in zip(segment.stages, segment.picks, strict=True)
-    )
+    kernels = [pick.instructions for pick in segment.picks]
+    return _of_rows(segment, kernels) + _around(segment, types)
+
+
+def _of_rows(segment: Segment, costs: Sequence[int]) -> int:
+    return sum(s.height * cost for s, cost in zip(segment.stages, costs, strict=True))
+
+
+def _around(segment: Segment, types: Mapping[str, TensorType]) -> int:
+    """Instructions beside those of the kernels: their calls, the steps, rows that are moved."""
+    calls = sum(stage.height for stage in segment.stages)
     moved = 0
     for name, kept in segment.plan.kept.items():
         size_bytes = types[name].size_bytes
         moved += (kept.rows - kept.band) * size_bytes // kept.band
         moved += size_bytes if name == segment.plan.source else 0
-    return total + moved * _MOVE_PERCENT // 100 + segment.plan.steps * _CALL
+    return moved * _MOVE_PERCENT // 100 + (calls + segment.plan.steps) * _CALL
 
 
 def joint_bytes(segment: Segment, source: TensorType, result: TensorType) -> int:

@@ -101,7 +101,7 @@ class Segments:
 
 def best(alternatives: Sequence[Alternative]) -> Alternative:
     """The fastest by prediction."""
-    return min(alternatives, key=lambda item: (item.instructions, item.scratch_bytes))
+    return min(alternatives, key=lambda item: (item.time, item.scratch_bytes))
 
 
 def _stage(call: Call, kernels: RowKernels, band: int) -> Stage:

@@ -1,104 +1,70 @@
-"""A first model of cost: executed instructions of a PrimFunc, predicted from its TIR.
+"""A model of cost: what one call of a PrimFunc executes, and what its code takes, by prediction.
 
-Each node has a weight, each loop a trip count; loops cost two instructions a trip. Register moves
-and address arithmetic that compilers hide are not counted, so predictions are comparable with
-each other more than with a machine.
+In: a PrimFunc as lowering builds it, and the weights of a family of targets. Out: a `Cost`. Every
+figure is a weighted sum of the same kinds of work (ir/tir/work.py): of how often each is done for
+instructions and cycles, of how often it stands in the code for bytes. Weights are fitted to what
+images were counted to execute (targets/cost_weights.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from firmwright.base.errors import InternalError
-from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable
-from firmwright.ir.tir.nodes import (
-    AccessPtr,
-    Allocate,
-    AllocateConst,
-    Binary,
-    BufferLoad,
-    BufferStore,
-    Call,
-    CallPrim,
-    Cast,
-    DeclBuffer,
-    Evaluate,
-    Expr,
-    FloatImm,
-    For,
-    If,
-    IntImm,
-    Let,
-    Not,
-    PrimFunc,
-    Select,
-    Seq,
-    Stmt,
-    Var,
-    While,
-)
+from firmwright.ir.tir.intrinsic import IntrinsicTable
+from firmwright.ir.tir.nodes import PrimFunc
+from firmwright.ir.tir.work import REGISTERS, work
 
-_LOOP_STEP = 2
-_UNKNOWN_TRIPS = 8
+_CODE_BYTES = 4.0
+"""Of a unit of work whose code nobody priced: most instructions take as many."""
 
 
-def instructions(func: PrimFunc, intrinsics: IntrinsicTable) -> int:
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What one unit of each kind of work takes; kinds are the words that `work` counts.
+
+    A kind without an instruction weight counts one. `cycles` is empty where no table gives a core's
+    timing. Intrinsics count what their table says, times `intrinsic`, unless they are priced here
+    by name; with `NAME.fixed` where every argument beside the first is a constant.
+    """
+
+    name: str
+    instructions: Mapping[str, float]
+    cycles: Mapping[str, float] = field(default_factory=dict)
+    code_bytes: Mapping[str, float] = field(default_factory=dict)
+    registers: int = REGISTERS
+
+
+GENERIC = Weights("generic", {"loop": 2.0, "divide": 2.0, "entry": 1.0, "call": 10.0})
+"""What is assumed of a target that nobody has fitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one call, without functions that it calls. `cycles` is None without a timing table."""
+
+    instructions: int
+    cycles: int | None
+    code_bytes: int
+
+
+def cost(func: PrimFunc, intrinsics: IntrinsicTable, weights: Weights = GENERIC) -> Cost:
+    """What `func` is predicted to cost."""
+    priced, registers = weights.instructions, weights.registers
+    done = work(func, intrinsics, priced, registers)
+    stands = work(func, intrinsics, priced, registers, written=True)
+    return Cost(
+        round(_sum(done, weights.instructions, 1.0)),
+        round(_sum(done, weights.cycles, 1.0)) if weights.cycles else None,
+        round(_sum(stands, weights.code_bytes, _CODE_BYTES)),
+    )
+
+
+def instructions(func: PrimFunc, intrinsics: IntrinsicTable, weights: Weights = GENERIC) -> int:
     """Predicted instructions of one call of `func`, without those of functions it calls."""
-    return _Cost(intrinsics).stmt(func.body)
+    done = work(func, intrinsics, weights.instructions, weights.registers)
+    return round(_sum(done, weights.instructions, 1.0))
 
 
-class _Cost:
-    def __init__(self, intrinsics: IntrinsicTable) -> None:
-        self.intrinsics = intrinsics
-
-    def stmt(self, node: Stmt | None) -> int:
-        match node:
-            case None:
-                return 0
-            case For(extent=extent, body=body):
-                trips = extent.value if isinstance(extent, IntImm) else _UNKNOWN_TRIPS
-                return trips * (self.stmt(body) + _LOOP_STEP)
-            case BufferStore(buffer=buffer, value=value):
-                return self.expr(value) + (0 if buffer.scope == "reg" else 1)
-            case Let(value=value, body=body):
-                return self.expr(value) + self.stmt(body)
-            case If(cond=cond, then=then, orelse=orelse):
-                return self.expr(cond) + 1 + max(self.stmt(then), self.stmt(orelse))
-            case While(cond=cond, body=body):
-                return _UNKNOWN_TRIPS * (self.expr(cond) + self.stmt(body) + _LOOP_STEP)
-            case Seq(stmts=stmts):
-                return sum(self.stmt(item) for item in stmts)
-            case Allocate(body=body) | AllocateConst(body=body):
-                return self.stmt(body)
-            case DeclBuffer(body=body):
-                return 1 + self.stmt(body)
-            case Evaluate(call=call):
-                return self.expr(call)
-            case CallPrim(args=args):
-                return len(args) + 1
-
-    def expr(self, node: Expr) -> int:
-        match node:
-            case IntImm() | FloatImm() | Var() | AccessPtr():
-                return 0
-            case BufferLoad(buffer=buffer):
-                return 0 if buffer.scope == "reg" else 1
-            case Binary(a=a, b=b):
-                return 1 + self.expr(a) + self.expr(b)
-            case Not(a=a):
-                return 1 + self.expr(a)
-            case Cast(value=value):
-                return self.expr(value)
-            case Select(cond=cond, a=a, b=b):
-                return 1 + self.expr(cond) + self.expr(a) + self.expr(b)
-            case Call(name=name, args=args):
-                found = self.intrinsics.get(name)
-                if found is None:
-                    raise InternalError(f"intrinsic {name} is not in the table")
-                return _executed(found, args) + sum(self.expr(arg) for arg in args)
-
-
-def _executed(found: Intrinsic, args: Sequence[Expr]) -> int:
-    if found.count is None:
-        return found.instructions
-    return found.count([arg.value if isinstance(arg, IntImm) else 0 for arg in args])
+def _sum(counts: Mapping[str, float], prices: Mapping[str, float], other: float) -> float:
+    return sum(prices.get(kind, other) * count for kind, count in counts.items())

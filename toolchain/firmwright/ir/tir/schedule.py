@@ -8,7 +8,7 @@ operator (its own `lower`) are the last alternative always.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from firmwright.ir.core import Constant
@@ -57,8 +57,9 @@ DEFAULT_RULE = "default"
 class Alternative:
     """One lowering of one call, with what it costs.
 
-    `scratch_bytes` is planned memory beside inputs and outputs, `flash_bytes` its constants,
-    `instructions` the predicted count of one execution (see `cost.py`).
+    `scratch_bytes` is planned memory beside inputs and outputs, `flash_bytes` its constants.
+    Predicted (see `cost.py`) are `code_bytes`, and of one execution `instructions` and `cycles`,
+    those None where no table gives the core's timing.
     """
 
     rule: str
@@ -69,7 +70,26 @@ class Alternative:
     granularity: Literal["element", "block", "row", "tensor"] = "tensor"
     scratch_bytes: int = 0
     flash_bytes: int = 0
+    code_bytes: int = 0
     instructions: int = 0
+    cycles: int | None = None
+
+    def priced(self, instructions: int) -> Alternative:
+        """The same with another count, and cycles in proportion."""
+        if self.cycles is None:
+            return replace(self, instructions=instructions)
+        cycles = self.cycles * instructions // max(self.instructions, 1)
+        return replace(self, instructions=instructions, cycles=cycles)
+
+    @property
+    def image_bytes(self) -> int:
+        """Constants and code."""
+        return self.flash_bytes + self.code_bytes
+
+    @property
+    def time(self) -> int:
+        """What choices go by: cycles where they are known, else instructions."""
+        return self.instructions if self.cycles is None else self.cycles
 
 
 @dataclass(frozen=True, slots=True)

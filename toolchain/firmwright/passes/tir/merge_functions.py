@@ -59,6 +59,11 @@ class _Shape:
         return (self.func.params, attrs, self.body)
 
 
+def merging_key(func: PrimFunc, intrinsics: IntrinsicTable) -> tuple[object, ...]:
+    """Kernels of one key become one, unless too many of their immediates differ."""
+    return _shape(func, intrinsics).key
+
+
 def _shape(func: PrimFunc, intrinsics: IntrinsicTable) -> _Shape:
     scalars: list[IntImm] = []
 

@@ -198,6 +198,5 @@ RULES = (
         _configs,
         _build,
         keeps_order=True,
-        goal="speed",
     ),
 )

@@ -1,0 +1,456 @@
+"""How often each kind of work is done in one call of a PrimFunc, read from its TIR.
+
+In: a PrimFunc as lowering builds it. Out: counts by kind of work: loads, multiply-adds, trips of
+loops, ... What a unit of each costs is another matter (ir/tir/cost.py).
+
+How often a statement runs follows from the loops and conditions around it. These are evaluated on
+a fixed set of points of the iteration space, all at once: a condition on loop variables, such as
+"inside the padding", gets the share of points where it holds. One on data that nobody knows counts
+half. What compilers do everywhere is done here too: arithmetic that a loop does not change is
+charged outside of it, what stands there twice is charged once, unrolled loops have no overhead.
+Addresses that follow a loop, and moves between registers, are free.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firmwright.base.errors import InternalError
+from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable
+from firmwright.ir.tir.nodes import (
+    AccessPtr,
+    Allocate,
+    AllocateConst,
+    Binary,
+    BufferLoad,
+    BufferStore,
+    Call,
+    CallPrim,
+    Cast,
+    DeclBuffer,
+    Evaluate,
+    Expr,
+    FloatImm,
+    For,
+    If,
+    IntImm,
+    Let,
+    Not,
+    PrimFunc,
+    Select,
+    Seq,
+    Stmt,
+    Var,
+    While,
+)
+from firmwright.ir.tir.walk import walk
+
+Points = NDArray[Any]
+
+_POINTS = 128
+_UNKNOWN_TRIPS = 8
+_ARITHMETIC = {
+    "add": "alu",
+    "sub": "alu",
+    "and": "alu",
+    "or": "alu",
+    "xor": "alu",
+    "shl": "shift",
+    "shr": "shift",
+    "mul": "multiply",
+    "div": "divide",
+    "mod": "divide",
+    "min": "clamp",
+    "max": "clamp",
+}
+_OPERATIONS: Mapping[str, Callable[[Points, Points], Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "shl": np.left_shift,
+    "shr": np.right_shift,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}
+REGISTERS = 11
+"""What a loop can keep in registers on a core with sixteen, beside what it computes with."""
+_SHORT = 2
+"""Loops of so few trips may be unrolled by the compiler."""
+_ON_INDICES = {"alu": "index", "shift": "index", "shift_by": "index", "multiply": "index"}
+
+
+def work(
+    func: PrimFunc,
+    intrinsics: IntrinsicTable,
+    priced: Mapping[str, float] | None = None,
+    registers: int = REGISTERS,
+    *,
+    written: bool = False,
+) -> Mapping[str, float]:
+    """How often each kind of work is done in one call of `func`; `written`: stands in its code.
+
+    Intrinsics count what their table says, as `intrinsic`, unless `priced` names them: those are
+    counted by their name, with `NAME.fixed` where every argument beside the first is a constant.
+    Loops that keep more values than there are `registers` spill the rest.
+    """
+    reader = _Walk(intrinsics, priced or {}, registers, written)
+    reader.charge("call", 1.0)
+    reader.stmt(func.body)
+    return reader.done
+
+
+@dataclass(slots=True)
+class _Level:
+    """A loop that is open: how often its body runs, and the arithmetic done there already."""
+
+    runs: float
+    seen: set[Expr] = field(default_factory=set)
+
+
+class _Walk:
+    """One pass over a body. `self.weight` has, for each point, how often it stands for a run."""
+
+    def __init__(
+        self,
+        intrinsics: IntrinsicTable,
+        priced: Mapping[str, float],
+        registers: int,
+        written: bool,
+    ) -> None:
+        self.intrinsics = intrinsics
+        self.written = written
+        self.registers = registers
+        self.priced = priced
+        self.done: defaultdict[str, float] = defaultdict(float)
+        self.weight: Points = np.ones(_POINTS)
+        self.runs = 1.0
+        self.levels = [_Level(1.0)]
+        self.visited: set[int] = set()
+        self.values: dict[str, Points | None] = {}
+        self.depth: dict[str, int] = {}
+        self.data: set[str] = set()  # variables that hold what was computed from memory
+
+    def charge(self, kind: str, count: float) -> None:
+        """`count` units of work at the place where the walk is."""
+        self.done[kind] += count * self.runs
+
+    @contextmanager
+    def scaled(self, factor: Points | float) -> Iterator[None]:
+        """What follows runs `factor` times as often."""
+        before = self.weight, self.runs
+        self.weight = self.weight * factor
+        self.runs = float(self.weight.mean())
+        yield
+        self.weight, self.runs = before
+
+    # ---- statements ---------------------------------------------------------------------------
+
+    def stmt(self, node: Stmt | None) -> None:
+        self.visited = set()
+        match node:
+            case None:
+                pass
+            case For():
+                self.loop(node)
+            case BufferStore():
+                self.store(node)
+            case Let(var=var, value=value, body=body):
+                self.expr(value)
+                self.values[var.name] = self.value(value)
+                self.depth[var.name] = self.level(value)
+                if self.is_data(value):
+                    self.data.add(var.name)
+                self.stmt(body)
+            case If(cond=cond, then=then, orelse=orelse):
+                self.expr(cond)
+                self.charge("branch", 1)
+                share = self.share(cond)
+                with self.scaled(1.0 if self.written else share):
+                    self.stmt(then)
+                with self.scaled(1.0 if self.written else 1.0 - share):
+                    self.stmt(orelse)
+            case While(cond=cond, body=body):
+                with self.scaled(1.0 if self.written else _UNKNOWN_TRIPS):
+                    self.expr(cond)
+                    self.charge("loop", 1)
+                    self.stmt(body)
+            case Seq(stmts=stmts):
+                for item in stmts:
+                    self.stmt(item)
+            case Allocate(body=body) | AllocateConst(body=body):
+                self.stmt(body)
+            case DeclBuffer(source=source, body=body):
+                self.expr(source.offset)
+                self.window(source)
+                self.stmt(body)
+            case Evaluate(call=call):
+                self.expr(call)
+                self.block(call)
+            case CallPrim(args=args):
+                self.charge("alu", len(args) + 1)
+
+    def store(self, node: BufferStore) -> None:
+        """To memory, or to a register: there only a value that is there already takes a move."""
+        self.expr(node.value)
+        if node.buffer.scope != "reg":
+            self.charge("float_store" if node.buffer.dtype.is_float else "store", 1)
+        elif isinstance(node.value, IntImm | FloatImm | Var):
+            self.charge("move", 1)
+
+    def loop(self, node: For) -> None:
+        start, extent = self.value(node.start), self.value(node.extent)
+        self.expr(node.extent)
+        trips = np.full(_POINTS, float(_UNKNOWN_TRIPS)) if extent is None else extent
+        trips = np.maximum(trips, 0)
+        at = _spread(len(self.levels)) * trips
+        first = np.zeros(_POINTS) if start is None else start
+        self.values[node.var.name] = (first + np.floor(at)).astype(np.int64)
+        self.depth[node.var.name] = len(self.levels)
+        fixed = node.extent.value if isinstance(node.extent, IntImm) else None
+        is_loop = _repeats(node)
+        is_short = fixed is not None and fixed <= _SHORT
+        if is_loop and not is_short:
+            self.charge("entry", 1)
+        with self.scaled(1.0 if self.written and node.kind != "unrolled" else trips):
+            self.levels.append(_Level(self.runs))
+            if is_loop:
+                self.charge("short_loop" if is_short else "loop", 1)
+                self.charge("spill", max(self.kept(node) - self.registers, 0))
+            self.stmt(node.body)
+            self.levels.pop()
+
+    def kept(self, loop: For) -> int:
+        """How many values and addresses a loop without inner ones keeps from trip to trip.
+
+        Assembly is no concern here: what surrounds it is priced as a block.
+        """
+        values: set[str] = set()
+        places: dict[str, int] = {}
+        for part in walk(loop.body):
+            match part:
+                case For() if _repeats(part):
+                    return 0
+                case Evaluate() | While():
+                    return 0
+                case Var(name=name) if name in self.data:
+                    values.add(name)
+                case BufferLoad(buffer=buffer) | BufferStore(buffer=buffer):
+                    places[buffer.name] = buffer.elements if buffer.scope == "reg" else 1
+                case _:
+                    pass
+        return len(values) + sum(places.values()) + 1
+
+    def block(self, call: Call) -> None:
+        """What surrounds a statement of assembly, and the words that it reads and writes."""
+        pointers = [arg for arg in call.args if isinstance(arg, AccessPtr)]
+        self.charge("block", 1)
+        self.charge(
+            "accessed", sum(arg.extent * arg.buffer.dtype.size_bytes for arg in pointers) / 4
+        )
+
+    def window(self, source: AccessPtr) -> None:
+        """The address of a window: one addition, where it does not follow from a loop."""
+        if not isinstance(source.offset, IntImm):
+            self.once(source, "window", self.level(source.offset))
+
+    # ---- expressions --------------------------------------------------------------------------
+
+    def expr(self, node: Expr) -> None:
+        """The work of one expression; a part that stands in it twice is the same object."""
+        if id(node) in self.visited:
+            return
+        self.visited.add(id(node))
+        match node:
+            case IntImm() | FloatImm() | Var():
+                pass
+            case AccessPtr(offset=offset):
+                self.expr(offset)
+            case BufferLoad(buffer=buffer, indices=indices):
+                kind = "float_load" if buffer.dtype.is_float else "load"
+                if buffer.scope == "const":
+                    self.once(node, kind, max(map(self.level, indices), default=0))
+                elif buffer.scope != "reg":
+                    self.charge(kind, 1)
+            case Binary():
+                self.binary(node)
+            case Not(a=a) | Cast(value=a):
+                self.expr(a)
+                if a.dtype.is_float != node.dtype.is_float:
+                    self.arithmetic(node, "float_cast")
+            case Select(cond=cond, a=a, b=b):
+                for part in (cond, a, b):
+                    self.expr(part)
+                self.arithmetic(node, "select")
+            case Call(name=name, args=args):
+                for part in args:
+                    self.expr(part)
+                self.call(name, args)
+
+    def binary(self, node: Binary) -> None:
+        kind, a, b = _ARITHMETIC.get(node.op, "compare"), node.a, node.b
+        if kind == "clamp" and isinstance(a, Binary) and (limits := _limits(node, a)):
+            kind, a = "saturate" if _is_power_range(*limits) else "clip", a.a
+        if kind == "shift" and not isinstance(b, IntImm):
+            kind = "shift_by"
+        if kind == "divide" and isinstance(b, IntImm):
+            kind = "divide_fixed"
+        self.expr(a)
+        if node.op == "add" and isinstance(b, Binary) and b.op == "mul" and self.is_data(b):
+            kind = "multiply_add"
+            self.expr(b.a)
+            self.expr(b.b)
+        else:
+            self.expr(b)
+        self.arithmetic(node, f"float_{kind}" if a.dtype.is_float else kind)
+
+    def arithmetic(self, node: Expr, kind: str) -> None:
+        """Work without effects. On indices: outside of the loops that do not change it, once."""
+        if self.is_data(node):
+            self.charge(kind, 1)
+        else:
+            self.once(node, _ON_INDICES.get(kind, kind), self.level(node))
+
+    def is_data(self, node: Expr) -> bool:
+        """Whether `node` depends on memory or registers, not on loop variables alone."""
+        match node:
+            case BufferLoad() | Call() | AccessPtr():
+                return True
+            case Var(name=name):
+                return name in self.data
+            case Binary(a=a, b=b):
+                return self.is_data(a) or self.is_data(b)
+            case Not(a=a) | Cast(value=a):
+                return self.is_data(a)
+            case Select(cond=cond, a=a, b=b):
+                return any(self.is_data(part) for part in (cond, a, b))
+            case _:
+                return False
+
+    def once(self, node: Expr, kind: str, depth: int) -> None:
+        level = self.levels[min(depth, len(self.levels) - 1)]
+        if node in level.seen:
+            return
+        level.seen.add(node)
+        inner = depth >= len(self.levels) - 1
+        self.done[kind] += self.runs if inner else min(level.runs, self.runs)
+
+    def call(self, name: str, args: Sequence[Expr]) -> None:
+        found = self.intrinsics.get(name)
+        if found is None:
+            raise InternalError(f"intrinsic {name} is not in the table")
+        if self.written and found.count is not None:  # it has loops
+            text = next(iter(found.text.values()), found.portable)
+            self.charge("line", len(text.splitlines()))
+        elif name not in self.priced:
+            self.charge("intrinsic", _executed(found, args))
+        elif f"{name}.fixed" in self.priced and all(isinstance(a, IntImm) for a in args[1:]):
+            self.charge(f"{name}.fixed", 1)
+        else:
+            self.charge(name, 1)
+
+    def level(self, node: Expr) -> int:
+        """The number of open loops that `node` must be inside of."""
+        match node:
+            case Var(name=name):
+                return self.depth.get(name, 0)
+            case IntImm() | FloatImm():
+                return 0
+            case Binary(a=a, b=b):
+                return max(self.level(a), self.level(b))
+            case Not(a=a) | Cast(value=a):
+                return self.level(a)
+            case Select(cond=cond, a=a, b=b):
+                return max(self.level(cond), self.level(a), self.level(b))
+            case _:
+                return len(self.levels) - 1
+
+    def share(self, cond: Expr) -> Points | float:
+        """At which points `cond` holds."""
+        found = self.value(cond)
+        return 0.5 if found is None else (found != 0).astype(float)
+
+    def value(self, node: Expr) -> Points | None:
+        """The value of `node` at each point, None where it depends on data."""
+        match node:
+            case IntImm(value=value):
+                return np.full(_POINTS, value)
+            case Var(name=name):
+                return self.values.get(name)
+            case Binary(op=op, a=a, b=b):
+                first = self.value(a)
+                second = None if first is None else self.value(b)
+                if first is None or second is None or a.dtype.is_float:
+                    return None
+                return _apply(op, first, second)
+            case Not(a=a):
+                inner = self.value(a)
+                return None if inner is None else inner == 0
+            case Cast(dtype=dtype, value=a) if not dtype.is_float and not a.dtype.is_float:
+                return self.value(a)
+            case Select(cond=cond, a=a, b=b):
+                test, left, right = self.value(cond), self.value(a), self.value(b)
+                if test is None or left is None or right is None:
+                    return None
+                return np.where(test != 0, left, right)
+            case _:
+                return None
+
+
+def _repeats(loop: For) -> bool:
+    """Whether it stays a loop in the code."""
+    once = isinstance(loop.extent, IntImm) and loop.extent.value == 1
+    return loop.kind == "serial" and not once
+
+
+def _spread(depth: int) -> Points:
+    """Points of [0, 1), one sequence a depth, such that those of several depths fill the cube."""
+    step = math.sqrt((2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)[depth % 12])
+    spread: Points = ((np.arange(_POINTS) + 0.5) * step) % 1.0
+    return spread
+
+
+def _apply(op: str, a: Points, b: Points) -> Points | None:
+    if op in _OPERATIONS:
+        found: Points = _OPERATIONS[op](a, b)
+        return found
+    if op in ("div", "mod") and bool((b > 0).all()):
+        quotient: Points = np.sign(a) * (np.abs(a) // b)
+        rest: Points = a - quotient * b
+        return quotient if op == "div" else rest
+    return None
+
+
+def _limits(node: Binary, inner: Binary) -> tuple[int, int] | None:
+    """The limits where `node` around `inner` is min(max(x, low), high), or the other way."""
+    if {node.op, inner.op} != {"min", "max"}:
+        return None
+    if not (isinstance(node.b, IntImm) and isinstance(inner.b, IntImm)):
+        return None
+    return (inner.b.value, node.b.value) if node.op == "min" else (node.b.value, inner.b.value)
+
+
+def _is_power_range(low: int, high: int) -> bool:
+    """Whether a saturating instruction has these limits: those of n bits, signed or not."""
+    return high > 0 and not high & (high + 1) and low in (0, -high - 1)
+
+
+def _executed(found: Intrinsic, args: Sequence[Expr]) -> int:
+    if found.count is None:
+        return found.instructions
+    return found.count([arg.value if isinstance(arg, IntImm) else 0 for arg in args])
