@@ -53,9 +53,9 @@ def _share(item: Alternative, twins: int) -> Alternative:
 def within_own(module: IRModule, offers: Offers) -> Offers:
     """What calls may take where nobody gave a budget: time is bought with constants within reason.
 
-    The budget is in percent of the constants that the model file has. Where the fastest kernels
-    that are not dear take more than that, nothing is bought. A call may go beyond its share by a
-    few bytes, as its kernel in the other direction does.
+    The budget is in percent of the constants that the model file has. Where kernels that are not
+    dear make a faster program, or nothing is within the budget, nothing is bought. A call may go
+    beyond its share by a few bytes, as its kernel in the other direction does.
     """
     names = {
         value.constant
@@ -65,9 +65,19 @@ def within_own(module: IRModule, offers: Offers) -> Offers:
     }
     own = sum(module.constants[name].size_bytes for name in names) * _OWN_PERCENT // 100
     cheap = [(call, tuple(_cheap(found))) for call, found in offers]
-    if sum(item.image_bytes for item in fastest(cheap)) > own:
+    try:
+        bought = within(offers, own, _SLACK_BYTES)
+    except DoesNotFitError:
         return cheap
-    return within(offers, own, _SLACK_BYTES)
+    return min(cheap, bought, key=_time) if _size(cheap) > own else bought
+
+
+def _time(offers: Offers) -> int:
+    return sum(item.time for item in fastest(offers))
+
+
+def _size(offers: Offers) -> int:
+    return sum(item.image_bytes for item in fastest(offers))
 
 
 def fastest(offers: Offers) -> list[Alternative]:
