@@ -24,8 +24,7 @@ from firmwright.codegen.bundle import check_bundle, emit_bundle
 from firmwright.codegen.module import EmitOptions, emit, model_id
 from firmwright.frontends.tflite import read_tflite
 from firmwright.frontends.tflite.importer import import_model
-from firmwright.ir.constant_pools import READ_BY_FUNCTION
-from firmwright.ir.core import POOL_SPEEDS, PoolInfo, Target
+from firmwright.ir.core import PoolInfo, Target
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoBinding, IRModule, Pass
 from firmwright.ir.text import parse_module
@@ -49,9 +48,10 @@ from firmwright.select.order import order_calls
 from firmwright.select.select import Planner, programs, select_module
 from firmwright.targets.cost_weights import weights_of
 from firmwright.targets.registry import features, parse_target
+from firmwright.usmp.board_pools import buffer_pools, constant_pools
 from firmwright.usmp.bound import needs_by_time
 from firmwright.usmp.distances import KnownSpans
-from firmwright.usmp.plan_module import DEFAULT_POOL, plan
+from firmwright.usmp.plan_module import plan
 from firmwright.usmp.registry import DEFAULT as DEFAULT_PLANNER
 from firmwright.usmp.resident import keep_constants
 from firmwright.usmp.search import first_fits
@@ -280,10 +280,7 @@ def configured(model: IRModule, board: Board, options: Options) -> IRModule:
         model,
         name=options.name or model.name,
         targets={"cpu": target},
-        pools=(
-            *_within(_pools(board, options), options.ram_bytes),
-            *_const_pools(board, options),
-        ),
+        pools=_pools(board, options),
         io=_io(model, options),
     ).with_attrs(
         numerics=options.numerics,
@@ -311,53 +308,12 @@ def _with_program_speed(module: IRModule, board: Board, options: Options) -> IRM
 
 
 def _pools(board: Board, options: Options) -> tuple[PoolInfo, ...]:
-    """The board's pools, or those asked for: on a board with a memory map, parts of its own.
-
-    Memory that is to hold constants is no pool for buffers.
-    """
     taken = {pool.name for pool in options.const_pools}
-    own = {pool.name: pool for pool in board.pools() if pool.name not in taken}
-    if not options.pools:
-        return tuple(own.values())
-    if board.is_host:
-        return options.pools
-    return tuple(_narrowed(board, own, pool) for pool in options.pools)
-
-
-def _const_pools(board: Board, options: Options) -> tuple[PoolInfo, ...]:
-    """The pools asked for constants: none by default, and they stay where the program is."""
-    asked = options.const_pools
-    names = [pool.name for pool in asked]
-    if not options.link_params and asked:
+    buffers = buffer_pools(board, options.pools, taken, options.ram_bytes)
+    if options.const_pools and not options.link_params:
         raise UsageError("--no-link-params leaves no constant for --const-pool.")
-    for name in names:
-        if names.count(name) > 1 or name in {pool.name for pool in options.pools}:
-            raise UsageError(f"two pools are called {name}.", hint="another name.")
-    if sum(pool.scope in READ_BY_FUNCTION for pool in asked) > 1:
-        raise UsageError("only one pool of constants can be read by a function.")
-    if options.input_rows and any(pool.scope == "async" for pool in asked):
-        raise UsageError(
-            "constants cannot be on their way while the caller brings the next row.",
-            hint="--const-pool NAME:port with --input-rows.",
-        )
-    if board.is_host:
-        return asked
-    own = {pool.name: pool for pool in board.const_pools()}
-    return tuple(_reached(board, _narrowed(board, own, pool), pool.scope) for pool in asked)
-
-
-def _reached(board: Board, pool: PoolInfo, scope: str) -> PoolInfo:
-    """A board's pool for constants, with how the code gets at them."""
-    if scope == "global":
-        return pool
-    if not pool.section:
-        raise UsageError(
-            f"{pool.name} is the memory that board {board.name} has its program in.",
-            hint=f"--const-pool {pool.name}, without :external, :port or :async.",
-        )
-    region = pool.section.removeprefix(".rodata.")
-    section = f".noinit.{region}.external" if scope == "external" else ""
-    return replace(pool, scope=scope, section=section)
+    constants = constant_pools(board, options.const_pools, options.pools, options.input_rows)
+    return (*buffers, *constants)
 
 
 def _io(model: IRModule, options: Options) -> IoBinding:
@@ -368,36 +324,6 @@ def _io(model: IRModule, options: Options) -> IoBinding:
             f"--input-rows wants a model with one input; {model.name} has {len(entry.params)}."
         )
     return IoBinding(mode, options.keep_input, input_rows=options.input_rows)
-
-
-def _within(pools: tuple[PoolInfo, ...], ram_bytes: int | None) -> tuple[PoolInfo, ...]:
-    """The pools with at most that many writable bytes in all, given to the first ones first."""
-    if ram_bytes is None:
-        return pools
-    if not any(pool.access == "rw" for pool in pools):
-        pools = (DEFAULT_POOL, *pools)
-    found: list[PoolInfo] = []
-    left = ram_bytes
-    for pool in pools:
-        if pool.access == "rw":
-            size = left if pool.size_bytes is None else min(left, pool.size_bytes)
-            left -= size
-            pool = replace(pool, size_bytes=size)
-        found.append(pool)
-    return tuple(found)
-
-
-def _narrowed(board: Board, own: Mapping[str, PoolInfo], asked: PoolInfo) -> PoolInfo:
-    if asked.name not in own:
-        what = "pool" if asked.access == "rw" else "pool for constants"
-        raise UsageError(
-            f"board {board.name} has no {what} {asked.name}.",
-            hint=f"one of {', '.join(own)}." if own else "another board.",
-        )
-    pool = own[asked.name]
-    sizes = [size for size in (asked.size_bytes, pool.size_bytes) if size is not None]
-    speeds = {name: value for name in POOL_SPEEDS if (value := getattr(asked, name)) is not None}
-    return replace(pool, size_bytes=min(sizes, default=None), **speeds)
 
 
 def resolve_target(board: Board, text: str) -> Target:
@@ -480,7 +406,7 @@ def _asked(options: Options) -> Planner:
         made = plan(replace(candidate, pools=unlimited), quick, known).plan
         assert made is not None
         needs = needs_by_time(made.buffers, made.conflicts)
-        return Estimate(made.workspace_bytes, *_by_call(candidate, needs))
+        return Estimate(made.workspace_bytes, _by_call(candidate, needs))
 
     def fits(candidate: IRModule) -> bool:
         for planner in dict.fromkeys((quick, options.planner)):
@@ -494,12 +420,9 @@ def _asked(options: Options) -> Planner:
     return Planner(estimate, fits, lambda kernel: merging_key(kernel, INTRINSICS))
 
 
-def _by_call(
-    module: IRModule, needs: Sequence[tuple[int, int]]
-) -> tuple[dict[int, int], dict[int, int]]:
+def _by_call(module: IRModule, needs: Sequence[int]) -> dict[int, int]:
     """`needs` by the operator whose call is at each moment: the calls are what takes time."""
     main = module.entry
     assert isinstance(main, PrimFunc)
     calls = [part.op for part in walk(main.body) if isinstance(part, CallPrim)]
-    pairs = list(zip(calls, needs, strict=False))
-    return {op: least for op, (least, _) in pairs}, {op: apart for op, (_, apart) in pairs}
+    return dict(zip(calls, needs, strict=False))

@@ -10,14 +10,14 @@ from firmwright.select.choice import TRIALS_MAX, Estimate, Picks, improved, need
 class Recorder:
     """A planner for which a plan takes the most that any call needs, and a little more."""
 
-    def __init__(self, needs: Sequence[Sequence[int]], apart: int = 1000) -> None:
-        self.needs, self.apart = needs, apart
+    def __init__(self, needs: Sequence[Sequence[int]]) -> None:
+        self.needs = needs
         self.asked: list[Picks] = []
 
     def __call__(self, picks: Picks) -> Estimate:
         self.asked.append(picks)
         own = {call: self.needs[call][pick] for call, pick in enumerate(picks)}
-        return Estimate(self.plan(own), own, dict.fromkeys(own, self.apart))
+        return Estimate(self.plan(own), own)
 
     def plan(self, own: dict[int, int]) -> int:
         return max(own.values())

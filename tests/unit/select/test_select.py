@@ -51,14 +51,14 @@ def _estimate(module: IRModule) -> Estimate:
         for node in walk(module.functions["run"].body)
         if isinstance(node, CallPrim)
     }
-    return Estimate(max(scratch.values()), scratch, scratch)
+    return Estimate(max(scratch.values()), scratch)
 
 
 def no_rows(index: int, band: int) -> None:
     """Row kernels of no call."""
 
 
-GENEROUS = Planner(lambda module: Estimate(0, {}, {}), lambda module: True)
+GENEROUS = Planner(lambda module: Estimate(0, {}), lambda module: True)
 
 
 def test_the_fastest_alternative_is_taken_where_memory_is_free(digits: IRModule) -> None:

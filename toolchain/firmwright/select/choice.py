@@ -19,14 +19,10 @@ Picks: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a plan takes, and by the call's index what is needed at its moment.
-
-    `call_bytes` counts what its input and output must have, `apart_bytes` both in full.
-    """
+    """What a plan takes, and by the call's index what must be held at its moment."""
 
     workspace_bytes: int
     call_bytes: Mapping[int, int]
-    apart_bytes: Mapping[int, int]
 
 
 Ask: TypeAlias = Callable[[Picks], Estimate]

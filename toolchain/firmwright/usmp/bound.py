@@ -34,10 +34,8 @@ def _worst(buffers: Sequence[BufferInfo], joint: Mapping[tuple[str, str], int]) 
     return max((_needed(alive, joint) for alive in _moments(buffers)), default=0)
 
 
-def needs_by_time(
-    buffers: Sequence[BufferInfo], conflicts: Sequence[Conflict]
-) -> list[tuple[int, int]]:
-    """For each moment what must be held at least, and what would be if nothing were shared."""
+def needs_by_time(buffers: Sequence[BufferInfo], conflicts: Sequence[Conflict]) -> list[int]:
+    """For each moment what must be held at least."""
     joint = _joint_bytes(buffers, conflicts)
     end = max((live.end for buffer in buffers for live in buffer.live), default=0)
     alive: list[list[BufferInfo]] = [[] for _ in range(end)]
@@ -45,7 +43,7 @@ def needs_by_time(
         for live in buffer.live:
             for time in range(live.first, live.end):
                 alive[time].append(buffer)
-    return [(_needed(now, joint), sum(b.size_bytes for b in now)) for now in alive]
+    return [_needed(now, joint) for now in alive]
 
 
 def peak(buffers: Sequence[BufferInfo]) -> tuple[BufferInfo, ...]:
