@@ -1,5 +1,6 @@
 """The cost model stays close to what runs, layer by layer."""
 
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -9,6 +10,17 @@ from firmwright.base.errors import ToolMissingError
 from firmwright.bench.candidates import candidates, counted
 from firmwright.bench.layers import layers
 from firmwright.bench.predict import Prediction, median_error, predict, worst_error
+
+MODELS = (
+    "kws_ref_model.tflite",
+    "vww_96_int8.tflite",
+    "pretrainedResnet_quant.tflite",
+    "ad01_int8.tflite",
+    "str_ww_ref_model.tflite",
+)
+"""The models that `bench --predict` is read for; the first one alone without --deep."""
+MEDIAN_ERROR = 0.10
+WORST_ERROR = 0.25
 
 
 def test_errors_are_relative_to_the_count():
@@ -29,6 +41,30 @@ def test_every_layer_of_a_small_model_is_predicted(digits_path: Path):
         pytest.skip(str(missing))
     assert [row.operator for row in rows] == sorted({row.operator for row in rows})
     assert all(row.predicted > 0 and row.counted > 0 for row in rows)
+
+
+@pytest.mark.models
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("mps2-an386", marks=pytest.mark.qemu),
+        pytest.param("mps2-an385", marks=[pytest.mark.qemu, pytest.mark.deep]),
+        pytest.param("mps3-an547", marks=[pytest.mark.qemu, pytest.mark.deep]),
+        pytest.param("qemu-riscv32-virt", marks=[pytest.mark.qemu("riscv32"), pytest.mark.deep]),
+    ],
+)
+def test_each_layer_takes_about_what_was_predicted(
+    board: str, deep: bool, model_path: Callable[[str], Path]
+):
+    models = MODELS if deep else MODELS[:1]
+    try:
+        rows = list(predict([model_path(name) for name in models], [board]))
+    except ToolMissingError as missing:
+        pytest.skip(str(missing))
+    assert {row.model for row in rows} == set(models)
+    assert median_error(rows) < MEDIAN_ERROR
+    far = [row for row in rows if abs(row.error) >= WORST_ERROR]
+    assert far == []
 
 
 @pytest.mark.qemu

@@ -47,6 +47,13 @@ def test_loads_and_stores_run_as_often_as_their_loops():
     assert (done["loop"], done["entry"], done["call"]) == (5 + 35, 1 + 5, 1)
 
 
+@pytest.mark.parametrize(("place", "lookups"), [(BufferLoad(X, (I,)), 5), (I, 0)])
+def test_a_table_read_where_data_say_is_looked_up(place, lookups: int):
+    table = Buffer("table", INT8, (64,), scope="const")
+    done = work(function(loop(I, 5, copy(I, BufferLoad(table, (place,))))), {})
+    assert done.get("lookup", 0) == lookups
+
+
 def test_an_unrolled_loop_has_no_overhead():
     done = work(function(loop(I, 8, copy(I), "unrolled")), {})
     assert done["load"] == 8

@@ -285,6 +285,8 @@ class _Walk:
                 kind = "float_load" if buffer.dtype.is_float else "load"
                 if buffer.scope == "const":
                     self.once(node, kind, max(map(self.level, indices), default=0))
+                    if any(map(self.is_data, indices)):
+                        self.charge("lookup", 1)
                 elif buffer.scope != "reg":
                     self.charge(kind, 1)
             case Binary():

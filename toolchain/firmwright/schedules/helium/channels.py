@@ -96,9 +96,12 @@ def channels_name(pixels: int, columns: int) -> str:
 
 
 def block_instructions(pixels: int, rows: int, columns: int, away: int) -> int:
-    """Executed ones of a block, its call's addresses with them."""
-    taps = rows * (columns * (2 + 5 * pixels) + 4)
-    return 22 + taps + pixels * (13 + 2 * (0, 2, 4)[away])
+    """Executed ones of a block, as gcc compiles it, its call's addresses with them.
+
+    Windows of several columns keep more than there are registers: each row moves some of it.
+    """
+    row = 9 if columns == 1 else 10 * columns + 5
+    return 18 + rows * pixels * row + pixels * (0, 4, 8)[away]
 
 
 def _load(pointer: str) -> str:
