@@ -5,6 +5,9 @@ schedules/winograd.py has the transformed weights and the proof that they may be
 Work goes by four tiles side by side (2 x 8 outputs). Their 4 x 10 inputs are copied to `patch`,
 with the zero point outside of the input; `u` has their transforms as columns for 16 products of
 int16 weights (mac_blocks.py, `wide`), and `m` what those give for a pair of channels.
+
+What is done for both halves of four channels, and for both channels of a pair, is written out, or
+with `code` looped stands once: a third less code for two percent more instructions.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
         and height % 2 == 0
         and width % (2 * _TILES) == 0
     )
-    return ({},) if fits and plan_winograd(op) is not None else ()
+    return ({}, {"code": "looped"}) if fits and plan_winograd(op) is not None else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class _Work:
     patch: Buffer
     u: Buffer
     m: Buffer
+    looped: bool
 
     @property
     def channels(self) -> int:
@@ -82,6 +86,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     weights = b.constant("weights", _pack(plan.weights), UINT32)
     bias = b.constant("bias", plan.bias, INT32)
     batch, height, width, _ = op.output.shape
+    looped = config.get("code") == "looped"
     with (
         b.allocate("patch", UINT32, (4, 2 * _TILES + 2, channels // 4)) as patch,
         b.allocate("u", UINT32, (POINTS, channels // 2, _TILES), 8) as u,
@@ -90,7 +95,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         b.for_("pair", -(-height // 2)) as row_pair,
         b.for_("group", width // (2 * _TILES)) as group,
     ):
-        work = _Work(b, op, weights, bias, epilogue, patch, u, m)
+        work = _Work(b, op, weights, bias, epilogue, patch, u, m, looped)
         copy_patch(b, patch, (n, row_pair * 2, group * (2 * _TILES)))
         _transform_inputs(work)
         with b.for_("channels", outputs // 2) as pair:
@@ -112,21 +117,28 @@ def _transform_inputs(work: _Work) -> None:
     """u[4 i + j, word, tile] = (B' d B)[i, j], two channels a word."""
     b = work.b
     with b.for_("c", work.channels // 4) as c:
-        for half, name in enumerate(("sxtb16", "sxtb16_ror8")):
-            vertical: dict[int, list[E]] = {}
-            with ExitStack() as stack:
-                for column in range(work.patch.shape[1]):
-                    d = [
-                        stack.enter_context(
-                            b.let("d", call(name, [b.load(work.patch, [r, column, c])], UINT32))
-                        )
-                        for r in range(4)
-                    ]
-                    vertical[column] = [
-                        stack.enter_context(b.let("v", value)) for value in _input_transform(d)
-                    ]
-                    if column >= 3 and column % 2:
-                        _store_tile(work, vertical, column - 3, c * 2 + half)
+        if work.looped:
+            with b.for_("half", 2) as half, b.let("shift", (half * 8).cast(UINT32)) as shift:
+                _transform_half(work, c, half, "sxtb16", shift)
+            return
+        for place, name in enumerate(("sxtb16", "sxtb16_ror8")):
+            _transform_half(work, c, place, name)
+
+
+def _transform_half(work: _Work, c: E, half: E | int, name: str, shift: E | None = None) -> None:
+    """Two of each four channels, which `name` takes from their word, shifted if need be."""
+    b = work.b
+    vertical: dict[int, list[E]] = {}
+    with ExitStack() as stack:
+        for column in range(work.patch.shape[1]):
+            fours = [b.load(work.patch, [r, column, c]) for r in range(4)]
+            shifted = fours if shift is None else [four >> shift for four in fours]
+            d = [stack.enter_context(b.let("d", call(name, [x], UINT32))) for x in shifted]
+            vertical[column] = [
+                stack.enter_context(b.let("v", value)) for value in _input_transform(d)
+            ]
+            if column >= 3 and column % 2:
+                _store_tile(work, vertical, column - 3, c * 2 + half)
 
 
 def _store_tile(work: _Work, vertical: dict[int, list[E]], first: int, word: E) -> None:
@@ -165,29 +177,39 @@ def _multiply(work: _Work, pair: E) -> None:
 def _finish(work: _Work, at: tuple[E, E, E], pair: E, height: int) -> None:
     """Y = A' M A of each tile, requantised and written where there is a row for it."""
     b = work.b
+    parities: Sequence[E | int] = (0, 1)
+    with ExitStack() as loop:
+        if work.looped:
+            parities = (loop.enter_context(b.for_("parity", 2)),)
+        for parity in parities:
+            _finish_channel(work, at, pair, parity, height)
+
+
+def _finish_channel(work: _Work, at: tuple[E, E, E], pair: E, parity: E | int, height: int) -> None:
+    """One channel of the pair."""
+    b = work.b
     n, row, column = at
-    for parity in (0, 1):
-        with ExitStack() as stack:
-            channel = stack.enter_context(b.let("channel", pair * 2 + parity))
-            finish = stack.enter_context(work.epilogue.channel(b, channel))
-            bias = stack.enter_context(b.let("start", b.load(work.bias, [channel])))
-            tile = stack.enter_context(b.for_("t", _TILES))
-            halves: list[list[E]] = [[], []]
-            for j in range(4):
-                column_of = [b.load(work.m, [4 * i + j, parity * _TILES + tile]) for i in range(4)]
-                m0, m1, m2, m3 = (stack.enter_context(b.let("m", value)) for value in column_of)
-                if j == 1:
-                    m1 = stack.enter_context(b.let("m", m1 + bias))
-                halves[0].append(stack.enter_context(b.let("y", m0 + m1 + m2)))
-                halves[1].append(stack.enter_context(b.let("y", m1 - m2 - m3)))
-            for dy, (y0, y1, y2, y3) in enumerate(halves):
-                with ExitStack() as guard:
-                    if height % 2 and dy:
-                        guard.enter_context(b.if_(row + dy < height))
-                    for dx, total in enumerate((y0 + y1 + y2, y1 - y2 - y3)):
-                        value = guard.enter_context(b.let("total", total))
-                        place = [n, row + dy, column + tile * 2 + dx, channel]
-                        b.store(b.y, place, finish(value))
+    with ExitStack() as stack:
+        channel = stack.enter_context(b.let("channel", pair * 2 + parity))
+        finish = stack.enter_context(work.epilogue.channel(b, channel))
+        bias = stack.enter_context(b.let("start", b.load(work.bias, [channel])))
+        tile = stack.enter_context(b.for_("t", _TILES))
+        halves: list[list[E]] = [[], []]
+        for j in range(4):
+            column_of = [b.load(work.m, [4 * i + j, parity * _TILES + tile]) for i in range(4)]
+            m0, m1, m2, m3 = (stack.enter_context(b.let("m", value)) for value in column_of)
+            if j == 1:
+                m1 = stack.enter_context(b.let("m", m1 + bias))
+            halves[0].append(stack.enter_context(b.let("y", m0 + m1 + m2)))
+            halves[1].append(stack.enter_context(b.let("y", m1 - m2 - m3)))
+        for dy, (y0, y1, y2, y3) in enumerate(halves):
+            with ExitStack() as guard:
+                if height % 2 and dy:
+                    guard.enter_context(b.if_(row + dy < height))
+                for dx, total in enumerate((y0 + y1 + y2, y1 - y2 - y3)):
+                    value = guard.enter_context(b.let("total", total))
+                    place = [n, row + dy, column + tile * 2 + dx, channel]
+                    b.store(b.y, place, finish(value))
 
 
 RULES = (
