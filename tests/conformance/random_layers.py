@@ -2,7 +2,8 @@
 
 In: a number. Out: a `Case`, the same from run to run and whatever else is drawn. What may differ
 between layers of one operator does: windows, strides, dilations, channels, paddings, zero points,
-scales over many orders of magnitude, weights of one extreme value, biases that nothing outweighs.
+scales over many orders of magnitude (of each third layer powers of two), weights of one extreme
+value, biases that nothing outweighs.
 Limits: a layer and its result stay small, since dozens share a firmware on the smallest board; no
 accumulator can leave 32 bits, which the importer refuses.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -31,7 +33,22 @@ def layer(number: int) -> Case:
     """The layer of that number."""
     rng = np.random.Generator(np.random.PCG64([number, 2024]))
     kind, make = _MAKERS[number % len(_MAKERS)]
-    return make(rng, f"{kind}_{number}")
+    made = make(rng, f"{kind}_{number}")
+    return _on_powers_of_two(made) if number % 3 == 0 else made
+
+
+def _on_powers_of_two(case: Case) -> Case:
+    """The layer with each scale at the nearest power of two: ties are common then."""
+    inputs = [each and replace(each, scales=_powers(each.scales)) for each in case.inputs]
+    if len(inputs) == 3 and inputs[0] and inputs[1] and inputs[2]:
+        scales = tuple(inputs[0].scales[0] * scale for scale in inputs[1].scales)
+        inputs[2] = replace(inputs[2], scales=scales)
+    outputs = tuple(replace(each, scales=_powers(each.scales)) for each in case.outputs)
+    return replace(case, inputs=tuple(inputs), outputs=outputs)
+
+
+def _powers(scales: Sequence[float]) -> tuple[float, ...]:
+    return tuple(2.0 ** round(math.log2(scale)) for scale in scales)
 
 
 def _pick(rng: np.random.Generator, values: Sequence[_T]) -> _T:

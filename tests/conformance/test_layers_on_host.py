@@ -7,6 +7,7 @@ as bands of rows. Around its arguments nothing is written, and nothing read ther
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from random_layers import layer
 
 from firmwright.ir.graph.evaluate import describe
 from firmwright.ir.graph.nodes import Function
+from firmwright.ops.fully_connected import OPDEF as FULLY_CONNECTED
 from firmwright.schedules.registry import RULES
 
 LAYERS = 2000
@@ -56,6 +58,21 @@ def test_every_schedule_computes_what_the_reference_runtimes_do(
     if deep:
         program = build(made, tmp_path, UNDEFINED if is_thorough else SANITIZED)
         assert wrong(made, program, list(runs(made, expected, (0,)))) == []
+
+
+@pytest.mark.host_c
+def test_ties_of_fully_connected_layers_fall_as_in_the_reference_runtimes(tmp_path: Path) -> None:
+    made_of = [each for each in FULLY_CONNECTED.cases() if each.name.startswith(("halves", "huge"))]
+    cases = [replace(each, name=f"{each.name}_{place}") for place, each in enumerate(made_of)]
+    made = batch(cases, TARGETS, PROFILES)
+    offered = {
+        each.schedule for each in made.kernels if each.layer == 2 and "litert" in each.profiles
+    }
+    assert "huge" in cases[2].name
+    assert offered == {"default"}
+    assert {each.layer for each in made.kernels if "dsp." in each.schedule} >= {0, 1}
+    program = build(made, tmp_path, QUICKLY_BUILT)
+    assert wrong(made, program, list(runs(made, ask(cases, PROFILES), (0, 1, 2)))) == []
 
 
 PLANTED = {

@@ -3,9 +3,10 @@
 x is taken as rows of `inputs` elements, w is [outputs, inputs], bias [outputs] (int32 for int8,
 int64 or int32 for int16).
 Attributes: `activation`, `keep_dims` (y has x's leading dimensions instead of their product).
-Rounding of the int8 requantise, with one scale for all weights or one an output: once in LiteRT,
-twice in TFLM. Both compute the factor in double. int16: LiteRT multiplies by that double itself;
-TFLM as in int16x8.py.
+The int8 requantise, with one scale for all weights or one an output: LiteRT multiplies the sum by
+the factor in double and rounds halves away from zero; kernels round once, with a multiplier that is
+proven to give the same (double_scale.py). TFLM rounds twice. Both compute the factor in double.
+int16: LiteRT likewise, in steps of its own; TFLM as in int16x8.py.
 Source of the semantics: TFLite's reference fully connected kernels and quantisation specification.
 """
 
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16
+from firmwright.base.errors import InternalError
 from firmwright.base.quant import Rounding
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
@@ -34,6 +36,7 @@ from firmwright.ir.graph.opdef import (
 from firmwright.ops.arity import require_tensors
 from firmwright.ops.case_tensors import constant_tensor
 from firmwright.ops.conv2d import bias_of, weights_of
+from firmwright.ops.double_scale import matching, scale_in_double
 from firmwright.ops.fixed_point import (
     Requant,
     activated,
@@ -56,7 +59,7 @@ from firmwright.ops.int16x8 import (
 )
 from firmwright.ops.kernel import Kernel
 
-__all__ = ["OPDEF", "bias_of", "requant_of"]
+__all__ = ["OPDEF", "bias_of", "has_multiplier", "requant_of"]
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -77,22 +80,49 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def requant_of(call: OpCall) -> Requant:
-    """Requantise parameters, one or one an output; see the module docstring for the rounding."""
+    """The step of a layer whose `int8_step` is one."""
+    step = int8_step(call)
+    if not isinstance(step, Requant):
+        raise InternalError("a fully connected layer without a multiplier was asked for it")
+    return step
+
+
+def has_multiplier(call: OpCall) -> bool:
+    """Whether schedules for int8 serve: some layers of huge sums have their own loops alone."""
+    return isinstance(int8_step(call), Requant)
+
+
+def int8_step(call: OpCall) -> Requant | ExactScale:
+    """How a sum of int8 values times weights becomes the output; see the module docstring."""
+    activation, factors = call.str_attr("activation"), _factors(call)
+    if call.numerics != "litert":
+        return requant(factors, Rounding.TWICE, call.output, activation)
+    usual = requant(factors, Rounding.ONCE, call.output, activation)
+    found = matching(usual, factors, *_sums(call))
+    return exact_scale(factors, call.output, activation) if found is None else found
+
+
+def _factors(call: OpCall) -> list[float]:
     x, w, y = per_tensor(call.input(0)), quant_of(call.input(1)), per_tensor(call.output)
-    activation = call.str_attr("activation")
-    factors = [x.scale * scale / y.scale for scale in w.scales]
-    rounding = Rounding.ONCE if call.numerics == "litert" else Rounding.TWICE
-    return requant(factors, rounding, call.output, activation)
+    return [x.scale * scale / y.scale for scale in w.scales]
+
+
+def _sums(call: OpCall) -> tuple[Array, Array]:
+    """Least and greatest sum of each output."""
+    weights, bias = weights_of(call).astype(np.int64), bias_of(call, "int32").astype(np.int64)
+    zero_point = per_tensor(call.input(0)).zero_point
+    ends = np.stack([weights * (INT8.min - zero_point), weights * (INT8.max - zero_point)])
+    return ends.min(axis=0).sum(axis=1) + bias, ends.max(axis=0).sum(axis=1) + bias
 
 
 def int16_step(call: OpCall) -> Requant | ExactScale:
     """How a sum of int16 values times weights becomes the output."""
-    x, w, y = per_tensor(call.input(0)), quant_of(call.input(1)), per_tensor(call.output)
-    factors = [x.scale * scale / y.scale for scale in w.scales]
-    activation = call.str_attr("activation")
+    factors, activation = _factors(call), call.str_attr("activation")
     if call.numerics == "litert":
         return exact_scale(factors, call.output, activation)
-    return reduced(factors, call.output, activation) if has_wide_bias(call) else requant_of(call)
+    if has_wide_bias(call):
+        return reduced(factors, call.output, activation)
+    return requant(factors, Rounding.TWICE, call.output, activation)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -107,10 +137,19 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         return (step.apply(wide, INT16).reshape(shape),)
     if call.input(0).dtype == INT8:
         acc = ((x - per_tensor(call.input(0)).zero_point) @ w.T).astype(np.int64)
-        return (requant_of(call).apply(acc + bias_of(call, "int32"), INT8).reshape(shape),)
+        return (_requantized(call, acc + bias_of(call, "int32")).reshape(shape),)
     low, high = float_activation_range(call.str_attr("activation"))
     total = x @ w.T + bias_of(call, "float32")
     return (np.clip(total, low, high).astype(np.float32).reshape(shape),)
+
+
+def _requantized(call: OpCall, acc: Array) -> Array:
+    """The int8 step as it is defined."""
+    step = requant(_factors(call), Rounding.TWICE, call.output, call.str_attr("activation"))
+    if call.numerics != "litert":
+        return step.apply(acc, INT8)
+    scaled = scale_in_double(acc, np.array(_factors(call))) + step.zero_point
+    return np.asarray(np.clip(scaled, step.clamp_min, step.clamp_max), np.int8)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
@@ -128,7 +167,7 @@ def _lower_quantized(call: OpCall, b: Kernel, rows: int) -> None:
     outputs, inputs = w.shape
     sums = weights_of(call).sum(axis=1, dtype=np.int64)
     bias = b.constant("bias", bias_of(call, "int32") - zero_point * sums, wide)
-    step = int16_step(call) if is_int16x8(call) else requant_of(call)
+    step = int16_step(call) if is_int16x8(call) else int8_step(call)
     finish = ending(b, step, wide, call.output.dtype)
     with (
         b.for_("n", rows) as n,
@@ -195,6 +234,9 @@ def cases() -> Iterator[Case]:
     yield from _int16_cases()
     yield _tie_case(1)
     yield _tie_case(2)
+    yield _halves("halves", (0.5,))
+    yield _halves("halves_channels", (0.5, 0.375, 2.0**-6))
+    yield _huge_case()
 
 
 def _int16_cases() -> Iterator[Case]:
@@ -247,6 +289,33 @@ def _tie_case(outputs: int) -> Case:
     return Case(f"tie_of_{outputs}", "FULLY_CONNECTED", (*tensors, None), (y,), options)
 
 
+def _halves(name: str, scales: tuple[float, ...]) -> Case:
+    """Most sums lie halfway between two outputs, about half of them below zero."""
+    axis = 0 if len(scales) > 1 else None
+    tensors = (
+        CaseTensor((256, 1), "int8", (1.0,), (3,)),
+        constant_tensor(np.array([[1], [-3], [5]], np.int8), scales, axis),
+        constant_tensor(np.array([0, 1, -6], np.int32), scales, axis),
+    )
+    y = CaseTensor((256, 3), "int8", (1.0,), (-5,))
+    options = {"fused_activation_function": "NONE", "keep_num_dims": False}
+    return Case(name, "FULLY_CONNECTED", tensors, (y,), options)
+
+
+def _huge_case() -> Case:
+    """Sums about ties, beyond 2^30, that no multiplier of 31 bits takes to where double does."""
+    x_scale, scale, y_scale = (float(np.float32(value)) for value in (0.9, 5.1e-8, 0.7))
+    ties = np.rint((np.arange(-120, 120) + 0.5) / (x_scale * scale / y_scale)).astype(np.int32)
+    tensors = (
+        CaseTensor((9, 1), "int8", (x_scale,), (0,)),
+        constant_tensor((np.arange(240).reshape(240, 1) % 2).astype(np.int8), (scale,)),
+        constant_tensor(ties, (float(np.float32(x_scale * scale)),)),
+    )
+    y = CaseTensor((9, 240), "int8", (y_scale,), (-5,))
+    options = {"fused_activation_function": "NONE", "keep_num_dims": False}
+    return Case("huge_sums", "FULLY_CONNECTED", tensors, (y,), options)
+
+
 def _case(row: tuple[str, tuple[int, ...], int, str, bool], index: int, kind: str) -> Case:
     name, x_shape, outputs, activation, keep = row
     rng = np.random.Generator(np.random.PCG64([index, len(kind)]))
@@ -287,7 +356,7 @@ OPDEF = OpDef(
     numerics={
         "litert": NumericsCell(
             Rounding.ONCE,
-            "int32; int16: int64, scaled in double",
+            "int32, as if in double; int16: int64, scaled in double",
             "reference_integer_ops FullyConnected",
         ),
         "tflm": NumericsCell(

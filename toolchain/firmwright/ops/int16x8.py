@@ -9,6 +9,7 @@ not, kernels keep them in 32. Three steps from sum to output exist:
   same bits, so `Requant` with one rounding says it (`reduced`);
 - fully connected layers of LiteRT: the sum times the factor in double, rounded half away from
   zero (`ExactScale`). The factor's 53 bits are split in two, for which 64-bit products suffice.
+  Layers of int8 take this step where no multiplier of 31 bits gives the same.
 
 Source of the semantics: TFLite's MultiplyByQuantizedMultiplier for 64-bit values, and LiteRT's
 fully connected kernel, asked at ties and near them.
@@ -32,6 +33,7 @@ from firmwright.ops.fixed_point import (
     Requant,
     accumulator_reach,
     clamp,
+    per_tensor,
     quantized_activation_range,
     requant,
     requantized,
@@ -82,6 +84,7 @@ class ExactScale:
     """Real factors, one or one a channel, of which all 53 bits count; halves go away from zero."""
 
     factors: tuple[float, ...]
+    zero_point: int
     clamp_min: int
     clamp_max: int
 
@@ -94,16 +97,17 @@ class ExactScale:
 
     def apply(self, acc: Array, dtype: DType) -> Array:
         high, low, right = self.parts()
-        scaled = REQUANTIZE_EXACT.meaning(acc, high, low, right)
+        scaled = REQUANTIZE_EXACT.meaning(acc, high, low, right) + self.zero_point
         return np.asarray(np.clip(scaled, self.clamp_min, self.clamp_max), dtype.np)
 
 
 def exact_scale(factors: Sequence[float], output: TensorType, activation: str) -> ExactScale:
     """For factors in the range that the splitting holds for."""
     if not all(math.isfinite(factor) and 2.0**-31 < factor < 2.0**25 for factor in factors):
-        raise NotSupportedError("an int16 layer with a requantise factor outside [2^-31, 2^25]")
+        raise NotSupportedError("a layer with a requantise factor outside [2^-31, 2^25]")
     same = tuple(factors) if len(set(factors)) > 1 else (factors[0],)
-    return ExactScale(same, *quantized_activation_range(activation, output))
+    zero_point = per_tensor(output).zero_point
+    return ExactScale(same, zero_point, *quantized_activation_range(activation, output))
 
 
 def ending(
@@ -148,6 +152,8 @@ def _exact_ending(b: Kernel, scale: ExactScale, dtype: DType) -> Callable[[E, E]
         at = channel if per_channel else 0
         factor = [b.load(table, [at]) for table in tables]
         scaled = intrinsic("requantize_exact", [acc.cast(INT64), *factor], INT32)
+        if scale.zero_point:
+            scaled = scaled + scale.zero_point
         return clamp(scaled, scale.clamp_min, scale.clamp_max, dtype)
 
     return finish

@@ -18,7 +18,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv_shapes import Window
 from firmwright.ops.fixed_point import per_tensor
-from firmwright.ops.fully_connected import bias_of, requant_of
+from firmwright.ops.fully_connected import bias_of, has_multiplier, requant_of
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.cortex_m_dsp.columns import ColumnLayout, Packer
 from firmwright.schedules.cortex_m_dsp.mac_blocks import other_blocks
@@ -32,7 +32,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
         return ()
     outputs, depth = op.input(1).shape
     rows = next((count for count in (8, 4, 2) if count <= outputs + 1), 0)
-    if not rows:
+    if not rows or not has_multiplier(op):
         return ()
     whole_words = depth % _WORD == 0
     return ({"rows": rows}, {"rows": rows, "input": "bytes"}) if whole_words else ({"rows": rows},)

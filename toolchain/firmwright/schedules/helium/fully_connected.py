@@ -16,7 +16,7 @@ from firmwright.ir.tir.builder import minimum
 from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.fixed_point import per_tensor
-from firmwright.ops.fully_connected import requant_of
+from firmwright.ops.fully_connected import has_multiplier, requant_of
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.epilogue import accumulator_bounds
 from firmwright.schedules.folded_requant import fold
@@ -29,7 +29,7 @@ _ROWS = blocks.ROWS
 def _configs(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != INT8 or op.input(1).dtype != INT8:
         return ()
-    return ({},) if _settings(op) is not None else ()
+    return ({},) if has_multiplier(op) and _settings(op) is not None else ()
 
 
 def _bias(op: OpCall) -> Array:

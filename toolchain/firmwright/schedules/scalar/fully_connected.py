@@ -10,7 +10,7 @@ from firmwright.base.dtypes import INT8
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv2d import weights_of
-from firmwright.ops.fully_connected import requant_of
+from firmwright.ops.fully_connected import has_multiplier, requant_of
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.scalar.block_product import plan_product
 from firmwright.schedules.scalar.blocks import Family
@@ -23,12 +23,17 @@ _LANES = 8
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    return ({},) if op.input(0).dtype in DTYPES else ()
+    return ({},) if _serves(op) else ()
+
+
+def _serves(op: OpCall) -> bool:
+    dtype = op.input(0).dtype
+    return dtype in DTYPES and (dtype != INT8 or has_multiplier(op))
 
 
 def _space(op: OpCall) -> Sequence[Config]:
     """Other groups; what is best depends on how many registers the compiler finds."""
-    if op.input(0).dtype not in DTYPES:
+    if not _serves(op):
         return ()
     pairs = product((2, 4, 6, 8, 10, 12), (1, 2, 4, 8))
     return [{"lanes": n, "unroll": k} for n, k in pairs if (n, k) != (_LANES, UNROLL)]
@@ -49,7 +54,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _block_configs(op: OpCall) -> Sequence[Config]:
-    return ({},) if op.input(0).dtype == op.input(1).dtype == INT8 else ()
+    return ({},) if op.input(0).dtype == op.input(1).dtype == INT8 and _serves(op) else ()
 
 
 def _build_blocks(op: OpCall, config: Config, b: Kernel, family: Family) -> None:

@@ -117,6 +117,10 @@ def _build_convolution(op: OpCall, config: Config, b: Kernel) -> None:
         product.run(b, column, at)
 
 
+def _matrix_configs(op: OpCall) -> Sequence[Config]:
+    return _configs(op) if _configs(op) and fully_connected.has_multiplier(op) else ()
+
+
 def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
     weights = conv2d.weights_of(op)
     product = _plan(b, op, weights, fully_connected.requant_of(op))
@@ -140,7 +144,7 @@ RULES = (
         "thumb1.fully_connected.rows",
         "fully_connected",
         frozenset({"thumb1"}),
-        _configs,
+        _matrix_configs,
         _build_matrix,
         keeps_order=True,
     ),
