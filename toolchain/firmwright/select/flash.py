@@ -69,10 +69,11 @@ def within_own(module: IRModule, offers: Offers) -> Offers:
         bought = within(offers, own, _SLACK_BYTES)
     except DoesNotFitError:
         return cheap
-    return min(cheap, bought, key=_time) if _size(cheap) > own else bought
+    return min(cheap, bought, key=time_of) if _size(cheap) > own else bought
 
 
-def _time(offers: Offers) -> int:
+def time_of(offers: Offers) -> int:
+    """The time of the fastest program."""
     return sum(item.time for item in fastest(offers))
 
 

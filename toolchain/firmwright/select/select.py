@@ -26,7 +26,7 @@ from firmwright.ir.tir.nodes import PrimFunc
 from firmwright.ir.tir.schedule import Alternative
 from firmwright.select.candidates import Candidate, Ordered, Programs, whole
 from firmwright.select.choice import Estimate
-from firmwright.select.flash import Offers, Price, fastest, shared, within, within_own
+from firmwright.select.flash import Offers, Price, fastest, shared, time_of, within, within_own
 from firmwright.select.segments import RowsOf
 
 
@@ -43,7 +43,10 @@ class Planner:
 
 
 _SLOWER_PERCENT = {"balanced": 105, "ram": 130}
-"""Most time of a program that takes least memory, in percent of the fastest."""
+"""Most time of a program that takes least memory, in percent of the fastest.
+
+The fastest is one of whole calls: rows take more flash than these may, and time is bought with it.
+"""
 _NEAR_PERCENT = 104
 """Most time of a call's alternative that `balanced` considers, in percent of its fastest."""
 _CALL_PERCENT = 300
@@ -64,7 +67,8 @@ def select_module(module: IRModule, offers: Offers, rows_of: RowsOf, planner: Pl
         return alone[0].module
     found = _candidates(module, offers, rows_of, planner)
     if is_free and goal in _SLOWER_PERCENT and (fed or goal == "ram"):
-        smallest = _smallest((*alone, *found), _SLOWER_PERCENT[goal])
+        fastest_time = max(min(item.time for item in found), time_of(offers))
+        smallest = _smallest((*alone, *found), _SLOWER_PERCENT[goal] * fastest_time // 100)
         if planner.fits(smallest.module):
             return smallest.module
     fitting = _first_fitting(found, planner)
@@ -107,10 +111,9 @@ def _first_fitting(found: Sequence[Candidate], planner: Planner) -> Candidate | 
     return next((item for item in found if planner.fits(item.module)), None)
 
 
-def _smallest(found: Sequence[Candidate], percent: int) -> Candidate:
-    """The one that takes least of those that are fast enough."""
-    limit = percent * min(item.time for item in found)
-    fast = [item for item in found if 100 * item.time <= limit]
+def _smallest(found: Sequence[Candidate], time_limit: int) -> Candidate:
+    """The one that takes least memory of those that take no more time."""
+    fast = [item for item in found if item.time <= time_limit]
     return min(fast, key=lambda item: (item.workspace_bytes, item.time))
 
 
