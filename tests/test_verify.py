@@ -176,7 +176,13 @@ def test_the_whole_grid_is_bit_exact(
 
 
 @models
-@pytest.mark.parametrize("model", ["vww_96_int8.tflite", "pretrainedResnet_quant.tflite"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "pretrainedResnet_quant.tflite",
+        pytest.param("vww_96_int8.tflite", marks=pytest.mark.deep),
+    ],
+)
 def test_a_model_too_large_for_the_smallest_board_says_by_how_much(
     model: str, model_path: Callable[[str], Path]
 ):

@@ -29,7 +29,7 @@ def test_the_ratio_compares_instructions_only():
 
 @pytest.mark.models
 def test_a_model_that_does_not_fit_gives_a_row_that_says_so(model_path):
-    (row,) = measure([model_path("vww_96_int8.tflite")], ["microbit"], read_peers())
+    (row,) = measure([model_path("ad01_int8.tflite")], ["microbit"], read_peers())
     assert row.count is None
     assert "does not fit" in row.problem
 
