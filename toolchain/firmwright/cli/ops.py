@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> Outcome:
             "onnx": _imports(opdef.imports, "onnx:"),
             "dtypes": list(opdef.dtypes),
         }
-        for opdef in op_table().values()
+        for _, opdef in sorted(op_table().items())
     ]
     rows: list[list[Cell]] = [
         [str(row["name"]), *(" ".join(row[key]) for key in ("tflite", "onnx", "dtypes"))]

@@ -37,7 +37,7 @@ def _trials(widths: Sequence[int]) -> list[Picks]:
     """All calls at their first alternative, at their second, ..."""
     return [
         tuple(min(index, width - 1) if width else 0 for width in widths)
-        for index in range(max(widths, default=0) or 1)
+        for index in range(max(1, *widths) if widths else 0)
     ]
 
 
