@@ -16,6 +16,7 @@ from firmwright.ir.tir.nodes import (
     IntImm,
     PrimFunc,
     Seq,
+    Stmt,
     Var,
 )
 from firmwright.ir.tir.rewrite import (
@@ -34,6 +35,7 @@ from firmwright.ir.tir.walk import (
     declared_buffers,
     free_vars,
     local_names,
+    statements,
     used_buffers,
     used_constants,
     walk,
@@ -145,13 +147,21 @@ def test_walking_goes_in_the_order_of_execution() -> None:
     assert list(walk(loop))[:4] == [loop, loop.start, loop.extent, loop.body]
 
 
+def test_statements_come_without_their_expressions_in_the_same_order() -> None:
+    body = one_of_each().body
+    among_all = [id(node) for node in walk(body) if isinstance(node, Stmt)]
+    assert [id(node) for node in statements(body)] == among_all
+
+
+def test_an_expression_names_its_variables() -> None:
+    index = Binary("add", Binary("mul", Var("i", INT32), IntImm(3, INT32)), Var("j", INT32))
+    assert free_vars(index) == {"i", "j"}
+
+
 def test_what_a_kernel_uses_is_listed_in_order() -> None:
     func = one_of_each()
     assert list(used_buffers(func.body)) == ["x", "acc", "row", "w", "y"]
     assert set(declared_buffers(func.body)) == {"w", "row", "acc"}
     assert used_constants(func.body) == ["f.w"]
-    assert free_vars(func.body) == set()
     assert local_names(func) == {"x", "y", "w", "i", "j", "row", "acc"}
-    loop = next(node for node in walk(func.body) if isinstance(node, For))
-    assert free_vars(loop.body) == {"i"}
     assert callees(Seq((CallPrim("b", ()), CallPrim("a", ()), CallPrim("b", ())))) == ["b", "a"]

@@ -22,7 +22,7 @@ from firmwright.ir.constant_pools import constant_pools, is_linked
 from firmwright.ir.core import Constant
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.nodes import AllocateConst, PrimFunc
-from firmwright.ir.tir.walk import walk
+from firmwright.ir.tir.walk import statements
 
 PARAMS_ALIGNMENT = 16
 DEFAULT_SECTION = ".rodata.flash"
@@ -94,7 +94,7 @@ def _alignments(module: IRModule, functions: Iterable[PrimFunc]) -> dict[str, in
     """Alignment in bytes of each constant in use, in the order of first use."""
     found: dict[str, int] = {}
     for function in functions:
-        for node in walk(function.body):
+        for node in statements(function.body):
             if isinstance(node, AllocateConst):
                 size = module.constants[node.constant].dtype.size_bytes
                 wanted = max(node.buffer.alignment, size)

@@ -107,8 +107,7 @@ def _bytes(module: IRModule) -> int:
 
 def _operator(index: int, call: Call, module: IRModule) -> Operator:
     macs = None if call.op.startswith("@") else op_table()[call.op].macs(describe(call, module))
-    data = [value for value in call.inputs if value is not None and value.constant is None]
-    return Operator(index, call.op, _tensors(data), _tensors(call.outputs), macs)
+    return Operator(index, call.op, _tensors(call.variables), _tensors(call.outputs), macs)
 
 
 def _tensors(values: Iterable[Value]) -> tuple[Tensor, ...]:

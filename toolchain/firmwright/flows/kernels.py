@@ -64,8 +64,8 @@ def layer_module(call: OpCall) -> IRModule:
         for i, kind in enumerate(call.inputs)
     )
     result = Value("y", call.output)
-    params = tuple(v for v in inputs if v is not None and v.constant is None)
-    entry = Function("main", params, (Call(call.op, inputs, (result,), call.attrs),), (result,))
+    alone = Call(call.op, inputs, (result,), call.attrs)
+    entry = Function("main", alone.variables, (alone,), (result,))
     return IRModule("layer", {"main": entry}, constants, attrs={"entry": "main"})
 
 

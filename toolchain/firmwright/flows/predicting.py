@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from firmwright.base.errors import InternalError
-from firmwright.ir.tir.cost import instructions
+from firmwright.ir.tir.cost import cost
 from firmwright.ir.tir.nodes import (
     Binary,
     CallPrim,
@@ -69,7 +69,7 @@ def predicted(compiled: Compiled) -> Mapping[int, int]:
             kernel = module.functions[callee]
             assert isinstance(kernel, PrimFunc)
             target = module.targets.get(str(kernel.attrs.get("target", "")))
-            costs[callee] = instructions(kernel, INTRINSICS, weights_of(target))
+            costs[callee] = cost(kernel, INTRINSICS, weights_of(target)).instructions
         totals[op] += costs[callee] * times
     return totals
 

@@ -24,7 +24,7 @@ from firmwright.ir.tir.cost import GENERIC, Weights, cost
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.nodes import Allocate
 from firmwright.ir.tir.schedule import DEFAULT_RULE, Alternative, Config, RowKernels, Rule
-from firmwright.ir.tir.walk import walk
+from firmwright.ir.tir.walk import statements
 from firmwright.ir.tuning import UNTUNED, Tuning, layer_digest
 from firmwright.lower.tuned import TunedLayer
 from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
@@ -252,7 +252,7 @@ class Lowering:
         )
         scratch = sum(
             node.buffer.size_bytes
-            for node in walk(func.body)
+            for node in statements(func.body)
             if isinstance(node, Allocate) and node.buffer.scope == "global"
         )
         price = cost(func, self.intrinsics, self.weights(self._target(call)))
@@ -296,7 +296,7 @@ def row_call(call: Call, rows: RowMap, band: int) -> Call:
 
 def describe_shapes(call: Call) -> str:
     """What a reader of the C wants to know first: `conv2d 25x5x64 -> 25x5x64, relu`."""
-    ins = [_shape(v.type) for v in call.inputs if v is not None and v.constant is None]
+    ins = [_shape(value.type) for value in call.variables]
     outs = [_shape(value.type) for value in call.outputs]
     activation = call.attrs.get("activation", "none")
     tail = "" if activation == "none" else f", {activation}"

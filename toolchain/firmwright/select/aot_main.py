@@ -155,8 +155,7 @@ class _Main:
         self, kernel: PrimFunc, call: Call, index: int, buffers: Mapping[str, Buffer]
     ) -> CallPrim:
         """Arguments in the kernel's order: variable inputs, then outputs."""
-        variables = [v for v in call.inputs if v is not None and v.constant is None]
-        values = [*variables, *call.outputs]
+        values = (*call.variables, *call.outputs)
         args = tuple(
             self._pointer(buffers[value.name], param.role)
             for value, param in zip(values, kernel.params, strict=True)

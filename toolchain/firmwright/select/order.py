@@ -112,7 +112,7 @@ class _Reading:
         """The tensors that the call reads; those that it makes get their numbers."""
         for value in call.outputs:
             self.maker[value.name] = index
-        used = dict.fromkeys(v.name for v in call.inputs if v is not None and v.constant is None)
+        used = dict.fromkeys(v.name for v in call.variables)
         reads = tuple(dict.fromkeys(self.number[name] for name in used))
         if self._is_window(call):
             self.number[call.outputs[0].name] = reads[0]

@@ -181,8 +181,7 @@ class _RowLoop:
             self._window(value.name, starts[value.name], stage, E(row))
             if value.name in starts
             else _all(self.whole[value.name], "r")
-            for value in call.inputs
-            if value is not None and value.constant is None
+            for value in call.variables
         ]
         written = self._written(stage, E(row), sums)
         self.functions[pick.function.name] = pick.function

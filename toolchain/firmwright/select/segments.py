@@ -51,7 +51,7 @@ class Segments:
             return None
         source = stages[0].sources[0]
         inside = {stage.result for stage in stages[:-1]}
-        needed_whole = {value.name for call, k in pairs for value in whole_inputs(call, k.rows)}
+        needed_whole = {value.name for call, k in pairs for value in _whole_inputs(call, k.rows)}
         if needed_whole & (inside | {source} if feed else inside):
             return None
         tensors = _tensors(calls, stages, inside, band)
@@ -105,11 +105,11 @@ def best(alternatives: Sequence[Alternative]) -> Alternative:
 
 
 def _stage(call: Call, kernels: RowKernels, band: int) -> Stage:
-    whole = whole_inputs(call, kernels.rows)
-    sources = tuple(value.name for value in _variables(call) if value not in whole)
     if isinstance(kernels.rows, RowFold):
-        height = _variables(call)[0].type.shape[1]
-        return Stage(sources, "", RowMap(band, band), height // band)
+        folded = tuple(value.name for value in call.variables)
+        height = call.variables[0].type.shape[1]
+        return Stage(folded, "", RowMap(band, band), height // band)
+    sources = tuple(value.name for value in kernels.rows.sources(call))
     height = call.outputs[0].type.shape[1]
     return Stage(sources, call.outputs[0].name, kernels.rows, height // band)
 
@@ -119,18 +119,14 @@ def _height(call: Call) -> int:
     shape = call.outputs[0].type.shape
     if len(shape) == 4 and shape[1] > 1:
         return shape[1]
-    return next((v.type.shape[1] for v in _variables(call) if len(v.type.shape) == 4), 0)
+    return next((v.type.shape[1] for v in call.variables if len(v.type.shape) == 4), 0)
 
 
-def whole_inputs(call: Call, rows: RowMap | RowFold) -> list[Value]:
+def _whole_inputs(call: Call, rows: RowMap | RowFold) -> list[Value]:
     """The inputs of which every row takes everything."""
     indices = rows.whole if isinstance(rows, RowMap) else ()
     found = [value for index, value in enumerate(call.inputs) if index in indices]
     return [value for value in found if value is not None]
-
-
-def _variables(call: Call) -> list[Value]:
-    return [value for value in call.inputs if value is not None and value.constant is None]
 
 
 def _tensors(
@@ -140,7 +136,7 @@ def _tensors(
     values = [
         value
         for call, stage in zip(calls, stages, strict=True)
-        for value in (*_variables(call), *call.outputs)
+        for value in (*call.variables, *call.outputs)
         if value.name in stage.sources or value in call.outputs
     ]
     made = {value.name for call in calls for value in call.outputs}

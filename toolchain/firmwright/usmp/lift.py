@@ -23,7 +23,7 @@ from firmwright.ir.tir.nodes import (
     Stmt,
 )
 from firmwright.ir.tir.rewrite import rewrite_func
-from firmwright.ir.tir.walk import Node, local_names, walk
+from firmwright.ir.tir.walk import Node, local_names, statements
 from firmwright.usmp.liveness import span_bytes
 
 
@@ -51,7 +51,7 @@ def is_scratch_name(plan_name: str) -> bool:
 def _scratch_buffers(kernel: PrimFunc) -> tuple[Buffer, ...]:
     return tuple(
         part.buffer
-        for part in walk(kernel.body)
+        for part in statements(kernel.body)
         if isinstance(part, Allocate) and part.buffer.scope == "global"
     )
 

@@ -57,6 +57,11 @@ class Call:
     span: Span = Span("")
     target: str = ""
 
+    @property
+    def variables(self) -> tuple[Value, ...]:
+        """The inputs that are there and no constants, in order."""
+        return tuple(v for v in self.inputs if v is not None and v.constant is None)
+
 
 @dataclass(frozen=True, slots=True)
 class Function:

@@ -16,7 +16,7 @@ from firmwright.base.dtypes import DType
 from firmwright.base.errors import InternalError
 from firmwright.base.quant import Rounding
 from firmwright.ir.core import Attrs, Constant
-from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.nodes import Call, TensorType, Value
 from firmwright.ir.raw import RawNode
 
 Numerics: TypeAlias = Literal["litert", "tflm"]
@@ -144,6 +144,11 @@ class RowMap:
     before: int = 0
     outside: float | None = None
     whole: frozenset[int] = frozenset()
+
+    def sources(self, call: Call) -> tuple[Value, ...]:
+        """The inputs of `call` that its rows are made of, row by row."""
+        taken = {call.inputs[index] for index in self.whole}
+        return tuple(value for value in call.variables if value not in taken)
 
     def banded(self, count: int) -> RowMap:
         """The same of bands of `count` output rows: band r takes rows from stride * r - before."""

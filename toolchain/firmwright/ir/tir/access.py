@@ -46,7 +46,7 @@ from firmwright.ir.tir.nodes import (
     Var,
     While,
 )
-from firmwright.ir.tir.walk import children, walk
+from firmwright.ir.tir.walk import children, statements, walk
 
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -119,7 +119,7 @@ class Trace:
 
     def __post_init__(self) -> None:
         self._is_output = {self.source: False, self.result: True}
-        for part in walk(self.body):
+        for part in statements(self.body):
             if isinstance(part, DeclBuffer) and part.source.buffer.name in self._is_output:
                 self._is_output[part.buffer.name] = self._is_output[part.source.buffer.name]
 
@@ -178,18 +178,16 @@ class Trace:
             case _:
                 return ""
 
-    def _names_below(self, node: Stmt) -> frozenset[str]:
+    def _names_below(self, node: Stmt | Expr) -> frozenset[str]:
         """Variables and buffers that occur."""
         known = self._names.get(id(node))
         if known is None:
-            parts = list(walk(node))
-            variables = {part.name for part in parts if isinstance(part, Var)}
-            buffers = {
-                part.buffer.name
-                for part in parts
-                if isinstance(part, BufferLoad | BufferStore | AccessPtr)
-            }
-            known = self._names[id(node)] = frozenset(variables | buffers)
+            names = {part for child in children(node) for part in self._names_below(child)}
+            if isinstance(node, Var):
+                names.add(node.name)
+            elif isinstance(node, BufferLoad | BufferStore | AccessPtr):
+                names.add(node.buffer.name)
+            known = self._names[id(node)] = frozenset(names)
         return known
 
     def _most(self, node: Stmt | Expr, bounds: Bounds) -> int:

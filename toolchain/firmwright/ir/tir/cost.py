@@ -50,20 +50,12 @@ class Cost:
 
 def cost(func: PrimFunc, intrinsics: IntrinsicTable, weights: Weights = GENERIC) -> Cost:
     """What `func` is predicted to cost."""
-    priced, registers = weights.instructions, weights.registers
-    done = work(func, intrinsics, priced, registers)
-    stands = work(func, intrinsics, priced, registers, written=True)
+    found = work(func, intrinsics, weights.instructions, weights.registers)
     return Cost(
-        round(_sum(done, weights.instructions, 1.0)),
-        round(_sum(done, weights.cycles, 1.0)) if weights.cycles else None,
-        round(_sum(stands, weights.code_bytes, _CODE_BYTES)),
+        round(_sum(found.done, weights.instructions, 1.0)),
+        round(_sum(found.done, weights.cycles, 1.0)) if weights.cycles else None,
+        round(_sum(found.written, weights.code_bytes, _CODE_BYTES)),
     )
-
-
-def instructions(func: PrimFunc, intrinsics: IntrinsicTable, weights: Weights = GENERIC) -> int:
-    """Predicted instructions of one call of `func`, without those of functions it calls."""
-    done = work(func, intrinsics, weights.instructions, weights.registers)
-    return round(_sum(done, weights.instructions, 1.0))
 
 
 def _sum(counts: Mapping[str, float], prices: Mapping[str, float], other: float) -> float:

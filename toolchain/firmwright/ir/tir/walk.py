@@ -7,8 +7,9 @@ collected in a dict or list keeps the order of the text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 from firmwright.ir.tir.nodes import (
     AccessPtr,
@@ -41,41 +42,52 @@ from firmwright.ir.tir.nodes import (
 Node: TypeAlias = Expr | Stmt
 
 
-def children(node: Node) -> tuple[Node, ...]:  # noqa: C901 - one case for each node
+_PARTS: Mapping[type, Callable[[Any], tuple[Node, ...]]] = MappingProxyType(
+    {
+        IntImm: lambda node: (),
+        FloatImm: lambda node: (),
+        Var: lambda node: (),
+        Binary: lambda node: (node.a, node.b),
+        Not: lambda node: (node.a,),
+        Cast: lambda node: (node.value,),
+        Select: lambda node: (node.cond, node.a, node.b),
+        BufferLoad: lambda node: node.indices,
+        AccessPtr: lambda node: (node.offset,),
+        Call: lambda node: node.args,
+        For: lambda node: (node.start, node.extent, node.body),
+        BufferStore: lambda node: (*node.indices, node.value),
+        Let: lambda node: (node.value, node.body),
+        If: lambda node: (node.cond, node.then, *(() if node.orelse is None else (node.orelse,))),
+        While: lambda node: (node.cond, node.body),
+        Seq: lambda node: node.stmts,
+        Allocate: lambda node: (node.body,),
+        AllocateConst: lambda node: (node.body,),
+        DeclBuffer: lambda node: (node.source, node.body),
+        Evaluate: lambda node: (node.call,),
+        CallPrim: lambda node: node.args,
+    }
+)
+"""The direct parts of each kind of node. A table, because trees are walked all the time."""
+
+
+_BODIES: Mapping[type, Callable[[Any], tuple[Stmt, ...]]] = MappingProxyType(
+    {
+        For: lambda node: (node.body,),
+        Let: lambda node: (node.body,),
+        If: lambda node: (node.then,) if node.orelse is None else (node.then, node.orelse),
+        While: lambda node: (node.body,),
+        Seq: lambda node: node.stmts,
+        Allocate: lambda node: (node.body,),
+        AllocateConst: lambda node: (node.body,),
+        DeclBuffer: lambda node: (node.body,),
+    }
+)
+"""The statements directly in those statements that have some."""
+
+
+def children(node: Node) -> tuple[Node, ...]:
     """The direct parts of `node`, in the order of execution."""
-    match node:
-        case IntImm() | FloatImm() | Var():
-            return ()
-        case Binary(_, a, b):
-            return (a, b)
-        case Not(a) | Cast(_, a):
-            return (a,)
-        case Select(cond, a, b):
-            return (cond, a, b)
-        case BufferLoad(_, indices):
-            return indices
-        case AccessPtr(_, offset, _, _):
-            return (offset,)
-        case Call(_, args, _) | CallPrim(_, args, _, _):
-            return args
-        case For(_, start, extent, body, _):
-            return (start, extent, body)
-        case BufferStore(_, indices, value):
-            return (*indices, value)
-        case Let(_, value, body):
-            return (value, body)
-        case If(cond, then, orelse):
-            return (cond, then) if orelse is None else (cond, then, orelse)
-        case While(cond, body):
-            return (cond, body)
-        case Seq(stmts):
-            return stmts
-        case Allocate(_, body, _) | AllocateConst(_, _, body):
-            return (body,)
-        case DeclBuffer(_, source, body):
-            return (source, body)
-        case Evaluate(call):
-            return (call,)
+    return _PARTS[type(node)](node)
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -84,7 +96,19 @@ def walk(node: Node) -> Iterator[Node]:
     while stack:
         top = stack.pop()
         yield top
-        stack.extend(reversed(children(top)))
+        parts = _PARTS[type(top)](top)
+        if parts:
+            stack.extend(parts[::-1])
+
+
+def statements(node: Stmt) -> Iterator[Stmt]:
+    """`node` and every statement in it, pre-order; expressions are not entered."""
+    stack = [node]
+    while stack:
+        top = stack.pop()
+        yield top
+        if bodies := _BODIES.get(type(top)):
+            stack.extend(bodies(top)[::-1])
 
 
 def used_buffers(node: Node) -> dict[str, Buffer]:
@@ -96,34 +120,36 @@ def used_buffers(node: Node) -> dict[str, Buffer]:
     }
 
 
-def declared_buffers(node: Node) -> dict[str, Buffer]:
+def declared_buffers(node: Stmt) -> dict[str, Buffer]:
     """Buffers that an Allocate, AllocateConst or DeclBuffer below `node` introduces, by name."""
     return {
         part.buffer.name: part.buffer
-        for part in walk(node)
+        for part in statements(node)
         if isinstance(part, Allocate | AllocateConst | DeclBuffer)
     }
 
 
-def used_constants(node: Node) -> list[str]:
+def used_constants(node: Stmt) -> list[str]:
     """Names in the module's table of constants that `node` links, each once, in order."""
-    names = (part.constant for part in walk(node) if isinstance(part, AllocateConst))
+    names = (part.constant for part in statements(node) if isinstance(part, AllocateConst))
     return list(dict.fromkeys(names))
 
 
-def bound_vars(node: Node) -> set[str]:
+def bound_vars(node: Stmt) -> set[str]:
     """Names of the variables that loops and lets below `node` bind."""
-    return {part.var.name for part in walk(node) if isinstance(part, For | Let)}
+    return {part.var.name for part in statements(node) if isinstance(part, For | Let)}
 
 
-def free_vars(node: Node) -> set[str]:
-    """Names of the variables used below `node` and bound outside (names are unique)."""
-    return {part.name for part in walk(node) if isinstance(part, Var)} - bound_vars(node)
+def free_vars(node: Expr) -> set[str]:
+    """Names of the variables used in `node`: an expression binds none."""
+    return {part.name for part in walk(node) if isinstance(part, Var)}
 
 
-def callees(node: Node) -> list[str]:
+def callees(node: Stmt) -> list[str]:
     """Names of the PrimFuncs that `node` calls, each once, in order of the first call."""
-    return list(dict.fromkeys(part.callee for part in walk(node) if isinstance(part, CallPrim)))
+    return list(
+        dict.fromkeys(part.callee for part in statements(node) if isinstance(part, CallPrim))
+    )
 
 
 def local_names(func: PrimFunc) -> set[str]:

@@ -1,7 +1,8 @@
 """How often each kind of work is done in one call of a PrimFunc, read from its TIR.
 
 In: a PrimFunc as lowering builds it. Out: counts by kind of work: loads, multiply-adds, trips of
-loops, ... What a unit of each costs is another matter (ir/tir/cost.py).
+loops, ..., of how often they are done and of how often they stand in the code. What a unit of each
+costs is another matter (ir/tir/cost.py).
 
 How often a statement runs follows from the loops and conditions around it. These are evaluated on
 a fixed set of points of the iteration space, all at once: a condition on loop variables, such as
@@ -95,31 +96,38 @@ _SHORT = 2
 _ON_INDICES = {"alu": "index", "shift": "index", "shift_by": "index", "multiply": "index"}
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Units of each kind: done in one call, and written in the code."""
+
+    done: Mapping[str, float]
+    written: Mapping[str, float]
+
+
 def work(
     func: PrimFunc,
     intrinsics: IntrinsicTable,
     priced: Mapping[str, float] | None = None,
     registers: int = REGISTERS,
-    *,
-    written: bool = False,
-) -> Mapping[str, float]:
-    """How often each kind of work is done in one call of `func`; `written`: stands in its code.
+) -> Work:
+    """The work of `func`, without functions that it calls.
 
     Intrinsics count what their table says, as `intrinsic`, unless `priced` names them: those are
     counted by their name, with `NAME.fixed` where every argument beside the first is a constant.
     Loops that keep more values than there are `registers` spill the rest.
     """
-    reader = _Walk(intrinsics, priced or {}, registers, written)
+    reader = _Walk(intrinsics, priced or {}, registers)
     reader.charge("call", 1.0)
     reader.stmt(func.body)
-    return reader.done
+    return Work(reader.done, reader.written)
 
 
 @dataclass(slots=True)
 class _Level:
-    """A loop that is open: how often its body runs, and the arithmetic done there already."""
+    """A loop that is open: how often its body runs and stands there, and arithmetic done in it."""
 
     runs: float
+    copies: float
     seen: set[Expr] = field(default_factory=set)
 
 
@@ -127,20 +135,17 @@ class _Walk:
     """One pass over a body. `self.weight` has, for each point, how often it stands for a run."""
 
     def __init__(
-        self,
-        intrinsics: IntrinsicTable,
-        priced: Mapping[str, float],
-        registers: int,
-        written: bool,
+        self, intrinsics: IntrinsicTable, priced: Mapping[str, float], registers: int
     ) -> None:
         self.intrinsics = intrinsics
-        self.written = written
         self.registers = registers
         self.priced = priced
         self.done: defaultdict[str, float] = defaultdict(float)
+        self.written: defaultdict[str, float] = defaultdict(float)
         self.weight: Points = np.ones(_POINTS)
         self.runs = 1.0
-        self.levels = [_Level(1.0)]
+        self.copies = 1.0
+        self.levels = [_Level(1.0, 1.0)]
         self.visited: set[int] = set()
         self.values: dict[str, Points | None] = {}
         self.depth: dict[str, int] = {}
@@ -149,15 +154,17 @@ class _Walk:
     def charge(self, kind: str, count: float) -> None:
         """`count` units of work at the place where the walk is."""
         self.done[kind] += count * self.runs
+        self.written[kind] += count * self.copies
 
     @contextmanager
-    def scaled(self, factor: Points | float) -> Iterator[None]:
-        """What follows runs `factor` times as often."""
-        before = self.weight, self.runs
+    def scaled(self, factor: Points | float, copies: float = 1.0) -> Iterator[None]:
+        """What follows runs `factor` times as often, and stands there `copies` times."""
+        before = self.weight, self.runs, self.copies
         self.weight = self.weight * factor
         self.runs = float(self.weight.mean())
+        self.copies *= copies
         yield
-        self.weight, self.runs = before
+        self.weight, self.runs, self.copies = before
 
     # ---- statements ---------------------------------------------------------------------------
 
@@ -181,12 +188,12 @@ class _Walk:
                 self.expr(cond)
                 self.charge("branch", 1)
                 share = self.share(cond)
-                with self.scaled(1.0 if self.written else share):
+                with self.scaled(share):
                     self.stmt(then)
-                with self.scaled(1.0 if self.written else 1.0 - share):
+                with self.scaled(1.0 - share):
                     self.stmt(orelse)
             case While(cond=cond, body=body):
-                with self.scaled(1.0 if self.written else _UNKNOWN_TRIPS):
+                with self.scaled(_UNKNOWN_TRIPS):
                     self.expr(cond)
                     self.charge("loop", 1)
                     self.stmt(body)
@@ -227,8 +234,8 @@ class _Walk:
         is_short = fixed is not None and fixed <= _SHORT
         if is_loop and not is_short:
             self.charge("entry", 1)
-        with self.scaled(1.0 if self.written and node.kind != "unrolled" else trips):
-            self.levels.append(_Level(self.runs))
+        with self.scaled(trips, float(trips.mean()) if node.kind == "unrolled" else 1.0):
+            self.levels.append(_Level(self.runs, self.copies))
             if is_loop:
                 self.charge("short_loop" if is_short else "loop", 1)
                 self.charge("spill", max(self.kept(node) - self.registers, 0))
@@ -351,20 +358,23 @@ class _Walk:
         level.seen.add(node)
         inner = depth >= len(self.levels) - 1
         self.done[kind] += self.runs if inner else min(level.runs, self.runs)
+        self.written[kind] += self.copies if inner else min(level.copies, self.copies)
 
     def call(self, name: str, args: Sequence[Expr]) -> None:
         found = self.intrinsics.get(name)
         if found is None:
             raise InternalError(f"intrinsic {name} is not in the table")
-        if self.written and found.count is not None:  # it has loops
-            text = next(iter(found.text.values()), found.portable)
-            self.charge("line", len(text.splitlines()))
-        elif name not in self.priced:
-            self.charge("intrinsic", _executed(found, args))
+        kind, executed = name, 1
+        if name not in self.priced:
+            kind, executed = "intrinsic", _executed(found, args)
         elif f"{name}.fixed" in self.priced and all(isinstance(a, IntImm) for a in args[1:]):
-            self.charge(f"{name}.fixed", 1)
-        else:
-            self.charge(name, 1)
+            kind = f"{name}.fixed"
+        self.done[kind] += executed * self.runs
+        if found.count is None:
+            self.written[kind] += executed * self.copies
+        else:  # it has loops
+            text = next(iter(found.text.values()), found.portable)
+            self.written["line"] += len(text.splitlines()) * self.copies
 
     def level(self, node: Expr) -> int:
         """The number of open loops that `node` must be inside of."""

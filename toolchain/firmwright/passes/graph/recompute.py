@@ -96,11 +96,7 @@ class _Body:
         rows = self.ops[call.op].rows(describe(call, self.module))
         if not isinstance(rows, RowMap):
             return None
-        found = [
-            value
-            for index, value in enumerate(call.inputs)
-            if value is not None and value.constant is None and index not in rows.whole
-        ]
+        found = rows.sources(call)
         return found[0] if len(found) == 1 else None
 
     def _again(self, chain: list[Call], fold: Call) -> list[Call]:

@@ -27,12 +27,12 @@ from firmwright.ir.tir.nodes import (
     Stmt,
 )
 from firmwright.ir.tir.rewrite import rewrite_stmt
-from firmwright.ir.tir.walk import Node, local_names, walk
+from firmwright.ir.tir.walk import Node, local_names, statements
 
 
 def linked(func: PrimFunc) -> list[AllocateConst]:
     """The constants that `func` links, in order of the text."""
-    return [node for node in walk(func.body) if isinstance(node, AllocateConst)]
+    return [node for node in statements(func.body) if isinstance(node, AllocateConst)]
 
 
 def with_const_params(func: PrimFunc, names: Sequence[str]) -> PrimFunc:

@@ -14,14 +14,14 @@ from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.affine import Bounds
 from firmwright.ir.tir.nodes import Binary, Expr, For, IntImm, Let, PrimFunc, Stmt, Var
 from firmwright.ir.tir.rewrite import rewrite_stmt, sequence, substitute, with_body
-from firmwright.ir.tir.walk import Node, declared_buffers, local_names, walk
+from firmwright.ir.tir.walk import Node, declared_buffers, local_names, statements, walk
 from firmwright.passes.per_function import each_prim_func
 from firmwright.passes.tir.simplify import simplify_expr
 
 
 def unroll(func: PrimFunc, extent_max: int = 0) -> PrimFunc:
     """`func` without loops of kind `unrolled`, nor any of at most `extent_max` iterations."""
-    marked = [node for node in walk(func.body) if isinstance(node, For)]
+    marked = [node for node in statements(func.body) if isinstance(node, For)]
     if not any(_count(loop, extent_max) is not None for loop in marked):
         return func
     names = NameSupply(local_names(func))
