@@ -41,7 +41,7 @@ def draw(request: pytest.FixtureRequest) -> Callable[[Case], list[list[Array]]]:
         specs = [
             _spec(str(position), tensor)
             for position, tensor in enumerate(case.inputs)
-            if tensor is not None and tensor.data is None
+            if tensor is not None and tensor.is_given
         ]
         seed = zlib.crc32(f"{case.builtin} {case.name}".encode())
         return [list(sample(specs, number, seed).values()) for number in range(count)]

@@ -37,6 +37,7 @@ int main(void)
     const struct cases_inputs in = {{{inputs}}};
     const struct cases_outputs out = {{{outputs}}};
     const struct cases_workspace_pools pools = {{{pools}}};
+    {reset}
     while (1) {{
 {reads}
         const int32_t status = cases_run(&in, &out, &pools);
@@ -60,7 +61,8 @@ def run_in_c(
     entry = compiled.module.entry
     assert isinstance(entry, PrimFunc)
     pools = [param.name for param in entry.params if param.role == "pool"]
-    (folder / "main.c").write_text(_main(io.inputs, io.outputs, pools))
+    reset = "cases_reset(&pools);" if io.state else ""
+    (folder / "main.c").write_text(_main(io.inputs, io.outputs, pools, reset))
     program = folder / "cases"
     sources = ["main.c", *sorted(str(path) for path in (folder / "model").glob("*.c"))]
     subprocess.run(
@@ -72,7 +74,9 @@ def run_in_c(
     return _split(done.stdout, io.outputs, len(samples))
 
 
-def _main(inputs: Sequence[IoTensor], outputs: Sequence[IoTensor], pools: Sequence[str]) -> str:
+def _main(
+    inputs: Sequence[IoTensor], outputs: Sequence[IoTensor], pools: Sequence[str], reset: str
+) -> str:
     def declared(tensor: IoTensor) -> str:
         return f"static {tensor.type.dtype.c_type} {tensor.buffer}[{tensor.type.elements}];\n"
 
@@ -87,6 +91,7 @@ def _main(inputs: Sequence[IoTensor], outputs: Sequence[IoTensor], pools: Sequen
         inputs=", ".join(tensor.buffer for tensor in inputs),
         outputs=", ".join(tensor.buffer for tensor in outputs),
         pools=", ".join(pools) or "0",
+        reset=reset,
         reads="\n".join(
             f"        if (fread({t.buffer}, sizeof {t.buffer}, 1, stdin) != 1) {{ return 0; }}"
             for t in inputs

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from generated_c import run_in_c
+from kept_state import Kept, in_order, kept_by
 from numpy.typing import NDArray
 from tflite_writer import write_cases
 
@@ -52,26 +53,14 @@ in_every_profile = pytest.mark.parametrize(
 )
 
 
-def call_of(case: Case, numerics: Numerics) -> OpCall:
-    """The case as imported from the TFLite file that says the same."""
+def call_of(case: Case, numerics: Numerics) -> tuple[OpCall, list[Kept]]:
+    """The case as imported from the TFLite file that says the same, and what it keeps."""
     data = write_cases([case])
     module = import_model(read_tflite(data, case.name), "case", import_table(), data, op_table())
     main = module.entry
     assert isinstance(main, Function)
     assert len(main.body) == 1
-    return describe(main.body[0], module.with_attrs(numerics=numerics))
-
-
-def full_inputs(call: OpCall, variable: Sequence[Array]) -> list[Array]:
-    """Arrays for all inputs of `call`: constants, and `variable` in order for the others."""
-    given = iter(variable)
-    arrays: list[Array] = []
-    for index, kind in enumerate(call.inputs):
-        constant = call.constant(index)
-        if kind is not None:
-            arrays.append(next(given) if constant is None else constant.array())
-    assert next(given, None) is None
-    return arrays
+    return describe(main.body[0], module.with_attrs(numerics=numerics)), kept_by(module)
 
 
 def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array:
@@ -109,7 +98,7 @@ def assert_agrees(
     call: OpCall, arrays: Sequence[Array], got: Sequence[Array], expected: Sequence[Array]
 ) -> None:
     """Bit for bit for integers, within the float bound for floats."""
-    assert [a.shape for a in got] == [kind.shape for kind in call.outputs]
+    assert [a.shape for a in got] == [kind.shape for kind in call.outputs[: len(got)]]
     for ours, theirs in zip(got, expected, strict=True):
         assert ours.dtype == theirs.dtype
         if ours.dtype.kind != "f":
@@ -140,17 +129,24 @@ def interpreted(call: OpCall) -> Callable[[Sequence[Array]], list[Array]]:
     return run
 
 
+def variable_arrays(call: OpCall, arrays: Sequence[Array]) -> list[Array]:
+    """Those of `arrays`, one for each input that is there, that are no constants."""
+    present = [index for index, kind in enumerate(call.inputs) if kind is not None]
+    return [a for i, a in zip(present, arrays, strict=True) if call.constant(i) is None]
+
+
 @every_case
 def test_an_imported_call_has_the_shapes_that_its_reference_gives(
     op: str, case: Case, draw: Callable[[Case], list[list[Array]]]
 ) -> None:
-    call = call_of(case, "litert")
+    call, kept = call_of(case, "litert")
     assert call.op == op
     inferred = op_table()[op].infer(call)
-    outputs = op_table()[op].reference(call, full_inputs(call, draw(case)[0]))
+    _, outputs = next(in_order(call, kept, draw(case)))
     assert [kind.shape for kind in inferred] == [array.shape for array in outputs]
     assert [kind.dtype.np for kind in inferred] == [array.dtype for array in outputs]
-    assert [kind.shape for kind in inferred] == [tensor.shape for tensor in case.outputs]
+    visible = inferred[: len(case.outputs)]
+    assert [kind.shape for kind in visible] == [tensor.shape for tensor in case.outputs]
 
 
 @in_every_profile
@@ -165,21 +161,20 @@ def test_the_reference_gives_what_the_oracle_gives(
         pytest.skip(f"the runtime of {numerics} has no {case.builtin} as in this case")
     answers = ask(op, case.name, numerics)
     assert not answers.refusal, answers.refusal
-    call = call_of(case, numerics)
-    for variable, expected in zip(draw(case), answers.outputs, strict=True):
-        arrays = full_inputs(call, variable)
-        assert_agrees(call, arrays, op_table()[op].reference(call, arrays), expected)
+    call, kept = call_of(case, numerics)
+    computed = in_order(call, kept, draw(case))
+    for (arrays, results), expected in zip(computed, answers.outputs, strict=True):
+        assert_agrees(call, arrays, results[: len(expected)], expected)
 
 
 @in_every_profile
 def test_the_default_lowering_computes_the_reference(
     op: str, case: Case, numerics: Numerics, draw: Callable[[Case], list[list[Array]]]
 ) -> None:
-    call = call_of(case, numerics)
+    call, kept = call_of(case, numerics)
     run = interpreted(call)
-    for variable in draw(case):
-        arrays = full_inputs(call, variable)
-        assert_agrees(call, arrays, run(variable), op_table()[op].reference(call, arrays))
+    for arrays, results in in_order(call, kept, draw(case)):
+        assert_agrees(call, arrays, run(variable_arrays(call, arrays)), results)
 
 
 CASES_A_PROGRAM = 40
@@ -223,14 +218,12 @@ def test_generated_c_computes_the_reference(
     drawn = [draw(case) for _, case in cases]
     samples = [[array for row in drawn for array in row[k]] for k in range(len(drawn[0]))]
     results = run_in_c([case for _, case in cases], samples, numerics, tmp_path)
-    for number, outputs in enumerate(results):
-        given = iter(outputs)
-        for (op, case), row in zip(cases, drawn, strict=True):
-            call = call_of(case, numerics)
-            arrays = full_inputs(call, row[number])
-            got = [next(given) for _ in call.outputs]
-            expected = op_table()[op].reference(call, arrays)
+    outputs = [iter(row) for row in results]
+    for (op, case), rows in zip(cases, drawn, strict=True):
+        call, kept = call_of(case, numerics)
+        for number, (arrays, expected) in enumerate(in_order(call, kept, rows)):
+            got = [next(outputs[number]) for _ in case.outputs]
             try:
-                assert_agrees(call, arrays, got, expected)
+                assert_agrees(call, arrays, got, expected[: len(got)])
             except AssertionError as error:
                 raise AssertionError(f"{op}, case {case.name}, sample {number}") from error

@@ -98,7 +98,7 @@ def input_names(index: int, case: Case) -> list[str]:
     return [
         f"{index}.x{position}"
         for position, tensor in enumerate(case.inputs)
-        if tensor is not None and tensor.data is None
+        if tensor is not None and tensor.is_given
     ]
 
 
@@ -138,7 +138,7 @@ class _Writer:
         self.graph.inputs += [
             place
             for place, tensor in zip(operator.inputs, case.inputs, strict=True)
-            if tensor is not None and tensor.data is None
+            if tensor is not None and tensor.is_given
         ]
         self.graph.outputs += operator.outputs
 
@@ -165,6 +165,7 @@ class _Writer:
         made.name = name
         made.shape = list(tensor.shape)
         made.type = getattr(schema.TensorType, tensor.dtype.upper())
+        made.isVariable = tensor.keeps
         if tensor.scales:
             quant = schema.QuantizationParametersT()
             quant.scale = np.array(tensor.scales, np.float32)

@@ -54,6 +54,11 @@ class _Glue:
         return [(model, pool) for model in self.models if self.shared_pools for pool in model.pools]
 
     @property
+    def has_init(self) -> bool:
+        """Whether something is to be done before the first run."""
+        return any(model.has_init or model.state for model in self.models)
+
+    @property
     def consumes_input(self) -> bool:
         if not self.shared_pools:
             return any(model.consumes_input for model in self.models)

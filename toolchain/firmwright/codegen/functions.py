@@ -284,6 +284,9 @@ class MainPrinter(StmtPrinter):
             tensor = node.span.tensor.split(";")[0]  # a fused operator has one name for each part
             place = f", {tensor}" if tensor else ""
             self.out.comment([f"{node.op}: {what}{place}"])
+        elif node.span.tensor:
+            self.out.gap()
+            self.out.comment([f"{node.span.tensor}, for the next run."])
         probe = self._probe(node, pairs)
         if probe:
             self.out.line(probe.format(phase=0))

@@ -14,7 +14,8 @@ from firmwright.base.errors import InternalError
 from firmwright.codegen.cvalue import float_literal
 from firmwright.codegen.cwriter import COLUMNS
 from firmwright.codegen.names import Names
-from firmwright.ir.module import IoTensor, IRModule
+from firmwright.ir.core import Constant
+from firmwright.ir.module import IoTensor, IRModule, StateTensor
 from firmwright.ir.tir.nodes import Buffer, CallPrim, DeclBuffer, IntImm, Param, PrimFunc
 from firmwright.ir.tir.walk import walk
 
@@ -84,6 +85,29 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """A tensor that stays from run to run: its field in `struct NAME_state`, place, first value."""
+
+    io: StateTensor
+    placed: Placed
+    initial: Constant
+
+    @property
+    def field(self) -> str:
+        return self.io.buffer
+
+    @property
+    def c_type(self) -> str:
+        return self.io.type.dtype.c_type
+
+    @property
+    def fill(self) -> int | None:
+        """The byte that all bytes of the first value are, None where they differ."""
+        found = set(self.initial.data)
+        return found.pop() if len(found) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
 class RowInput:
     """The input that comes row by row: `count` rows, each of `elements`."""
 
@@ -101,7 +125,7 @@ class Interface:
     """Everything the C interface of one model consists of.
 
     `in_pools`: the tensors lie in pools, but for an input that comes in `rows`. `has_init`:
-    constants are copied to the pools before the first run.
+    constants are copied to the pools before the first run. `state` is what runs leave for the next.
     """
 
     names: Names
@@ -113,6 +137,7 @@ class Interface:
     placed: tuple[Placed, ...]
     operators: int
     has_init: bool
+    state: tuple[Kept, ...] = ()
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -154,6 +179,27 @@ class Signatures:
     def init(self) -> str:
         name = self.interface.names.prefix
         return f"void {name}_init(const struct {name}_workspace_pools *pools)"
+
+    @property
+    def reset(self) -> str:
+        name = self.interface.names.prefix
+        return f"void {name}_reset(const struct {name}_workspace_pools *pools)"
+
+    @property
+    def save_state(self) -> str:
+        name = self.interface.names.prefix
+        return self._signature(
+            f"void {name}_save_state(",
+            f"const struct {name}_workspace_pools *pools, struct {name}_state *state)",
+        )
+
+    @property
+    def load_state(self) -> str:
+        name = self.interface.names.prefix
+        return self._signature(
+            f"void {name}_load_state(",
+            f"const struct {name}_workspace_pools *pools, const struct {name}_state *state)",
+        )
 
     @property
     def map_params(self) -> str:
@@ -240,6 +286,10 @@ def interface_of(module: IRModule, main: PrimFunc, names: Names) -> Interface:
         placed=placed,
         operators=1 + max((call.op for call in calls(main)), default=-1),
         has_init=any(keeps_constant(module, call) for call in calls(main)),
+        state=tuple(
+            Kept(state, by_name[state.buffer], module.constants[state.initial])
+            for state in module.io.state
+        ),
     )
 
 

@@ -29,6 +29,7 @@ from firmwright.codegen.interface import Interface, Placed, Signatures, interfac
 from firmwright.codegen.names import Names
 from firmwright.codegen.render import render
 from firmwright.codegen.row_main import row_main
+from firmwright.codegen.state import initial_values
 from firmwright.codegen.weights import (
     PARAMS_ALIGNMENT,
     LinkedConstant,
@@ -169,11 +170,12 @@ def _tree(model: _Model, kernel_text: str, main_text: str) -> SourceTree:
         f"model/{name}.c": _render(
             model,
             "model.c.j2",
-            headers=helpers.headers(model.used, copies=bool(model.kept)),
+            headers=helpers.headers(model.used, copies=bool(model.kept or model.interface.state)),
             compiler=_compiler_text(model),
             helpers=_helper_text(model),
             kernels=kernel_text,
             main=main_text,
+            initials=initial_values(model.interface),
         ),
     }
     if model.has_weights:

@@ -49,6 +49,7 @@ class LibraryModel:
 
     `inputs_in_pools`, `outputs_in_pools`: they lie in the pools. `params` is the parameter block of
     a model that links no constants, with `param_count` pointers into it; None for one that does.
+    `state` are the buffers that runs leave for the next one.
     """
 
     name: str
@@ -61,6 +62,7 @@ class LibraryModel:
     params: bytes | None = None
     param_count: int = 0
     has_init: bool = False
+    state: tuple[str, ...] = ()
     const_pools: tuple[LibraryConstants, ...] = ()
 
 
@@ -118,6 +120,11 @@ class LibrarySession:
             raise DeviceError(f"the model's run returned {status}.", where=self._model.name)
         return {tensor.name: self._read(tensor) for tensor in self._model.outputs}
 
+    def reset(self) -> None:
+        """What runs have left for the next one is forgotten."""
+        if self._model.state:
+            self._function("reset")(self._pools)
+
     def _read(self, tensor: LibraryTensor) -> NDArray[Any]:
         pointer = getattr(self._out, tensor.field)
         data = bytes(self._ffi.buffer(pointer, tensor.size_bytes))
@@ -134,6 +141,7 @@ class LibrarySession:
             setattr(self._pools, pool, self._allocate(size_bytes))
         if self._model.has_init:
             self._function("init")(self._pools)
+        self.reset()
         model = self._model
         if model.outputs_in_pools:
             self._function("map_io")(self._pools, self._in, self._out)
@@ -213,6 +221,8 @@ def _declarations(model: LibraryModel) -> str:
         lines.append(f"void {name}_map_io({arguments[2]}, {arguments[0]}, {arguments[1]});")
     if model.has_init:
         lines.append(f"void {name}_init({arguments[2]});")
+    if model.state:
+        lines.append(f"void {name}_reset({arguments[2]});")
     if model.params is not None:
         lines.append(f"struct {name}_params {{ void *items[{max(model.param_count, 1)}]; }};")
         lines.append(f"void {name}_map_params(const void *, struct {name}_params *);")

@@ -66,6 +66,8 @@ class WatchedSession(LibrarySession):
         for entry, (pool, size_bytes) in zip(self._watched, model.pools, strict=True):
             self._describe(entry, pool, size_bytes)
         self._watcher.fwr_watch_start(self._watched, len(model.pools))
+        for name in model.state:
+            self._touch(name, write=True)
 
     def close(self) -> None:
         """As of the library's session."""
@@ -79,9 +81,10 @@ class WatchedSession(LibrarySession):
             for tensor in self._model.inputs:
                 self._touch(tensor.field, write=True)
         found = super().run(inputs)
-        if self._model.outputs_in_pools:
-            for name in (*(tensor.field for tensor in self._model.outputs), *sorted(self._kept)):
-                self._touch(name, write=False)
+        outputs = self._model.outputs if self._model.outputs_in_pools else ()
+        kept = sorted(self._kept) if self._model.outputs_in_pools else []
+        for name in (*(tensor.field for tensor in outputs), *kept, *self._model.state):
+            self._touch(name, write=False)
         fault = self._watch.new("struct fwr_watch_fault *")
         count = self._watcher.fwr_watch_faults(fault)
         if count:

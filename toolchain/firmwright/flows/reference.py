@@ -15,7 +15,7 @@ import numpy as np
 
 from firmwright.base.errors import InternalError, ToolFailedError
 from firmwright.flows.inputs import Array, Tensors
-from firmwright.ir.graph.evaluate import evaluate
+from firmwright.ir.graph.evaluate import evaluate, initial_state, state_after
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.interp import Interpreter
@@ -96,7 +96,10 @@ def by_numpy(module: IRModule, samples: Sequence[Tensors]) -> Reference:
     if not isinstance(entry, Function):
         raise InternalError("only a graph can be evaluated by reference")
     log.info("computing the reference with numpy")
-    values = [evaluate(module, sample, op_table(), INTRINSICS) for sample in samples]
+    values, kept = [], initial_state(module)
+    for sample in samples:
+        values.append(evaluate(module, sample, op_table(), INTRINSICS, kept))
+        kept = state_after(module, values[-1])
     results = [value.name for value in entry.results]
     outputs = tuple({name: found[name] for name in results} for found in values)
     return Reference(BY_NUMPY, outputs, tuple(values))
@@ -110,18 +113,30 @@ def by_interpreter(module: IRModule, samples: Sequence[Tensors]) -> Reference:
     log.info("interpreting the module")
     functions = {n: f for n, f in module.functions.items() if isinstance(f, PrimFunc)}
     interpreter = Interpreter(functions, INTRINSICS, module.constants)
-    outputs = tuple(_interpreted(module, main, interpreter, sample) for sample in samples)
+    memory = _memory(module)
+    outputs = tuple(_interpreted(module, main, interpreter, memory, s) for s in samples)
     return Reference(BY_INTERPRETER, outputs)
 
 
-def _interpreted(
-    module: IRModule, main: PrimFunc, interpreter: Interpreter, sample: Tensors
-) -> dict[str, Array]:
+def _memory(module: IRModule) -> dict[str, Array]:
+    """Pools and tensors outside of them, the state at its first values."""
     pools = module.plan.pool_bytes if module.plan is not None else {}
     memory: dict[str, Array] = {name: np.zeros(size, np.uint8) for name, size in pools.items()}
     for tensor in (*module.io.inputs, *module.io.outputs):
         if module.plan is None or tensor.buffer not in module.plan.placements:
             memory[tensor.buffer] = np.zeros(tensor.type.shape, tensor.type.dtype.np)
+    for state in module.io.state:
+        _view(module, memory, state)[...] = module.constants[state.initial].array()
+    return memory
+
+
+def _interpreted(
+    module: IRModule,
+    main: PrimFunc,
+    interpreter: Interpreter,
+    memory: Mapping[str, Array],
+    sample: Tensors,
+) -> dict[str, Array]:
     for tensor in module.io.inputs:
         _view(module, memory, tensor)[...] = sample[tensor.name]
     interpreter.run(main.name, {param.name: memory[param.name] for param in main.params})

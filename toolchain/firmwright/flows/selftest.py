@@ -193,7 +193,7 @@ def cases_module(group: Sequence[NamedCase]) -> IRModule:
     graph = RawSubgraph(
         "cases",
         tuple(tensors),
-        tuple(t.index for t in tensors if ".x" in t.name and t.buffer is None),
+        tuple(t.index for t in tensors if ".x" in t.name and _is_given(t)),
         tuple(t.index for t in tensors if ".y" in t.name),
         tuple(nodes),
     )
@@ -238,7 +238,11 @@ def _tensor(index: int, name: str, tensor: CaseTensor) -> RawTensor:
         scales = tuple(float(np.float32(scale)) for scale in tensor.scales)
         quantization = Quantization(scales, tensor.zero_points, axis)
     data = None if tensor.data is None else tensor.data.tobytes()
-    return RawTensor(index, name, tensor.shape, tensor.dtype, quantization, data)
+    return RawTensor(index, name, tensor.shape, tensor.dtype, quantization, data, tensor.keeps)
+
+
+def _is_given(tensor: RawTensor) -> bool:
+    return tensor.buffer is None and not tensor.is_variable
 
 
 def _specs(group: Sequence[NamedCase]) -> list[SampleInput]:
@@ -252,5 +256,5 @@ def _specs(group: Sequence[NamedCase]) -> list[SampleInput]:
         )
         for index, item in enumerate(group)
         for position, tensor in enumerate(item.case.inputs)
-        if tensor is not None and tensor.data is None
+        if tensor is not None and tensor.is_given
     ]

@@ -203,6 +203,7 @@ def library_model(compiled: Compiled) -> LibraryModel:
         params=params_block(compiled),
         param_count=len(items),
         has_init=any(buffer.kind == "const" for buffer in plan.buffers) if plan else False,
+        state=tuple(tensor.buffer for tensor in module.io.state),
         const_pools=tuple(
             LibraryConstants(image.pool.name, image.pool.scope, image.data)
             for image in separate_images(module)

@@ -31,12 +31,19 @@ class IoTensor:
 
 
 @dataclass(frozen=True, slots=True)
+class StateTensor(IoTensor):
+    """A tensor that the model keeps between runs; `initial` names the constant it is reset to."""
+
+    initial: str
+
+
+@dataclass(frozen=True, slots=True)
 class IoBinding:
     """Who owns the model's inputs and outputs.
 
     `workspace`: they lie in the pools and may share memory, so a run consumes its input unless
     `keep_input`. `caller`: the caller's buffers, in no pool. With `input_rows` the one input is in
-    no pool in either mode: the caller feeds it row by row.
+    no pool in either mode: the caller feeds it row by row. State lies in the pools in both.
     """
 
     mode: Literal["workspace", "caller"] = "workspace"
@@ -44,6 +51,7 @@ class IoBinding:
     inputs: tuple[IoTensor, ...] = ()
     outputs: tuple[IoTensor, ...] = ()
     input_rows: bool = False
+    state: tuple[StateTensor, ...] = ()
 
     @property
     def inputs_in_pools(self) -> bool:

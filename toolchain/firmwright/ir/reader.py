@@ -21,7 +21,7 @@ from firmwright.base.errors import ModelError
 from firmwright.base.text import Token, Tokenizer
 from firmwright.ir.core import Attr, Constant, PoolInfo, Target
 from firmwright.ir.graph.parser import GraphReader
-from firmwright.ir.module import AnyFunction, IoBinding, IoTensor, IRModule
+from firmwright.ir.module import AnyFunction, IoBinding, IoTensor, IRModule, StateTensor
 from firmwright.ir.syntax import Reader
 from firmwright.ir.tir.parser import PrimReader
 from firmwright.ir.tir.plan import BufferInfo, BufferKind, Conflict, LiveRange, Placement, Plan
@@ -180,15 +180,22 @@ class _ModuleReader(Reader):
         keep = self.tokens.accept("keep_input")
         rows = self.tokens.accept("input_rows")
         tensors: dict[str, list[IoTensor]] = {"input": [], "output": []}
+        state: list[StateTensor] = []
         self.tokens.expect("{")
         while not self.tokens.accept("}"):
-            kind = self.one_of(("input", "output"))
+            kind = self.one_of(("input", "output", "state"))
             buffer = self.tokens.local()
             self.tokens.expect("=")
             name = self.tokens.string()
             self.tokens.expect(":")
-            tensors[kind].append(IoTensor(name, buffer, self.tensor_type()))
-        return IoBinding(mode, keep, tuple(tensors["input"]), tuple(tensors["output"]), rows)
+            found = self.tensor_type()
+            if kind == "state":
+                self.tokens.expect("=")
+                state.append(StateTensor(name, buffer, found, self.tokens.global_()))
+            else:
+                tensors[kind].append(IoTensor(name, buffer, found))
+        inputs, outputs = tuple(tensors["input"]), tuple(tensors["output"])
+        return IoBinding(mode, keep, inputs, outputs, rows, tuple(state))
 
     # ---- constants ---------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ In: an IRModule, or text with the name of its file. Out: text, or the module. In
     attrs {...}
     target @NAME = "KIND" {...}
     pool @NAME {...}
-    io workspace keep_input input_rows { input %BUFFER = "TENSOR": TYPE ... }
+    io workspace keep_input input_rows { input %BUFFER = "TENSOR": TYPE ...
+      state %BUFFER = "TENSOR": TYPE = @INITIAL ... }
     const @NAME = i8[3,3] sha256.HEX        (or, short and by hand: i8[4] [1, 2, 3, 4])
     const @NAME = i8[3,3] in(@POOL) sha256.HEX
     graph @NAME(...) ...                    graph/printer.py
@@ -114,6 +115,9 @@ def _print_io(io: IoBinding, page: Page) -> None:
             for t in tensors:
                 names = f"{format_local(t.buffer)} = {quote(t.name)}"
                 page.put(f"{kind} {names}:\n{format_type(t.type)}")
+        for s in io.state:
+            names = f"{format_local(s.buffer)} = {quote(s.name)}"
+            page.put(f"state {names}:\n{format_type(s.type)} =\n{format_global(s.initial)}")
 
 
 def _print_plan(plan: Plan, page: Page) -> None:

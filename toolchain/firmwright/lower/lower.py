@@ -77,7 +77,7 @@ class Lowering:
 
         UnsupportedError names every call that no lowering takes.
         """
-        results = {value.name for value in self.entry.results}
+        results = {value.name for value in self.entry.sinks}
         lowered: list[LoweredCall] = []
         refused: list[UnsupportedItem] = []
         for index, call in enumerate(self.entry.body):
@@ -135,7 +135,7 @@ class Lowering:
     def _lowered(self, index: int, call: Call, results: set[str]) -> LoweredCall:
         if call.op.startswith("@"):
             return LoweredCall(call, ())
-        # A view that is a result of the model needs memory of its own, so it is copied.
+        # A view that is a result of the model, or state, needs memory of its own, so it is copied.
         source = call.inputs[0]
         is_free = call.outputs[0].name not in results and source is not None
         is_view = self.ops[call.op].view

@@ -6,7 +6,7 @@ Out: FOLDER/answer.json (version, names of outputs and layers) and outputs.npz (
 by position, `t<k>` the tensors of subgraph 0 by index, samples on the leading axis); or, when the
 package is absent or the runtime refuses the model, answer.json with the `error`.
 Invariant: nothing here is imported by the rest; a model that takes the interpreter down takes only
-this process down. Samples are independent: state is reset before each.
+this process down. Samples are run in order: state that a model keeps goes from one to the next.
 
 Sources of the semantics: LiteRT's BUILTIN_REF resolver, which holds the reference kernels only (no
 XNNPACK, no optimised kernel), and the TFLM interpreter of the tflite-micro package.
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.generic]
 
+RESOURCE = 13  # the schema's element type of a variable's handle, which has no value
 TFLM_ARENA_BYTES = 64 << 20  # never touched beyond what the model needs
 
 
@@ -86,7 +87,6 @@ class LiteRt:
         self.input_names, self.output_names, self.layer_names = tensor_names(graph, layers)
 
     def run(self, inputs: Sequence[Array]) -> None:
-        self._interpreter.reset_all_variables()
         for index, value in zip(self._sources, inputs, strict=True):
             self._interpreter.set_tensor(index, value)
         self._interpreter.invoke()
@@ -118,7 +118,6 @@ class Tflm:
         self.input_names, self.output_names, self.layer_names = tensor_names(graph, layers)
 
     def run(self, inputs: Sequence[Array]) -> None:
-        self._interpreter.reset()
         for position, value in enumerate(inputs):
             self._interpreter.set_input(value, position)
         self._interpreter.invoke()
@@ -137,11 +136,16 @@ def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[i
         text = graph.tensors[index].name
         return text.decode("utf-8", "replace") if text is not None else ""
 
-    results = [int(index) for operator in graph.operators or () for index in operator.outputs]
+    results = [
+        int(index)
+        for operator in graph.operators or ()
+        for index in operator.outputs
+        if index >= 0 and graph.tensors[index].type != RESOURCE
+    ]
     return (
         [name(index) for index in graph.inputs],
         [name(index) for index in graph.outputs],
-        {index: name(index) for index in results if index >= 0} if layers else {},
+        {index: name(index) for index in results} if layers else {},
     )
 
 

@@ -50,6 +50,7 @@ def metadata(
             "input_rows": module.io.input_rows,
             "inputs": [_tensor(tensor, plan) for tensor in module.io.inputs],
             "outputs": [_tensor(tensor, plan) for tensor in module.io.outputs],
+            **({"state": [_tensor(s, plan) for s in module.io.state]} if module.io.state else {}),
         },
         "workspace_bytes": plan.workspace_bytes if plan else 0,
         "lower_bound_bytes": plan.lower_bound_bytes if plan else 0,

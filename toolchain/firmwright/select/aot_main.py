@@ -3,7 +3,8 @@
 In: the graph function and the kernel chosen for each call. Out: the module with the kernels and
 `run`, the graph function gone. Views become windows of their parent. With I/O in the workspace the
 model's inputs and outputs are allocated like any tensor (kinds `input`, `output`), else they are
-parameters.
+parameters. State is allocated as such; what it becomes is made there if nobody reads it afterwards,
+and copied at the end if somebody does.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from firmwright.base.errors import ModelError
 from firmwright.base.names import NameSupply
-from firmwright.ir.core import Attr
+from firmwright.ir.core import Attr, Span
 from firmwright.ir.graph.nodes import Call, Function, Value
-from firmwright.ir.module import IoTensor, IRModule
+from firmwright.ir.module import IoTensor, IRModule, StateTensor
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.nodes import (
     AccessPtr,
@@ -31,7 +32,9 @@ from firmwright.ir.tir.nodes import (
     Stmt,
 )
 from firmwright.ir.tir.schedule import Alternative
+from firmwright.select.in_place import made_in_place
 from firmwright.select.row_loop import Segment, row_loop
+from firmwright.select.row_moves import keep
 
 TENSOR_ALIGNMENT = 16
 
@@ -58,11 +61,15 @@ class _Main:
 
     def build(self, chosen: Chosen) -> IRModule:
         self._check()
-        buffers = self._buffers()
+        views = {c.outputs[0].name for c, found in chosen if found is None and c.op[0] != "@"}
+        spans = [(segment.first, segment.end) for segment in self.segments]
+        buffers = self._buffers(made_in_place(self.entry, views, spans))
         functions = {k: f for k, f in self.module.functions.items() if k != self.entry.name}
         constants = dict(self.module.constants)
         stmts: list[Stmt] = []
         windows: dict[str, DeclBuffer] = {}
+        outside = () if self.module.io.inputs_in_pools else self.entry.params
+        reads = {value.name for value in outside}
         begins = {segment.first: segment for segment in self.segments}
         inside = {index for s in self.segments for index in range(s.first + 1, s.end)}
         for index, (call, alternative) in enumerate(chosen):
@@ -81,7 +88,14 @@ class _Main:
             elif call.op.startswith("@"):
                 stmts.append(self._invoke_named(call, index, buffers))
             else:
-                windows[call.outputs[0].name] = self._window(call, buffers)
+                windows[call.outputs[0].name] = self._window(call, buffers, reads)
+        for state in self.entry.state:
+            held, source = buffers[state.value.name], buffers[state.next.name]
+            if held != source:
+                kernel = keep(held.dtype, held.elements, next(iter(self.module.targets), ""))
+                functions[kernel.name] = kernel
+                args = (self._pointer(source, "in"), self._pointer(held, "out"))
+                stmts.append(CallPrim(kernel.name, args, Span("", tensor=state.value.name)))
         body: Stmt = Seq(tuple(stmts))
         for window in reversed(windows.values()):
             body = DeclBuffer(window.buffer, window.source, body)
@@ -101,31 +115,45 @@ class _Main:
             self.module,
             functions=functions,
             constants=constants,
-            io=replace(self.module.io, inputs=inputs, outputs=outputs),
+            io=replace(self.module.io, inputs=inputs, outputs=outputs, state=self._state(buffers)),
             attrs={**self.module.attrs, "entry": "run"},
         )
 
     def _check(self) -> None:
-        params = {value.name for value in self.entry.params}
+        sources = {value.name for value in self.entry.sources}
         for value in self.entry.results:
-            if value.name in params or value.constant is not None:
+            if value.name in sources or value.constant is not None:
                 raise ModelError(
                     f"the model's output {value.name} is one of its inputs or a constant.",
                     where=self.module.name,
                     hint="a model in which every output is computed.",
                 )
+        held = {state.value.name for state in self.entry.state}
+        for state in self.entry.state:
+            if state.next.name in held and state.next != state.value:
+                raise ModelError(
+                    f"the state {state.value.name} becomes what {state.next.name} was.",
+                    where=self.module.name,
+                    hint="a copy of it, made by a call.",
+                )
 
-    def _buffers(self) -> dict[str, Buffer]:
-        """A buffer for every value: I/O first, so that their names stay plainest."""
+    def _buffers(self, in_place: Mapping[str, str]) -> dict[str, Buffer]:
+        """A buffer for every value: I/O first, so that their names stay plainest.
+
+        Values `in_place` have that of the state they become.
+        """
         values: dict[str, Value] = {}
-        for value in (*self.entry.params, *self.entry.results):
+        states = [state.value for state in self.entry.state]
+        for value in (*self.entry.params, *self.entry.results, *states):
             values.setdefault(value.name, value)
         for call in self.entry.body:
             for used in (*call.inputs, *call.outputs):
                 if used is not None:
                     values.setdefault(used.name, used)
+        for value in self.entry.sinks:
+            values.setdefault(value.name, value)
         streamed = {name for segment in self.segments for name in segment.streamed}
-        return {
+        own = {
             name: Buffer(
                 self.names.take(name),
                 value.type.dtype,
@@ -134,15 +162,16 @@ class _Main:
                 alignment=TENSOR_ALIGNMENT,
             )
             for name, value in values.items()
-            if name not in streamed
+            if name not in streamed and name not in in_place
         }
+        return own | {name: own[state] for name, state in in_place.items()}
 
     def _pins(self, buffers: Mapping[str, Buffer]) -> dict[str, Attr]:
         """The buffers of values with a memory scope, and the pool that it names."""
         values = (v for call in self.entry.body for v in call.outputs)
         found = tuple(
             (buffers[value.name].name, value.virtual_device.memory_scope)
-            for value in (*self.entry.params, *values)
+            for value in (*self.entry.sources, *values)
             if value.virtual_device.memory_scope and value.name in buffers
         )
         return {"pins": found} if found else {}
@@ -176,12 +205,14 @@ class _Main:
         )
         return CallPrim(kernel.name, args, call.span, index)
 
-    def _window(self, call: Call, buffers: Mapping[str, Buffer]) -> DeclBuffer:
-        parent = call.inputs[0]
+    def _window(self, call: Call, buffers: Mapping[str, Buffer], reads: set[str]) -> DeclBuffer:
+        """The view that `call` makes; of `reads`, the caller's inputs, it only reads."""
+        parent, made = call.inputs[0], call.outputs[0].name
         assert parent is not None
-        return DeclBuffer(
-            buffers[call.outputs[0].name], self._pointer(buffers[parent.name], "inout"), Seq(())
-        )
+        if parent.name in reads:
+            reads.add(made)
+        access = "in" if parent.name in reads else "inout"
+        return DeclBuffer(buffers[made], self._pointer(buffers[parent.name], access), Seq(()))
 
     def _allocated(self, body: Stmt, buffers: Mapping[str, Buffer], windows: set[str]) -> Stmt:
         """Allocations around `body`: of constants used by name and of tensors that need memory."""
@@ -194,12 +225,17 @@ class _Main:
             for value in call.inputs
             if value is not None and value.constant is not None
         }
+        used |= {s.next.name: s.next.constant for s in self.entry.state if s.next.constant}
+        state = {s.value.name for s in self.entry.state}
+        held = {buffers[name].name for name in state}
         for name, buffer in reversed(list(buffers.items())):
-            if name in windows:
+            if name in windows or (buffer.name in held and name not in state):
                 continue
             if buffer.scope == "const":
                 if name in used:
                     body = AllocateConst(buffer, used[name], body)
+            elif name in state:
+                body = Allocate(buffer, body, "state")
             elif name in inputs:
                 if self.module.io.inputs_in_pools:
                     body = Allocate(buffer, body, "input")
@@ -209,6 +245,12 @@ class _Main:
             else:
                 body = Allocate(buffer, body, "activation")
         return body
+
+    def _state(self, buffers: Mapping[str, Buffer]) -> tuple[StateTensor, ...]:
+        return tuple(
+            StateTensor(s.value.name, buffers[s.value.name].name, s.value.type, s.initial)
+            for s in self.entry.state
+        )
 
     def _io(self, values: tuple[Value, ...], buffers: Mapping[str, Buffer]) -> tuple[IoTensor, ...]:
         return tuple(IoTensor(v.name, buffers[v.name].name, v.type) for v in values)

@@ -90,7 +90,9 @@ class _Reading:
         self.ops = ops
         self.io = module.io
         self.results = {value.name for value in entry.results}
-        self.kept = set(self.results)
+        self.own = {value.name for value in entry.sinks}
+        self.state = {state.value.name for state in entry.state}
+        self.kept = self.own | self.state
         if module.io.keep_input:
             self.kept |= {value.name for value in entry.params}
         self.number: dict[str, int] = {}
@@ -98,7 +100,7 @@ class _Reading:
         self.maker: dict[str, int] = {}
 
     def steps(self) -> Steps:
-        for value in self.entry.params:
+        for value in self.entry.sources:
             self._add(value, -1)
         reads = tuple(self._call(index, call) for index, call in enumerate(self.entry.body))
         readers = [0] * len(self.tensors)
@@ -125,13 +127,13 @@ class _Reading:
         """Whether the call is a view that takes no memory: lowering copies the others."""
         source = call.inputs[0] if call.inputs else None
         opdef = self.ops.get(call.op)
-        is_view = opdef is not None and opdef.view and call.outputs[0].name not in self.results
+        is_view = opdef is not None and opdef.view and call.outputs[0].name not in self.own
         return is_view and source is not None and source.constant is None
 
     def _add(self, value: Value, maker: int) -> None:
         is_here = self.io.outputs_in_pools or value.name not in self.results
         if maker < 0:
-            is_here = self.io.inputs_in_pools
+            is_here = self.io.inputs_in_pools or value.name in self.state
         size_bytes = value.type.size_bytes if is_here else 0
         self.number[value.name] = len(self.tensors)
         self.tensors.append(Tensor(size_bytes, maker, 0, value.name in self.kept))

@@ -133,7 +133,7 @@ class SegmentParts:
 
     @cached_property
     def _by_name(self) -> dict[str, Value]:
-        values = [*self.entry.params]
+        values = [*self.entry.sources]
         for call in self.entry.body:
             values += call.outputs
         return {value.name: value for value in values}
@@ -144,8 +144,8 @@ class SegmentParts:
 
     @cached_property
     def _first(self) -> dict[str, int]:
-        """The call that makes each value; -1 for the model's inputs."""
-        made = {value.name: -1 for value in self.entry.params}
+        """The call that makes each value; -1 for the model's inputs and state."""
+        made = {value.name: -1 for value in self.entry.sources}
         for index, call in enumerate(self.entry.body):
             made.update({value.name: index for value in call.outputs})
         return made
@@ -160,6 +160,7 @@ class SegmentParts:
                 if value is not None and value.name in last:
                     last[value.name] = index
         kept = self.entry.params if self.module.io.keep_input else ()
-        for value in (*self.entry.results, *kept):
+        state = [state.value for state in self.entry.state]
+        for value in (*self.entry.sinks, *state, *kept):
             last[value.name] = count
         return last

@@ -1,4 +1,5 @@
 """The kernels that move rows: make room for one, fill some, take one in.
+Those that keep a tensor for the next run are here too.
 
 Each works on whole words where the sizes allow it. Their names say all that they depend on, so two
 segments that need the same one share it.
@@ -31,6 +32,15 @@ def copy(dtype: DType, elements: int, target: str) -> PrimFunc:
     y = b.buffer_param("y", dtype, (elements,), "out", alignment)
     _move(b, x, 0, y, elements)
     return b.build(comment="Takes in a row.", target=target)
+
+
+def keep(dtype: DType, elements: int, target: str) -> PrimFunc:
+    """`y` = `x`, whole buffers that begin at words."""
+    b = Builder(f"keep_{elements}_{dtype.name}")
+    x = b.buffer_param("x", dtype, (elements,), "in", 4)
+    y = b.buffer_param("y", dtype, (elements,), "out", 4)
+    _move(b, x, 0, y, elements)
+    return b.build(comment="Keeps it for the next run.", target=target)
 
 
 def fill(dtype: DType, elements: int, value: float, target: str) -> PrimFunc:

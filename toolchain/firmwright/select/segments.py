@@ -88,13 +88,13 @@ class Segments:
 
     @cached_property
     def _users(self) -> dict[str, list[int]]:
-        """The calls that need each value; -1 for the function's results."""
+        """The calls that need each value; -1 for the function's results and state."""
         users: dict[str, list[int]] = {}
         for index, call in enumerate(self.entry.body):
             for value in call.inputs:
                 if value is not None:
                     users.setdefault(value.name, []).append(index)
-        for value in self.entry.results:
+        for value in self.entry.sinks:
             users.setdefault(value.name, []).append(-1)
         return users
 

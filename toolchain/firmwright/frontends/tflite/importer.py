@@ -1,5 +1,9 @@
 """RawModel -> IRModule: names, types and constants become graph values, nodes become calls.
 
+Variables are no operators: what is assigned to one is what later nodes read, and what it holds at
+the end of a run is the state of the function. What runs once, before the first run, is computed
+here: it gives the first values.
+
 The meaning of every operator comes from its file under `ops/`: this module only finds the record,
 hands it the raw node, and collects what cannot be taken. All unsupported operators and dynamic
 shapes of a model are reported at once, each with its place.
@@ -8,14 +12,16 @@ shapes of a model are reported at once, each with its place.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from firmwright.base.dtypes import find_dtype
+from firmwright.base.dtypes import INT8, find_dtype
 from firmwright.base.errors import UnsupportedError, UnsupportedItem
+from firmwright.frontends.tflite.variables import Variables
 from firmwright.ir.core import Constant
+from firmwright.ir.graph.evaluate import evaluate, state_after
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.opdef import (
     Array,
@@ -37,8 +43,16 @@ def import_model(
     `imports` is the table `tflite:NAME` -> operator that imports it (an importer may answer with
     another of `ops`); `data` the file's bytes (for its hash).
     """
-    work = _Import(raw, raw.subgraphs[0], imports, ops)
-    function = work.run()
+    work = _Work(raw, imports, ops)
+    function = _Graph(work, 0).run("main")
+    work.check(raw.subgraphs)
+    if work.items:
+        raise UnsupportedError(
+            work.items,
+            where=raw.file,
+            hint="`firmwright ops` for what is supported, or convert the model with static "
+            "shapes and full integer or float quantisation.",
+        )
     return IRModule(
         name=name,
         functions={"main": function},
@@ -48,52 +62,77 @@ def import_model(
 
 
 @dataclass
-class _Import:
+class _Work:
+    """What the import of all subgraphs has in common; `reached` are those that are imported."""
+
     raw: RawModel
-    graph: RawSubgraph
     imports: Mapping[str, OpDef]
     ops: OpTable
     constants: dict[str, Constant] = field(default_factory=dict)
     items: list[UnsupportedItem] = field(default_factory=list)
+    reached: set[int] = field(default_factory=set)
+
+    def refuse(self, op: str, where: str, why: str) -> None:
+        self.items.append(UnsupportedItem(op, where, why))
+
+    def constant(self, constant: Constant) -> str:
+        """Takes it into the table under a name that it alone has there."""
+        name = constant.name
+        while name in self.constants:
+            name += "'"
+        self.constants[name] = replace(constant, name=name)
+        return name
+
+    def check(self, subgraphs: Sequence[RawSubgraph]) -> None:
+        """What is never run would be missed: it has entry points of its own."""
+        unused = len(subgraphs) - len(self.reached)
+        if unused and not self.items:
+            what = f"{unused} subgraph" + ("s" if unused > 1 else "")
+            self.refuse("SUBGRAPHS", self.raw.file, f"{what} that the first one does not run")
+
+
+@dataclass
+class _Graph:
+    """One subgraph on its way to a graph function."""
+
+    work: _Work
+    index: int
     values: dict[int, Value] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
+    calls: list[Call] = field(default_factory=list)
+    handles: dict[int, tuple[str, str]] = field(default_factory=dict)
+    variables: Variables = field(init=False)
 
-    def run(self) -> Function:
-        self._check_model()
+    def __post_init__(self) -> None:
+        self.variables = Variables(self._unique, self.calls.append)
+
+    @property
+    def graph(self) -> RawSubgraph:
+        return self.work.raw.subgraphs[self.index]
+
+    def run(self, name: str) -> Function:
+        self.work.reached.add(self.index)
+        self._check_tensors()
         bad = {tensor.index for tensor in self.graph.tensors if not self._is_usable(tensor)}
-        calls = [call for node in self.graph.nodes if (call := self._call(node, bad))]
-        if self.items:
-            raise UnsupportedError(
-                self.items,
-                where=self.raw.file,
-                hint="`firmwright ops` for what is supported, or convert the model with static "
-                "shapes and full integer or float quantisation.",
-            )
-        return Function(
-            "main",
-            tuple(self._value(index) for index in self.graph.inputs),
-            tuple(calls),
-            tuple(self._value(index) for index in self.graph.outputs),
-        )
+        for node in self.graph.nodes:
+            self._node(node, bad)
+        params = tuple(self._value(index) for index in self.graph.inputs if index not in bad)
+        results = [self._value(index) for index in self.graph.outputs if index not in bad]
+        results = [self.variables.result(value) for value in results]
+        state = self.variables.state(self.work.constant)
+        return Function(name, params, tuple(self.calls), tuple(results), state=state)
 
-    def _check_model(self) -> None:
-        if len(self.raw.subgraphs) > 1:
-            self._refuse("SUBGRAPHS", self.raw.file, "a model with several subgraphs")
+    def _check_tensors(self) -> None:
         for tensor in self.graph.tensors:
             place = f"tensor {tensor.index} ({tensor.name})"
             if tensor.dynamic_axes:
                 axes = ", ".join(map(str, tensor.dynamic_axes))
-                self._refuse("DYNAMIC_SHAPE", place, f"the size of axis {axes} is not fixed")
+                self.work.refuse("DYNAMIC_SHAPE", place, f"the size of axis {axes} is not fixed")
             elif tensor.is_sparse:
-                self._refuse("SPARSE", place, "sparse tensors")
-            elif tensor.is_variable:
-                self._refuse("VARIABLE", place, "state kept in variables")
+                self.work.refuse("SPARSE", place, "sparse tensors")
 
     def _is_usable(self, tensor: RawTensor) -> bool:
         return not tensor.dynamic_axes and find_dtype(tensor.dtype) is not None
-
-    def _refuse(self, op: str, where: str, why: str) -> None:
-        self.items.append(UnsupportedItem(op, where, why))
 
     # ---- values ------------------------------------------------------------------------------
 
@@ -104,14 +143,20 @@ class _Import:
         return TensorType(tensor.shape, found, tensor.quantization)
 
     def _value(self, index: int) -> Value:
+        tensor = self.graph.tensors[index]
+        if tensor.is_variable:
+            kind = self._type(tensor)
+            # As LiteRT resets variable tensors: to zero, int8 ones to the value that stands for it.
+            zero = kind.quantization.zero_points[0] if kind.quantization else 0
+            fill = zero if kind.dtype == INT8 else 0
+            return self.variables.read(index, tensor.name or f"tensor_{index}", kind, fill)
         if index not in self.values:
-            tensor = self.graph.tensors[index]
             name = self._unique(tensor.name or f"tensor_{index}")
             kind = self._type(tensor)
             constant = None
             if tensor.buffer is not None:
-                constant = name
-                self.constants[name] = Constant(name, kind.dtype, kind.shape, tensor.buffer)
+                made = Constant(name, kind.dtype, kind.shape, tensor.buffer)
+                constant = self.work.constant(made)
             self.values[index] = Value(name, kind, constant)
         return self.values[index]
 
@@ -133,23 +178,34 @@ class _Import:
 
     # ---- calls -------------------------------------------------------------------------------
 
-    def _call(self, node: RawNode, bad: set[int]) -> Call | None:
+    def _node(self, node: RawNode, bad: set[int]) -> None:
+        try:
+            match node.op:
+                case "VAR_HANDLE":
+                    self.handles[node.outputs[0]] = _variable_name(node)
+                case "READ_VARIABLE":
+                    self._read(node)
+                case "ASSIGN_VARIABLE":
+                    self._assign(node)
+                case "CALL_ONCE":
+                    self._call_once(node)
+                case _:
+                    self._operator(node, bad)
+        except NotSupportedError as error:
+            self.work.refuse(node.op, str(node.span), str(error))
+
+    def _operator(self, node: RawNode, bad: set[int]) -> None:
         used = [index for index in (*node.inputs, *node.outputs) if index != NO_TENSOR]
-        opdef = self.imports.get(f"tflite:{node.op}")
+        opdef = self.work.imports.get(f"tflite:{node.op}")
         if opdef is None:
-            self._refuse(node.op, str(node.span), "this operator is not supported")
-            return None
+            raise NotSupportedError("this operator is not supported")
         if bad.intersection(used):
             dtypes = {self.graph.tensors[i].dtype for i in used}
             unknown = sorted(name for name in dtypes if find_dtype(name) is None)
             if unknown:
-                self._refuse(node.op, str(node.span), f"element type {', '.join(unknown)}")
-            return None
-        try:
-            return self._checked(opdef, node)
-        except NotSupportedError as error:
-            self._refuse(node.op, str(node.span), str(error))
-            return None
+                raise NotSupportedError(f"element type {', '.join(unknown)}")
+            return
+        self.calls.append(self._checked(opdef, node))
 
     def _checked(self, opdef: OpDef, node: RawNode) -> Call:
         tensors = self.graph.tensors
@@ -163,12 +219,23 @@ class _Import:
         kept = [node.inputs[position] for position in imported.inputs]
         inputs = tuple(None if i == NO_TENSOR else self._value(i) for i in kept)
         outputs = tuple(self._value(i) for i in node.outputs)
-        self._infer(self.ops[imported.op], Call(imported.op, inputs, outputs, imported.attrs))
-        return Call(imported.op, inputs, outputs, imported.attrs, node.span)
+        updated = [tensors[node.inputs[position]] for position in imported.updates]
+        place = self._value(node.outputs[0]).name if node.outputs else node.op
+        memory = [(f"{place}/{item.name}", item) for item in imported.memory]
+        inputs += tuple(self.variables.read(n, n, item.type, item.fill) for n, item in memory)
+        becoming: list[tuple[int | str, str, TensorType]]
+        becoming = [(t.index, t.name, self._type(t)) for t in updated]
+        becoming += [(name, name, item.type) for name, item in memory]
+        nexts = [Value(self._unique(f"{name}/next"), kind) for _, name, kind in becoming]
+        call = Call(imported.op, inputs, (*outputs, *nexts), imported.attrs, node.span)
+        self._infer(self.work.ops[imported.op], call)
+        for (key, name, _), value in zip(becoming, nexts, strict=True):
+            self.variables.assign(key, name, value)
+        return call
 
     def _infer(self, opdef: OpDef, call: Call) -> None:
         constants = tuple(
-            self.constants[v.constant] if v is not None and v.constant else None
+            self.work.constants[v.constant] if v is not None and v.constant else None
             for v in call.inputs
         )
         types = tuple(None if v is None else v.type for v in call.inputs)
@@ -182,3 +249,38 @@ class _Import:
                     f"its output {value.name} is declared {value.type.dtype.name} "
                     f"{list(value.type.shape)} but is {kind.dtype.name} {list(kind.shape)}"
                 )
+
+    # ---- variables -----------------------------------------------------------------------------
+
+    def _read(self, node: RawNode) -> None:
+        key = self._handle(node)
+        tensor = self.graph.tensors[node.outputs[0]]
+        self.values[tensor.index] = self.variables.read(key, key[1], self._type(tensor))
+
+    def _assign(self, node: RawNode) -> None:
+        key = self._handle(node)
+        self.variables.assign(key, key[1], self._value(node.inputs[1]))
+
+    def _handle(self, node: RawNode) -> tuple[str, str]:
+        if not node.inputs or node.inputs[0] not in self.handles:
+            raise NotSupportedError("a variable whose handle is not made in its own subgraph")
+        return self.handles[node.inputs[0]]
+
+    def _call_once(self, node: RawNode) -> None:
+        """What the subgraph leaves in variables is what they hold before the first run."""
+        apart = replace(self.work, constants={})  # what it alone needs is not needed later
+        once = _Graph(apart, int(str(node.options["init_subgraph_index"])))
+        function = once.run("once")
+        if self.work.items:
+            return  # the reason is known
+        if function.params:
+            raise NotSupportedError("an initialisation that takes inputs")
+        module = IRModule("once", {"once": function}, apart.constants, attrs={"entry": "once"})
+        after = state_after(module, evaluate(module, {}, self.work.ops, {}))
+        for key, variable in once.variables.known.items():
+            self.variables.begin(key, after[variable.value.name])
+
+
+def _variable_name(node: RawNode) -> tuple[str, str]:
+    """A variable is known by its container and name, in every subgraph alike."""
+    return str(node.options.get("container", "")), str(node.options.get("shared_name", ""))

@@ -19,13 +19,20 @@ from firmwright.ir.tir.nodes import PrimFunc
 
 
 def evaluate(
-    module: IRModule, inputs: Mapping[str, Array], ops: OpTable, intrinsics: IntrinsicTable
+    module: IRModule,
+    inputs: Mapping[str, Array],
+    ops: OpTable,
+    intrinsics: IntrinsicTable,
+    kept: Mapping[str, Array] | None = None,
 ) -> dict[str, Array]:
-    """Every value of the entry function by name, inputs included; ModelError if one is missing."""
+    """Every value of the entry function by name, inputs included; ModelError if one is missing.
+
+    `kept` is the state by the names of its values, as `initial_state` or `state_after` gives it.
+    """
     entry = module.entry
     if not isinstance(entry, Function):
         raise InternalError("only a graph can be evaluated by reference")
-    values: dict[str, Array] = {}
+    values: dict[str, Array] = dict(initial_state(module) if kept is None else kept)
     for param in entry.params:
         if param.name not in inputs:
             raise ModelError(f"input {param.name} is missing.", where=module.name)
@@ -38,6 +45,18 @@ def evaluate(
             results = ops[call.op].reference(describe(call, module), arrays)
         values.update(zip((v.name for v in call.outputs), results, strict=True))
     return values
+
+
+def initial_state(module: IRModule) -> dict[str, Array]:
+    """What the entry function keeps, before its first run."""
+    state = module.entry.state if isinstance(module.entry, Function) else ()
+    return {one.value.name: module.constants[one.initial].array() for one in state}
+
+
+def state_after(module: IRModule, values: Mapping[str, Array]) -> dict[str, Array]:
+    """What the entry function keeps after the run that gave `values`."""
+    state = module.entry.state if isinstance(module.entry, Function) else ()
+    return {one.value.name: _array(module, one.next, values) for one in state}
 
 
 def describe(call: Call, module: IRModule) -> OpCall:

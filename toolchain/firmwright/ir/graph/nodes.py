@@ -1,8 +1,8 @@
 """Nodes of the graph level. All frozen; a pass rebuilds what it changes and shares the rest.
 
 Invariants (checked by `graph/verify.py`): shapes are static; every value is defined once, by a
-parameter, a constant or a call, before its use; names are unique in a function; a call's operator
-is in the operator table or, with a leading `@`, names a function of the module.
+parameter, a state, a constant or a call, before its use; names are unique in a function; a call's
+operator is in the operator table or, with a leading `@`, names a function of the module.
 """
 
 from __future__ import annotations
@@ -64,11 +64,34 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class State:
+    """A tensor that outlives a run: `value` as a run begins, `next` as it ends, of one type.
+
+    `initial` names the constant that it is reset to.
+    """
+
+    value: Value
+    next: Value
+    initial: str
+
+
+@dataclass(frozen=True, slots=True)
 class Function:
-    """A graph: parameters, calls in topological order, results."""
+    """A graph: parameters, calls in topological order, results; what is kept from run to run."""
 
     name: str
     params: tuple[Value, ...]
     body: tuple[Call, ...]
     results: tuple[Value, ...]
     attrs: Mapping[str, Attr] = field(default_factory=dict)
+    state: tuple[State, ...] = ()
+
+    @property
+    def sources(self) -> tuple[Value, ...]:
+        """What is there before the first call: parameters and state."""
+        return (*self.params, *(state.value for state in self.state))
+
+    @property
+    def sinks(self) -> tuple[Value, ...]:
+        """What is looked at after the last call: results and what the state becomes."""
+        return (*self.results, *(state.next for state in self.state))

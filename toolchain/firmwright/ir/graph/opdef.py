@@ -85,12 +85,28 @@ class ImportContext:
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """What a call keeps for the next run; every element is `fill` before the first one."""
+
+    name: str
+    type: TensorType
+    fill: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Imported:
-    """Our operator and attributes for a raw node; `inputs` are the positions of those kept."""
+    """Our operator and attributes for a raw node; `inputs` are the positions of those kept.
+
+    `updates` are positions of variable tensors of the node that the call gives new values: these
+    are outputs of the call, after the node's. Each of `memory` is one more input of the call and,
+    after those, one more output: state that the file does not speak of.
+    """
 
     op: str
     attrs: Attrs
     inputs: tuple[int, ...]
+    updates: tuple[int, ...] = ()
+    memory: tuple[Memory, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +120,10 @@ class NumericsCell:
 
 @dataclass(frozen=True, slots=True)
 class CaseTensor:
-    """A tensor of a conformance case; `data` set means constant."""
+    """A tensor of a conformance case; `data` set means constant.
+
+    `keeps`: a variable tensor, which the operator itself writes for the next run.
+    """
 
     shape: tuple[int, ...]
     dtype: str
@@ -112,6 +131,12 @@ class CaseTensor:
     zero_points: tuple[int, ...] = ()
     axis: int | None = None
     data: Array | None = None
+    keeps: bool = False
+
+    @property
+    def is_given(self) -> bool:
+        """Whether each sample has values for it."""
+        return self.data is None and not self.keeps
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from firmwright.base.text import TokenKind
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.nodes import Call, Function, State, Value
 from firmwright.ir.syntax import Reader
 
 
@@ -18,12 +18,13 @@ class GraphReader(Reader):
     __slots__ = ("_made",)
 
     def graph(self) -> Function:
-        """`@name(params) -> (results) [attrs {...}] { calls }`"""
+        """`@name(params) -> (results) [state(...)] [attrs {...}] { calls }`"""
         self._made: dict[str, Value] = {}
         name = self.tokens.global_()
         params = tuple(self.items("(", ")", self._make))
         self.tokens.expect("->")
         results = self.items("(", ")", self._result)
+        states = self.items("(", ")", self._state) if self.tokens.accept("state") else []
         attrs = self.maybe_attrs()
         self.tokens.expect("{")
         body: list[Call] = []
@@ -31,7 +32,17 @@ class GraphReader(Reader):
             call = self._line()
             if call is not None:
                 body.append(call)
-        return Function(name, params, tuple(body), tuple(map(self._resolved, results)), attrs)
+        made = tuple(State(value, self._resolved(r), initial) for value, initial, r in states)
+        found = tuple(map(self._resolved, results))
+        return Function(name, params, tuple(body), found, attrs, made)
+
+    def _state(self) -> tuple[Value, str, tuple[str, Value | None, str]]:
+        """`%value: type = @initial -> %next`"""
+        value = self._make()
+        self.tokens.expect("=")
+        initial = self.tokens.global_()
+        self.tokens.expect("->")
+        return value, initial, self._result()
 
     def _result(self) -> tuple[str, Value | None, str]:
         """Results are named before the body makes them: name, the value if in full, the place."""

@@ -7,6 +7,9 @@ In: a Function. Out: lines on a Page that `graph/parser.py` reads back to an equ
       %y: i8[1,4] quant(1.0, 0) = fully_connected(%x, %w, none) {activation="relu"}
     }
 
+What is kept between runs stands behind the results, with its initial constant and what it becomes:
+`state(%kept: i8[4] = @zeros -> %next)`.
+
 A value is written in full where it is made (parameter, `const` line, call output) and by name where
 it is used. A use that differs from the value made under its name (which the verifier refuses) is
 written in full too, so that no text hides it. `none` is an absent optional input.
@@ -29,11 +32,19 @@ def print_graph(func: Function, page: Page) -> None:
     """Writes `func` to `page`."""
     made: dict[str, Value] = {}
     params = ",\n".join(_made(value, made) for value in func.params)
+    states = [_made(state.value, made) for state in func.state]
     body = [_call(call, made) for call in func.body]
     results = [(_constants([value], made), _used(value, made)) for value in func.results]
     names = ",\n".join(use for _, use in results)
+    becomes = [(_constants([state.next], made), _used(state.next, made)) for state in func.state]
+    results += becomes
+    kept = [
+        f"{full} =\n{format_global(state.initial)} ->\n{use}"
+        for state, full, (_, use) in zip(func.state, states, becomes, strict=True)
+    ]
+    state = "\nstate(" + ",\n".join(kept) + ")" if kept else ""
     attrs = f"\nattrs {format_attrs(func.attrs)}" if func.attrs else ""
-    page.put(f"graph {format_global(func.name)}({params})\n-> ({names}){attrs} {{")
+    page.put(f"graph {format_global(func.name)}({params})\n-> ({names}){state}{attrs} {{")
     with page.indent():
         for constants, text in body:
             for line in constants:

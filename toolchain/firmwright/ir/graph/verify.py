@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from firmwright.base.errors import FirmwrightError, ModelError
 from firmwright.ir.core import Span
-from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value
 from firmwright.ir.graph.opdef import NotSupportedError, OpCall, OpTable
 from firmwright.ir.module import IRModule
 from firmwright.ir.syntax import format_shape
@@ -53,6 +53,9 @@ class _GraphChecker:
             self._make(value, "")
             if value.constant is not None:
                 self.problems.append(f"the parameter {value.name} is a constant")
+        for state in self.function.state:
+            self._make(state.value, "the state: ")
+            self._initial(state)
         for call in self.function.body:
             place = _place(call)
             for operand in call.inputs:
@@ -65,6 +68,8 @@ class _GraphChecker:
                     self.problems.append(f"{place}the output {value.name} is a constant")
         for value in self.function.results:
             self._use(value, "the result: ")
+        for state in self.function.state:
+            self._use(state.next, f"the state {state.value.name}: ")
 
     # ---- values ------------------------------------------------------------------------------
 
@@ -114,6 +119,21 @@ class _GraphChecker:
                 f"{place}{value.name} is {_shown(value.type)}, its constant "
                 f"{format_shape(found.dtype, found.shape)}"
             )
+
+    def _initial(self, state: State) -> None:
+        """A state begins as a constant and stays of its type."""
+        kind, name = state.value.type, state.value.name
+        found = self.module.constants.get(state.initial)
+        if state.value.constant is not None:
+            self.problems.append(f"the state {name} is a constant")
+        if found is None:
+            self.problems.append(f"the state {name} begins as the unknown {state.initial!r}")
+        elif (found.dtype, found.shape) != (kind.dtype, kind.shape):
+            begins = format_shape(found.dtype, found.shape)
+            self.problems.append(f"the state {name} is {_shown(kind)}, it begins as {begins}")
+        if (state.next.type.dtype, state.next.type.shape) != (kind.dtype, kind.shape):
+            becomes = _shown(state.next.type)
+            self.problems.append(f"the state {name} is {_shown(kind)}, it becomes {becomes}")
 
     # ---- calls -------------------------------------------------------------------------------
 

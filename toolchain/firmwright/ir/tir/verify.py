@@ -359,7 +359,7 @@ def _io_problems(module: IRModule) -> list[str]:
     known = local_names(main)
     return [
         f"the model's {tensor.name} is in {tensor.buffer}, which @{main.name} does not declare"
-        for tensor in (*module.io.inputs, *module.io.outputs)
+        for tensor in (*module.io.inputs, *module.io.outputs, *module.io.state)
         if tensor.buffer not in known
     ]
 

@@ -15,7 +15,7 @@ from firmwright.passes.tir.dead_code import named_constants
 
 def prune(func: Function) -> Function:
     """`func` without the calls that its results do not depend on."""
-    needed = {value.name for value in func.results}
+    needed = {value.name for value in func.sinks}
     kept: list[Call] = []
     for call in reversed(func.body):
         if any(value.name in needed for value in call.outputs):

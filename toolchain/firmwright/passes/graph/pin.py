@@ -47,13 +47,17 @@ def pin_tensors(module: IRModule, pins: Pins) -> IRModule:
             params=tuple(map(pinned, entry.params)),
             body=tuple(map(pinned_call, entry.body)),
             results=tuple(map(pinned, entry.results)),
+            state=tuple(
+                replace(state, value=pinned(state.value), next=pinned(state.next))
+                for state in entry.state
+            ),
         )
     )
 
 
 def _checked(module: IRModule, entry: Function, pins: Pins) -> Mapping[str, str]:
     """Pools by tensor, all of which exist."""
-    made = [*entry.params, *(value for call in entry.body for value in call.outputs)]
+    made = [*entry.sources, *(value for call in entry.body for value in call.outputs)]
     tensors = {value.name for value in made}
     if module.io.mode == "caller":
         tensors -= {value.name for value in (*entry.params, *entry.results)}

@@ -42,12 +42,12 @@ class _Body:
 
     def __post_init__(self) -> None:
         values = [v for call in self.calls for v in (*call.inputs, *call.outputs) if v is not None]
-        self.names = NameSupply(value.name for value in (*self.entry.params, *values))
+        self.names = NameSupply(value.name for value in (*self.entry.sources, *values))
 
     def visit(self, fold: Call) -> None:
         """Makes again what `fold` takes in, if that helps."""
         x = self._folded(fold)
-        if x is None or x in self.entry.results:
+        if x is None or x in self.entry.sinks:
             return
         other = next((call for call in self._readers(x) if call is not fold), None)
         chain = self._chain(x)
@@ -85,7 +85,7 @@ class _Body:
             value = source
             if value.type.size_bytes < smallest:
                 best, smallest = len(made), value.type.size_bytes
-            if len(self._readers(value)) > 1 or value in self.entry.results:
+            if len(self._readers(value)) > 1 or value in self.entry.sinks:
                 break
         return made[:best][::-1]
 

@@ -1,8 +1,8 @@
 """Removes what nothing uses: buffers, lets, functions, constants.
 
 In: a module at any stage. Out: no allocation, window or let without a use in its body (the AOT
-main's inputs and outputs stay: the caller uses them), no function that the entry does not reach,
-no constant that nothing names.
+main's inputs, outputs and state stay: the caller uses them), no function that the entry does not
+reach, no constant that nothing names.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _called(func: AnyFunction) -> list[str]:
 
 def named_constants(module: IRModule) -> set[str]:
     """Names of the constants that functions of the module use."""
-    names: set[str] = set()
+    names = {state.initial for state in module.io.state}
     for func in module.functions.values():
         names.update(
             used_constants(func.body) if isinstance(func, PrimFunc) else _graph_constants(func)
@@ -96,13 +96,14 @@ def named_constants(module: IRModule) -> set[str]:
 
 
 def _graph_constants(func: Function) -> set[str]:
-    values = [*func.results, *(value for call in func.body for value in call.inputs if value)]
-    return {value.constant for value in values if value.constant is not None}
+    values = [*func.sinks, *(value for call in func.body for value in call.inputs if value)]
+    initial = {state.initial for state in func.state}
+    return initial | {value.constant for value in values if value.constant is not None}
 
 
 def run(module: IRModule) -> IRModule:
     """Removes dead code from the whole module."""
-    io = (*module.io.inputs, *module.io.outputs)
+    io = (*module.io.inputs, *module.io.outputs, *module.io.state)
     keep = frozenset(tensor.buffer for tensor in io)
     entry = str(module.attrs.get("entry", "main"))
     live = reachable(module)

@@ -2,6 +2,7 @@
 
 In: a module at any stage. Out: every use of a later twin names the first; the twins are gone. At
 the graph level a constant's shape is part of a value's type, so there shapes must be equal too.
+What state is reset to stays apart: kernels' constants may go where only kernels find them.
 """
 
 from __future__ import annotations
@@ -19,10 +20,16 @@ from firmwright.passes.per_function import each_prim_func
 
 def twins(module: IRModule) -> dict[str, str]:
     """For each constant with an equal one before it in the table, the first such."""
+    apart = {state.initial for state in module.io.state}
     by_shape = any(isinstance(func, Function) for func in module.functions.values())
+    for func in module.functions.values():
+        if isinstance(func, Function):
+            apart |= {state.initial for state in func.state}
     first: dict[tuple[str, str, tuple[int, ...]], str] = {}
     found: dict[str, str] = {}
     for name, constant in module.constants.items():
+        if name in apart:
+            continue
         kept = first.setdefault(_key(constant, by_shape), name)
         if kept != name:
             found[name] = kept

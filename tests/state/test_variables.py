@@ -1,0 +1,210 @@
+"""Variables: what a run leaves for the next, against both runtimes and by the C interface."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from model_writer import ModelFile
+
+from firmwright.base.errors import ModelError, UnsupportedError
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.model import Model
+from firmwright.flows.verifying import verify
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.graph.verify import verify_graph
+from firmwright.ir.module import IRModule
+from firmwright.ir.text import parse_module, print_module
+from firmwright.ops.registry import op_table
+from firmwright.pipeline import Compiled, Options, compile_model, load_bytes
+
+KIND = ("int8", (1, 4), 0.5, 3)
+FIRST = np.array([[1, -2, 3, 4]], np.int8)
+
+
+def running_sum_and_history() -> bytes:
+    """`sum` += x from FIRST on; `history` has the last three x; `a` and `b` change places."""
+    file = ModelFile()
+    main, once = file.graph("main"), file.graph("once")
+    x = main.input("x", *KIND)
+    main.op("CALL_ONCE", [], [], "CallOnceOptions", initSubgraphIndex=1)
+    handle = main.handle("sum")
+    total = main.tensor("total", *KIND)
+    main.op("ADD", [main.read(handle, "before", *KIND), x], [total], "AddOptions")
+    main.assign(handle, total)
+
+    handle = main.handle("history")
+    old = main.read(handle, "old", "int8", (1, 3, 4), 0.5, 3)
+    row = main.tensor("row", "int8", (1, 1, 4), 0.5, 3)
+    main.op("RESHAPE", [x, main.constant("rows", np.array([1, 1, 4], np.int32))], [row])
+    ends = [("from", (0, 1, 0)), ("to", (1, 3, 4)), ("by", (1, 1, 1))]
+    slices = [main.constant(name, np.array(at, np.int32)) for name, at in ends]
+    tail = main.tensor("tail", "int8", (1, 2, 4), 0.5, 3)
+    main.op("STRIDED_SLICE", [old, *slices], [tail], "StridedSliceOptions")
+    new = main.tensor("new", "int8", (1, 3, 4), 0.5, 3)
+    main.op("CONCATENATION", [tail, row], [new], "ConcatenationOptions", axis=1)
+    main.assign(handle, new)
+
+    a, b = main.handle("a"), main.handle("b")
+    was_a, was_b = main.read(a, "was_a", *KIND), main.read(b, "was_b", *KIND)
+    main.assign(a, was_b)
+    main.assign(b, was_a)
+    main.outputs(total, new, was_a)
+
+    once.assign(once.handle("sum"), once.constant("first", FIRST, 0.5, 3))
+    zeros = once.constant("zeros", np.full((1, 3, 4), 3, np.int8), 0.5, 3)
+    once.assign(once.handle("history"), zeros)
+    once.assign(once.handle("a"), once.constant("one", FIRST, 0.5, 3))
+    once.assign(once.handle("b"), once.constant("other", -FIRST, 0.5, 3))
+    return file.data()
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Compiled:
+    data = running_sum_and_history()
+    return compile_for(Model(load_bytes(data, "kept.tflite"), data), "host")
+
+
+def test_a_graph_keeps_what_is_assigned_and_begins_with_what_is_set_once(
+    compiled: Compiled,
+) -> None:
+    main = compiled.imported.entry
+    assert isinstance(main, Function)
+    found = {state.value.name: state for state in main.state}
+    assert list(found) == ["sum", "history", "a", "b"]
+    constants = compiled.imported.constants
+    np.testing.assert_array_equal(constants[found["sum"].initial].array(), FIRST)
+    assert found["sum"].next.name == "total"
+    assert {call.op for call in main.body} == {
+        "add", "reshape", "strided_slice", "concatenation",
+    }  # fmt: skip
+    assert parse_module(print_module(compiled.imported)) == compiled.imported
+
+
+def test_what_nobody_reads_afterwards_is_made_in_place(compiled: Compiled) -> None:
+    module = compiled.module
+    assert [state.buffer for state in module.io.state] == ["sum", "history", "a", "b"]
+    assert module.plan is not None
+    kinds = {buffer.name: buffer.kind for buffer in module.plan.buffers}
+    assert kinds["history"] == kinds["sum"] == "state"
+    text = compiled.tree.files["model/kept.c"]
+    assert isinstance(text, str)
+    assert "keep_4_int8(total, sum)" in text  # the sum is an output too
+    assert "keep_12_int8" in text  # so is the history
+    assert parse_module(print_module(module)) == module
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("numerics", ["litert", "tflm"])
+def test_samples_in_sequence_are_those_of_the_runtimes(numerics: str) -> None:
+    data = running_sum_and_history()
+    model = Model(load_bytes(data, "kept.tflite"), data)
+    found = verify(compile_for(model, "host", numerics=numerics), samples=5, layers=True)
+    assert found.values == 5 * (4 + 12 + 4)
+    assert found.exact
+    assert found.layer is None
+
+
+_MAIN = """
+#include <stdio.h>
+#include <string.h>
+#include "model/kept.h"
+
+static uint8_t sram[KEPT_SRAM_SIZE] __attribute__((aligned(KEPT_SRAM_ALIGN)));
+static const struct kept_workspace_pools pools = {sram};
+static struct kept_inputs in;
+static struct kept_outputs out;
+
+static void show(void)
+{
+    memset(in.x, 5, KEPT_X_SIZE);
+    if (kept_run(&in, &out, &pools) != 0) {
+        printf("failed ");
+    }
+    printf("%d ", out.total[0]);
+}
+
+int main(void)
+{
+    struct kept_state state;
+
+    kept_map_io(&pools, &in, &out);
+    kept_reset(&pools);
+    show();
+    kept_save_state(&pools, &state);
+    show();
+    show();
+    kept_load_state(&pools, &state);
+    show();
+    kept_reset(&pools);
+    show();
+    printf("%d", state.sum[0]);
+    return 0;
+}
+"""
+
+
+@pytest.mark.host_c
+def test_state_is_saved_loaded_and_reset_through_the_c_interface(
+    compiled: Compiled, tmp_path: Path
+) -> None:
+    compiled.tree.write(tmp_path)
+    (tmp_path / "main.c").write_text(_MAIN)
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-I."]
+    command = ["cc", *flags, "main.c", "model/kept.c", "-o", "main"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    done = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, check=True, text=True)
+    # Each run adds 5, which stands for 1: 2 steps of 0.5 beyond the zero point of 3.
+    assert done.stdout == "3 5 7 5 3 3"
+
+
+def test_a_plan_with_state_is_watched_too(compiled: Compiled) -> None:
+    from firmwright.flows.watching import open_watched
+
+    found = verify(compiled, samples=3, open_with=open_watched)
+    assert found.exact
+
+
+def test_a_variable_of_two_shapes_is_named() -> None:
+    file = ModelFile()
+    main = file.graph("main")
+    x = main.input("x", *KIND)
+    handle = main.handle("v")
+    main.read(handle, "wide", "int8", (1, 8), 0.5, 3)
+    main.assign(handle, x)
+    main.outputs(x)
+    with pytest.raises(UnsupportedError, match=r"the variable v as int8 \[1, 4\], which is int8"):
+        load_bytes(file.data(), "v.tflite")
+
+
+STATEFUL = """firmwright ir 1
+module @m
+attrs {entry="main"}
+const @zeros = i8[4] [0, 0, 0, 0]
+graph @main(%x: i8[4]) -> (%y) state(%kept: i8[4] = @zeros -> %y, %b: i8[4] = @zeros -> %kept) {
+  %y: i8[4] = maximum(%x, %kept)
+}
+"""
+
+
+def _checked(text: str) -> IRModule:
+    module = parse_module(text)
+    entry = module.entry
+    assert isinstance(entry, Function)
+    verify_graph(entry, module, op_table())
+    return module
+
+
+def test_a_state_must_be_of_one_type_and_begin_as_a_constant() -> None:
+    assert _checked(STATEFUL)
+    with pytest.raises(ModelError, match=r"the state b begins as the unknown 'ones'"):
+        _checked(STATEFUL.replace("%b: i8[4] = @zeros", "%b: i8[4] = @ones"))
+    with pytest.raises(ModelError, match=r"the state b is i8\[2\], it begins as i8\[4\]"):
+        _checked(STATEFUL.replace("%b: i8[4]", "%b: i8[2]"))
+
+
+def test_a_state_that_becomes_what_another_was_wants_a_copy() -> None:
+    with pytest.raises(ModelError, match="the state b becomes what kept was"):
+        compile_model(_checked(STATEFUL), Options())
