@@ -24,6 +24,7 @@ FEATURE_TESTS: Mapping[str, str] = {
         "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB >= 2 && !defined(__clang__)"
     ),
     "mve": "defined(__ARM_FEATURE_MVE)",
+    "mvefp": "defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)",
     "sat": "defined(__ARM_FEATURE_SAT)",
     "thumb1": ("defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB == 1 && !defined(__clang__)"),
     "thumb2": "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB >= 2",
@@ -31,8 +32,10 @@ FEATURE_TESTS: Mapping[str, str] = {
 }
 """What the compiler says about a core that has a feature an intrinsic's `requires` names."""
 
-_FEATURE_HEADERS = {"mve": "arm_mve.h"}
-_MATH = re.compile(r"\b(?:(?:exp|round|floor|ceil|tanh|sqrt|fabs|log|rint)f|INFINITY|NAN|is\w+)\b")
+_FEATURE_HEADERS = {"mve": "arm_mve.h", "mvefp": "arm_mve.h"}
+_MATH = re.compile(
+    r"\b(?:(?:exp|round|floor|ceil|tanh|sqrt|fabs|log|rint|fma)f|INFINITY|NAN|is\w+)\b"
+)
 _STRING = re.compile(r"\bmem(?:cpy|set|move|cmp)\b")
 
 

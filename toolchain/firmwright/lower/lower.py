@@ -26,6 +26,7 @@ from firmwright.ir.tir.nodes import Allocate
 from firmwright.ir.tir.schedule import DEFAULT_RULE, Alternative, Config, RowKernels, Rule
 from firmwright.ir.tir.walk import statements
 from firmwright.ir.tuning import UNTUNED, Tuning, layer_digest
+from firmwright.lower.steps import has_steps
 from firmwright.lower.tuned import TunedLayer
 from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 
@@ -201,10 +202,13 @@ class Lowering:
         return [rule for rule in self._available(call) if rule.goal in goals]
 
     def _available(self, call: Call) -> list[Rule]:
-        """The rules that the target can run, whatever the goal."""
+        """The rules that the target can run and the model's floats allow, whatever the goal."""
         target = self._target(call)
         available = self.features(target) if target else frozenset()
-        return [rule for rule in self.rules if rule.op == call.op and rule.requires <= available]
+        found = [rule for rule in self.rules if rule.op == call.op and rule.requires <= available]
+        if any(rule.fuses for rule in found) and has_steps(self.entry):
+            return [rule for rule in found if not rule.fuses]
+        return found
 
     def _target(self, call: Call) -> Target | None:
         if call.target:

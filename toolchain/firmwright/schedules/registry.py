@@ -30,6 +30,8 @@ from firmwright.schedules.helium import depthwise_conv2d as helium_depthwise_con
 from firmwright.schedules.helium import fully_connected as helium_fully_connected
 from firmwright.schedules.helium import sums as helium_sums
 from firmwright.schedules.helium.intrinsics import HELIUM_INTRINSICS
+from firmwright.schedules.helium_floats import layers as helium_float_layers
+from firmwright.schedules.helium_floats.blocks import FLOAT_BLOCKS
 from firmwright.schedules.scalar import conv2d as scalar_conv2d
 from firmwright.schedules.scalar import depthwise_conv2d as scalar_depthwise_conv2d
 from firmwright.schedules.scalar import fully_connected as scalar_fully_connected
@@ -58,6 +60,7 @@ RULES: tuple[Rule, ...] = (
     *helium_depthwise_conv2d.RULES,
     *helium_fully_connected.RULES,
     *helium_sums.RULES,
+    *helium_float_layers.RULES,
     *scalar_conv2d.RULES,
     *scalar_depthwise_conv2d.RULES,
     *scalar_fully_connected.RULES,
@@ -72,6 +75,7 @@ INTRINSICS: Mapping[str, Intrinsic] = {
     **MAC_INTRINSICS,
     **BLOCK_INTRINSICS,
     **HELIUM_INTRINSICS,
+    **FLOAT_BLOCKS,
     **MLA_BLOCKS,
     **RVM_BLOCKS,
     **THUMB1_BLOCKS,

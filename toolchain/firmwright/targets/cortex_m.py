@@ -1,7 +1,7 @@
 """Arm Cortex-M: cores and what their instruction sets offer.
 
 `dsp`: the SIMD-in-register instructions of Armv7E-M and of Armv8-M with the DSP extension. `mve`:
-Helium. `fpu`: single precision in hardware. `vmla`: its multiply-accumulate takes no longer than a
+Helium, `mvefp`: its vectors of floats. `fpu`: single precision in hardware. `vmla`: its multiply-accumulate takes no longer than a
 multiplication and an addition; on the Cortex-M4 it does (targets/timing.py). `mla`: Armv7-M with
 none of these, one product an instruction. `thumb1`: Armv6-M, no 32-bit multiply-high, few
 registers. Source: the Arm architecture reference manuals.
@@ -20,8 +20,8 @@ CORES: dict[str, frozenset[str]] = {
     "cortex-m7": frozenset({"thumb2", "mulh", "dsp", "fpu", "vmla"}),
     "cortex-m23": frozenset({"thumb1"}),
     "cortex-m33": frozenset({"thumb2", "mulh", "dsp", "fpu", "vmla"}),
-    "cortex-m55": frozenset({"thumb2", "mulh", "dsp", "fpu", "vmla", "mve"}),
-    "cortex-m85": frozenset({"thumb2", "mulh", "dsp", "fpu", "vmla", "mve"}),
+    "cortex-m55": frozenset({"thumb2", "mulh", "dsp", "fpu", "vmla", "mve", "mvefp"}),
+    "cortex-m85": frozenset({"thumb2", "mulh", "dsp", "fpu", "vmla", "mve", "mvefp"}),
 }
 
 

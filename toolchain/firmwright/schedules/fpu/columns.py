@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import E, logical_and
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops.conv_shapes import Window
@@ -26,19 +27,34 @@ class FloatPacker:
     columns: Buffer
 
     @property
-    def _pixels(self) -> int:
+    def pixels(self) -> int:
         return self.columns.shape[1]
+
+    def pack(self, op: OpCall, at: E) -> None:
+        """The windows of the output pixels from `at` on."""
+        b, window = self.b, self.window
+        if window.pointwise:
+            self.points(at)
+            return
+        batch, height, width, _ = op.output.shape
+        with b.for_("p", self.pixels) as p, b.let("pixel", at + p) as pixel:
+            n = pixel // (height * width) if batch > 1 else pixel * 0
+            row = (pixel // width) % height if batch > 1 else pixel // width
+            top = row * window.stride[0] - window.padding[0]
+            left = (pixel % width) * window.stride[1] - window.padding[2]
+            with b.let("top", top) as y0, b.let("left", left) as x0:
+                self.pixel((n, y0, x0), p)
 
     def points(self, at: E) -> None:
         """Windows of one element each: the channels of the pixels from `at` on."""
         b, channels = self.b, self.x.shape[3]
         unroll = next(count for count in (_UNROLL, 2, 1) if channels % count == 0)
         with (
-            b.window("from", self.x, at * channels, (self._pixels, channels)) as source,
+            b.window("from", self.x, at * channels, (self.pixels, channels)) as source,
             b.for_("i", channels // unroll) as i,
             b.for_("u", unroll, kind="unrolled") as u,
         ):
-            for pixel in range(self._pixels):
+            for pixel in range(self.pixels):
                 k = i * unroll + u
                 b.store(self.columns, [k, pixel], b.load(source, [pixel, k]))
 
@@ -54,13 +70,13 @@ class FloatPacker:
             iy = stack.enter_context(b.let("iy", top + ky * window.dilation[0]))
             whole = window.dilation[1] == 1
             if whole and not guarded:
-                self._copy((n, iy, left), ky * run, pixel, run)
+                self.copy((n, iy, left), ky * run, pixel, run)
                 return
             inside = logical_and(iy >= 0, iy < rows)
             if whole:
                 across = logical_and(left >= 0, left <= cols - window.size[1])
                 with b.if_(logical_and(inside, across)):
-                    self._copy((n, iy, left), ky * run, pixel, run)
+                    self.copy((n, iy, left), ky * run, pixel, run)
                 stack.enter_context(b.else_())
             self._taps((n, iy, left), ky * run, pixel, inside)
 
@@ -71,16 +87,11 @@ class FloatPacker:
         with b.for_("kx", window.size[1]) as kx, b.let("ix", left + kx * window.dilation[1]) as ix:
             start = first + kx * channels
             with b.if_(logical_and(inside, ix >= 0, ix < window.input_size[1])):
-                self._copy((n, iy, ix), start, pixel, channels)
-            with (
-                b.else_(),
-                b.window("zeros", self.columns, start * self._pixels + pixel, (channels,),
-                         strides=(self._pixels,), access="w") as column,
-                b.for_("c", channels) as c,
-            ):  # fmt: skip
-                b.store(column, [c], 0.0)
+                self.copy((n, iy, ix), start, pixel, channels)
+            with b.else_():
+                self.zero(start, pixel, channels)
 
-    def _copy(self, source: tuple[E, E, E], first: E, pixel: E, count: int) -> None:
+    def copy(self, source: tuple[E, E, E], first: E, pixel: E, count: int) -> None:
         """`count` elements of the input from `source` (n, y, x) on, to element `first` on."""
         b = self.b
         _, rows, cols, channels = self.x.shape
@@ -88,9 +99,18 @@ class FloatPacker:
         unroll = next(size for size in (_UNROLL, 3, 2, 1) if count % size == 0)
         with (
             b.window("from", self.x, offset, (count,)) as run,
-            b.window("to", self.columns, first * self._pixels + pixel, (count,),
-                     strides=(self._pixels,), access="w") as column,
+            b.window("to", self.columns, first * self.pixels + pixel, (count,),
+                     strides=(self.pixels,), access="w") as column,
             b.for_("i", count // unroll) as i,
             b.for_("u", unroll, kind="unrolled") as u,
         ):  # fmt: skip
             b.store(column, [i * unroll + u], b.load(run, [i * unroll + u]))
+
+    def zero(self, first: E, pixel: E, count: int) -> None:
+        """Element `first` and what follows := 0."""
+        b, place = self.b, first * self.pixels + pixel
+        window = b.window(
+            "zeros", self.columns, place, (count,), strides=(self.pixels,), access="w"
+        )
+        with window as column, b.for_("c", count) as c:
+            b.store(column, [c], 0.0)

@@ -58,20 +58,8 @@ def _build_conv(style: Style, op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _packed(b: Kernel, op: OpCall, window: Window, product: FloatProduct, at: E) -> None:
-    batch, height, width, _ = op.output.shape
-    shape = (product.depth, product.form.pixels)
-    with b.allocate("columns", FLOAT32, shape) as columns:
-        packer = FloatPacker(b, window, b.input(0), columns)
-        if window.pointwise:
-            packer.points(at)
-        else:
-            with b.for_("p", product.form.pixels) as p, b.let("pixel", at + p) as pixel:
-                n = pixel // (height * width) if batch > 1 else pixel * 0
-                row = (pixel // width) % height if batch > 1 else pixel // width
-                top = row * window.stride[0] - window.padding[0]
-                left = (pixel % width) * window.stride[1] - window.padding[2]
-                with b.let("top", top) as y0, b.let("left", left) as x0:
-                    packer.pixel((n, y0, x0), p)
+    with b.allocate("columns", FLOAT32, (product.depth, product.form.pixels)) as columns:
+        FloatPacker(b, window, b.input(0), columns).pack(op, at)
         product.run(b, columns, at)
 
 

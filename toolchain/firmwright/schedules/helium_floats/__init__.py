@@ -1,0 +1,1 @@
+"""float32 layers for Helium: vectors of four channels, in the default loops' order."""
