@@ -111,7 +111,7 @@ def test_hybrid_rules_equal_the_reference(rule, random_convolution) -> None:
             rule.build(call, config, kernel)
             np.testing.assert_array_equal(executed(call, kernel, x), expected)
             judged += 1
-    assert judged > 16
+    assert judged >= 16
 
 
 @pytest.mark.parametrize("rule", FLOAT, ids=lambda rule: rule.name)

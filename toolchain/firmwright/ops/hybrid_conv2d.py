@@ -9,7 +9,7 @@ vectors; every step below is done in the float width they use.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -122,18 +122,37 @@ class Quantized:
     offset: Buffer | None
 
 
-def quantize_batch(call: OpCall, b: Kernel, n: E, target: Buffer) -> Quantized:
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """The passes over a batch; each takes the builder and n.
+
+    `reach` leaves the greatest magnitude of so many values in a register; `ends` the least and the
+    greatest value of them and 0, which may be -0, in two. `values` writes to its buffer what is
+    nearest to value * inverse, plus `moved_by` where there is one.
+    """
+
+    reach: Callable[[Kernel, E, int, Buffer], None]
+    ends: Callable[[Kernel, E, int, Buffer, Buffer], None]
+    values: Callable[[Kernel, E, Buffer, E, E | None], None]
+
+
+def quantize_batch(
+    call: OpCall, b: Kernel, n: E, target: Buffer, passes: Passes | None = None
+) -> Quantized:
     """Batch `n` of the input as int8 in `target`; writes the statements that do it."""
-    scales = quant_of(call.input(1)).scales
+    scales, size = quant_of(call.input(1)).scales, target.elements
+    by = passes or Passes(_find_reach, _find_ends, _quantize_values)
     low, high = b.reg("low", FLOAT32), b.reg("high", FLOAT32)
     scale = b.reg("scale", FLOAT32)
     if len(scales) > 1:
         offset = b.reg("offset", INT32)
-        _find_ends(b, n, target.elements, low, high)
-        _lower_asymmetric(b, n, target, (low, high), scale, offset)
+        by.ends(b, n, size, low, high)
+        inverse = _asymmetric(b, (low, high), scale, offset)
+        by.values(b, n, target, inverse, b.load(offset, [0]).cast(FLOAT32))
         return Quantized(scale, offset)
-    _find_reach(b, n, target.elements, high)
-    _lower_symmetric(b, n, target, high, scale)
+    by.reach(b, n, size, high)
+    with _symmetric(b, high, scale) as inverse:
+        by.values(b, n, target, inverse, None)
     b.store(scale, [0], b.load(scale, [0]) * scales[0])
     return Quantized(scale, None)
 
@@ -176,17 +195,17 @@ def _find_ends(b: Kernel, n: E, size: int, low: Buffer, high: Buffer) -> None:
     b.store(high, [0], intrinsic("float_of_bits", [b.load(most, [0])], FLOAT32))
 
 
-def _lower_asymmetric(
-    b: Kernel, n: E, target: Buffer, ends: tuple[Buffer, Buffer], scale: Buffer, offset: Buffer
-) -> None:
+def _asymmetric(b: Kernel, ends: tuple[Buffer, Buffer], scale: Buffer, offset: Buffer) -> E:
+    """Finds scale and zero point; gives what values are multiplied with."""
     low, high = (b.load(end, [0]) for end in ends)
     b.store(scale, [0], intrinsic("dynamic_scale", [low, high], FLOAT32, FLOAT32))
     b.store(offset, [0], intrinsic("dynamic_zero_point", [low, high], INT32, FLOAT32))
-    inverse = _constant(1.0) / b.load(scale, [0])
-    _quantize_values(b, n, target, inverse, b.load(offset, [0]).cast(FLOAT32))
+    return _constant(1.0) / b.load(scale, [0])
 
 
-def _lower_symmetric(b: Kernel, n: E, target: Buffer, high: Buffer, scale: Buffer) -> None:
+@contextmanager
+def _symmetric(b: Kernel, high: Buffer, scale: Buffer) -> Iterator[E]:
+    """Finds the scale; gives what values are multiplied with."""
     with (
         b.let("reach", b.load(high, [0])) as reach,
         # A batch of zeros stays zeros under any finite factor.
@@ -194,8 +213,7 @@ def _lower_symmetric(b: Kernel, n: E, target: Buffer, high: Buffer, scale: Buffe
     ):
         b.store(scale, [0], reach / float(_SYMMETRIC_LIMIT))
         # No magnitude is above `reach`, so nothing comes to lie below -127.
-        inverse = _constant(float(_SYMMETRIC_LIMIT)) / divisor
-        _quantize_values(b, n, target, inverse, None)
+        yield _constant(float(_SYMMETRIC_LIMIT)) / divisor
 
 
 def _quantize_values(b: Kernel, n: E, target: Buffer, inverse: E, offset: E | None) -> None:

@@ -1,10 +1,10 @@
 """Arm Cortex-M: cores and what their instruction sets offer.
 
 `dsp`: the SIMD-in-register instructions of Armv7E-M and of Armv8-M with the DSP extension. `mve`:
-Helium, `mvefp`: its vectors of floats. `fpu`: single precision in hardware. `vmla`: its multiply-accumulate takes no longer than a
-multiplication and an addition; on the Cortex-M4 it does (targets/timing.py). `mla`: Armv7-M with
-none of these, one product an instruction. `thumb1`: Armv6-M, no 32-bit multiply-high, few
-registers. Source: the Arm architecture reference manuals.
+Helium, `mvefp`: its vectors of floats. `fpu`: single precision in hardware. `vmla`: its
+multiply-accumulate takes no longer than a multiplication and an addition; on the Cortex-M4 it does
+(targets/timing.py). `mla`: Armv7-M with none of these, one product an instruction. `thumb1`:
+Armv6-M, no 32-bit multiply-high, few registers. Source: the Arm architecture reference manuals.
 """
 
 from __future__ import annotations

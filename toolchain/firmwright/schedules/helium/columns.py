@@ -82,9 +82,10 @@ def make_packer(
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """The input rows of one row of outputs, `pitch` elements each."""
+    """The rows of `source` for one row of outputs, `pitch` elements each."""
 
     window: Window
+    source: Buffer
     buffer: Buffer
     channels: int
     columns: tuple[int, int, int]  # in front of the input, inside, behind
@@ -93,7 +94,7 @@ class Band:
     def pitch(self) -> int:
         return sum(self.columns) * self.channels
 
-    def fill(self, b: Kernel, n: E, oy: E, zero_point: int) -> None:
+    def fill(self, b: Kernel, n: E, oy: E, zero_point: E | int) -> None:
         """The rows for output row `oy`; the margins stay as they are."""
         before, inside, _ = self.columns
         rows, cols = self.window.input_size
@@ -106,7 +107,7 @@ class Band:
         ):
             with b.if_(logical_and(iy >= 0, iy < rows)):
                 start = (n * rows + iy) * (cols * self.channels)
-                moves.copy(b, self.buffer, to, b.input(0), start, count)
+                moves.copy(b, self.buffer, to, self.source, start, count)
             with b.else_():
                 moves.fill(b, self.buffer, to, zero_point, count)
 
@@ -121,12 +122,12 @@ def band_columns(window: Window, outputs: int) -> tuple[int, int, int]:
 
 @contextmanager
 def band_of(
-    b: Kernel, window: Window, channels: int, outputs: int, zero_point: int
+    b: Kernel, window: Window, source: Buffer, outputs: int, zero_point: E | int
 ) -> Iterator[Band]:
-    """A band whose margins hold the zero point."""
-    columns = band_columns(window, outputs)
+    """A band of `source` whose margins hold the zero point."""
+    columns, channels = band_columns(window, outputs), source.shape[3]
     size = window.size[0] * sum(columns) * channels
     with b.allocate("band", INT8, (size,), 8) as buffer:
         if columns[0] or columns[2]:
             moves.fill_all(b, buffer, zero_point, size)
-        yield Band(window, buffer, channels, columns)
+        yield Band(window, source, buffer, channels, columns)

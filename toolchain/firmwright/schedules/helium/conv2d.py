@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """All channels of two pixels."""
+    """From sums to int8; see `Product`."""
 
     packed: Buffer
     table: Buffer
@@ -49,8 +50,10 @@ class _Product:
     taps: int
     settings: list[int]
 
+    def with_taps(self, taps: int) -> _Product:
+        return replace(self, taps=taps)
+
     def run(self, b: Kernel, source: Buffer, columns: Sequence[E], pixels: Sequence[E]) -> None:
-        """From the columns at `columns` of `source` to the output pixels `pixels`."""
         lanes = min(self.channels, _CHANNELS)
         size = padded_taps(self.taps) * _CHANNELS
         last = self.channels - lanes
@@ -88,15 +91,45 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         flat.shape[1],
         requantize.settings(requant_of(op), min(channels, _CHANNELS)),
     )
-    if window.size == (1, 1) and not window.padded:
-        _direct(b, op, window, product)
+    sweep(
+        b, Source(b.input(0), window, per_tensor(op.input(0)).zero_point), product, op.output.shape
+    )
+
+
+class Product(Protocol):
+    """All channels of two pixels."""
+
+    @property
+    def taps(self) -> int: ...
+
+    def with_taps(self, taps: int) -> Self:
+        """The same from columns of so many values."""
+
+    def run(self, b: Kernel, source: Buffer, columns: Sequence[E], pixels: Sequence[E]) -> None:
+        """From the columns at `columns` of `source` to the output pixels `pixels`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A tensor of int8, what looks at it, and what stands for 0 around it."""
+
+    x: Buffer
+    window: Window
+    zero_point: E | int
+
+
+def sweep(b: Kernel, source: Source, product: Product, shape: Sequence[int]) -> None:
+    """Every output pixel of `shape` (NHWC)."""
+    if source.window.size == (1, 1) and not source.window.padded:
+        _direct(b, source, product, shape)
     else:
-        _packed(b, op, window, product)
+        _packed(b, source, product, shape)
 
 
-def _direct(b: Kernel, op: OpCall, window: Window, product: _Product) -> None:
+def _direct(b: Kernel, source: Source, product: Product, shape: Sequence[int]) -> None:
     """A kernel of one tap: a pixel of the input is a column."""
-    batch, height, width, _ = op.output.shape
+    batch, height, width, _ = shape
+    window = source.window
     in_rows, in_cols = window.input_size
 
     def column(pixel: E) -> E:
@@ -108,20 +141,20 @@ def _direct(b: Kernel, op: OpCall, window: Window, product: _Product) -> None:
     with ExitStack() as stack:
         pixels = stack.enter_context(_pair(b, batch * height * width))
         columns = [stack.enter_context(b.let("column", column(pixel))) for pixel in pixels]
-        product.run(b, b.input(0), columns, pixels)
+        product.run(b, source.x, columns, pixels)
 
 
-def _packed(b: Kernel, op: OpCall, window: Window, product: _Product) -> None:
+def _packed(b: Kernel, source: Source, product: Product, shape: Sequence[int]) -> None:
     """Rows of even width pair by pair; rows of odd width two at a time, packed as a whole."""
-    batch, height, width, _ = op.output.shape
+    batch, height, width, _ = shape
     count = batch * height
     together = min(1 + width % 2, count)
     at_once = _PIXELS if width % 2 == 0 else together * width
     with ExitStack() as stack:
-        rows_of, packer = _source(b, stack, op, window)
-        product = replace(product, taps=packer.taps)
+        rows_of, packer = _source(b, stack, source, shape)
+        product = product.with_taps(packer.taps)
         columns = stack.enter_context(b.allocate("columns", INT8, (at_once * product.taps,), 8))
-        step = window.stride[1] * packer.channels
+        step = source.window.stride[1] * packer.channels
         group = stack.enter_context(b.for_("group", -(-count // together)))
         start = minimum(group * together, count - together)
         row = stack.enter_context(b.let("row", start))
@@ -146,22 +179,23 @@ def _packed(b: Kernel, op: OpCall, window: Window, product: _Product) -> None:
 
 
 def _source(
-    b: Kernel, stack: ExitStack, op: OpCall, window: Window
+    b: Kernel, stack: ExitStack, source: Source, shape: Sequence[int]
 ) -> tuple[Callable[[E], E], Packer]:
     """Where windows are packed from: gives the first window's place for a row of outputs."""
-    batch, height, width, _ = op.output.shape
-    _, in_rows, in_cols, channels = op.input(0).shape
+    batch, height, width, _ = shape
+    _, in_rows, in_cols, channels = source.x.shape
+    window = source.window
     vertical = window.dilation[0]
     if not window.guarded(0) and not window.guarded(1):
-        packer = make_packer(b, window, channels, b.input(0), in_cols * channels, vertical)
+        packer = make_packer(b, window, channels, source.x, in_cols * channels, vertical)
 
         def inside(row: E) -> E:
             n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
             return (n * in_rows + oy * window.stride[0]) * (in_cols * channels)
 
         return inside, packer
-    zero_point = per_tensor(op.input(0)).zero_point
-    band = stack.enter_context(band_of(b, window, channels, width, zero_point))
+    zero_point = source.zero_point
+    band = stack.enter_context(band_of(b, window, source.x, width, zero_point))
 
     def filled(row: E) -> E:
         n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)

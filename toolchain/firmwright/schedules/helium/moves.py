@@ -1,19 +1,21 @@
 """Copies and fills of int8 runs, sixteen at a time, the last vector cut to what is left.
 
-`mve_copy_N` moves 16 (N - 1) + `last` elements, `mve_fill_N` writes as many of one value,
-`mve_gather_N` collects 8 (N - 1) + `last` elements by a table of offsets.
+`mve_copy_N` moves 16 (N - 1) + `last` elements, `mve_fill_N` writes as many of one value, which in
+`mve_fill_by_N` is known when the kernel runs, `mve_gather_N` collects 8 (N - 1) + `last` elements by
+a table of offsets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT16
 from firmwright.ir.tir.builder import E
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, OperandKind
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops.kernel import Kernel
 
@@ -30,14 +32,15 @@ def copy(b: Kernel, target: Buffer, at: E | int, source: Buffer, start: E, count
         b.evaluate(f"mve_copy_{vectors}", [y, b.pointer(source, start + first, elements), last])
 
 
-def fill(b: Kernel, target: Buffer, at: E | int, value: int, count: int) -> None:
+def fill(b: Kernel, target: Buffer, at: E | int, value: E | int, count: int) -> None:
     """`count` elements of `target` from `at` on := `value`."""
+    name = "mve_fill" if isinstance(value, int) else "mve_fill_by"
     for first, vectors, last in _pieces(count):
         y = b.pointer(target, at + first, VECTOR * (vectors - 1) + last, "w")
-        b.evaluate(f"mve_fill_{vectors}", [y, value, last])
+        b.evaluate(f"{name}_{vectors}", [y, value, last])
 
 
-def fill_all(b: Kernel, target: Buffer, value: int, count: int) -> None:
+def fill_all(b: Kernel, target: Buffer, value: E | int, count: int) -> None:
     """All `count` elements of `target` := `value`, in a loop where they are many."""
     most = MOST_VECTORS * VECTOR
     whole = count // most
@@ -141,11 +144,11 @@ def _copy(vectors: int) -> Intrinsic:
     )
 
 
-def _fill(vectors: int) -> Intrinsic:
+def _fill(vectors: int, kind: OperandKind = "imm") -> Intrinsic:
     count = VECTOR * (vectors - 1)
 
     def meaning(y: Any, value: Any, last: Any) -> Any:
-        return np.full_like(np.asarray(y)[: count + last], value)
+        return np.zeros_like(np.asarray(y)[: count + last]) + np.asarray(value).astype(np.int8)
 
     lines = [
         "const int8x16_t filled = vdupq_n_s8((int8_t)value);",
@@ -157,10 +160,10 @@ def _fill(vectors: int) -> Intrinsic:
         *_last(VECTOR, "vstrbq_s8(to, filled)", "vctp8q", "vstrbq_p_s8(to, filled, inside)"),
     ]  # fmt: skip
     return Intrinsic(
-        name=f"mve_fill_{vectors}",
+        name=f"mve_fill_{'' if kind == 'imm' else 'by_'}{vectors}",
         operands=(
             Operand("y", "ptr", INT8, "w", count + 1),
-            Operand("value", "imm", INT32),
+            Operand("value", kind, INT32),
             Operand("last", "imm", INT32),
         ),
         result=None,
@@ -222,6 +225,6 @@ def _gather(vectors: int) -> Intrinsic:
 
 MOVE_INTRINSICS: Mapping[str, Intrinsic] = {
     item.name: item
-    for make in (_copy, _fill, _gather)
+    for make in (_copy, _fill, partial(_fill, kind="in"), _gather)
     for item in map(make, range(1, MOST_VECTORS + 1))
 }

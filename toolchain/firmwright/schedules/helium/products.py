@@ -35,7 +35,8 @@ STEP
 }""".replace("STEP", indent(requantize.PORTABLE, " " * 8))
 
 
-def _step(multiply: str, load: str, place: str) -> list[str]:
+def product_step(multiply: str, load: str, place: str) -> list[str]:
+    """The assembly of a step."""
     lines = [f"{load} q0, [%[x0]{place}", f"{load} q1, [%[x1]{place}"]
     for channel in range(requantize.CHANNELS):
         vector = 2 + channel % 2
@@ -50,7 +51,7 @@ def _step(multiply: str, load: str, place: str) -> list[str]:
 def _text(shape: Shape) -> str:
     endings = (("first", "y0"), ("second", "y1"))
     return "\n".join([
-        shape.frame(_step, ("x0", "x1")),
+        shape.frame(product_step, ("x0", "x1")),
         requantize.PARAMETER_LOADS,
         *(requantize.vector_text(vector, target) for vector, target in endings),
     ])  # fmt: skip
@@ -100,7 +101,9 @@ def _product(shape: Shape) -> Intrinsic:
         requires="mve",
         text={"gnu": _text(shape)},
         clobbers=("memory",),
-        count=lambda args: shape.instructions(_step, args[-1]) + 2 * (8 + min(2 * args[9], 3)) + 8,
+        count=lambda args: (
+            shape.instructions(product_step, args[-1]) + 2 * (8 + min(2 * args[9], 3)) + 8
+        ),
     )
 
 

@@ -68,12 +68,12 @@ class Form:
         return pixel * self.vectors + vector
 
 
-FORMS = tuple(
-    Form(*item)
-    for item in (
-        (1, 6), (2, 3), (3, 2), (6, 1), (1, 5), (1, 4), (2, 2), (4, 1), (1, 3), (1, 2), (2, 1), (1, 1),
-    )
-)  # fmt: skip
+_SHAPES = (
+    *((1, pixels) for pixels in range(6, 0, -1)),
+    *((2, pixels) for pixels in (3, 2, 1)),
+    *((3, 2), (4, 1), (6, 1)),
+)
+FORMS = tuple(Form(*shape) for shape in _SHAPES)
 
 
 def forms(style: Style) -> list[Form]:
@@ -264,6 +264,10 @@ FLOAT_BLOCKS: Mapping[str, Intrinsic] = {
     item.name: item
     for item in (
         *(_block(style, form) for style in STYLES for form in forms(style)),
-        *(_column(pixels, zero=zero) for pixels in range(1, MOST_PIXELS + 1) for zero in (0, 1)),
+        *(
+            _column(pixels, zero=zero)
+            for pixels in range(1, MOST_PIXELS + 1)
+            for zero in (False, True)
+        ),
     )
 }
