@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
+import pytest
 
+from firmwright.base.dtypes import FLOAT32
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.interp import interpret
+from firmwright.ir.tir.schedule import Rule
+from firmwright.ir.tir.verify import verify_prim
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.registry import op_table
+from firmwright.schedules.helium_floats import vectors
 from firmwright.schedules.helium_floats.terms import add_term
+from firmwright.schedules.registry import INTRINSICS
 
 
 def nearest(value: Fraction) -> np.float32:
@@ -28,3 +41,59 @@ def test_a_fused_term_is_rounded_once() -> None:
         for total in (near, -near, np.float32(rng.normal()), near * np.float32(2.0**24)):
             value = add_term("fused", total, x, w)
             assert value == nearest(exact + Fraction(float(total)))
+
+
+def floats(shape: tuple[int, ...]) -> TensorType:
+    return TensorType(shape, FLOAT32)
+
+
+def pair(op: str, seed: int) -> OpCall:
+    rng = np.random.default_rng(seed)
+    kind = floats(tuple(map(int, rng.integers(1, 9, 3))))
+    activation = str(rng.choice(["none", "relu", "relu6", "relu_n1_to_1"]))
+    return OpCall(op, (kind, kind), (kind,), {"activation": activation}, (None, None))
+
+
+def pool(op: str, seed: int) -> OpCall:
+    rng = np.random.default_rng(seed)
+    size, stride, outputs = (rng.integers(1, n, 2) for n in (5, 4, 4))
+    channels = int(rng.integers(1, 14))
+    attrs = {
+        "size": tuple(map(int, size)),
+        "stride": tuple(map(int, stride)),
+        "dilation": (1, 1),
+        "padding": (0, 0, 0, 0),
+        "activation": str(rng.choice(["none", "relu", "relu6", "relu_n1_to_1"])),
+    }
+    height, width = (int(n) for n in (outputs - 1) * stride + size)
+    x, y = floats((2, height, width, channels)), floats((2, *map(int, outputs), channels))
+    return OpCall(op, (x,), (y,), attrs, (None,))
+
+
+def executed(call: OpCall, build: Callable[[Kernel], None], arrays: Sequence[Array]) -> Array:
+    kernel = Kernel("kernel", call)
+    build(kernel)
+    func = kernel.build()
+    verify_prim(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+    y = np.full(call.output.shape, np.nan, np.float32)
+    names = ("x", "x_1")
+    given = dict(zip(names, arrays, strict=False))
+    interpret(func, {**given, "y": y}, INTRINSICS, constants=kernel.constants)
+    return y
+
+
+@pytest.mark.parametrize("rule", vectors.RULES, ids=lambda rule: rule.name)
+def test_elementwise_rules_keep_every_bit(rule: Rule) -> None:
+    make = pool if rule.op.endswith("pool2d") else pair
+    for seed in range(8):
+        call = make(rule.op, seed)
+        rng = np.random.default_rng(seed)
+        arrays = [
+            (5 * rng.normal(size=kind.shape)).astype(np.float32)
+            for kind in call.inputs
+            if kind is not None
+        ]
+        expected = executed(call, lambda b, c=call: op_table()[rule.op].lower(c, b), arrays)
+        (config,) = rule.configs(call)
+        actual = executed(call, lambda b, c=call, k=config: rule.build(c, k, b), arrays)
+        np.testing.assert_array_equal(actual, expected)

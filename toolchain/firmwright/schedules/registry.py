@@ -30,10 +30,14 @@ from firmwright.schedules.helium import depthwise_conv2d as helium_depthwise_con
 from firmwright.schedules.helium import fully_connected as helium_fully_connected
 from firmwright.schedules.helium import sums as helium_sums
 from firmwright.schedules.helium.intrinsics import HELIUM_INTRINSICS
+from firmwright.schedules.helium_floats import depthwise as helium_float_depthwise
 from firmwright.schedules.helium_floats import hybrid_conv2d as helium_hybrid_conv2d
 from firmwright.schedules.helium_floats import layers as helium_float_layers
+from firmwright.schedules.helium_floats import vectors as helium_float_vectors
 from firmwright.schedules.helium_floats.blocks import FLOAT_BLOCKS
 from firmwright.schedules.helium_floats.quantize import QUANTIZE_INTRINSICS
+from firmwright.schedules.helium_floats.strips import STRIP_INTRINSICS
+from firmwright.schedules.helium_floats.vectors import VECTOR_INTRINSICS
 from firmwright.schedules.scalar import conv2d as scalar_conv2d
 from firmwright.schedules.scalar import depthwise_conv2d as scalar_depthwise_conv2d
 from firmwright.schedules.scalar import fully_connected as scalar_fully_connected
@@ -62,7 +66,9 @@ RULES: tuple[Rule, ...] = (
     *helium_depthwise_conv2d.RULES,
     *helium_fully_connected.RULES,
     *helium_sums.RULES,
+    *helium_float_depthwise.RULES,
     *helium_float_layers.RULES,
+    *helium_float_vectors.RULES,
     *helium_hybrid_conv2d.RULES,
     *scalar_conv2d.RULES,
     *scalar_depthwise_conv2d.RULES,
@@ -80,6 +86,8 @@ INTRINSICS: Mapping[str, Intrinsic] = {
     **HELIUM_INTRINSICS,
     **FLOAT_BLOCKS,
     **QUANTIZE_INTRINSICS,
+    **STRIP_INTRINSICS,
+    **VECTOR_INTRINSICS,
     **helium_hybrid_conv2d.SCALED_INTRINSICS,
     **MLA_BLOCKS,
     **RVM_BLOCKS,

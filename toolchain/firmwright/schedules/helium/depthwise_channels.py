@@ -37,7 +37,7 @@ _PIXELS = {channels.CHANNELS: 2, channel_taps.CHANNELS: 1}
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class Span:
     """Outputs along an axis that see the same taps, all of them inside of the input."""
 
     outputs: range
@@ -79,7 +79,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
     return found
 
 
-def _fits_sixteen(op: OpCall, groups: Sequence[tuple[_Span, _Span]]) -> bool:
+def _fits_sixteen(op: OpCall, groups: Sequence[tuple[Span, Span]]) -> bool:
     """Whether sixteen channels of any window can be computed together."""
     _, rows, columns, count = op.input(1).shape
     known = rows <= channel_taps.MOST_ROWS and columns <= channel_taps.MOST_COLUMNS
@@ -91,9 +91,9 @@ def _fits_sixteen(op: OpCall, groups: Sequence[tuple[_Span, _Span]]) -> bool:
     )
 
 
-def _spans(window: Window, axis: int, outputs: int) -> list[_Span]:
+def spans_of(window: Window, axis: int, outputs: int) -> list[Span]:
     """Neighbouring outputs with the same taps together."""
-    spans: list[_Span] = []
+    spans: list[Span] = []
     for output in range(outputs):
         start = output * window.stride[axis] - window.padding[2 * axis]
         inside = [
@@ -103,22 +103,22 @@ def _spans(window: Window, axis: int, outputs: int) -> list[_Span]:
         ]
         taps = range(inside[0], inside[-1] + 1) if inside else range(0)
         if spans and spans[-1].taps == taps:
-            spans[-1] = _Span(range(spans[-1].outputs.start, output + 1), taps)
+            spans[-1] = Span(range(spans[-1].outputs.start, output + 1), taps)
         else:
-            spans.append(_Span(range(output, output + 1), taps))
+            spans.append(Span(range(output, output + 1), taps))
     return spans
 
 
-def _groups(op: OpCall) -> list[tuple[_Span, _Span]]:
+def _groups(op: OpCall) -> list[tuple[Span, Span]]:
     """(rows, columns) of outputs that see the same taps; none where some output sees nothing."""
     window = window_of(op, op.input(1).shape[1:3])
-    rows, columns = (_spans(window, axis, op.output.shape[1 + axis]) for axis in (0, 1))
+    rows, columns = (spans_of(window, axis, op.output.shape[1 + axis]) for axis in (0, 1))
     if any(not span.taps for span in (*rows, *columns)):
         return []
     return [(down, across) for down in rows for across in columns]
 
 
-def _seen(kernel: Array, group: tuple[_Span, _Span]) -> Array:
+def _seen(kernel: Array, group: tuple[Span, Span]) -> Array:
     """The part of [row, column, channel] that a group of outputs sees."""
     down, across = (span.taps for span in group)
     return kernel[down.start : down.stop, across.start : across.stop]
@@ -143,7 +143,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
                 _pixels(b, layer, index, (down, across), (n, oy, last), 1)
 
 
-def _layer(op: OpCall, b: Kernel, groups: Sequence[tuple[_Span, _Span]], block: int) -> _Layer:
+def _layer(op: OpCall, b: Kernel, groups: Sequence[tuple[Span, Span]], block: int) -> _Layer:
     kernel = weights_of(op)[0]
     count = kernel.shape[2]
     starts = [min(c, max(count - block, 0)) for c in range(0, count, block)]
@@ -187,7 +187,7 @@ def _pixels(
     b: Kernel,
     layer: _Layer,
     group: int,
-    spans: tuple[_Span, _Span],
+    spans: tuple[Span, Span],
     at: tuple[E, E, E],
     pixels: int,
 ) -> None:  # fmt: skip

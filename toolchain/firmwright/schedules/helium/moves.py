@@ -1,8 +1,8 @@
 """Copies and fills of int8 runs, sixteen at a time, the last vector cut to what is left.
 
 `mve_copy_N` moves 16 (N - 1) + `last` elements, `mve_fill_N` writes as many of one value, which in
-`mve_fill_by_N` is known when the kernel runs, `mve_gather_N` collects 8 (N - 1) + `last` elements by
-a table of offsets.
+`mve_fill_by_N` is known when the kernel runs, `mve_gather_N` collects 8 (N - 1) + `last` elements
+by a table of offsets.
 """
 
 from __future__ import annotations

@@ -1,0 +1,208 @@
+"""hybrid_conv2d on Helium: floats quantised once, then the product of int8's conv2d.
+
+The input becomes int8 as the operator defines it (quantize.py); columns and products are those of
+helium/conv2d.py. The sums are the definition's, integers, exact in any order. `mve_scaled_SHAPE`
+ends in floats: it takes the zero point's share off the sums, converts and scales them and adds the
+bias, each step rounded as the default loops do. The zero point, known only when the kernel runs,
+stands in padding too, so its share is that point times the sum of the channel's weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from textwrap import indent
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.tir.builder import E, minimum
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.nodes import Buffer
+from firmwright.ir.tir.schedule import Config, Rule
+from firmwright.ops.conv2d import bias_of, weights_of
+from firmwright.ops.conv_shapes import window_of
+from firmwright.ops.fixed_point import quant_of
+from firmwright.ops.hybrid_conv2d import quantize_batch
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules.helium.conv2d import Source, block_starts, pack_blocks, sweep
+from firmwright.schedules.helium.products import product_step, unpacked
+from firmwright.schedules.helium.requantize import CHANNELS
+from firmwright.schedules.helium.steps import SHAPES, STEP, Shape, padded_taps, shape_of
+from firmwright.schedules.helium_floats import terms
+from firmwright.schedules.helium_floats.quantize import PASSES
+
+# ---- the block ----------------------------------------------------------------------------------
+
+_PORTABLE = """\
+const int8_t *const columns[2] = {x0, x1};
+float *const results[2] = {y0, y1};
+for (int32_t p = 0; p < 2; ++p) {
+    for (int32_t c = 0; c < lanes; ++c) {
+        int32_t sum = -zero_point * totals[c];
+        for (int32_t k = 0; k < taps; ++k) {
+            sum += w[k / 16 * 64 + 16 * c + k % 16] * columns[p][k];
+        }
+        const float own = (float)sum * q[c];
+        float value = own * scale;
+        value += q[c + 4];
+LIMIT
+        results[p][c] = value;
+    }
+}""".replace("LIMIT", indent(terms.portable_limit("value"), " " * 8))
+
+_TEXT = """\
+const int32x4_t share = vmulq_n_s32(vldrwq_s32(totals), zero_point);
+const float32x4_t scales = vldrwq_f32(q);
+const float32x4_t bias = vldrwq_f32(q + 4);"""
+
+_ENDING = """\
+float32x4_t {y} = vmulq_f32(vcvtq_f32_s32(vsubq_s32({v}, share)), scales);
+{y} = vaddq_f32(vmulq_n_f32({y}, scale), bias);"""
+
+
+def _text(shape: Shape) -> str:
+    lines = [shape.frame(product_step, ("x0", "x1")), _TEXT]
+    for vector, value, target in (("first", "even", "y0"), ("second", "odd", "y1")):
+        lines += [_ENDING.format(v=vector, y=value), terms.vector_limit(value)]
+        lines += terms.stored(value, target, 0)
+    return "\n".join(lines)
+
+
+def _meaning(w: Any, x0: Any, x1: Any, totals: Any, q: Any, *rest: Any) -> tuple[Any, ...]:
+    _, _, scale, zero_point, activation, lanes, taps = rest
+    weights = unpacked(w, CHANNELS, taps)
+    table = np.asarray(q, np.float32)
+    share = np.asarray(totals, np.int64) * zero_point
+    results = []
+    for x in (x0, x1):
+        sums = (weights * np.asarray(x, np.int64)[None, :taps]).sum(axis=1) - share
+        value = sums.astype(np.float32) * table[:4] * scale + table[4:8]
+        results.append(terms.limited(value, activation)[:lanes])
+    return tuple(results)
+
+
+def _scaled(shape: Shape) -> Intrinsic:
+    return Intrinsic(
+        name=f"mve_scaled_{shape.suffix}",
+        operands=(
+            Operand("w", "ptr", INT8, "r", (shape.head + shape.tail) * STEP * CHANNELS),
+            Operand("x0", "ptr", INT8, "r", shape.least_taps),
+            Operand("x1", "ptr", INT8, "r", shape.least_taps),
+            Operand("totals", "ptr", INT32, "r", CHANNELS),
+            Operand("q", "ptr", FLOAT32, "r", 2 * CHANNELS),
+            Operand("y0", "ptr", FLOAT32, "w", 1),
+            Operand("y1", "ptr", FLOAT32, "w", 1),
+            Operand("scale", "in", FLOAT32),
+            Operand("zero_point", "in", INT32),
+            *(Operand(name, "imm", INT32) for name in ("activation", "lanes", "taps")),
+        ),
+        result=None,
+        meaning=_meaning,
+        portable=_PORTABLE,
+        doc="Four channels of two pixels: products over a column, as floats.",
+        requires="mvefp",
+        text={"gnu": _text(shape)},
+        clobbers=("memory",),
+        count=lambda args: (
+            shape.instructions(product_step, args[-1])
+            + 2 * (6 + terms.limit_instructions(args[-3]))
+            + 8
+        ),
+    )
+
+
+SCALED_INTRINSICS: Mapping[str, Intrinsic] = {item.name: item for item in map(_scaled, SHAPES)}
+
+# ---- the rule -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """From sums to floats; see helium/conv2d.py. Pixels count from output `first` on."""
+
+    packed: Buffer
+    totals: Buffer
+    factors: Buffer
+    channels: int
+    taps: int
+    activation: int
+    scale: E
+    zero_point: E | int
+    first: E
+
+    def with_taps(self, taps: int) -> _Product:
+        return replace(self, taps=taps)
+
+    def run(self, b: Kernel, source: Buffer, columns: Sequence[E], pixels: Sequence[E]) -> None:
+        lanes = min(self.channels, CHANNELS)
+        size = padded_taps(self.taps) * CHANNELS
+        with (
+            b.for_("block", self.totals.shape[0]) as block,
+            b.let("channel", minimum(block * CHANNELS, self.channels - lanes)) as channel,
+        ):
+            b.evaluate(
+                f"mve_scaled_{shape_of(self.taps).suffix}",
+                [
+                    b.pointer(self.packed, block * size, size),
+                    *(b.pointer(source, column, self.taps) for column in columns),
+                    b.pointer(self.totals, block * CHANNELS, CHANNELS),
+                    b.pointer(self.factors, block * (2 * CHANNELS), 2 * CHANNELS),
+                    *(
+                        b.pointer(b.y, (self.first + p) * self.channels + channel, lanes, "w")
+                        for p in pixels
+                    ),
+                    self.scale, self.zero_point, self.activation, lanes, self.taps,
+                ],
+            )  # fmt: skip
+
+
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
+    kernel = weights_of(op)
+    x, (batch, height, width, channels) = op.input(0), op.output.shape
+    flat = kernel.reshape(channels, -1)
+    starts = block_starts(channels)
+    packed = b.constant("weights", pack_blocks(flat, starts), INT8)
+    totals = b.constant("totals", _by_block(flat.sum(axis=1, dtype=np.int64), starts), INT32)
+    factors = b.constant("factors", _factors(op, starts), FLOAT32)
+    activation = terms.ACTIVATION_CODES[op.str_attr("activation")]
+    with (
+        b.for_("n", batch) as n,
+        b.allocate("quantized", INT8, (1, *x.shape[1:]), 8) as quantized,
+    ):
+        found = quantize_batch(op, b, n, quantized, PASSES)
+        zero_point = 0 if found.offset is None else b.load(found.offset, [0])
+        product = _Product(
+            packed, totals, factors, channels, flat.shape[1], activation,
+            b.load(found.scale, [0]), zero_point, n * (height * width),
+        )  # fmt: skip
+        source = Source(quantized, window_of(op, kernel.shape[1:3]), zero_point)
+        sweep(b, source, product, (1, height, width, channels))
+
+
+def _factors(op: OpCall, starts: Sequence[int]) -> Array:
+    """[block, scale and bias, channel]: with one scale for all that is in the batch's."""
+    scales = np.array(quant_of(op.input(1)).scales, np.float32)
+    own = scales if len(scales) > 1 else np.ones(op.output.shape[3], np.float32)
+    tables = [_by_block(values, starts) for values in (own, bias_of(op, "float32"))]
+    return np.stack(tables, axis=1)
+
+
+def _by_block(values: Array, starts: Sequence[int]) -> Array:
+    """[channel] as [block, channel of four], the last repeated where there are fewer."""
+    index = np.minimum(np.array(starts)[:, None] + np.arange(CHANNELS), len(values) - 1)
+    return np.asarray(values[index])
+
+
+RULES = (
+    Rule(
+        "helium.hybrid_conv2d.columns",
+        "hybrid_conv2d",
+        frozenset({"mve", "mvefp"}),
+        lambda op: ({},),
+        _build,
+        keeps_order=True,
+    ),
+)
