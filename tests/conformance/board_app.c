@@ -9,29 +9,56 @@
 
 #define SAMPLE_EXTREMES 1u
 #define SAMPLE_MOSTLY_ONE_VALUE 2u
+#define FLOAT_STEPS 4096.0f
 
 static uint32_t request[4];
 static uint32_t answers[CONFORM_KERNELS][2];
 static uint32_t result_crc;
 
+/* Drawn value `i` with that seed: the first of its bytes decides what becomes of it. */
+static int32_t drawn(uint32_t seed, uint32_t i, uint32_t is_wide, int32_t usual)
+{
+    const uint32_t first = conform_byte(seed, i << is_wide);
+    if (request[0] == SAMPLE_EXTREMES) {
+        const int32_t most = is_wide ? INT16_MAX : INT8_MAX;
+        return first & 1u ? most : -most - 1;
+    }
+    if (request[0] == SAMPLE_MOSTLY_ONE_VALUE && first >= 20u) {
+        return is_wide ? usual * 257 : usual;
+    }
+    return is_wide ? (int16_t)(first | (uint32_t)conform_byte(seed, 2 * i + 1) << 8)
+                   : (int8_t)first;
+}
+
+static void draw(const struct conform_argument *argument, uint32_t seed, int32_t usual, uint8_t *to)
+{
+    switch (argument->kind) {
+    case CONFORM_INT16:
+        for (uint32_t i = 0; i < argument->bytes / sizeof(int16_t); ++i) {
+            ((int16_t *)(void *)to)[i] = (int16_t)drawn(seed, i, 1, usual);
+        }
+        break;
+    case CONFORM_FLOAT32:
+        for (uint32_t i = 0; i < argument->bytes / sizeof(float); ++i) {
+            ((float *)(void *)to)[i] = (float)drawn(seed, i, 1, usual) / FLOAT_STEPS;
+        }
+        break;
+    default:
+        for (uint32_t i = 0; i < argument->bytes; ++i) {
+            to[i] = (uint8_t)drawn(seed, i, 0, usual);
+        }
+        break;
+    }
+}
+
 void conform_input(const struct conform_kernel *kernel, uint32_t position, uint8_t *to)
 {
-    const uint32_t sample = request[0];
-    uint32_t bytes = 0;
-    for (uint32_t k = 0, left = position; k < kernel->count; ++k) {
-        if (kernel->arguments[k].role == CONFORM_IN && left-- == 0) {
-            bytes = kernel->arguments[k].bytes;
-            break;
-        }
-    }
+    const uint32_t seed = kernel->layer * 16u + position * 4u + request[0];
     const int32_t usual = (int32_t)(kernel->layer % 251u) - 125;
-    for (uint32_t i = 0; i < bytes; ++i) {
-        const uint8_t raw = conform_byte(kernel->layer * 16u + position * 4u + sample, i);
-        to[i] = raw;
-        if (sample == SAMPLE_EXTREMES) {
-            to[i] = raw & 1u ? 0x7f : 0x80;
-        } else if (sample == SAMPLE_MOSTLY_ONE_VALUE && raw >= 20u) {
-            to[i] = (uint8_t)usual;
+    for (uint32_t k = 0; k < kernel->count; ++k) {
+        if (kernel->arguments[k].role == CONFORM_IN && position-- == 0) {
+            draw(&kernel->arguments[k], seed, usual, to);
+            return;
         }
     }
 }

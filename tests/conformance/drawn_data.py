@@ -1,7 +1,8 @@
 """The inputs of a layer: bytes that host and device make alike, so that none must be sent.
 
-In: the layer's number, the position of the input, the sample. Out: int8 values: of sample 0 any,
-of sample 1 the two extremes, of sample 2 mostly one value. The same sequence is in harness.c.
+In: the layer's number, the position of the input, the sample. Out: values: of sample 0 any, of
+sample 1 the two extremes, of sample 2 mostly one value. The same sequence is in harness.c, what
+becomes of it in board_app.c.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import numpy as np
 from firmwright.ir.graph.opdef import Array
 
 SAMPLES = 3
+FLOAT_STEPS = 4096
+"""A drawn float is a drawn int16 divided by that: exact, of 16 bits, between -8 and 8."""
 
 
 def seed(layer: int, position: int, sample: int) -> int:
@@ -29,12 +32,20 @@ def drawn_bytes(start: int, count: int) -> Array:
     return (h >> np.uint32(24)).astype(np.uint8)
 
 
-def drawn(layer: int, position: int, sample: int, shape: tuple[int, ...]) -> Array:
+def drawn(
+    layer: int, position: int, sample: int, shape: tuple[int, ...], dtype: str = "int8"
+) -> Array:
     """Input number `position` of the layer in that sample."""
-    raw = drawn_bytes(seed(layer, position, sample), int(np.prod(shape)))
-    values = raw.view(np.int8)
+    kind = np.int8 if dtype == "int8" else np.int16
+    count = int(np.prod(shape))
+    raw = drawn_bytes(seed(layer, position, sample), count * kind().itemsize)
+    first, values = raw[:: kind().itemsize], raw.view(kind)
+    limits = np.iinfo(kind)
     if sample == 1:
-        values = np.where(raw & 1, 127, -128).astype(np.int8)
+        values = np.where(first & 1, limits.max, limits.min).astype(kind)
     elif sample == 2:
-        values = np.where(raw < 20, values, np.int8(layer % 251 - 125)).astype(np.int8)
+        usual = (layer % 251 - 125) * (1 if dtype == "int8" else 257)
+        values = np.where(first < 20, values, usual).astype(kind)
+    if dtype == "float32":
+        return (values.astype(np.float32) / FLOAT_STEPS).reshape(shape)
     return values.reshape(shape)

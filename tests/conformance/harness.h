@@ -17,11 +17,13 @@
 #define CONFORM_MOST_ARGUMENTS 8
 
 enum conform_role { CONFORM_IN, CONFORM_OUT, CONFORM_SCRATCH };
+enum conform_kind { CONFORM_INT8, CONFORM_INT16, CONFORM_FLOAT32, CONFORM_OTHER };
 
 struct conform_argument {
     uint32_t bytes;
     uint32_t alignment;
     uint32_t role; /* enum conform_role */
+    uint32_t kind; /* enum conform_kind: of its elements */
 };
 
 struct conform_kernel {

@@ -8,11 +8,12 @@ own loops. Kernels have been through the passes of a compilation but for the mer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tflite_writer import write_cases
 
+from firmwright.base.dtypes import DType
 from firmwright.codegen.module import EmitOptions, emit
 from firmwright.codegen.names import Names
 from firmwright.frontends.tflite.importer import import_model
@@ -46,6 +47,10 @@ from firmwright.targets.registry import features, parse_target
 from firmwright.usmp.plan_module import plan
 
 NAME = "layers"
+ALIKE = (
+    "AVERAGE_POOL_2D", "CONV_2D", "DEPTHWISE_CONV_2D", "MAX_POOL_2D", "TRANSPOSE_CONV",
+)  # fmt: skip
+"""Operators whose kernels do not ask for the profile."""
 VERDICTS = {
     0: "",
     1: "writes outside of its arguments",
@@ -116,21 +121,37 @@ def batch(
     *,
     bands: Sequence[int] = (),
     is_searched: bool = False,
+    is_quick: bool = False,
 ) -> Batch:
     """All kernels that any of `targets` has for `cases`; with `bands` so many rows at a time too.
 
     With `is_searched` every configuration that a search for faster ones may try is among them.
     What a target has is decided by its features alone, so one lowering with the features of all
-    finds everything, and each kernel once.
+    finds everything, and each kernel once. A quick batch has operators that are `ALIKE` lowered
+    for one profile only.
     """
     found: dict[str, Kernel] = {}
+    served = [_served(case, profiles, is_quick=is_quick) for case in cases]
     for numerics in profiles:
-        for kernel in _offered(
-            imported(cases, numerics), targets, numerics, bands, is_searched=is_searched
-        ):
-            _add(found, kernel)
+        places = [place for place, by in enumerate(served) if numerics in by]
+        if not places:
+            continue
+        module = imported([cases[place] for place in places], numerics)
+        for kernel in _offered(module, targets, numerics, bands, is_searched=is_searched):
+            place = places[kernel.layer]
+            _add(found, replace(kernel, layer=place, profiles=served[place][numerics]))
     kernels = tuple(_renamed(kernel, f"_{k}") for k, kernel in enumerate(found.values()))
     return emitted(cases, kernels)
+
+
+def _served(
+    case: Case, profiles: Sequence[Numerics], *, is_quick: bool
+) -> Mapping[Numerics, frozenset[Numerics]]:
+    """The profiles that a layer is lowered for, and those that the kernels of each one serve."""
+    known = [profile for profile in profiles if profile in case.oracles]
+    if is_quick and case.builtin in ALIKE:
+        return {known[0]: frozenset(known)}
+    return {profile: frozenset({profile}) for profile in known}
 
 
 def emitted(cases: Sequence[Case], kernels: Sequence[Kernel]) -> Batch:
@@ -233,16 +254,23 @@ def _planned(kernels: Sequence[Kernel]) -> IRModule:
     params = [param for k in kernels for param in k.alternative.function.params]
     read = _largest("x", [p.value for p in params if p.role == "in"])
     written = _largest("y", [p.value for p in params if p.role == "out"])
-    calls = tuple(_call(kernel, read, written) for kernel in kernels)
-    body: Stmt = Allocate(read, Allocate(written, Seq(calls), "output"), "input")
+    body: Stmt = Seq(tuple(_call(kernel, read, written) for kernel in kernels))
+    for role, buffers in (("output", written), ("input", read)):
+        for buffer in reversed(buffers.values()):
+            body = Allocate(buffer, body, role)
     functions = [kernel.alternative.function for kernel in kernels]
     main = PrimFunc("run", (), body, {"aot_main": True})
+    io = IoBinding(
+        keep_input=True,
+        inputs=tuple(map(_tensor, read.values())),
+        outputs=tuple(map(_tensor, written.values())),
+    )
     module = IRModule(
         NAME,
         {**{function.name: function for function in functions}, "run": main},
         {n: c for kernel in kernels for n, c in kernel.alternative.constants.items()},
         {"cpu": parse_target("c")},
-        io=IoBinding(keep_input=True, inputs=(_tensor(read),), outputs=(_tensor(written),)),
+        io=io,
         attrs={"entry": "run"},
     )
     for step in BEFORE_PLANNING:
@@ -258,27 +286,37 @@ def _tensor(buffer: Buffer) -> IoTensor:
     return IoTensor(buffer.name, buffer.name, TensorType(buffer.shape, buffer.dtype))
 
 
-def _largest(name: str, values: Iterable[object]) -> Buffer:
-    buffers = [value for value in values if isinstance(value, Buffer)]
-    most = max(buffer.elements for buffer in buffers)
-    return Buffer(name, buffers[0].dtype, (most,), alignment=16)
+def _largest(name: str, values: Iterable[object]) -> Mapping[DType, Buffer]:
+    """For each type of elements a buffer that all of `values` fit into."""
+    most: dict[DType, int] = {}
+    for value in values:
+        assert isinstance(value, Buffer)
+        most[value.dtype] = max(most.get(value.dtype, 0), value.elements)
+    return {
+        dtype: Buffer(f"{name}_{dtype.name}", dtype, (count,), alignment=16)
+        for dtype, count in most.items()
+    }
 
 
-def _call(kernel: Kernel, read: Buffer, written: Buffer) -> CallPrim:
+def _call(
+    kernel: Kernel, read: Mapping[DType, Buffer], written: Mapping[DType, Buffer]
+) -> CallPrim:
     args = []
     for param in kernel.alternative.function.params:
-        assert isinstance(param.value, Buffer)  # kernels have no scalars before merging
+        buffer = param.value
+        assert isinstance(buffer, Buffer)  # kernels have no scalars before merging
         zero = IntImm(0, INDEX)
         if param.role == "in":
-            args.append(AccessPtr(read, zero, param.value.elements, "r"))
+            args.append(AccessPtr(read[buffer.dtype], zero, buffer.elements, "r"))
         else:
-            args.append(AccessPtr(written, zero, param.value.elements, "w"))
+            args.append(AccessPtr(written[buffer.dtype], zero, buffer.elements, "w"))
     return CallPrim(kernel.alternative.function.name, tuple(args))
 
 
 # ---- the table ---------------------------------------------------------------------------------
 
 _ROLES = {"in": "CONFORM_IN", "out": "CONFORM_OUT"}
+_KINDS = {"int8": "CONFORM_INT8", "int16": "CONFORM_INT16", "float32": "CONFORM_FLOAT32"}
 
 
 def _table(made: Batch) -> str:
@@ -294,13 +332,15 @@ def _table(made: Batch) -> str:
         for param in params:
             assert isinstance(param.value, Buffer)
             role = _ROLES.get(param.role, "CONFORM_SCRATCH")
-            fields.append(f"{{{param.value.size_bytes}, {param.value.alignment}, {role}}}")
+            kind = _KINDS.get(param.value.dtype.name, "CONFORM_OTHER")
+            size = f"{param.value.size_bytes}, {param.value.alignment}"
+            fields.append(f"{{{size}, {role}, {kind}}}")
         layer = made.cases[kernel.layer].name.rsplit("_", 1)[-1]
         rows.append(f"    {{{layer}, {len(params)}, {{{', '.join(fields)}}}}},")
     return "\n".join([
         f"#define CONFORM_ARENA_BYTES {arena_bytes(made)}u",
         "",
-        "/* Each kernel's layer, and its arguments: bytes, alignment, role. */",
+        "/* Each kernel's layer, and its arguments: bytes, alignment, role, kind. */",
         "static const struct conform_kernel conform_table[CONFORM_KERNELS] = {",
         *rows,
         "};",

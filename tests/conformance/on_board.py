@@ -19,7 +19,6 @@ from firmwright.base.errors import DeviceError, DoesNotFitError
 from firmwright.boards import load_board
 from firmwright.build import build_project, write_project
 from firmwright.device import Session, Timeouts, open_transport
-from firmwright.ir.graph.opdef import Case
 
 HERE = Path(__file__).parent
 FLIPS = (0, 255)
@@ -40,8 +39,7 @@ def build(made: Batch, board: str, folder: Path, compiler: Compiler = "gcc") -> 
 
 
 def wrong_on(
-    cases: Sequence[Case],
-    kernels: Sequence[Kernel],
+    made: Batch,
     expected: Expected,
     samples: Sequence[int],
     board: str,
@@ -49,14 +47,14 @@ def wrong_on(
     compiler: Compiler = "gcc",
 ) -> Iterator[str]:
     """A line for each run that is not as it must be; images that do not fit are cut in two."""
-    made = emitted(cases, kernels)
     try:
         image = build(made, board, folder / "whole", compiler)
     except DoesNotFitError:
-        assert len(kernels) > 1, made.said(0)
-        middle = len(kernels) // 2
-        for name, part in (("first", kernels[:middle]), ("second", kernels[middle:])):
-            yield from wrong_on(cases, part, expected, samples, board, folder / name, compiler)
+        assert len(made.kernels) > 1, made.said(0)
+        middle = len(made.kernels) // 2
+        for name, part in (("first", made.kernels[:middle]), ("second", made.kernels[middle:])):
+            half = emitted(made.cases, part)
+            yield from wrong_on(half, expected, samples, board, folder / name, compiler)
         return
     yield from _wrong(made, image, expected, samples)
 

@@ -1,8 +1,9 @@
 """Runs a batch of kernels on this computer and compares every result, bit for bit.
 
 In: a batch, what is expected, a compiler's flags. Out: a line for each run that is wrong: a result
-that differs, a byte written outside of the arguments, a result that depends on what lies around
-them. A kernel that crashes, or that a sanitizer stops, is named with what was said.
+that differs (of floats: by more than the bound of its definition), a byte written outside of the
+arguments, a result that depends on what lies around them. A kernel that crashes, or that a
+sanitizer stops, is named with what was said.
 """
 
 from __future__ import annotations
@@ -13,29 +14,33 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from kernels import VERDICTS, Batch, Kernel, Rows
-from oracles import Expected, inputs
+from kernels import VERDICTS, Batch, Kernel, Rows, batch
+from oracles import Expected, inputs, of_floats
 
 from firmwright.build.flags import LANGUAGE, WARNINGS
-from firmwright.ir.graph.opdef import Array
+from firmwright.ir.graph.opdef import Array, Case
 
 HERE = Path(__file__).parent
 FLIPS = (0, 255)
 QUICKLY_BUILT = ("-O0",)
 FAST = ("-O1",)
 SANITIZED = ("-O0", "-fsanitize=address")
-UNDEFINED = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+UNDEFINED = ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of one kernel: what goes in and what each profile's oracle says comes out."""
+    """One run of one kernel: what goes in and what each profile's oracle says comes out.
+
+    A float may lie as far from that as `bound` says.
+    """
 
     kernel: int
     sample: int
     flip: int
     inputs: list[Array]
     expected: list[Array]
+    bound: Array | None = None
 
 
 def build(made: Batch, folder: Path, flags: Sequence[str] = FAST, compiler: str = "cc") -> Path:
@@ -64,15 +69,17 @@ def runs(made: Batch, expected: Expected, samples: Sequence[int]) -> Iterator[Ru
         for sample in samples:
             given = inputs(made.cases[kernel.layer], sample)
             results = expected.of(kernel.profiles, kernel.layer, sample)
+            bound = expected.bounds.get((kernel.layer, sample))
             if kernel.rows is not None:
                 band = _band_position(kernel, sample, len(results[0][0]))
                 if band is None:
                     continue
                 given = _rows_of(kernel, given, band)
-                rows = kernel.rows.band
-                results = [each[:, band * rows : (band + 1) * rows] for each in results]
+                rows = slice(band * kernel.rows.band, (band + 1) * kernel.rows.band)
+                results = [each[:, rows] for each in results]
+                bound = None if bound is None else bound[:, rows]
             for flip in FLIPS:
-                yield Run(index, sample, flip, given, results)
+                yield Run(index, sample, flip, given, results, bound)
 
 
 def _band_position(kernel: Kernel, sample: int, height: int) -> int | None:
@@ -112,6 +119,19 @@ def _rows_of_one(rows_of: Rows, x: Array, band: int) -> Array:
 
 def wrong(made: Batch, program: Path, todo: Sequence[Run]) -> list[str]:
     """A line for each run that is not as it must be."""
+    answers, said = _answers(program, todo)
+    found = [
+        line
+        for run, (result, verdict) in zip(todo, answers, strict=False)
+        for line in _verdicts(made, run, result, verdict)
+    ]
+    if len(answers) < len(todo):
+        found.append(f"{made.said(todo[len(answers)].kernel)}: {said}")
+    return found
+
+
+def _answers(program: Path, todo: Sequence[Run]) -> tuple[list[tuple[Array, int]], str]:
+    """Results and verdicts of the runs, as far as the program got; what it said when it stopped."""
     sent = b"".join(
         np.array([run.kernel, run.flip], np.uint32).tobytes()
         + b"".join(each.tobytes() for each in run.inputs)
@@ -119,19 +139,19 @@ def wrong(made: Batch, program: Path, todo: Sequence[Run]) -> list[str]:
     )
     done = subprocess.run([str(program)], input=sent, capture_output=True, check=False)
     said = done.stderr.decode("utf-8", "replace")
-    found: list[str] = []
+    said = said[said.find("ERROR") :] if "ERROR" in said else said
+    answers: list[tuple[Array, int]] = []
     place = 0
     for run in todo:
-        size = run.expected[0].size
-        if place + size + 4 > len(done.stdout):
-            report = said[said.find("ERROR") :] if "ERROR" in said else said
-            found.append(f"{made.said(run.kernel)}: exit {done.returncode}: {report[-3000:]}")
+        expected = run.expected[0]
+        end = place + expected.nbytes
+        if end + 4 > len(done.stdout):
             break
-        result = np.frombuffer(done.stdout, run.expected[0].dtype, size, place)
-        verdict = int.from_bytes(done.stdout[place + size : place + size + 4], "little")
-        place += size + 4
-        found += _verdicts(made, run, result, verdict)
-    return found
+        result = np.frombuffer(done.stdout, expected.dtype, expected.size, place)
+        verdict = int.from_bytes(done.stdout[end : end + 4], "little")
+        answers.append((result.reshape(expected.shape), verdict))
+        place = end + 4
+    return answers, f"exit {done.returncode}: {said[-3000:]}"
 
 
 def _verdicts(made: Batch, run: Run, result: Array, verdict: int) -> Iterator[str]:
@@ -139,10 +159,47 @@ def _verdicts(made: Batch, run: Run, result: Array, verdict: int) -> Iterator[st
     if verdict:
         yield f"{who}: {VERDICTS[verdict]}"
     for expected in run.expected:
-        differing = np.flatnonzero(result != expected.reshape(-1))
+        is_wrong = result != expected
+        if run.bound is not None:
+            distance = np.abs(result.astype(np.float64) - expected)
+            is_wrong &= ~(distance <= run.bound)
+        differing = np.flatnonzero(is_wrong)
         if differing.size:
             first = int(differing[0])
             yield (
                 f"{who}: {differing.size} of {result.size} values differ, at {first} "
-                f"{result[first]} instead of {expected.reshape(-1)[first]}"
+                f"{result.flat[first]} instead of {expected.flat[first]}"
             )
+
+
+def with_own_floats(
+    cases: Sequence[Case], expected: Expected, samples: Sequence[int], folder: Path
+) -> Expected:
+    """`expected`, but of floats the very bits that the operators' own loops compute here.
+
+    All kernels take the products of a sum in one order, so on every core they give these.
+    """
+    places = of_floats(cases)
+    if not places:
+        return expected
+    some = [cases[place] for place in places]
+    made = batch(some, ("c",))
+    folder.mkdir()
+    todo = list(runs(made, _part(expected, places), samples))
+    program = build(made, folder, QUICKLY_BUILT)
+    assert wrong(made, program, todo) == []
+    results = dict(expected.results)
+    for run, (result, _) in zip(todo, _answers(program, todo)[0], strict=True):
+        kernel = made.kernels[run.kernel]
+        for profile in kernel.profiles:
+            results[profile, places[kernel.layer], run.sample] = result
+    return Expected(results, expected.bounds)
+
+
+def _part(expected: Expected, places: Sequence[int]) -> Expected:
+    """What is expected of the layers at `places`, by their positions there."""
+    position = {place: k for k, place in enumerate(places)}
+    return Expected(
+        {(p, position[n], s): v for (p, n, s), v in expected.results.items() if n in position},
+        {(position[n], s): v for (n, s), v in expected.bounds.items() if n in position},
+    )

@@ -47,7 +47,7 @@ def test_random_layers_by_clang_compute_what_the_reference_runtimes_do(
     cases = [layer(n) for n in LAYERS]
     made = batch(cases, (BOARDS[board],), PROFILES)
     expected = ask(cases, PROFILES, (0, 1))
-    found = wrong_on(cases, made.kernels, expected, (0, 1), board, tmp_path, "clang")
+    found = wrong_on(made, expected, (0, 1), board, tmp_path, "clang")
     assert list(found) == []
 
 

@@ -7,14 +7,16 @@ as bands of rows. Around its arguments nothing is written, and nothing read ther
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from families import TARGETS
-from kernels import batch, imported
+from kernels import Batch, batch, imported
 from on_host import FAST, QUICKLY_BUILT, SANITIZED, UNDEFINED, build, runs, wrong
 from oracles import ask, number
+from other_layers import FIRST, other_layer
 from random_layers import layer
 
 from firmwright.ir.graph.evaluate import describe
@@ -23,41 +25,66 @@ from firmwright.ops.fully_connected import OPDEF as FULLY_CONNECTED
 from firmwright.schedules.registry import RULES
 
 LAYERS = 2000
+OTHERS = 400
 BLOCK = 20
-THOROUGH = 5
-"""Of so many blocks one is tried as bands of one, two and four rows and for undefined behaviour."""
+THOROUGH = 10
+"""Of so many blocks one is tried by rows, for undefined behaviour, and optimised."""
 SEARCHED = 20
 """Of so many blocks one is tried in every configuration that a search may try."""
+BANDS = (1, 2, 4)
 PROFILES = ("litert", "tflm")
 OF_OTHER_TYPES = ("float", "fpu.", "hybrid", ".dots")
 
 
-def blocks(*, always: int) -> list[object]:
+def blocks(count: int, *, always: int = 1) -> list[object]:
     """First layers of the blocks: that many always, the rest with --deep."""
     return [
         pytest.param(first, marks=[] if place < always else [pytest.mark.deep])
-        for place, first in enumerate(range(0, LAYERS, BLOCK))
+        for place, first in enumerate(range(0, count, BLOCK))
     ]
 
 
+def check(made: Batch, folder: Path, *flags: Sequence[str]) -> None:
+    """What the runtimes say is what the kernels compute, whatever the compiler's flags."""
+    expected = ask(made.cases, PROFILES)
+    for some in flags:
+        program = build(made, folder, some)
+        assert wrong(made, program, list(runs(made, expected, (0, 1, 2)))) == []
+
+
 @pytest.mark.host_c
-@pytest.mark.parametrize("first", blocks(always=1))
+@pytest.mark.parametrize("first", blocks(LAYERS))
 def test_every_schedule_computes_what_the_reference_runtimes_do(
     first: int, deep: bool, tmp_path: Path
 ) -> None:
-    """With --deep also each argument as a block of the heap, under AddressSanitizer."""
+    """With --deep each argument is a block of the heap, under AddressSanitizer."""
     cases = [layer(n) for n in range(first, first + BLOCK)]
-    is_thorough = deep and first % (THOROUGH * BLOCK) == 0
-    is_searched = deep and first % (SEARCHED * BLOCK) == BLOCK
-    bands = (1, 2, 4) if is_thorough else (2,) if first == 0 else ()
-    made = batch(cases, TARGETS, PROFILES, bands=bands, is_searched=is_searched)
+    place = first // BLOCK
+    is_thorough = place % THOROUGH == 0
+    made = batch(
+        cases,
+        TARGETS,
+        PROFILES,
+        bands=(BANDS[(place // THOROUGH + 1) % len(BANDS)],) if is_thorough else (),
+        is_searched=place % SEARCHED == 1,
+        is_quick=not (deep and is_thorough),
+    )
     assert len(made.kernels) > 3 * BLOCK
-    expected = ask(cases, PROFILES)
-    program = build(made, tmp_path, FAST if deep else QUICKLY_BUILT)
-    assert wrong(made, program, list(runs(made, expected, (0, 1, 2)))) == []
-    if deep:
-        program = build(made, tmp_path, UNDEFINED if is_thorough else SANITIZED)
-        assert wrong(made, program, list(runs(made, expected, (0,)))) == []
+    flags = (FAST, UNDEFINED) if is_thorough else (SANITIZED,)
+    check(made, tmp_path, *(flags if deep else (QUICKLY_BUILT,)))
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("first", blocks(OTHERS))
+def test_schedules_of_other_types_compute_what_the_reference_runtimes_do(
+    first: int, deep: bool, tmp_path: Path
+) -> None:
+    """int16, float32 and hybrid layers, transposed convolutions, rarer shapes; floats within the
+    bounds of their definition.
+    """
+    cases = [other_layer(FIRST + n) for n in range(first, first + BLOCK)]
+    made = batch(cases, TARGETS, PROFILES, is_quick=first > 0)
+    check(made, tmp_path, *((FAST, SANITIZED) if deep else (QUICKLY_BUILT,)))
 
 
 @pytest.mark.host_c
@@ -71,8 +98,7 @@ def test_ties_of_fully_connected_layers_fall_as_in_the_reference_runtimes(tmp_pa
     assert "huge" in cases[2].name
     assert offered == {"default"}
     assert {each.layer for each in made.kernels if "dsp." in each.schedule} >= {0, 1}
-    program = build(made, tmp_path, QUICKLY_BUILT)
-    assert wrong(made, program, list(runs(made, ask(cases, PROFILES), (0, 1, 2)))) == []
+    check(made, tmp_path, QUICKLY_BUILT)
 
 
 PLANTED = {
@@ -117,8 +143,21 @@ def test_random_layers_meet_every_rule_for_int8() -> None:
     assert names - set(met) == set()
 
 
+@pytest.mark.deep
+def test_layers_of_other_types_meet_every_rule_for_those() -> None:
+    module = imported([other_layer(FIRST + n) for n in range(200)], "litert")
+    assert isinstance(module.entry, Function)
+    met: Counter[str] = Counter()
+    for call in module.entry.body:
+        described = describe(call, module)
+        met.update(r.name for r in RULES if r.op == call.op and r.configs(described))
+    names = {rule.name for rule in RULES if any(w in rule.name for w in OF_OTHER_TYPES)}
+    assert names - set(met) == set()
+
+
 def test_a_layer_depends_on_its_number_alone() -> None:
-    first, again = layer(41), layer(41)
-    assert (first.name, first.options) == (again.name, again.options)
-    assert [t and t.shape for t in first.inputs] == [t and t.shape for t in again.inputs]
-    assert number(first) == 41
+    for draw, n in ((layer, 41), (other_layer, FIRST + 41)):
+        first, again = draw(n), draw(n)
+        assert (first.name, first.options) == (again.name, again.options)
+        assert [t and t.shape for t in first.inputs] == [t and t.shape for t in again.inputs]
+        assert number(first) == n

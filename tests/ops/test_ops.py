@@ -8,11 +8,11 @@ floats within the bounds of docs/numerics.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from float_bounds import float_bound
 from generated_c import run_in_c
 from kept_state import Kept, in_order, kept_by
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from tflite_writer import write_cases
 
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.reader import read_tflite
-from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.opdef import Case, Numerics, OpCall, OpDef
 from firmwright.ir.tir.interp import Interpreter
@@ -31,7 +30,6 @@ from firmwright.ops.registry import import_table, op_table
 
 Array = NDArray[np.generic]
 PROFILES: tuple[Numerics, ...] = ("litert", "tflm")
-EPSILON = float(np.finfo(np.float32).eps)
 
 every_case = pytest.mark.parametrize(
     ("op", "case"),
@@ -61,37 +59,6 @@ def call_of(case: Case, numerics: Numerics) -> tuple[OpCall, list[Kept]]:
     assert isinstance(main, Function)
     assert len(main.body) == 1
     return describe(main.body[0], module.with_attrs(numerics=numerics)), kept_by(module)
-
-
-def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array:
-    """How far a float32 result may lie from the exact one (docs/numerics.md)."""
-    terms = {
-        "conv2d": lambda: call.input(1).elements // call.output.shape[-1],
-        "depthwise_conv2d": lambda: call.input(1).shape[1] * call.input(1).shape[2],
-        "fully_connected": lambda: call.input(1).shape[1],
-        "transpose_conv": lambda: call.input(1).elements // call.output.shape[-1],
-        "hybrid_conv2d": lambda: 2,  # its sum is exact; scales and bias round
-        "average_pool2d": lambda: int(np.prod(call.ints_attr("size"))),
-        "mean": lambda: call.input(0).elements // call.output.elements,
-        "softmax": lambda: call.input(0).shape[-1],
-        "sum": lambda: call.input(0).elements // call.output.elements,
-        "gelu": lambda: 2,  # the definition cancels where x is negative
-    }
-    if call.op not in terms:
-        return 4 * np.spacing(np.abs(expected).astype(np.float32))
-    positive = replace(
-        call,
-        attrs={**call.attrs, "activation": "none"},
-        constants=tuple(
-            None if c is None else Constant.from_array(c.name, np.abs(c.array()), c.dtype)
-            for c in call.constants
-        ),
-    )
-    if call.op == "softmax":
-        sums = expected
-    else:
-        (sums,) = op_table()[call.op].reference(positive, [np.abs(array) for array in arrays])
-    return 2 * (terms[call.op]() + 2) * EPSILON * np.abs(sums).astype(np.float64)
 
 
 def assert_agrees(

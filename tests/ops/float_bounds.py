@@ -1,0 +1,48 @@
+"""How far a float32 result may lie from the exact one: the bounds of docs/numerics.md.
+
+In: a call, the arrays of all its inputs, what is expected. Out: a bound for each element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ops.registry import op_table
+
+EPSILON = float(np.finfo(np.float32).eps)
+
+
+def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array:
+    """How far a float32 result may lie from the exact one (docs/numerics.md)."""
+    terms = {
+        "conv2d": lambda: call.input(1).elements // call.output.shape[-1],
+        "depthwise_conv2d": lambda: call.input(1).shape[1] * call.input(1).shape[2],
+        "fully_connected": lambda: call.input(1).shape[1],
+        "transpose_conv": lambda: call.input(1).elements // call.output.shape[-1],
+        "hybrid_conv2d": lambda: 2,  # its sum is exact; scales and bias round
+        "average_pool2d": lambda: int(np.prod(call.ints_attr("size"))),
+        "mean": lambda: call.input(0).elements // call.output.elements,
+        "softmax": lambda: call.input(0).shape[-1],
+        "sum": lambda: call.input(0).elements // call.output.elements,
+        "gelu": lambda: 2,  # the definition cancels where x is negative
+    }
+    if call.op not in terms:
+        return 4 * np.spacing(np.abs(expected).astype(np.float32))
+    positive = replace(
+        call,
+        attrs={**call.attrs, "activation": "none"},
+        constants=tuple(
+            None if c is None else Constant.from_array(c.name, np.abs(c.array()), c.dtype)
+            for c in call.constants
+        ),
+    )
+    if call.op == "softmax":
+        sums = expected
+    else:
+        (sums,) = op_table()[call.op].reference(positive, [np.abs(array) for array in arrays])
+    return 2 * (terms[call.op]() + 2) * EPSILON * np.abs(sums).astype(np.float64)
