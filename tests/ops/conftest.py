@@ -51,7 +51,7 @@ def draw(request: pytest.FixtureRequest) -> Callable[[Case], list[list[Array]]]:
 
 def _spec(name: str, tensor: CaseTensor) -> SampleInput:
     zero_point = tensor.zero_points[0] if tensor.zero_points else 0
-    limits = INT32_SAMPLES if tensor.dtype == "int32" else None
+    limits = tensor.limits or (INT32_SAMPLES if tensor.dtype == "int32" else None)
     return SampleInput(name, tensor.shape, np.dtype(tensor.dtype), zero_point, limits)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from dataclasses import asdict
 
 from firmwright.cli.base import Outcome
 from firmwright.cli.table import Cell, table
+from firmwright.flows.operators import operators
 from firmwright.ops.registry import op_table
+from firmwright.schedules.registry import RULES
 
 NAME = "ops"
 HELP = "list the operators"
@@ -18,21 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    data = [
-        {
-            "name": opdef.name,
-            "tflite": _imports(opdef.imports, "tflite:"),
-            "onnx": _imports(opdef.imports, "onnx:"),
-            "dtypes": list(opdef.dtypes),
-        }
-        for _, opdef in sorted(op_table().items())
-    ]
+    found = operators(op_table(), RULES)
     rows: list[list[Cell]] = [
-        [str(row["name"]), *(" ".join(row[key]) for key in ("tflite", "onnx", "dtypes"))]
-        for row in data
+        [item.name, *(" ".join(names) for names in (item.tflite, item.onnx, item.dtypes))]
+        for item in found
     ]
-    return Outcome({"operators": data}, table(["operator", "TFLite", "ONNX", "dtypes"], rows))
-
-
-def _imports(names: Iterable[str], prefix: str) -> list[str]:
-    return sorted(n.removeprefix(prefix) for n in names if n.startswith(prefix))
+    data = {"operators": [asdict(item) for item in found]}
+    return Outcome(data, table(["operator", "TFLite", "ONNX", "dtypes"], rows))

@@ -33,9 +33,10 @@ FEATURE_TESTS: Mapping[str, str] = {
 """What the compiler says about a core that has a feature an intrinsic's `requires` names."""
 
 _FEATURE_HEADERS = {"mve": "arm_mve.h", "mvefp": "arm_mve.h"}
-_MATH = re.compile(
-    r"\b(?:(?:exp|round|floor|ceil|tanh|sqrt|fabs|log|rint|fma)f|INFINITY|NAN|is\w+)\b"
+_MATH_FUNCTIONS = (
+    "atan2|ceil|cos|erfc|exp|expm1|fabs|floor|fma|fmod|log|pow|rint|round|sin|sqrt|tanh"
 )
+_MATH = re.compile(rf"\b(?:(?:{_MATH_FUNCTIONS})f|INFINITY|NAN|is\w+)\b")
 _STRING = re.compile(r"\bmem(?:cpy|set|move|cmp)\b")
 
 

@@ -252,7 +252,7 @@ def _specs(group: Sequence[NamedCase]) -> list[SampleInput]:
             tensor.shape,
             np.dtype(tensor.dtype),
             tensor.zero_points[0] if tensor.zero_points else 0,
-            INT32_RANGE if tensor.dtype == "int32" else None,
+            tensor.limits or (INT32_RANGE if tensor.dtype == "int32" else None),
         )
         for index, item in enumerate(group)
         for position, tensor in enumerate(item.case.inputs)

@@ -137,7 +137,7 @@ class Lowering:
         if call.op.startswith("@"):
             return LoweredCall(call, ())
         # A view that is a result of the model, or state, needs memory of its own, so it is copied.
-        source = call.inputs[0]
+        source = call.inputs[0] if call.inputs else None
         is_free = call.outputs[0].name not in results and source is not None
         is_view = self.ops[call.op].view
         if is_view and is_free and source is not None and source.constant is None:

@@ -1,4 +1,4 @@
-"""Functions of one float32 that C's math library has, as intrinsics.
+"""Functions of one float32, or two, that C's math library has, as intrinsics.
 
 In: float32. Out: float32, as near as the library comes; NaN where the function has no value.
 """
@@ -19,12 +19,13 @@ from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 _COST = 40
 
 
-def _quiet(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
     """In double, rounded once; no warnings where there is no value."""
 
-    def run(x: Any) -> Any:
+    def run(*values: Any) -> Any:
         with np.errstate(all="ignore"):
-            return np.asarray(function(np.asarray(x, np.float64))).astype(np.float32)
+            wide = (np.asarray(x, np.float64) for x in values)
+            return np.asarray(function(*wide)).astype(np.float32)
 
     return run
 
@@ -45,17 +46,31 @@ _FUNCTIONS: tuple[tuple[str, str, Callable[[Any], Any], str], ...] = (
     ("rint_f32", "rintf(x)", np.rint, "The nearest whole number, halves to the even one."),
 )
 
-FLOAT_FUNCTIONS: Mapping[str, Intrinsic] = {
-    name: Intrinsic(
+_OF_TWO: tuple[tuple[str, str, Callable[..., Any], str], ...] = (
+    ("atan2_f32", "atan2f(x, y)", np.arctan2, "The angle of the point (y, x), in radians."),
+    ("fmod_f32", "fmodf(x, y)", np.fmod, "What whole multiples of y leave of x; x's sign."),
+    ("pow_f32", "powf(x, y)", np.power, "x to the power of y."),
+)
+
+
+def _intrinsic(
+    name: str, text: str, meaning: Callable[..., Any], doc: str, names: str
+) -> Intrinsic:
+    return Intrinsic(
         name=name,
-        operands=(Operand("x", "in", FLOAT32),),
+        operands=tuple(Operand(operand, "in", FLOAT32) for operand in names),
         result=FLOAT32,
         meaning=_quiet(meaning),
         portable=f"return {text};",
         doc=doc,
         instructions=_COST,
     )
-    for name, text, meaning, doc in _FUNCTIONS
+
+
+FLOAT_FUNCTIONS: Mapping[str, Intrinsic] = {
+    row[0]: _intrinsic(*row, names)
+    for rows, names in ((_FUNCTIONS, "x"), (_OF_TWO, "xy"))
+    for row in rows
 }
 
 

@@ -138,6 +138,35 @@ return x >= (1 << 30) ? INT32_MAX : x * 2;""",
 )
 
 
+def _power(x: Any, exponent: Any) -> Any:
+    base, places = (np.asarray(v, np.int64) for v in np.broadcast_arrays(x, exponent))
+    result, places = np.ones_like(base), np.maximum(places, 0)
+    while places.any():
+        result = np.where(places & 1, result * base & 0xFFFFFFFF, result)
+        base, places = base * base & 0xFFFFFFFF, places >> 1
+    return result.astype(np.uint32).astype(np.int32)
+
+
+POWER_I32 = Intrinsic(
+    name="power_i32",
+    operands=(_X, Operand("exponent", "in", INT32)),
+    result=INT32,
+    meaning=_power,
+    portable="""\
+uint32_t result = 1u;
+uint32_t base = (uint32_t)x;
+for (int32_t left = exponent; left > 0; left >>= 1) {
+    if ((left & 1) != 0) {
+        result *= base;
+    }
+    base *= base;
+}
+return (int32_t)result;""",
+    doc="x to the power of exponent, its low 32 bits; 1 where exponent is negative.",
+    instructions=60,
+)
+
+
 def _float_intrinsic(name: str, meaning: Any, portable: str, doc: str) -> Intrinsic:
     return Intrinsic(
         name=name,
@@ -317,6 +346,7 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
         REQUANTIZE_EXACT,
         CLZ,
         RECIPROCAL,
+        POWER_I32,
         EXP_F32,
         TANH_F32,
         ROUND_F32,

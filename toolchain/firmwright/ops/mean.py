@@ -1,10 +1,12 @@
-"""mean: y is the arithmetic mean of x over some of its axes.
+"""mean and sum: the arithmetic mean of x, or its sum, over some of its axes.
 
 Attributes: `axes` (increasing, counted from 0), `keep_dims` (reduced axes stay, of length 1).
-int8: the int32 sum of x - zero point is requantised by one factor that holds both the scales'
+int8, int16: the int32 sum of x - zero point is requantised by one factor for both the scales'
 quotient and the division: with (m, s) of input scale / output scale and 2^k <= n < 2^(k+1) for n
-summands, the multiplier is floor(m * 2^k / n) and the shift s - k.
-Source of the semantics: TFLite's reference quantised mean; both profiles round twice.
+summands, the multiplier is floor(m * 2^k / n) and the shift s - k; of a sum, m and s are as they
+are. Plain whole numbers: sums keep the low 32 bits, means are cut towards zero.
+Source of the semantics: TFLite's reference quantised mean, TFLM's sum (LiteRT's of int8 gives
+numbers that are none: -128 seven times sums up to -1); both profiles round twice.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT32, DType
 from firmwright.base.quant import MIN_SHIFT, Rounding, quantize_multiplier
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
@@ -25,6 +27,7 @@ from firmwright.ir.graph.opdef import (
     ImportContext,
     Imported,
     NotSupportedError,
+    Numerics,
     NumericsCell,
     OpCall,
     OpDef,
@@ -39,17 +42,19 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.rows import accumulate_rows
 
 _SHIFT_MAX = 32
+_DTYPES = (INT8, INT16, INT32, FLOAT32)
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, axes = call.input(0), call.ints_attr("axes")
-    if x.dtype not in (INT8, FLOAT32):
-        raise NotSupportedError(f"a mean of {x.dtype.name}")
-    if x.dtype == INT8:
-        per_tensor(x)
-        per_tensor(call.output)
-        if summands(call) * 255 > INT32.max:
-            raise NotSupportedError(f"a mean of {summands(call)} elements")
+    if x.dtype not in _DTYPES or call.output.dtype != x.dtype:
+        raise NotSupportedError(f"a {call.op} of {x.dtype.name}")
+    if _is_quantized(call):
+        zero_points = per_tensor(x).zero_point, per_tensor(call.output).zero_point
+        if x.dtype == INT16 and any(zero_points):
+            raise NotSupportedError("int16 with a zero point other than 0")
+        if summands(call) << x.dtype.bits > INT32.max:
+            raise NotSupportedError(f"a {call.op} of {summands(call)} elements")
     keep = bool(call.int_attr("keep_dims"))
     shape = tuple(
         1 if axis in axes else length
@@ -64,9 +69,25 @@ def summands(call: OpCall) -> int:
     return call.input(0).elements // call.output.elements
 
 
+def _is_quantized(call: OpCall) -> bool:
+    return call.input(0).dtype in (INT8, INT16)
+
+
+def _divisor(call: OpCall) -> int:
+    return 1 if call.op == "sum" else summands(call)
+
+
+def _wide(call: OpCall) -> DType:
+    """What sums are kept in."""
+    kind = call.input(0).dtype
+    if kind == INT32:
+        return INT64 if call.op == "mean" else UINT32
+    return FLOAT32 if kind == FLOAT32 else INT32
+
+
 def requant_of(call: OpCall) -> Requant:
     """The factor of the module docstring, as parameters of a requantise."""
-    x, y, count = per_tensor(call.input(0)), per_tensor(call.output), summands(call)
+    x, y, count = per_tensor(call.input(0)), per_tensor(call.output), _divisor(call)
     multiplier, shift = quantize_multiplier(x.scale / y.scale)
     extra = min(count.bit_length() - 1, _SHIFT_MAX, shift - MIN_SHIFT)
     return Requant(
@@ -74,19 +95,22 @@ def requant_of(call: OpCall) -> Requant:
         (shift - extra,),
         Rounding.TWICE,
         y.zero_point,
-        INT8.min,
-        INT8.max,
+        call.output.dtype.min,
+        call.output.dtype.max,
     )
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    axes, shape = call.ints_attr("axes"), call.output.shape
-    if call.input(0).dtype == FLOAT32:
-        mean = np.asarray(arrays[0].astype(np.float64).mean(axis=axes))
-        return (mean.astype(np.float32).reshape(shape),)
-    shifted = arrays[0].astype(np.int64) - per_tensor(call.input(0)).zero_point
-    total = np.asarray(shifted.sum(axis=axes))
-    return (requant_of(call).apply(total, INT8).reshape(shape),)
+    axes, shape, kind = call.ints_attr("axes"), call.output.shape, call.output.dtype
+    if kind == FLOAT32:
+        total = np.asarray(arrays[0].astype(np.float64).sum(axis=axes))
+        return ((total / _divisor(call)).astype(np.float32).reshape(shape),)
+    zero_point = per_tensor(call.input(0)).zero_point if _is_quantized(call) else 0
+    total = np.asarray((arrays[0].astype(np.int64) - zero_point).sum(axis=axes))
+    if kind == INT32:
+        cut = np.sign(total) * (np.abs(total) // _divisor(call))
+        return (cut.astype(np.int32).reshape(shape),)
+    return (requant_of(call).apply(total, kind).reshape(shape),)
 
 
 def rows(call: OpCall) -> RowFold | None:
@@ -94,39 +118,44 @@ def rows(call: OpCall) -> RowFold | None:
     x = call.input(0)
     if len(x.shape) != 4 or x.shape[0] != 1 or call.ints_attr("axes") != (1, 2):
         return None
-    return RowFold(INT32 if x.dtype == INT8 else FLOAT32, x.shape[3], accumulate_rows, _finish)
+    if x.dtype == INT32:
+        return None
+    return RowFold(_wide(call), x.shape[3], accumulate_rows, _finish)
 
 
 def _finish(call: OpCall, b: Builder, acc: Buffer, y: Buffer) -> None:
     """The output of all rows' sums, from which the zero points are still to be taken off."""
     x = call.input(0)
-    offset = per_tensor(x).zero_point * summands(call) if x.dtype == INT8 else 0.0
+    offset = per_tensor(x).zero_point * summands(call) if _is_quantized(call) else 0.0
     ones = [0] * (len(call.output.shape) - 1)
     with b.for_("c", x.shape[3]) as c:
         b.store(y, [*ones, c], _quotient(call, b.load(acc, [c]) - offset))
 
 
 def _quotient(call: OpCall, total: E) -> E:
-    """The mean, of the sum of all summands less their zero points."""
-    if call.input(0).dtype != INT8:
-        return total / float(summands(call))
+    """The output, of the sum of all summands less their zero points."""
+    kind = call.output.dtype
+    if not _is_quantized(call):
+        if call.op == "sum":
+            return total.cast(kind)
+        count = summands(call)
+        return total / float(count) if kind == FLOAT32 else (total / count).cast(kind)
     params = requant_of(call)
-    return requantized(total, params.multipliers[0], params.shifts[0], params, INT8)
+    return requantized(total, params.multipliers[0], params.shifts[0], params, kind)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
     """One output at a time; the zero points are taken off at once, before the first summand."""
     x, axes, count = call.input(0), call.ints_attr("axes"), summands(call)
-    keep = bool(call.int_attr("keep_dims"))
-    quantized = x.dtype == INT8
-    wide = INT32 if quantized else FLOAT32
+    keep, wide = bool(call.int_attr("keep_dims")), _wide(call)
     index: dict[int, E] = {}
     with ExitStack() as outer:
         for axis, length in enumerate(x.shape):
             if axis not in axes:
                 index[axis] = outer.enter_context(b.for_(f"i{axis}", length))
         acc = b.reg("acc", wide)
-        b.store(acc, [0], -per_tensor(x).zero_point * count if quantized else 0.0)
+        start = -per_tensor(x).zero_point * count if _is_quantized(call) else 0
+        b.store(acc, [0], 0.0 if wide == FLOAT32 else start)
         with ExitStack() as inner:
             for axis in axes:
                 index[axis] = inner.enter_context(b.for_(f"k{axis}", x.shape[axis]))
@@ -154,7 +183,7 @@ def from_tflite(context: ImportContext) -> Imported:
         "axes": tuple(sorted({axis % rank for axis in given})),
         "keep_dims": bool(context.node.options["keep_dims"]),
     }
-    return Imported("mean", attrs, (0,))
+    return Imported(context.node.op.lower(), attrs, (0,))
 
 
 _CASES = (
@@ -170,36 +199,56 @@ _CASES = (
 )
 
 
-def cases() -> Iterator[Case]:
-    for name, shape, axes, keep, x_quant, y_quant in _CASES:
+def _tensor(shape: tuple[int, ...], dtype: str, quant: tuple[float, int]) -> CaseTensor:
+    match dtype:
+        case "int8":
+            return CaseTensor(shape, dtype, (float(np.float32(quant[0])),), (quant[1],))
+        case "int16":
+            return CaseTensor(shape, dtype, (float(np.float32(quant[0] / 100)),), (0,))
+    return CaseTensor(shape, dtype)
+
+
+def _cases(builtin: str) -> Iterator[Case]:
+    for index, (name, shape, axes, keep, x_quant, y_quant) in enumerate(_CASES):
         reduced = {axis % len(shape) for axis in axes}
         y_shape = tuple(
             1 if axis in reduced else length
             for axis, length in enumerate(shape)
             if keep or axis not in reduced
         )
-        for dtype in ("int8", "float32"):
-            x, y = (
-                CaseTensor(kind, dtype, (float(np.float32(scale)),), (zero_point,))
-                if dtype == "int8"
-                else CaseTensor(kind, dtype)
-                for kind, (scale, zero_point) in ((shape, x_quant), (y_shape, y_quant))
-            )
+        for dtype in ("int8", "float32") if index % 3 else ("int8", "int16", "int32", "float32"):
+            x, y = _tensor(shape, dtype, x_quant), _tensor(y_shape, dtype, y_quant)
             inputs = (x, constant_tensor(np.array(axes, np.int32)))
-            yield Case(f"{name}_{dtype}", "MEAN", inputs, (y,), {"keep_dims": keep})
+            options = {"keep_dims": keep}
+            yield Case(f"{name}_{dtype}", builtin, inputs, (y,), options, _oracles(builtin, dtype))
 
 
-OPDEF = OpDef(
-    name="mean",
-    infer=infer,
-    reference=reference,
-    lower=lower,
-    rows=rows,
-    imports={"tflite:MEAN": from_tflite},
-    cases=cases,
-    dtypes=("int8", "float32"),
-    numerics={
-        "litert": NumericsCell(Rounding.TWICE, "int32", "reference_ops QuantizedMeanOrSum"),
-        "tflm": NumericsCell(Rounding.TWICE, "int32", "reference_ops QuantizedMeanOrSum"),
-    },
+def _oracles(builtin: str, dtype: str) -> tuple[Numerics, ...]:
+    if dtype == "int32":
+        return ("litert",)
+    return ("tflm",) if builtin == "SUM" and dtype != "float32" else ("litert", "tflm")
+
+
+def _sum_cases() -> Iterator[Case]:
+    """Fewer: sums differ from means in their factor alone."""
+    wanted = ("spatial", "last", "many", "spatial_kept")
+    return (case for case in _cases("SUM") if case.name.rsplit("_", 1)[0] in wanted)
+
+
+OPDEFS: tuple[OpDef, ...] = tuple(
+    OpDef(
+        name=name,
+        infer=infer,
+        reference=reference,
+        lower=lower,
+        rows=rows,
+        imports={f"tflite:{name.upper()}": from_tflite},
+        cases=cases,
+        dtypes=tuple(kind.name for kind in _DTYPES),
+        numerics=dict.fromkeys(
+            ("litert", "tflm"),
+            NumericsCell(Rounding.TWICE, "int32", "reference_ops QuantizedMeanOrSum"),
+        ),
+    )
+    for name, cases in (("mean", lambda: _cases("MEAN")), ("sum", _sum_cases))
 )

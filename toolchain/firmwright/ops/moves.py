@@ -2,7 +2,8 @@
 
 A `Move` copies elements from one input to one output: element [i0, i1, ...] from `x_offset + sum
 of i * x_stride` to `y_offset + sum of i * y_stride`, flat; a stride may be 0 or negative. Where an
-axis has a table, its index into the input comes from there. Stored values are copied as they are:
+axis has a table, its index into the input comes from there, and its index into the output from
+`y_table`. Stored values are copied as they are:
 TFLite looks at no scale here, nor do we. Exact in every element type, in both profiles.
 """
 
@@ -16,7 +17,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, UINT8, UINT16, DType
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, UINT8, UINT16, DType
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
@@ -32,9 +33,10 @@ from firmwright.ir.graph.opdef import (
     OpDef,
 )
 from firmwright.ir.tir.builder import INDEX, E, expr, minimum
+from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops.kernel import Kernel
 
-DTYPES = (INT8, UINT8, INT16, INT32, FLOAT32, BOOL)
+DTYPES = (INT8, UINT8, INT16, INT32, INT64, FLOAT32, BOOL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,11 @@ class Axis:
     x_stride: int
     y_stride: int
     table: tuple[int, ...] = ()
+    y_table: tuple[int, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        return not (self.table or self.y_table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,7 @@ class Move:
         """The same with as few loops as strides allow; none of one step."""
         kept: list[Axis] = []
         for axis in self.axes:
-            if axis.extent == 1 and not axis.table:
+            if axis.extent == 1 and axis.is_plain:
                 continue
             if kept and _continues(kept[-1], axis):
                 kept[-1] = Axis(kept[-1].extent * axis.extent, axis.x_stride, axis.y_stride)
@@ -72,7 +79,7 @@ class Move:
 
 def _continues(outer: Axis, inner: Axis) -> bool:
     """Whether both loops are one that takes the inner steps throughout."""
-    if outer.table or inner.table:
+    if not (outer.is_plain and inner.is_plain):
         return False
     return (outer.x_stride, outer.y_stride) == (
         inner.extent * inner.x_stride,
@@ -90,17 +97,37 @@ def axes_of(extents: Sequence[int], x_strides: Sequence[int]) -> tuple[Axis, ...
     return tuple(map(Axis, extents, x_strides, strides_of(extents)))
 
 
-def lower(call: OpCall, b: Kernel, moves: Sequence[Move]) -> None:
+def lower(call: OpCall, b: Kernel, moves: Sequence[Move], fill: float | None = None) -> None:
+    """The moves, over an output that is `fill` where none goes."""
+    if fill is not None:
+        lower_fill(b, b.y, fill)
     for move in moves:
         _lower_move(b, move.merged(), b.input(move.source).elements)
 
 
+def lower_fill(b: Kernel, y: Buffer, value: float | E) -> None:
+    """Every element of `y` is `value`."""
+    with (
+        b.window("whole", y, 0, (y.elements,), access="w") as flat,
+        b.for_("i", y.elements) as i,
+    ):
+        b.store(flat, [i], value)
+
+
 def _lower_move(b: Kernel, move: Move, count: int) -> None:
     result = b.outputs[move.result]
+
+    def place(position: int, i: E, table: tuple[int, ...]) -> E:
+        if not table:
+            return i
+        stored = tables[position, table]
+        return minimum(b.load(stored, [i]).cast(INDEX), max(table))
+
     tables = {
-        position: b.constant("places", np.array(axis.table), _narrow(axis.table))
+        (position, table): b.constant("places", np.array(table), narrowest(table))
         for position, axis in enumerate(move.axes)
-        if axis.table
+        for table in (axis.table, axis.y_table)
+        if table
     }
     with (
         b.window("from", b.input(move.source), 0, (count,)) as x,
@@ -110,24 +137,24 @@ def _lower_move(b: Kernel, move: Move, count: int) -> None:
         there, here = E(expr(move.x_offset)), E(expr(move.y_offset))
         for position, axis in enumerate(move.axes):
             i = stack.enter_context(b.for_(f"i{position}", axis.extent))
-            here = here + i * axis.y_stride
-            if position in tables:
-                i = minimum(b.load(tables[position], [i]).cast(INDEX), max(axis.table))
-            there = there + i * axis.x_stride
+            here = here + place(position, i, axis.y_table) * axis.y_stride
+            there = there + place(position, i, axis.table) * axis.x_stride
         b.store(y, [here], b.load(x, [there]))
 
 
-def _narrow(values: Sequence[int]) -> DType:
+def narrowest(values: Sequence[int]) -> DType:
+    """The least type without sign that holds `values`."""
     return next(kind for kind in (UINT8, UINT16, INT32) if max(values) <= kind.max)
 
 
 @dataclass(frozen=True, slots=True)
 class Rearrangement:
-    """An operator: output shapes, moves and numpy meaning of a call."""
+    """An operator: output shapes, moves and numpy meaning of a call, and what no move reaches."""
 
     shapes: Callable[[OpCall], Sequence[tuple[int, ...]]]
     moves: Callable[[OpCall], Sequence[Move]]
     meaning: Callable[[OpCall, Sequence[Array]], Sequence[Array]]
+    fill: Callable[[OpCall], float | None] = lambda call: None
 
 
 def move_op(
@@ -154,13 +181,13 @@ def move_op(
         )
 
     def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        return tuple(np.ascontiguousarray(array) for array in how.meaning(call, arrays))
+        return tuple(np.asarray(array, order="C") for array in how.meaning(call, arrays))
 
     return OpDef(
         name=name,
         infer=infer,
         reference=reference,
-        lower=lambda call, b: lower(call, b, how.moves(call)),
+        lower=lambda call, b: lower(call, b, how.moves(call), how.fill(call)),
         imports={f"tflite:{builtin}": imported for builtin, imported in imports.items()},
         cases=cases,
         dtypes=tuple(kind.name for kind in DTYPES),

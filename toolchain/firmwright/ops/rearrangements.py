@@ -300,17 +300,21 @@ def _unpack_cases() -> Iterator[Case]:
 # ---- gather, tile, broadcast_to, reverse_v2 ----------------------------------------------------
 
 
-def _gather_attrs(context: ImportContext) -> dict[str, Attr]:
+def _gather_import(context: ImportContext) -> Imported:
+    """Constant indices are attributes; others, or with batches, take dynamic_gather."""
+    present(context, 2)
     x, indices = context.inputs[:2]
     assert x is not None  # by present
     assert indices is not None
     axis = axis_of(context.node.options["axis"], len(x.shape))
-    if context.node.options["batch_dims"]:
-        raise NotSupportedError("a gather with batch dimensions")
+    batch = context.node.options["batch_dims"]
+    if context.constants[1] is None or batch:
+        dims = axis_of(batch, len(indices.shape) + 1)
+        return Imported("dynamic_gather", {"axis": axis, "batch_dims": dims}, (0, 1))
     found = constant_ints(context, 1, "indices")
     if not all(0 <= index < x.shape[axis] for index in found):
         raise NotSupportedError("indices outside of the input")
-    return {"axis": axis, "indices": found, "shape": indices.shape}
+    return Imported("gather", {"axis": axis, "indices": found, "shape": indices.shape}, (0,))
 
 
 def _gather_shape(call: OpCall) -> tuple[int, ...]:
@@ -446,7 +450,7 @@ OPDEFS: tuple[OpDef, ...] = (
     move_op(
         "gather",
         Rearrangement(lambda call: [_gather_shape(call)], _gather_moves, _gathered),
-        {"GATHER": importer("gather", 2, _gather_attrs)},
+        {"GATHER": _gather_import},
         _gather_cases,
     ),
     move_op(

@@ -1,8 +1,9 @@
-"""reduce_max, reduce_min and sum over some axes; arg_max and arg_min along one.
+"""reduce_max, _min, _prod, _any and _all over some axes; arg_max and arg_min along one.
 
-Attributes of the first three as of mean (`axes`, `keep_dims`), of the others `axis`: their result
-is the int32 index of the first of the greatest (least) values. Exact, but for sums of floats.
-Extremes copy, so input and output are quantised alike; sums are of floats and plain whole numbers.
+Attributes of the former as of mean (`axes`, `keep_dims`), of the latter `axis`: their result is the
+index of the first of the greatest (least) values. Exact, but for products of floats. Extremes copy,
+so input and output are quantised alike; products are of floats and plain whole numbers, of which
+they keep the low 32 bits; any and all are of bools.
 Source of the semantics: TFLite's reference Reduce and ArgMinMax.
 """
 
@@ -11,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, DType
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, UINT32, DType
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
@@ -29,7 +31,7 @@ from firmwright.ir.graph.opdef import (
     OpCall,
     OpDef,
 )
-from firmwright.ir.tir.builder import E, maximum, minimum
+from firmwright.ir.tir.builder import E, binary, immediate, maximum, minimum
 from firmwright.ops import mean
 from firmwright.ops.arity import require_tensors
 from firmwright.ops.kernel import Kernel
@@ -54,8 +56,9 @@ def _reduction(
     meaning: Any,
     start: Callable[[DType], float],
     step: Callable[[E, E], E],
+    in_tflm: Sequence[DType] = (INT8, FLOAT32),
 ) -> OpDef:
-    """The operator that takes every element into `start` by `step`."""
+    """The operator that takes every element into `start` by `step`; TFLM has it of `in_tflm`."""
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         x, axes, keep = call.input(0), call.ints_attr("axes"), bool(call.int_attr("keep_dims"))
@@ -69,8 +72,9 @@ def _reduction(
         return (TensorType(shape, x.dtype, call.output.quantization),)
 
     def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        wide = arrays[0].astype(np.float64 if arrays[0].dtype == np.float32 else np.int64)
-        found = np.asarray(meaning(wide, axis=call.ints_attr("axes")))
+        found = arrays[0].astype(np.float64 if arrays[0].dtype == np.float32 else np.int64)
+        for axis in call.ints_attr("axes"):
+            found = np.asarray(meaning(found, axis=axis, keepdims=True))
         return (found.astype(call.output.dtype.np).reshape(call.output.shape),)
 
     def lower(call: OpCall, b: Kernel) -> None:
@@ -82,7 +86,7 @@ def _reduction(
                     index[axis] = outer.enter_context(b.for_(f"i{axis}", length))
             acc = b.reg("acc", x.dtype)
             first = start(x.dtype)
-            b.store(acc, [0], first if x.dtype == FLOAT32 else int(first))
+            b.store(acc, [0], E(immediate(first, x.dtype)))
             with ExitStack() as inner:
                 for axis in axes:
                     index[axis] = inner.enter_context(b.for_(f"k{axis}", x.shape[axis]))
@@ -98,7 +102,7 @@ def _reduction(
 
     def cases() -> Iterator[Case]:
         for kind in dtypes:
-            oracles = BOTH if kind in (INT8, FLOAT32) else _LITERT
+            oracles = BOTH if kind in in_tflm else _LITERT
             for title, shape, axes, keep, y in (
                 ("last", (3, 4, 5), (-1,), False, (3, 4)),
                 ("image", (1, 4, 3, 2), (1, 2), True, (1, 1, 1, 2)),
@@ -113,7 +117,8 @@ def _reduction(
 
     names = tuple(kind.name for kind in dtypes)
     imports = {f"tflite:{name.upper()}": imported}
-    return OpDef(name, infer, reference, lower, imports, cases, names, _CELL)
+    numerics = {str(profile): _CELL[profile] for profile in (BOTH if in_tflm else _LITERT)}
+    return OpDef(name, infer, reference, lower, imports, cases, names, numerics)
 
 
 def _arg(name: str, meaning: Any, better: Callable[[E, E], E]) -> OpDef:
@@ -121,12 +126,13 @@ def _arg(name: str, meaning: Any, better: Callable[[E, E], E]) -> OpDef:
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         x, y, axis = call.input(0), call.output, call.int_attr("axis")
-        if x.dtype not in (INT8, FLOAT32) or y.dtype != INT32:
+        if x.dtype not in _ALL or y.dtype not in (INT32, INT64):
             raise NotSupportedError(f"an index of {x.dtype.name} as {y.dtype.name}")
-        return (TensorType((*x.shape[:axis], *x.shape[axis + 1 :]), INT32),)
+        return (TensorType((*x.shape[:axis], *x.shape[axis + 1 :]), y.dtype),)
 
     def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        return (np.asarray(meaning(arrays[0], axis=call.int_attr("axis")), np.int32),)
+        found = meaning(arrays[0], axis=call.int_attr("axis"))
+        return (np.asarray(found, call.output.dtype.np),)
 
     def lower(call: OpCall, b: Kernel) -> None:
         x, chosen = call.input(0), call.int_attr("axis")
@@ -145,14 +151,20 @@ def _arg(name: str, meaning: Any, better: Callable[[E, E], E]) -> OpDef:
             ):
                 b.store(best, [0], item)
                 b.store(where, [0], k.cast(INT32))
-            b.store(b.y, [*index[:chosen], *index[chosen + 1 :]], b.load(where, [0]))
+            place = b.load(where, [0]).cast(call.output.dtype)
+            b.store(b.y, [*index[:chosen], *index[chosen + 1 :]], place)
 
     def cases() -> Iterator[Case]:
-        for kind in ("int8", "float32"):
+        for kind, result in (
+            ("int8", "int32"), ("float32", "int32"), ("int32", "int32"), ("float32", "int64")
+        ):  # fmt: skip
             for title, axis, y in (("last", -1, (4, 3)), ("middle", 1, (4, 7))):
                 tensors = plain((4, 3, 7), kind), ints(axis)
-                out = (CaseTensor(y, "int32"),)
-                yield Case(f"{title}_{kind}", name.upper(), tensors, out, {"output_type": 2})
+                options = {"output_type": 2 if result == "int32" else 4}
+                oracles = BOTH if (kind, result) in _ARGS_OF_TFLM else _LITERT
+                title = f"{title}_{kind}" + ("_int64" if result == "int64" else "")
+                out = (CaseTensor(y, result),)
+                yield Case(title, name.upper(), tensors, out, options, oracles)
 
     def imported(context: ImportContext) -> Imported:
         require_tensors(context, 2)
@@ -163,19 +175,30 @@ def _arg(name: str, meaning: Any, better: Callable[[E, E], E]) -> OpDef:
         return Imported(name, {"axis": axis_of(axes[0], len(x.shape))}, (0,))
 
     imports = {f"tflite:{name.upper()}": imported}
-    return OpDef(name, infer, reference, lower, imports, cases, ("int8", "float32"), _CELL)
+    names = tuple(kind.name for kind in _ALL)
+    return OpDef(name, infer, reference, lower, imports, cases, names, _CELL)
 
 
 def _with(index: Sequence[E], axis: int, place: E | int) -> list[E | int]:
     return [*index[:axis], place, *index[axis + 1 :]]
 
 
+def _times(a: E, b: E) -> E:
+    """Whole numbers keep their low 32 bits."""
+    if a.expr.dtype == FLOAT32:
+        return a * b
+    return (a.cast(UINT32) * b.cast(UINT32)).cast(INT32)
+
+
 _ALL = (INT8, INT16, INT32, FLOAT32)
+_ARGS_OF_TFLM = (("int8", "int32"), ("float32", "int32"))
 
 OPDEFS: tuple[OpDef, ...] = (
     _reduction("reduce_max", _ALL, np.max, _lowest, maximum),
     _reduction("reduce_min", _ALL, np.min, _greatest, minimum),
-    _reduction("sum", (INT32, FLOAT32), np.sum, lambda kind: 0, lambda a, b: a + b),
+    _reduction("reduce_prod", (INT32, FLOAT32), np.prod, lambda kind: 1, _times, ()),
+    _reduction("reduce_any", (BOOL,), np.any, lambda kind: 0, partial(binary, "or"), ()),
+    _reduction("reduce_all", (BOOL,), np.all, lambda kind: 1, partial(binary, "and"), (BOOL,)),
     _arg("arg_max", np.argmax, lambda a, b: a > b),
     _arg("arg_min", np.argmin, lambda a, b: a < b),
 )

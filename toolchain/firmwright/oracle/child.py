@@ -179,7 +179,7 @@ def answer(folder: Path) -> dict[str, Any]:
     inputs = ordered_inputs(runtime, names, values)
     kept: dict[str, list[Array]] = {}
     for index in range(request["samples"]):
-        runtime.run([np.ascontiguousarray(value[index]) for value in inputs])
+        runtime.run([np.array(value[index], order="C") for value in inputs])
         for position in range(len(runtime.output_names)):
             kept.setdefault(f"o{position}", []).append(runtime.output(position).copy())
         for tensor in runtime.layer_names:

@@ -70,7 +70,7 @@ def _draw(spec: SampleInput, index: int, rng: np.random.Generator) -> NDArray[np
     low, high = spec.extremes()
     match index:
         case 0:
-            return np.full(spec.shape, spec.zero_point, spec.dtype)
+            return np.full(spec.shape, min(max(spec.zero_point, low), high), spec.dtype)
         case 1:
             return np.full(spec.shape, high, spec.dtype)
         case 2:

@@ -5,8 +5,9 @@ the end of a run is the state of the function. What runs once, before the first 
 here: it gives the first values.
 
 The meaning of every operator comes from its file under `ops/`: this module only finds the record,
-hands it the raw node, and collects what cannot be taken. All unsupported operators and dynamic
-shapes of a model are reported at once, each with its place.
+hands it the raw node, and collects what cannot be taken. Calls of constants only are computed
+here. All unsupported operators and dynamic shapes of a model are reported at once, each with its
+place.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, find_dtype
 from firmwright.base.errors import UnsupportedError, UnsupportedItem
 from firmwright.frontends.tflite.variables import Variables
+from firmwright.frontends.tflite.weights import widened
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.evaluate import evaluate, state_after
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
@@ -35,6 +37,12 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.raw import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
 
 
+_FOLDED_BYTES = 1 << 10
+"""What calls of constants may become as a constant, however few bytes they are made of."""
+_KNOWN_BYTES = 1 << 16
+"""What they may be computed to at all."""
+
+
 def import_model(
     raw: RawModel, name: str, imports: Mapping[str, OpDef], data: bytes, ops: OpTable
 ) -> IRModule:
@@ -43,6 +51,7 @@ def import_model(
     `imports` is the table `tflite:NAME` -> operator that imports it (an importer may answer with
     another of `ops`); `data` the file's bytes (for its hash).
     """
+    raw = replace(raw, subgraphs=tuple(map(widened, raw.subgraphs)))
     work = _Work(raw, imports, ops)
     function = _Graph(work, 0).run("main")
     work.check(raw.subgraphs)
@@ -100,6 +109,7 @@ class _Graph:
     values: dict[int, Value] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     calls: list[Call] = field(default_factory=list)
+    known: dict[int, Array] = field(default_factory=dict)
     handles: dict[int, tuple[str, str]] = field(default_factory=dict)
     variables: Variables = field(init=False)
 
@@ -170,6 +180,8 @@ class _Graph:
         return candidate
 
     def _array(self, index: int) -> Array | None:
+        if index in self.known:
+            return self.known[index]
         tensor = self.graph.tensors[index]
         found = find_dtype(tensor.dtype)
         if tensor.buffer is None or found is None:
@@ -205,7 +217,9 @@ class _Graph:
             if unknown:
                 raise NotSupportedError(f"element type {', '.join(unknown)}")
             return
-        self.calls.append(self._checked(opdef, node))
+        call = self._checked(opdef, node)
+        if not self._folded(self.work.ops[call.op], call, node.outputs):
+            self.calls.append(call)
 
     def _checked(self, opdef: OpDef, node: RawNode) -> Call:
         tensors = self.graph.tensors
@@ -233,16 +247,44 @@ class _Graph:
             self.variables.assign(key, name, value)
         return call
 
-    def _infer(self, opdef: OpDef, call: Call) -> None:
+    def _describe(self, call: Call) -> OpCall:
         constants = tuple(
             self.work.constants[v.constant] if v is not None and v.constant else None
             for v in call.inputs
         )
         types = tuple(None if v is None else v.type for v in call.inputs)
-        outputs = tuple(v.type for v in call.outputs)
-        if any(kind is not None and kind.elements == 0 for kind in (*types, *outputs)):
+        return OpCall(call.op, types, tuple(v.type for v in call.outputs), call.attrs, constants)
+
+    def _folded(self, opdef: OpDef, call: Call, places: Sequence[int]) -> bool:
+        """Computes a call of constants only; True if its outputs are constants now.
+
+        Outputs of the model stay calls, and so does what would take far more bytes than its inputs
+        do; what they hold is known to the operators behind them all the same.
+        """
+        if any(v is not None and v.constant is None for v in call.inputs):
+            return False
+        if len({*opdef.numerics.values()}) > 1 or len(call.outputs) != len(places):
+            return False
+        described = self._describe(call)
+        given = sum(c.size_bytes for c in described.constants if c is not None)
+        made = sum(kind.size_bytes for kind in described.outputs)
+        if made > max(_KNOWN_BYTES, given):
+            return False
+        results = opdef.reference(described, [c.array() for c in described.constants if c])
+        self.known.update(zip(places, results, strict=True))
+        if made > max(_FOLDED_BYTES, given) or set(places) & set(self.graph.outputs):
+            return False
+        for index, value, result in zip(places, call.outputs, results, strict=True):
+            constant = Constant.from_array(value.name, result, value.type.dtype)
+            self.values[index] = replace(value, constant=self.work.constant(constant))
+        return True
+
+    def _infer(self, opdef: OpDef, call: Call) -> None:
+        described = self._describe(call)
+        kinds = (*described.inputs, *described.outputs)
+        if any(kind is not None and kind.elements == 0 for kind in kinds):
             raise NotSupportedError("a tensor without elements")
-        inferred = opdef.infer(OpCall(call.op, types, outputs, call.attrs, constants))
+        inferred = opdef.infer(described)
         for value, kind in zip(call.outputs, inferred, strict=True):
             if (value.type.shape, value.type.dtype) != (kind.shape, kind.dtype):
                 raise NotSupportedError(

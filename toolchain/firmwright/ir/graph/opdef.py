@@ -122,7 +122,9 @@ class NumericsCell:
 class CaseTensor:
     """A tensor of a conformance case; `data` set means constant.
 
-    `keeps`: a variable tensor, which the operator itself writes for the next run.
+    `keeps`: a variable tensor, which the operator itself writes for the next run. `limits` are the
+    least and greatest value that a given input may take, where the definition does not take every
+    one: indices, divisors.
     """
 
     shape: tuple[int, ...]
@@ -132,6 +134,7 @@ class CaseTensor:
     axis: int | None = None
     data: Array | None = None
     keeps: bool = False
+    limits: tuple[int, int] | None = None
 
     @property
     def is_given(self) -> bool:
@@ -201,7 +204,8 @@ class OpDef:
 
     `lower` gets an `ops.kernel.Kernel` whose parameters exist already. `view` says that the output
     is the input's bytes. `numerics` has a cell for each profile that the operator exists in. `rows`
-    says how a call is computed row by row, None where it cannot be.
+    says how a call is computed row by row, None where it cannot be. `limits` says to users what of
+    it is not taken, in a few words.
     """
 
     name: str
@@ -215,6 +219,7 @@ class OpDef:
     macs: Callable[[OpCall], int] = lambda call: 0
     view: bool = False
     rows: Callable[[OpCall], RowMap | RowFold | None] = lambda call: None
+    limits: str = ""
 
 
 OpTable: TypeAlias = Mapping[str, OpDef]

@@ -1,0 +1,104 @@
+"""What the importer computes: constants in narrow types, and calls of constants only."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from firmwright.frontends.tflite.importer import import_model
+from firmwright.frontends.tflite.weights import widened
+from firmwright.ir.core import Span
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.module import IRModule
+from firmwright.ir.raw import RawModel, RawNode, RawSubgraph, RawTensor
+from firmwright.ops.registry import import_table, op_table
+
+
+def _graph(tensors: list[RawTensor], nodes: list[RawNode], outputs: tuple[int, ...]) -> RawSubgraph:
+    return RawSubgraph("main", tuple(tensors), (0,), outputs, tuple(nodes))
+
+
+def _node(op: str, inputs: tuple[int, ...], output: int, **options: object) -> RawNode:
+    return RawNode(op, 1, inputs, (output,), options, Span("m", 0, 0, ""))  # type: ignore[arg-type]
+
+
+def _constant(index: int, name: str, values: list[int]) -> RawTensor:
+    data = np.array(values, np.int32)
+    return RawTensor(index, name, data.shape, "int32", buffer=data.tobytes())
+
+
+def _imported(graph: RawSubgraph) -> tuple[IRModule, Function]:
+    module = import_model(RawModel("m", "", (graph,)), "m", import_table(), b"", op_table())
+    assert isinstance(module.entry, Function)
+    return module, module.entry
+
+
+def test_constants_of_four_bits_become_bytes_the_lower_half_first() -> None:
+    values = RawTensor(0, "w", (5,), "int4", buffer=bytes([0x71, 0x8F, 0x0E]))
+    (found,) = widened(_graph([values], [], ())).tensors
+    assert found.dtype == "int8"
+    assert found.buffer is not None
+    assert np.frombuffer(found.buffer, np.int8).tolist() == [1, 7, -1, -8, -2]
+
+
+def test_a_dequantised_float16_constant_is_a_float32_constant() -> None:
+    halves = np.array([1.5, -65504.0, 2.0**-24], np.float16)
+    tensors = [
+        RawTensor(0, "x", (3,), "float32"),
+        RawTensor(1, "half", (3,), "float16", buffer=halves.tobytes()),
+        RawTensor(2, "whole", (3,), "float32"),
+        RawTensor(3, "y", (3,), "float32"),
+    ]
+    nodes = [
+        _node("DEQUANTIZE", (1,), 2),
+        _node("MUL", (0, 2), 3, fused_activation_function="NONE"),
+    ]
+    module, main = _imported(_graph(tensors, nodes, (3,)))
+    assert [call.op for call in main.body] == ["mul"]
+    assert module.constants["whole"].array().tolist() == [1.5, -65504.0, 2.0**-24]
+
+
+def _reshape_by_computed_shape(outputs: tuple[int, ...]) -> RawSubgraph:
+    """y = x (2x3x4) under the shape [shape(x)[0], -1], as converters write it."""
+    tensors = [
+        RawTensor(0, "x", (2, 3, 4), "float32"),
+        RawTensor(1, "shape", (3,), "int32"),
+        _constant(2, "zero", [0]),
+        _constant(3, "one", [1]),
+        RawTensor(4, "first", (), "int32"),
+        RawTensor(5, "rest", (), "int32", buffer=np.int32(12).tobytes()),
+        RawTensor(6, "packed", (2,), "int32"),
+        RawTensor(7, "y", (2, 12), "float32"),
+    ]
+    masks = {"begin_mask": 0, "end_mask": 0, "ellipsis_mask": 0, "new_axis_mask": 0}
+    nodes = [
+        _node("SHAPE", (0,), 1, out_type="int32"),
+        _node("STRIDED_SLICE", (1, 2, 3, 3), 4, **masks, shrink_axis_mask=1, offset=False),
+        _node("PACK", (4, 5), 6, values_count=2, axis=0),
+        _node("RESHAPE", (0, 6), 7, new_shape=()),
+    ]
+    return _graph(tensors, nodes, outputs)
+
+
+def test_shapes_that_a_model_computes_are_constants() -> None:
+    module, main = _imported(_reshape_by_computed_shape((7,)))
+    assert [call.op for call in main.body] == ["reshape"]
+    assert module.constants["packed"].array().tolist() == [2, 12]
+
+
+def test_a_computed_shape_that_is_an_output_of_the_model_stays_a_call() -> None:
+    module, main = _imported(_reshape_by_computed_shape((7, 6)))
+    assert [call.op for call in main.body] == ["pack", "reshape"]
+    assert "packed" not in module.constants
+
+
+def test_a_large_result_of_few_bytes_is_left_to_the_device() -> None:
+    tensors = [
+        RawTensor(0, "x", (4096,), "int32"),
+        _constant(1, "shape", [4096]),
+        RawTensor(2, "seven", (), "int32", buffer=np.int32(7).tobytes()),
+        RawTensor(3, "sevens", (4096,), "int32"),
+        RawTensor(4, "y", (4096,), "int32"),
+    ]
+    nodes = [_node("FILL", (1, 2), 3), _node("MAXIMUM", (0, 3), 4)]
+    _, main = _imported(_graph(tensors, nodes, (4,)))
+    assert [call.op for call in main.body] == ["fill", "maximum"]

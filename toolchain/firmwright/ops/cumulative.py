@@ -1,0 +1,239 @@
+"""cumsum: running sums along one axis; add_n: the sum of any number of tensors.
+
+Attributes of cumsum: `axis`, `exclusive` (a sum leaves out its own element), `reverse` (sums begin
+at the end). int8, which only TFLM has: every value less its zero point is scaled to half of itself
+with 20 more bits, and the sum of those, in 32 bits that wrap, is requantised to the output; both
+steps round twice. Its sums begin with a stored 0, which stands for another number where the zero
+point is not 0: so do these.
+Other types are summed as they are, floats in order.
+Source of the semantics: TFLite's reference CumSum and AddN, TFLM's for int8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32
+from firmwright.base.quant import Rounding, quantize_multiplier
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    Numerics,
+    NumericsCell,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import E, immediate
+from firmwright.ir.tir.builder import call as intrinsic
+from firmwright.ops.arity import require_tensors
+from firmwright.ops.elementwise import elements
+from firmwright.ops.fixed_point import Requant, per_tensor, requant, requantized
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.moves import LITERT, TFLM, axis_of, constant_ints, present, rank_of
+from firmwright.ops.rescaled_sum import Term
+from firmwright.ops.rows import same_rows
+from firmwright.ops.unary import BOTH, in_both
+
+_LEFT_SHIFT = 20
+_DTYPES = (INT8, INT32, FLOAT32)
+_CELL = NumericsCell(
+    Rounding.TWICE, "int32, inputs << 20 (int8: in TFLM alone)", "reference_ops CumSum, AddN"
+)
+
+
+def _infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, y = call.input(0), call.output
+    kinds = [call.input(index) for index in range(len(call.inputs))]
+    if x.dtype not in _DTYPES or {kind.dtype for kind in (*kinds, y)} != {x.dtype}:
+        raise NotSupportedError(f"a {call.op} of {x.dtype.name} giving {y.dtype.name}")
+    if {kind.shape for kind in kinds} != {x.shape}:
+        raise NotSupportedError(f"a {call.op} of shapes that are not alike")
+    if x.dtype == INT8:
+        if len({(per_tensor(kind).scale, per_tensor(kind).zero_point) for kind in kinds}) > 1:
+            raise NotSupportedError(f"a {call.op} of inputs quantised differently")
+        if _output_step(call).shifts[0] > 0:
+            raise NotSupportedError("an output scale too far below the input scale")
+    return (TensorType(x.shape, x.dtype, y.quantization),)
+
+
+def _output_step(call: OpCall) -> Requant:
+    twice = 2 * per_tensor(call.input(0)).scale
+    factor = twice / ((1 << _LEFT_SHIFT) * per_tensor(call.output).scale)
+    return requant([factor], Rounding.TWICE, call.output, "none")
+
+
+def _term(call: OpCall) -> Term:
+    return Term(per_tensor(call.input(0)).zero_point, *quantize_multiplier(0.5))
+
+
+def _start(call: OpCall) -> int:
+    """What the sums of int8 begin with."""
+    return int(_term(call).apply(np.array(0)))
+
+
+def _scaled(call: OpCall, x: E) -> E:
+    term = _term(call)
+    shifted = (x.cast(INT32) - term.zero_point) * (1 << _LEFT_SHIFT)
+    return intrinsic("requantize_twice", [shifted, term.multiplier, term.shift], INT32)
+
+
+def _finished(call: OpCall, total: E) -> E:
+    step = _output_step(call)
+    return requantized(total, step.multipliers[0], step.shifts[0], step, INT8)
+
+
+def _plus(a: E, b: E) -> E:
+    """In 32 bits that wrap."""
+    if a.expr.dtype == FLOAT32:
+        return a + b
+    return (a.cast(UINT32) + b.cast(UINT32)).cast(INT32)
+
+
+def _finished_array(call: OpCall, total: Array) -> Array:
+    """`total` in wide numbers, as the output."""
+    if call.input(0).dtype == FLOAT32:
+        return total.astype(np.float32)
+    wrapped = total.astype(np.int32)
+    return wrapped if call.input(0).dtype == INT32 else _output_step(call).apply(wrapped, INT8)
+
+
+# ---- cumsum ------------------------------------------------------------------------------------
+
+
+def _cumsum_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    axis, reverse = call.int_attr("axis"), bool(call.int_attr("reverse"))
+    kind = call.input(0).dtype
+    x: Array = arrays[0].astype(np.float64 if kind == FLOAT32 else np.int64)
+    x = _term(call).apply(arrays[0]) if kind == INT8 else x
+    x = np.flip(x, axis) if reverse else x
+    total = np.cumsum(x, axis=axis)
+    if call.int_attr("exclusive"):
+        total = total - x
+    total = total + (_start(call) if kind == INT8 else 0)
+    total = np.flip(total, axis) if reverse else total
+    return (np.ascontiguousarray(_finished_array(call, total)),)
+
+
+def _cumsum_lower(call: OpCall, b: Kernel) -> None:
+    shape, axis, kind = call.input(0).shape, call.int_attr("axis"), call.input(0).dtype
+    before, count, after = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    wide = INT32 if kind == INT8 else kind
+    with (
+        b.window("values", b.input(0), 0, (before, count, after)) as x,
+        b.window("sums", b.y, 0, (before, count, after), access="w") as y,
+        b.for_("outer", before) as outer,
+        b.for_("inner", after) as inner,
+    ):
+        acc = b.reg("acc", wide)
+        b.store(acc, [0], _start(call) if kind == INT8 else 0.0 if wide == FLOAT32 else 0)
+        with b.for_("k", count) as k:
+            at = [outer, count - 1 - k if call.int_attr("reverse") else k, inner]
+            item = b.load(x, at)
+            item = _scaled(call, item) if kind == INT8 else item
+            with b.let("total", _plus(b.load(acc, [0]), item)) as total:
+                result = b.load(acc, [0]) if call.int_attr("exclusive") else total
+                b.store(y, at, _finished(call, result) if kind == INT8 else result)
+                b.store(acc, [0], total)
+
+
+def _cumsum_import(context: ImportContext) -> Imported:
+    present(context, 2)
+    axis = constant_ints(context, 1, "axes")
+    if len(axis) != 1:
+        raise NotSupportedError(f"{len(axis)} axes")
+    flags = {name: bool(context.node.options[name]) for name in ("exclusive", "reverse")}
+    return Imported("cumsum", {"axis": axis_of(axis[0], rank_of(context)), **flags}, (0,))
+
+
+def _tensor(shape: Sequence[int], dtype: str, quant: tuple[float, int]) -> CaseTensor:
+    if dtype != "int8":
+        return CaseTensor(tuple(shape), dtype)
+    return CaseTensor(tuple(shape), dtype, (float(np.float32(quant[0])),), (quant[1],))
+
+
+def _oracles(dtype: str) -> tuple[Numerics, ...]:
+    return {"int8": TFLM, "int32": LITERT}.get(dtype, BOTH)
+
+
+def _cumsum_cases() -> Iterator[Case]:
+    for name, axis, exclusive, reverse in (
+        ("middle", 1, False, False),
+        ("exclusive", 2, True, False),
+        ("reverse", 0, False, True),
+        ("both", -2, True, True),
+    ):
+        for dtype in ("int8", "int32", "float32"):
+            x = _tensor((3, 4, 5), dtype, (0.05, 3))
+            y = _tensor((3, 4, 5), dtype, (0.13, -7))
+            where = CaseTensor((), "int32", data=np.array(axis, np.int32))
+            options = {"exclusive": exclusive, "reverse": reverse}
+            yield Case(f"{name}_{dtype}", "CUMSUM", (x, where), (y,), options, _oracles(dtype))
+
+
+# ---- add_n -------------------------------------------------------------------------------------
+
+
+def _add_n_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    kind = call.input(0).dtype
+    if kind == INT8:
+        terms = [_term(call).apply(x) for x in arrays]
+        return (_finished_array(call, np.asarray(sum(terms) + _start(call))),)
+    wide = np.float64 if kind == FLOAT32 else np.int64
+    return (_finished_array(call, np.asarray(sum(x.astype(wide) for x in arrays))),)
+
+
+def _add_n_lower(call: OpCall, b: Kernel) -> None:
+    quantized = call.input(0).dtype == INT8
+    with elements(call, b) as (values, store):
+        terms = [_scaled(call, x) for x in values] if quantized else list(values)
+        total, *others = terms
+        if quantized and _start(call):
+            others.append(E(immediate(_start(call), INT32)))
+        for term in others:
+            total = _plus(total, term)
+        store(_finished(call, total) if quantized else total)
+
+
+def _add_n_import(context: ImportContext) -> Imported:
+    require_tensors(context, max(1, len(context.inputs)))
+    return Imported("add_n", {}, tuple(range(len(context.inputs))))
+
+
+def _add_n_cases() -> Iterator[Case]:
+    for dtype, count in (("int8", 2), ("int8", 5), ("int32", 3), ("float32", 3)):
+        inputs = tuple(_tensor((2, 7), dtype, (0.05, 3)) for _ in range(count))
+        outputs = (_tensor((2, 7), dtype, (0.13, -7)),)
+        yield Case(f"{count}_{dtype}", "ADD_N", inputs, outputs, {}, _oracles(dtype))
+
+
+OPDEFS: tuple[OpDef, ...] = (
+    OpDef(
+        name="cumsum",
+        infer=_infer,
+        reference=_cumsum_reference,
+        lower=_cumsum_lower,
+        imports={"tflite:CUMSUM": _cumsum_import},
+        cases=_cumsum_cases,
+        dtypes=tuple(kind.name for kind in _DTYPES),
+        numerics=in_both(_CELL),
+    ),
+    OpDef(
+        name="add_n",
+        infer=_infer,
+        reference=_add_n_reference,
+        lower=_add_n_lower,
+        rows=same_rows,
+        imports={"tflite:ADD_N": _add_n_import},
+        cases=_add_n_cases,
+        dtypes=tuple(kind.name for kind in _DTYPES),
+        numerics=in_both(_CELL),
+    ),
+)

@@ -1,0 +1,177 @@
+"""resize_bilinear: an image in another size, each pixel between the four nearest of the input.
+
+Attributes: `size`, `align_corners`, `half_pixel_centers`. Where an output row falls between two
+rows of the input is known at compile time: tables of the row above, the row below and the share of
+the latter, likewise for columns. Floats: shares in float32. Integers: shares of 1024, rounded down
+from steps that are rounded themselves; the weighted sum of all four, in units of 2^-20, is rounded
+to the nearest, halves away from zero. Stored values are mixed as they are: no scale plays a part.
+Source of the semantics: TFLite's ResizeBilinear and ResizeBilinearInteger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, DType
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    NumericsCell,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import INDEX, E, minimum
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.moves import constant_ints, ints, narrowest, plain, present, rank_of
+from firmwright.ops.unary import in_both
+
+_UNIT_BITS = 10
+_UNIT = 1 << _UNIT_BITS
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, y, size = call.input(0), call.output, call.ints_attr("size")
+    if x.dtype not in (INT8, INT16, FLOAT32) or y.dtype != x.dtype:
+        raise NotSupportedError(f"{x.dtype.name} resized to {y.dtype.name}")
+    if len(size) != 2 or min(size) < 1:
+        raise NotSupportedError(f"an image of the size {list(size)}")
+    if call.int_attr("align_corners") and call.int_attr("half_pixel_centers"):
+        raise NotSupportedError("both align_corners and half_pixel_centers")
+    return (TensorType((x.shape[0], *size, x.shape[3]), x.dtype, y.quantization),)
+
+
+def _sides(call: OpCall, axis: int) -> tuple[Array, Array, Array]:
+    """(before, after, share of after) of each output row (column); see the module docstring."""
+    inputs, outputs = call.input(0).shape[1 + axis], call.ints_attr("size")[axis]
+    corners = bool(call.int_attr("align_corners")) and outputs > 1
+    centers = bool(call.int_attr("half_pixel_centers"))
+    there = np.arange(outputs)
+    whole = (inputs - 1, outputs - 1) if corners else (inputs, outputs)
+    place: Array
+    if call.input(0).dtype == FLOAT32:
+        step = np.float32(whole[0]) / np.float32(whole[1])
+        half = np.float32(0.5 if centers else 0)
+        place = (there.astype(np.float32) + half) * step - half
+        floor, ceiling = np.floor(place), np.ceil(place)
+        share = place - np.maximum(floor, 0)
+    else:
+        unit = (_UNIT * whole[0] + whole[1] // 2) // whole[1]
+        place = there * unit + (unit // 2 - _UNIT // 2 if centers else 0)
+        floor, ceiling = place // _UNIT, -(-place // _UNIT)
+        share = place - np.maximum(floor, 0) * _UNIT
+    before = np.maximum(floor, 0).astype(np.int64)
+    after = np.minimum(ceiling, inputs - 1).astype(np.int64)
+    before = np.minimum(before, inputs - 1)
+    # Beyond the outermost row both are that row, of which any share is the same.
+    return before, np.maximum(after, before), np.where(after <= before, 0, share)
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    (y0, y1, dy), (x0, x1, dx) = (_sides(call, axis) for axis in (0, 1))
+    real = call.input(0).dtype == FLOAT32
+    x = arrays[0].astype(np.float64 if real else np.int64)
+    unit = 1 if real else _UNIT
+    down, right = dy[:, None, None], dx[:, None]
+    total = (
+        x[:, y0][:, :, x0] * (unit - down) * (unit - right)
+        + x[:, y1][:, :, x0] * down * (unit - right)
+        + x[:, y0][:, :, x1] * (unit - down) * right
+        + x[:, y1][:, :, x1] * down * right
+    )
+    if real:
+        return (total.astype(np.float32),)
+    half = 1 << (2 * _UNIT_BITS - 1)
+    rounded = np.sign(total) * ((np.abs(total) + half) >> (2 * _UNIT_BITS))
+    return (rounded.astype(call.output.dtype.np),)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    """int8 sums fit 28 bits, int16 sums take 64."""
+    real = call.input(0).dtype == FLOAT32
+    wide = FLOAT32 if real else INT32 if call.input(0).dtype == INT8 else INT64
+    unit: float = 1.0 if real else _UNIT
+    n, rows, cols, depth = call.output.shape
+    with ExitStack() as stack:
+        image = stack.enter_context(b.for_("n", n))
+        oy = stack.enter_context(b.for_("oy", rows))
+        above, below, down = _side(call, b, stack, 0, oy, wide)
+        ox = stack.enter_context(b.for_("ox", cols))
+        left, right, across = _side(call, b, stack, 1, ox, wide)
+        c = stack.enter_context(b.for_("c", depth))
+
+        def at(row: E, col: E) -> E:
+            return b.load(b.input(0), [image, row, col, c]).cast(wide)
+
+        upper = at(above, left) * (unit - across) + at(above, right) * across
+        lower = at(below, left) * (unit - across) + at(below, right) * across
+        total = stack.enter_context(b.let("total", upper * (unit - down) + lower * down))
+        if not real:
+            half = 1 << (2 * _UNIT_BITS - 1)
+            total = (total + half - (total < 0).cast(wide)) >> (2 * _UNIT_BITS)
+        b.store(b.y, [image, oy, ox, c], total.cast(call.output.dtype))
+
+
+def _side(
+    call: OpCall, b: Kernel, stack: ExitStack, axis: int, out: E, wide: DType
+) -> tuple[E, E, E]:
+    """Both neighbours and the share of the second one, read from tables."""
+    *places, share = _sides(call, axis)
+    name, last = ("row", "column")[axis], call.input(0).shape[1 + axis] - 1
+    found: list[E] = []
+    for kind, values in zip(("before", "after"), places, strict=True):
+        table = b.constant(f"{name}s_{kind}", values, narrowest(values.tolist()))
+        place = minimum(b.load(table, [out]).cast(INDEX), last)
+        found.append(stack.enter_context(b.let(f"{name}_{kind}", place)))
+    shares = b.constant(f"{name}_shares", share, FLOAT32 if wide == FLOAT32 else INT32)
+    value = b.load(shares, [out]).cast(wide)
+    return found[0], found[1], stack.enter_context(b.let(f"{name}_share", value))
+
+
+def from_tflite(context: ImportContext) -> Imported:
+    present(context, 2)
+    if rank_of(context) != 4:
+        raise NotSupportedError(f"an image of {rank_of(context)} dimensions")
+    options = context.node.options
+    flags = {name: bool(options[name]) for name in ("align_corners", "half_pixel_centers")}
+    return Imported("resize_bilinear", {"size": constant_ints(context, 1, "sizes"), **flags}, (0,))
+
+
+def cases() -> Iterator[Case]:
+    for name, corners, centers, x, y in (
+        ("up", False, False, (1, 2, 3, 2), (1, 5, 7, 2)),
+        ("corners", True, False, (1, 3, 3, 2), (1, 5, 6, 2)),
+        ("centers", False, True, (2, 3, 4, 1), (2, 5, 3, 1)),
+        ("down", False, True, (1, 7, 5, 3), (1, 3, 2, 3)),
+    ):
+        options = {"align_corners": corners, "half_pixel_centers": centers}
+        for dtype in ("int8", "int16", "float32"):
+            if dtype == "int16" and name in ("up", "down"):
+                continue
+            tensor = plain(x, dtype) if dtype != "int16" else CaseTensor(x, dtype, (0.5,), (0,))
+            out = CaseTensor(y, dtype, tensor.scales, tensor.zero_points)
+            yield Case(
+                f"{name}_{dtype}", "RESIZE_BILINEAR", (tensor, ints(*y[1:3])), (out,), options,
+                ("litert",) if dtype == "int16" else ("litert", "tflm"),
+            )  # fmt: skip
+
+
+OPDEF = OpDef(
+    name="resize_bilinear",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={"tflite:RESIZE_BILINEAR": from_tflite},
+    cases=cases,
+    dtypes=("int8", "int16", "float32"),
+    numerics=in_both(
+        NumericsCell(None, "shares of 1/1024, rounded once", "reference_ops ResizeBilinear")
+    ),
+)
