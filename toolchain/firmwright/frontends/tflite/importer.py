@@ -36,7 +36,6 @@ from firmwright.ir.graph.opdef import (
 from firmwright.ir.module import IRModule
 from firmwright.ir.raw import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
 
-
 _FOLDED_BYTES = 1 << 10
 """What calls of constants may become as a constant, however few bytes they are made of."""
 _KNOWN_BYTES = 1 << 16
