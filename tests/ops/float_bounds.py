@@ -33,6 +33,10 @@ def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array
         "resize_bilinear": lambda: 4,
         "cumsum": lambda: call.input(0).shape[call.int_attr("axis")],
         "reduce_prod": lambda: call.input(0).elements // call.output.elements,
+        "batch_matmul": lambda: max(call.input(0).shape[-2:]),
+        "l2_normalization": lambda: call.input(0).shape[-1],
+        "l2_pool2d": lambda: int(np.prod(call.ints_attr("size"))),
+        "log_softmax": lambda: call.input(0).shape[-1],
         "add_n": lambda: len(call.inputs),
     }
     if call.op not in terms:

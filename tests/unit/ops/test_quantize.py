@@ -40,7 +40,7 @@ def test_between_equal_scales_only_the_zero_point_moves(
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [("float32", "int32"), ("int32", "int8"), ("int8", "int16")]
+    ("before", "after"), [("float32", "int32"), ("int32", "uint8"), ("uint8", "int16")]
 )
 def test_other_dtypes_are_refused(
     before: str,

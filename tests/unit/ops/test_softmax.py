@@ -67,7 +67,7 @@ def test_what_the_fixed_point_cannot_hold_is_refused(softmax_call: Callable[...,
         (softmax_call((3, 0), 0.1), "a scalar or an empty tensor has no last axis to sum over"),
         (
             softmax_call((1, 4), 0.1, (1 / 255, -128)),
-            "an int8 result must have scale 1/256 and zero point -128",
+            "an int8 result of int8 must have scale 1/256 and zero point -128",
         ),
     ):
         with pytest.raises(NotSupportedError) as caught:

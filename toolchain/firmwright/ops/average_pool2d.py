@@ -41,15 +41,16 @@ from firmwright.ops.rows import accumulate_rows, window_rows
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     window = pool_window(call)
     x = arrays[0].astype(np.float64)
-    total = _sums(x, window)
-    count = _sums(np.ones_like(x), window)
+    total = window_sums(x, window)
+    count = window_sums(np.ones_like(x), window)
     if call.input(0).dtype == FLOAT32:
         return (clipped(call, total / count),)
     half_away = np.trunc((total + np.sign(total) * (count // 2)) / count)
     return (clipped(call, half_away),)
 
 
-def _sums(x: Array, window: Window) -> Array:
+def window_sums(x: Array, window: Window) -> Array:
+    """The sum under the window, for each output."""
     patches = columns(x, window)
     total: Array = patches.reshape(*patches.shape[:3], -1, x.shape[3]).sum(axis=-2)
     return total
@@ -78,7 +79,7 @@ def lower(call: OpCall, b: Kernel) -> None:
     window = pool_window(call)
 
     def finish(at: OutputIndex, total: E) -> E:
-        return quotient(total, _count(window, at))
+        return quotient(total, tap_count(window, at))
 
     lower_pool(call, b, 0, lambda acc, x: acc + x, finish)
 
@@ -92,7 +93,7 @@ def quotient(total: E, taps: E | int) -> E:
     return select(total > 0, total + half, total - half) / count
 
 
-def _count(window: Window, at: OutputIndex) -> E:
+def tap_count(window: Window, at: OutputIndex) -> E:
     """Taps in the input: an immediate where no window leaves it."""
     rows = _count_along(window, 0, at.oy)
     cols = _count_along(window, 1, at.ox)

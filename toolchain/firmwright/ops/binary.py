@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, DType
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, UINT8, UINT32, DType
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier, quantize_multiplier
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph.nodes import TensorType
@@ -38,10 +38,7 @@ from firmwright.ir.tir.nodes import BinaryOp
 from firmwright.ops.arity import require_tensors
 from firmwright.ops.elementwise import broadcast_shape, lower_elementwise
 from firmwright.ops.fixed_point import (
-    activated,
-    activation_name,
     clamp,
-    float_activation_range,
     per_tensor,
 )
 from firmwright.ops.kernel import Kernel
@@ -133,7 +130,7 @@ def _all_quantized(call: OpCall) -> None:
     per_tensor(call.output)
 
 
-# ---- maximum, minimum, div, logical ------------------------------------------------------------
+# ---- maximum, minimum, logical ------------------------------------------------------------
 
 
 def _alike(call: OpCall) -> None:
@@ -144,41 +141,7 @@ def _alike(call: OpCall) -> None:
 
 def _extreme(pick: Any, value: Callable[[E, E], E]) -> Mapping[DType, BinaryMeaning]:
     meaning = BinaryMeaning(lambda call, a, b: pick(a, b), lambda call, a, b: value(a, b), _alike)
-    return dict.fromkeys((INT8, INT16, INT32, FLOAT32), meaning)
-
-
-def _quotient(call: OpCall, a: Array, b: Array) -> Array:
-    with np.errstate(all="ignore"):
-        low, high = float_activation_range(call.str_attr("activation"))
-        return np.asarray(np.clip((a / b).astype(np.float32), low, high), np.float32)
-
-
-def _whole_quotient(call: OpCall, a: Array, b: Array) -> Array:
-    wide = np.abs(a.astype(np.int64)) // np.abs(b.astype(np.int64))
-    return np.asarray(np.where((a < 0) == (b < 0), wide, -wide))
-
-
-def _only_plain(call: OpCall) -> None:
-    if call.str_attr("activation") != "none":
-        raise NotSupportedError("a division of whole numbers with an activation")
-
-
-_DIV = {
-    INT32: BinaryMeaning(_whole_quotient, lambda call, a, b: a / b, _only_plain),
-    FLOAT32: BinaryMeaning(
-        _quotient, lambda call, a, b: activated(a / b, call.str_attr("activation"))
-    ),
-}
-
-
-def _div_cases() -> Iterator[Case]:
-    rng = np.random.Generator(np.random.PCG64(9))
-    for dtype, activation in (("float32", "NONE"), ("float32", "RELU6"), ("int32", "NONE")):
-        divisors = rng.integers(1, 9, 5) * rng.choice([-1, 1], 5)
-        b = CaseTensor((5,), dtype, data=divisors.astype(dtype))
-        x = CaseTensor((3, 5), dtype)
-        options = {"fused_activation_function": activation}
-        yield Case(f"{dtype}_{activation.lower()}", "DIV", (x, b), (x,), options)
+    return dict.fromkeys((INT8, UINT8, INT16, INT32, FLOAT32), meaning)
 
 
 def _logical(op: BinaryOp, pick: Any) -> Mapping[DType, BinaryMeaning]:
@@ -214,9 +177,8 @@ def _comparison(op: BinaryOp, pick: Any) -> Mapping[DType, BinaryMeaning]:
         return binary(op, left, right)
 
     plain = BinaryMeaning(lambda call, a, b: pick(a, b), lambda call, a, b: binary(op, a, b))
-    return {
-        INT8: BinaryMeaning(quantized, value, _smaller_than_one), INT32: plain, FLOAT32: plain
-    }  # fmt: skip
+    kinds = (INT32, FLOAT32, BOOL) if op in ("eq", "ne") else (INT32, FLOAT32)
+    return {INT8: BinaryMeaning(quantized, value, _smaller_than_one)} | dict.fromkeys(kinds, plain)
 
 
 # ---- squared_difference ------------------------------------------------------------------------
@@ -253,8 +215,15 @@ def _squared(call: OpCall, a: E, b: E) -> E:
     return (a - b) * (a - b)
 
 
+def _squared_int32(call: OpCall, a: E, b: E) -> E:
+    """The low 32 bits."""
+    difference = a.cast(UINT32) - b.cast(UINT32)
+    return (difference * difference).cast(INT32)
+
+
 _SQUARED = {
     INT8: BinaryMeaning(_squared_int8, _squared_int8_e, _all_quantized),
+    INT32: BinaryMeaning(lambda call, a, b: (a - b) * (a - b), _squared_int32),
     FLOAT32: BinaryMeaning(lambda call, a, b: (a - b) * (a - b), _squared),
 }
 
@@ -326,10 +295,6 @@ _FOUR = ("int8", "int16", "int32", "float32")
 _THREE = ("int8", "int32", "float32")
 
 
-def _activation(options: Attrs) -> Attrs:
-    return {"activation": activation_name(options["fused_activation_function"])}
-
-
 _EXACT = NumericsCell(None, "exact", "reference_ops")
 _REQUANT = NumericsCell(Rounding.TWICE, "int32", "reference_ops")
 _COMPARISONS: tuple[tuple[str, BinaryOp, Any], ...] = (
@@ -348,7 +313,6 @@ OPDEFS: tuple[OpDef, ...] = (
     binary_op(
         "minimum", _extreme(np.minimum, minimum), partial(_cases, "MINIMUM", _FOUR, _SAME), _EXACT
     ),
-    binary_op("div", _DIV, _div_cases, _EXACT, None, _activation),
     binary_op(
         "logical_and",
         _logical("and", np.logical_and),
@@ -364,7 +328,7 @@ OPDEFS: tuple[OpDef, ...] = (
     binary_op(
         "squared_difference",
         _SQUARED,
-        partial(_cases, "SQUARED_DIFFERENCE", ("int8", "float32"), _MIXED),
+        partial(_cases, "SQUARED_DIFFERENCE", _THREE, _MIXED),
         _REQUANT,
     ),
     binary_op("prelu", _PRELU, partial(_cases, "PRELU", ("int8", "float32"), _MIXED), _REQUANT),
@@ -372,7 +336,13 @@ OPDEFS: tuple[OpDef, ...] = (
         binary_op(
             name,
             _comparison(op, pick),
-            partial(_cases, name.upper(), _THREE, _MIXED, "bool"),
+            partial(
+                _cases,
+                name.upper(),
+                (*_THREE, "bool") if op in ("eq", "ne") else _THREE,
+                _MIXED,
+                "bool",
+            ),
             _REQUANT,
             BOOL,
         )

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, UINT8
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
@@ -32,7 +32,7 @@ from firmwright.ops.fixed_point import activation_name
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.rows import same_rows
 
-_DTYPES = (INT8, UINT8, INT16, INT32, FLOAT32)
+_DTYPES = (INT8, UINT8, INT16, INT32, INT64, FLOAT32, BOOL)
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:

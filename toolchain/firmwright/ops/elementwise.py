@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT32
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
@@ -32,7 +32,7 @@ from firmwright.ops.fixed_point import (
 )
 from firmwright.ops.kernel import Kernel
 
-DTYPES = ("int8", "int16", "float32")
+DTYPES = ("int8", "int16", "int32", "float32")
 
 
 def broadcast_shape(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
@@ -51,11 +51,16 @@ def _aligned(shape: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    """Both inputs and the output of one dtype; integers quantised per tensor, int16 around 0."""
+    """Both inputs and the output of one dtype; int8, int16 quantised per tensor, int16 around 0.
+
+    int32 are plain numbers, of which the low 32 bits are kept.
+    """
     a, b, y = call.input(0), call.input(1), call.output
-    if a.dtype not in (INT8, INT16, FLOAT32) or (b.dtype, y.dtype) != (a.dtype, a.dtype):
+    if a.dtype not in (INT8, INT16, INT32, FLOAT32) or (b.dtype, y.dtype) != (a.dtype, a.dtype):
         raise NotSupportedError(f"{a.dtype.name} and {b.dtype.name} giving {y.dtype.name}")
-    if a.dtype != FLOAT32:
+    if a.dtype == INT32 and call.str_attr("activation") != "none":
+        raise NotSupportedError("whole numbers with an activation")
+    if a.dtype in (INT8, INT16):
         for kind in (a, b, y):
             if per_tensor(kind).zero_point and a.dtype == INT16:
                 raise NotSupportedError("int16 with a zero point other than 0")
@@ -128,6 +133,19 @@ def float_reference(
     return (np.clip(result, np.float32(low), np.float32(high)).astype(np.float32),)
 
 
+def whole_reference(
+    arrays: Sequence[Array], compute: Callable[[Array, Array], Array]
+) -> tuple[Array, ...]:
+    """`compute` of whole numbers; the low 32 bits."""
+    a, b = (array.astype(np.int64).astype(np.uint32) for array in arrays[:2])
+    return (compute(a, b).astype(np.uint32).view(np.int32),)
+
+
+def lower_whole(call: OpCall, b: Kernel, compute: Callable[[E, E], E]) -> None:
+    """The same, in TIR."""
+    lower_elementwise(call, b, lambda x: compute(x[0].cast(UINT32), x[1].cast(UINT32)).cast(INT32))
+
+
 def from_tflite(name: str) -> Callable[[ImportContext], Imported]:
     """The importer of the operator `name`."""
 
@@ -180,6 +198,12 @@ def binary_cases(builtin: str, y_scale: Callable[[float, float, float], float]) 
             for shape, values in ((a_shape, None), (b_shape, real), (y_shape, None))
         )
         yield Case(f"{name}_float32", builtin, (a, b), (y,), options)
+        if name in ("same_scales", "columns"):
+            a, b, y = (CaseTensor(tensor.shape, "int32") for tensor in (a, b, y))
+            yield Case(f"{name}_int32", builtin, (a, b), (y,), {**options, **_PLAIN})
+
+
+_PLAIN: dict[str, object] = {"fused_activation_function": "NONE"}
 
 
 def _int16_case(builtin: str, row: tuple, scales: Sequence[float]) -> Case:  # type: ignore[type-arg]  # a table row

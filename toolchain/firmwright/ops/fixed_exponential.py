@@ -54,18 +54,18 @@ def _exp_in_quarter(a: Array) -> Array:
 def logistic(a: Array, integer_bits: int) -> Array:
     """1 / (1 + e^-a)."""
     power = exp_on_negative(-np.abs(a), integer_bits)
-    positive = np.minimum(_twice_inverse(power) << 1, INT32_MAX)
+    positive = np.minimum(twice_inverse(power) << 1, INT32_MAX)
     return np.where(a == 0, 1 << 30, np.where(a > 0, positive, INT32_MAX - positive))
 
 
 def tanh(a: Array, integer_bits: int) -> Array:
     """(1 - e^-2a) / (1 + e^-2a)."""
     power = exp_on_negative(-np.abs(a), integer_bits + 1)
-    positive = np.clip((_twice_inverse(power) - (1 << 29)) << 2, -INT32_MAX - 1, INT32_MAX)
+    positive = np.clip((twice_inverse(power) - (1 << 29)) << 2, -INT32_MAX - 1, INT32_MAX)
     return np.where(a == 0, 0, np.where(a > 0, positive, -positive))
 
 
-def _twice_inverse(x: Array) -> Array:
+def twice_inverse(x: Array) -> Array:
     """2 / (1 + x) with 2 integer bits, for x in [0, 1], by Newton's method."""
     high_mul = saturating_rounding_doubling_high_mul
     half = (x + INT32_MAX + 1) >> 1

@@ -18,7 +18,9 @@ from firmwright.base.quant import (
     saturating_rounding_doubling_high_mul,
 )
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ops.fixed_logarithm import LOGARITHM
 from firmwright.ops.float_functions import FLOAT_FUNCTIONS
+from firmwright.ops.inverse_root import INVERSE_ROOT, INVERSE_ROOT_SHIFT
 
 _X = Operand("x", "in", INT32)
 _MULTIPLIER = Operand("multiplier", "in", INT32)
@@ -347,6 +349,9 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
         CLZ,
         RECIPROCAL,
         POWER_I32,
+        LOGARITHM,
+        INVERSE_ROOT,
+        INVERSE_ROOT_SHIFT,
         EXP_F32,
         TANH_F32,
         ROUND_F32,

@@ -41,6 +41,8 @@ def _zero_points(call: OpCall) -> tuple[int, int]:
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if call.input(0).dtype == FLOAT32:
         return elementwise.float_reference(call, arrays, lambda a, b: a * b)
+    if call.input(0).dtype == INT32:
+        return elementwise.whole_reference(arrays, lambda a, b: a * b)
     a, b = (
         array.astype(np.int64) - zero_point
         for array, zero_point in zip(arrays, _zero_points(call), strict=True)
@@ -52,6 +54,9 @@ def lower(call: OpCall, b: Kernel) -> None:
     if call.input(0).dtype == FLOAT32:
         activation = call.str_attr("activation")
         elementwise.lower_elementwise(call, b, lambda x: activated(x[0] * x[1], activation))
+        return
+    if call.input(0).dtype == INT32:
+        elementwise.lower_whole(call, b, lambda left, right: left * right)
         return
     with elementwise.elements(call, b) as (values, store):
         left, right = (

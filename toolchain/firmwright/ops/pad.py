@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, UINT8
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
@@ -30,7 +30,7 @@ from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops.arity import require_tensors
 from firmwright.ops.kernel import Kernel
 
-_DTYPES = (INT8, UINT8, INT16, INT32, FLOAT32)
+_DTYPES = (INT8, UINT8, INT16, INT32, INT64, FLOAT32, BOOL)
 
 
 def margins(call: OpCall) -> tuple[tuple[int, int], ...]:

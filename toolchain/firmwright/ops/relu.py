@@ -1,9 +1,9 @@
-"""relu, relu6 and relu_n1_to_1 as operators: y = x cut to [0, inf), [0, 6] or [-1, 1].
+"""relu, relu6, relu_n1_to_1, relu_0_to_1: y = x cut to [0, inf), [0, 6], [-1, 1] or [0, 1].
 
 int8: x less its zero point is requantised by x scale / y scale with both roundings, then cut to
 the range in the output's terms; LiteRT divides the scales in float32, TFLM in double. TFLM's relu6
 alone does not requantise: it cuts the stored values in the input's terms, which is the same where
-input and output are quantised alike; it has no relu_n1_to_1.
+input and output are quantised alike; it has none of the last two.
 Source of the semantics: the reference kernels of TFLite and TFLM.
 """
 
@@ -45,8 +45,8 @@ from firmwright.ops.rows import same_rows
 
 
 def _dtypes(name: str) -> tuple[str, ...]:
-    """TFLite's relu_n1_to_1 takes no int16."""
-    return ("int8", "float32") if name == "relu_n1_to_1" else ("int8", "int16", "float32")
+    """TFLite's relu_n1_to_1 and relu_0_to_1 take no int16."""
+    return ("int8", "float32") if name.endswith("_to_1") else ("int8", "int16", "float32")
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -122,7 +122,7 @@ def _cases(builtin: str, profiles: tuple[Numerics, ...]) -> Iterator[Case]:
         )
         yield Case(f"{name}_int8", builtin, (x,), (y,), oracles=profiles)
     x, y = (CaseTensor((4, 11), "int16", (2.0**k,), (0,)) for k in (-11, -12))
-    if builtin != "RELU_N1_TO_1":
+    if not builtin.endswith("_TO_1"):
         yield Case("finer_int16", builtin, (x,), (y,), oracles=profiles)
 
 
@@ -148,4 +148,5 @@ OPDEFS = (
     _opdef("relu", ("litert", "tflm")),
     _opdef("relu6", ("litert", "tflm")),
     _opdef("relu_n1_to_1", ("litert",)),
+    _opdef("relu_0_to_1", ("litert",)),
 )

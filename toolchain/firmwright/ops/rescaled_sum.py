@@ -94,7 +94,7 @@ def rescaled_sum(call: OpCall) -> RescaledSum:
 
 def check(call: OpCall) -> None:
     """The definition asks for a sum that becomes smaller as it is requantised."""
-    if call.input(0).dtype != FLOAT32 and rescaled_sum(call).output.shifts[0] > 0:
+    if call.input(0).dtype not in (FLOAT32, INT32) and rescaled_sum(call).output.shifts[0] > 0:
         raise NotSupportedError("an output scale too far below the larger input scale")
 
 

@@ -81,7 +81,7 @@ OPDEF = OpDef(
         "tflite:EXPAND_DIMS": from_tflite,
     },
     cases=cases,
-    dtypes=("int8", "int16", "int32", "float32"),
+    dtypes=("int8", "uint8", "int16", "int32", "int64", "float32", "bool"),
     numerics={profile: NumericsCell(None, "no copy", "reshape") for profile in ("litert", "tflm")},
     view=True,
 )

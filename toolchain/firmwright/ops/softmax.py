@@ -2,7 +2,8 @@
 
 int8 in fixed point, as TFLite's reference computes it (both profiles): differences to the row's
 maximum are scaled to 5 integer bits, their exponentials (0 integer bits) summed with 12 integer
-bits, the reciprocal found by Newton's method, the product shifted to the output's 1/256. Since an
+bits, the reciprocal found by Newton's method, the product shifted to the output's 1/256 (of int16
+results: 1/65536). Since an
 int8 difference has 256 values at most, the scaled exponentials are a table made at compile time;
 entries below the algorithm's radius are zero, which is what it gives for them.
 int16: see softmax_int16.py.
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, DType
 from firmwright.base.quant import (
     MIN_SHIFT,
     Rounding,
@@ -48,11 +49,12 @@ from firmwright.ops.intrinsics import RECIPROCAL
 from firmwright.ops.kernel import Kernel
 
 _INTEGER_BITS = 5
-_SUM_BITS = 12
+SUM_BITS = 12
 _RANGE = 256
-_SHIFT = _SUM_BITS + 31 - 8
-"""The product of reciprocal and exponential is shifted right by this, less the sum's headroom."""
-_MOST_ELEMENTS = (1 << _SUM_BITS) - 1
+_SHIFT = SUM_BITS + 31
+"""The product of reciprocal and exponential is shifted right by this, less the sum's headroom and
+the output's bits."""
+_MOST_ELEMENTS = (1 << SUM_BITS) - 1
 """More could overflow the sum."""
 _LEAST_HEADROOM = 4
 """Sums of 2^28 or more, which take 512 elements, ask for a shift beyond 31 bits. The definition
@@ -61,20 +63,29 @@ gives none; the quotient is less than half a step of the output, so it is 0."""
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
-    if x.dtype not in (INT8, INT16, FLOAT32) or y.dtype != x.dtype:
+    kinds = {INT8: (INT8, INT16), INT16: (INT16,), FLOAT32: (FLOAT32,)}
+    if y.dtype not in kinds.get(x.dtype, ()):
         raise NotSupportedError(f"{x.dtype.name} input with {y.dtype.name} output")
     if not x.shape or not x.elements:
         raise NotSupportedError("a scalar or an empty tensor has no last axis to sum over")
     if x.dtype == INT16:
         softmax_int16.check(call, beta_of(call))
     if x.dtype == INT8:
-        per_tensor(x)
+        check_int8_row(call)
         quant = per_tensor(y)
-        if (quant.scale, quant.zero_point) != (1 / 256, -128):
-            raise NotSupportedError("an int8 result must have scale 1/256 and zero point -128")
-        if x.shape[-1] > _MOST_ELEMENTS:
-            raise NotSupportedError(f"an int8 softmax over more than {_MOST_ELEMENTS} elements")
-    return (TensorType(x.shape, x.dtype, y.quantization),)
+        if (quant.scale, quant.zero_point) != (2.0**-y.dtype.bits, y.dtype.min):
+            raise NotSupportedError(
+                f"an {y.dtype.name} result of int8 must have scale 1/{1 << y.dtype.bits} and zero "
+                f"point {y.dtype.min}"
+            )
+    return (TensorType(x.shape, y.dtype, y.quantization),)
+
+
+def check_int8_row(call: OpCall) -> None:
+    """What the sum of exponentials asks for."""
+    per_tensor(call.input(0))
+    if call.input(0).shape[-1] > _MOST_ELEMENTS:
+        raise NotSupportedError(f"an int8 {call.op} over more than {_MOST_ELEMENTS} elements")
 
 
 def beta_of(call: OpCall) -> float:
@@ -83,15 +94,19 @@ def beta_of(call: OpCall) -> float:
     return beta
 
 
-def exponentials(call: OpCall) -> Array:
-    """int32 with 0 integer bits: entry d is the exponential for a value d below the maximum."""
+def difference_scaling(call: OpCall, beta: float) -> tuple[int, int, int]:
+    """Multiplier and shift of differences, and the greatest one that does not leave their bits."""
     real = min(
-        beta_of(call) * per_tensor(call.input(0)).scale * (1 << (31 - _INTEGER_BITS)),
-        (1 << 31) - 1.0,
+        beta * per_tensor(call.input(0)).scale * (1 << (31 - _INTEGER_BITS)), (1 << 31) - 1.0
     )
     multiplier, left = quantize_multiplier(real)
     radius = ((1 << _INTEGER_BITS) - 1) * (1 << (31 - _INTEGER_BITS)) / 2.0**left
-    reach = math.floor(radius)
+    return multiplier, left, math.floor(radius)
+
+
+def exponentials(call: OpCall) -> Array:
+    """int32 with 0 integer bits: entry d is the exponential for a value d below the maximum."""
+    multiplier, left, reach = difference_scaling(call, beta_of(call))
     differences = -np.arange(_RANGE, dtype=np.int64)
     inside = differences >= -reach
     scaled = multiply_by_quantized_multiplier(
@@ -111,14 +126,16 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         return (softmax_int16.reference(call, x, beta_of(call)).reshape(call.output.shape),)
     table = exponentials(call).astype(np.int64)
     powers = table[x.max(axis=1, keepdims=True).astype(np.int64) - x]
-    total = rounding_divide_by_pot(powers, _SUM_BITS).sum(axis=1, keepdims=True)
+    total = rounding_divide_by_pot(powers, SUM_BITS).sum(axis=1, keepdims=True)
     headroom = np.vectorize(lambda value: 32 - int(value).bit_length())(total)
     reciprocal = RECIPROCAL.meaning(total, headroom).astype(np.int64)
-    reciprocal = np.where(headroom < _LEAST_HEADROOM, 0, reciprocal)
-    shift = np.minimum(_SHIFT - headroom, -MIN_SHIFT)
+    kind = call.output.dtype
+    if kind == INT8:
+        reciprocal = np.where(headroom < _LEAST_HEADROOM, 0, reciprocal)
+    shift = np.minimum(_SHIFT - kind.bits - headroom, -MIN_SHIFT)
     product = saturating_rounding_doubling_high_mul(reciprocal, powers)
-    y = np.clip(rounding_divide_by_pot(product, shift) - 128, -128, 127).astype(np.int8)
-    return (y.reshape(call.output.shape),)
+    y = np.clip(rounding_divide_by_pot(product, shift) + kind.min, kind.min, kind.max)
+    return (y.astype(kind.np).reshape(call.output.shape),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
@@ -136,7 +153,10 @@ def lower(call: OpCall, b: Kernel) -> None:
             _lower_int8(call, b, source, result, row, depth)
 
 
-def _lower_int8(call: OpCall, b: Kernel, x: Buffer, y: Buffer, row: E, depth: int) -> None:
+def lower_sum(
+    call: OpCall, b: Kernel, x: Buffer, row: E, depth: int
+) -> tuple[Buffer, Buffer, Buffer]:
+    """Registers of a row's maximum and of the sum of its exponentials, and those' table."""
     table = b.constant("exponentials", exponentials(call), INT32)
     highest, total = b.reg("highest", INT32), b.reg("total", INT32)
     b.store(highest, [0], INT8.min)
@@ -149,24 +169,29 @@ def _lower_int8(call: OpCall, b: Kernel, x: Buffer, y: Buffer, row: E, depth: in
     ):
         # Half up equals half away from zero, as powers are never negative; adding the half first
         # could leave 32 bits.
-        rounded = (power >> _SUM_BITS) + ((power >> (_SUM_BITS - 1)) & 1)
+        rounded = (power >> SUM_BITS) + ((power >> (SUM_BITS - 1)) & 1)
         b.store(total, [0], b.load(total, [0]) + rounded)
+    return highest, total, table
+
+
+def _lower_int8(call: OpCall, b: Kernel, x: Buffer, y: Buffer, row: E, depth: int) -> None:
+    highest, total, table = lower_sum(call, b, x, row, depth)
     with (
         b.let("headroom", intrinsic("clz", [b.load(total, [0])], INT32)) as headroom,
-        _inverse(b, b.load(total, [0]), headroom, depth) as (inverse, shift),
+        _inverse(b, b.load(total, [0]), headroom, depth, y.dtype) as (inverse, shift),
         b.for_("i", depth) as i,
     ):
         power = b.load(table, [_below(b, highest, x, row, i)])
-        value = intrinsic("requantize_twice", [power, inverse, shift], INT32) + INT8.min
-        b.store(y, [row, i], clamp(value, INT8.min, INT8.max, INT8))
+        value = intrinsic("requantize_twice", [power, inverse, shift], INT32) + y.dtype.min
+        b.store(y, [row, i], clamp(value, y.dtype.min, y.dtype.max, y.dtype))
 
 
 @contextmanager
-def _inverse(b: Kernel, total: E, headroom: E, depth: int) -> Iterator[tuple[E, E]]:
+def _inverse(b: Kernel, total: E, headroom: E, depth: int, kind: DType) -> Iterator[tuple[E, E]]:
     """The reciprocal of `total` as multiplier and shift of the output's requantise step."""
     inverse = intrinsic("reciprocal", [total, headroom], INT32)
-    shift = headroom - _SHIFT
-    if depth << (31 - _SUM_BITS) >= 1 << (32 - _LEAST_HEADROOM):
+    shift = headroom - (_SHIFT - kind.bits)
+    if kind == INT8 and depth << (31 - SUM_BITS) >= 1 << (32 - _LEAST_HEADROOM):
         inverse = select(headroom < _LEAST_HEADROOM, 0, inverse)
         shift = maximum(shift, MIN_SHIFT)
     with b.let("inverse", inverse) as multiplier, b.let("shift", shift) as right:
@@ -220,6 +245,10 @@ def cases() -> Iterator[Case]:
             x = CaseTensor(shape, "int16", (float(np.float32(scale / 200)),), (0,))
             y = CaseTensor(shape, "int16", (2.0**-15,), (0,))
             yield Case(f"row{index}_int16", "SOFTMAX", (x,), (y,), {"beta": 1.0})
+        if index in (1, 4):
+            x = CaseTensor(shape, "int8", (float(np.float32(scale)),), (zero_point,))
+            y = CaseTensor(shape, "int16", (2.0**-16,), (-32768,))
+            yield Case(f"row{index}_int8_int16", "SOFTMAX", (x,), (y,), {"beta": 1.0})
         x, y = CaseTensor(shape, "float32"), CaseTensor(shape, "float32")
         yield Case(f"row{index}_float32", "SOFTMAX", (x,), (y,), {"beta": 1.0})
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from firmwright.base.dtypes import FLOAT32
+from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import Array, Case, NumericsCell, OpCall, OpDef
@@ -28,6 +28,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if call.input(0).dtype == FLOAT32:
         return elementwise.float_reference(call, arrays, lambda a, b: a - b)
+    if call.input(0).dtype == INT32:
+        return elementwise.whole_reference(arrays, lambda a, b: a - b)
     return rescaled_sum.reference(call, arrays, -1)
 
 
@@ -35,6 +37,8 @@ def lower(call: OpCall, b: Kernel) -> None:
     if call.input(0).dtype == FLOAT32:
         activation = call.str_attr("activation")
         elementwise.lower_elementwise(call, b, lambda x: activated(x[0] - x[1], activation))
+    elif call.input(0).dtype == INT32:
+        elementwise.lower_whole(call, b, lambda left, right: left - right)
     else:
         rescaled_sum.lower(call, b, -1)
 

@@ -1,0 +1,201 @@
+"""batch_matmul: products of matrices, one for each index of the axes before the last two.
+
+Attributes: `adj_x`, `adj_y` (that matrix lies transposed). The axes before the last two are
+broadcast. Either input may be constant. int8: the int32 sum of products of values less their zero
+points is requantised by scale_x * scale_y / y scale; int16: the sum has 64 bits, and the multiplier
+is cut to 16 (int16x8.py).
+Source of the semantics: TFLite's reference BatchMatMul.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, DType
+from firmwright.base.quant import Rounding
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    NumericsCell,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import E
+from firmwright.ir.tir.nodes import Buffer
+from firmwright.ops.arity import require_tensors
+from firmwright.ops.elementwise import axes_of, broadcast_shape
+from firmwright.ops.fixed_point import Requant, per_tensor, requant
+from firmwright.ops.int16x8 import apply_wide, ending, reduced
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.unary import in_both
+
+_DTYPES = (INT8, INT16, FLOAT32)
+_FLAGS = ("adj_x", "adj_y")
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, y, z = call.input(0), call.input(1), call.output
+    if x.dtype not in _DTYPES or (y.dtype, z.dtype) != (x.dtype, x.dtype):
+        raise NotSupportedError(f"{x.dtype.name} times {y.dtype.name} giving {z.dtype.name}")
+    if min(len(x.shape), len(y.shape)) < 2:
+        raise NotSupportedError(f"matrices of the shapes {list(x.shape)} and {list(y.shape)}")
+    (rows, depth), (other, columns) = (_matrix(call, index) for index in (0, 1))
+    if depth != other:
+        raise NotSupportedError(f"{depth} columns times {other} rows")
+    if x.dtype != FLOAT32:
+        zero_points = [per_tensor(kind).zero_point for kind in (x, y, z)]
+        if x.dtype == INT16 and any(zero_points):
+            raise NotSupportedError("int16 with a zero point other than 0")
+        if depth > _MOST_TERMS[x.dtype]:
+            raise NotSupportedError(f"sums of {depth} products")
+    shape = (*broadcast_shape(x.shape[:-2], y.shape[:-2]), rows, columns)
+    return (TensorType(shape, x.dtype, z.quantization),)
+
+
+_MOST_TERMS = {INT8: INT32.max // (255 * 255), INT16: 1 << 16}
+
+
+def _is_turned(call: OpCall, index: int) -> bool:
+    return bool(call.int_attr(_FLAGS[index]))
+
+
+def _matrix(call: OpCall, index: int) -> tuple[int, int]:
+    """Rows and columns of an input as they are multiplied."""
+    rows, columns = call.input(index).shape[-2:]
+    return (columns, rows) if _is_turned(call, index) else (rows, columns)
+
+
+def requant_of(call: OpCall) -> Requant:
+    x, y, z = (per_tensor(kind).scale for kind in (call.input(0), call.input(1), call.output))
+    if call.input(0).dtype == INT16:
+        return reduced([x * y / z], call.output, "none")
+    return requant([x * y / z], Rounding.TWICE, call.output, "none")
+
+
+def _wide(call: OpCall) -> DType:
+    return {INT8: INT32, INT16: INT64, FLOAT32: FLOAT32}[call.input(0).dtype]
+
+
+def _zero_point(call: OpCall, index: int) -> int:
+    kind = call.input(index)
+    return 0 if kind.dtype == FLOAT32 else per_tensor(kind).zero_point
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    kind = call.output.dtype
+    wide = np.float64 if kind == FLOAT32 else np.int64
+    x, y = (
+        np.swapaxes(a, -1, -2) if _is_turned(call, index) else a
+        for index, a in enumerate(arrays[:2])
+    )
+    total = (x.astype(wide) - _zero_point(call, 0)) @ (y.astype(wide) - _zero_point(call, 1))
+    if kind == FLOAT32:
+        return (total.astype(np.float32),)
+    return (apply_wide(requant_of(call), total, kind),)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    batches = call.output.shape[:-2]
+    rows, depth = _matrix(call, 0)
+    columns, wide = call.output.shape[-1], _wide(call)
+    loops = axes_of([call.input(k).shape[:-2] for k in (0, 1)], batches)
+    with ExitStack() as stack:
+        finish = None if wide == FLOAT32 else ending(b, requant_of(call), wide, call.output.dtype)
+        x, y, z = (_batched(call, b, stack, loops, index) for index in (0, 1, 2))
+        at = [stack.enter_context(b.for_(f"n{k}", n)) for k, (n, _) in enumerate(loops)]
+        own = [[i for i, (_, moving) in zip(at, loops, strict=True) if k in moving] for k in (0, 1)]
+        i = stack.enter_context(b.for_("row", rows))
+        j = stack.enter_context(b.for_("column", columns))
+        acc = b.reg("acc", wide)
+        b.store(acc, [0], 0.0 if wide == FLOAT32 else 0)
+        with b.for_("k", depth) as k:
+            left = b.load(x, [*own[0], *([k, i] if _is_turned(call, 0) else [i, k])])
+            right = b.load(y, [*own[1], *([j, k] if _is_turned(call, 1) else [k, j])])
+            b.store(acc, [0], b.load(acc, [0]) + _product(call, left, right, wide))
+        total = b.load(acc, [0])
+        b.store(z, [*at, i, j], total if finish is None else finish(total, i))
+
+
+def _product(call: OpCall, left: E, right: E, wide: DType) -> E:
+    if wide == FLOAT32:
+        return left * right
+    a, c = (value.cast(INT32) - _zero_point(call, k) for k, value in enumerate((left, right)))
+    return (a * c).cast(wide)
+
+
+def _batched(
+    call: OpCall, b: Kernel, stack: ExitStack, loops: Sequence[tuple[int, set[int]]], index: int
+) -> Buffer:
+    """Matrices by the loops that they advance in: inputs by some, the output (2) by all."""
+    buffer = b.y if index == 2 else b.input(index)
+    own = [n for n, moving in loops if index == 2 or index in moving]
+    name, access = ("left", "right", "out")[index], "w" if index == 2 else "r"
+    window = b.window(name, buffer, 0, (*own, *buffer.shape[-2:]), access=access)  # type: ignore[arg-type]  # r or w
+    return stack.enter_context(window)
+
+
+def from_tflite(context: ImportContext) -> Imported:
+    require_tensors(context, 2)
+    flags = {name: bool(context.node.options[name]) for name in _FLAGS}
+    return Imported("batch_matmul", flags, (0, 1))
+
+
+_CASES = (
+    # name, shapes, adj_x, adj_y, second input constant
+    ("plain", (2, 3, 5), (2, 5, 4), (2, 3, 4), False, False, False),
+    ("left", (2, 5, 3), (2, 5, 4), (2, 3, 4), True, False, False),
+    ("right", (3, 7), (4, 7), (3, 4), False, True, True),
+    ("spread", (2, 1, 3, 5), (3, 5, 2), (2, 3, 3, 2), False, False, False),
+    ("shared", (4, 3, 5), (1, 2, 5), (4, 3, 2), False, True, False),
+)
+_QUANTS = {
+    "int8": ((0.05, 3), (0.02, -9), (0.03, 7)),
+    "int16": ((0.0005, 0), (0.0002, 0), (0.0003, 0)),
+}
+
+
+def cases() -> Iterator[Case]:
+    rng = np.random.Generator(np.random.PCG64(31))
+    for name, *shapes, adj_x, adj_y, constant in _CASES:
+        for dtype in ("int8", "int16", "float32"):
+            if dtype == "int16" and name in ("left", "shared"):
+                continue
+            quants = _QUANTS.get(dtype, (None,) * 3)
+            x, y, z = (
+                CaseTensor(shape, dtype)
+                if quant is None
+                else CaseTensor(shape, dtype, (float(np.float32(quant[0])),), (quant[1],))
+                for shape, quant in zip(shapes, quants, strict=True)
+            )
+            if constant:
+                values = (rng.normal(size=y.shape) * 50).astype(dtype)
+                y = CaseTensor(y.shape, dtype, y.scales, y.zero_points, data=values)
+            options = {"adj_x": adj_x, "adj_y": adj_y}
+            yield Case(f"{name}_{dtype}", "BATCH_MATMUL", (x, y), (z,), options)
+
+
+OPDEF = OpDef(
+    name="batch_matmul",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={"tflite:BATCH_MATMUL": from_tflite},
+    cases=cases,
+    dtypes=tuple(kind.name for kind in _DTYPES),
+    numerics=in_both(
+        NumericsCell(
+            Rounding.TWICE,
+            "int32; int16: int64, rounded once by 16 bits",
+            "reference_ops BatchMatMul",
+        )
+    ),
+    limits="integers with integers: not floats with int8 (hybrid)",
+)

@@ -1,0 +1,153 @@
+"""div: y = x_0 / x_1 with broadcasting, activated.
+
+Attribute: `activation`. int32 quotients go towards zero. int8: the divisor's reciprocal in 32-bit
+fixed point (its sign goes to the dividend), times the dividend shifted as far up as it goes, is
+requantised by scale_0 / (scale_1 * y scale), which LiteRT computes in float32, TFLM in double; both
+round twice. Where the reference would shift by more than 31 bits, which C leaves open, the quotient
+is 0. Divisors of 0 are the model's fault; no access leaves a tensor for them.
+Source of the semantics: TFLite's reference Div.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_multiplier
+from firmwright.ir.core import Attrs
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    NotSupportedError,
+    NumericsCell,
+    OpCall,
+)
+from firmwright.ir.tir.builder import E, maximum, minimum, select
+from firmwright.ir.tir.builder import call as intrinsic
+from firmwright.ops.binary import BinaryMeaning, binary_op
+from firmwright.ops.fixed_point import (
+    Requant,
+    activated,
+    activation_name,
+    clamp,
+    float_activation_range,
+    per_tensor,
+    requant,
+)
+from firmwright.ops.intrinsics import CLZ, RECIPROCAL
+
+_MOST_LEFT = 30
+
+
+def _quotient(call: OpCall, a: Array, b: Array) -> Array:
+    with np.errstate(all="ignore"):
+        low, high = float_activation_range(call.str_attr("activation"))
+        return np.asarray(np.clip((a / b).astype(np.float32), low, high), np.float32)
+
+
+def _whole_quotient(call: OpCall, a: Array, b: Array) -> Array:
+    wide = np.abs(a.astype(np.int64)) // np.abs(b.astype(np.int64))
+    return np.asarray(np.where((a < 0) == (b < 0), wide, -wide))
+
+
+def _only_plain(call: OpCall) -> None:
+    if call.str_attr("activation") != "none":
+        raise NotSupportedError("a division of whole numbers with an activation")
+
+
+def _requant(call: OpCall) -> Requant:
+    a, b, y = (per_tensor(kind).scale for kind in (call.input(0), call.input(1), call.output))
+    factor = a / (b * y)
+    if call.numerics == "litert":
+        with np.errstate(over="ignore"):  # an infinite factor is refused by requant
+            factor = float(np.float32(a) / (np.float32(b) * np.float32(y)))
+    return requant([factor], Rounding.TWICE, call.output, call.str_attr("activation"))
+
+
+def _quantized(call: OpCall, a: Array, b: Array) -> Array:
+    params = _requant(call)
+    dividend, divisor = (
+        x.astype(np.int64) - per_tensor(call.input(index)).zero_point
+        for index, x in enumerate((a, b))
+    )
+    dividend, size = np.where(divisor < 0, -dividend, dividend), np.maximum(np.abs(divisor), 1)
+    lead = CLZ.meaning(size).astype(np.int64)
+    # One more than its leading zeros is what a positive number can be shifted up; 0 is 1 here.
+    left = CLZ.meaning(np.maximum(np.where(dividend < 0, -2 * dividend - 1, 2 * dividend), 1))
+    left = np.minimum(left.astype(np.int64), _MOST_LEFT)
+    whole = multiply_by_quantized_multiplier(
+        dividend, RECIPROCAL.meaning(size, lead), left, Rounding.TWICE
+    )
+    shift = np.clip(params.shifts[0] - (31 - lead) - left, MIN_SHIFT, _MOST_LEFT)
+    scaled = multiply_by_quantized_multiplier(whole, params.multipliers[0], shift, Rounding.TWICE)
+    return np.asarray(np.clip(scaled + params.zero_point, params.clamp_min, params.clamp_max))
+
+
+def _quantized_e(call: OpCall, a: E, b: E) -> E:
+    params = _requant(call)
+    x, y = (
+        value.cast(INT32) - per_tensor(call.input(index)).zero_point
+        for index, value in enumerate((a, b))
+    )
+    dividend, size = select(y < 0, 0 - x, x), maximum(maximum(y, 0 - y), 1)
+    lead = intrinsic("clz", [size], INT32)
+    spread = maximum(select(dividend < 0, dividend * -2 - 1, dividend * 2), 1)
+    left = minimum(intrinsic("clz", [spread], INT32), _MOST_LEFT)
+    inverse = intrinsic("reciprocal", [size, lead], INT32)
+    whole = intrinsic("requantize_twice", [dividend, inverse, left], INT32)
+    shift = minimum(maximum(lead - left + (params.shifts[0] - 31), MIN_SHIFT), _MOST_LEFT)
+    scaled = intrinsic("requantize_twice", [whole, params.multipliers[0], shift], INT32)
+    return clamp(scaled + params.zero_point, params.clamp_min, params.clamp_max, INT8)
+
+
+def _check_quantized(call: OpCall) -> None:
+    for kind in (call.input(0), call.input(1), call.output):
+        per_tensor(kind)
+
+
+def _cases() -> Iterator[Case]:
+    rng = np.random.Generator(np.random.PCG64(9))
+    for dtype, activation in (("float32", "NONE"), ("float32", "RELU6"), ("int32", "NONE")):
+        divisors = rng.integers(1, 9, 5) * rng.choice([-1, 1], 5)
+        b = CaseTensor((5,), dtype, data=divisors.astype(dtype))
+        x = CaseTensor((3, 5), dtype)
+        options = {"fused_activation_function": activation}
+        yield Case(f"{dtype}_{activation.lower()}", "DIV", (x, b), (x,), options)
+    # Divisors and factors for which no shift of the reference exceeds 31 bits.
+    for name, y_quant, activation, shape, dividends in (
+        ("below", (0.011, 3), "NONE", (3, 5), (-128, -1)),
+        ("above", (0.007, -128), "RELU", (5,), (10, 127)),
+    ):
+        a, b, y = (
+            CaseTensor(size, "int8", (float(np.float32(scale)),), (zero,), limits=limits)
+            for size, (scale, zero), limits in (
+                ((3, 5), (0.05, 3), dividends),
+                (shape, (0.1, -128), (0, 127)),
+                ((3, 5), y_quant, None),
+            )
+        )
+        options = {"fused_activation_function": activation}
+        yield Case(f"{name}_int8", "DIV", (a, b), (y,), options)
+
+
+def _activation(options: Attrs) -> Attrs:
+    return {"activation": activation_name(options["fused_activation_function"])}
+
+
+OPDEF = binary_op(
+    "div",
+    {
+        INT8: BinaryMeaning(_quantized, _quantized_e, _check_quantized),
+        INT32: BinaryMeaning(_whole_quotient, lambda call, a, b: a / b, _only_plain),
+        FLOAT32: BinaryMeaning(
+            _quotient, lambda call, a, b: activated(a / b, call.str_attr("activation"))
+        ),
+    },
+    _cases,
+    NumericsCell(Rounding.TWICE, "int32, by a reciprocal; others exact", "reference_ops Div"),
+    None,
+    _activation,
+)

@@ -1,0 +1,184 @@
+"""log_softmax over the last axis: y_i = x_i - max x - ln(sum_j e^(x_j - max x)).
+
+int8: differences to the row's maximum, exponentials and their sum are softmax's (softmax.py); the
+sum's logarithm has 5 integer bits (fixed_logarithm.py), and so has the difference that it is taken
+from, before that is shifted to the output's 1/16 around 127. Differences too far below for these
+bits give the least output.
+Source of the semantics: TFLite's reference LogSoftmax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.base.quant import (
+    INT32_MIN,
+    Rounding,
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+    rounding_divide_by_pot,
+)
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    NumericsCell,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import E, maximum
+from firmwright.ir.tir.builder import call as intrinsic
+from firmwright.ir.tir.nodes import Buffer
+from firmwright.ops import softmax
+from firmwright.ops.arity import require_tensors
+from firmwright.ops.fixed_logarithm import LOGARITHM, OUT_BITS
+from firmwright.ops.fixed_point import clamp, per_tensor
+from firmwright.ops.float_functions import float_function
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.unary import in_both
+
+_RIGHT = 31 - OUT_BITS - 4
+_ZERO_POINT = 127
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, y = call.input(0), call.output
+    if x.dtype not in (INT8, FLOAT32) or y.dtype != x.dtype or not x.shape:
+        raise NotSupportedError(f"{x.dtype.name} input with {y.dtype.name} output")
+    if x.dtype == INT8:
+        softmax.check_int8_row(call)
+        quant = per_tensor(y)
+        if (quant.scale, quant.zero_point) != (1 / 16, _ZERO_POINT):
+            raise NotSupportedError("an int8 result must have scale 1/16 and zero point 127")
+    return (TensorType(x.shape, x.dtype, y.quantization),)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scaling:
+    """Differences to 5 integer bits, and back; `radius` is the greatest that fits."""
+
+    multiplier: int
+    shift: int
+    back: tuple[int, int]
+    radius: int
+
+
+def _scaling(call: OpCall) -> _Scaling:
+    multiplier, shift, radius = softmax.difference_scaling(call, 1.0)
+    return _Scaling(
+        multiplier, shift, quantize_multiplier(2.0 ** (31 - shift) / multiplier), radius
+    )
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    if call.input(0).dtype == FLOAT32:
+        wide = arrays[0].astype(np.float64)
+        below = wide - wide.max(axis=-1, keepdims=True)
+        total = np.log(np.exp(below).sum(axis=-1, keepdims=True))
+        return ((below - total).astype(np.float32),)
+    x, by = arrays[0].astype(np.int64), _scaling(call)
+    below = x - x.max(axis=-1, keepdims=True)
+    powers = softmax.exponentials(call).astype(np.int64)[-below]
+    total = rounding_divide_by_pot(powers, softmax.SUM_BITS).sum(axis=-1, keepdims=True)
+    logarithm = LOGARITHM.meaning(total).astype(np.int64)
+    back = multiply_by_quantized_multiplier(logarithm + INT32_MIN, *by.back, Rounding.TWICE)
+    is_near = below > np.maximum(-by.radius - 1, back)
+    scaled = multiply_by_quantized_multiplier(
+        np.where(is_near, below, 0), by.multiplier, by.shift, Rounding.TWICE
+    )
+    difference = np.where(is_near, scaled - logarithm, 0)
+    y = np.where(is_near, rounding_divide_by_pot(difference, _RIGHT) + _ZERO_POINT, INT8.min)
+    return (np.clip(y, INT8.min, INT8.max).astype(np.int8),)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    depth = call.input(0).shape[-1]
+    rows = call.input(0).elements // depth
+    with (
+        b.window("rows", b.input(0), 0, (rows, depth)) as x,
+        b.window("out", b.y, 0, (rows, depth), access="w") as y,
+        b.for_("row", rows) as row,
+    ):
+        if call.input(0).dtype == FLOAT32:
+            _lower_float(b, x, y, row, depth)
+        else:
+            _lower_int8(call, b, x, y, row, depth)
+
+
+def _lower_float(b: Kernel, x: Buffer, y: Buffer, row: E, depth: int) -> None:
+    highest, total = b.reg("highest", FLOAT32), b.reg("total", FLOAT32)
+    b.store(highest, [0], b.load(x, [row, 0]))
+    with b.for_("i", depth) as i:
+        b.store(highest, [0], maximum(b.load(highest, [0]), b.load(x, [row, i])))
+    b.store(total, [0], 0.0)
+    with b.for_("i", depth) as i:
+        below = b.load(x, [row, i]) - b.load(highest, [0])
+        b.store(total, [0], b.load(total, [0]) + intrinsic("exp_f32", [below], FLOAT32))
+    with (
+        b.let("logarithm", float_function("log")(b.load(total, [0]))) as logarithm,
+        b.for_("i", depth) as i,
+    ):
+        b.store(y, [row, i], b.load(x, [row, i]) - b.load(highest, [0]) - logarithm)
+
+
+def _lower_int8(call: OpCall, b: Kernel, x: Buffer, y: Buffer, row: E, depth: int) -> None:
+    by = _scaling(call)
+    highest, total, _ = softmax.lower_sum(call, b, x, row, depth)
+    with b.let("logarithm", intrinsic("logarithm", [b.load(total, [0])], INT32)) as logarithm:
+        lowest = logarithm + INT32_MIN
+        back = intrinsic("requantize_twice", [lowest, *by.back], INT32)
+        with (
+            b.let("least", maximum(back, -by.radius - 1)) as least,
+            b.for_("i", depth) as i,
+            b.let("below", b.load_i32(x, [row, i]) - b.load(highest, [0])) as below,
+        ):
+            with b.if_(below > least):
+                scaled = intrinsic("requantize_twice", [below, by.multiplier, by.shift], INT32)
+                with b.let("difference", scaled - logarithm) as difference:
+                    half = (1 << (_RIGHT - 1)) - (difference < 0).cast(INT32)
+                    value = ((difference + half) >> _RIGHT) + _ZERO_POINT
+                    b.store(y, [row, i], clamp(value, INT8.min, INT8.max, INT8))
+            with b.else_():
+                b.store(y, [row, i], INT8.min)
+
+
+def from_tflite(context: ImportContext) -> Imported:
+    require_tensors(context, 1)
+    return Imported("log_softmax", {"beta": 1.0}, (0,))
+
+
+def cases() -> Iterator[Case]:
+    for name, shape, scale, zero_point in (
+        ("row", (1, 12), 0.05, 3),
+        ("rows", (2, 3, 5), 0.2, -128),
+        ("coarse", (4, 7), 1.3, 127),
+        ("long", (1, 600), 0.0039, 9),
+    ):
+        x = CaseTensor(shape, "int8", (float(np.float32(scale)),), (zero_point,))
+        y = CaseTensor(shape, "int8", (1 / 16,), (_ZERO_POINT,))
+        yield Case(f"{name}_int8", "LOG_SOFTMAX", (x,), (y,))
+        if name != "coarse":
+            real = CaseTensor(shape, "float32")
+            yield Case(f"{name}_float32", "LOG_SOFTMAX", (real,), (real,))
+
+
+OPDEF = OpDef(
+    name="log_softmax",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={"tflite:LOG_SOFTMAX": from_tflite},
+    cases=cases,
+    dtypes=("int8", "float32"),
+    numerics=in_both(
+        NumericsCell(Rounding.TWICE, "int32, 12 integer bits", "reference_integer_ops LogSoftmax")
+    ),
+)
