@@ -49,7 +49,8 @@ enum fwr_dtype {
     FWR_UINT32 = 6,
     FWR_INT64 = 7,
     FWR_FLOAT32 = 8,
-    FWR_BOOL = 9
+    FWR_BOOL = 9,
+    FWR_UINT64 = 10
 };
 
 struct fwr_tensor {

@@ -67,4 +67,4 @@ def in_order(
         arrays = full_inputs(call, given, state)
         results = op_table()[call.op].reference(call, arrays)
         yield arrays, results
-        state = {one.source: results[one.result] for one in kept}
+        state = {one.source: np.ascontiguousarray(results[one.result]) for one in kept}

@@ -12,6 +12,7 @@ from typing import Any
 import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
+from flatbuffers import flexbuffers
 
 from firmwright.ir.graph.opdef import Case, CaseTensor
 
@@ -142,7 +143,9 @@ class _Writer:
             self._tensor(f"{index}.y{position}", tensor)
             for position, tensor in enumerate(case.outputs)
         ]
-        if case.builtin in OPTIONS:
+        if case.builtin.startswith("custom:"):
+            operator.customOptions = flexbuffer(case.options)
+        elif case.builtin in OPTIONS:
             name = OPTIONS[case.builtin]
             operator.builtinOptionsType = getattr(schema.BuiltinOptions, name)
             operator.builtinOptions = _options(name, case.options)
@@ -164,8 +167,11 @@ class _Writer:
 
     def _code(self, builtin: str) -> int:
         if builtin not in self.codes:
-            number = getattr(schema.BuiltinOperator, builtin)
+            is_custom = builtin.startswith("custom:")
+            number = getattr(schema.BuiltinOperator, "CUSTOM" if is_custom else builtin)
             code = schema.OperatorCodeT()
+            if is_custom:
+                code.customCode = builtin.removeprefix("custom:")
             code.builtinCode = number
             code.deprecatedBuiltinCode = min(number, 127)
             # Interpreters pick behaviour by data type; the version only guards old readers.
@@ -206,3 +212,13 @@ def _options(name: str, values: Mapping[str, Any]) -> Any:
             value = getattr(ENUMERATIONS[key], value)
         setattr(options, field, list(value) if isinstance(value, tuple) else value)
     return options
+
+
+def flexbuffer(options: Mapping[str, Any]) -> list[int]:
+    """A map as custom operators have their options."""
+    builder = flexbuffers.Builder()
+    with builder.Map():
+        for key, value in options.items():
+            builder.Key(key)
+            builder.Add(value)
+    return list(builder.Finish())

@@ -20,8 +20,8 @@ from typing import Any
 import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
-from flatbuffers import flexbuffers
 from numpy.typing import NDArray
+from tflite_writer import flexbuffer
 
 
 class GraphFile:
@@ -161,13 +161,3 @@ def _named(name: str, index: int) -> Any:
     made = schema.TensorMapT()
     made.name, made.tensorIndex = name, index
     return made
-
-
-def flexbuffer(options: Mapping[str, Any]) -> list[int]:
-    """A map as custom operators have their options."""
-    builder = flexbuffers.Builder()
-    with builder.Map():
-        for key, value in options.items():
-            builder.Key(key)
-            builder.Add(value)
-    return list(builder.Finish())

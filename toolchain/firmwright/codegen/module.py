@@ -55,6 +55,7 @@ FWR_DTYPES: Mapping[str, str] = {
     "int64": "FWR_INT64",
     "float32": "FWR_FLOAT32",
     "bool": "FWR_BOOL",
+    "uint64": "FWR_UINT64",
 }
 
 

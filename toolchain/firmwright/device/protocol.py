@@ -88,6 +88,7 @@ DTYPE_NAMES = {
     7: "int64",
     8: "float32",
     9: "bool",
+    10: "uint64",
 }
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from firmwright.ir.graph.opdef import ImportContext, NotSupportedError
 
 
-def require_tensors(context: ImportContext, inputs: int) -> None:
-    """At least `inputs` inputs, none of those absent, and one output."""
+def require_tensors(context: ImportContext, inputs: int, *, outputs: int = 1) -> None:
+    """At least `inputs` inputs, none of those absent, and so many outputs."""
     if len(context.inputs) < inputs or None in context.inputs[:inputs]:
         raise NotSupportedError(f"a node without all of its {inputs} inputs")
-    if len(context.outputs) != 1:
+    if len(context.outputs) != outputs:
         raise NotSupportedError(f"a node with {len(context.outputs)} outputs")

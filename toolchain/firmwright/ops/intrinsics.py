@@ -21,6 +21,7 @@ from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.ops.fixed_logarithm import LOGARITHM
 from firmwright.ops.float_functions import FLOAT_FUNCTIONS
 from firmwright.ops.inverse_root import INVERSE_ROOT, INVERSE_ROOT_SHIFT
+from firmwright.ops.signal_functions import SIGNAL_FUNCTIONS
 
 _X = Operand("x", "in", INT32)
 _MULTIPLIER = Operand("multiplier", "in", INT32)
@@ -363,5 +364,6 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
         CONST_LOAD_START,
         CONST_LOAD_WAIT,
         *FLOAT_FUNCTIONS.values(),
+        *SIGNAL_FUNCTIONS.values(),
     )
 }

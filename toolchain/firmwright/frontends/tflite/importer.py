@@ -238,12 +238,15 @@ class _Graph:
         inputs += tuple(self.variables.read(n, n, item.type, item.fill) for n, item in memory)
         becoming: list[tuple[int | str, str, TensorType]]
         becoming = [(t.index, t.name, self._type(t)) for t in updated]
-        becoming += [(name, name, item.type) for name, item in memory]
+        becoming += [(name, name, item.type) for name, item in memory if item.becomes is None]
         nexts = [Value(self._unique(f"{name}/next"), kind) for _, name, kind in becoming]
         call = Call(imported.op, inputs, (*outputs, *nexts), imported.attrs, node.span)
         self._infer(self.work.ops[imported.op], call)
         for (key, name, _), value in zip(becoming, nexts, strict=True):
             self.variables.assign(key, name, value)
+        for name, item in memory:
+            if item.becomes is not None:
+                self.variables.assign(name, name, outputs[item.becomes])
         return call
 
     def _describe(self, call: Call) -> OpCall:

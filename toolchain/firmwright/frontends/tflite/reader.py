@@ -14,6 +14,7 @@ from typing import TypeVar
 from firmwright.base.errors import ModelError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.tflite.flatbuffer import Flatbuffer, Table
+from firmwright.frontends.tflite.flexbuffer import read_map
 from firmwright.frontends.tflite.schema import (
     ELEMENT_BITS,
     FILE_IDENTIFIER,
@@ -157,7 +158,12 @@ def _node(
 
 
 def _options(table: Table, op: str) -> Attrs:
-    """The operator's options, complete: what the file leaves out has the schema's default."""
+    """The operator's options, complete: what the file leaves out has the schema's default.
+
+    A custom operator has no schema: its options are what the file says.
+    """
+    if op.startswith("custom:"):
+        return read_map(table.blob("custom_options")) or {}
     expected = OPTIONS_OF_OPERATOR.get(op)
     stored = OPTION_TABLES.get(table.integer("builtin_options_type"))
     if stored is None:

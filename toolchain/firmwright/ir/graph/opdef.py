@@ -86,11 +86,15 @@ class ImportContext:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a call keeps for the next run; every element is `fill` before the first one."""
+    """What a call keeps for the next run; every element is `fill` before the first one.
+
+    `becomes` is the output of the node that it will be; None where the call makes it apart.
+    """
 
     name: str
     type: TensorType
     fill: int = 0
+    becomes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,8 @@ class Imported:
 
     `updates` are positions of variable tensors of the node that the call gives new values: these
     are outputs of the call, after the node's. Each of `memory` is one more input of the call and,
-    after those, one more output: state that the file does not speak of.
+    after those and unless it becomes another output, one more output: state that the file does not
+    speak of.
     """
 
     op: str

@@ -1,0 +1,33 @@
+"""Options of custom operators: what the published writer writes, and damaged bytes."""
+
+from __future__ import annotations
+
+from tflite_writer import flexbuffer
+
+from firmwright.frontends.tflite.flexbuffer import read_map
+
+OPTIONS = {
+    "T": 7, "clamping": True, "fft_length": 512, "gain": 0.3, "large": 5_000_000_000,
+    "name": "mel", "shift": -12, "third": 1.5,
+}  # fmt: skip
+
+
+def test_a_map_is_read_as_it_was_written() -> None:
+    assert read_map(bytes(flexbuffer(OPTIONS))) == OPTIONS
+    assert read_map(bytes(flexbuffer({"shift": 12}))) == {"shift": 12}
+
+
+def test_what_is_no_map_has_no_options() -> None:
+    assert read_map(b"") is None
+    assert read_map(b"\x05\x04\x01") is None  # the number 5
+    assert read_map(b"no flexbuffer at all") is None
+
+
+def test_no_damage_leads_outside_of_the_bytes() -> None:
+    data = bytes(flexbuffer(OPTIONS))
+    for index in range(len(data)):
+        for value in (0, 1, 0x7F, 0xFF):
+            found = read_map(data[:index] + bytes([value]) + data[index + 1 :])
+            assert found is None or isinstance(found, dict)
+        read_map(data[index:])
+        read_map(data[:index])

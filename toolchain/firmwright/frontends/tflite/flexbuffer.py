@@ -1,0 +1,117 @@
+"""The options of a custom operator: a FlexBuffers map, read defensively.
+
+In: the bytes, untrusted. Out: its numbers, flags and texts by key, or None where the bytes are no
+such map: custom operators may have options of any form. Entries of other kinds (vectors, blobs,
+maps) are left out.
+Source of the format: the published description of FlexBuffers. A value is found backwards from its
+end: the last byte is the root's width, the one before it its type.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from enum import IntEnum
+
+from firmwright.ir.core import Attr
+
+_FLOATS = {2: "<e", 4: "<f", 8: "<d"}
+_ENTRIES_MAX = 256
+
+
+class FlexType(IntEnum):
+    """The types that options have."""
+
+    INT = 1
+    UINT = 2
+    FLOAT = 3
+    STRING = 5
+    INDIRECT_INT = 6
+    INDIRECT_UINT = 7
+    INDIRECT_FLOAT = 8
+    MAP = 9
+    BOOL = 26
+
+
+_INDIRECT: Mapping[int, int] = {
+    FlexType.INDIRECT_INT: FlexType.INT,
+    FlexType.INDIRECT_UINT: FlexType.UINT,
+    FlexType.INDIRECT_FLOAT: FlexType.FLOAT,
+}
+
+
+class _BrokenError(Exception):
+    """The bytes are no map."""
+
+
+def read_map(data: bytes) -> dict[str, Attr] | None:
+    """The map that `data` is; None if it is none."""
+    try:
+        return _Reader(data).root()
+    except (_BrokenError, UnicodeDecodeError):
+        return None
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def root(self) -> dict[str, Attr]:
+        if len(self.data) < 3:
+            raise _BrokenError
+        packed, width = self.data[-2], self.data[-1]
+        if packed >> 2 != FlexType.MAP:
+            raise _BrokenError
+        return self._map(self._target(len(self.data) - 2 - width, width), 1 << (packed & 3))
+
+    def _bytes(self, place: int, size: int) -> bytes:
+        if place < 0 or place + size > len(self.data):
+            raise _BrokenError
+        return self.data[place : place + size]
+
+    def _unsigned(self, place: int, width: int) -> int:
+        if width not in (1, 2, 4, 8):
+            raise _BrokenError
+        return int.from_bytes(self._bytes(place, width), "little")
+
+    def _target(self, place: int, width: int) -> int:
+        """Where an offset leads to: always to what was written before it."""
+        return place - self._unsigned(place, width)
+
+    def _map(self, place: int, width: int) -> dict[str, Attr]:
+        """Values begin at `place`, their types behind them; before it stand size and keys."""
+        size = self._unsigned(place - width, width)
+        key_width = self._unsigned(place - 2 * width, width)
+        keys = self._target(place - 3 * width, width)
+        if size > _ENTRIES_MAX:
+            raise _BrokenError
+        found: dict[str, Attr] = {}
+        for index in range(size):
+            key = self._key(self._target(keys + index * key_width, key_width))
+            packed = self._unsigned(place + size * width + index, 1)
+            value = self._value(place + index * width, width, packed)
+            if value is not None:
+                found[key] = value
+        return found
+
+    def _key(self, place: int) -> str:
+        end = self.data.find(b"\0", max(place, 0))
+        return self._bytes(place, end - place).decode("utf-8") if end >= 0 else ""
+
+    def _value(self, place: int, width: int, packed: int) -> Attr | None:
+        kind, own_width = packed >> 2, 1 << (packed & 3)
+        if kind in _INDIRECT:
+            kind, place, width = _INDIRECT[kind], self._target(place, width), own_width
+        match kind:
+            case FlexType.INT:
+                return int.from_bytes(self._bytes(place, width), "little", signed=True)
+            case FlexType.UINT:
+                return self._unsigned(place, width)
+            case FlexType.FLOAT if width in _FLOATS:
+                return float(struct.unpack(_FLOATS[width], self._bytes(place, width))[0])
+            case FlexType.STRING:
+                text = self._target(place, width)
+                return self._bytes(text, self._unsigned(text - own_width, own_width)).decode()
+            case FlexType.BOOL:
+                return bool(self._unsigned(place, width))
+        return None

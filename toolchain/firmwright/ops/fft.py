@@ -1,0 +1,282 @@
+"""rfft, irfft: the spectrum of real samples, and samples of a spectrum.
+
+rfft takes up to `fft_length` samples along the last axis (zeros behind them) to fft_length / 2 + 1
+bins, each a real and an imaginary part beside each other. irfft is its inverse. In whole numbers
+the spectrum is divided by fft_length, by halves and quarters on the way, each of which rounds; so
+both directions lose bits, and a large sum wraps. Floats keep their size, and irfft divides.
+
+Definition of the order in which it rounds (`a * b` of fractions is rounded to nearest, in 16 or 32
+bits):
+
+1. Samples in pairs are n = fft_length / 2 complex numbers. They are transformed by decimation in
+   time, split by 4 as often as that goes and then by 2, neighbours first. A step of p scales its
+   p numbers by 1/p (as a fraction: the greatest one // p), turns all but the first by powers of the
+   root of unity, and adds.
+2. Bins k and n - k are separated: both scaled by a half, their sum s, and their difference turned
+   by a quarter and k / 2n of a circle, t, give (s + t) / 2 and conj(s - t) / 2, rounded down.
+
+irfft does the second first, without the halves, then the first with the circle reversed.
+Source of the semantics: kissfft's fixed-point transform as TFLM's signal library uses it; measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT16, INT32
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    OpCall,
+    OpDef,
+)
+from firmwright.ops.arity import require_tensors
+from firmwright.ops.custom_options import int_option
+from firmwright.ops.fft_loops import Transform
+from firmwright.ops.fft_tables import arrival, fraction_bits, separating, stages, turns
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.signal_window import ONE_PROFILE, tflm_cell
+
+_LENGTHS = tuple(1 << n for n in range(3, 15))
+_TYPES = {"int16": 7, "int32": 2, "float32": 0}
+"""The element types, and the numbers that a model file has for them."""
+
+
+# ---- what there is -----------------------------------------------------------------------------
+
+
+def _checked(call: OpCall) -> int:
+    """The length; element types and shapes are sound but for the last axes."""
+    x, y, length = call.input(0), call.output, call.int_attr("length")
+    if x.dtype not in (INT16, INT32, FLOAT32) or y.dtype != x.dtype:
+        raise NotSupportedError(f"a transform of {x.dtype.name} to {y.dtype.name}")
+    if length not in _LENGTHS:
+        raise NotSupportedError(f"a transform of {length} samples, which is no power of two")
+    return length
+
+
+def _rfft_infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, length = call.input(0), _checked(call)
+    if not x.shape or x.shape[-1] > length:
+        raise NotSupportedError(f"a transform of {length} samples of {list(x.shape)}")
+    return (TensorType((*x.shape[:-1], length + 2), x.dtype),)
+
+
+def _irfft_infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, length = call.input(0), _checked(call)
+    if not x.shape or x.shape[-1] != length + 2:
+        raise NotSupportedError(f"{length} samples of the spectrum {list(x.shape)}")
+    return (TensorType((*x.shape[:-1], length), x.dtype),)
+
+
+# ---- in numpy ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Fractions:
+    """Arithmetic of fractions of `bits` bits; numbers have their parts along the last axis."""
+
+    bits: int
+
+    @property
+    def half(self) -> int:
+        return 1 << (self.bits - 1)
+
+    def wrapped(self, x: Array) -> Array:
+        return np.asarray(x.astype(np.int16 if self.bits == 15 else np.int32), np.int64)
+
+    def scaled(self, x: Array, parts: int) -> Array:
+        return self.wrapped((x * (((1 << self.bits) - 1) // parts) + self.half) >> self.bits)
+
+    def halved(self, x: Array) -> Array:
+        """In 32 bits, as sums are formed."""
+        return np.asarray(x.astype(np.int32) >> 1, np.int64)
+
+    def turned(self, x: Array, by: Array) -> Array:
+        real = x[..., 0] * by[..., 0] - x[..., 1] * by[..., 1]
+        imaginary = x[..., 0] * by[..., 1] + x[..., 1] * by[..., 0]
+        return self.wrapped((np.stack([real, imaginary], axis=-1) + self.half) >> self.bits)
+
+    def transformed(self, x: Array, *, reverse: bool) -> Array:
+        """Step 1; numbers lie along the axis before the last."""
+        count = x.shape[-2]
+        circle = turns(count, self.bits, reverse=reverse)
+        x = x[..., list(arrival(count)), :]
+        for stage in stages(count):
+            parts = x.reshape(*x.shape[:-2], stage.blocks, stage.radix, stage.size, 2)
+            a, *rest = np.moveaxis(self.scaled(parts, stage.radix), -3, 0)
+            steps = np.arange(stage.size) * stage.blocks
+            turned = [self.turned(part, circle[q * steps]) for q, part in enumerate(rest, 1)]
+            sums = self._added(a, turned, reverse=reverse)
+            x = np.stack(sums, axis=-3).reshape(x.shape)
+        return x
+
+    def _added(self, a: Array, turned: Sequence[Array], *, reverse: bool) -> list[Array]:
+        if len(turned) == 1:
+            return [self.wrapped(a + turned[0]), self.wrapped(a - turned[0])]
+        b, c, d = turned
+        even, odd = self.wrapped(a + c), self.wrapped(a - c)
+        outer, across = self.wrapped(b + d), self.wrapped(b - d)
+        quarter = np.stack([across[..., 1], -across[..., 0]], axis=-1) * (-1 if reverse else 1)
+        sums = (even + outer, odd + quarter, even - outer, odd - quarter)
+        return [self.wrapped(one) for one in sums]
+
+    def spectrum(self, x: Array) -> Array:
+        """Bins of real samples along the last axis."""
+        count = x.shape[-1] // 2
+        found = self.transformed(x.reshape(*x.shape[:-1], count, 2), reverse=False)
+        first = self.scaled(found[..., 0, :], 2)
+        k = np.arange(1, count // 2 + 1)
+        near, far = self.scaled(found[..., k, :], 2), found[..., count - k, :] * (1, -1)
+        far = self.scaled(self.wrapped(far), 2)
+        total, rest = self.wrapped(near + far), self.wrapped(near - far)
+        rest = self.turned(rest, separating(count, self.bits, reverse=False))
+        bins = np.zeros((*x.shape[:-1], count + 1, 2), np.int64)
+        bins[..., 0, 0] = first[..., 0] + first[..., 1]
+        bins[..., count, 0] = first[..., 0] - first[..., 1]
+        bins[..., k, :] = self.halved(total + rest)
+        bins[..., count - k, :] = self.halved((total - rest) * (1, -1))
+        return self.wrapped(bins).reshape(*x.shape[:-1], -1)
+
+    def samples(self, x: Array) -> Array:
+        """Real samples of bins along the last axis."""
+        count = x.shape[-1] // 2 - 1
+        bins = x.reshape(*x.shape[:-1], count + 1, 2)
+        k = np.arange(1, count // 2 + 1)
+        near = self.scaled(bins[..., k, :], 2)
+        far = self.scaled(self.wrapped(bins[..., count - k, :] * (1, -1)), 2)
+        total, rest = self.wrapped(near + far), self.wrapped(near - far)
+        rest = self.turned(rest, separating(count, self.bits, reverse=True))
+        joined = np.zeros((*x.shape[:-1], count, 2), np.int64)
+        ends = bins[..., 0, 0], bins[..., count, 0]
+        sums = np.stack([ends[0] + ends[1], ends[0] - ends[1]], axis=-1)
+        joined[..., 0, :] = self.scaled(self.wrapped(sums), 2)
+        joined[..., k, :] = self.wrapped(total + rest)
+        joined[..., count - k, :] = self.wrapped(self.wrapped(total - rest) * (1, -1))
+        return self.transformed(joined, reverse=True).reshape(*x.shape[:-1], -1)
+
+
+def _rfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    x, length = arrays[0], call.int_attr("length")
+    padded = np.zeros((*x.shape[:-1], length), np.float64 if x.dtype.kind == "f" else np.int64)
+    padded[..., : x.shape[-1]] = x
+    if x.dtype.kind == "f":
+        found = np.fft.rfft(padded)
+        bins = np.stack([found.real, found.imag], axis=-1).astype(np.float32)
+        return (bins.reshape(call.output.shape),)
+    return (_Fractions(fraction_bits(call.output.dtype)).spectrum(padded).astype(x.dtype),)
+
+
+def _irfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    x = arrays[0]
+    if x.dtype.kind == "f":
+        bins = x.astype(np.float64).reshape(*x.shape[:-1], -1, 2)
+        found = np.fft.irfft(bins[..., 0] + 1j * bins[..., 1], call.int_attr("length"))
+        return (found.astype(np.float32),)
+    return (
+        _Fractions(fraction_bits(call.output.dtype)).samples(x.astype(np.int64)).astype(x.dtype),
+    )
+
+
+# ---- loops -------------------------------------------------------------------------------------
+
+
+def _rfft_lower(call: OpCall, b: Kernel) -> None:
+    x, length = call.input(0), call.int_attr("length")
+    frames = x.elements // x.shape[-1]
+    transform = Transform(b, x.dtype, length // 2, reverse=False)
+    with (
+        b.window("samples", b.input(0), 0, (frames, x.shape[-1])) as samples,
+        b.window("bins", b.y, 0, (frames, length // 2 + 1, 2), access="w") as bins,
+        b.allocate("numbers", x.dtype, (length // 2, 2)) as numbers,
+        b.for_("frame", frames) as frame,
+    ):
+        transform.take_samples(samples, frame, numbers)
+        transform.transform(numbers)
+        transform.separate(numbers, bins, frame)
+
+
+def _irfft_lower(call: OpCall, b: Kernel) -> None:
+    x, length = call.input(0), call.int_attr("length")
+    frames = x.elements // x.shape[-1]
+    transform = Transform(b, x.dtype, length // 2, reverse=True)
+    with (
+        b.window("bins", b.input(0), 0, (frames, length // 2 + 1, 2)) as bins,
+        b.allocate("joined", x.dtype, (length // 2, 2)) as joined,
+        b.for_("frame", frames) as frame,
+        b.window("numbers", b.y, frame * length, (length // 2, 2), access="rw") as numbers,
+    ):
+        transform.join(bins, frame, joined)
+        transform.take_numbers(joined, numbers)
+        transform.transform(numbers)
+        transform.divide(numbers)
+
+
+# ---- from TFLM, and the record -----------------------------------------------------------------
+
+
+def _importer(op: str) -> Callable[[ImportContext], Imported]:
+    def run(context: ImportContext) -> Imported:
+        require_tensors(context, 1)
+        x = context.inputs[0]
+        said = context.node.options.get("T")
+        if x is None or said != _TYPES.get(x.dtype.name):
+            raise NotSupportedError(f"a transform whose element type is said to be {said}")
+        return Imported(op, {"length": int_option(context, "fft_length")}, (0,))
+
+    return run
+
+
+def _rfft_cases() -> Iterator[Case]:
+    for dtype, shape, length in (
+        ("int16", (24,), 32),
+        ("int16", (2, 128), 128),
+        ("int32", (3, 32), 32),
+        ("int32", (8,), 8),
+        ("float32", (2, 50), 64),
+    ):
+        x, y = CaseTensor(shape, dtype), CaseTensor((*shape[:-1], length + 2), dtype)
+        options = {"T": _TYPES[dtype], "fft_length": length}
+        yield Case(f"{dtype}_{length}", "custom:SignalRfft", (x,), (y,), options, ONE_PROFILE)
+
+
+def _irfft_cases() -> Iterator[Case]:
+    for dtype, rows, length in (("int16", (), 32), ("int16", (2,), 64), ("int32", (3,), 16)):
+        x, y = CaseTensor((*rows, length + 2), dtype), CaseTensor((*rows, length), dtype)
+        options = {"T": _TYPES[dtype], "fft_length": length}
+        yield Case(f"{dtype}_{length}", "custom:SignalIrfft", (x,), (y,), options, ONE_PROFILE)
+    x, y = CaseTensor((66,), "float32"), CaseTensor((64,), "float32")
+    options = {"T": 0, "fft_length": 64}
+    yield Case("float32_64", "custom:SignalIrfft", (x,), (y,), options, ONE_PROFILE)
+
+
+OPDEFS = (
+    OpDef(
+        name="rfft",
+        infer=_rfft_infer,
+        reference=_rfft_reference,
+        lower=_rfft_lower,
+        imports={"tflite:custom:SignalRfft": _importer("rfft")},
+        cases=_rfft_cases,
+        dtypes=tuple(_TYPES),
+        numerics=tflm_cell("double width"),
+    ),
+    OpDef(
+        name="irfft",
+        infer=_irfft_infer,
+        reference=_irfft_reference,
+        lower=_irfft_lower,
+        imports={"tflite:custom:SignalIrfft": _importer("irfft")},
+        cases=_irfft_cases,
+        dtypes=tuple(_TYPES),
+        numerics=tflm_cell("double width"),
+    ),
+)
