@@ -28,6 +28,7 @@ from firmwright.ir.core import PoolInfo, Target
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoBinding, IRModule, Pass
 from firmwright.ir.text import parse_module
+from firmwright.ir.tir.cost import Cost, cost
 from firmwright.ir.tir.nodes import CallPrim, PrimFunc
 from firmwright.ir.tir.verify import verify_module
 from firmwright.ir.tir.walk import walk
@@ -41,6 +42,7 @@ from firmwright.passes import tir as tir_passes
 from firmwright.passes.graph.pin import pin_tensors
 from firmwright.passes.graph.recompute import recompute
 from firmwright.passes.tir.merge_functions import merging_key
+from firmwright.passes.tir.share_code import share_code
 from firmwright.schedules.registry import INTRINSICS, RULES
 from firmwright.select.candidates import Tradeoff
 from firmwright.select.choice import Estimate
@@ -253,6 +255,7 @@ def passes_for(options: Options) -> tuple[Pass, ...]:
         *tir_passes.BEFORE_PLANNING,
         Pass("keep-constants", lambda module: keep_constants(module, options.planner)),
         Pass("usmp", lambda module: plan(module, options.planner)),
+        Pass("share-code", lambda module: share_code(module, INTRINSICS, _price)),
         *tir_passes.AFTER_PLANNING,
         *(() if options.link_params else tir_passes.UNLINKED),
         *tir_passes.CLEAN_UP,
@@ -372,6 +375,12 @@ def _lower_and_select(module: IRModule, options: Options) -> IRModule:
         return module
     lowering = lowering_of(module, options)
     return select_module(module, lowering.offers(), lowering.rows, _asked(options))
+
+
+def _price(module: IRModule, kernel: PrimFunc, arguments: Mapping[str, int]) -> Cost:
+    """What `kernel` costs with those values of its scalar parameters."""
+    target = module.targets.get(str(kernel.attrs.get("target", "")))
+    return cost(kernel, INTRINSICS, weights_of(target), arguments)
 
 
 def lowering_of(module: IRModule, options: Options) -> Lowering:

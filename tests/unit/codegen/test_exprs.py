@@ -24,9 +24,9 @@ from firmwright.base.dtypes import (
 from firmwright.base.errors import InternalError
 from firmwright.codegen.cvalue import float_literal
 from firmwright.codegen.exprs import ExprPrinter, Memory, Used
-from firmwright.codegen.indices import flat_index
 from firmwright.codegen.names import Names
 from firmwright.ir.tir.builder import Builder
+from firmwright.ir.tir.indices import flat_index
 from firmwright.ir.tir.interp import interpret
 from firmwright.ir.tir.nodes import (
     Binary,

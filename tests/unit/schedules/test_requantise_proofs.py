@@ -106,6 +106,20 @@ def test_the_folded_step_is_the_definition_up_to_the_ends_of_its_bounds(layers: 
         np.testing.assert_array_equal(result, params.apply(acc, INT8), err_msg=str(seed))
 
 
+def test_any_larger_shift_gives_the_same_while_its_own_proof_holds(layers: range) -> None:
+    for seed in layers:
+        params, minimal, acc = folded_layer(seed, 1)
+        more = 1 + seed % 6
+        reach = np.abs(acc).max(axis=0) >> more
+        folded = fold(params, -reach, reach, minimal.shift + more)
+        if folded is None:  # a zero point far up leaves no room
+            continue
+        assert folded.shift == minimal.shift + more
+        within = np.clip(acc >> more, -reach, reach)
+        result = folded_result(folded, within << np.array(folded.left), within)
+        np.testing.assert_array_equal(result, params.apply(within, INT8), err_msg=str(seed))
+
+
 def test_one_more_than_the_bounds_allow_is_not_folded(layers: range) -> None:
     for seed in layers:
         params, folded, _ = folded_layer(seed, 1)

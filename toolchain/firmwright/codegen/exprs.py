@@ -53,8 +53,8 @@ from firmwright.codegen.cvalue import (
     plain,
     wider,
 )
-from firmwright.codegen.indices import flat_index, folded
 from firmwright.codegen.names import Names
+from firmwright.ir.tir.indices import flat_index, folded
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
 from firmwright.ir.tir.nodes import (
     COMPARISONS,

@@ -16,11 +16,11 @@ from firmwright.base.errors import InternalError
 from firmwright.codegen.const_pools import ConstantMemory, ConstPool
 from firmwright.codegen.cwriter import CWriter
 from firmwright.codegen.exprs import ExprPrinter, Memory, Used
-from firmwright.codegen.indices import folded
 from firmwright.codegen.interface import Interface, Signatures, keeps_constant
 from firmwright.codegen.names import Names, Scope
 from firmwright.codegen.stmts import StmtPrinter, collect_used
 from firmwright.ir.module import IRModule
+from firmwright.ir.tir.indices import folded
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.nodes import (
     AccessPtr,
@@ -115,19 +115,28 @@ class Emitter:
     # ---- kernels -------------------------------------------------------------------------------
 
     def kernels(self, functions: Sequence[PrimFunc]) -> str:
-        out = CWriter()
+        """Each function once that serves some of them; those that it serves print the same."""
+        served: dict[str, list[PrimFunc]] = {}
         for function in functions:
-            self._kernel(out, function)
-        return out.text()
+            served.setdefault(function.code, []).append(function)
+        texts: list[str] = []
+        for code, members in served.items():
+            comment = list(_shared_comment(members) if members[1:] else _kernel_comment(members[0]))
+            printed = dict.fromkeys(self._kernel(member, comment) for member in members)
+            if len(printed) > 1:
+                raise InternalError(f"the kernels that share {code} are not the same in C")
+            texts += printed
+        return "".join(texts)
 
-    def _kernel(self, out: CWriter, function: PrimFunc) -> None:
+    def _kernel(self, function: PrimFunc, comment: Sequence[str]) -> str:
+        out = CWriter()
         exprs = ExprPrinter(self.names, self.intrinsics, self.used)
         scope = Scope()
         params = [_declare_param(exprs, scope, param) for param in function.params]
         out.line()
-        out.comment(list(_kernel_comment(function)))
+        out.comment(comment)
         macro = self.names.macro("kernel")
-        signature = f"{macro} void {self.names.c(function.name)}({', '.join(params) or 'void'})"
+        signature = f"{macro} void {self.names.c(function.code)}({', '.join(params) or 'void'})"
         with out.function(signature):
             printer = StmtPrinter(out, exprs, scope, self.constant_symbol)
             with scope.block():
@@ -135,6 +144,7 @@ class Emitter:
             for param in function.params:
                 if param.name not in printer.used_names:
                     out.line(f"(void){_param_name(exprs, param)};")
+        return out.text()
 
     # ---- the AOT main --------------------------------------------------------------------------
 
@@ -290,7 +300,7 @@ class MainPrinter(StmtPrinter):
         probe = self._probe(node, pairs)
         if probe:
             self.out.line(probe.format(phase=0))
-        self.out.line(f"{names.c(node.callee)}({args});")
+        self.out.line(f"{names.c(callee.code)}({args});")
         if probe:
             self.out.line(probe.format(phase=1))
 
@@ -393,6 +403,15 @@ def _kernel_comment(function: PrimFunc) -> Iterator[str]:
         yield str(function.span)
     if function.attrs.get("schedule"):
         yield f"schedule {function.attrs['schedule']}"
+
+
+def _shared_comment(members: Sequence[PrimFunc]) -> Iterator[str]:
+    """What a function serves whose shapes are arguments."""
+    yield from dict.fromkeys(str(member.attrs.get("comment", "")) for member in members)
+    served = ", ".join(str(member.span.op_index) for member in members)
+    yield f"Serves operators {served}."
+    if members[0].attrs.get("schedule"):
+        yield f"schedule {members[0].attrs['schedule']}"
 
 
 def _shape(param: Param) -> str:

@@ -16,8 +16,8 @@ from firmwright.base.errors import InternalError
 from firmwright.base.names import is_identifier
 from firmwright.codegen.cwriter import CWriter
 from firmwright.codegen.exprs import ExprPrinter, Memory, Registers
-from firmwright.codegen.indices import flat_index, folded
 from firmwright.codegen.names import Scope
+from firmwright.ir.tir.indices import flat_index, folded
 from firmwright.ir.tir.nodes import (
     AccessPtr,
     Allocate,

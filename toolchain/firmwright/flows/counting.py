@@ -206,7 +206,9 @@ def _by_operator(
         return found
     waiting: dict[str, list[tuple[int, int]]] = {}
     for (op, callee), count in calls_of(main.body).items():
-        waiting.setdefault(f"{c_name(compiled)}_{callee}", []).append((op, count))
+        kernel = compiled.module.functions[callee]
+        served = kernel.code if isinstance(kernel, PrimFunc) else callee
+        waiting.setdefault(f"{c_name(compiled)}_{served}", []).append((op, count))
     found = {op: [] for group in waiting.values() for op, _ in group}
     for site, cells in sites.items():
         # A compiler's copy of a function has a suffix.

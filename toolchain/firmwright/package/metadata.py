@@ -195,7 +195,7 @@ def _operators(module: IRModule, main: PrimFunc) -> Iterator[dict[str, Any]]:
             "kind": str(kernel.attrs.get("op", call.callee)),
             "macs": kernel.attrs.get("macs", 0),
             "schedule": str(kernel.attrs.get("schedule", "")),
-            "kernel": call.callee,
+            "kernel": kernel.code,
             "span": str(call.span) if call.span.file else "",
             "tensor": call.span.tensor,
         }

@@ -25,6 +25,8 @@ Finish = Callable[[E], E]
 
 _BORROWED = 8
 """Bits that the accumulators of odd channels stand too high in a borrowing block."""
+_USUAL_SHIFTS = (12, 8, 16, 20)
+"""Tried in this order as the last shift of a layer."""
 
 
 def accumulator_bounds(bias: Array, weights: Array, low: int, high: int) -> tuple[Array, Array]:
@@ -125,6 +127,8 @@ def make_epilogue(
     if folded is not None and bake is not None and _fits_int16(bake, folded.left):
         factors = tuple(1 << left for left in folded.left)
         folded = replace(folded, left=(0,) * channels)
+    elif folded is not None:
+        folded = _usual(folded, params, bounds, borrows=borrows)
     if folded is None:
         values = {"multiplier": params.multipliers, "shift": params.shifts}
     else:
@@ -153,6 +157,17 @@ def make_epilogue(
         padded = np.concatenate([data, np.repeat(data[-1:], rows - channels, axis=0)])
         table = b.constant("requant", padded, INT32)
     return Epilogue(params, folded, table, columns, fixed, dtype, factors, borrows, borrowed_right)
+
+
+def _usual(
+    minimal: FoldedRequant, params: Requant, bounds: tuple[Array, Array], *, borrows: bool
+) -> FoldedRequant:
+    """The same with a shift that most layers can have, so that they can share their code."""
+    for shift in _USUAL_SHIFTS:
+        folded = fold(params, *bounds, shift) if shift >= minimal.shift else None
+        if folded is not None and not (borrows and max(folded.left[1::2], default=0) > _BORROWED):
+            return folded
+    return minimal
 
 
 def _fits_int16(weights: Array, left: tuple[int, ...]) -> bool:

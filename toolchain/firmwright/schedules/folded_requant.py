@@ -5,7 +5,7 @@ Both roundings of the definition (base/quant.py) collapse, by the identity floor
 
     y = (A_c + nk_c * [acc < 0] + mulhi(acc << k_c, m_c)) >> S            (zero point included)
 
-with s_c the right shift of channel c, S = max s_c + 1, and
+with s_c the right shift of channel c, S = max s_c + 1 or more, and
 
     twice, s_c >= 1:  k_c = S + 1 - s_c, A_c = (zp << S) + 2^(S-1) + 2^(k_c-2), nk_c = -2^(k_c-1)
     twice, s_c <= 0:  k_c = S + 1 - s_c, A_c = (zp << S) + 2^(S-1),             nk_c = 0
@@ -50,12 +50,15 @@ class FoldedRequant:
         return any(self.sign)
 
 
-def fold(params: Requant, low: Array, high: Array) -> FoldedRequant | None:
-    """The folded form for accumulators of channel c in [low[c], high[c]], or None without proof."""
+def fold(params: Requant, low: Array, high: Array, least_shift: int = 1) -> FoldedRequant | None:
+    """The folded form for accumulators of channel c in [low[c], high[c]], or None without proof.
+
+    S is `least_shift` at least: any above the largest s_c does.
+    """
     channels = len(low)
     right = np.broadcast_to(-np.array(params.shifts, np.int64), channels)
     multiplier = np.broadcast_to(np.array(params.multipliers, np.int64), channels)
-    shift = max(int(right.max()) + 1, 1)
+    shift = max(int(right.max()) + 1, least_shift)
     left = shift + 1 - right
     reach = np.maximum(np.abs(np.asarray(low, object)), np.abs(np.asarray(high, object)))
     if any(int(value) << int(k) >= 1 << 31 for value, k in zip(reach, left, strict=True)):

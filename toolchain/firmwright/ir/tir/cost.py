@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.nodes import PrimFunc
-from firmwright.ir.tir.work import REGISTERS, work
+from firmwright.ir.tir.work import NO_ARGUMENTS, REGISTERS, work
 
 _CODE_BYTES = 4.0
 """Of a unit of work whose code nobody priced: most instructions take as many."""
@@ -47,10 +47,20 @@ class Cost:
     cycles: int | None
     code_bytes: int
 
+    @property
+    def time(self) -> int:
+        """What choices go by: cycles where they are known, else instructions."""
+        return self.instructions if self.cycles is None else self.cycles
 
-def cost(func: PrimFunc, intrinsics: IntrinsicTable, weights: Weights = GENERIC) -> Cost:
-    """What `func` is predicted to cost."""
-    found = work(func, intrinsics, weights.instructions, weights.registers)
+
+def cost(
+    func: PrimFunc,
+    intrinsics: IntrinsicTable,
+    weights: Weights = GENERIC,
+    arguments: Mapping[str, int] = NO_ARGUMENTS,
+) -> Cost:
+    """What `func` is predicted to cost; `arguments` are values of its scalar parameters."""
+    found = work(func, intrinsics, weights.instructions, weights.registers, arguments)
     return Cost(
         round(_sum(found.done, weights.instructions, 1.0)),
         round(_sum(found.done, weights.cycles, 1.0)) if weights.cycles else None,

@@ -293,7 +293,7 @@ class PrimFunc:
 
     Known attributes: `op` (operator name), `schedule` (rule that built it), `comment` (what the C
     reader sees), `macs`, `target` (name in `IRModule.targets`), `keeps_order` (see `schedule.py`),
-    `aot_main`.
+    `aot_main`, `code` (the function that serves it in C; see passes/tir/share_code.py).
     """
 
     name: str
@@ -301,3 +301,8 @@ class PrimFunc:
     body: Stmt
     attrs: Mapping[str, Attr] = field(default_factory=dict)
     span: Span = Span("")
+
+    @property
+    def code(self) -> str:
+        """The name of its C function, which other kernels may have in common with it."""
+        return str(self.attrs.get("code", self.name))

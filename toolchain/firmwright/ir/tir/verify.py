@@ -16,6 +16,7 @@ reading.
 Alignment. What a window or parameter claims follows from the source's alignment and the offset.
 Intrinsics. They are in the table; arguments match operands in kind, dtype, access and extent;
 what a pointer advances by stays inside its extent.
+Scalar parameters. One that is the same number at every call stands for that number.
 Calls. Only the AOT main calls; callees are kernels of the module; arguments match parameters in
 number, dtype, size, access. There is no recursion.
 Plan. Every planned buffer is placed in one of its pools, aligned, in range, and keeps its
@@ -51,6 +52,7 @@ from firmwright.ir.tir.nodes import (
     Expr,
     For,
     If,
+    IntImm,
     Let,
     Param,
     PrimFunc,
@@ -61,6 +63,7 @@ from firmwright.ir.tir.nodes import (
 )
 from firmwright.ir.tir.plan import Plan
 from firmwright.ir.tir.printer import format_expr
+from firmwright.ir.tir.rewrite import substitute
 from firmwright.ir.tir.walk import local_names, walk
 
 PROBLEMS_SHOWN = 20
@@ -118,7 +121,25 @@ class _PrimChecker(ExprChecker):
         target = self.func.attrs.get("target", "")
         if target and target not in self.module.targets:
             self.problem(f"target {target!r} is not in the module")
-        self._stmt(self.func.body, Bounds())
+        self._stmt(self._settled_body(), Bounds())
+
+    def _settled_body(self) -> Stmt:
+        """The body with the values of scalar parameters that are the same at every call."""
+        scalars = {p.name: n for n, p in enumerate(self.func.params) if p.role == "scalar"}
+        main = self.module.functions.get(str(self.module.attrs.get("entry", "main")))
+        if not scalars or not isinstance(main, PrimFunc):
+            return self.func.body
+        calls = [
+            node.args
+            for node in walk(main.body)
+            if isinstance(node, CallPrim) and node.callee == self.func.name
+        ]
+        known: dict[str, Expr] = {}
+        for name, place in scalars.items():
+            match list(dict.fromkeys(args[place] for args in calls if place < len(args))):
+                case [IntImm() as value]:
+                    known[name] = value
+        return substitute(self.func.body, known) if known else self.func.body
 
     def _param(self, param: Param) -> None:
         value = param.value

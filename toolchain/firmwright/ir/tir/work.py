@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ from firmwright.ir.tir.nodes import (
     Var,
     While,
 )
-from firmwright.ir.tir.walk import walk
+from firmwright.ir.tir.walk import children, walk
 
 Points = NDArray[Any]
 
@@ -89,6 +90,7 @@ _OPERATIONS: Mapping[str, Callable[[Points, Points], Any]] = {
     "eq": np.equal,
     "ne": np.not_equal,
 }
+NO_ARGUMENTS: Mapping[str, int] = MappingProxyType({})
 REGISTERS = 11
 """What a loop can keep in registers on a core with sixteen, beside what it computes with."""
 _SHORT = 2
@@ -109,14 +111,20 @@ def work(
     intrinsics: IntrinsicTable,
     priced: Mapping[str, float] | None = None,
     registers: int = REGISTERS,
+    arguments: Mapping[str, int] = NO_ARGUMENTS,
 ) -> Work:
     """The work of `func`, without functions that it calls.
+
+    `arguments` are values of scalar parameters; a use of one counts as an `argument`: where
+    registers are short it is read from the stack. A product with one is charged outside of loops.
 
     Intrinsics count what their table says, as `intrinsic`, unless `priced` names them: those are
     counted by their name, with `NAME.fixed` where every argument beside the first is a constant.
     Loops that keep more values than there are `registers` spill the rest.
     """
     reader = _Walk(intrinsics, priced or {}, registers)
+    reader.values |= {name: np.full(_POINTS, value) for name, value in arguments.items()}
+    reader.arguments |= arguments.keys()
     reader.charge("call", 1.0)
     reader.stmt(func.body)
     return Work(reader.done, reader.written)
@@ -128,7 +136,7 @@ class _Level:
 
     runs: float
     copies: float
-    seen: set[Expr] = field(default_factory=set)
+    seen: set[object] = field(default_factory=set)
 
 
 class _Walk:
@@ -150,6 +158,7 @@ class _Walk:
         self.values: dict[str, Points | None] = {}
         self.depth: dict[str, int] = {}
         self.data: set[str] = set()  # variables that hold what was computed from memory
+        self.arguments: set[str] = set()
 
     def charge(self, kind: str, count: float) -> None:
         """`count` units of work at the place where the walk is."""
@@ -215,6 +224,8 @@ class _Walk:
     def store(self, node: BufferStore) -> None:
         """To memory, or to a register: there only a value that is there already takes a move."""
         self.expr(node.value)
+        for index in node.indices:
+            self.addressed(index)
         if node.buffer.scope != "reg":
             self.charge("float_store" if node.buffer.dtype.is_float else "store", 1)
         elif isinstance(node.value, IntImm | FloatImm | Var):
@@ -284,18 +295,14 @@ class _Walk:
             return
         self.visited.add(id(node))
         match node:
+            case Var(name=name) if name in self.arguments:
+                self.charge("argument", 1)
             case IntImm() | FloatImm() | Var():
                 pass
             case AccessPtr(offset=offset):
                 self.expr(offset)
-            case BufferLoad(buffer=buffer, indices=indices):
-                kind = "float_load" if buffer.dtype.is_float else "load"
-                if buffer.scope == "const":
-                    self.once(node, kind, max(map(self.level, indices), default=0))
-                    if any(map(self.is_data, indices)):
-                        self.charge("lookup", 1)
-                elif buffer.scope != "reg":
-                    self.charge(kind, 1)
+            case BufferLoad():
+                self.load(node)
             case Binary():
                 self.binary(node)
             case Not(a=a) | Cast(value=a):
@@ -311,6 +318,36 @@ class _Walk:
                     self.expr(part)
                 self.call(name, args)
 
+    def load(self, node: BufferLoad) -> None:
+        """From memory: registers are free, and constants are read where the index changes."""
+        for index in node.indices:
+            self.addressed(index)
+        kind = "float_load" if node.buffer.dtype.is_float else "load"
+        if node.buffer.scope == "const":
+            self.once(node, kind, max(map(self.level, node.indices), default=0))
+            if any(map(self.is_data, node.indices)):
+                self.charge("lookup", 1)
+        elif node.buffer.scope != "reg":
+            self.charge(kind, 1)
+
+    def addressed(self, index: Expr) -> None:
+        """The arguments in an address."""
+        if not self.arguments or self.product(index):
+            return
+        if isinstance(index, Var) and index.name in self.arguments:
+            self.charge("argument", 1)
+        for part in children(index):
+            self.addressed(part)  # type: ignore[arg-type]  # parts of expressions are such
+
+    def product(self, node: Expr) -> bool:
+        """Charges an index times an argument where the index changes; whether `node` is that."""
+        match node:
+            case Binary("mul", a, Var(name=name)) if name in self.arguments and self.level(a):
+                self.once((node,), "argument", self.level(a))
+                self.addressed(a)
+                return True
+        return False
+
     def binary(self, node: Binary) -> None:
         kind, a, b = _ARITHMETIC.get(node.op, "compare"), node.a, node.b
         if kind == "clamp" and isinstance(a, Binary) and (limits := _limits(node, a)):
@@ -319,6 +356,10 @@ class _Walk:
             kind = "shift_by"
         if kind == "divide" and isinstance(b, IntImm):
             kind = "divide_fixed"
+        if not self.is_data(node) and self.product(node):
+            self.expr(a)
+            self.arithmetic(node, kind)
+            return
         self.expr(a)
         if node.op == "add" and isinstance(b, Binary) and b.op == "mul" and self.is_data(b):
             kind = "multiply_add"
@@ -351,7 +392,7 @@ class _Walk:
             case _:
                 return False
 
-    def once(self, node: Expr, kind: str, depth: int) -> None:
+    def once(self, node: object, kind: str, depth: int) -> None:
         level = self.levels[min(depth, len(self.levels) - 1)]
         if node in level.seen:
             return

@@ -12,7 +12,7 @@ taken: operands of sums, clamps and products in stored values, and register oper
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from firmwright.base.dtypes import INT32
@@ -64,6 +64,12 @@ def merging_key(func: PrimFunc, intrinsics: IntrinsicTable) -> tuple[object, ...
     return _shape(func, intrinsics).key
 
 
+def are_merged(kernels: Sequence[PrimFunc], intrinsics: IntrinsicTable) -> bool:
+    """Whether this pass makes one of all of them."""
+    shapes = [_shape(func, intrinsics) for func in kernels]
+    return len({shape.key for shape in shapes}) == 1 and len(_differing(shapes)) <= SCALARS_MAX
+
+
 def _shape(func: PrimFunc, intrinsics: IntrinsicTable) -> _Shape:
     scalars: list[IntImm] = []
 
@@ -112,7 +118,7 @@ def _groups(module: IRModule, intrinsics: IntrinsicTable) -> Iterator[list[_Shap
     """Sets of two or more kernels that can be one, in the module's order."""
     sets: dict[tuple[object, ...], list[_Shape]] = {}
     for func in module.functions.values():
-        if isinstance(func, PrimFunc) and not func.attrs.get("aot_main"):
+        if isinstance(func, PrimFunc) and not {"aot_main", "code"} & func.attrs.keys():
             shape = _shape(func, intrinsics)
             sets.setdefault(shape.key, []).append(shape)
     for members in sets.values():

@@ -1,0 +1,198 @@
+"""Kernels of several shapes as one function: what may be an argument, what it costs and keeps."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import INT32
+from firmwright.base.errors import InternalError, ModelError
+from firmwright.codegen.module import emit
+from firmwright.ir.module import IRModule
+from firmwright.ir.text import parse_module
+from firmwright.ir.tir.cost import Cost, cost
+from firmwright.ir.tir.interp import Interpreter
+from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
+from firmwright.ir.tir.nodes import CallPrim, IntImm, PrimFunc
+from firmwright.ir.tir.rewrite import rewrite_func
+from firmwright.ir.tir.verify import verify_module
+from firmwright.ir.tir.walk import Node, walk
+from firmwright.passes.tir.merge_functions import merge_functions
+from firmwright.passes.tir.share_code import share_code
+from firmwright.passes.tir.skeleton import flattened, skeleton, with_numbers
+
+SHIFTED = Intrinsic(
+    "shifted", (Operand("x", "in", INT32), Operand("by", "imm", INT32)), INT32,
+    lambda x, by: x >> by, "return x >> by;", "x shifted.",
+)  # fmt: skip
+INTRINSICS: IntrinsicTable = {"shifted": SHIFTED}
+ROWS = """\
+  for row in 0..{rows} {{
+    for i in 0..{width} {{
+      y[row, i] = x[row, i] * w[i] + {added}
+    }}
+  }}"""
+IMMEDIATE = """\
+  for row in 0..{rows} {{
+    for i in 0..{width} {{
+      y[row, i] = shifted(x[row, i] * w[i], {width}):i32
+    }}
+  }}"""
+
+
+def kernel(number: int, rows: int, width: int, body: str) -> str:
+    shape = f"i32[{rows},{width}]"
+    text = body.format(rows=rows, width=width, added=number)
+    return f"""\
+func @k{number}(in x: {shape} align(4), out y: {shape} align(4)) index(i32)
+    attrs {{op="scale", schedule="rows", comment="scale {width}"}} span("m", 0, {number}) {{
+  alloc_const w: i32[{width}] scope(const) align(4) = @k{number}.w
+{text}
+}}"""
+
+
+def module(*shapes: tuple[int, int], body: str = ROWS, goal: str = "size") -> IRModule:
+    """A kernel for each shape, called one after the other: each reads what its buffer holds."""
+    kernels = [kernel(n, *shape, body) for n, shape in enumerate(shapes)]
+    constants = [f"const @k{n}.w = i32[{w}] {list(range(n + 1, n + 1 + w))}" for n, (_, w) in
+                 enumerate(shapes)]  # fmt: skip
+    lines, at = [], 0
+    calls = []
+    for n, (rows, width) in enumerate(shapes):
+        size = 4 * rows * width
+        for name in ("a", "b"):
+            lines.append(f"  decl {name}{n}: i32[{rows},{width}] align(4) = "
+                         f"ptr(sram, {at}, {size}, rw)")  # fmt: skip
+            at += size
+        extent = rows * width
+        calls.append(f"  call @k{n}(ptr(a{n}, 0, {extent}, r), ptr(b{n}, 0, {extent}, w)) "
+                     f'op {n} span("m", 0, {n})')  # fmt: skip
+    main = "\n".join([f"func @run(pool sram: u8[{at}] scope(pool) align(16)) "
+                      "attrs {aot_main=true} {", *lines, *calls, "}"])  # fmt: skip
+    head = f'attrs {{entry="run", optimize="{goal}"}}'
+    return parse_module("\n".join([head, *constants, *kernels, main, ""]), fragment=True)
+
+
+def price(of: IRModule, func: PrimFunc, arguments: Mapping[str, int]) -> Cost:
+    """The predicted time of a kernel as if its code were long."""
+    return replace(cost(func, INTRINSICS, arguments=arguments), code_bytes=500)
+
+
+def shared(found: IRModule) -> IRModule:
+    """The pass; what it gives is sound."""
+    after = share_code(found, INTRINSICS, price)
+    verify_module(after, {}, INTRINSICS)
+    return after
+
+
+def served(found: IRModule) -> list[str]:
+    return [f.code for f in found.functions.values() if isinstance(f, PrimFunc)][:-1]
+
+
+def pool_after(found: IRModule) -> Sequence[int]:
+    """What a run leaves in its pool."""
+    main = found.functions["run"]
+    assert isinstance(main, PrimFunc)
+    size = main.params[0].value.shape[0]  # type: ignore[union-attr]
+    pool = np.arange(size // 4, dtype=np.int32).view(np.uint8)
+    Interpreter(found.functions, INTRINSICS, found.constants).run("run", {"sram": pool})
+    return [int(value) for value in pool]
+
+
+def test_kernels_of_other_shapes_are_one_function_and_compute_the_same() -> None:
+    before = module((3, 5), (2, 7), (4, 5))
+    after = shared(before)
+    assert served(after) == ["k0", "k0", "k0"]
+    funcs = [after.functions[f"k{n}"] for n in range(3)]
+    assert all(isinstance(f, PrimFunc) for f in funcs)
+    names = [[(p.name, p.role) for p in f.params[2:]] for f in funcs if isinstance(f, PrimFunc)]
+    assert names[0] == [
+        ("w", "const"), ("row_count", "scalar"), ("i_count", "scalar"), ("offset", "scalar")
+    ]  # fmt: skip
+    assert names == [names[0]] * 3
+    main = after.functions["run"]
+    assert isinstance(main, PrimFunc)
+    calls = [node for node in walk(main.body) if isinstance(node, CallPrim)]
+    given = [[a.value for a in call.args if isinstance(a, IntImm)] for call in calls]
+    assert given == [[3, 5, 0], [2, 7, 1], [4, 5, 2]]
+    assert pool_after(after) == pool_after(before)
+
+
+def test_one_text_is_printed_for_all_of_them_and_says_whom_it_serves() -> None:
+    found = replace(shared(module((3, 5), (2, 7))), name="m")
+    text = str(emit(found, INTRINSICS).files["model/m.c"])
+    assert text.count("_KERNEL void") == 1
+    assert "scale 5\n * scale 7\n * Serves operators 0, 1.\n * schedule rows" in text
+    assert "y[row * i_count + i] = x[row * i_count + i] * w[i] + offset;" in text
+    assert "m_k0(a1, b1, k1_w, 2, 7, 1);" in text
+
+
+def test_kernels_that_print_differently_cannot_share() -> None:
+    after = shared(module((3, 5), (2, 7)))
+    other = after.functions["k1"]
+    assert isinstance(other, PrimFunc)
+
+    def damaged(node: Node) -> Node | None:
+        return IntImm(3, node.dtype) if isinstance(node, IntImm) and node.value == 0 else None
+
+    with pytest.raises(InternalError, match="share k0 are not the same in C"):
+        emit(after.with_function(rewrite_func(other, damaged)), INTRINSICS)
+
+
+def test_a_number_that_an_instruction_holds_keeps_kernels_apart() -> None:
+    assert served(shared(module((3, 5), (2, 7), body=IMMEDIATE))) == ["k0", "k1"]
+    assert served(shared(module((3, 5), (2, 5), body=IMMEDIATE))) == ["k0", "k0"]
+
+
+@pytest.mark.parametrize("goal", ["speed", "balanced", "ram", "size"])
+def test_goals_differ_in_what_time_sharing_may_take(goal: str) -> None:
+    found = module((3, 5), (2, 7), goal=goal)
+    assert (served(shared(found)) == ["k0", "k0"]) == (goal == "size")
+    free = share_code(found, INTRINSICS, lambda *_: Cost(100_000, None, 500))
+    assert (served(free) == ["k0", "k0"]) == (goal != "speed")
+
+
+def test_the_number_that_is_used_most_divides_a_set() -> None:
+    """The width is in every index: where it is dear, kernels of one width share the rest."""
+    found = module((3, 5), (3, 7), (2, 5), (2, 7), goal="balanced")
+
+    def dear(of: IRModule, func: PrimFunc, arguments: Mapping[str, int]) -> Cost:
+        return Cost(100_000 * (1 + ("i_count" in arguments)), None, 500)
+
+    assert served(share_code(found, INTRINSICS, dear)) == ["k0", "k1", "k0", "k1"]
+
+
+def test_what_differs_in_little_is_left_to_merging() -> None:
+    found = module((3, 5), (3, 5))
+    assert shared(found) is found
+    assert set(merge_functions(found).functions) == {"k0", "run"}
+    kept = shared(module((3, 5), (2, 7)))
+    assert merge_functions(kept) is kept
+
+
+def test_a_shared_kernel_called_with_another_shape_is_out_of_bounds() -> None:
+    after = shared(module((3, 5), (2, 7)))
+    main = after.functions["run"]
+    assert isinstance(main, PrimFunc)
+
+    def longer(node: Node) -> Node | None:
+        if not isinstance(node, CallPrim):
+            return None
+        return replace(node, args=(*node.args[:4], IntImm(8, INT32), *node.args[5:]))
+
+    with pytest.raises(ModelError, match=r"@k1.*index 0 lies in 0\.\.\d+, outside of 0\.\.\d+"):
+        verify_module(after.with_function(rewrite_func(main, longer)), {}, INTRINSICS)
+
+
+def test_flat_kernels_compute_the_same_and_their_numbers_can_be_put_back() -> None:
+    before = module((3, 5))
+    func = before.functions["k0"]
+    assert isinstance(func, PrimFunc)
+    flat = flattened(func)
+    assert flat is not None
+    assert [p.value.shape for p in flat.params] == [(15,), (15,)]  # type: ignore[union-attr]
+    assert pool_after(before.with_function(flat)) == pool_after(before)
+    numbers = skeleton(flat, INTRINSICS).numbers
+    assert with_numbers(flat, {n.place: n.value for n in numbers}) == flat
+    assert [n.value.value for n in numbers if n.role == "stride"] == [5, 5]

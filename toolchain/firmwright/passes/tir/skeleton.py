@@ -1,0 +1,241 @@
+"""Kernels without their numbers: the form in which those of other shapes are equal.
+
+In: PrimFuncs. Out: `Skeleton`s. Kernels of one key do the same but for the numbers in `values`,
+which stand at the same places in each: extents, strides, limits, offsets, shifts. Only numbers that
+a variable could stand for are taken out; what an instruction must have as an immediate, what
+numbers registers, what is unrolled and every float belong to the key. So do names, types and
+alignments, but not the sizes of buffers and pointers, which nothing is computed from.
+
+`flattened` makes strides visible: buffers have one axis, and what was a shape is a factor.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from firmwright.base.dtypes import INT8, INT16, INT32, INT64, UINT32
+from firmwright.ir.tir.check_exprs import span_elements
+from firmwright.ir.tir.indices import flat_index
+from firmwright.ir.tir.intrinsic import IntrinsicTable
+from firmwright.ir.tir.nodes import (
+    COMPARISONS,
+    AccessPtr,
+    Allocate,
+    AllocateConst,
+    Binary,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    Call,
+    Cast,
+    DeclBuffer,
+    Expr,
+    FloatImm,
+    For,
+    If,
+    IntImm,
+    Let,
+    Param,
+    PrimFunc,
+    Seq,
+    Var,
+)
+from firmwright.ir.tir.rewrite import rewrite_func
+from firmwright.ir.tir.walk import Node, children
+
+_PASSED = frozenset({INT8, INT16, INT32, INT64, UINT32})
+_UNCOMPARED = ("comment", "macs")
+"""Attributes of a kernel that say nothing about its code."""
+_ROLES = {"mul": "stride", "add": "offset", "sub": "offset", "shl": "shift", "shr": "shift"}
+
+Token = str | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """An integer of a kernel: the how many-th of its literals, and what it is there for.
+
+    `runs` is how often it is used in a call, all conditions taken to hold.
+    """
+
+    place: int
+    value: IntImm
+    role: str
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """What kernels have in common, and the numbers that this one has in addition."""
+
+    key: tuple[Token, ...]
+    numbers: tuple[Number, ...]
+
+    @property
+    def values(self) -> tuple[IntImm, ...]:
+        return tuple(number.value for number in self.numbers)
+
+
+def skeleton(func: PrimFunc, intrinsics: IntrinsicTable) -> Skeleton:
+    """`func` with its numbers apart; `intrinsics` says which operands may be variables."""
+    reader = _Reader(intrinsics)
+    for name, value in sorted(func.attrs.items()):
+        if name not in _UNCOMPARED:
+            reader.key += (name, str(value))
+    for param in func.params:
+        reader.param(param)
+    reader.read(func.body)
+    return Skeleton(tuple(reader.key), tuple(reader.numbers))
+
+
+class _Reader:
+    """One pass over a body: tokens and numbers in the order of the text."""
+
+    def __init__(self, intrinsics: IntrinsicTable) -> None:
+        self.intrinsics = intrinsics
+        self.key: list[Token] = []
+        self.numbers: list[Number] = []
+        self.literals = 0
+
+    def read(self, body: Node) -> None:
+        """A role of "" says that the numbers directly there are no variables."""
+        stack: list[tuple[Node, str, int]] = [(body, "number", 1)]
+        while stack:
+            node, role, runs = stack.pop()
+            if isinstance(node, IntImm):
+                self._number(node, role, runs)
+                continue
+            self.key.append(type(node).__name__)
+            self._own(node)
+            below = zip(children(node), self._roles(node, role), strict=True)
+            parts = [(part, kind, runs) for part, kind in below]
+            if isinstance(node, For) and isinstance(node.extent, IntImm):
+                parts[-1] = (node.body, "number", runs * node.extent.value)
+            stack.extend(reversed(parts))
+
+    def _number(self, node: IntImm, role: str, runs: int) -> None:
+        if role and node.dtype in _PASSED:
+            self.numbers.append(Number(self.literals, node, role, runs))
+            self.key.append(f"#{node.dtype.short}")
+        else:
+            self.key += (node.value, node.dtype.short)
+        self.literals += 1
+
+    def _roles(self, node: Node, role: str) -> list[str]:
+        """What the parts of `node` are there for."""
+        match node:
+            case BufferLoad(buffer, indices):
+                return ["" if buffer.scope == "reg" else "number"] * len(indices)
+            case BufferStore(buffer, indices):
+                return ["" if buffer.scope == "reg" else "number"] * len(indices) + ["number"]
+            case For(var, kind=kind):
+                own = (f"{var.name}_start", f"{var.name}_count") if kind == "serial" else ("", "")
+                return [*own, "number"]
+            case Call(name, args):
+                found = self.intrinsics.get(name)
+                if found is None:
+                    return [""] * len(args)
+                return ["" if operand.kind == "imm" else "number" for operand in found.operands]
+            case Binary(op):
+                below = "limit" if op in COMPARISONS else _ROLES.get(op, "number")
+                return [below if role else ""] * 2
+            case _:
+                return [role] * len(children(node))
+
+    def _own(self, node: Node) -> None:
+        """What `node` says beside its parts."""
+        match node:
+            case FloatImm(value, dtype):
+                self.key += (value, dtype.short)
+            case Var():
+                self._var(node)
+            case Binary(op):
+                self.key.append(op)
+            case Cast(dtype):
+                self.key.append(dtype.short)
+            case BufferLoad(buffer, indices) | BufferStore(buffer, indices):
+                self.key += (buffer.name, len(indices))
+            case AccessPtr(buffer, access=access):
+                self.key += (buffer.name, access)
+            case Call(name, args):
+                self.key += (name, len(args))
+            case For(var, kind=kind):
+                self._var(var)
+                self.key.append(kind)
+            case Let(var):
+                self._var(var)
+            case If(orelse=orelse):
+                self.key.append(orelse is not None)
+            case Seq(stmts):
+                self.key.append(len(stmts))
+            case Allocate(buffer) | AllocateConst(buffer) | DeclBuffer(buffer):
+                self._buffer(buffer)
+            case _:
+                pass
+
+    def param(self, param: Param) -> None:
+        self.key.append(param.role)
+        if isinstance(param.value, Buffer):
+            self._buffer(param.value)
+        else:
+            self._var(param.value)
+
+    def _var(self, var: Var) -> None:
+        self.key += (var.name, var.dtype.short)
+
+    def _buffer(self, buffer: Buffer) -> None:
+        self.key += (buffer.name, buffer.dtype.short, buffer.scope, buffer.alignment)
+        if buffer.scope == "reg":
+            self.key += buffer.shape
+
+
+def with_numbers(func: PrimFunc, numbers: Mapping[int, Expr]) -> PrimFunc:
+    """`func` with the literals at those places replaced."""
+    places = itertools.count()
+
+    def rule(node: Node) -> Node | None:
+        return numbers.get(next(places)) if isinstance(node, IntImm) else None
+
+    return rewrite_func(func, rule)
+
+
+def flattened(func: PrimFunc) -> PrimFunc | None:
+    """`func` with buffers of one axis, registers apart; None where indices are of several types."""
+    mixed = False
+
+    def flat(indices: tuple[Expr, ...], buffer: Buffer) -> tuple[Expr, ...]:
+        nonlocal mixed
+        mixed = mixed or len({index.dtype for index in indices}) > 1
+        return (flat_index(buffer, indices),)
+
+    def rule(node: Node) -> Node | None:
+        match node:
+            case BufferLoad(buffer, indices) if _has_axes(buffer):
+                return BufferLoad(_flat(buffer), flat(indices, buffer))
+            case BufferStore(buffer, indices, value) if _has_axes(buffer):
+                return BufferStore(_flat(buffer), flat(indices, buffer), value)
+            case (
+                AccessPtr(buffer) | Allocate(buffer) | AllocateConst(buffer) | DeclBuffer(buffer)
+            ) if _has_axes(buffer):
+                return replace(node, buffer=_flat(buffer))
+            case _:
+                return None
+
+    params = tuple(
+        replace(param, value=_flat(param.value))
+        if isinstance(param.value, Buffer) and _has_axes(param.value)
+        else param
+        for param in func.params
+    )
+    found = replace(rewrite_func(func, rule), params=params)
+    return None if mixed else found
+
+
+def _has_axes(buffer: Buffer) -> bool:
+    return buffer.scope != "reg" and (len(buffer.shape) != 1 or buffer.strides is not None)
+
+
+def _flat(buffer: Buffer) -> Buffer:
+    return replace(buffer, shape=(span_elements(buffer),), strides=None)
