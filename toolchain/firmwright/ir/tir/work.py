@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -224,8 +224,7 @@ class _Walk:
     def store(self, node: BufferStore) -> None:
         """To memory, or to a register: there only a value that is there already takes a move."""
         self.expr(node.value)
-        for index in node.indices:
-            self.addressed(index)
+        self.addressed(node.indices)
         if node.buffer.scope != "reg":
             self.charge("float_store" if node.buffer.dtype.is_float else "store", 1)
         elif isinstance(node.value, IntImm | FloatImm | Var):
@@ -320,8 +319,7 @@ class _Walk:
 
     def load(self, node: BufferLoad) -> None:
         """From memory: registers are free, and constants are read where the index changes."""
-        for index in node.indices:
-            self.addressed(index)
+        self.addressed(node.indices)
         kind = "float_load" if node.buffer.dtype.is_float else "load"
         if node.buffer.scope == "const":
             self.once(node, kind, max(map(self.level, node.indices), default=0))
@@ -330,21 +328,20 @@ class _Walk:
         elif node.buffer.scope != "reg":
             self.charge(kind, 1)
 
-    def addressed(self, index: Expr) -> None:
-        """The arguments in an address."""
-        if not self.arguments or self.product(index):
-            return
-        if isinstance(index, Var) and index.name in self.arguments:
-            self.charge("argument", 1)
-        for part in children(index):
-            self.addressed(part)  # type: ignore[arg-type]  # parts of expressions are such
+    def addressed(self, indices: Iterable[Expr]) -> None:
+        """The arguments in addresses."""
+        for index in indices if self.arguments else ():
+            if not self.product(index):
+                if isinstance(index, Var):
+                    self.charge("argument", index.name in self.arguments)
+                self.addressed(children(index))  # type: ignore[arg-type]  # of expressions: such
 
     def product(self, node: Expr) -> bool:
         """Charges an index times an argument where the index changes; whether `node` is that."""
         match node:
             case Binary("mul", a, Var(name=name)) if name in self.arguments and self.level(a):
                 self.once((node,), "argument", self.level(a))
-                self.addressed(a)
+                self.addressed((a,))
                 return True
         return False
 
