@@ -22,6 +22,7 @@ from firmwright.boards import Board, load_board
 from firmwright.build.project import project_files
 from firmwright.codegen.bundle import check_bundle, emit_bundle
 from firmwright.codegen.module import EmitOptions, emit, model_id
+from firmwright.frontends.onnx import Given, complete, import_onnx, is_onnx
 from firmwright.frontends.tflite import read_tflite
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.ir.core import PoolInfo, Target
@@ -146,8 +147,8 @@ class Bundle:
         write_folder(self.project(), Path(directory))
 
 
-def load(path: str | Path, *, name: str = "") -> IRModule:
-    """The module of a model file (.tflite) or of a module's text (.fwir)."""
+def load(path: str | Path, *, name: str = "", given: Given = Given()) -> IRModule:
+    """The module of a model file (.tflite, .onnx) or of a module's text (.fwir)."""
     file = Path(path)
     try:
         data = file.read_bytes()
@@ -155,7 +156,16 @@ def load(path: str | Path, *, name: str = "") -> IRModule:
         raise UsageError(
             f"the model cannot be read: {error.strerror}.", where=str(file), hint="another path."
         ) from error
-    return load_bytes(data, file.name, name=name)
+    return load_bytes(completed(data, file, given), file.name, name=name)
+
+
+def completed(data: bytes, file: Path, given: Given = Given()) -> bytes:
+    """The model's bytes with all that it leaves open: `given`, and data that lie beside it."""
+    if data[:10] != b"firmwright" and is_onnx(data, file.name):
+        return complete(data, file.name, given, file.parent)
+    if given.shapes or given.bindings:
+        raise UsageError("--shape and --bind are for ONNX models.", where=str(file))
+    return data
 
 
 def load_bytes(data: bytes, file: str, *, name: str = "") -> IRModule:
@@ -167,8 +177,10 @@ def load_bytes(data: bytes, file: str, *, name: str = "") -> IRModule:
             raise ModelError("the module's text is not UTF-8.", where=file) from error
         verify_module(module, op_table(), INTRINSICS)
         return module
-    raw = read_tflite(data, file)
-    return import_model(raw, name or sanitise(Path(file).stem), import_table(), data, op_table())
+    name = name or sanitise(Path(file).stem)
+    if is_onnx(data, file):
+        return import_onnx(data, file, name, op_table())
+    return import_model(read_tflite(data, file), name, import_table(), data, op_table())
 
 
 def compile_model(

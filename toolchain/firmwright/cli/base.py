@@ -13,11 +13,14 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+import numpy as np
+
 from firmwright.base.errors import FirmwrightError, UsageError
 from firmwright.flows.compiling import compile_for, options_for
 from firmwright.flows.model import Model, load_model
 from firmwright.flows.sessions import ModelSession, open_session
 from firmwright.flows.tuning import read_tuning
+from firmwright.frontends.onnx import Given
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 from firmwright.pipeline import NUMERICS, OPTIMIZE_GOALS, Compiled, Options
 from firmwright.usmp.registry import DEFAULT as DEFAULT_PLANNER
@@ -58,7 +61,9 @@ class Parser(argparse.ArgumentParser):
 # ---- options that verbs share ------------------------------------------------------------------
 
 
-def add_model(parser: argparse.ArgumentParser, meaning: str = ".tflite or .fwir file") -> None:
+def add_model(
+    parser: argparse.ArgumentParser, meaning: str = ".tflite, .onnx or .fwir file"
+) -> None:
     parser.add_argument("model", metavar="MODEL", help=meaning)
     add_source(parser)
 
@@ -66,9 +71,30 @@ def add_model(parser: argparse.ArgumentParser, meaning: str = ".tflite or .fwir 
 def add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--source",
-        metavar="TFLITE",
+        metavar="FILE",
         default="",
         help="the model file that a .fwir was made from, for the reference runtime",
+    )
+    add_given(parser)
+
+
+def add_given(parser: argparse.ArgumentParser) -> None:
+    """What an ONNX model may leave open."""
+    parser.add_argument(
+        "--shape",
+        metavar="NAME=1,3,32,32",
+        action="append",
+        default=[],
+        type=_shape,
+        help="the shape of an ONNX model's input that leaves sizes open",
+    )
+    parser.add_argument(
+        "--bind",
+        metavar="NAME=VALUES",
+        action="append",
+        default=[],
+        type=_binding,
+        help="an ONNX model's input is this constant: numbers with commas between them, or a .npy",
     )
 
 
@@ -171,6 +197,30 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         help="what firmwright tune measured: kernels are chosen by counts where there are some",
     )
     group.add_argument("--name", "--prefix", metavar="NAME", help="of the model, and of its C")
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, equals, sizes = text.rpartition("=")
+    try:
+        shape = tuple(int(size) for size in sizes.split(",")) if sizes else ()
+    except ValueError:
+        shape = (0,)
+    if not equals or not name or any(size < 1 for size in shape):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SIZE,SIZE...")
+    return name, shape
+
+
+def _binding(text: str) -> tuple[str, Any]:
+    name, equals, values = text.partition("=")
+    try:
+        if values.endswith(".npy"):
+            return name, np.load(values, allow_pickle=False)
+        numbers = tuple(float(value) for value in values.split(",")) if values else ()
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUES")
+    return name, numbers
 
 
 def _pool(text: str) -> PoolInfo:
@@ -282,7 +332,13 @@ def _integer(text: str, least: int) -> int:
 
 
 def model_of(args: argparse.Namespace) -> Model:
-    return load_model(args.model, name=getattr(args, "name", None) or "", source=args.source)
+    name = getattr(args, "name", None) or ""
+    return load_model(args.model, name=name, source=args.source, given=given_of(args))
+
+
+def given_of(args: argparse.Namespace) -> Given:
+    """What the user says of an ONNX model."""
+    return Given(dict(args.shape), dict(args.bind))
 
 
 def given_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -18,7 +18,7 @@ HELP = "build firmware for a board"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model(parser, ".tflite or .fwir file, or the folder that compile wrote")
+    add_model(parser, ".tflite, .onnx or .fwir file, or the folder that compile wrote")
     parser.add_argument("-o", "--output", metavar="DIR", help="of a model: build in this folder")
     parser.add_argument(
         "--variant",

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "models",
         metavar="MODEL",
         nargs="+",
-        help=".tflite or .fwir file; several become one firmware and share its memory",
+        help=".tflite, .onnx or .fwir file; several become one firmware and share its memory",
     )
     add_source(parser)
     parser.add_argument(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from firmwright.cli.base import Outcome
+from firmwright.cli.base import Outcome, add_given, given_of
 from firmwright.cli.table import Cell, facts, shape_text, table
 from firmwright.flows.inspecting import Inspection, Tensor, inspect_model
 
@@ -14,11 +14,12 @@ HELP = "show a model's tensors, operators and cost, and what is unsupported"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help=".tflite or .fwir file")
+    parser.add_argument("model", metavar="MODEL", help=".tflite, .onnx or .fwir file")
+    add_given(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    found = inspect_model(args.model)
+    found = inspect_model(args.model, given_of(args))
     return Outcome(describe(found), summary(found))
 
 

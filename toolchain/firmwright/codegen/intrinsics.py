@@ -34,7 +34,8 @@ FEATURE_TESTS: Mapping[str, str] = {
 
 _FEATURE_HEADERS = {"mve": "arm_mve.h", "mvefp": "arm_mve.h"}
 _MATH_FUNCTIONS = (
-    "atan2|ceil|cos|erfc|exp|expm1|fabs|floor|fma|fmod|log|pow|rint|round|sin|sqrt|tanh"
+    "acos|acosh|asin|asinh|atan|atan2|atanh|ceil|cos|cosh|erf|erfc|exp|expm1|fabs|floor|fma|fmod"
+    "|log|log1p|pow|rint|round|sin|sinh|sqrt|tan|tanh"
 )
 _MATH = re.compile(rf"\b(?:(?:{_MATH_FUNCTIONS})f|INFINITY|NAN|is\w+)\b")
 _STRING = re.compile(r"\bmem(?:cpy|set|move|cmp)\b")

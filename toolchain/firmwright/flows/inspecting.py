@@ -1,7 +1,7 @@
 """What a model is, before anything is done to it, and what of it is not supported.
 
-In: a .tflite or .fwir file. Out: an `Inspection`. A model that is not supported is no error here:
-what stands in the way is the answer.
+In: a .tflite, .onnx or .fwir file. Out: an `Inspection`. A model that is not supported is no error
+here: what stands in the way is the answer.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from pathlib import Path
 from firmwright.base.errors import UnsupportedError, UnsupportedItem
 from firmwright.base.quant import Quantization
 from firmwright.flows.model import load_model
+from firmwright.frontends.onnx import Given, is_onnx
+from firmwright.frontends.onnx.reader import OnnxTensor, read_onnx
 from firmwright.frontends.tflite import read_tflite
 from firmwright.ir.graph.evaluate import describe
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.ir.raw import NO_TENSOR, RawNode, RawSubgraph, RawTensor
 from firmwright.ops.registry import op_table
+from firmwright.pipeline import completed
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +66,16 @@ class Inspection:
         return None if None in counts else sum(count or 0 for count in counts)
 
 
-def inspect_model(path: str | Path) -> Inspection:
+def inspect_model(path: str | Path, given: Given = Given()) -> Inspection:
     """Look at a model file. Raises UsageError, ModelError."""
     try:
-        return _of_module(load_model(path).module)
+        return _of_module(load_model(path, given=given).module)
     except UnsupportedError as error:
-        # Only a .tflite file is imported, so only it can be unsupported.
-        return _of_file(Path(path), error.items)
+        # Only a model file is imported, so only that can be unsupported.
+        file = Path(path)
+        if is_onnx(file.read_bytes(), file.name):
+            return _of_onnx(file, error.items, given)
+        return _of_file(file, error.items)
 
 
 def _of_module(module: IRModule) -> Inspection:
@@ -127,6 +133,24 @@ def _of_file(file: Path, items: Sequence[UnsupportedItem]) -> Inspection:
         sum(len(tensor.buffer or b"") for tensor in graph.tensors),
         tuple(items),
     )
+
+
+def _of_onnx(file: Path, items: Sequence[UnsupportedItem], given: Given) -> Inspection:
+    model = read_onnx(completed(file.read_bytes(), file, given), file.name)
+    return Inspection(
+        file.stem,
+        "file",
+        tuple(map(_onnx_tensor, model.inputs)),
+        tuple(map(_onnx_tensor, model.outputs)),
+        tuple(Operator(index, node.op_type, (), ()) for index, node in enumerate(model.nodes)),
+        sum(array.nbytes for array in model.initializers.values()),
+        tuple(items),
+    )
+
+
+def _onnx_tensor(tensor: OnnxTensor) -> Tensor:
+    shape = tuple(size if isinstance(size, int) else -1 for size in tensor.shape or ())
+    return Tensor(tensor.name, tensor.dtype, shape, None)
 
 
 def _raw_operator(index: int, node: RawNode, graph: RawSubgraph) -> Operator:

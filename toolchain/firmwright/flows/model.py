@@ -1,6 +1,6 @@
 """A model as a user has it: its module, and the bytes of the model file for the oracle.
 
-In: a path (.tflite, or .fwir as `show` and `partition` write it). Out: a `Model`. Invariant:
+In: a path (.tflite, .onnx, or .fwir as `show` and `partition` write it). Out: a `Model`. Invariant:
 `source`, where it is set, is the file that the module was imported from, by its hash.
 """
 
@@ -12,10 +12,14 @@ from pathlib import Path
 
 from firmwright import pipeline
 from firmwright.base.errors import UsageError
+from firmwright.frontends.onnx import Given
 from firmwright.ir.module import IRModule
 from firmwright.ir.text import print_module
 from firmwright.pipeline import source_digest
 from firmwright.targets.registry import parse_target
+
+SUFFIXES = (".tflite", ".onnx")
+"""Of model files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +35,17 @@ class Model:
         return self.module.name
 
 
-def load_model(path: str | Path, *, name: str = "", source: str | Path = "") -> Model:
-    """Read a model. `source` names the .tflite file that a .fwir was made from.
+def load_model(
+    path: str | Path, *, name: str = "", source: str | Path = "", given: Given = Given()
+) -> Model:
+    """Read a model. `source` names the model file that a .fwir was made from.
 
-    Without it a .tflite file beside the .fwir is taken, if it has the hash that the module
-    remembers. Raises UsageError, ModelError, UnsupportedError.
+    Without it a model file beside the .fwir is taken, if it has the hash that the module
+    remembers. `given` says what an ONNX model leaves open. Raises UsageError, ModelError,
+    UnsupportedError.
     """
     file = Path(path)
-    data = _read(file)
+    data = pipeline.completed(_read(file), file, given)
     module = pipeline.load_bytes(data, file.name, name=name)
     if source:
         return Model(module, _named_source(module, Path(source)), str(file))
@@ -81,7 +88,7 @@ def _read(file: Path) -> bytes:
         raise UsageError(
             f"the model cannot be read: {error.strerror}.",
             where=str(file),
-            hint="the path of a .tflite or .fwir file.",
+            hint="the path of a .tflite, .onnx or .fwir file.",
         ) from error
 
 
@@ -106,7 +113,7 @@ def _source_beside(module: IRModule, file: Path) -> bytes | None:
 
 
 def _neighbours(file: Path) -> Iterator[Path]:
-    """.tflite files in the same folder, the namesake first."""
-    namesake = file.with_suffix(".tflite")
-    others = sorted(file.parent.glob("*.tflite"))
-    return (path for path in (namesake, *others) if path.is_file())
+    """Model files in the same folder, the namesakes first."""
+    namesakes = (file.with_suffix(suffix) for suffix in SUFFIXES)
+    others = (path for suffix in SUFFIXES for path in sorted(file.parent.glob(f"*{suffix}")))
+    return (path for path in (*namesakes, *others) if path.is_file())

@@ -15,6 +15,7 @@ import numpy as np
 
 from firmwright.base.errors import InternalError, ToolFailedError
 from firmwright.flows.inputs import Array, Tensors
+from firmwright.frontends.onnx import is_onnx
 from firmwright.ir.graph.evaluate import evaluate, initial_state, state_after
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor, IRModule
@@ -53,10 +54,17 @@ def reference_for(
 ) -> Reference:
     """The expected outputs of `samples`. Raises ToolMissingError, ToolFailedError."""
     if compiled.source is not None:
-        return by_oracle(compiled, samples, numerics_of(compiled.module), layers=layers)
+        return by_oracle(compiled, samples, runtime_for(compiled), layers=layers)
     if isinstance(compiled.imported.entry, Function):
         return by_numpy(compiled.imported, samples)
     return by_interpreter(compiled.module, samples)
+
+
+def runtime_for(compiled: Compiled) -> Runtime:
+    """Whose results count for the compiled model file."""
+    if compiled.source is not None and is_onnx(compiled.source, ""):
+        return "onnxruntime"
+    return numerics_of(compiled.module)
 
 
 def by_oracle(

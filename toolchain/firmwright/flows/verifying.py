@@ -17,6 +17,7 @@ from firmwright.flows.inputs import Batch, Tensors, generated
 from firmwright.flows.layers import FirstDifference, first_difference
 from firmwright.flows.reference import Reference, by_oracle, numerics_of, reference_for
 from firmwright.flows.sessions import ModelSession, open_session
+from firmwright.frontends.onnx import is_onnx
 from firmwright.oracle.compare import Comparison, Difference, Tolerance, compare
 from firmwright.oracle.run import Runtime
 from firmwright.pipeline import Compiled
@@ -125,7 +126,7 @@ def _verification(compiled: Compiled, reference: Reference, comparison: Comparis
 
 def recorded_by(compiled: Compiled, samples: Sequence[Tensors], expected: Sequence[Tensors]) -> str:
     """One sentence on the runtime whose outputs the recording equals; "" if none does."""
-    if compiled.source is None:
+    if compiled.source is None or is_onnx(compiled.source, ""):
         return ""
     for runtime in ("litert", "tflm", "litert-xnnpack", "litert-optimised"):
         try:

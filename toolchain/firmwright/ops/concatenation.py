@@ -13,7 +13,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, UINT8
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
@@ -30,14 +29,13 @@ from firmwright.ir.graph.opdef import (
 from firmwright.ops.arity import require_tensors
 from firmwright.ops.fixed_point import activation_name
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.moves import DTYPES
 from firmwright.ops.rows import same_rows
-
-_DTYPES = (INT8, UINT8, INT16, INT32, INT64, FLOAT32, BOOL)
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     first, y, axis = call.input(0), call.output, call.int_attr("axis")
-    if first.dtype not in _DTYPES:
+    if first.dtype not in DTYPES:
         raise NotSupportedError(f"{first.dtype.name} inputs")
     if not 0 <= axis < len(first.shape):
         raise NotSupportedError(f"axis {axis} of {len(first.shape)} dimensions")
@@ -130,7 +128,7 @@ OPDEF = OpDef(
     rows=rows,
     imports={"tflite:CONCATENATION": from_tflite},
     cases=cases,
-    dtypes=tuple(kind.name for kind in _DTYPES),
+    dtypes=tuple(kind.name for kind in DTYPES),
     numerics={
         profile: NumericsCell(None, "copies", "reference_ops Concatenation")
         for profile in ("litert", "tflm")

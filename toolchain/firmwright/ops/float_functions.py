@@ -31,6 +31,7 @@ def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
+_erf = np.vectorize(math.erf, otypes=[np.float64])
 
 _FUNCTIONS: tuple[tuple[str, str, Callable[[Any], Any], str], ...] = (
     # name, what C returns, numpy meaning in double, what it is
@@ -44,6 +45,17 @@ _FUNCTIONS: tuple[tuple[str, str, Callable[[Any], Any], str], ...] = (
     ("floor_f32", "floorf(x)", np.floor, "The greatest whole number up to x."),
     ("ceil_f32", "ceilf(x)", np.ceil, "The least whole number from x on."),
     ("rint_f32", "rintf(x)", np.rint, "The nearest whole number, halves to the even one."),
+    ("erf_f32", "erff(x)", _erf, "The error function of x."),
+    ("log1p_f32", "log1pf(x)", np.log1p, "The natural logarithm of 1 + x."),
+    ("tan_f32", "tanf(x)", np.tan, "The tangent of x radians."),
+    ("asin_f32", "asinf(x)", np.arcsin, "The arc sine of x."),
+    ("acos_f32", "acosf(x)", np.arccos, "The arc cosine of x."),
+    ("atan_f32", "atanf(x)", np.arctan, "The arc tangent of x."),
+    ("sinh_f32", "sinhf(x)", np.sinh, "The hyperbolic sine of x."),
+    ("cosh_f32", "coshf(x)", np.cosh, "The hyperbolic cosine of x."),
+    ("asinh_f32", "asinhf(x)", np.arcsinh, "The inverse hyperbolic sine of x."),
+    ("acosh_f32", "acoshf(x)", np.arccosh, "The inverse hyperbolic cosine of x."),
+    ("atanh_f32", "atanhf(x)", np.arctanh, "The inverse hyperbolic tangent of x."),
 )
 
 _OF_TWO: tuple[tuple[str, str, Callable[..., Any], str], ...] = (

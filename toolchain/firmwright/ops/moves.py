@@ -17,7 +17,19 @@ from types import MappingProxyType
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, UINT8, UINT16, DType
+from firmwright.base.dtypes import (
+    BOOL,
+    FLOAT32,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+    DType,
+)
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
@@ -36,7 +48,7 @@ from firmwright.ir.tir.builder import INDEX, E, expr, minimum
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops.kernel import Kernel
 
-DTYPES = (INT8, UINT8, INT16, INT32, INT64, FLOAT32, BOOL)
+DTYPES = (INT8, UINT8, INT16, INT32, INT64, FLOAT32, BOOL, UINT16, UINT32, UINT64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +102,12 @@ def _continues(outer: Axis, inner: Axis) -> bool:
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
     """Elements between neighbours along each axis of a compact tensor."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def is_view(shape: Sequence[int], perm: Sequence[int]) -> bool:
+    """Whether a transposition moves axes of one element only: the bytes stay where they are."""
+    order = [axis for axis in perm if shape[axis] > 1]
+    return order == sorted(order)
 
 
 def axes_of(extents: Sequence[int], x_strides: Sequence[int]) -> tuple[Axis, ...]:

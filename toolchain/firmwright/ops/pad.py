@@ -13,7 +13,6 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, UINT8
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
@@ -29,8 +28,7 @@ from firmwright.ir.graph.opdef import (
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops.arity import require_tensors
 from firmwright.ops.kernel import Kernel
-
-_DTYPES = (INT8, UINT8, INT16, INT32, INT64, FLOAT32, BOOL)
+from firmwright.ops.moves import DTYPES
 
 
 def margins(call: OpCall) -> tuple[tuple[int, int], ...]:
@@ -51,7 +49,7 @@ def margin_value(call: OpCall) -> float:
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
-    if x.dtype not in _DTYPES or y.dtype != x.dtype:
+    if x.dtype not in DTYPES or y.dtype != x.dtype:
         raise NotSupportedError(f"{x.dtype.name} input with {y.dtype.name} output")
     if len(call.ints_attr("paddings")) != 2 * len(x.shape):
         raise NotSupportedError(f"paddings of other than {len(x.shape)} axes")
@@ -157,7 +155,7 @@ OPDEF = OpDef(
     lower=lower,
     imports={"tflite:PAD": from_tflite, "tflite:PADV2": from_tflite},
     cases=cases,
-    dtypes=tuple(kind.name for kind in _DTYPES),
+    dtypes=tuple(kind.name for kind in DTYPES),
     numerics={
         profile: NumericsCell(None, "copies", "reference_ops Pad") for profile in ("litert", "tflm")
     },

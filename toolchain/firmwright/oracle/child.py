@@ -1,7 +1,7 @@
 """One reference runtime, in a process of its own: `python -m firmwright.oracle.child FOLDER`.
 
-In: FOLDER/request.json (numerics, layers, input names), model.tflite, inputs.npz (`i0`, `i1`, ...:
-one array an input, samples on the leading axis).
+In: FOLDER/request.json (numerics, layers, input names), model (the file), inputs.npz (`i0`,
+`i1`, ...: one array an input, samples on the leading axis).
 Out: FOLDER/answer.json (version, names of outputs and layers) and outputs.npz (`o<k>` the outputs
 by position, `t<k>` the tensors of subgraph 0 by index, samples on the leading axis); or, when the
 package is absent or the runtime refuses the model, answer.json with the `error`.
@@ -9,7 +9,8 @@ Invariant: nothing here is imported by the rest; a model that takes the interpre
 this process down. Samples are run in order: state that a model keeps goes from one to the next.
 
 Sources of the semantics: LiteRT's BUILTIN_REF resolver, which holds the reference kernels only (no
-XNNPACK, no optimised kernel), and the TFLM interpreter of the tflite-micro package.
+XNNPACK, no optimised kernel), the TFLM interpreter of the tflite-micro package, and for ONNX models
+ONNX Runtime's kernels for the CPU, each operator as the file has it.
 """
 
 from __future__ import annotations
@@ -129,6 +130,68 @@ class Tflm:
         return np.asarray(self._interpreter.GetTensor(index, 0)["tensor_data"])
 
 
+class OnnxRuntime:
+    """ONNX Runtime on the CPU, without graph optimisations."""
+
+    package = "onnxruntime"
+
+    def __init__(self, model: bytes, *, layers: bool) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 4
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        if layers:
+            model = with_every_result(model)
+        try:
+            self._session = onnxruntime.InferenceSession(
+                model, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # its own exceptions have no common base
+            raise RuntimeError(str(error)) from error
+        names = [item.name for item in self._session.get_outputs()]
+        self.input_names = [item.name for item in self._session.get_inputs()]
+        count = len(names) - self._extra()
+        self.output_names = names[:count]
+        self.layer_names = dict(enumerate(names[count:]))
+        self._results: list[Any] = []
+
+    def _extra(self) -> int:
+        """How many of the outputs were added."""
+        metadata = self._session.get_modelmeta().custom_metadata_map
+        return int(metadata.get(ADDED_OUTPUTS, 0))
+
+    def run(self, inputs: Sequence[Array]) -> None:
+        given = dict(zip(self.input_names, inputs, strict=True))
+        try:
+            self._results = self._session.run(None, given)
+        except Exception as error:  # its own exceptions have no common base
+            raise RuntimeError(str(error)) from error
+
+    def output(self, position: int) -> Array:
+        return np.asarray(self._results[position])
+
+    def layer(self, index: int) -> Array:
+        return np.asarray(self._results[len(self.output_names) + index])
+
+
+ADDED_OUTPUTS = "firmwright_added_outputs"
+
+
+def with_every_result(model: bytes) -> bytes:
+    """The model with the results of all its nodes as outputs behind its own."""
+    import onnx
+
+    proto = onnx.ModelProto.FromString(model)
+    known = {item.name for item in proto.graph.output}
+    added = [n for node in proto.graph.node for n in node.output if n and n not in known]
+    proto.graph.output.extend(onnx.helper.make_empty_tensor_value_info(n) for n in added)
+    entry = proto.metadata_props.add()
+    entry.key, entry.value = ADDED_OUTPUTS, str(len(added))
+    return bytes(proto.SerializeToString())
+
+
 def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[int, str]]:
     """Names of a schema subgraph's inputs, outputs and, with `layers`, all operators' results."""
 
@@ -151,8 +214,11 @@ def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[i
 
 def open_runtime(numerics: str, model: bytes, *, layers: bool) -> Runtime:
     """The runtime that defines the profile, or a RequestError when its package is absent."""
-    package = Tflm.package if numerics == "tflm" else LiteRt.package
+    packages = {"tflm": Tflm.package, "onnxruntime": OnnxRuntime.package}
+    package = packages.get(numerics, LiteRt.package)
     try:
+        if numerics == "onnxruntime":
+            return OnnxRuntime(model, layers=layers)
         if numerics == "tflm":
             return Tflm(model, layers=layers)
         return LiteRt(model, layers=layers, resolver=RESOLVERS[numerics])
@@ -174,7 +240,7 @@ def answer(folder: Path) -> dict[str, Any]:
     names: list[str] = request["inputs"]
     with np.load(folder / "inputs.npz") as archive:
         values = [archive[f"i{position}"] for position in range(len(names))]
-    model = (folder / "model.tflite").read_bytes()
+    model = (folder / "model").read_bytes()
     runtime = open_runtime(request["numerics"], model, layers=request["layers"])
     inputs = ordered_inputs(runtime, names, values)
     kept: dict[str, list[Array]] = {}

@@ -1,6 +1,6 @@
 """Runs a model under a profile's reference runtime and hands back its outputs.
 
-In: a TFLite model's bytes and samples (tensor name to array). Out: an OracleResult. The runtime
+In: a model's bytes and samples (tensor name to array). Out: an OracleResult. The runtime
 lives in a child process (`child.py`), data go through files in a temporary folder: a model that
 crashes, hangs or exhausts the interpreter ends in one clear error here.
 Invariant: nothing of the runtimes is imported into this process.
@@ -30,7 +30,7 @@ from firmwright.base.errors import (
 )
 
 Numerics = Literal["litert", "tflm"]
-Runtime = Literal["litert", "tflm", "litert-optimised", "litert-xnnpack"]
+Runtime = Literal["litert", "tflm", "litert-optimised", "litert-xnnpack", "onnxruntime"]
 Array = NDArray[np.generic]
 
 ORACLE_NAMES: Mapping[str, str] = {
@@ -38,8 +38,10 @@ ORACLE_NAMES: Mapping[str, str] = {
     "tflm": "TFLM (tflite-micro)",
     "litert-optimised": "LiteRT optimised kernels",
     "litert-xnnpack": "LiteRT with XNNPACK",
+    "onnxruntime": "ONNX Runtime, graph optimisations off",
 }
-"""The first two define the profiles; the others tell a user what made their recording."""
+"""The first two define the profiles, the last one runs ONNX models; the others tell a user what
+made their recording."""
 DEFAULT_TIMEOUT_S = 300.0
 
 
@@ -101,7 +103,7 @@ def _write_request(
         for position, name in enumerate(names)
     }
     np.savez(folder / "inputs.npz", **stacked)
-    (folder / "model.tflite").write_bytes(model)
+    (folder / "model").write_bytes(model)
     request = {"numerics": numerics, "layers": layers, "inputs": names, "samples": len(inputs)}
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
 

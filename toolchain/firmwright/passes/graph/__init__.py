@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 from firmwright.ir.module import Pass
-from firmwright.passes.graph import dead_calls, fold_pad
+from firmwright.passes.graph import (
+    dead_calls,
+    fold_pad,
+    fold_scale,
+    fuse_activations,
+    fuse_expressions,
+    layout,
+)
 
-PASSES: tuple[Pass, ...] = (fold_pad.PASS, dead_calls.PASS)
+PASSES: tuple[Pass, ...] = (
+    layout.PASS,
+    fold_scale.PASS,
+    fuse_activations.PASS,
+    fuse_expressions.PASS,
+    fold_pad.PASS,
+    dead_calls.PASS,
+)

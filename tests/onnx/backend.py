@@ -1,0 +1,248 @@
+"""The node tests that the package `onnx` ships: imported, compiled to C, run, compared.
+
+    PYTHONPATH=toolchain python tests/onnx/backend.py [--update] [PREFIX...]
+
+A test passes if the generated C gives the expected outputs within the test's own tolerance. Where
+an operator needs an operand to be known, such as a shape, and the test has it as an input, that is
+bound as a constant from the test's data (`--bind`); those tests are counted apart. What we do not
+take is listed in skips.txt, each with the reason that the compiler gives.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firmwright.base.errors import FirmwrightError, UnsupportedError
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.sessions import open_session
+from firmwright.frontends.onnx import Given, complete, import_onnx
+from firmwright.ir.graph.evaluate import evaluate
+from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.module import IRModule
+from firmwright.ops.registry import op_table
+from firmwright.schedules.registry import INTRINSICS
+
+Array = NDArray[Any]
+SKIPS = Path(__file__).parent / "skips.txt"
+TESTS_PER_IMAGE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTest:
+    """One test: the model's file, inputs and expected outputs by position, tolerance."""
+
+    name: str
+    model: bytes
+    input_names: tuple[str, ...]
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+    relative: float
+    absolute: float
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A test that is supported, as a module; `is_bound`: some inputs are constants."""
+
+    test: NodeTest
+    module: IRModule
+    is_bound: bool
+
+    @property
+    def sample(self) -> dict[str, Array]:
+        given = dict(zip(self.test.input_names, self.test.inputs, strict=True))
+        entry = self.module.entry
+        assert isinstance(entry, Function)
+        return {value.name: np.asarray(given[value.name]) for value in entry.params}
+
+
+class _AnyOf(str):
+    """What the package compares operators with to choose the tests of one: here of several."""
+
+    __slots__ = ("ops",)
+
+    def __new__(cls, ops: Iterable[str]) -> _AnyOf:
+        made = super().__new__(cls, " ".join(ops))
+        made.ops = frozenset(ops)  # type: ignore[attr-defined]  # a slot
+        return made
+
+    def __ne__(self, other: object) -> bool:
+        return other not in self.ops  # type: ignore[attr-defined]  # a slot
+
+    __hash__ = str.__hash__
+
+
+def collected(ops: Iterable[str] = ()) -> list[NodeTest]:
+    """The tests of these operators, of all if none is named; once in a process."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.case.node import collect_testcases
+
+        found = collect_testcases(_AnyOf(ops) if ops else None)
+    return [
+        NodeTest(
+            case.name,
+            case.model.SerializeToString(),
+            tuple(item.name for item in case.model.graph.input),
+            tuple(case.data_sets[0][0]),
+            tuple(case.data_sets[0][1]),
+            case.rtol if case.rtol is not None else 1e-3,
+            case.atol if case.atol is not None else 1e-7,
+        )
+        for case in found
+    ]
+
+
+# ---- one test ----------------------------------------------------------------------------------
+
+
+def _imported(test: NodeTest, bound: Iterable[int]) -> IRModule:
+    rows = list(enumerate(zip(test.input_names, test.inputs, strict=True)))
+    given = Given(
+        {n: np.shape(x) for k, (n, x) in rows if k not in bound and isinstance(x, np.ndarray)},
+        {n: np.asarray(x) for k, (n, x) in rows if k in bound},
+    )
+    data = complete(test.model, test.name, given)
+    return import_onnx(data, test.name, "test", op_table())
+
+
+def _wants_constants(error: UnsupportedError) -> bool:
+    return any("constant" in item.why for item in error.items)
+
+
+def taken(test: NodeTest) -> Taken | str:
+    """The test as a module, or why it is not supported."""
+    known = [k for k, x in enumerate(test.inputs) if k and isinstance(x, np.ndarray)]
+    whole = [k for k in known if test.inputs[k].dtype.kind in "iub"]
+    short = [k for k in known if test.inputs[k].ndim < 2]
+    for bound in ((), whole, sorted({*whole, *short})):
+        try:
+            return Taken(test, _imported(test, bound), bool(bound))
+        except UnsupportedError as error:
+            reason = "; ".join(dict.fromkeys(f"{i.op}: {i.why}" for i in error.items))
+            if not _wants_constants(error):
+                return reason
+        except FirmwrightError as error:
+            return str(error)
+    return reason
+
+
+def wrong(test: NodeTest, results: Sequence[Array]) -> str:
+    """What is wrong with the results; "" if nothing is."""
+    if len(results) != len(test.outputs):
+        return f"{len(results)} outputs of {len(test.outputs)}"
+    for got, want in zip(results, map(np.asarray, test.outputs), strict=True):
+        if (got.dtype, got.shape) != (want.dtype, want.shape):
+            return f"{got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
+        try:
+            np.testing.assert_allclose(got, want, rtol=test.relative, atol=test.absolute)
+        except AssertionError as error:
+            return " ".join(str(error).split())
+    return ""
+
+
+def by_reference(item: Taken) -> str:
+    """What is wrong with the result of the operators' numpy references."""
+    entry = item.module.entry
+    assert isinstance(entry, Function)
+    values = evaluate(item.module, item.sample, op_table(), INTRINSICS)
+    return wrong(item.test, [values[value.name] for value in entry.results])
+
+
+# ---- many in one image -------------------------------------------------------------------------
+
+
+def merged(modules: Sequence[IRModule]) -> IRModule:
+    """The modules' graphs side by side; names get a number in front."""
+    constants, params, body, results = {}, [], [], []
+    for number, module in enumerate(modules):
+        entry = module.entry
+        assert isinstance(entry, Function)
+
+        def moved(value: Value, number: int = number) -> Value:
+            constant = None if value.constant is None else f"{number}.{value.constant}"
+            return replace(value, name=f"{number}.{value.name}", constant=constant)
+
+        def moved_call(call: Call, number: int = number) -> Call:
+            inputs = tuple(None if v is None else moved(v, number) for v in call.inputs)
+            outputs = tuple(moved(v, number) for v in call.outputs)
+            return replace(call, inputs=inputs, outputs=outputs)
+
+        params += map(moved, entry.params)
+        body += map(moved_call, entry.body)
+        results += map(moved, entry.results)
+        constants |= {
+            f"{number}.{name}": replace(constant, name=f"{number}.{name}")
+            for name, constant in module.constants.items()
+        }
+    main = Function("main", tuple(params), tuple(body), tuple(results))
+    return IRModule("cases", {"main": main}, constants, attrs={"entry": "main"})
+
+
+def in_c(items: Sequence[Taken], board: str = "host") -> dict[str, str]:
+    """What is wrong with each test's results, by name, in one compiled image."""
+    module = merged([item.module for item in items])
+    compiled = compile_for(module, board, planner="greedy_by_size")
+    sample = {
+        f"{k}.{name}": array for k, item in enumerate(items) for name, array in item.sample.items()
+    }
+    with open_session(compiled, in_process=board == "host") as session:
+        (results,) = session.run_all([sample])
+    found = {}
+    for number, item in enumerate(items):
+        entry = item.module.entry
+        assert isinstance(entry, Function)
+        own = [results[f"{number}.{value.name}"] for value in entry.results]
+        found[item.test.name] = wrong(item.test, own)
+    return found
+
+
+# ---- the command -------------------------------------------------------------------------------
+
+
+def skips() -> dict[str, str]:
+    """The committed list: name -> reason."""
+    rows = (line.split(": ", 1) for line in SKIPS.read_text(encoding="utf-8").splitlines())
+    return {row[0]: row[1] for row in rows}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the tests whose names begin so; 1 where one fails."""
+    warnings.simplefilter("ignore")
+    prefixes = tuple(f"test_{word}" for word in arguments if not word.startswith("-"))
+    tests = [test for test in collected() if not prefixes or test.name.startswith(prefixes)]
+    found = {test.name: taken(test) for test in tests}
+    items = [item for item in found.values() if isinstance(item, Taken)]
+    skipped = {name: why for name, why in found.items() if isinstance(why, str)}
+    failures = {item.test.name: why for item in items if (why := by_reference(item))}
+    for start in range(0, len(items), TESTS_PER_IMAGE):
+        group = items[start : start + TESTS_PER_IMAGE]
+        if "--no-c" in arguments:
+            break
+        failures |= {name: why for name, why in in_c(group).items() if why}
+        print(f"{start + len(group)} of {len(items)}", file=sys.stderr, flush=True)
+    if "--update" in arguments and not prefixes:
+        rows = sorted(f"{name}: {why}\n" for name, why in skipped.items())
+        SKIPS.write_text("".join(rows), encoding="utf-8")
+    for name, why in failures.items():
+        print(f"FAILED {name}: {why[:300]}")
+    passed = [item for item in items if item.test.name not in failures]
+    count = Counter("bound" if item.is_bound else "passed" for item in passed)
+    print(
+        f"{len(tests)} tests: {count['passed']} passed, {count['bound']} with operands bound, "
+        f"{len(skipped)} skipped, {len(failures)} failed"
+    )
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

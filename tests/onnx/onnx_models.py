@@ -1,0 +1,145 @@
+"""Small ONNX models as exporters write them: what the tests of the frontend are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+Array = NDArray[Any]
+
+
+class Net:
+    """Collects nodes and weights; every layer gives the name of its result."""
+
+    def __init__(self, seed: int = 0, opset: int = 17) -> None:
+        self.rng = np.random.Generator(np.random.PCG64(seed))
+        self.opset = opset
+        self.nodes: list[Any] = []
+        self.weights: list[Any] = []
+        self.inputs: list[Any] = []
+
+    def input(self, name: str, shape: Sequence[Any], dtype: int = TensorProto.FLOAT) -> str:
+        self.inputs.append(helper.make_tensor_value_info(name, dtype, list(shape)))
+        return name
+
+    def weight(self, array: Array) -> str:
+        name = f"w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
+    def random(self, *shape: int, scale: float = 1.0) -> str:
+        return self.weight((self.rng.normal(size=shape) * scale).astype(np.float32))
+
+    def node(self, op: str, *inputs: str, outputs: int = 1, **attrs: Any) -> Any:
+        names = [f"{op.lower()}{len(self.nodes)}_{k}" for k in range(outputs)]
+        self.nodes.append(helper.make_node(op, list(inputs), names, **attrs))
+        return names[0] if outputs == 1 else names
+
+    def conv(self, x: str, channels: int, filters: int, size: Sequence[int], **attrs: Any) -> str:
+        group = attrs.get("group", 1)
+        fan = channels // group * int(np.prod(size))
+        w = self.random(filters, channels // group, *size, scale=fan**-0.5)
+        b = self.random(filters, scale=0.1)
+        return str(self.node("Conv", x, w, b, **attrs))
+
+    def batch_norm(self, x: str, channels: int) -> str:
+        vectors = [
+            self.weight(self.rng.uniform(low, high, channels).astype(np.float32))
+            for low, high in ((0.5, 1.5), (-0.3, 0.3), (-0.2, 0.2), (0.5, 2.0))
+        ]
+        return str(self.node("BatchNormalization", x, *vectors))
+
+    def model(self, *outputs: str) -> bytes:
+        infos = [helper.make_empty_tensor_value_info(name) for name in outputs]
+        graph = helper.make_graph(self.nodes, "net", self.inputs, infos, self.weights)
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+        made.ir_version = 8
+        inferred = onnx.shape_inference.infer_shapes(made)
+        return bytes(inferred.SerializeToString())
+
+
+def digits_net() -> bytes:
+    """Two convolutions, pools, a flattening, two dense layers, softmax."""
+    net = Net(1)
+    x = net.input("image", (1, 1, 16, 16))
+    x = net.node("Relu", net.conv(x, 1, 6, (3, 3), pads=[1, 1, 1, 1]))
+    x = net.node("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
+    x = net.node("Relu", net.conv(x, 6, 8, (3, 3)))
+    x = net.node("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
+    x = net.node("Flatten", x)
+    x = net.node("Gemm", x, net.random(16, 72, scale=0.1), net.random(16), transB=1)
+    x = net.node("Relu", x)
+    x = net.node("Gemm", x, net.random(10, 16, scale=0.3), net.random(10), transB=1)
+    return net.model(net.node("Softmax", x, axis=1))
+
+
+def residual_net() -> bytes:
+    """Batch normalisation, two residual blocks, one with a stride, pooling, a dense layer."""
+    net = Net(2)
+    x = net.input("image", (1, 3, 16, 16))
+
+    def unit(x: str, channels: int, filters: int, stride: int = 1) -> str:
+        conv = net.conv(x, channels, filters, (3, 3), pads=[1] * 4, strides=[stride, stride])
+        return net.batch_norm(conv, filters)
+
+    x = net.node("Relu", unit(x, 3, 8))
+    inner = unit(net.node("Relu", unit(x, 8, 8)), 8, 8)
+    x = net.node("Relu", net.node("Add", inner, x))
+    inner = unit(net.node("Relu", unit(x, 8, 12, 2)), 12, 12)
+    short = net.batch_norm(net.conv(x, 8, 12, (1, 1), strides=[2, 2]), 12)
+    x = net.node("Relu", net.node("Add", inner, short))
+    x = net.node("Flatten", net.node("GlobalAveragePool", x))
+    w = net.random(12, 5)
+    return net.model(net.node("Add", net.node("MatMul", x, w), net.random(5)))
+
+
+def mobile_net() -> bytes:
+    """Depthwise separable blocks, clips to 6, squeeze and excite, hard swish, a concatenation."""
+    net = Net(3)
+    x = net.input("image", (1, 3, 12, 12))
+    zero, six = (net.weight(np.array(v, np.float32)) for v in (0, 6))
+    x = net.node("Clip", net.conv(x, 3, 8, (3, 3), pads=[0, 0, 1, 1], strides=[2, 2]), zero, six)
+    x = net.node("Clip", net.conv(x, 8, 8, (3, 3), pads=[1] * 4, group=8), zero, six)
+    gate = net.node("ReduceMean", x, axes=[2, 3], keepdims=1)
+    gate = net.node("Relu", net.conv(gate, 8, 2, (1, 1)))
+    gate = net.node("HardSigmoid", net.conv(gate, 2, 8, (1, 1)))
+    x = net.node("Mul", x, gate)
+    wide = net.node("HardSwish", net.conv(x, 8, 10, (1, 1)))
+    grouped = net.node("LeakyRelu", net.conv(x, 8, 6, (3, 3), pads=[1] * 4, group=2))
+    x = net.node("Concat", wide, grouped, axis=1)
+    sizes = net.weight(np.array([1, 1, 2, 2], np.float32))
+    x = net.node(
+        "Resize", x, "", sizes, mode="nearest", coordinate_transformation_mode="asymmetric"
+    )
+    x = net.node("AveragePool", x, kernel_shape=[3, 3], strides=[3, 3])
+    return net.model(net.node("Softmax", net.conv(x, 16, 4, (1, 1)), axis=1))
+
+
+def sequence_net() -> bytes:
+    """Convolutions over time with dilation, layer normalisation, attention, an arg max."""
+    net = Net(4)
+    x = net.input("signal", (1, 4, 24))
+    x = net.node("Relu", net.conv(x, 4, 8, (3,), pads=[2, 0], dilations=[1]))
+    x = net.node("Tanh", net.conv(x, 8, 8, (3,), pads=[4, 0], dilations=[2]))
+    x = net.node("Transpose", x, perm=[0, 2, 1])
+    x = net.node("LayerNormalization", x, net.random(8), net.random(8))
+    q, k, v = (net.node("MatMul", x, net.random(8, 8, scale=0.4)) for _ in range(3))
+    scores = net.node("MatMul", q, net.node("Transpose", k, perm=[0, 2, 1]))
+    scores = net.node("Softmax", net.node("Mul", scores, net.weight(np.float32(0.35).reshape(()))))
+    x = net.node("Add", x, net.node("MatMul", scores, v))
+    mean = net.node("ReduceMean", x, axes=[1], keepdims=0)
+    return net.model(net.node("Gelu", mean) if net.opset >= 20 else net.node("Erf", mean), x)
+
+
+NETS = {
+    "digits": digits_net,
+    "residual": residual_net,
+    "mobile": mobile_net,
+    "sequence": sequence_net,
+}

@@ -1,0 +1,153 @@
+"""Whole ONNX models: import, the passes on graphs, ONNX Runtime, generated C."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from backend import merged
+from numpy.typing import NDArray
+from onnx_models import NETS, Net
+
+from firmwright.base.errors import ModelError, UnsupportedError, UsageError
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.sessions import open_session
+from firmwright.frontends.onnx import Given, complete, import_onnx
+from firmwright.ir.graph.evaluate import evaluate
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.graph.verify import verify_graph
+from firmwright.ir.module import IRModule
+from firmwright.ops.registry import op_table
+from firmwright.oracle.compare import compare
+from firmwright.oracle.run import run_oracle
+from firmwright.passes.graph import PASSES
+from firmwright.schedules.registry import INTRINSICS
+
+Tensors = dict[str, NDArray[np.generic]]
+
+
+def imported(data: bytes, given: Given = Given()) -> IRModule:
+    return import_onnx(complete(data, "net.onnx", given), "net.onnx", "net", op_table())
+
+
+def entry_of(module: IRModule) -> Function:
+    entry = module.entry
+    assert isinstance(entry, Function)
+    return entry
+
+
+def optimised(module: IRModule) -> IRModule:
+    for step in PASSES:
+        module = step(module)
+        verify_graph(entry_of(module), module, op_table())
+    return module
+
+
+def sample(module: IRModule, seed: int = 0) -> Tensors:
+    rng = np.random.Generator(np.random.PCG64(seed))
+    return {
+        value.name: rng.normal(size=value.type.shape).astype(value.type.dtype.np)
+        for value in entry_of(module).params
+    }
+
+
+def results(module: IRModule, inputs: Tensors) -> Tensors:
+    values = evaluate(module, inputs, op_table(), INTRINSICS)
+    return {value.name: values[value.name] for value in entry_of(module).results}
+
+
+every_net = pytest.mark.parametrize("make", NETS.values(), ids=NETS)
+
+
+@every_net
+def test_an_imported_model_computes_what_onnx_runtime_computes(make: Callable[[], bytes]) -> None:
+    data = make()
+    module = imported(data)
+    inputs = sample(module)
+    expected = run_oracle(data, [inputs], "onnxruntime").outputs
+    assert compare(expected, [results(module, inputs)]).mismatches == 0
+    assert compare(expected, [results(optimised(module), inputs)]).mismatches == 0
+
+
+@pytest.mark.host_c
+def test_generated_c_computes_what_the_references_compute() -> None:
+    modules = [optimised(imported(make())) for make in NETS.values()]
+    inputs = [sample(module) for module in modules]
+    compiled = compile_for(merged(modules), "host", planner="greedy_by_size")
+    given = {f"{k}.{name}": x for k, part in enumerate(inputs) for name, x in part.items()}
+    with open_session(compiled, in_process=True) as session:
+        (got,) = session.run_all([given])
+    for number, (module, part) in enumerate(zip(modules, inputs, strict=True)):
+        expected = results(module, part)
+        own = {name: got[f"{number}.{name}"] for name in expected}
+        assert compare([expected], [own]).mismatches == 0
+
+
+@pytest.mark.parametrize(("name", "transposes"), [("digits", 0), ("residual", 1), ("mobile", 2)])
+def test_no_transposition_is_left_that_a_person_would_not_write(name: str, transposes: int) -> None:
+    """An image of one channel needs none; others one at each end that is an image."""
+    body = entry_of(optimised(imported(NETS[name]()))).body
+    assert Counter(call.op for call in body)["transpose"] == transposes
+
+
+def test_normalisation_and_activations_disappear_into_convolutions() -> None:
+    body = entry_of(optimised(imported(NETS["residual"]()))).body
+    counts = Counter(call.op for call in body)
+    assert (counts["conv2d"], counts["relu"]) == (6, 0)
+    formulas = {call.attrs["formula"] for call in body if call.op == "expression"}
+    assert formulas == {"max(a + b, 0.0)", "a + b"}
+
+
+# ---- what users say, and what they are told ----------------------------------------------------
+
+
+def open_net() -> bytes:
+    net = Net()
+    x = net.input("x", ("batch", 3, "height", 4))
+    return net.model(net.node("Relu", x))
+
+
+def test_open_sizes_are_named_and_can_be_given() -> None:
+    with pytest.raises(UnsupportedError, match=r"axis 0 \(batch\), 2 \(height\) is not fixed"):
+        imported(open_net())
+    module = imported(open_net(), Given({"x": (1, 3, 5, 4)}))
+    assert entry_of(module).params[0].type.shape == (1, 3, 5, 4)
+
+
+def test_a_shape_that_contradicts_the_model_is_an_error() -> None:
+    with pytest.raises(UsageError, match=r"--shape x=1,2,5,4 contradicts the model"):
+        imported(open_net(), Given({"x": (1, 2, 5, 4)}))
+    with pytest.raises(UsageError, match="the model has no input 'y'"):
+        imported(open_net(), Given({"y": (1, 2)}))
+
+
+def test_everything_that_is_missing_is_reported_at_once() -> None:
+    net = Net()
+    x = net.input("x", (2, 3))
+    first = net.node("NonZero", x)
+    second = net.node("Det", net.input("m", (3, 3)))
+    with pytest.raises(UnsupportedError) as caught:
+        imported(net.model(first, second))
+    assert {item.op for item in caught.value.items} == {"NonZero", "Det"}
+
+
+def test_an_input_can_be_bound_to_a_constant() -> None:
+    net = Net()
+    x, shape = net.input("x", (2, 3)), net.input("shape", (1,), 7)
+    data = net.model(net.node("Reshape", x, shape))
+    with pytest.raises(UnsupportedError, match="shapes that are not constant"):
+        imported(data)
+    module = imported(data, Given(bindings={"shape": (6.0,)}))
+    assert [value.type.shape for value in entry_of(module).results] == [(6,)]
+
+
+def test_what_is_no_model_is_said_to_be_broken() -> None:
+    with pytest.raises(ModelError, match="the model is broken"):
+        imported(b"\x08\x07 this is no protobuf message")
+
+
+def test_importing_twice_gives_the_same_module() -> None:
+    data = NETS["mobile"]()
+    assert imported(data) == imported(data)

@@ -1,0 +1,123 @@
+"""An ONNX file made complete: what it leaves to others written into it.
+
+In: the bytes of a file, its folder, and what a user says of it (`Given`): shapes of inputs, inputs
+bound to constants. Out: bytes of a model that says all of that itself, the same bytes where nothing
+was left open. So what is compiled and what the reference runtime runs are one model.
+Data that a file keeps beside itself are read from its own folder and from nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from firmwright.base.errors import UsageError
+from firmwright.frontends.onnx.protobuf import Message, dtype_name, library
+from firmwright.frontends.onnx.reader import parsed
+from firmwright.ir.graph.opdef import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a user says of a model: `shapes` of inputs, `bindings` of inputs to constants.
+
+    A binding is an array, or a flat list of numbers that takes the input's type and shape.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    bindings: Mapping[str, Array | tuple[float, ...]] = field(default_factory=dict)
+
+
+def complete(data: bytes, file: str, given: Given = Given(), folder: Path | None = None) -> bytes:
+    """The complete model's bytes. Raises ModelError, UsageError, ToolMissingError."""
+    model = parsed(data, file)
+    external = library().TensorProto.EXTERNAL
+    outside = [item for item in model.graph.initializer if item.data_location == external]
+    if not outside and not given.shapes and not given.bindings:
+        return data
+    for tensor in outside:
+        _read_outside(tensor, file, folder)
+    inputs = {item.name: item for item in model.graph.input}
+    for name in (*given.shapes, *given.bindings):
+        if name not in inputs:
+            raise UsageError(
+                f"the model has no input {name!r}.",
+                where=file,
+                hint=f"its inputs are {', '.join(sorted(inputs)) or 'none'}.",
+            )
+    for name, shape in given.shapes.items():
+        _set_shape(inputs[name], shape, file)
+    for name, values in given.bindings.items():
+        _bind(model.graph, inputs[name], values, file)
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def _set_shape(info: Message, shape: tuple[int, ...], file: str) -> None:
+    tensor = info.type.tensor_type
+    if tensor.HasField("shape"):
+        known = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
+        fits = len(known) == len(shape) and all(
+            n in (None, m) for n, m in zip(known, shape, strict=True)
+        )
+        if not fits:
+            shown = ",".join("?" if n is None else str(n) for n in known)
+            raise UsageError(
+                f"--shape {info.name}={','.join(map(str, shape))} contradicts the model, "
+                f"where it is {shown}.",
+                where=file,
+            )
+    tensor.shape.Clear()
+    for size in shape:
+        tensor.shape.dim.add().dim_value = size
+    if not shape:
+        tensor.shape.SetInParent()
+
+
+def _bind(graph: Message, info: Message, values: Array | tuple[float, ...], file: str) -> None:
+    tensor = info.type.tensor_type
+    kind = np.dtype(dtype_name(tensor.elem_type))
+    if isinstance(values, tuple):
+        sizes = [dim.dim_value for dim in tensor.shape.dim]
+        try:
+            array = np.array(values).astype(kind).reshape(sizes if 0 not in sizes else -1)
+        except ValueError as error:
+            raise UsageError(
+                f"{len(values)} values are bound to {info.name!r}, whose shape is {sizes}.",
+                where=file,
+            ) from error
+    else:
+        array = np.asarray(values)
+        if array.dtype != kind:
+            raise UsageError(
+                f"what is bound to {info.name!r} is {array.dtype}, the input {kind}.", where=file
+            )
+    graph.initializer.append(library().numpy_helper.from_array(array, info.name))
+    graph.input.remove(info)
+
+
+def _read_outside(tensor: Message, file: str, folder: Path | None) -> None:
+    """The data of a tensor that lie in a file beside the model, put into it."""
+    said = {entry.key: entry.value for entry in tensor.external_data}
+    location = said.get("location", "")
+    if folder is None or not location or Path(location).name != location:
+        raise UsageError(
+            f"the data of {tensor.name!r} lie outside of the model, in {location!r}.",
+            where=file,
+            hint="keep them in the model's own folder, or save the model with its data inside: "
+            "onnx.save(onnx.load(FILE), FILE, save_as_external_data=False).",
+        )
+    try:
+        with (folder / location).open("rb") as stream:
+            stream.seek(int(said.get("offset", "0")))
+            tensor.raw_data = stream.read(int(said["length"]) if "length" in said else -1)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"the data of {tensor.name!r} cannot be read: {error}.",
+            where=str(folder / location),
+            hint="keep the file beside the model.",
+        ) from error
+    tensor.ClearField("external_data")
+    tensor.data_location = library().TensorProto.DEFAULT

@@ -1,0 +1,164 @@
+"""Operators that the standard, or the model itself, defines by others: those other nodes.
+
+In: a node. Out: the nodes that take its place, their tensors named after the node's output, their
+attributes filled in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from firmwright.base.errors import InternalError
+from firmwright.frontends.onnx.emitter import Tensor, dtype_of, shape_of
+from firmwright.frontends.onnx.protobuf import Message, dtype_code, library
+from firmwright.frontends.onnx.reader import OPSET_MIN
+
+
+def has_definition(node: Message, opset: int, local: Sequence[Message]) -> bool:
+    """Whether the node's operator is defined by others."""
+    if _local(node, local) is not None:
+        return True
+    schema = _schema(node, opset)
+    return schema is not None and (schema.has_function or _versions(schema, opset) != [])
+
+
+def definition_of(
+    node: Message, opset: int, inputs: Sequence[Tensor | None], local: Sequence[Message]
+) -> Message:
+    """The FunctionProto that defines the node's operator, for inputs of those types."""
+    found = _local(node, local)
+    if found is not None:
+        return found
+    schema = _schema(node, opset)
+    if schema is None:
+        raise InternalError(f"{node.op_type} has no definition")
+    if schema.has_function:
+        return schema.function_body
+    versions = _versions(schema, opset)
+    function = library().FunctionProto()
+    text = schema.get_context_dependent_function_with_opset_version(
+        max(versions), node.SerializeToString(), [_type(item) for item in inputs]
+    )
+    function.ParseFromString(text)
+    return function
+
+
+def was_redefined(node: Message, opset: int) -> bool:
+    """Whether the operator meant something else in the model's opset, one that we do not read."""
+    if opset >= OPSET_MIN or node.domain not in ("", "ai.onnx"):
+        return False
+    own, ours = _schema(node, opset), _schema(node, OPSET_MIN)
+    # An operator that is gone is one of its last definition.
+    return (
+        own is not None
+        and ours is not None
+        and not ours.deprecated
+        and (own.since_version != ours.since_version)
+    )
+
+
+def _local(node: Message, local: Sequence[Message]) -> Message | None:
+    names = ((function.name, function.domain) for function in local)
+    pairs = zip(names, local, strict=True)
+    return next((found for name, found in pairs if name == (node.op_type, node.domain)), None)
+
+
+def _schema(node: Message, opset: int) -> Message | None:
+    onnx = library()
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    try:
+        return onnx.defs.get_schema(node.op_type, opset if domain == "" else 1, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def _versions(schema: Message, opset: int) -> list[int]:
+    """The opsets for which a definition exists that depends on types and attributes."""
+    if not schema.has_context_dependent_function:
+        return []
+    return [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+
+
+def _type(tensor: Tensor | None) -> bytes:
+    onnx = library()
+    if tensor is None:
+        return bytes(onnx.TypeProto().SerializeToString())
+    kind = onnx.helper.make_tensor_type_proto(dtype_code(dtype_of(tensor).name), shape_of(tensor))
+    return bytes(kind.SerializeToString())
+
+
+def expanded(node: Message, function: Message, opset: int) -> tuple[int, list[Message]]:
+    """(opset, nodes) that compute what `node` does, under its own names."""
+    stem = next(iter(node.output), "") or node.op_type
+    names = dict(zip(function.input, node.input, strict=False))
+    # An output that the caller leaves out has a name of its own inside.
+    names |= {
+        ours: theirs or f"{stem}/{ours}"
+        for ours, theirs in zip(function.output, node.output, strict=False)
+    }
+    versions = {item.domain: item.version for item in function.opset_import}
+    given = {item.name: item for item in function.attribute_proto}
+    given |= {item.name: item for item in _defaults(node, opset)}
+    given |= {item.name: item for item in node.attribute}
+    body = [_filled(inner, stem, names, given, set(function.input)) for inner in function.node]
+    return int(versions.get("", opset)), body
+
+
+def _defaults(node: Message, opset: int) -> list[Message]:
+    onnx = library()
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    except onnx.defs.SchemaError:
+        return []
+    return [item.default_value for item in schema.attributes.values() if item.default_value.name]
+
+
+def _filled(
+    inner: Message,
+    stem: str,
+    names: dict[str, str],
+    given: dict[str, Message],
+    optional: set[str],
+) -> Message:
+    node = library().NodeProto()
+    node.CopyFrom(inner)
+
+    def named(name: str) -> str:
+        if not name or name in names:
+            return names.get(name, "")
+        return "" if name in optional else f"{stem}/{name}"
+
+    node.input[:] = [named(name) for name in inner.input]
+    node.output[:] = [named(name) for name in inner.output]
+    del node.attribute[:]
+    for item in inner.attribute:
+        filled = library().AttributeProto()
+        filled.CopyFrom(item)
+        if item.ref_attr_name:
+            source = given.get(item.ref_attr_name)
+            if source is None:
+                continue
+            filled.CopyFrom(source)
+            filled.name = item.name
+        if filled.HasField("g"):
+            _rename_graph(filled.g, stem, names, given, optional)
+        node.attribute.append(filled)
+    return node
+
+
+def _rename_graph(
+    graph: Message,
+    stem: str,
+    names: dict[str, str],
+    given: dict[str, Message],
+    optional: set[str],
+) -> None:
+    if graph.input:
+        raise InternalError("a loop inside of a definition")
+    inner = [_filled(item, stem, names, given, optional) for item in graph.node]
+    del graph.node[:]
+    graph.node.extend(inner)
+    for item in graph.output:
+        item.name = names.get(item.name, f"{stem}/{item.name}")
+    for item in graph.initializer:
+        item.name = f"{stem}/{item.name}"

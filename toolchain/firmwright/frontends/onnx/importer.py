@@ -1,0 +1,249 @@
+"""OnnxModel -> IRModule: walks the nodes with what is known of every tensor.
+
+A tensor is a constant or a value of the graph (emitter.py). A node whose inputs are all constants
+is computed at once. Others go to the importer of their operator (operators/); an operator without
+one, whose definition in the standard is a function of other operators, is replaced by that. All
+that cannot be taken is reported at once, each with its place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from firmwright.base.dtypes import UINT64, find_dtype
+from firmwright.base.errors import UnsupportedError, UnsupportedItem
+from firmwright.frontends.onnx.context import NodeContext, Results
+from firmwright.frontends.onnx.emitter import Const, Emitter, Tensor, dtype_of
+from firmwright.frontends.onnx.functions import (
+    definition_of,
+    expanded,
+    has_definition,
+    was_redefined,
+)
+from firmwright.frontends.onnx.operators.registry import importers
+from firmwright.frontends.onnx.protobuf import Message, array_of, attribute, folded
+from firmwright.frontends.onnx.reader import Dimension, OnnxModel, OnnxTensor, read_onnx
+from firmwright.ir.core import Span
+from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.graph.opdef import Array, NotSupportedError, OpTable
+from firmwright.ir.module import IRModule
+
+_NEVER_FOLDED = frozenset(
+    {"DequantizeLinear", "If", "Loop", "Scan", "RandomNormal", "RandomUniform"}
+)
+_FOLDED_ELEMENTS_MAX = 1 << 22
+
+
+def import_onnx(data: bytes, file: str, name: str, ops: OpTable) -> IRModule:
+    """The module of a complete model (complete.py); UnsupportedError names all that is missing."""
+    model = read_onnx(data, file)
+    work = _Import(model, Emitter(ops))
+    function = work.run()
+    return IRModule(
+        name=name,
+        functions={"main": function},
+        constants=work.emitter.constants,
+        attrs={"entry": "main", "source_sha256": hashlib.sha256(data).hexdigest()},
+    )
+
+
+@dataclass(slots=True)
+class _Import:
+    model: OnnxModel
+    emitter: Emitter
+    items: list[UnsupportedItem] = field(default_factory=list)
+    tensors: dict[str, Tensor | None] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)
+    index: int = 0
+
+    def run(self) -> Function:
+        for name, array in self.model.initializers.items():
+            self.tensors[name] = Const(array, name)
+        params = [value for item in self.model.inputs if (value := self._param(item)) is not None]
+        for index, node in enumerate(self.model.nodes):
+            self.index = index
+            self._node(node, self.model.opset)
+        results = [self._result(item) for item in self.model.outputs]
+        if self.items:
+            raise UnsupportedError(
+                self.items,
+                where=self.model.file,
+                hint="`firmwright ops` for what is supported; --shape NAME=1,3,32,32 gives the "
+                "sizes that an input leaves open.",
+            )
+        body = tuple(self._final(call) for call in self.emitter.calls)
+        names = [self._renamed(value) for value in results if value is not None]
+        return Function("main", tuple(params), body, tuple(names))
+
+    def _refuse(self, op: str, where: str, why: str) -> None:
+        item = UnsupportedItem(op, where, why)
+        if item not in self.items:
+            self.items.append(item)
+
+    # ---- inputs and outputs ------------------------------------------------------------------
+
+    def _param(self, item: OnnxTensor) -> Value | None:
+        """The input as a parameter."""
+        self.tensors[item.name] = None
+        where = f"input {item.name}"
+        dtype = find_dtype(item.dtype)
+        if dtype is None or dtype == UINT64:
+            self._refuse("TYPE", where, f"element type {item.dtype}")
+            return None
+        shape = self._shape(item, where)
+        if shape is None:
+            return None
+        if 0 in shape:
+            self._refuse("SHAPE", where, "a tensor without elements")
+            return None
+        value = Value(self.emitter.unique(item.name), TensorType(shape, dtype))
+        self.tensors[item.name] = value
+        return value
+
+    def _shape(self, item: OnnxTensor, where: str) -> tuple[int, ...] | None:
+        if item.shape is None:
+            self._refuse("DYNAMIC_SHAPE", where, "its shape is not fixed")
+            return None
+        open_axes = [axis for axis, size in enumerate(item.shape) if not isinstance(size, int)]
+        # A batch that the exporter left open is one sample here.
+        if open_axes == [0] and len(item.shape) > 1:
+            return (1, *_fixed(item.shape[1:]))
+        if open_axes:
+            names = ", ".join(f"{axis} ({item.shape[axis]})" for axis in open_axes)
+            self._refuse("DYNAMIC_SHAPE", where, f"the size of axis {names} is not fixed")
+            return None
+        return _fixed(item.shape)
+
+    def _result(self, item: OnnxTensor) -> Value | None:
+        """The output as a value that a call of its own makes."""
+        tensor = self.tensors.get(item.name)
+        if tensor is None:
+            return None
+        if dtype_of(tensor) == UINT64:
+            self._refuse("TYPE", f"output {item.name}", "element type uint64")
+            return None
+        made = {value.name for call in self.emitter.calls for value in call.outputs}
+        taken = set(self.renamed.values())
+        is_own = isinstance(tensor, Value) and tensor.name in made
+        if not is_own or self.renamed.get(tensor.name) != item.name:
+            self.emitter.span = Span(self.model.file, 0, self.index, item.name)
+            self.emitter.stem = item.name
+            try:
+                tensor = self.emitter.copy(tensor)
+            except NotSupportedError as error:
+                self._refuse("OUTPUT", item.name, str(error))
+                return None
+            if item.name not in taken and item.name not in self.emitter.names:
+                self.renamed[tensor.name] = self.emitter.unique(item.name)
+        assert isinstance(tensor, Value)
+        return tensor
+
+    # ---- nodes -------------------------------------------------------------------------------
+
+    def _node(self, node: Message, opset: int) -> None:
+        span = Span(self.model.file, 0, self.index, next(iter(node.output), ""))
+        try:
+            results = self._results(node, opset, span)
+        except NotSupportedError as error:
+            self._refuse(node.op_type, str(span), str(error))
+            results = None
+        if results is None:
+            for name in node.output:
+                self.tensors[name] = None
+            return
+        for name, tensor in zip(node.output, results, strict=False):
+            if name:
+                self._define(name, tensor)
+
+    def _define(self, name: str, tensor: Tensor) -> None:
+        self.tensors[name] = tensor
+        if not isinstance(tensor, Value) or tensor.constant is not None:
+            return
+        # The first name of a value is the one it keeps; inputs have theirs.
+        is_made = any(value is tensor for call in self.emitter.calls for value in call.outputs)
+        if is_made and tensor.name not in self.renamed and name not in self.emitter.names:
+            self.renamed[tensor.name] = self.emitter.unique(name)
+
+    def _results(self, node: Message, opset: int, span: Span) -> Results | None:
+        """The node's outputs; None where its inputs are unknown, or a definition took its place."""
+        inputs = [self.tensors.get(name) if name else None for name in node.input]
+        blocked = any(
+            name and tensor is None for name, tensor in zip(node.input, inputs, strict=True)
+        )
+        found = importers().get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        constants = None if blocked else self._folded(node, opset, inputs)
+        if constants is not None:
+            return constants
+        if found is None and not has_definition(node, opset, self.model.functions):
+            raise NotSupportedError("this operator is not supported")
+        if was_redefined(node, opset):
+            raise NotSupportedError(f"as it was in opset {opset}; convert the model to a newer one")
+        if blocked:
+            return None
+        self.emitter.span, self.emitter.stem = span, next(iter(node.output), "") or node.op_type
+        if found is None:
+            return self._by_definition(node, opset, inputs)
+        attrs = {item.name: attribute(item) for item in node.attribute}
+        context = NodeContext(node, attrs, tuple(inputs), opset, self.emitter, self._body)
+        results = found(context)
+        return results if isinstance(results, tuple | list) else (results,)
+
+    def _folded(self, node: Message, opset: int, inputs: Sequence[Tensor | None]) -> Results | None:
+        """All of the node's outputs as constants."""
+        if node.op_type in _NEVER_FOLDED or node.domain not in ("", "ai.onnx"):
+            return None
+        given: dict[str, Array] = {}
+        for name, tensor in zip(node.input, inputs, strict=True):
+            if isinstance(tensor, Value) or (tensor is not None and tensor.quantization):
+                return None
+            if tensor is not None:
+                given[name] = tensor.array
+        found = folded(node, opset, given)
+        if found is None or any(array.size > _FOLDED_ELEMENTS_MAX for array in found):
+            return None
+        return [
+            Const(array, name) for array, name in zip(found, filter(None, node.output), strict=True)
+        ]
+
+    def _by_definition(
+        self, node: Message, opset: int, inputs: Sequence[Tensor | None]
+    ) -> Results | None:
+        """Imports the nodes that define the operator."""
+        definition = definition_of(node, opset, inputs, self.model.functions)
+        version, body = expanded(node, definition, opset)
+        before = len(self.items)
+        for inner in body:
+            self._node(inner, version)
+            if len(self.items) > before:
+                raise NotSupportedError(self.items.pop().why)
+        return []  # the inner nodes have defined the outer ones' names
+
+    def _body(self, graph: Message, bound: Mapping[str, Tensor]) -> list[Tensor]:
+        """The outputs of a subgraph whose inputs are bound; it sees the tensors around it."""
+        outer = dict(self.tensors)
+        self.tensors.update(bound)
+        for item in graph.initializer:
+            self.tensors[item.name] = Const(array_of(item), item.name)
+        for node in graph.node:
+            self._node(node, self.model.opset)
+        results = [self.tensors.get(item.name) for item in graph.output]
+        self.tensors = outer
+        if any(result is None for result in results):
+            raise NotSupportedError("its body is not supported")
+        return [result for result in results if result is not None]
+
+    # ---- names -------------------------------------------------------------------------------
+
+    def _final(self, call: Call) -> Call:
+        inputs = tuple(None if v is None else self._renamed(v) for v in call.inputs)
+        return replace(call, inputs=inputs, outputs=tuple(map(self._renamed, call.outputs)))
+
+    def _renamed(self, value: Value) -> Value:
+        name = self.renamed.get(value.name)
+        return value if name is None else replace(value, name=name)
+
+
+def _fixed(shape: Sequence[Dimension]) -> tuple[int, ...]:
+    return tuple(size for size in shape if isinstance(size, int))

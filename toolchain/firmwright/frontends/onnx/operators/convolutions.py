@@ -1,0 +1,294 @@
+"""Conv and ConvTranspose: to conv2d and its kin where weights are known, else window by window.
+
+ONNX has channels first, our convolutions have them last: the calls are put between transpositions,
+which the pass `layout` moves and cancels. One spatial axis is an image of one row.
+Source of the semantics: ONNX's Conv, ConvTranspose, ConvInteger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.frontends.onnx.context import Importer, NodeContext
+from firmwright.frontends.onnx.emitter import Const, Emitter, Tensor, dtype_of, shape_of
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import Array, NotSupportedError
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Size, stride, dilation, padding before and after, each for every spatial axis."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    def outputs(self, inputs: Sequence[int]) -> tuple[int, ...]:
+        rows = zip(
+            inputs, self.size, self.stride, self.dilation, self.before, self.after, strict=True
+        )
+        return tuple((n + p + q - (k - 1) * d - 1) // s + 1 for n, k, s, d, p, q in rows)
+
+
+def geometry(c: NodeContext, size: Sequence[int], inputs: Sequence[int]) -> Geometry:
+    """From the attributes that convolutions and pools share."""
+    rank = len(inputs)
+    stride = tuple(c.attr("strides") or (1,) * rank)
+    dilation = tuple(c.attr("dilations") or (1,) * rank)
+    pads = tuple(c.attr("pads") or (0,) * (2 * rank))
+    if not len(size) == len(stride) == len(dilation) == rank or len(pads) != 2 * rank:
+        raise NotSupportedError(f"a window whose attributes do not fit {rank} axes")
+    if min(*size, *stride, *dilation) < 1:
+        raise NotSupportedError("a window, stride or dilation below 1")
+    before, after = pads[:rank], pads[rank:]
+    auto = c.attr("auto_pad", "NOTSET")
+    if auto == "VALID":
+        before = after = (0,) * rank
+    elif auto.startswith("SAME"):
+        totals = [
+            max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0)
+            for n, k, s, d in zip(inputs, size, stride, dilation, strict=True)
+        ]
+        small, large = (tuple(half(n) for n in totals) for half in (_smaller, _larger))
+        before, after = (small, large) if auto == "SAME_UPPER" else (large, small)
+    if min(*before, *after) < 0:
+        raise NotSupportedError("negative padding")
+    return Geometry(tuple(size), stride, dilation, tuple(before), tuple(after))
+
+
+def _smaller(total: int) -> int:
+    return total // 2
+
+
+def _larger(total: int) -> int:
+    return total - total // 2
+
+
+# ---- layouts -----------------------------------------------------------------------------------
+
+
+def channels_last(emit: Emitter, x: Tensor) -> Tensor:
+    """[n, c, w] or [n, c, h, w] as an image [n, h, w, c]."""
+    shape = shape_of(x)
+    if len(shape) == 4:
+        return emit.transpose(x, (0, 2, 3, 1))
+    moved = emit.transpose(x, (0, 2, 1))
+    return emit.reshape(moved, (shape[0], 1, shape[2], shape[1]))
+
+
+def channels_first(emit: Emitter, y: Tensor, rank: int) -> Tensor:
+    """The way back to `rank` dimensions."""
+    if rank == 4:
+        return emit.transpose(y, (0, 3, 1, 2))
+    n, _, width, channels = shape_of(y)
+    return emit.transpose(emit.reshape(y, (n, width, channels)), (0, 2, 1))
+
+
+def image_attrs(window: Geometry) -> dict[str, Attr]:
+    """Stride, dilation and padding as our image operators have them."""
+    rows = (1,) if len(window.size) == 1 else ()
+    none = (0, 0) if rows else (window.before[0], window.after[0])
+    return {
+        "stride": (*rows, *window.stride),
+        "dilation": (*rows, *window.dilation),
+        "padding": (*none, window.before[-1], window.after[-1]),
+    }
+
+
+def filters_last(array: Array) -> Array:
+    """[m, c, w] or [m, c, h, w] as [m, h, w, c]."""
+    if array.ndim == 3:
+        array = array[:, :, None, :]
+    return np.ascontiguousarray(array.transpose(0, 2, 3, 1))
+
+
+# ---- conv --------------------------------------------------------------------------------------
+
+
+def _conv(c: NodeContext) -> Tensor:
+    x, w, bias = c.input(0), c.input(1), c.optional(2)
+    shape, w_shape, groups = c.shape(0), c.shape(1), int(c.attr("group", 1))
+    if len(shape) != len(w_shape) or len(shape) < 3:
+        raise NotSupportedError(f"weights {list(w_shape)} for an input {list(shape)}")
+    if shape[1] != w_shape[1] * groups or w_shape[0] % groups:
+        raise NotSupportedError(f"{groups} groups of {shape[1]} channels, weights {list(w_shape)}")
+    window = geometry(c, w_shape[2:], shape[2:])
+    if min(window.outputs(shape[2:])) < 1:
+        raise NotSupportedError("a kernel larger than the padded input")
+    known = isinstance(w, Const) and (bias is None or isinstance(bias, Const))
+    if dtype_of(x) == FLOAT32 and known and len(shape) <= 4:
+        assert isinstance(w, Const)
+        assert bias is None or isinstance(bias, Const)
+        return _image_conv(c, x, w, bias, window, groups)
+    return space_convolution(c.emit, x, w, bias, window, groups)
+
+
+def space_convolution(
+    emit: Emitter, x: Tensor, w: Tensor, bias: Tensor | None, window: Geometry, groups: int
+) -> Tensor:
+    """Any number of axes, any weights."""
+    attrs: dict[str, Attr] = {
+        "stride": window.stride, "dilation": window.dilation, "before": window.before,
+        "groups": groups, "outputs": window.outputs(shape_of(x)[2:]),
+    }  # fmt: skip
+    inputs = [x, w] if bias is None else [x, w, bias]
+    return emit.call("space_convolution", inputs, attrs)
+
+
+def _image_conv(
+    c: NodeContext, x: Tensor, w: Const, bias: Const | None, window: Geometry, groups: int
+) -> Tensor:
+    emit, rank = c.emit, len(shape_of(x))
+    image = channels_last(emit, x)
+    attrs = {**image_attrs(window), "activation": "none"}
+    filters = filters_last(w.array)
+    if groups == 1:
+        y = emit.call("conv2d", _operands(emit, image, filters, w, bias), attrs)
+    elif filters.shape[3] == 1:
+        # One filter for each channel, or some for each: the weights are [1, h, w, m].
+        depthwise = np.ascontiguousarray(filters.transpose(3, 1, 2, 0))
+        y = emit.call("depthwise_conv2d", _operands(emit, image, depthwise, w, bias), attrs)
+    else:
+        y = _grouped(c, image, filters, w, bias, attrs, groups)
+    return channels_first(emit, y, rank)
+
+
+def _operands(
+    emit: Emitter, image: Tensor, filters: Array, w: Const, bias: Const | None
+) -> list[Tensor]:
+    operands: list[Tensor] = [image, Const(filters, w.name)]
+    if bias is not None:
+        operands.append(Const(bias.array.reshape(-1), bias.name))
+    return operands
+
+
+def _grouped(
+    c: NodeContext,
+    image: Tensor,
+    filters: Array,
+    w: Const,
+    bias: Const | None,
+    attrs: Mapping[str, Attr],
+    groups: int,
+) -> Tensor:
+    """Each group is a convolution of its own channels."""
+    n, height, width, channels = shape_of(image)
+    part = TensorType((n, height, width, channels // groups), dtype_of(image))
+    sizes = (channels // groups,) * groups
+    images = c.emit.calls_of("split", [image], {"axis": 3, "sizes": sizes}, (part,) * groups)
+    count = filters.shape[0] // groups
+    results = []
+    for group, source in enumerate(images):
+        rows = slice(group * count, (group + 1) * count)
+        own = None if bias is None else Const(bias.array.reshape(-1)[rows], bias.name)
+        operands = _operands(c.emit, source, filters[rows], w, own)
+        results.append(c.emit.call("conv2d", operands, attrs))
+    return c.emit.concat(results, 3)
+
+
+def _conv_integer(c: NodeContext) -> Tensor:
+    """Values less their zero points, in 32 bits."""
+    x, w, groups = c.input(0), c.input(1), int(c.attr("group", 1))
+    window = geometry(c, c.shape(1)[2:], c.shape(0)[2:])
+    wide = less_zero_point(c, x, c.optional(2), len(c.shape(0)))
+    filters = less_zero_point(c, w, c.optional(3), len(c.shape(1)))
+    return space_convolution(c.emit, wide, filters, None, window, groups)
+
+
+def less_zero_point(c: NodeContext, x: Tensor, zero_point: Tensor | None, rank: int) -> Tensor:
+    """x as int32 less its zero point: one, or one for each index of the first of `rank` axes."""
+    if zero_point is None:
+        return c.emit.cast(x, INT32)
+    count = math.prod(shape_of(zero_point))
+    spread = (count, *(1,) * (rank - 1)) if count > 1 else ()
+    return c.emit.expression("int32(a) - int32(b)", x, c.emit.reshape(zero_point, spread))
+
+
+# ---- transposed --------------------------------------------------------------------------------
+
+
+def _conv_transpose(c: NodeContext) -> Tensor:
+    x, w, bias = c.input(0), c.input(1), c.optional(2)
+    inputs, size = c.shape(0)[2:], c.shape(1)[2:]
+    groups = int(c.attr("group", 1))
+    window, outputs = _transposed_geometry(c, size, inputs)
+    known = isinstance(w, Const) and (bias is None or isinstance(bias, Const))
+    plain = groups == 1 and set(window.dilation) == {1} and len(inputs) <= 2
+    fits = all(n <= (i - 1) * s + k - p for n, i, s, k, p in zip(
+        outputs, inputs, window.stride, size, window.before, strict=True))  # fmt: skip
+    if known and plain and fits and dtype_of(x) == FLOAT32:
+        assert isinstance(w, Const)
+        assert bias is None or isinstance(bias, Const)
+        return _image_transposed(c, x, w, bias, window, outputs)
+    attrs: dict[str, Attr] = {
+        "stride": window.stride, "dilation": window.dilation, "before": window.before,
+        "groups": groups, "outputs": outputs,
+    }  # fmt: skip
+    operands = [x, w] if bias is None else [x, w, bias]
+    return c.emit.call("space_transpose_convolution", operands, attrs)
+
+
+def _image_transposed(
+    c: NodeContext,
+    x: Tensor,
+    w: Const,
+    bias: Const | None,
+    window: Geometry,
+    outputs: tuple[int, ...],
+) -> Tensor:
+    image = channels_last(c.emit, x)
+    rows = (1,) if len(outputs) == 1 else ()
+    filters = filters_last(w.array.swapaxes(0, 1))
+    shape = (c.shape(0)[0], *rows, *outputs, filters.shape[0])
+    attrs: dict[str, Attr] = {
+        "stride": (*rows, *window.stride),
+        "before": (*((0,) * len(rows)), *window.before),
+        "activation": "none",
+    }
+    operands = _operands(c.emit, image, filters, w, bias)
+    y = c.emit.call("transpose_conv", operands, attrs, shape=shape)
+    return channels_first(c.emit, y, len(c.shape(0)))
+
+
+def _transposed_geometry(
+    c: NodeContext, size: Sequence[int], inputs: Sequence[int]
+) -> tuple[Geometry, tuple[int, ...]]:
+    """The window, whose `before` is cut off the full result, and the output's extents."""
+    rank = len(inputs)
+    plain = geometry(c, size, inputs)
+    extra = tuple(c.attr("output_padding") or (0,) * rank)
+    full = [
+        (n - 1) * s + (k - 1) * d + 1 + e
+        for n, s, k, d, e in zip(inputs, plain.stride, size, plain.dilation, extra, strict=True)
+    ]
+    auto, wanted = c.attr("auto_pad", "NOTSET"), c.attr("output_shape")
+    if not wanted and not auto.startswith("SAME"):
+        rows = zip(full, plain.before, plain.after, strict=True)
+        return plain, tuple(n - p - q for n, p, q in rows)
+    outputs = (
+        tuple(wanted[-rank:])
+        if wanted
+        else tuple(n * s for n, s in zip(inputs, plain.stride, strict=True))
+    )
+    totals = [max(n - m, 0) for n, m in zip(full, outputs, strict=True)]
+    half: Callable[[int], int] = _smaller if auto == "SAME_UPPER" or not wanted else _larger
+    if auto == "NOTSET":
+        half = _larger
+    before = tuple(half(n) for n in totals)
+    after = tuple(n - p for n, p in zip(totals, before, strict=True))
+    return Geometry(plain.size, plain.stride, plain.dilation, before, after), outputs
+
+
+IMPORTERS: Mapping[str, Importer] = {
+    "Conv": _conv,
+    "ConvInteger": _conv_integer,
+    "ConvTranspose": _conv_transpose,
+}

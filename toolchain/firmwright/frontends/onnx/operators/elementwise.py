@@ -1,0 +1,247 @@
+"""Operators of single elements: arithmetic, comparisons, activations, conversions.
+
+In: a node's context. Out: `expression` calls, or `relu` and `relu6` where convolutions may take
+them in. Source of the semantics: the ONNX operator specification.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial, reduce
+
+import numpy as np
+
+from firmwright.base.dtypes import BOOL, FLOAT32, find_dtype
+from firmwright.frontends.onnx.context import Importer, NodeContext
+from firmwright.frontends.onnx.emitter import Const, Tensor, dtype_of, shape_of
+from firmwright.frontends.onnx.protobuf import dtype_name
+from firmwright.ir.graph.opdef import NotSupportedError
+from firmwright.ops.expression_language import substituted
+
+_OF_FLOATS: Mapping[str, str] = {
+    "Acos": "acos(a)", "Acosh": "acosh(a)", "Asin": "asin(a)", "Asinh": "asinh(a)",
+    "Atan": "atan(a)", "Atanh": "atanh(a)", "Ceil": "ceil(a)", "Cos": "cos(a)",
+    "Cosh": "cosh(a)", "Erf": "erf(a)", "Exp": "exp(a)", "Floor": "floor(a)",
+    "HardSwish": "a * max(0.0, min(1.0, a / 6.0 + 0.5))", "IsNaN": "a != a", "Log": "log(a)",
+    "Mish": "a * tanh(log1p(exp(-abs(a))) + max(a, 0.0))",
+    "Reciprocal": "1.0 / a", "Round": "rint(a)", "Sigmoid": "1.0 / (1.0 + exp(-a))",
+    "Sin": "sin(a)", "Sinh": "sinh(a)", "Softplus": "log1p(exp(-abs(a))) + max(a, 0.0)",
+    "Softsign": "a / (1.0 + abs(a))", "Sqrt": "sqrt(a)", "Tan": "tan(a)", "Tanh": "tanh(a)",
+}  # fmt: skip
+
+_OF_ANY: Mapping[str, str] = {
+    "Abs": "abs(a)", "Neg": "-a", "Not": "not a", "BitwiseNot": "~a",
+    "Add": "a + b", "Sub": "a - b", "Mul": "a * b", "Div": "a / b",
+    "And": "a & b", "Or": "a | b", "Xor": "a ^ b",
+    "BitwiseAnd": "a & b", "BitwiseOr": "a | b", "BitwiseXor": "a ^ b",
+    "Equal": "a == b", "Greater": "a > b", "GreaterOrEqual": "a >= b", "Less": "a < b",
+    "LessOrEqual": "a <= b", "Where": "where(a, b, c)",
+}  # fmt: skip
+
+# Formula and the attributes that take the place of names, with their defaults.
+_WITH_ATTRS: Mapping[str, tuple[str, Mapping[str, float]]] = {
+    "Elu": ("where(a < 0.0, alpha * expm1(a), a)", {"alpha": 1.0}),
+    "Celu": ("max(a, 0.0) + min(0.0, alpha * expm1(a / alpha))", {"alpha": 1.0}),
+    "Selu": (
+        "gamma * where(a < 0.0, alpha * expm1(a), a)",
+        {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805},
+    ),
+    "HardSigmoid": ("max(0.0, min(1.0, alpha * a + beta))", {"alpha": 0.2, "beta": 0.5}),
+    "LeakyRelu": ("where(a < 0.0, alpha * a, a)", {"alpha": 0.01}),
+    "ThresholdedRelu": ("where(a > alpha, a, 0.0)", {"alpha": 1.0}),
+    "Swish": ("a / (1.0 + exp(-(alpha * a)))", {"alpha": 1.0}),
+}
+
+
+def number(value: float) -> str:
+    """A float of an attribute as a literal, in single precision."""
+    return repr(float(np.float32(value)))
+
+
+def only_floats(c: NodeContext, count: int = 1) -> None:
+    for index in range(count):
+        if c.dtype(index) != FLOAT32:
+            raise NotSupportedError(f"{c.dtype(index).name} elements")
+
+
+def _of_floats(formula: str, c: NodeContext) -> Tensor:
+    only_floats(c)
+    return c.emit.expression(formula, c.input(0))
+
+
+def _of_any(formula: str, c: NodeContext) -> Tensor:
+    inputs = [c.input(index) for index in range(len(c.inputs))]
+    return c.emit.expression(formula, *inputs)
+
+
+def _with_attrs(formula: str, defaults: Mapping[str, float], c: NodeContext) -> Tensor:
+    only_floats(c)
+    values = {name: number(c.attr(name, default)) for name, default in defaults.items()}
+    formula = substituted(formula, values)
+    return c.emit.expression(formula, c.input(0))
+
+
+def _sign(c: NodeContext) -> Tensor:
+    kind = c.dtype(0).name
+    return c.emit.expression(f"where(a > 0, {kind}(1), where(a < 0, {kind}(-1), {kind}(0)))",
+                             c.input(0))  # fmt: skip
+
+
+def _relu(c: NodeContext) -> Tensor:
+    if c.dtype(0) == FLOAT32:
+        return c.emit.call("relu", [c.input(0)])
+    return c.emit.expression("max(a, 0)", c.input(0))
+
+
+def _gelu(c: NodeContext) -> Tensor:
+    only_floats(c)
+    if c.attr("approximate", "none") == "tanh":
+        return c.emit.expression(
+            f"0.5 * a * (1.0 + tanh({number(math.sqrt(2 / math.pi))} * "
+            "(a + 0.044715 * a * a * a)))",
+            c.input(0),
+        )
+    return c.emit.expression(f"0.5 * a * erfc(a * {number(-math.sqrt(0.5))})", c.input(0))
+
+
+def _shrink(c: NodeContext) -> Tensor:
+    only_floats(c)
+    lambd, bias = number(c.attr("lambd", 0.5)), number(c.attr("bias", 0.0))
+    return c.emit.expression(
+        f"where(a < -({lambd}), a + {bias}, where(a > {lambd}, a - {bias}, 0.0))", c.input(0)
+    )
+
+
+def _prelu(c: NodeContext) -> Tensor:
+    return c.emit.expression("where(a < 0, b * a, a)", c.input(0), c.input(1))
+
+
+def _limit(c: NodeContext, index: int) -> Tensor | None:
+    found = c.optional(index)
+    return None if isinstance(found, Const) and found.array.size == 0 else found
+
+
+def _clip(c: NodeContext) -> Tensor:
+    x, low, high = c.input(0), _limit(c, 1), _limit(c, 2)
+    if c.dtype(0) == FLOAT32 and isinstance(low, Const) and float(low.array.reshape(-1)[0]) == 0:
+        if high is None:
+            return c.emit.call("relu", [x])
+        if isinstance(high, Const) and float(high.array.reshape(-1)[0]) == 6:
+            return c.emit.call("relu6", [x])
+    # The standard leaves open what happens where the limits cross; the upper one wins.
+    if low is not None and high is not None:
+        return c.emit.expression("min(max(a, b), c)", x, low, high)
+    if low is not None:
+        return c.emit.expression("max(a, b)", x, low)
+    return x if high is None else c.emit.expression("min(a, b)", x, high)
+
+
+def _pow(c: NodeContext) -> Tensor:
+    x, y = c.input(0), c.input(1)
+    if isinstance(y, Const) and y.array.size == 1 and len(shape_of(y)) <= len(shape_of(x)):
+        power = float(y.array.reshape(-1)[0])
+        if power in (1.0, 2.0, 3.0, 4.0):
+            return c.emit.expression(" * ".join("a" * int(power)), x)
+        if power == 0.5 and dtype_of(x) == FLOAT32:
+            return c.emit.expression("sqrt(a)", x)
+    if dtype_of(x) == FLOAT32:
+        return c.emit.expression("pow(a, float32(b))", x, y)
+    if dtype_of(y) == FLOAT32:
+        return c.emit.expression(f"{dtype_of(x).name}(pow(float32(a), b))", x, y)
+    raise NotSupportedError("a power of whole numbers that is not constant")
+
+
+def _mod(c: NodeContext) -> Tensor:
+    if c.dtype(0) == FLOAT32:
+        if not c.attr("fmod", 0):
+            raise NotSupportedError("a Mod of floats without fmod")
+        return c.emit.expression("fmod(a, b)", c.input(0), c.input(1))
+    if c.attr("fmod", 0) or not c.dtype(0).signed:
+        return c.emit.expression("a % b", c.input(0), c.input(1))
+    return c.emit.expression(
+        "rest = a % b; where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)",
+        c.input(0),
+        c.input(1),
+    )
+
+
+def _shift(c: NodeContext) -> Tensor:
+    direction = c.attr("direction")
+    if direction not in ("LEFT", "RIGHT"):
+        raise NotSupportedError(f"direction {direction!r}")
+    return _of_any("a << b" if direction == "LEFT" else "a >> b", c)
+
+
+def _variadic(join: str, c: NodeContext) -> Tensor:
+    inputs = [c.input(index) for index in range(len(c.inputs))]
+    if len(inputs) == 1:
+        return inputs[0]
+    return reduce(lambda a, b: c.emit.expression(join, a, b), inputs)
+
+
+def _mean(c: NodeContext) -> Tensor:
+    only_floats(c, len(c.inputs))
+    total = _variadic("a + b", c)
+    return c.emit.expression(f"a / {float(len(c.inputs))}", total)
+
+
+def _is_inf(c: NodeContext) -> Tensor:
+    only_floats(c)
+    terms = [
+        f"(a == {text})"
+        for name, text in (("detect_positive", "inf"), ("detect_negative", "-inf"))
+        if c.attr(name, 1)
+    ]
+    return c.emit.expression(" | ".join(terms) or "(a == inf) & (a != a)", c.input(0))
+
+
+def _cast(c: NodeContext) -> Tensor:
+    name = dtype_name(int(c.attr("to", 0)))
+    target = find_dtype(name)
+    if target is None:
+        raise NotSupportedError(f"element type {name}")
+    return c.emit.cast(c.input(0), target)
+
+
+def _cast_like(c: NodeContext) -> Tensor:
+    return c.emit.cast(c.input(0), c.dtype(1))
+
+
+def _identity(c: NodeContext) -> Tensor:
+    return c.input(0)
+
+
+def _dropout(c: NodeContext) -> list[Tensor]:
+    x = c.input(0)
+    if c.has(2) and bool(c.array(2, "training modes").reshape(-1)[0]):
+        ratio = c.array(1, "ratios").reshape(-1)[0] if c.has(1) else 0.5
+        if ratio != 0:
+            raise NotSupportedError("dropout while training")
+    mask = c.emit.const(np.ones(shape_of(x), BOOL.np), "mask")
+    return [x, mask][: max(1, len(c.outputs))]
+
+
+IMPORTERS: Mapping[str, Importer] = {
+    **{name: partial(_of_floats, formula) for name, formula in _OF_FLOATS.items()},
+    **{name: partial(_of_any, formula) for name, formula in _OF_ANY.items()},
+    **{name: partial(_with_attrs, *row) for name, row in _WITH_ATTRS.items()},
+    "BitShift": _shift,
+    "Cast": _cast,
+    "CastLike": _cast_like,
+    "Clip": _clip,
+    "Dropout": _dropout,
+    "Gelu": _gelu,
+    "Identity": _identity,
+    "IsInf": _is_inf,
+    "Max": partial(_variadic, "max(a, b)"),
+    "Mean": _mean,
+    "Min": partial(_variadic, "min(a, b)"),
+    "Mod": _mod,
+    "PRelu": _prelu,
+    "Pow": _pow,
+    "Relu": _relu,
+    "Shrink": _shrink,
+    "Sign": _sign,
+    "Sum": partial(_variadic, "a + b"),
+}

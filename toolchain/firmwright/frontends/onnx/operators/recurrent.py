@@ -1,0 +1,306 @@
+"""RNN, GRU and LSTM: the steps in a row, each a product, a sum and one or two formulas.
+
+The inputs of all steps are multiplied at once. Steps differ in nothing but their data, so their
+kernels become one function each. How many steps there are is known at compile time.
+Source of the semantics: ONNX's RNN, GRU, LSTM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.frontends.onnx.context import Importer, NodeContext
+from firmwright.frontends.onnx.emitter import Const, Tensor, shape_of
+from firmwright.frontends.onnx.operators.elementwise import number, only_floats
+from firmwright.frontends.onnx.operators.matrices import fully_connected, product
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import NotSupportedError
+from firmwright.ops.expression_language import substituted
+
+_STEPS_MAX = 512
+
+# Formula of `v`, defaults of alpha and beta where it has them.
+_ACTIVATIONS: Mapping[str, tuple[str, tuple[float, ...]]] = {
+    "Relu": ("max(v, 0.0)", ()),
+    "Tanh": ("tanh(v)", ()),
+    "Sigmoid": ("1.0 / (1.0 + exp(-v))", ()),
+    "Affine": ("alpha * v + beta", (1.0, 0.0)),
+    "LeakyRelu": ("where(v < 0.0, alpha * v, v)", (0.01,)),
+    "ThresholdedRelu": ("where(v >= alpha, v, 0.0)", (1.0,)),
+    "ScaledTanh": ("alpha * tanh(beta * v)", (1.0, 1.0)),
+    "HardSigmoid": ("min(max(alpha * v + beta, 0.0), 1.0)", (0.2, 0.5)),
+    "Elu": ("where(v < 0.0, alpha * expm1(v), v)", (1.0,)),
+    "Softsign": ("v / (1.0 + abs(v))", ()),
+    "Softplus": ("log1p(exp(-abs(v))) + max(v, 0.0)", ()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Direction:
+    """Weights of one direction, as [gates * hidden, ...], and its activations as formulas of v."""
+
+    backwards: bool
+    w: Tensor
+    r: Tensor
+    w_bias: Tensor | None
+    r_bias: Tensor | None
+    formulas: tuple[str, ...]
+
+
+def _formulas(c: NodeContext, defaults: Sequence[str], directions: int) -> list[tuple[str, ...]]:
+    names = list(c.attr("activations") or list(defaults) * directions)
+    alphas, betas = list(c.attr("activation_alpha") or ()), list(c.attr("activation_beta") or ())
+    clip = c.attr("clip")
+    found = []
+    for name in names:
+        known = {key.lower(): row for key, row in _ACTIVATIONS.items()}
+        if name.lower() not in known:
+            raise NotSupportedError(f"the activation {name}")
+        text, values = known[name.lower()]
+        parameters = [
+            given.pop(0) if given else default
+            for given, default in zip((alphas, betas), values, strict=False)
+        ]
+        for letter, value in zip(("alpha", "beta"), parameters, strict=False):
+            text = substituted(text, {letter: number(value)})
+        if clip is not None:
+            text = substituted(text, {"v": f"min(max(v, {number(-clip)}), {number(clip)})"})
+        found.append(text)
+    per = len(defaults)
+    return [tuple(found[k * per : (k + 1) * per]) for k in range(directions)]
+
+
+def _directions(c: NodeContext, gates: int, defaults: Sequence[str]) -> list[_Direction]:
+    w, r = c.input(1), c.input(2)
+    count, rows, hidden = shape_of(r)
+    direction = c.attr("direction", "forward")
+    if count != (2 if direction == "bidirectional" else 1) or rows != gates * hidden:
+        raise NotSupportedError(f"weights {list(shape_of(r))} for direction {direction}")
+    formulas = _formulas(c, defaults, count)
+    found = []
+    for index in range(count):
+        bias = _one(c, c.input(3), index) if c.has(3) else None
+        halves = (
+            (None, None)
+            if bias is None
+            else tuple(c.emit.slice(bias, [k * rows], [rows]) for k in (0, 1))
+        )
+        backwards = index == 1 or direction == "reverse"
+        found.append(
+            _Direction(backwards, _one(c, w, index), _one(c, r, index), *halves, formulas[index])
+        )
+    return found
+
+
+def _one(c: NodeContext, tensor: Tensor, index: int) -> Tensor:
+    """tensor[index]."""
+    shape = shape_of(tensor)
+    begin = [index, *(0,) * (len(shape) - 1)]
+    return c.emit.reshape(c.emit.slice(tensor, begin, (1, *shape[1:])), shape[1:])
+
+
+def times(c: NodeContext, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+    """x [n, i] times w [o, i], plus bias [o]."""
+    if isinstance(w, Const) and (bias is None or isinstance(bias, Const)):
+        return fully_connected(c.emit, x, w.array, w.name, bias)
+    y = product(c.emit, x, c.emit.transpose(w, (1, 0)))
+    return y if bias is None else c.emit.expression("a + b", y, bias)
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """What all kinds share: inputs by step, initial states, and which samples are still running."""
+
+    c: NodeContext
+    steps: int
+    batch: int
+    hidden: int
+    is_batch_first: bool
+
+    def projected(self, direction: _Direction) -> list[Tensor]:
+        """x[t] W + b for every step."""
+        c, x = self.c, self.c.input(0)
+        if self.is_batch_first:
+            x = c.emit.transpose(x, (1, 0, 2))
+        size = shape_of(x)[2]
+        rows = shape_of(direction.w)[0]
+        flat = c.emit.reshape(x, (self.steps * self.batch, size))
+        whole = times(c, flat, direction.w, direction.w_bias)
+        return [
+            c.emit.slice(whole, [t * self.batch, 0], [self.batch, rows]) for t in range(self.steps)
+        ]
+
+    def initial(self, index: int, direction: int) -> Tensor:
+        shape = (self.batch, self.hidden)
+        if not self.c.has(index):
+            return self.c.emit.const(np.zeros(shape, np.float32), "zeros")
+        given = self.c.input(index)
+        if self.is_batch_first:
+            given = self.c.emit.transpose(given, (1, 0, 2))
+        return _one(self.c, given, direction)
+
+    def running(self, step: int) -> Tensor | None:
+        """A mask of samples whose sequence is not over at `step`; None where all run."""
+        if not self.c.has(4):
+            return None
+        lengths = self.c.array(4, "lengths").reshape(-1)
+        if (lengths > step).all():
+            return None
+        return self.c.emit.const((lengths > step).reshape(-1, 1), "running")
+
+    def order(self, direction: _Direction) -> list[int]:
+        if direction.backwards and self.c.has(4):
+            lengths = self.c.array(4, "lengths").reshape(-1)
+            if (lengths != self.steps).any():
+                raise NotSupportedError("lengths with the reverse direction")
+        return list(range(self.steps))[:: -1 if direction.backwards else 1]
+
+    def kept(self, mask: Tensor | None, new: Tensor, old: Tensor) -> Tensor:
+        return new if mask is None else self.c.emit.expression("where(a, b, c)", mask, new, old)
+
+
+def _sequence(c: NodeContext) -> _Sequence:
+    only_floats(c)
+    first = bool(c.attr("layout", 0))
+    steps, batch, _ = c.shape(0) if not first else (c.shape(0)[1], c.shape(0)[0], 0)
+    if steps > _STEPS_MAX:
+        raise NotSupportedError(f"{steps} steps, more than {_STEPS_MAX}")
+    return _Sequence(c, steps, batch, shape_of(c.input(2))[2], first)
+
+
+def _results(
+    work: _Sequence, outputs: Sequence[Sequence[Tensor]], states: Sequence[Sequence[Tensor]]
+) -> list[Tensor]:
+    """Y [t, d, b, h] of each direction's steps, and the last states [d, b, h]."""
+    c, results = work.c, []
+    rows = []
+    for step in range(work.steps):
+        for direction in outputs:
+            rows.append(c.emit.reshape(direction[step], (1, work.batch, work.hidden)))
+    count = len(outputs)
+    y = c.emit.concat(rows, 0)
+    y = c.emit.reshape(y, (work.steps, count, work.batch, work.hidden))
+    results.append(c.emit.transpose(y, (2, 0, 1, 3)) if work.is_batch_first else y)
+    for state in states:
+        parts = [c.emit.reshape(item, (1, work.batch, work.hidden)) for item in state]
+        last = c.emit.concat(parts, 0)
+        results.append(c.emit.transpose(last, (1, 0, 2)) if work.is_batch_first else last)
+    return results[: max(1, len(c.outputs))]
+
+
+def _gates(c: NodeContext, z: Tensor, count: int) -> tuple[Tensor, ...]:
+    rows, hidden = shape_of(z)[0], shape_of(z)[1] // count
+    kinds = (TensorType((rows, hidden), FLOAT32),) * count
+    return c.emit.calls_of("split", [z], {"axis": 1, "sizes": (hidden,) * count}, kinds)
+
+
+# ---- the kinds ---------------------------------------------------------------------------------
+
+
+def _rnn(c: NodeContext) -> list[Tensor]:
+    work = _sequence(c)
+    outputs, states = [], []
+    for index, direction in enumerate(_directions(c, 1, ("Tanh",))):
+        h, inputs = work.initial(5, index), work.projected(direction)
+        found: list[Tensor] = [h] * work.steps
+        formula = f"v = a + b; {direction.formulas[0]}"
+        for step in work.order(direction):
+            z = times(c, h, direction.r, direction.r_bias)
+            mask = work.running(step)
+            new = c.emit.expression(formula, inputs[step], z)
+            found[step] = new if mask is None else c.emit.expression("where(a, b, 0.0)", mask, new)
+            h = work.kept(mask, new, h)
+        outputs.append(found)
+        states.append(h)
+    return _results(work, outputs, [states])
+
+
+def _lstm(c: NodeContext) -> list[Tensor]:
+    if c.attr("input_forget", 0):
+        raise NotSupportedError("coupled input and forget gates")
+    work = _sequence(c)
+    outputs, last_h, last_c = [], [], []
+    for index, direction in enumerate(_directions(c, 4, ("Sigmoid", "Tanh", "Tanh"))):
+        f, g, h_formula = direction.formulas
+        peepholes = _peepholes(c, work, index)
+        h, cell = work.initial(5, index), work.initial(6, index)
+        inputs, found = work.projected(direction), [h] * work.steps
+        for step in work.order(direction):
+            z = times(c, h, direction.r, direction.r_bias)
+            mask = work.running(step)
+            zi, zo, zf, zc = _gates(c, c.emit.expression("a + b", inputs[step], z), 4)
+            if peepholes:
+                zi, zf = (
+                    c.emit.expression("a + b * c", gate, hole, cell)
+                    for gate, hole in ((zi, peepholes[0]), (zf, peepholes[2]))
+                )
+            gate, forget, new = (
+                _named(text, name) for text, name in ((f, "a"), (f, "b"), (g, "c"))
+            )
+            next_cell = c.emit.expression(f"({forget}) * d + ({gate}) * ({new})", zi, zf, zc, cell)
+            if peepholes:
+                zo = c.emit.expression("a + b * c", zo, peepholes[1], next_cell)
+            formula = f"({_named(f, 'a')}) * ({_named(h_formula, 'b')})"
+            out = c.emit.expression(formula, zo, next_cell)
+            found[step] = out if mask is None else c.emit.expression("where(a, b, 0.0)", mask, out)
+            h, cell = work.kept(mask, out, h), work.kept(mask, next_cell, cell)
+        outputs.append(found)
+        last_h.append(h)
+        last_c.append(cell)
+    return _results(work, outputs, [last_h, last_c])
+
+
+def _named(formula: str, name: str) -> str:
+    """A formula of v as one of `name`."""
+    return substituted(formula, {"v": name})
+
+
+def _peepholes(c: NodeContext, work: _Sequence, index: int) -> list[Tensor]:
+    """Of the gates i, o, f."""
+    if not c.has(7):
+        return []
+    whole = _one(c, c.input(7), index)
+    return [c.emit.slice(whole, [k * work.hidden], [work.hidden]) for k in range(3)]
+
+
+def _gru(c: NodeContext) -> list[Tensor]:
+    work, after = _sequence(c), bool(c.attr("linear_before_reset", 0))
+    outputs, states = [], []
+    for index, direction in enumerate(_directions(c, 3, ("Sigmoid", "Tanh"))):
+        f, g = direction.formulas
+        h, inputs = work.initial(5, index), work.projected(direction)
+        found: list[Tensor] = [h] * work.steps
+        n = work.hidden
+        r_gates, r_hidden = (
+            c.emit.slice(direction.r, [first, 0], [rows, n])
+            for first, rows in ((0, 2 * n), (2 * n, n))
+        )
+        b_gates, b_hidden = (
+            None if direction.r_bias is None else c.emit.slice(direction.r_bias, [first], [rows])
+            for first, rows in ((0, 2 * n), (2 * n, n))
+        )
+        for step in work.order(direction):
+            xz, xr, xh = _gates(c, inputs[step], 3)
+            hz, hr = _gates(c, times(c, h, r_gates, b_gates), 2)
+            update = c.emit.expression(f"v = a + b; {f}", xz, hz)
+            reset = c.emit.expression(f"v = a + b; {f}", xr, hr)
+            if after:
+                inner = times(c, h, r_hidden, b_hidden)
+                new = c.emit.expression(f"v = a + b * c; {g}", xh, reset, inner)
+            else:
+                inner = times(c, c.emit.expression("a * b", reset, h), r_hidden, b_hidden)
+                new = c.emit.expression(f"v = a + b; {g}", xh, inner)
+            mask = work.running(step)
+            out = c.emit.expression("(1.0 - a) * b + a * c", update, new, h)
+            found[step] = out if mask is None else c.emit.expression("where(a, b, 0.0)", mask, out)
+            h = work.kept(mask, out, h)
+        outputs.append(found)
+        states.append(h)
+    return _results(work, outputs, [states])
+
+
+IMPORTERS: Mapping[str, Importer] = {"GRU": _gru, "LSTM": _lstm, "RNN": _rnn}

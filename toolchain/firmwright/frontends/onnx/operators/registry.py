@@ -1,0 +1,25 @@
+"""The table of ONNX operators: every module of this package that defines `IMPORTERS`."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from functools import cache
+
+import firmwright.frontends.onnx.operators as package
+from firmwright.base.errors import InternalError
+from firmwright.frontends.onnx.context import Importer
+
+
+@cache
+def importers() -> Mapping[str, Importer]:
+    """Operator of the standard domain -> importer."""
+    table: dict[str, Importer] = {}
+    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda item: item.name):
+        module = importlib.import_module(f"{package.__name__}.{info.name}")
+        for name, importer in getattr(module, "IMPORTERS", {}).items():
+            if name in table:
+                raise InternalError(f"ONNX's {name} is imported twice")
+            table[name] = importer
+    return table

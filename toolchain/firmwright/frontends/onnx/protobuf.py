@@ -1,0 +1,98 @@
+"""The one door to the package `onnx`, which is an extra: nothing of it is loaded before it is used.
+
+In: protobuf messages of the package. Out: plain Python and numpy values. Element types are spelled
+as base/dtypes.py spells them; those that it does not know keep ONNX's name in lower case.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from firmwright.base.errors import ToolMissingError
+from firmwright.ir.graph.opdef import Array, NotSupportedError
+
+Message: TypeAlias = Any
+"""A protobuf message: its classes are made at run time, so checkers know nothing of its fields."""
+
+_NAMES = {"float": "float32", "double": "float64"}
+
+
+def library() -> Any:
+    """The package; ToolMissingError says how to get it."""
+    try:
+        import onnx.numpy_helper
+        import onnx.reference
+
+        import onnx
+    except ImportError as error:
+        raise ToolMissingError(
+            "reading ONNX models needs the Python package onnx, which is not installed.",
+            hint="pip install 'firmwright[onnx]'.",
+        ) from error
+    return onnx
+
+
+def dtype_name(code: int) -> str:
+    """The element type of that number in TensorProto."""
+    names = {value: key for key, value in library().TensorProto.DataType.items()}
+    name = str(names.get(code, f"type {code}")).lower()
+    return _NAMES.get(name, name)
+
+
+def dtype_code(name: str) -> int:
+    """The number in TensorProto of an element type."""
+    back = {value: key for key, value in _NAMES.items()}
+    return int(library().TensorProto.DataType.Value(back.get(name, name).upper()))
+
+
+def array_of(tensor: Message) -> Array:
+    """The values of a TensorProto; bytes of strings as objects."""
+    return np.asarray(library().numpy_helper.to_array(tensor))
+
+
+def attribute(message: Message) -> Any:
+    """An attribute's value: number, str, tuple, array, or a GraphProto as it is."""
+    kinds = library().AttributeProto
+    match message.type:
+        case kinds.FLOAT:
+            return float(np.float32(message.f))
+        case kinds.INT:
+            return int(message.i)
+        case kinds.STRING:
+            return message.s.decode("utf-8", "backslashreplace")
+        case kinds.FLOATS:
+            return tuple(float(np.float32(value)) for value in message.floats)
+        case kinds.INTS:
+            return tuple(int(value) for value in message.ints)
+        case kinds.STRINGS:
+            return tuple(value.decode("utf-8", "backslashreplace") for value in message.strings)
+        case kinds.TENSOR:
+            return array_of(message.t)
+        case kinds.GRAPH:
+            return message.g
+    raise NotSupportedError(f"an attribute {message.name} of an unknown kind")
+
+
+def folded(node: Message, opset: int, inputs: dict[str, Array]) -> list[Array] | None:
+    """What a node gives for constants, by the package's reference; None where it has none."""
+    onnx = library()
+    graph = onnx.helper.make_graph(
+        [node],
+        "folded",
+        [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in inputs],
+        [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name],
+    )
+    model = onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid(node.domain, opset)]
+    )
+    try:
+        with np.errstate(all="ignore"):
+            found = onnx.reference.ReferenceEvaluator(model).run(None, inputs)
+    # What the reference raises for operators that it lacks or inputs that it cannot take.
+    except (NotImplementedError, RuntimeError, ValueError, TypeError, IndexError, KeyError):
+        return None
+    if any(not isinstance(item, np.ndarray | np.generic) for item in found):
+        return None
+    return [np.asarray(item) for item in found]

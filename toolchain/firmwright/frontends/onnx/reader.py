@@ -1,0 +1,154 @@
+"""The ONNX container: bytes -> `OnnxModel`, with static shapes as far as the file has them.
+
+In: the bytes of a file that is complete (complete.py). Out: frozen values: nodes in order,
+initialisers as arrays, inputs and outputs with shapes, the opset of each domain. Rules that are
+checked here: the file is a model with a graph; its opset is known; names are defined once and
+before they are used. Nothing is promised about operators: names, attributes and types may be
+unknown or absurd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from firmwright.base.errors import ModelError, UnsupportedError, UnsupportedItem
+from firmwright.frontends.onnx.protobuf import Message, array_of, dtype_name, library
+from firmwright.ir.graph.opdef import Array
+
+OPSET_MIN = 13
+"""Operators of older opsets are taken if they are those of this one."""
+_BROKEN = "export the model again, or fetch it again if it was downloaded."
+Dimension = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxTensor:
+    """An input or output of the graph; a dimension of unknown size is its name, or "?"."""
+
+    name: str
+    dtype: str
+    shape: tuple[Dimension, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxModel:
+    """A decoded file. `nodes` are the package's messages, in an executable order."""
+
+    file: str
+    opsets: Mapping[str, int]
+    inputs: tuple[OnnxTensor, ...]
+    outputs: tuple[OnnxTensor, ...]
+    initializers: Mapping[str, Array]
+    nodes: tuple[Message, ...]
+    functions: tuple[Message, ...] = ()
+
+    @property
+    def opset(self) -> int:
+        """Of the standard domain."""
+        return self.opsets.get("", OPSET_MIN)
+
+
+def is_onnx(data: bytes, file: str) -> bool:
+    """Whether a file that is no .fwir is taken for an ONNX model: by its name, or how it begins."""
+    if file.lower().endswith(".onnx"):
+        return True
+    # A ModelProto begins with its field 1, the version; a flatbuffer has its mark at byte 4.
+    return data[:1] == b"\x08" and data[4:8] != b"TFL3"
+
+
+def parsed(data: bytes, file: str) -> Message:
+    """The ModelProto; ModelError if the bytes are none."""
+    model = library().ModelProto()
+    try:
+        model.ParseFromString(data)
+    except Exception as error:  # protobuf's DecodeError, whose class varies by backend
+        raise ModelError(
+            "the model is broken: it is no ONNX file.", where=file, hint=_BROKEN
+        ) from error
+    if not model.graph.node and not model.graph.output:
+        raise ModelError("the model is broken: it has no graph.", where=file, hint=_BROKEN)
+    return model
+
+
+def read_onnx(data: bytes, file: str) -> OnnxModel:
+    """Decode a file. Raises ModelError, UnsupportedError, ToolMissingError."""
+    model = parsed(data, file)
+    opsets = _opsets(model, file)
+    graph = model.graph
+    initializers = {item.name: _array(item, file) for item in graph.initializer}
+    if graph.sparse_initializer:
+        item = UnsupportedItem("SPARSE", graph.sparse_initializer[0].values.name, "sparse tensors")
+        raise UnsupportedError([item], where=file)
+    inputs = tuple(_tensor(item) for item in graph.input if item.name not in initializers)
+    outputs = tuple(_tensor(item) for item in graph.output)
+    _check_names(graph, file)
+    return OnnxModel(
+        file, opsets, inputs, outputs, initializers, tuple(graph.node), tuple(model.functions)
+    )
+
+
+def _opsets(model: Message, file: str) -> dict[str, int]:
+    opsets = {item.domain: int(item.version) for item in model.opset_import}
+    newest = int(library().defs.onnx_opset_version())
+    opsets[""] = opsets.get("", opsets.get("ai.onnx", newest))
+    if not 1 <= opsets[""] <= newest:
+        raise UnsupportedError(
+            [UnsupportedItem("OPSET", f"opset {opsets['']}", f"the newest known is {newest}")],
+            where=file,
+            hint="a newer package onnx, or export the model for an older opset.",
+        )
+    return opsets
+
+
+def _tensor(info: Message) -> OnnxTensor:
+    kind = info.type.WhichOneof("value")
+    if kind != "tensor_type":
+        return OnnxTensor(info.name, kind or "unknown", None)
+    tensor = info.type.tensor_type
+    shape: tuple[Dimension, ...] | None = None
+    if tensor.HasField("shape"):
+        shape = tuple(
+            int(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?"
+            for dim in tensor.shape.dim
+        )
+    return OnnxTensor(info.name, dtype_name(tensor.elem_type), shape)
+
+
+def _array(tensor: Message, file: str) -> Array:
+    try:
+        return array_of(tensor)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ModelError(
+            f"the model is broken: the data of {tensor.name!r} do not fit its shape.",
+            where=file,
+            hint=_BROKEN,
+        ) from error
+
+
+def _check_names(graph: Message, file: str) -> None:
+    known = {item.name for item in graph.input} | {item.name for item in graph.initializer}
+    for index, node in enumerate(graph.node):
+        where = f"{file}: node {index} ({node.op_type})"
+        for name in node.input:
+            if name and name not in known:
+                raise ModelError(
+                    f"the model is broken: {name!r} is read before anything has written it.",
+                    where=where,
+                    hint=_BROKEN,
+                )
+        for name in node.output:
+            if name and name in known:
+                raise ModelError(
+                    f"the model is broken: {name!r} is defined a second time.",
+                    where=where,
+                    hint=_BROKEN,
+                )
+            known.add(name)
+    for item in graph.output:
+        if item.name not in known:
+            raise ModelError(
+                f"the model is broken: nothing writes its output {item.name!r}.",
+                where=file,
+                hint=_BROKEN,
+            )

@@ -1,0 +1,362 @@
+"""The little language of `expression` calls: formulas over elements, in numpy and in TIR.
+
+In: a text in Python's syntax, such as `t = exp(a); t / (1.0 + t)`: assignments, then one value. The
+inputs are called a, b, c... Out: that value, as an array or as a TIR expression.
+
+Operators are + - * / % << >> & | ^ ~, comparisons, `and`, `or`, `not`. Both sides have one element
+type, a literal takes the other side's. Whole numbers divide towards zero, as in C. Functions:
+`where(condition, a, b)`, min, max, abs, the functions of float_functions.py by their short names
+(`log1p`), pow, fmod; an element type's name converts (`int32(a)`). `inf` and `nan` are literals.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, DType, find_dtype
+from firmwright.base.errors import InternalError
+from firmwright.ir.graph.opdef import Array
+from firmwright.ir.tir.builder import (
+    Builder,
+    E,
+    binary,
+    expr,
+    immediate,
+    logical_not,
+    select,
+)
+from firmwright.ir.tir.builder import call as intrinsic
+from firmwright.ir.tir.nodes import BinaryOp
+from firmwright.ops.intrinsics import BASE_INTRINSICS
+
+NAMES = "abcdefghijklmnopqrstuvwxyz"
+
+_OPERATORS: Mapping[type[ast.AST], BinaryOp] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.Mod: "mod",
+    ast.LShift: "shl",
+    ast.RShift: "shr",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+    ast.And: "and",
+    ast.Or: "or",
+}
+
+
+class Algebra(Protocol):
+    """What a formula is made of: values are numbers (literals) or the algebra's own."""
+
+    def binary(self, op: BinaryOp, a: Any, b: Any) -> Any:
+        """`a op b`, for min and max too."""
+
+    def negated(self, a: Any) -> Any:
+        """True where `a` is false."""
+
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        """`a` where the condition holds, else `b`."""
+
+    def function(self, name: str, args: Sequence[Any]) -> Any:
+        """A function of float32."""
+
+    def cast(self, value: Any, dtype: DType) -> Any:
+        """`value` in another element type."""
+
+    def flipped(self, a: Any) -> Any:
+        """Every bit of a whole number."""
+
+    def bind(self, name: str, value: Any) -> Any:
+        """`value` as what later parts refer to."""
+
+
+@cache
+def parse(text: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
+    """(assignments, result); InternalError if it is not of the language."""
+    try:
+        body = ast.parse(text).body
+    except SyntaxError as error:
+        raise InternalError(f"no expression: {text!r}") from error
+    assigned: list[tuple[str, ast.expr]] = []
+    for statement in body[:-1]:
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+            raise InternalError(f"no assignment in {text!r}")
+        assigned.append((statement.targets[0].id, statement.value))
+    if not body or not isinstance(body[-1], ast.Expr):
+        raise InternalError(f"no value at the end of {text!r}")
+    return tuple(assigned), body[-1].value
+
+
+def evaluate(text: str, inputs: Sequence[Any], algebra: Algebra) -> Any:
+    """The value of the formula for `inputs`."""
+    assigned, result = parse(text)
+    scope: dict[str, Any] = dict(zip(NAMES, inputs, strict=False))
+    for name, value in assigned:
+        scope[name] = algebra.bind(name, _value(value, scope, algebra))
+    return _value(result, scope, algebra)
+
+
+def _value(node: ast.expr, scope: Mapping[str, Any], algebra: Algebra) -> Any:
+    def of(child: ast.expr) -> Any:
+        return _value(child, scope, algebra)
+
+    match node:
+        case ast.Name(id="inf" | "nan" as name):
+            return float(name)
+        case ast.Name(id=name) if name in scope:
+            return scope[name]
+        case ast.Constant(value=bool() | int() | float() as number):
+            return number
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+            return -number
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id="inf")):
+            return float("-inf")
+        case ast.UnaryOp(op=op, operand=operand):
+            return _unary(op, of(operand), algebra)
+        case ast.BinOp(left=left, op=op, right=right):
+            return algebra.binary(_OPERATORS[type(op)], of(left), of(right))
+        case ast.BoolOp(op=op, values=values):
+            result = of(values[0])
+            for item in values[1:]:
+                result = algebra.binary(_OPERATORS[type(op)], result, of(item))
+            return result
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            return algebra.binary(_OPERATORS[type(op)], of(left), of(right))
+        case ast.Call(func=ast.Name(id=name), args=args):
+            return _function(name, [of(arg) for arg in args], algebra)
+    raise InternalError(f"{ast.unparse(node)!r} is not of the language of expressions")
+
+
+def _unary(op: ast.unaryop, value: Any, algebra: Algebra) -> Any:
+    match op:
+        case ast.Not():
+            return algebra.negated(value)
+        case ast.Invert():
+            return algebra.flipped(value)
+        case ast.USub():
+            return algebra.binary("sub", 0, value)
+    raise InternalError("no such operator of one value")
+
+
+def _function(name: str, args: Sequence[Any], algebra: Algebra) -> Any:
+    match name:
+        case "where":
+            return algebra.where(*args)
+        case "min" | "max":
+            result = args[0]
+            for item in args[1:]:
+                result = algebra.binary(name, result, item)
+            return result
+        case "abs":
+            smaller = algebra.binary("lt", args[0], 0)
+            return algebra.where(smaller, algebra.binary("sub", 0, args[0]), args[0])
+    dtype = find_dtype(name)
+    if dtype is not None:
+        return algebra.cast(args[0], dtype)
+    if f"{name}_f32" not in BASE_INTRINSICS:
+        raise InternalError(f"expressions have no function {name!r}")
+    return algebra.function(f"{name}_f32", args)
+
+
+# ---- in TIR ------------------------------------------------------------------------------------
+
+
+class TirAlgebra:
+    """Values are `E`; `let` binds names."""
+
+    def __init__(self, bind: Callable[[str, E], E] = lambda name, value: value) -> None:
+        self._bind = bind
+
+    def binary(self, op: BinaryOp, a: Any, b: Any) -> Any:
+        return binary(op, a, b)
+
+    def negated(self, a: Any) -> Any:
+        return logical_not(a)
+
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        return select(condition, a, b)
+
+    def function(self, name: str, args: Sequence[Any]) -> Any:
+        return intrinsic(name, args, FLOAT32, like=FLOAT32)
+
+    def cast(self, value: Any, dtype: DType) -> Any:
+        if isinstance(value, E):
+            return value.cast(dtype)
+        return E(immediate(value, dtype))
+
+    def flipped(self, a: Any) -> Any:
+        dtype = a.expr.dtype
+        return binary("xor", a, -1 if dtype.signed else dtype.max)
+
+    def bind(self, name: str, value: Any) -> Any:
+        return self._bind(name, value) if isinstance(value, E) else value
+
+
+@contextmanager
+def in_tir(b: Builder, text: str, inputs: Sequence[E]) -> Iterator[E]:
+    """The formula's value, inside of the lets that its names need."""
+    with ExitStack() as stack:
+
+        def let(name: str, value: E) -> E:
+            return stack.enter_context(b.let(name, value))
+
+        bound = [let(name, value) for name, value in zip(NAMES, inputs, strict=False)]
+        result = evaluate(text, bound, TirAlgebra(let))
+        yield result if isinstance(result, E) else E(expr(result, FLOAT32))
+
+
+def result_dtype(text: str, inputs: Sequence[E]) -> DType:
+    """The element type of the formula's value."""
+    result = evaluate(text, inputs, TirAlgebra())
+    return result.expr.dtype if isinstance(result, E) else FLOAT32
+
+
+# ---- in numpy ----------------------------------------------------------------------------------
+
+
+class NumpyAlgebra:
+    """Values are arrays; each step rounds to its own element type, as the generated C does."""
+
+    def binary(self, op: BinaryOp, a: Any, b: Any) -> Any:
+        a, b = _alike(a, b)
+        kind = np.asarray(a).dtype.kind
+        match op:
+            case "div" if kind in "iu":
+                return _truncated(a, b)
+            case "mod" if kind in "iu":
+                return (a - _truncated(a, b) * b).astype(a.dtype)
+            case "and" | "or" | "xor" if kind == "b":
+                return _NUMPY[f"logical_{op}"](a, b)
+        return _NUMPY[op](a, b)
+
+    def negated(self, a: Any) -> Any:
+        return np.logical_not(a)
+
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        a, b = _alike(a, b)
+        return np.where(condition, a, b)
+
+    def function(self, name: str, args: Sequence[Any]) -> Any:
+        return BASE_INTRINSICS[name].meaning(*(np.asarray(arg, np.float32) for arg in args))
+
+    def cast(self, value: Any, dtype: DType) -> Any:
+        return np.asarray(value).astype(dtype.np)
+
+    def flipped(self, a: Any) -> Any:
+        return np.invert(a)
+
+    def bind(self, name: str, value: Any) -> Any:
+        return value
+
+
+_NUMPY: Mapping[str, Callable[[Any, Any], Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "mod": np.fmod,
+    "min": np.minimum, "max": np.maximum, "shl": np.left_shift, "shr": np.right_shift,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor,
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "eq": np.equal, "ne": np.not_equal,
+}  # fmt: skip
+
+
+def _truncated(a: Array, b: Array) -> Array:
+    """The quotient of whole numbers, cut towards zero."""
+    quotient = a // b
+    inexact = quotient * b != a
+    found = np.where(inexact & ((a < 0) != (b < 0)), quotient + 1, quotient)
+    return np.asarray(found, a.dtype)
+
+
+def _alike(a: Any, b: Any) -> tuple[Any, Any]:
+    """Both as arrays of one element type; a literal takes the other's."""
+    if isinstance(a, bool | int | float):
+        if isinstance(b, bool | int | float):
+            kind: Any = np.float32 if isinstance(a, float) or isinstance(b, float) else np.int64
+            return np.asarray(a, kind), np.asarray(b, kind)
+        return np.asarray(a, np.asarray(b).dtype), b
+    if isinstance(b, bool | int | float):
+        return a, np.asarray(b, np.asarray(a).dtype)
+    return a, b
+
+
+def in_numpy(text: str, inputs: Sequence[Array]) -> Array:
+    """The formula's value for whole arrays, which broadcast."""
+    with np.errstate(all="ignore"):
+        return np.asarray(evaluate(text, inputs, NumpyAlgebra()))
+
+
+# ---- texts -------------------------------------------------------------------------------------
+
+
+class _Renamed(ast.NodeTransformer):
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        text = self._names.get(node.id)
+        return node if text is None else ast.parse(text, mode="eval").body
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Functions keep their names."""
+        node.args = [self.visit(arg) for arg in node.args]
+        return node
+
+
+def substituted(text: str, names: Mapping[str, str]) -> str:
+    """The formula with texts in the place of names."""
+    tree = _Renamed(names).visit(ast.parse(text))
+    return "; ".join(ast.unparse(statement) for statement in tree.body)
+
+
+def joined(
+    first: str,
+    first_names: Mapping[str, str],
+    second: str,
+    second_names: Mapping[str, str],
+    place: str,
+) -> str:
+    """The second formula with the first's value in the place of its input `place`."""
+    taken = {name for name, _ in (*parse(first)[0], *parse(second)[0])}
+
+    def fresh(text: str, used: set[str]) -> dict[str, str]:
+        """Names for what a formula assigns that are not yet used."""
+        found: dict[str, str] = {}
+        for name, _ in parse(text)[0]:
+            candidate, count = name, 0
+            while candidate in used:
+                count += 1
+                candidate = f"{name}_{count}"
+            used.add(candidate)
+            found[name] = candidate
+        return found
+
+    used: set[str] = set()
+    inner = substituted(first, {**first_names, **fresh(first, used)})
+    *before, value = inner.split("; ")
+    uses = [n for n in ast.walk(ast.parse(second)) if isinstance(n, ast.Name) and n.id == place]
+    whole = len(uses) > 1 or bool(parse(second)[0])
+    result = f"({value})"
+    if whole:
+        result = "part"
+        count = 0
+        while result in used | taken:
+            count += 1
+            result = f"part_{count}"
+        used.add(result)
+        before.append(f"{result} = {value}")
+    outer = substituted(second, {**second_names, **fresh(second, used), place: result})
+    return "; ".join([*before, outer])

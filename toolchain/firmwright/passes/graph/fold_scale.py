@@ -1,0 +1,114 @@
+"""Folds a factor and a shift of every channel into the convolution before them.
+
+In: graph functions. Out: `expression(conv(x), b, c)` with the formula `a * b + c`, b and c
+constants along the last axis alone, is a convolution with other weights and bias: how a batch
+normalisation ends. Floats only, computed in double and rounded once; results differ from the
+unfolded ones by roundings, as every runtime's do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.graph.opdef import Array
+from firmwright.ir.module import IRModule, Pass
+from firmwright.passes.graph.fuse_activations import uses
+
+# Operator -> the axis of its weights that counts output channels.
+_CHANNELS = {"conv2d": 0, "depthwise_conv2d": 3, "fully_connected": 0, "transpose_conv": 0}
+_FORMULA = "a * b + c"
+
+
+def run(module: IRModule) -> IRModule:
+    """Folds in every graph function."""
+    constants = dict(module.constants)
+    functions = dict(module.functions)
+    for name, function in module.functions.items():
+        if isinstance(function, Function):
+            functions[name] = _folded(function, constants)
+    if all(functions[name] is func for name, func in module.functions.items()):
+        return module
+    return replace(module, functions=functions, constants=constants)
+
+
+def _folded(function: Function, constants: dict[str, Constant]) -> Function:
+    if not any(call.attrs.get("formula") == _FORMULA for call in function.body):
+        return function
+    count = uses(function)
+    makers = {v.name: k for k, call in enumerate(function.body) for v in call.outputs}
+    body: list[Call | None] = list(function.body)
+    for index, call in enumerate(function.body):
+        if call.op != "expression" or call.attrs.get("formula") != _FORMULA:
+            continue
+        source, scale, shift = call.inputs
+        place = makers.get(source.name) if source is not None else None
+        if source is None or scale is None or shift is None or place is None:
+            continue
+        maker = body[place]
+        fits = _is_channels(scale, source) and _is_channels(shift, source)
+        if maker is None or count[source.name] != 1 or not fits or not _foldable(maker):
+            continue
+        body[place] = _with_scale(maker, call, scale, shift, constants)
+        body[index] = None
+    return replace(function, body=tuple(call for call in body if call is not None))
+
+
+def _foldable(call: Call) -> bool:
+    weights = call.inputs[1] if len(call.inputs) > 1 else None
+    return (
+        call.op in _CHANNELS
+        and call.attrs.get("activation") == "none"
+        and weights is not None
+        and weights.constant is not None
+        and weights.type.dtype == FLOAT32
+        and call.outputs[0].type.dtype == FLOAT32
+    )
+
+
+def _is_channels(value: Value, source: Value) -> bool:
+    """Whether a constant has one value for each index of the last axis, or one for all."""
+    shape, channels = value.type.shape, source.type.shape[-1]
+    if value.constant is None or len(shape) > len(source.type.shape):
+        return False
+    return value.type.elements in (1, channels) and (
+        value.type.elements == 1 or shape[-1] == channels
+    )
+
+
+def _with_scale(
+    maker: Call, call: Call, scale: Value, shift: Value, constants: dict[str, Constant]
+) -> Call:
+    weights, bias = maker.inputs[1], maker.inputs[2] if len(maker.inputs) > 2 else None
+    assert weights is not None
+    channels = call.outputs[0].type.shape[-1]
+
+    def row(value: Value | None) -> Array:
+        if value is None:
+            return np.zeros(channels)
+        found = constants[str(value.constant)].array().reshape(-1).astype(np.float64)
+        return np.broadcast_to(found, (channels,))
+
+    def constant(name: str, array: Array) -> Value:
+        made = Constant.from_array(name, array.astype(np.float32), FLOAT32)
+        constants[name] = made
+        return Value(name, TensorType(made.shape, FLOAT32), name)
+
+    factor = row(scale)
+    spread = [1] * len(weights.type.shape)
+    spread[_CHANNELS[maker.op]] = channels
+    kernel = constants[str(weights.constant)].array().astype(np.float64) * factor.reshape(spread)
+    stem = call.outputs[0].name
+    inputs = (
+        maker.inputs[0],
+        constant(f"{stem}/weights", kernel),
+        constant(f"{stem}/bias", row(bias) * factor + row(shift)),
+    )
+    return replace(maker, inputs=inputs, outputs=call.outputs)
+
+
+PASS = Pass("fold-scale", run)

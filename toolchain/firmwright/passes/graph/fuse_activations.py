@@ -1,0 +1,67 @@
+"""Takes relu and relu6 of floats into the operator before them.
+
+In: graph functions. Out: a convolution, fully connected layer or pool whose only reader is a relu
+has that as its activation, and its result under the relu's name. Exact: the same comparison on the
+same value. Quantised relus requantise, so they stay.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.ir.graph.nodes import Call, Function
+from firmwright.ir.module import IRModule, Pass
+from firmwright.passes.graph.functions import on_graphs
+
+ACTIVATED = frozenset(
+    [
+        "add",
+        "average_pool2d",
+        "conv2d",
+        "depthwise_conv2d",
+        "div",
+        "fully_connected",
+        "max_pool2d",
+        "mul",
+        "sub",
+    ]
+)
+ACTIVATIONS = frozenset({"relu", "relu6"})
+
+
+def uses(function: Function) -> Counter[str]:
+    """How often each value is read; being a result counts."""
+    found = Counter(v.name for call in function.body for v in call.inputs if v is not None)
+    found.update(v.name for v in function.results)
+    return found
+
+
+def fuse(function: Function) -> Function:
+    """`function` with activations taken in."""
+    if not any(call.op in ACTIVATIONS for call in function.body):
+        return function
+    count = uses(function)
+    makers = {v.name: k for k, call in enumerate(function.body) for v in call.outputs}
+    body: list[Call | None] = list(function.body)
+    for index, call in enumerate(function.body):
+        source = call.inputs[0] if call.op in ACTIVATIONS else None
+        place = makers.get(source.name) if source is not None else None
+        maker = body[place] if place is not None else None
+        if source is None or place is None or maker is None or count[source.name] != 1:
+            continue
+        plain = maker.attrs.get("activation") == "none" and source.type.dtype == FLOAT32
+        if maker.op in ACTIVATED and plain:
+            attrs = {**maker.attrs, "activation": call.op}
+            body[place] = replace(maker, outputs=call.outputs, attrs=attrs)
+            body[index] = None
+    return replace(function, body=tuple(call for call in body if call is not None))
+
+
+def run(module: IRModule) -> IRModule:
+    """Fuses in every graph function."""
+    return on_graphs(module, fuse)
+
+
+PASS = Pass("fuse-activations", run)

@@ -1,0 +1,93 @@
+"""Makes one expression of two where the first's result is read by the second alone.
+
+In: graph functions. Out: fewer passes over memory, and no tensor in between. Only where the first
+has the second's shape, so nothing is computed twice. A relu of floats counts as an expression.
+Exact: each step rounds as before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.module import IRModule, Pass
+from firmwright.ops.expression_language import NAMES, joined
+from firmwright.passes.graph.functions import on_graphs
+from firmwright.passes.graph.fuse_activations import uses
+
+_AS_FORMULA = {"relu": "max(a, 0.0)", "relu6": "min(max(a, 0.0), 6.0)"}
+_INPUTS_MAX = 8
+_TEXT_MAX = 300
+
+
+def _formula(call: Call) -> str | None:
+    if call.op == "expression":
+        return str(call.attrs["formula"])
+    source = call.inputs[0] if call.inputs else None
+    if source is None or source.type.dtype != FLOAT32:
+        return None
+    return _AS_FORMULA.get(call.op)
+
+
+def fuse(function: Function) -> Function:
+    """`function` with neighbours joined."""
+    if not any(call.op == "expression" for call in function.body):
+        return function
+    count = uses(function)
+    makers: dict[str, Call] = {}
+    body: list[Call] = []
+    for call in function.body:
+        current = call
+        while (found := _inner(current, makers, count)) is not None:
+            fused = _fused(current, found[0], found[1])
+            if fused is None:
+                break
+            body.remove(found[1])
+            current = fused
+        body.append(current)
+        makers[current.outputs[0].name] = current
+    return replace(function, body=tuple(body))
+
+
+def _inner(call: Call, makers: dict[str, Call], count: dict[str, int]) -> tuple[int, Call] | None:
+    """(input, its maker) that may become a part of `call`."""
+    if _formula(call) is None:
+        return None
+    for index, value in enumerate(call.inputs):
+        maker = makers.get(value.name) if value is not None else None
+        if value is None or maker is None or count[value.name] != 1:
+            continue
+        same = value.type.shape == call.outputs[0].type.shape
+        if same and _formula(maker) is not None and call.target == maker.target:
+            return index, maker
+    return None
+
+
+def _fused(outer: Call, index: int, inner: Call) -> Call | None:
+    """One call; None where it would be too long."""
+    inputs: list[Value] = []
+
+    def place(value: Value | None) -> str:
+        assert value is not None  # expressions have no optional inputs
+        if value not in inputs:
+            inputs.append(value)
+        return NAMES[inputs.index(value)]
+
+    outer_names = {NAMES[k]: place(value) for k, value in enumerate(outer.inputs) if k != index}
+    inner_names = {NAMES[k]: place(value) for k, value in enumerate(inner.inputs)}
+    first, second = _formula(inner), _formula(outer)
+    if first is None or second is None or len(inputs) > _INPUTS_MAX:
+        return None
+    formula = joined(first, inner_names, second, outer_names, NAMES[index])
+    if len(formula) > _TEXT_MAX:
+        return None
+    return replace(outer, op="expression", inputs=tuple(inputs), attrs={"formula": formula})
+
+
+def run(module: IRModule) -> IRModule:
+    """Joins in every graph function."""
+    return on_graphs(module, fuse)
+
+
+PASS = Pass("fuse-expressions", run)
