@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firmwright.base.errors import FirmwrightError, UnsupportedError
+from firmwright.boards import load_board
 from firmwright.flows.compiling import compile_for
 from firmwright.flows.sessions import open_session
 from firmwright.frontends.onnx import Given, complete, import_onnx
@@ -29,11 +30,16 @@ from firmwright.ir.graph.evaluate import evaluate
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.ops.registry import op_table
+from firmwright.passes.graph import PASSES
+from firmwright.pipeline import Compiled, Options, configured
 from firmwright.schedules.registry import INTRINSICS
 
 Array = NDArray[Any]
 SKIPS = Path(__file__).parent / "skips.txt"
 TESTS_PER_IMAGE = 64
+CALLS_PER_IMAGE = 150
+BEFORE_LOWERING = "recompute"
+"""The last pass over graphs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +194,34 @@ def merged(modules: Sequence[IRModule]) -> IRModule:
     return IRModule("cases", {"main": main}, constants, attrs={"entry": "main"})
 
 
+def compiled_for(module: IRModule, board: str) -> Compiled:
+    """A compilation without the search for an order, which has nothing to find here."""
+    given = {"board": board, "planner": "greedy_by_size"}
+    module = configured(module, load_board(board), Options(**given))
+    for step in PASSES:
+        module = step(module)
+    return compile_for(module.with_attrs(stage=BEFORE_LOWERING), **given)
+
+
+def grouped(items: Sequence[Taken]) -> Iterator[list[Taken]]:
+    """Tests that make one image together, in order."""
+    group: list[Taken] = []
+    calls = 0
+    for item in items:
+        entry = item.module.entry
+        assert isinstance(entry, Function)
+        if group and (calls + len(entry.body) > CALLS_PER_IMAGE or len(group) == TESTS_PER_IMAGE):
+            yield group
+            group, calls = [], 0
+        group.append(item)
+        calls += len(entry.body)
+    if group:
+        yield group
+
+
 def in_c(items: Sequence[Taken], board: str = "host") -> dict[str, str]:
     """What is wrong with each test's results, by name, in one compiled image."""
-    module = merged([item.module for item in items])
-    compiled = compile_for(module, board, planner="greedy_by_size")
+    compiled = compiled_for(merged([item.module for item in items]), board)
     sample = {
         f"{k}.{name}": array for k, item in enumerate(items) for name, array in item.sample.items()
     }
@@ -224,12 +254,11 @@ def main(arguments: Sequence[str]) -> int:
     items = [item for item in found.values() if isinstance(item, Taken)]
     skipped = {name: why for name, why in found.items() if isinstance(why, str)}
     failures = {item.test.name: why for item in items if (why := by_reference(item))}
-    for start in range(0, len(items), TESTS_PER_IMAGE):
-        group = items[start : start + TESTS_PER_IMAGE]
-        if "--no-c" in arguments:
-            break
+    done = 0
+    for group in grouped(items) if "--no-c" not in arguments else ():
         failures |= {name: why for name, why in in_c(group).items() if why}
-        print(f"{start + len(group)} of {len(items)}", file=sys.stderr, flush=True)
+        done += len(group)
+        print(f"{done} of {len(items)}", file=sys.stderr, flush=True)
     if "--update" in arguments and not prefixes:
         rows = sorted(f"{name}: {why}\n" for name, why in skipped.items())
         SKIPS.write_text("".join(rows), encoding="utf-8")

@@ -7,12 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from backend import merged
+from backend import compiled_for, merged
 from numpy.typing import NDArray
 from onnx_models import NETS, Net
 
 from firmwright.base.errors import ModelError, UnsupportedError, UsageError
-from firmwright.flows.compiling import compile_for
 from firmwright.flows.sessions import open_session
 from firmwright.frontends.onnx import Given, complete, import_onnx
 from firmwright.ir.graph.evaluate import evaluate
@@ -75,7 +74,7 @@ def test_an_imported_model_computes_what_onnx_runtime_computes(make: Callable[[]
 def test_generated_c_computes_what_the_references_compute() -> None:
     modules = [optimised(imported(make())) for make in NETS.values()]
     inputs = [sample(module) for module in modules]
-    compiled = compile_for(merged(modules), "host", planner="greedy_by_size")
+    compiled = compiled_for(merged(modules), "host")
     given = {f"{k}.{name}": x for k, part in enumerate(inputs) for name, x in part.items()}
     with open_session(compiled, in_process=True) as session:
         (got,) = session.run_all([given])

@@ -15,7 +15,11 @@ _HEAD = ("operator", "TFLite", "element types", "litert", "tflm")
 
 def numerics_table(ops: OpTable) -> str:
     """Markdown, a row for each operator that a profile has, in name order."""
-    rows = [_HEAD, ("---",) * len(_HEAD), *(_row(ops[name]) for name in sorted(ops) if ops[name].numerics)]
+    rows = [
+        _HEAD,
+        ("---",) * len(_HEAD),
+        *(_row(ops[name]) for name in sorted(ops) if ops[name].numerics),
+    ]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 

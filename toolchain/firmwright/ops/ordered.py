@@ -1,9 +1,10 @@
 """Orders along one axis: where the extreme is, the greatest k, sums and products so far.
 
 arg_extreme: the index of the greatest value (`least`: the least), as int64; of equals the first, or
-with `last` the last. top_k: the `k` greatest (`least`: least) values in order and their indices;
-of equals the one with the lower index comes first. cumulative: y[i] is `step` (add, mul) of x[0] to
-x[i], without x[i] if `exclusive`, from the end if `reverse`. Attribute `axis`. Plain numbers.
+with `last` the last. top_along: the `k` greatest (`least`: least) values in order and their
+indices; of equals the one with the lower index comes first. cumulative: y[i] is `step` (add, mul)
+of x[0] to x[i], without x[i] if `exclusive`, from the end if `reverse`. Attribute `axis`. Elements
+are plain numbers.
 Source of the semantics: ONNX's ArgMax, ArgMin, TopK, CumSum, CumProd.
 """
 
@@ -79,7 +80,7 @@ def lower_arg(call: OpCall, b: Kernel) -> None:
         b.store(b.y, [*index[:axis], *index[axis + 1 :]], b.load(where, [0]))
 
 
-# ---- top_k -------------------------------------------------------------------------------------
+# ---- top_along ---------------------------------------------------------------------------------
 
 
 def infer_top(call: OpCall) -> tuple[TensorType, ...]:
@@ -183,7 +184,7 @@ def cases() -> Iterator[Case]:
 _NAMES = tuple(kind.name for kind in _NUMBERS)
 OPDEFS = (
     OpDef("arg_extreme", infer_arg, reference_arg, lower_arg, {}, cases, _NAMES),
-    OpDef("top_k", infer_top, reference_top, lower_top, {}, cases, _NAMES),
+    OpDef("top_along", infer_top, reference_top, lower_top, {}, cases, _NAMES),
     OpDef(
         "cumulative", infer_cumulative, reference_cumulative, lower_cumulative, {}, cases, _NAMES
     ),

@@ -84,14 +84,14 @@ def _directions(c: NodeContext, gates: int, defaults: Sequence[str]) -> list[_Di
     found = []
     for index in range(count):
         bias = _one(c, c.input(3), index) if c.has(3) else None
-        halves = (
-            (None, None)
-            if bias is None
-            else tuple(c.emit.slice(bias, [k * rows], [rows]) for k in (0, 1))
+        w_bias, r_bias = (
+            None if bias is None else c.emit.slice(bias, [k * rows], [rows]) for k in (0, 1)
         )
         backwards = index == 1 or direction == "reverse"
         found.append(
-            _Direction(backwards, _one(c, w, index), _one(c, r, index), *halves, formulas[index])
+            _Direction(
+                backwards, _one(c, w, index), _one(c, r, index), w_bias, r_bias, formulas[index]
+            )
         )
     return found
 
