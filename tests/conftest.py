@@ -74,10 +74,13 @@ def no_models_reason() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_build_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """All workers of one run share built images; no image of an earlier run is met."""
+    """All workers of one run share images and objects; none of an earlier run is met."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    os.environ["FIRMWRIGHT_CACHE"] = str(shared / "firmwright-cache")
+    cache = shared / "firmwright-cache"
+    cache.mkdir(exist_ok=True)
+    os.environ["FIRMWRIGHT_CACHE"] = str(cache)
+    os.environ["FIRMWRIGHT_OBJECTS"] = str(cache / "objects")
 
 
 @pytest.fixture

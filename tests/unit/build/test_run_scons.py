@@ -174,6 +174,24 @@ def test_a_fitted_stack_is_the_worst_path_and_stays_when_nothing_changes(
 
 
 @pytest.mark.qemu
+def test_a_build_takes_the_objects_that_another_one_compiled(twice: Tree, tmp_path: Path) -> None:
+    board, objects = load_board("stm32vldiscovery"), tmp_path / "objects"
+    images = []
+    for place in ("first", "second"):
+        write_project(board, twice(behaviour(board)), tmp_path / place)
+        images.append(build_project(tmp_path / place, objects=objects))
+    first, second = images
+    assert first.elf.read_bytes() == second.elf.read_bytes()
+    assert (first.sizes, first.stack) == (second.sizes, second.stack)
+    shared = {file.stat().st_size for file in objects.rglob("*") if file.is_file()}
+    assert {file.stat().st_size for file in second.directory.rglob("*.o")} <= shared
+    source = second.directory / "runtime" / "fwr_loop.c"
+    source.write_text(source.read_text("utf-8") + 'const char fwr_new[] = "new";\n', "utf-8")
+    changed = build_project(second.directory, objects=objects)
+    assert b"fwr_new" in (changed.elf.parent / "runtime" / "fwr_loop.o").read_bytes()
+
+
+@pytest.mark.qemu
 def test_a_fitted_stack_holds_a_fault_report_in_either_half(twice: Tree, tmp_path: Path) -> None:
     image = build(load_board("microbit"), twice(), tmp_path)
     assert image.sizes.bytes_of("stack") >= STACK_BYTES_MIN > image.firmware_stack.size_bytes

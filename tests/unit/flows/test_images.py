@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from firmwright.flows import images
 from firmwright.flows.compiling import compile_for
-from firmwright.flows.images import build_image, cache_root
+from firmwright.flows.images import OBJECTS_AGE_S, build_image, cache_root, remove_old_objects
 from firmwright.flows.model import load_model
 
 RAM_BESIDE_WORKSPACE_MAX_BYTES = 512
@@ -79,6 +80,17 @@ def test_only_old_folders_beyond_the_limit_are_removed(monkeypatch, tmp_path: Pa
     images._remove_oldest(tmp_path)
     left = sorted(entry.name for entry in tmp_path.iterdir() if entry.is_dir())
     assert left == ["image3", "in_use"]
+
+
+def test_objects_are_compiled_again_after_a_week(tmp_path: Path):
+    old, young = (tmp_path / "AB" / name for name in ("old", "young"))
+    old.parent.mkdir()
+    for file, age_s in ((old, OBJECTS_AGE_S + 60), (young, OBJECTS_AGE_S - 3600)):
+        file.write_text("object", encoding="utf-8")
+        os.utime(file, (time.time() - age_s,) * 2)
+    remove_old_objects(tmp_path)
+    assert young.is_file()
+    assert not old.exists()
 
 
 @pytest.mark.models

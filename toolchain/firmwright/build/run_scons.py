@@ -46,6 +46,7 @@ class _Project:
     fit_stack: bool
     stack_bytes: int
     compiler: Compiler
+    objects: Path | None
 
     def tool(self, name: str) -> str:
         return f"{self.toolchain}-{name}" if self.toolchain else name
@@ -56,11 +57,15 @@ def build_project(
     variant: Variant = "release",
     *,
     compiler: Compiler = "gcc",
+    objects: Path | None = None,
     timeout_s: float = BUILD_TIMEOUT_S,
 ) -> Image:
-    """Build one variant of the project in `directory`, and the empty one to compare it with."""
+    """Build one variant of the project in `directory`, and the empty one to compare it with.
+
+    What is in the folder `objects` from another build alike is not compiled again.
+    """
     directory = directory.resolve()
-    project = _read_project(directory, compiler)
+    project = _read_project(directory, compiler, objects)
     _require_compiler(project)
     _link(project, variant, timeout_s)
     build = directory / "build"
@@ -85,7 +90,7 @@ def build_project(
     )
 
 
-def _read_project(directory: Path, compiler: Compiler) -> _Project:
+def _read_project(directory: Path, compiler: Compiler, objects: Path | None) -> _Project:
     file = directory / "board" / "board.json"
     if not file.is_file():
         hint = "firmwright compile MODEL --board B -o DIR, then build DIR."
@@ -102,6 +107,7 @@ def _read_project(directory: Path, compiler: Compiler) -> _Project:
         fit_stack=facts["fit_stack"],
         stack_bytes=facts["stack_bytes"],
         compiler=compiler,
+        objects=objects,
     )
 
 
@@ -121,11 +127,11 @@ def _require_compiler(project: _Project) -> None:
 
 def _link(project: _Project, variant: Variant, timeout_s: float) -> None:
     """Build the variant and the empty firmware; raise what kept them from being built."""
-    scons = [sys.executable, "-m", "SCons", "-Q", f"-j{os.cpu_count() or 1}"]
+    scons = [sys.executable, "-m", "SCons", "-Q", "--cache-show", f"-j{os.cpu_count() or 1}"]
     command = [*scons, f"compiler={project.compiler}", variant, "empty"]
-    status, output = _run(command, project.directory, timeout_s)
+    status, output = _run(command, project.directory, timeout_s, project.objects)
     if project.fit_stack and _fit_stack(project, variant, status, output, timeout_s):
-        status, output = _run(command, project.directory, timeout_s)
+        status, output = _run(command, project.directory, timeout_s, project.objects)
     if status == 0:
         return
     overflows = find_overflows(output, project.regions)
@@ -195,12 +201,15 @@ def _link_anyway(project: _Project, variant: Variant, output: str, timeout_s: fl
     return elf if elf.is_file() else None
 
 
-def _run(command: Sequence[str], directory: Path, timeout_s: float) -> tuple[int, str]:
+def _run(
+    command: Sequence[str], directory: Path, timeout_s: float, objects: Path | None = None
+) -> tuple[int, str]:
+    shared = {} if objects is None else {"FIRMWRIGHT_OBJECTS": str(objects)}
     try:
         done = subprocess.run(
             command,
             cwd=directory,
-            env={**os.environ, "LC_ALL": "C"},
+            env={**os.environ, **shared, "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -3,6 +3,7 @@
 In: a `Compiled`. Out: an `Image`. The cache's folders are named by the hash of everything in the
 project, so two processes that want the same image share one: a lock lets one build at a time, and
 the other finds the work done. The least recently used folders are removed when there are many.
+Beside them the cache has single objects: of the runtime most are the same in every project.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from firmwright.pipeline import Bundle, Compiled
 
 log = logging.getLogger(__name__)
 KEPT_FOLDERS = 64
+OBJECTS_AGE_S = 7 * 24 * 3600
+"""Objects are compiled again after that time: so the folder does not grow for ever."""
 KEPT_AGE_S = 24 * 3600
 """A folder used within this time is never removed: somebody may be running from it."""
 
@@ -42,10 +45,10 @@ def build_image(
     log.info("building the %s image for %s", variant, compiled.board.name)
     if directory is not None:
         compiled.save(directory)
-        return build_project(Path(directory), variant, compiler=compiler)
+        return build_project(Path(directory), variant, compiler=compiler, objects=_objects())
     with _cached_folder(compiled.project(), compiler) as folder:
         compiled.save(folder)
-        return build_project(folder, variant, compiler=compiler)
+        return build_project(folder, variant, compiler=compiler, objects=_objects())
 
 
 def cache_root() -> Path:
@@ -62,6 +65,23 @@ def cache_root() -> Path:
     except OSError as error:
         log.debug("no cache in %s: %s", root, error)
     return Path(tempfile.gettempdir()) / f"firmwright-{os.getuid()}"
+
+
+def _objects() -> Path:
+    root = cache_root() / "objects"
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    remove_old_objects(root)
+    return root
+
+
+def remove_old_objects(root: Path) -> None:
+    """Those that SCons put there longer ago than OBJECTS_AGE_S."""
+    oldest_kept = time.time() - OBJECTS_AGE_S
+    for folder in root.iterdir():  # one for each beginning of a signature
+        for file in folder.iterdir() if folder.is_dir() else ():
+            with contextlib.suppress(FileNotFoundError):  # another process removes them too
+                if file.stat().st_mtime < oldest_kept:
+                    file.unlink()
 
 
 @contextlib.contextmanager
