@@ -37,6 +37,7 @@ def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array
         "l2_normalization": lambda: call.input(0).shape[-1],
         "l2_pool2d": lambda: int(np.prod(call.ints_attr("size"))),
         "log_softmax": lambda: call.input(0).shape[-1],
+        "svdf": lambda: call.input(0).shape[1] + call.input(2).shape[1] * call.int_attr("rank"),
         "add_n": lambda: len(call.inputs),
     }
     if call.op in ("rfft", "irfft"):  # as many roundings as steps, of sums of all samples
@@ -54,5 +55,6 @@ def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array
     if call.op == "softmax":
         sums = expected
     else:
-        (sums,) = op_table()[call.op].reference(positive, [np.abs(array) for array in arrays])
+        results = op_table()[call.op].reference(positive, [np.abs(array) for array in arrays])
+        sums = next(result for result in results if result.shape == expected.shape)
     return 2 * (terms[call.op]() + 2) * EPSILON * np.abs(sums).astype(np.float64)

@@ -1,0 +1,248 @@
+"""svdf: each unit sums `rank` filters, of which each weighs what it found in the last steps.
+
+Inputs: x [batch, inputs], feature weights [filters, inputs], time weights [filters, steps], bias
+[units] or none, state [batch, filters * steps]. A run shifts every filter's state by one step, puts
+the product of feature weights and x at its end, and sums state times time weights over steps and
+the unit's filters. Outputs: the units' values, and the state. int8: the first product is
+requantised to the state (int16, or int8 in TFLM), the second, in 32 bits that wrap, to the output;
+both round twice, and the activation is the output's range.
+Source of the semantics: TFLite's reference SVDF.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT32
+from firmwright.base.quant import Rounding
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    NumericsCell,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import E
+from firmwright.ir.tir.nodes import Buffer
+from firmwright.ops.fixed_point import (
+    Requant,
+    activated,
+    activation_name,
+    float_activation_range,
+    per_tensor,
+    requant,
+    requantized,
+)
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.moves import TFLM
+from firmwright.ops.unary import BOTH, in_both
+
+_BIAS, _STATE = 3, 4
+_TYPES = ((INT8, INT8, INT16, INT16), (INT8, INT8, INT8, INT8), (FLOAT32,) * 4)
+"""Of x, both weights and the state."""
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, feature, time, state = (call.input(index) for index in (0, 1, 2, _STATE))
+    kinds = tuple(kind.dtype for kind in (x, feature, time, state))
+    if kinds not in _TYPES or call.output.dtype != x.dtype:
+        raise NotSupportedError(f"an svdf of {', '.join(kind.name for kind in kinds)}")
+    if any(call.constant(index) is None for index in (1, 2)):
+        raise NotSupportedError("weights that are not constant")
+    batch, filters, steps, rank = (
+        x.shape[0],
+        feature.shape[0],
+        time.shape[-1],
+        call.int_attr("rank"),
+    )
+    if (x.shape[1:], time.shape[:1]) != (feature.shape[1:], feature.shape[:1]) or filters % rank:
+        raise NotSupportedError(f"{filters} filters of rank {rank} with {steps} steps")
+    if state.shape != (batch, filters * steps):
+        raise NotSupportedError(f"state of the shape {list(state.shape)}")
+    if call.has_input(_BIAS) and (
+        call.constant(_BIAS) is None or call.input(_BIAS).shape != (filters // rank,)
+    ):
+        raise NotSupportedError("a bias that is not constant, one for each unit")
+    if x.dtype == INT8:
+        for kind in (feature, time, state):
+            if per_tensor(kind).zero_point:
+                raise NotSupportedError("weights or state with a zero point other than 0")
+        per_tensor(x)
+        per_tensor(call.output)
+    y = TensorType((batch, filters // rank), x.dtype, call.output.quantization)
+    return (y, TensorType(state.shape, state.dtype, call.outputs[1].quantization))
+
+
+def _steps(call: OpCall) -> tuple[Requant, Requant]:
+    """From the first product to the state, from the second one to the output."""
+    x, feature, time, state = (per_tensor(call.input(index)).scale for index in (0, 1, 2, _STATE))
+    first, second = x * feature / state, state * time / per_tensor(call.output).scale
+    kind = call.input(_STATE)
+    return (
+        requant([first], Rounding.TWICE, kind, "none"),
+        requant([second], Rounding.TWICE, call.output, "none"),
+    )
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    batch, filters, rank = call.input(0).shape[0], call.input(1).shape[0], call.int_attr("rank")
+    real = call.input(0).dtype == FLOAT32
+    wide = np.float64 if real else np.int64
+    x, feature, time = (array.astype(wide) for array in arrays[:3])
+    bias = arrays[3].astype(wide) if call.has_input(_BIAS) else np.zeros(filters // rank, wide)
+    kept = arrays[-1].reshape(batch, filters, -1)
+    if not real:
+        x = x - per_tensor(call.input(0)).zero_point
+    found = np.asarray(x @ feature.T)
+    if not real:
+        found = _steps(call)[0].apply(found, call.input(_STATE).dtype)
+    state = np.concatenate([kept[:, :, 1:], found[:, :, None].astype(kept.dtype)], axis=2)
+    total = (state.astype(wide) * time).sum(axis=2).reshape(batch, -1, rank).sum(axis=2) + bias
+    after = state.reshape(batch, -1)
+    if real:
+        low, high = float_activation_range(call.str_attr("activation"))
+        return np.clip(total, low, high).astype(np.float32), after
+    return _steps(call)[1].apply(total.astype(np.int32), INT8), after
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    (batch, inputs), (filters, steps) = call.input(0).shape, call.input(2).shape
+    rank = call.int_attr("rank")
+    real = call.input(0).dtype == FLOAT32
+    with ExitStack() as stack:
+        shape = (batch, filters, steps)
+        before = stack.enter_context(b.window("before", b.input(_STATE), 0, shape))
+        after = stack.enter_context(b.window("after", b.outputs[1], 0, shape, access="w"))
+        n = stack.enter_context(b.for_("n", batch))
+        unit = stack.enter_context(b.for_("unit", filters // rank))
+        total = b.reg("total", FLOAT32 if real else UINT32)
+        b.store(total, [0], _first(call, b, unit))
+        with b.for_("r", rank) as r, b.let("filter", unit * rank + r) as f:
+            with b.for_("t", steps - 1) as t, b.let("kept", b.load(before, [n, f, t + 1])) as kept:
+                b.store(after, [n, f, t], kept)
+                _add(call, b, total, kept, [f, t])
+            acc = b.reg("acc", FLOAT32 if real else INT32)
+            b.store(acc, [0], 0)
+            with b.for_("i", inputs) as i:
+                item, weight = b.load(b.input(0), [n, i]), b.load(b.input(1), [f, i])
+                if not real:
+                    item, weight = (
+                        item.cast(INT32) - per_tensor(call.input(0)).zero_point,
+                        weight.cast(INT32),
+                    )
+                b.store(acc, [0], b.load(acc, [0]) + item * weight)
+            with b.let("found", _found(call, b.load(acc, [0]))) as found:
+                b.store(after, [n, f, steps - 1], found)
+                _add(call, b, total, found, [f, steps - 1])
+        b.store(b.y, [n, unit], _output(call, b.load(total, [0])))
+
+
+def _first(call: OpCall, b: Kernel, unit: E) -> E | int:
+    """What a unit's sum begins with."""
+    if not call.has_input(_BIAS):
+        return 0
+    bias = b.load(b.input(_BIAS), [unit])
+    return bias if call.input(0).dtype == FLOAT32 else bias.cast(UINT32)
+
+
+def _add(call: OpCall, b: Kernel, total: Buffer, value: E, at: Sequence[E | int]) -> None:
+    weight = b.load(b.input(2), at)
+    if call.input(0).dtype == FLOAT32:
+        b.store(total, [0], b.load(total, [0]) + value * weight)
+        return
+    product = (value.cast(INT32) * weight.cast(INT32)).cast(UINT32)
+    b.store(total, [0], b.load(total, [0]) + product)
+
+
+def _found(call: OpCall, acc: E) -> E:
+    if call.input(0).dtype == FLOAT32:
+        return acc
+    params = _steps(call)[0]
+    kind = call.input(_STATE).dtype
+    return requantized(acc, params.multipliers[0], params.shifts[0], params, kind)
+
+
+def _output(call: OpCall, total: E) -> E:
+    if call.input(0).dtype == FLOAT32:
+        return activated(total, call.str_attr("activation"))
+    params = _steps(call)[1]
+    acc = total.cast(INT32)
+    return requantized(acc, params.multipliers[0], params.shifts[0], params, INT8)
+
+
+def from_tflite(context: ImportContext) -> Imported:
+    if len(context.inputs) != 5 or any(context.inputs[k] is None for k in (0, 1, 2, 4)):
+        raise NotSupportedError("an svdf without all of its inputs")
+    if any(len(context.inputs[k].shape) != 2 for k in (0, 1, 2, 4)):  # type: ignore[union-attr]
+        raise NotSupportedError("an svdf of other than matrices")
+    rank, options = context.node.options["rank"], context.node.options
+    if not isinstance(rank, int) or rank < 1:
+        raise NotSupportedError(f"a rank of {rank}")
+    activation = activation_name(options["fused_activation_function"])
+    return Imported("svdf", {"rank": rank, "activation": activation}, (0, 1, 2, 3, 4), (4,))
+
+
+def _case(name: str, kinds: Sequence[str], rank: int, units: int, zero_point: int) -> Case:
+    rng = np.random.Generator(np.random.PCG64([units, rank]))
+    batch, inputs, steps, filters = 2, 5, 6, units * rank
+    if kinds[0] == "float32":
+        x, y, state = (
+            CaseTensor(shape, "float32", keeps=keeps)
+            for shape, keeps in (
+                ((batch, inputs), False), ((batch, units), False), ((batch, filters * steps), True)
+            )
+        )  # fmt: skip
+        weights = [
+            CaseTensor(shape, "float32", data=rng.normal(size=shape).astype(np.float32))
+            for shape in ((filters, inputs), (filters, steps), (units,))
+        ]
+        options = {"rank": rank, "fused_activation_function": "RELU" if rank > 1 else "NONE"}
+        return Case(name, "SVDF", (x, *weights, state), (y,), options)
+    reach = {"int8": 127, "int16": 9000}
+    scales = {"int8": 0.01, "int16": 0.0001}
+    feature, time = (
+        CaseTensor(
+            shape, kind, (float(np.float32(scales[kind])),), (0,), None,
+            rng.integers(-reach[kind], reach[kind] + 1, shape).astype(kind),
+        )
+        for shape, kind in (((filters, inputs), kinds[1]), ((filters, steps), kinds[2]))
+    )  # fmt: skip
+    state_scale = 0.0008 if kinds[3] == "int16" else 0.07
+    state = CaseTensor((batch, filters * steps), kinds[3], (state_scale,), (0,), keeps=True)
+    values = rng.integers(-9000, 9000, units).astype(np.int32)
+    bias = CaseTensor((units,), "int32", (state_scale * time.scales[0],), (0,), data=values)
+    x = CaseTensor((batch, inputs), "int8", (float(np.float32(0.05)),), (zero_point,))
+    y = CaseTensor((batch, units), "int8", (float(np.float32(0.06)),), (-128,))
+    options = {"rank": rank, "fused_activation_function": "RELU"}
+    oracles = BOTH if kinds[3] == "int16" else TFLM
+    has_bias = bias if units > 1 else None
+    return Case(name, "SVDF", (x, feature, time, has_bias, state), (y,), options, oracles)
+
+
+def cases() -> Iterator[Case]:
+    yield _case("one_float32", ("float32",) * 4, 1, 3, 0)
+    yield _case("two_float32", ("float32",) * 4, 2, 4, 0)
+    yield _case("one_int8", ("int8", "int8", "int16", "int16"), 1, 5, 3)
+    yield _case("two_int8", ("int8", "int8", "int16", "int16"), 2, 4, -128)
+    yield _case("narrow_int8", ("int8", "int8", "int8", "int8"), 2, 3, 9)
+
+
+OPDEF = OpDef(
+    name="svdf",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={"tflite:SVDF": from_tflite},
+    cases=cases,
+    dtypes=("int8", "float32"),
+    numerics=in_both(NumericsCell(Rounding.TWICE, "int32 that wrap", "reference_ops SVDF")),
+    limits="state of int16 (int8 with weights of int8), not hybrid",
+)
