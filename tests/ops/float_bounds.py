@@ -37,6 +37,7 @@ def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array
         "l2_normalization": lambda: call.input(0).shape[-1],
         "l2_pool2d": lambda: int(np.prod(call.ints_attr("size"))),
         "log_softmax": lambda: call.input(0).shape[-1],
+        "scatter_nd": lambda: call.input(1).elements,
         "svdf": lambda: call.input(0).shape[1] + call.input(2).shape[1] * call.int_attr("rank"),
         "add_n": lambda: len(call.inputs),
     }

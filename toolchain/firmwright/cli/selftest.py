@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 
 from firmwright.base.errors import MismatchError
 from firmwright.cli.base import Outcome, add_compile_options, add_device, given_options, opener
 from firmwright.cli.table import Cell, table
+from firmwright.flows.conformance import DTYPES, matrix
+from firmwright.flows.conformance import Cell as Measured
 from firmwright.flows.selftest import SelfTest, selftest
 
 NAME = "selftest"
@@ -16,6 +19,11 @@ HELP = "run every operator's conformance cases on a board"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--op", metavar="OP", action="append", default=[], help="only this one")
     parser.add_argument("--samples", metavar="N", type=int, default=4, help="for each case (4)")
+    parser.add_argument(
+        "--matrix",
+        action="store_true",
+        help="print operators by element types",
+    )
     add_compile_options(parser)
     add_device(parser)
 
@@ -43,6 +51,8 @@ def run(args: argparse.Namespace) -> Outcome:
         ],
         "skipped": [{"op": op, "case": case} for op, case in found.skipped],
     }
+    if args.matrix:
+        data["matrix"] = [asdict(cell) for cell in matrix(found)]
     error = None
     if found.failed:
         names = ", ".join(f"{result.op} {result.case}" for result in found.failed[:8])
@@ -51,7 +61,26 @@ def run(args: argparse.Namespace) -> Outcome:
             f"{len(found.failed)} of {len(found.results)} cases differ: {names}{more}.",
             where=found.board,
         )
-    return Outcome(data, summary(found), error)
+    text = summary(found)
+    return Outcome(data, f"{matrix_text(found)}\n\n{text}" if args.matrix else text, error)
+
+
+def matrix_text(found: SelfTest) -> str:
+    """TFLite's operators by element types."""
+    cells = {(cell.operator, cell.dtype): cell for cell in matrix(found)}
+    rows: list[list[Cell]] = [
+        [name, *(_state(cells.get((name, kind))) for kind in DTYPES)]
+        for name in dict.fromkeys(name for name, _ in cells)
+    ]
+    line = "passed/cases; yes: supported, without a case of its own; no: only a runtime takes it."
+    return f"{table(['TFLite', *DTYPES], rows)}\n\n{line}"
+
+
+def _state(cell: Measured | None) -> str:
+    if cell is None:
+        return ""
+    words = {"untested": "yes", "unsupported": "no"}
+    return words.get(cell.status, f"{cell.passed}/{cell.cases}")
 
 
 def summary(found: SelfTest) -> str:

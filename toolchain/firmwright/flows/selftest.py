@@ -41,11 +41,16 @@ CASES_PER_IMAGE = 64
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """One case: the operator, the case's name, and the first value that differs, if any does."""
+    """One case: the operator, the case's name, and the first value that differs, if any does.
+
+    `builtin` is TFLite's name of the operator, `dtype` the element type that the case is about.
+    """
 
     op: str
     case: str
     first: Difference | None
+    builtin: str = ""
+    dtype: str = ""
 
     @property
     def passed(self) -> bool:
@@ -160,9 +165,25 @@ def _run(
     with open_with(compiled) as session:
         actual = session.run_all(drawn)
     return [
-        CaseResult(item.op, item.case.name, _first_difference(index, item, expected, actual))
+        CaseResult(
+            item.op,
+            item.case.name,
+            _first_difference(index, item, expected, actual),
+            item.case.builtin,
+            dtype_of(item.case),
+        )
         for index, item in enumerate(group)
     ]
+
+
+def dtype_of(case: Case) -> str:
+    """The element type that a case is about: its data's, not that of indices or conditions."""
+    kinds = [tensor.dtype for tensor in case.inputs if tensor is not None and tensor.is_given]
+    data = [kind for kind in kinds if kind not in ("bool", "int32")]
+    own = case.outputs[0].dtype
+    if own in ("bool", "int32", "int64") and kinds:
+        return data[0] if data else kinds[0]
+    return own
 
 
 def _first_difference(
