@@ -10,9 +10,11 @@ from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.schedules.cortex_m_dsp import (
     conv2d,
     depthwise_conv2d,
+    depthwise_halves,
     depthwise_slide,
     dot_products,
     fully_connected,
+    half_columns,
     hybrid_conv2d,
     pools,
     rescaled_sum,
@@ -28,6 +30,7 @@ from firmwright.schedules.helium import conv2d as helium_conv2d
 from firmwright.schedules.helium import depthwise_channels as helium_depthwise_channels
 from firmwright.schedules.helium import depthwise_conv2d as helium_depthwise_conv2d
 from firmwright.schedules.helium import fully_connected as helium_fully_connected
+from firmwright.schedules.helium import int16_layers as helium_int16_layers
 from firmwright.schedules.helium import sums as helium_sums
 from firmwright.schedules.helium.intrinsics import HELIUM_INTRINSICS
 from firmwright.schedules.helium_floats import depthwise as helium_float_depthwise
@@ -41,6 +44,7 @@ from firmwright.schedules.helium_floats.vectors import VECTOR_INTRINSICS
 from firmwright.schedules.scalar import conv2d as scalar_conv2d
 from firmwright.schedules.scalar import depthwise_conv2d as scalar_depthwise_conv2d
 from firmwright.schedules.scalar import fully_connected as scalar_fully_connected
+from firmwright.schedules.scalar import half_columns as scalar_half_columns
 from firmwright.schedules.scalar import rescaled_sum as scalar_rescaled_sum
 from firmwright.schedules.scalar import thumb1
 from firmwright.schedules.scalar import winograd as scalar_winograd
@@ -53,11 +57,13 @@ RULES: tuple[Rule, ...] = (
     *winograd.RULES,
     *depthwise_conv2d.RULES,
     *depthwise_slide.RULES,
+    *depthwise_halves.RULES,
     *fully_connected.RULES,
     *hybrid_conv2d.RULES,
     *pools.RULES,
     *rescaled_sum.RULES,
     *dot_products.RULES,
+    *half_columns.RULES,
     *fpu_layers.RULES,
     *fpu_depthwise.RULES,
     *helium_average_pool2d.RULES,
@@ -65,6 +71,7 @@ RULES: tuple[Rule, ...] = (
     *helium_depthwise_channels.RULES,
     *helium_depthwise_conv2d.RULES,
     *helium_fully_connected.RULES,
+    *helium_int16_layers.RULES,
     *helium_sums.RULES,
     *helium_float_depthwise.RULES,
     *helium_float_layers.RULES,
@@ -73,6 +80,7 @@ RULES: tuple[Rule, ...] = (
     *scalar_conv2d.RULES,
     *scalar_depthwise_conv2d.RULES,
     *scalar_fully_connected.RULES,
+    *scalar_half_columns.RULES,
     *scalar_rescaled_sum.RULES,
     *scalar_winograd.RULES,
     *thumb1.RULES,

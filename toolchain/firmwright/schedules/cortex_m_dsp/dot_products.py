@@ -27,15 +27,15 @@ from firmwright.ops.int16x8 import ExactScale, accumulator_dtype, ending
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.epilogue import Finish, accumulator_bounds, make_epilogue
 
-_TAPS = 4
-_HALVES = ("sxtb16", "sxtb16_ror8")
+TAPS = 4
+HALVES = ("sxtb16", "sxtb16_ror8")
 _DTYPES = {"conv2d": (INT16,), "fully_connected": (INT16,), "transpose_conv": (INT8, INT16)}
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
     x, w = op.input(0), op.input(1)
     applies = (
-        x.dtype in _DTYPES[op.op] and w.shape[-1] % _TAPS == 0 and accumulator_dtype(op, 0) == INT32
+        x.dtype in _DTYPES[op.op] and w.shape[-1] % TAPS == 0 and accumulator_dtype(op, 0) == INT32
     )
     rows = next(count for count in (4, 2, 1) if w.shape[0] % count == 0)
     return ({"rows": rows},) if applies else ()
@@ -43,8 +43,9 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     rows, kernel = int(config["rows"]), _kernel(op)
-    channels, steps = len(kernel), kernel.shape[-1] // _TAPS
-    weights = b.constant("weights", _packed(op, kernel, rows), UINT32)
+    channels, steps = len(kernel), kernel.shape[-1] // TAPS
+    is_wide = op.input(0).dtype == INT16
+    weights = b.constant("weights", packed_words(kernel, rows, is_wide=is_wide), UINT32)
     bias = b.constant("bias", bias_of(op, "int32"), INT32)
     x_shape, y_shape = _image(op, op.input(0).shape), _image(op, op.output.shape)
     words = (*x_shape[:3], steps, op.input(0).dtype.size_bytes)
@@ -78,7 +79,7 @@ def _accumulate(
     """Four taps of every row."""
     for row in range(acc.shape[0]):
         with b.let("w", b.load(weights, [*at, row])) as word:
-            for name, pair in zip(_HALVES, pairs, strict=True):
+            for name, pair in zip(HALVES, pairs, strict=True):
                 spread = call(name, [word], UINT32)
                 b.store(acc, [row], call("smlad", [pair, spread, b.load(acc, [row])], INT32))
 
@@ -92,7 +93,7 @@ def _pairs(op: OpCall, b: Kernel, x: Buffer, at: Sequence[E]) -> Iterator[Sequen
         return
     zero = -per_tensor(op.input(0)).zero_point & 0xFFFF
     with b.let("word", b.load(x, [*at, 0])) as word:
-        wide = [call(name, [word], UINT32) for name in _HALVES]
+        wide = [call(name, [word], UINT32) for name in HALVES]
         if zero:
             offset = E(immediate(zero << 16 | zero, UINT32))
             wide = [call("sadd16", [pair, offset], UINT32) for pair in wide]
@@ -106,11 +107,14 @@ def _kernel(op: OpCall) -> Array:
     return weights.reshape(len(weights), 1, 1, -1) if weights.ndim == 2 else weights
 
 
-def _packed(op: OpCall, kernel: Array, rows: int) -> Array:
-    """A word for each [group, ky, kx, four taps, row]; SXTB16 takes bytes 0 and 2, then 1 and 3."""
+def packed_words(kernel: Array, rows: int, *, is_wide: bool) -> Array:
+    """A word for each [group, ky, kx, four taps, row]; SXTB16 takes bytes 0 and 2, then 1 and 3.
+
+    Values of int16, `is_wide`, come as they lie in memory; bytes come as SXTB16 takes them too.
+    """
     channels, height, width, depth = kernel.shape
-    shape = (channels // rows, rows, height, width, depth // _TAPS, _TAPS)
-    order = (0, 2, 1, 3) if op.input(0).dtype == INT16 else (0, 1, 2, 3)
+    shape = (channels // rows, rows, height, width, depth // TAPS, TAPS)
+    order = (0, 2, 1, 3) if is_wide else (0, 1, 2, 3)
     split = kernel.astype(np.int8).reshape(shape).transpose(0, 2, 3, 4, 1, 5)[..., order]
     return np.ascontiguousarray(split).view(np.uint32)[..., 0]
 

@@ -57,6 +57,10 @@ def _smlabt(a: Any, b: Any, acc: Any) -> Any:
     return _wrap(np.asarray(acc, np.int64) + _lanes(a)[0] * _lanes(b)[1])
 
 
+def _smlatt(a: Any, b: Any, acc: Any) -> Any:
+    return _wrap(np.asarray(acc, np.int64) + _lanes(a)[1] * _lanes(b)[1])
+
+
 _A, _B = Operand("a", "in", UINT32), Operand("b", "in", UINT32)
 _ACC = Operand("acc", "in", INT32)
 
@@ -97,6 +101,19 @@ return (int32_t)((uint32_t)acc + (uint32_t)product);""",
     text={"gnu": """\
 int32_t sum;
 __asm__("smlabt %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
+return sum;"""},
+)  # fmt: skip
+
+SMLATT = Intrinsic(
+    "smlatt", (_A, _B, _ACC), INT32, _smlatt,
+    portable="""\
+const int32_t product = (int32_t)(int16_t)(a >> 16) * (int16_t)(b >> 16);
+return (int32_t)((uint32_t)acc + (uint32_t)product);""",
+    doc="acc + a.high * b.high, on int16 halves.",
+    requires="dsp",
+    text={"gnu": """\
+int32_t sum;
+__asm__("smlatt %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
 return sum;"""},
 )  # fmt: skip
 
@@ -263,6 +280,7 @@ DSP_INTRINSICS: Mapping[str, Intrinsic] = {
         SMLAD,
         SMLABB,
         SMLABT,
+        SMLATT,
         SMMLA,
         SXTB16,
         SXTB16_ROR8,

@@ -1,10 +1,11 @@
 """Depthwise windows of eight neighbouring channels, straight from NHWC: lanes are channels.
 
-`mve_channels_PxK` computes one or two pixels (P) of eight channels from windows of K columns and
-any number of rows. Eight products take VMULLB and VMULLT, which leave even and odd channels in two
-vectors of int32; so do the tables: `bias` is that of the four even channels, then of the four odd
-ones, `q` their multipliers and shifts in that order twice. VQMOVNB and VQMOVNT put the results back
-in order. Nothing is packed and nothing is kept, so it suits single rows of outputs.
+`mve_channels_PxK`, of int16 `mve_wide_channels_PxK`, computes one or two pixels (P) of eight
+channels from windows of K columns and any number of rows. Eight products take VMULLB and VMULLT,
+which leave even and odd channels in two vectors of int32; so do the tables: `bias` is that of the
+four even channels, then of the four odd ones, `q` their multipliers and shifts in that order twice.
+VQMOVNB and VQMOVNT put the results back in order. Nothing is packed and nothing is kept, so it
+suits single rows of outputs.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
-from firmwright.schedules.helium import requantize
+from firmwright.schedules.helium import halves, requantize
 
 CHANNELS = 8
 PIXELS = (1, 2)
@@ -29,9 +30,8 @@ ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 _GEOMETRY = ("x_row", "x_column", "x_pixel", "w_row", "w_column", "rows")
 
 _PORTABLE = """\
-int8_t *const results[] = {RESULTS};
-(void)away;
-for (int32_t p = 0; p < PIXELS; ++p) {
+OUTPUT *const results[] = {RESULTS};
+UNUSEDfor (int32_t p = 0; p < PIXELS; ++p) {
     for (int32_t c = 0; c < lanes; ++c) {
         const int32_t at = c / 2 + c % 2 * 4;
         int32_t sum = bias[at];
@@ -42,16 +42,9 @@ for (int32_t p = 0; p < PIXELS; ++p) {
             }
         }
 STEP
-        results[p][c] = (int8_t)(raised < high ? raised : high);
+        results[p][c] = (OUTPUT)(raised < high ? raised : high);
     }
-}""".replace(
-    "STEP",
-    indent(
-        # Eight parameters of each kind follow each other.
-        requantize.PORTABLE.replace("at + 4", "at"),
-        " " * 8,
-    ),
-)
+}"""
 
 _TAP = """\
     weight = {w};
@@ -90,9 +83,25 @@ const int32x4_t even_shift = vldrwq_s32(q + 8);
 const int32x4_t odd_shift = vldrwq_s32(q + 12);"""
 
 
-def channels_name(pixels: int, columns: int) -> str:
-    """The block for so many pixels and columns of the window."""
-    return f"mve_channels_{pixels}x{columns}"
+_STORED_WIDE = """\
+__asm__("vqmovnb.s32 %q0, %q0\\n\\tvqmovnt.s32 %q0, %q1" : "+w"(even{p}) : "w"(odd{p}));
+value = vreinterpretq_s16_s32(even{p});
+if (low > -32768) {{
+    value = vmaxq_s16(value, vdupq_n_s16((int16_t)low));
+}}
+if (high < 32767) {{
+    value = vminq_s16(value, vdupq_n_s16((int16_t)high));
+}}
+if (lanes == 8) {{
+    vstrhq_s16({y}, value);
+}} else {{
+    vstrhq_p_s16({y}, value, inside);
+}}"""
+
+
+def channels_name(pixels: int, columns: int, dtype: DType = INT8) -> str:
+    """The block for so many pixels and columns of the window, of int8 or of int16."""
+    return f"mve_{'' if dtype == INT8 else 'wide_'}channels_{pixels}x{columns}"
 
 
 def block_instructions(pixels: int, rows: int, columns: int, away: int) -> int:
@@ -104,8 +113,9 @@ def block_instructions(pixels: int, rows: int, columns: int, away: int) -> int:
     return 18 + rows * pixels * row + pixels * (0, 4, 8)[away]
 
 
-def _load(pointer: str) -> str:
-    return f"lanes == 8 ? vldrbq_s16({pointer}) : vldrbq_z_s16({pointer}, inside)"
+def _load(pointer: str, dtype: DType = INT8) -> str:
+    name = "vldrbq" if dtype == INT8 else "vldrhq"
+    return f"lanes == 8 ? {name}_s16({pointer}) : {name}_z_s16({pointer}, inside)"
 
 
 def _place(base: str, *terms: tuple[int, str]) -> str:
@@ -114,7 +124,7 @@ def _place(base: str, *terms: tuple[int, str]) -> str:
     return " + ".join([base, *steps])
 
 
-def _text(pixels: int, columns: int) -> str:
+def _text(pixels: int, columns: int, dtype: DType) -> str:
     unused = ["x_pixel"] * (pixels == 1) + ["x_column", "w_column"] * (columns == 1)
     lines = [
         *(f"(void){name};" for name in unused),
@@ -126,32 +136,54 @@ def _text(pixels: int, columns: int) -> str:
     for p in range(1, pixels):
         lines += [f"int32x4_t even{p} = even0;", f"int32x4_t odd{p} = odd0;"]
     lines += [
-        "const int8_t *from = x;",
+        f"const {dtype.c_type} *from = x;",
         "const int8_t *row_weights = w;",
         "for (int32_t i = 0; i < rows; ++i) {",
     ]
     for j in range(columns):
         weight = _load(_place("row_weights", (j, "w_column")))
         for p in range(pixels):
-            value = _load(_place("from", (j, "x_column"), (p, "x_pixel")))
+            value = _load(_place("from", (j, "x_column"), (p, "x_pixel")), dtype)
             tap = _TAP.format(w=weight, x=value, p=p).splitlines()
             lines += tap if p == 0 else tap[1:]
     lines += ["    from += x_row;", "    row_weights += w_row;", "}", _PARAMETERS]
     for p in range(pixels):
-        lines += [_SCALED.format(v=f"{half}{p}", half=half) for half in ("even", "odd")]
-        lines.append(_STORED.format(p=p, y=f"y{p}"))
+        for half in ("even", "odd"):
+            given = {"v": f"{half}{p}", "half": half}
+            given |= {"multiplier": f"{half}_multiplier", "shift": f"{half}_shift"}
+            lines.append((_SCALED if dtype == INT8 else halves.SCALED).format(**given))
+        lines.append((_STORED if dtype == INT8 else _STORED_WIDE).format(p=p, y=f"y{p}"))
     return "\n".join(lines)
 
 
-def _portable(pixels: int, columns: int) -> str:
-    text = _PORTABLE.replace("PIXELS", str(pixels)).replace("COLUMNS", str(columns))
-    return text.replace("RESULTS", ", ".join(f"y{p}" for p in range(pixels)))
+def _portable(pixels: int, columns: int, dtype: DType) -> str:
+    step = requantize.PORTABLE if dtype == INT8 else halves.STEP_PORTABLE
+    # Eight parameters of each kind follow each other.
+    placed = indent(step.replace("at + 4", "at"), " " * 8)
+    values = {
+        "STEP": placed, "PIXELS": str(pixels), "COLUMNS": str(columns),
+        "RESULTS": ", ".join(f"y{p}" for p in range(pixels)), "OUTPUT": dtype.c_type,
+        "UNUSED": "(void)away;\n" if dtype == INT8 else "",
+    }  # fmt: skip
+    text = _PORTABLE
+    for name, value in values.items():
+        text = text.replace(name, value)
+    return text
+
+
+def _finished(sums: Any, multiplier: Any, shift: Any, settings: Sequence[int]) -> Any:
+    """The step on sums with their bias; int8's settings begin with a zero point."""
+    if len(settings) == len(_WIDE_ENDING) - 1:
+        return halves.scaled(sums, multiplier, shift, settings)
+    zero_point, low, high, _ = settings
+    scaled = multiply_by_quantized_multiplier(sums, multiplier, shift, Rounding.TWICE)
+    return np.clip(scaled + zero_point, low, high).astype(np.int8)
 
 
 def _meaning(pixels: int, columns: int, *args: Any) -> tuple[Any, ...]:
     x, w, bias, q, *rest = args
-    zero_point, low, high, _, lanes, *geometry = rest[pixels:]
-    x_row, x_column, x_pixel, w_row, w_column, rows = geometry
+    *settings, lanes = rest[pixels : -len(_GEOMETRY)]
+    x_row, x_column, x_pixel, w_row, w_column, rows = rest[-len(_GEOMETRY) :]
     i, j = np.arange(rows)[:, None, None], np.arange(columns)[:, None]
     c, place = np.arange(lanes), np.argsort(ORDER)[:lanes]
     values, weights = np.asarray(x, np.int64), np.asarray(w, np.int64)
@@ -161,34 +193,37 @@ def _meaning(pixels: int, columns: int, *args: Any) -> tuple[Any, ...]:
     for p in range(pixels):
         seen = values[p * x_pixel + i * x_row + j * x_column + c]
         sums = (seen * taps).sum(axis=(0, 1)) + starts
-        scaled = multiply_by_quantized_multiplier(
-            sums, parameters[place], parameters[8 + place], Rounding.TWICE
-        )
-        results.append(np.clip(scaled + zero_point, low, high).astype(np.int8))
+        results.append(_finished(sums, parameters[place], parameters[8 + place], settings))
     return tuple(results)
 
 
-def _channels(pixels: int, columns: int) -> Intrinsic:
+_WIDE_ENDING = tuple(Operand(name, "imm", INT32) for name in ("low", "high", "away", "lanes"))
+
+
+def _channels(pixels: int, columns: int, dtype: DType) -> Intrinsic:
+    ending = requantize.ENDING_OPERANDS if dtype == INT8 else _WIDE_ENDING
+
     def count(args: Sequence[int]) -> int:
-        return block_instructions(pixels, args[-1], columns, args[4 + pixels + 3])
+        away = args[4 + pixels + len(ending) - 2]
+        return block_instructions(pixels, args[-1], columns, min(away, 2))
 
     return Intrinsic(
-        name=channels_name(pixels, columns),
+        name=channels_name(pixels, columns, dtype),
         operands=(
-            Operand("x", "ptr", INT8, "r", 1),
+            Operand("x", "ptr", dtype, "r", 1),
             Operand("w", "ptr", INT8, "r", 1),
             Operand("bias", "ptr", INT32, "r", CHANNELS),
             Operand("q", "ptr", INT32, "r", 2 * CHANNELS),
-            *(Operand(f"y{p}", "ptr", INT8, "w", 1) for p in range(pixels)),
-            *requantize.ENDING_OPERANDS,
+            *(Operand(f"y{p}", "ptr", dtype, "w", 1) for p in range(pixels)),
+            *ending,
             *(Operand(name, "imm", INT32) for name in _GEOMETRY),
         ),
         result=None,
         meaning=lambda *args: _meaning(pixels, columns, *args),
-        portable=_portable(pixels, columns),
+        portable=_portable(pixels, columns, dtype),
         doc=f"Windows of {columns} columns, {pixels} pixels of eight channels.",
         requires="mve",
-        text={"gnu": _text(pixels, columns)},
+        text={"gnu": _text(pixels, columns, dtype)},
         clobbers=("memory",),
         count=count,
     )
@@ -197,6 +232,9 @@ def _channels(pixels: int, columns: int) -> Intrinsic:
 CHANNELS_INTRINSICS: Mapping[str, Intrinsic] = {
     item.name: item
     for item in (
-        _channels(pixels, columns) for pixels in PIXELS for columns in range(1, MOST_COLUMNS + 1)
+        _channels(pixels, columns, dtype)
+        for dtype in (INT8, INT16)
+        for pixels in PIXELS
+        for columns in range(1, MOST_COLUMNS + 1)
     )
 }

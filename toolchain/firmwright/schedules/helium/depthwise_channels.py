@@ -1,12 +1,12 @@
 """depthwise_conv2d on Helium: neighbouring channels together, straight from NHWC.
 
 Either sixteen channels of one pixel (channel_taps.py) or eight of two that share their weights
-(channels.py). Outputs are grouped by which taps of the window lie inside of the input: each group
-has its own bias, with the zero point of the taps that it sees folded in, so no padding is ever
-looked at. Pixels run outside and channels inside, each output is written once its window was read:
-the rule takes no scratch, and little memory between its input and its output. It is meant for
-single rows of outputs, where copying channels to planes does not pay, and for windows that planes
-have no room for.
+(channels.py), which may be int16 too. Outputs are grouped by which taps of the window lie inside of
+the input: each group has its own bias, with the zero point of the taps that it sees folded in, so
+no padding is ever looked at. Pixels run outside and channels inside, each output is written once
+its window was read: the rule takes no scratch, and little memory between its input and its output.
+It is meant for single rows of outputs, where copying channels to planes does not pay, and for
+windows that planes have no room for.
 """
 
 from __future__ import annotations
@@ -24,24 +24,20 @@ from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv2d import bias_of, requant_of, weights_of
 from firmwright.ops.conv_shapes import Window, window_of
 from firmwright.ops.depthwise_conv2d import multiplier_of
-from firmwright.ops.fixed_point import per_tensor
+from firmwright.ops.fixed_point import Requant, per_tensor
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.helium import channel_taps, channels, requantize
+from firmwright.schedules.helium import channel_taps, channels, halves, requantize
 from firmwright.schedules.helium.channel_taps import Taps
+from firmwright.schedules.helium.int16_layers import is_provable
+from firmwright.schedules.spans import Span, groups_of
 
 _MOST_GROUPS = 5
 """Groups of outputs, each with a bias of four bytes a channel: what flash it may take."""
+_MOST_LOOPS = 25
+"""Groups of outputs that have one bias in common."""
 
 _PIXELS = {channels.CHANNELS: 2, channel_taps.CHANNELS: 1}
 """Channels of a block -> pixels of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Outputs along an axis that see the same taps, all of them inside of the input."""
-
-    outputs: range
-    taps: range
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +60,25 @@ class _Layer:
     def lanes(self) -> int:
         return min(self.channels, self.block)
 
+    def bias_block(self, block: E, group: int) -> E:
+        """Groups have one bias in common where the input's zero point is 0."""
+        return block + group * self.blocks if self.bias.shape[0] > 1 else block
+
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    if op.input(0).dtype != INT8 or not requantize.applies(requant_of(op)):
+    is_wide = is_provable(op, 3)
+    if is_wide:
+        applies = halves.applies(requant_of(op))
+    else:
+        applies = op.input(0).dtype == INT8 and requantize.applies(requant_of(op))
+    if not applies:
         return ()
-    groups = _groups(op)
-    if not 0 < len(groups) <= _MOST_GROUPS or multiplier_of(op) != 1:
+    groups = groups_of(op)
+    most = _MOST_LOOPS if is_wide else _MOST_GROUPS
+    if not 0 < len(groups) <= most or multiplier_of(op) != 1:
         return ()
     found: list[Config] = []
-    if _fits_sixteen(op, groups):
+    if not is_wide and _fits_sixteen(op, groups):
         found.append({"channels": channel_taps.CHANNELS})
     if op.input(1).shape[2] <= channels.MOST_COLUMNS:
         found.append({"channels": channels.CHANNELS})
@@ -91,33 +97,6 @@ def _fits_sixteen(op: OpCall, groups: Sequence[tuple[Span, Span]]) -> bool:
     )
 
 
-def spans_of(window: Window, axis: int, outputs: int) -> list[Span]:
-    """Neighbouring outputs with the same taps together."""
-    spans: list[Span] = []
-    for output in range(outputs):
-        start = output * window.stride[axis] - window.padding[2 * axis]
-        inside = [
-            tap
-            for tap in range(window.size[axis])
-            if 0 <= start + tap * window.dilation[axis] < window.input_size[axis]
-        ]
-        taps = range(inside[0], inside[-1] + 1) if inside else range(0)
-        if spans and spans[-1].taps == taps:
-            spans[-1] = Span(range(spans[-1].outputs.start, output + 1), taps)
-        else:
-            spans.append(Span(range(output, output + 1), taps))
-    return spans
-
-
-def _groups(op: OpCall) -> list[tuple[Span, Span]]:
-    """(rows, columns) of outputs that see the same taps; none where some output sees nothing."""
-    window = window_of(op, op.input(1).shape[1:3])
-    rows, columns = (spans_of(window, axis, op.output.shape[1 + axis]) for axis in (0, 1))
-    if any(not span.taps for span in (*rows, *columns)):
-        return []
-    return [(down, across) for down in rows for across in columns]
-
-
 def _seen(kernel: Array, group: tuple[Span, Span]) -> Array:
     """The part of [row, column, channel] that a group of outputs sees."""
     down, across = (span.taps for span in group)
@@ -125,7 +104,7 @@ def _seen(kernel: Array, group: tuple[Span, Span]) -> Array:
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
-    groups = _groups(op)
+    groups = groups_of(op)
     layer = _layer(op, b, groups, int(config["channels"]))
     together = _PIXELS[layer.block]
     for index, (down, across) in enumerate(groups):
@@ -147,11 +126,11 @@ def _layer(op: OpCall, b: Kernel, groups: Sequence[tuple[Span, Span]], block: in
     kernel = weights_of(op)[0]
     count = kernel.shape[2]
     starts = [min(c, max(count - block, 0)) for c in range(0, count, block)]
-    params, zero_point = requant_of(op), per_tensor(op.input(0)).zero_point
+    params, zero_point = _params(op), per_tensor(op.input(0)).zero_point
     bias = bias_of(op, "int32").astype(np.int64)
     rows = [
         bias - zero_point * _seen(kernel, group).sum(axis=(0, 1), dtype=np.int64)
-        for group in groups
+        for group in (groups if zero_point else groups[:1])
     ]
     scales = [
         np.broadcast_to(np.array(values), count) for values in (params.multipliers, params.shifts)
@@ -164,8 +143,20 @@ def _layer(op: OpCall, b: Kernel, groups: Sequence[tuple[Span, Span]], block: in
         b.constant("scales", np.hstack([_by_block(v, starts, order) for v in scales]), INT32),
         count,
         block,
-        requantize.settings(params, min(count, block)),
+        _settings(op, min(count, block)),
     )
+
+
+def _params(op: OpCall) -> Requant:
+    params = requant_of(op)
+    return params if op.input(0).dtype == INT8 else halves.stepped(params)
+
+
+def _settings(op: OpCall, lanes: int) -> list[int]:
+    params = _params(op)
+    if op.input(0).dtype == INT8:
+        return requantize.settings(params, lanes)
+    return [*halves.settings(params), lanes]
 
 
 def _packed(kernel: Array, starts: Sequence[int], block: int) -> Array:
@@ -214,7 +205,7 @@ def _pixels(
             [
                 b.pointer(b.input(0), source + channel, reach + (pixels - 1) * beside),
                 weights,
-                b.pointer(layer.bias, (block + group * layer.blocks) * layer.block, layer.block),
+                b.pointer(layer.bias, layer.bias_block(block, group) * layer.block, layer.block),
                 b.pointer(layer.parameters, block * (2 * layer.block), 2 * layer.block),
                 *(
                     b.pointer(b.y, target + channel + p * count, layer.lanes, "w")
@@ -243,7 +234,7 @@ def _form(
         weights = b.pointer(
             layer.weights, channel + first * count, (reach - 1) * count + layer.lanes
         )
-        name = channels.channels_name(pixels, len(across))
+        name = channels.channels_name(pixels, len(across), b.y.dtype)
         return name, weights, [width * count, count, len(down)]
     start = block * layer.weights.shape[1] * layer.block + first * layer.block
     weights = b.pointer(layer.weights, start, reach * layer.block)

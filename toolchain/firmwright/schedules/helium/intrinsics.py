@@ -8,6 +8,7 @@ from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.schedules.helium.average_pool2d import POOL_INTRINSICS
 from firmwright.schedules.helium.channel_taps import TAPS_INTRINSICS
 from firmwright.schedules.helium.channels import CHANNELS_INTRINSICS
+from firmwright.schedules.helium.halves import HALVES_INTRINSICS
 from firmwright.schedules.helium.moves import MOVE_INTRINSICS
 from firmwright.schedules.helium.planes import PLANE_INTRINSICS
 from firmwright.schedules.helium.products import PRODUCT_INTRINSICS
@@ -16,6 +17,7 @@ from firmwright.schedules.helium.sums import SUM_INTRINSICS
 
 HELIUM_INTRINSICS: Mapping[str, Intrinsic] = {
     **CHANNELS_INTRINSICS,
+    **HALVES_INTRINSICS,
     **MOVE_INTRINSICS,
     **PLANE_INTRINSICS,
     **POOL_INTRINSICS,

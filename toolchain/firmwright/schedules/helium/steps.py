@@ -1,4 +1,4 @@
-"""How a product over a column is cut into steps of sixteen values, and its assembly.
+"""How a product over a column is cut into steps of sixteen bytes, and its assembly.
 
 A block multiplies with VMLADAV, which adds the products across a vector into an even core
 register; there are eight of those. `head` steps stand in line; a `deep` block has a loop of rounds
@@ -27,6 +27,26 @@ _ADVANCING = "], #16"
 
 
 @dataclass(frozen=True, slots=True)
+class Lanes:
+    """How a column's values lie in a vector: the suffixes of its loads and products."""
+
+    size_bytes: int
+    load: str
+    kind: str
+
+    def loading(self, *, cut: bool = False) -> str:
+        return f"vldr{self.load[0]}{'t' if cut else ''}{self.load[1:]}"
+
+    @property
+    def predicate(self) -> str:
+        return f"vctp.{8 * self.size_bytes} %[rest]"
+
+
+BYTES = Lanes(1, "b.8", "s8")
+HALVES = Lanes(2, "h.16", "s16")
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """See the module docstring."""
 
@@ -42,20 +62,21 @@ class Shape:
     def least_taps(self) -> int:
         return STEP * self.head + self.tail
 
-    def lines(self, step: Step) -> list[str]:
+    def lines(self, step: Step, lanes: Lanes = BYTES) -> list[str]:
         """The assembly: operand `rest` counts the tail's values, `count` the rounds."""
-        plain, adding = "vmladav.s8", "vmladava.s8"
+        plain, adding = f"vmladav.{lanes.kind}", f"vmladava.{lanes.kind}"
+        load, cut = lanes.loading(), lanes.loading(cut=True)
         lines: list[str] = []
         for index in range(self.head):
-            lines += step(adding if index else plain, "vldrb.8", self._place(index))
+            lines += step(adding if index else plain, load, self._place(index))
         if self.deep:
-            loop = step(adding, "vldrb.8", _ADVANCING) * ROUND
+            loop = step(adding, load, _ADVANCING) * ROUND
             lines += ["1:", *loop, "subs %[count], #1", "bne 1b"]
         if self.tail:
-            last = step(adding if self.head else plain, "vldrbt.8", self._place(self.head))
-            loads = sum("vldrbt" in line for line in last)
+            last = step(adding if self.head else plain, cut, self._place(self.head))
+            loads = sum(cut in line for line in last)
             # Compilers have no common name for the predicate register, so it is handed back.
-            predicate = ["vmrs %[kept], p0", "vctp.8 %[rest]", "vps" + "t" * loads]
+            predicate = ["vmrs %[kept], p0", lanes.predicate, "vps" + "t" * loads]
             lines += [*predicate, *last, "vmsr p0, %[kept]"]
         for vector, first in (("first", 0), ("second", 4)):
             for lane in (0, 1):
@@ -72,9 +93,9 @@ class Shape:
         """What follows the register in the load of step `index` in line."""
         return _ADVANCING if self._advances else f", #{STEP * index}]"
 
-    def frame(self, step: Step, columns: tuple[str, ...]) -> str:
+    def frame(self, step: Step, columns: tuple[str, ...], lanes: Lanes = BYTES) -> str:
         """The block up to the vectors of sums, `first` and `second`, in C."""
-        body = "\n".join(f'    "{line}\\n\\t"' for line in self.lines(step))
+        body = "\n".join(f'    "{line}\\n\\t"' for line in self.lines(step, lanes))
         moving = ("w", *columns) if self._advances else ("w",)
         declared = [f"const int8_t *at_{name} = {name};" for name in moving]
         outputs = [f'[{name}] "+r"(at_{name})' for name in moving]
@@ -87,7 +108,8 @@ class Shape:
         if self.tail:
             declared.append("uint32_t kept;")
             outputs.append('[kept] "=&r"(kept)')
-            inputs.append('[rest] "r"(taps % 16)')
+            values = "taps % 16" + (f" / {lanes.size_bytes}" if lanes.size_bytes > 1 else "")
+            inputs.append(f'[rest] "r"({values})')
         elif not self.deep:
             declared.append("(void)taps;")
         return "\n".join([

@@ -24,11 +24,11 @@ from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_shapes import Window, window_of
 from firmwright.ops.depthwise_conv2d import multiplier_of
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.helium.depthwise_channels import Span, spans_of
 from firmwright.schedules.helium_floats import strips
 from firmwright.schedules.helium_floats.blocks import VECTOR
 from firmwright.schedules.helium_floats.strips import Strip
 from firmwright.schedules.helium_floats.terms import ACTIVATION_CODES, STYLES, Style
+from firmwright.schedules.spans import Span, spans_of
 
 _MOST_SPANS = 5
 """Kinds of rows, and of strips in them: what code it may take."""

@@ -1,0 +1,81 @@
+"""Rules for layers of int16, against the reference: both widths of biases, in both profiles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import INT16, INT32, INT64
+from firmwright.base.quant import Quantization
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.interp import interpret
+from firmwright.ir.tir.schedule import Rule
+from firmwright.ir.tir.verify import verify_prim
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.registry import op_table
+from firmwright.schedules.cortex_m_dsp import depthwise_halves, half_columns
+from firmwright.schedules.helium import depthwise_channels, int16_layers
+from firmwright.schedules.registry import INTRINSICS
+from firmwright.schedules.scalar import half_columns as scalar_half_columns
+
+RULES = (
+    *int16_layers.RULES,
+    *depthwise_channels.RULES,
+    *depthwise_halves.RULES,
+    *half_columns.RULES,
+    *scalar_half_columns.RULES,
+)
+SEEDS = 14
+
+
+def as_int16(call: OpCall, seed: int) -> OpCall:
+    """The layer with int16 tensors; every third bias has 32 bits, every fifth is of one extreme."""
+    rng = np.random.default_rng(seed)
+    x, y = (
+        TensorType(kind.shape, INT16, Quantization((float(np.float32(scale)),), (0,)))
+        for kind, scale in ((call.input(0), 0.0003), (call.output, 2.0 ** rng.uniform(-13, -6)))
+    )
+    dtype, reach = (INT32, 1 << 20) if seed % 3 == 0 else (INT64, 1 << 24)
+    count = call.output.shape[-1]
+    bias = rng.integers(-reach, reach, count) if seed % 5 else np.full(count, reach)
+    inputs = (x, call.input(1), TensorType((count,), dtype))
+    constants = (None, call.constants[1], Constant.from_array("b", bias, dtype))
+    return replace(call, inputs=inputs, outputs=(y,), constants=constants)
+
+
+def check(call: OpCall, rule: Rule) -> int:
+    rng = np.random.default_rng(3)
+    x = rng.integers(-32768, 32768, call.input(0).shape).astype(np.int16)
+    arrays = [x, *(c.array() for c in call.constants[1:] if c is not None)]
+    (expected,) = op_table()[call.op].reference(call, arrays)
+    configs = rule.configs(call)
+    for config in configs:
+        kernel = Kernel("kernel", call)
+        rule.build(call, config, kernel)
+        func = kernel.build()
+        verify_prim(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+        y = np.zeros(call.output.shape, np.int16)
+        interpret(func, {"x": x, "y": y}, INTRINSICS, constants=kernel.constants)
+        np.testing.assert_array_equal(y, expected)
+    return len(configs)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_layers_of_int16_equal_the_reference(
+    rule: Rule, random_convolution, random_row, random_fully_connected
+) -> None:
+    judged = 0
+    for seed in range(SEEDS):
+        if rule.op == "fully_connected":
+            drawn = [random_fully_connected(seed)]
+        else:
+            depthwise = rule.op == "depthwise_conv2d"
+            drawn = [make(seed, depthwise=depthwise) for make in (random_convolution, random_row)]
+        for call in drawn:
+            judged += check(as_int16(call, seed), rule)
+    assert judged >= SEEDS

@@ -1,0 +1,61 @@
+"""int16 conv2d on any core: columns (schedules/half_columns.py) by single products.
+
+A tap of two pixels and two channels is four loads and four products.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT16, DType
+from firmwright.ir.graph.opdef import Array
+from firmwright.ir.tir.builder import E
+from firmwright.ir.tir.nodes import Buffer
+from firmwright.ir.tir.schedule import Rule
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules import half_columns
+
+
+class _Single:
+    """One tap."""
+
+    @property
+    def taps(self) -> int:
+        return 1
+
+    @property
+    def dtype(self) -> DType:
+        return INT16
+
+    def weights(self, b: Kernel, flat: Array, rows: int) -> Buffer:
+        groups = flat.reshape(-1, rows, flat.shape[1]).swapaxes(1, 2)
+        return b.constant("weights", np.ascontiguousarray(groups), INT8)
+
+    def add(
+        self, b: Kernel, acc: Buffer, columns: Buffer, weights: Buffer, at: tuple[E, E]
+    ) -> None:
+        (group, step), pixels, rows = at, columns.shape[0], weights.shape[2]
+        with ExitStack() as stack:
+            values = [
+                stack.enter_context(b.let("x", b.load_i32(columns, [pixel, step, 0])))
+                for pixel in range(pixels)
+            ]
+            for row in range(rows):
+                with b.let("w", b.load_i32(weights, [group, step, row])) as w:
+                    for pixel in range(pixels):
+                        at_sum = [pixel * rows + row]
+                        b.store(acc, at_sum, b.load(acc, at_sum) + values[pixel] * w)
+
+
+RULES = (
+    Rule(
+        "scalar.conv2d.half_columns",
+        "conv2d",
+        frozenset(),
+        half_columns.configs,
+        partial(half_columns.build, _Single()),
+    ),
+)
