@@ -122,10 +122,13 @@ def batch(
     bands: Sequence[int] = (),
     is_searched: bool = False,
     is_quick: bool = False,
+    fuses: bool = False,
 ) -> Batch:
     """All kernels that any of `targets` has for `cases`; with `bands` so many rows at a time too.
 
-    With `is_searched` every configuration that a search for faster ones may try is among them.
+    Rules that fuse are among them with `fuses`, whatever else stands in the module: their results
+    are within bounds, not equal. With `is_searched` every configuration that a search for faster
+    ones may try is among them.
     What a target has is decided by its features alone, so one lowering with the features of all
     finds everything, and each kernel once. A quick batch has operators that are `ALIKE` lowered
     for one profile only.
@@ -137,7 +140,9 @@ def batch(
         if not places:
             continue
         module = imported([cases[place] for place in places], numerics)
-        for kernel in _offered(module, targets, numerics, bands, is_searched=is_searched):
+        for kernel in _offered(
+            module, targets, numerics, bands, is_searched=is_searched, fuses=fuses
+        ):
             place = places[kernel.layer]
             _add(found, replace(kernel, layer=place, profiles=served[place][numerics]))
     kernels = tuple(_renamed(kernel, f"_{k}") for k, kernel in enumerate(found.values()))
@@ -176,12 +181,14 @@ def _offered(
     bands: Sequence[int],
     *,
     is_searched: bool,
+    fuses: bool,
 ) -> Iterator[Kernel]:
     known = {target: features(parse_target(target)) for target in targets}
     everything = frozenset[str]().union(*known.values())
     rules = [
-        replace(rule, goal="", configs=rule.tunable if is_searched else rule.configs)
+        replace(rule, goal="", fuses=False, configs=rule.tunable if is_searched else rule.configs)
         for rule in RULES
+        if fuses or not rule.fuses
     ]
     who = {
         rule.name: frozenset(t for t, has in known.items() if rule.requires <= has)
