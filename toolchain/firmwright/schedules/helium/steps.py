@@ -34,6 +34,11 @@ class Lanes:
     load: str
     kind: str
 
+    @property
+    def base(self) -> str:
+        """The constraint on the weights' register: loads that widen have room for r0 to r7."""
+        return "r" if self.size_bytes == 1 else "l"
+
     def loading(self, *, cut: bool = False) -> str:
         return f"vldr{self.load[0]}{'t' if cut else ''}{self.load[1:]}"
 
@@ -98,7 +103,9 @@ class Shape:
         body = "\n".join(f'    "{line}\\n\\t"' for line in self.lines(step, lanes))
         moving = ("w", *columns) if self._advances else ("w",)
         declared = [f"const int8_t *at_{name} = {name};" for name in moving]
-        outputs = [f'[{name}] "+r"(at_{name})' for name in moving]
+        outputs = [
+            f'[{name}] "+{lanes.base if name == "w" else "r"}"(at_{name})' for name in moving
+        ]
         inputs = []
         if self.deep:
             declared.append("int32_t count = (taps / 16 - 1) / 8;")
