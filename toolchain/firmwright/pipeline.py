@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from firmwright.base.errors import DoesNotFitError, ModelError, UsageError
 from firmwright.base.names import sanitise
 from firmwright.base.version import VERSION
 from firmwright.boards import Board, load_board
+from firmwright.build import flags as build_flags
 from firmwright.build.project import project_files
 from firmwright.codegen.bundle import check_bundle, emit_bundle
 from firmwright.codegen.module import EmitOptions, emit, model_id
@@ -42,8 +43,8 @@ from firmwright.passes import graph as graph_passes
 from firmwright.passes import tir as tir_passes
 from firmwright.passes.graph.pin import pin_tensors
 from firmwright.passes.graph.recompute import recompute
-from firmwright.passes.tir.merge_functions import merging_key
 from firmwright.passes.tir.share_code import share_code
+from firmwright.passes.tir.skeleton import skeleton
 from firmwright.schedules.registry import INTRINSICS, RULES
 from firmwright.select.candidates import Tradeoff
 from firmwright.select.choice import Estimate
@@ -201,13 +202,25 @@ def _emitted(
 ) -> Compiled:
     """The planned `module`, checked, as C and facts."""
     verify_module(module, op_table(), INTRINSICS)
-    tree = emit(
-        module, INTRINSICS, EmitOptions(tool_version=VERSION, inline_asm=options.inline_asm)
+    compiler = build_flags.tool(board, "gcc"), build_flags.tuned_flags(board)
+    tree = emit(module, INTRINSICS, _emit_options(board, options.inline_asm))
+    facts = metadata(
+        module,
+        board.name,
+        model_id=model_id(tree),
+        tool_version=VERSION,
+        compiler={"tool": compiler[0], "flags": list(compiler[1])},
     )
-    facts = metadata(module, board.name, model_id=model_id(tree), tool_version=VERSION)
     text = json.dumps(with_file_list(facts, tree), indent=2, sort_keys=True) + "\n"
     tree = tree.merged(SourceTree({"metadata.json": text}))
     return Compiled(module, imported, board, tree, facts, options, source)
+
+
+def _emit_options(board: Board, inline_asm: bool) -> EmitOptions:
+    """Sources that say which compiler and flags their kernels suit."""
+    tool, flags = build_flags.tool(board, "gcc"), " ".join(build_flags.tuned_flags(board))
+    notes = (f"Tuned for {tool} with", f"  {flags}")
+    return EmitOptions(tool_version=VERSION, inline_asm=inline_asm, notes=notes)
 
 
 def bundle(parts: Sequence[Compiled], *, concurrent: bool = False) -> Bundle:
@@ -229,11 +242,10 @@ def bundle(parts: Sequence[Compiled], *, concurrent: bool = False) -> Bundle:
         order, shared = found.order, found.plan
         parts = [_moved(part, moved) for part, moved in zip(parts, found.modules, strict=True)]
     inline_asm = all(part.options.inline_asm for part in parts)
-    options = EmitOptions(tool_version=VERSION, inline_asm=inline_asm)
     tree = emit_bundle(
         [part.module for part in parts],
         INTRINSICS,
-        options,
+        _emit_options(parts[0].board, inline_asm),
         order=order,
         shared_bytes=shared.pool_bytes if shared else None,
     )
@@ -438,7 +450,11 @@ def _asked(options: Options) -> Planner:
             return True
         return False
 
-    return Planner(estimate, fits, lambda kernel: merging_key(kernel, INTRINSICS))
+    def key(kernel: PrimFunc) -> Hashable:
+        found = skeleton(kernel, INTRINSICS)
+        return found.key if options.optimize == "size" else found.merging_key
+
+    return Planner(estimate, fits, key)
 
 
 def _by_call(module: IRModule, needs: Sequence[int]) -> dict[int, int]:

@@ -97,3 +97,12 @@ def test_pools_of_the_users_bound_the_workspace(digits: Model):
     assert narrow.module.pools[0].section == pool.section
     with pytest.raises(UsageError, match="has no pool dtcm"):
         compile_for(digits, "mps2-an386", pools=(replace(pool, name="dtcm"),))
+
+
+def test_sources_say_which_flags_they_are_tuned_for(digits: Model):
+    compiled = compile_for(digits, "mps2-an386")
+    head = str(compiled.tree.files["model/digits.c"]).partition("#include")[0]
+    flags = compiled.metadata["compiler"]["flags"]
+    assert flags[0] == "-mcpu=cortex-m4"
+    assert "-O2" in flags
+    assert f" * Tuned for arm-none-eabi-gcc with\n *   {' '.join(flags)}\n" in head

@@ -79,7 +79,9 @@ def planned() -> IRModule:
 
 
 def test_the_keys_that_scripts_rely_on_are_there() -> None:
-    facts = metadata(planned(), "host")
+    compiler = {"tool": "gcc", "flags": ["-O2"]}
+    facts = metadata(planned(), "host", compiler=compiler)
+    assert facts["compiler"] == compiler
     assert facts["workspace_bytes"] == 20
     assert facts["lower_bound_bytes"] == 16
     assert facts["gap_bytes"] == 4

@@ -196,3 +196,11 @@ def test_flat_kernels_compute_the_same_and_their_numbers_can_be_put_back() -> No
     numbers = skeleton(flat, INTRINSICS).numbers
     assert with_numbers(flat, {n.place: n.value for n in numbers}) == flat
     assert [n.value.value for n in numbers if n.role == "stride"] == [5, 5]
+
+
+def test_kernels_of_one_merging_key_differ_in_constants_and_what_they_add_alone() -> None:
+    found = module((3, 5), (3, 5), (2, 5), (3, 7))
+    keys = [skeleton(f, INTRINSICS).merging_key for f in found.functions.values()
+            if isinstance(f, PrimFunc)][:-1]  # fmt: skip
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3

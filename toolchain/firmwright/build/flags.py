@@ -65,6 +65,11 @@ def compile_flags(board: Board) -> tuple[str, ...]:
     return (*board.cpu_flags, *libc, *LANGUAGE, *bare, *_options(board), *STACK_ANALYSIS, "-g")
 
 
+def tuned_flags(board: Board) -> tuple[str, ...]:
+    """What decides the code that a compiler makes of a model for `board`: kernels suit these."""
+    return (*board.cpu_flags, MODEL_OPTIMISATION, "-ffp-contract=off")
+
+
 def library_flags(board: Board) -> tuple[str, ...]:
     """Which C library the board's toolchain is to take."""
     return _LIBC.get(board.toolchain, ())

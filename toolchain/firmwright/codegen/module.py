@@ -63,7 +63,7 @@ FWR_DTYPES: Mapping[str, str] = {
 class EmitOptions:
     """`prefix` "" takes the module's name; `shared` maps constant keys to symbols of other files.
 
-    `notes` are lines for the head of NAME.c: the options that the user gave.
+    `notes` are lines for the head of NAME.c: what the kernels are tuned for.
     """
 
     prefix: str = ""

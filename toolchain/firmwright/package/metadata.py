@@ -29,8 +29,12 @@ def metadata(
     model_id: str = "",
     tool_version: str = "",
     options: Mapping[str, Any] | None = None,
+    compiler: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Everything about the compilation of `module`; `model_id` is of the emitted sources."""
+    """Everything about the compilation of `module`; `model_id` is of the emitted sources.
+
+    `compiler` is what the sources are tuned for: its tool and flags.
+    """
     main = _aot_main(module)
     plan = module.plan
     return {
@@ -41,6 +45,7 @@ def metadata(
         "model_id": model_id,
         "source_sha256": str(module.attrs.get("source_sha256", "")),
         "board": board,
+        "compiler": dict(compiler or {}),
         "target": {name: str(target) for name, target in sorted(module.targets.items())},
         "numerics": str(module.attrs.get("numerics", "litert")),
         "options": dict(sorted((options or _attrs(module)).items())),

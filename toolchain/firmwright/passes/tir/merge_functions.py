@@ -59,11 +59,6 @@ class _Shape:
         return (self.func.params, attrs, self.body)
 
 
-def merging_key(func: PrimFunc, intrinsics: IntrinsicTable) -> tuple[object, ...]:
-    """Kernels of one key become one, unless too many of their immediates differ."""
-    return _shape(func, intrinsics).key
-
-
 def are_merged(kernels: Sequence[PrimFunc], intrinsics: IntrinsicTable) -> bool:
     """Whether this pass makes one of all of them."""
     shapes = [_shape(func, intrinsics) for func in kernels]

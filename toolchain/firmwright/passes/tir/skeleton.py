@@ -39,6 +39,7 @@ from firmwright.ir.tir.nodes import (
     Let,
     Param,
     PrimFunc,
+    Select,
     Seq,
     Var,
 )
@@ -46,6 +47,7 @@ from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.walk import Node, children
 
 _PASSED = frozenset({INT8, INT16, INT32, INT64, UINT32})
+_SCALAR = frozenset({"add", "sub", "mul", "min", "max"})
 _UNCOMPARED = ("comment", "macs")
 """Attributes of a kernel that say nothing about its code."""
 _ROLES = {"mul": "stride", "add": "offset", "sub": "offset", "shl": "shift", "shr": "shift"}
@@ -57,25 +59,34 @@ Token = str | int | float
 class Number:
     """An integer of a kernel: the how many-th of its literals, and what it is there for.
 
-    `runs` is how often it is used in a call, all conditions taken to hold.
+    `runs` is how often it is used in a call, all conditions taken to hold; `stored` says that it is
+    an operand of what is stored, which says nothing about a shape.
     """
 
     place: int
     value: IntImm
     role: str
     runs: int
+    stored: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """What kernels have in common, and the numbers that this one has in addition."""
+    """What kernels have in common, and the numbers and shapes that this one has in addition."""
 
     key: tuple[Token, ...]
     numbers: tuple[Number, ...]
+    shapes: tuple[int, ...]
 
     @property
     def values(self) -> tuple[IntImm, ...]:
         return tuple(number.value for number in self.numbers)
+
+    @property
+    def merging_key(self) -> tuple[object, ...]:
+        """Kernels that agree in it differ in constants and in scalars alone."""
+        fixed = tuple(number.value.value for number in self.numbers if not number.stored)
+        return self.key, self.shapes, fixed
 
 
 def skeleton(func: PrimFunc, intrinsics: IntrinsicTable) -> Skeleton:
@@ -87,7 +98,7 @@ def skeleton(func: PrimFunc, intrinsics: IntrinsicTable) -> Skeleton:
     for param in func.params:
         reader.param(param)
     reader.read(func.body)
-    return Skeleton(tuple(reader.key), tuple(reader.numbers))
+    return Skeleton(tuple(reader.key), tuple(reader.numbers), tuple(reader.shapes))
 
 
 class _Reader:
@@ -97,30 +108,35 @@ class _Reader:
         self.intrinsics = intrinsics
         self.key: list[Token] = []
         self.numbers: list[Number] = []
+        self.shapes: list[int] = []
         self.literals = 0
 
     def read(self, body: Node) -> None:
         """A role of "" says that the numbers directly there are no variables."""
-        stack: list[tuple[Node, str, int]] = [(body, "number", 1)]
+        stack: list[tuple[Node, str, int, bool]] = [(body, "number", 1, False)]
         while stack:
-            node, role, runs = stack.pop()
+            node, role, runs, stored = stack.pop()
             if isinstance(node, IntImm):
-                self._number(node, role, runs)
+                self._number(Number(self.literals, node, role, runs, stored))
                 continue
             self.key.append(type(node).__name__)
             self._own(node)
+            values = _is_value(node, stored)
             below = zip(children(node), self._roles(node, role), strict=True)
-            parts = [(part, kind, runs) for part, kind in below]
+            parts = [(part, kind, runs, values) for part, kind in below]
+            if isinstance(node, BufferStore):
+                parts[-1] = (node.value, "number", runs, node.value.dtype.is_int)
             if isinstance(node, For) and isinstance(node.extent, IntImm):
-                parts[-1] = (node.body, "number", runs * node.extent.value)
+                parts[-1] = (node.body, "number", runs * node.extent.value, False)
             stack.extend(reversed(parts))
 
-    def _number(self, node: IntImm, role: str, runs: int) -> None:
-        if role and node.dtype in _PASSED:
-            self.numbers.append(Number(self.literals, node, role, runs))
-            self.key.append(f"#{node.dtype.short}")
+    def _number(self, number: Number) -> None:
+        dtype = number.value.dtype
+        if number.role and dtype in _PASSED:
+            self.numbers.append(number)
+            self.key.append(f"#{dtype.short}")
         else:
-            self.key += (node.value, node.dtype.short)
+            self.key += (number.value.value, dtype.short)
         self.literals += 1
 
     def _roles(self, node: Node, role: str) -> list[str]:
@@ -189,6 +205,18 @@ class _Reader:
         self.key += (buffer.name, buffer.dtype.short, buffer.scope, buffer.alignment)
         if buffer.scope == "reg":
             self.key += buffer.shape
+        self.shapes += (*buffer.shape, *(buffer.strides or ()))
+
+
+def _is_value(node: Node, stored: bool) -> bool:
+    """Whether operands of `node`, itself an operand of what is stored or not, are such too."""
+    match node:
+        case Binary(op):
+            return stored and op in _SCALAR
+        case Cast() | Select() | Call():
+            return stored
+        case _:
+            return False
 
 
 def with_numbers(func: PrimFunc, numbers: Mapping[int, Expr]) -> PrimFunc:
