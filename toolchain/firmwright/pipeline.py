@@ -35,6 +35,7 @@ from firmwright.ir.tir.nodes import CallPrim, PrimFunc
 from firmwright.ir.tir.verify import verify_module
 from firmwright.ir.tir.walk import walk
 from firmwright.ir.tuning import UNTUNED, Tuning
+from firmwright.lower.branches import lower_branches
 from firmwright.lower.lower import Lowering
 from firmwright.ops.registry import import_table, op_table
 from firmwright.package.folder import with_file_list, write_folder
@@ -397,6 +398,7 @@ def _lower_and_select(module: IRModule, options: Options) -> IRModule:
     """Nothing is left to do for a module whose entry is an AOT main already."""
     if not isinstance(module.entry, Function):
         return module
+    module = lower_branches(module, lambda part: lowering_of(part, options))
     lowering = lowering_of(module, options)
     return select_module(module, lowering.offers(), lowering.rows, _asked(options))
 

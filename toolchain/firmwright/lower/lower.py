@@ -16,7 +16,7 @@ from types import MappingProxyType
 from firmwright.base.errors import InternalError, UnsupportedError, UnsupportedItem
 from firmwright.ir.core import Attr, Target
 from firmwright.ir.graph.evaluate import describe
-from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.graph.nodes import CONTROL, Call, Function, TensorType, Value
 from firmwright.ir.graph.opdef import NotSupportedError, OpCall, OpTable, RowFold, RowMap
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import Builder
@@ -56,7 +56,7 @@ def lower_module(
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """Lowers the calls of a module's entry, whole or row by row."""
+    """Lowers the calls of a module's entry, whole or row by row; kernels' names have `prefix`."""
 
     module: IRModule
     ops: OpTable
@@ -65,6 +65,7 @@ class Lowering:
     features: Callable[[Target], frozenset[str]]
     tuning: Tuning = UNTUNED
     weights: Callable[[Target | None], Weights] = lambda target: GENERIC
+    prefix: str = ""
 
     @property
     def entry(self) -> Function:
@@ -134,7 +135,7 @@ class Lowering:
         return RowKernels(bands, self._offered(name, row_call(call, bands, band), call))
 
     def _lowered(self, index: int, call: Call, results: set[str]) -> LoweredCall:
-        if call.op.startswith("@"):
+        if call.op.startswith("@") or call.op in CONTROL:
             return LoweredCall(call, ())
         # A view that is a result of the model, or state, needs memory of its own, so it is copied.
         source = call.inputs[0] if call.inputs else None
@@ -142,7 +143,7 @@ class Lowering:
         is_view = self.ops[call.op].view
         if is_view and is_free and source is not None and source.constant is None:
             return LoweredCall(call, ())
-        return LoweredCall(call, self._offered(f"{call.op}_{index}", call, call))
+        return LoweredCall(call, self._offered(f"{self.prefix}{call.op}_{index}", call, call))
 
     def _offered(self, name: str, call: Call, whole: Call) -> tuple[Alternative, ...]:
         """The alternatives for `call`, best predicted first; `whole` is what it is a part of."""

@@ -9,23 +9,20 @@ and copied at the end if somebody does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from firmwright.base.errors import ModelError
 from firmwright.base.names import NameSupply
 from firmwright.ir.core import Attr, Span
-from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.nodes import CONTROL, Call, Function, Value, functions_of
 from firmwright.ir.module import IoTensor, IRModule, StateTensor
-from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.nodes import (
-    AccessPtr,
     Allocate,
     AllocateConst,
     Buffer,
     CallPrim,
     DeclBuffer,
-    IntImm,
     Param,
     PrimFunc,
     Seq,
@@ -33,8 +30,8 @@ from firmwright.ir.tir.nodes import (
 )
 from firmwright.ir.tir.schedule import Alternative
 from firmwright.select.in_place import made_in_place
+from firmwright.select.inline import Inliner, pointer
 from firmwright.select.row_loop import Segment, row_loop
-from firmwright.select.row_moves import keep
 
 TENSOR_ALIGNMENT = 16
 
@@ -61,7 +58,7 @@ class _Main:
 
     def build(self, chosen: Chosen) -> IRModule:
         self._check()
-        views = {c.outputs[0].name for c, found in chosen if found is None and c.op[0] != "@"}
+        views = {c.outputs[0].name for c, found in chosen if found is None and is_view(c)}
         spans = [(segment.first, segment.end) for segment in self.segments]
         buffers = self._buffers(made_in_place(self.entry, views, spans))
         functions = {k: f for k, f in self.module.functions.items() if k != self.entry.name}
@@ -70,6 +67,7 @@ class _Main:
         windows: dict[str, DeclBuffer] = {}
         outside = () if self.module.io.inputs_in_pools else self.entry.params
         reads = {value.name for value in outside}
+        inliner = Inliner(self.module, self.names, TENSOR_ALIGNMENT, len(chosen))
         begins = {segment.first: segment for segment in self.segments}
         inside = {index for s in self.segments for index in range(s.first + 1, s.end)}
         for index, (call, alternative) in enumerate(chosen):
@@ -87,18 +85,21 @@ class _Main:
                 stmts.append(self._invoke(alternative.function, call, index, buffers))
             elif call.op.startswith("@"):
                 stmts.append(self._invoke_named(call, index, buffers))
+            elif call.op in CONTROL:
+                stmts.append(inliner.statement(call, buffers))
             else:
                 windows[call.outputs[0].name] = self._window(call, buffers, reads)
         for state in self.entry.state:
             held, source = buffers[state.value.name], buffers[state.next.name]
             if held != source:
-                kernel = keep(held.dtype, held.elements, next(iter(self.module.targets), ""))
-                functions[kernel.name] = kernel
-                args = (self._pointer(source, "in"), self._pointer(held, "out"))
-                stmts.append(CallPrim(kernel.name, args, Span("", tensor=state.value.name)))
+                made = inliner.copy(source, held)
+                stmts.append(replace(made, span=Span("", tensor=state.value.name)))
+        functions.update(inliner.kernels)
         body: Stmt = Seq(tuple(stmts))
-        for window in reversed(windows.values()):
+        for window in (*reversed(inliner.windows), *reversed(windows.values())):
             body = DeclBuffer(window.buffer, window.source, body)
+        for temporary in reversed(inliner.temporaries):
+            body = Allocate(temporary, body, "activation")
         body = self._allocated(body, buffers, set(windows))
         inputs, outputs = (
             self._io(self.entry.params, buffers),
@@ -176,17 +177,13 @@ class _Main:
         )
         return {"pins": found} if found else {}
 
-    def _pointer(self, buffer: Buffer, access: str) -> AccessPtr:
-        mode: Callable[[str], str] = {"in": "r", "out": "w", "inout": "rw"}.__getitem__
-        return AccessPtr(buffer, IntImm(0, INDEX), buffer.elements, mode(access))  # type: ignore[arg-type]  # one of r, w, rw
-
     def _invoke(
         self, kernel: PrimFunc, call: Call, index: int, buffers: Mapping[str, Buffer]
     ) -> CallPrim:
         """Arguments in the kernel's order: variable inputs, then outputs."""
         values = (*call.variables, *call.outputs)
         args = tuple(
-            self._pointer(buffers[value.name], param.role)
+            pointer(buffers[value.name], param.role)
             for value, param in zip(values, kernel.params, strict=True)
         )
         return CallPrim(kernel.name, args, call.span, index)
@@ -200,7 +197,7 @@ class _Main:
                 f"{call.op} cannot be called with {len(values)} tensors.", where=str(call.span)
             )
         args = tuple(
-            self._pointer(buffers[value.name], param.role if param.role != "const" else "in")
+            pointer(buffers[value.name], param.role if param.role != "const" else "in")
             for value, param in zip(values, kernel.params, strict=True)
         )
         return CallPrim(kernel.name, args, call.span, index)
@@ -212,7 +209,7 @@ class _Main:
         if parent.name in reads:
             reads.add(made)
         access = "in" if parent.name in reads else "inout"
-        return DeclBuffer(buffers[made], self._pointer(buffers[parent.name], access), Seq(()))
+        return DeclBuffer(buffers[made], pointer(buffers[parent.name], access), Seq(()))
 
     def _allocated(self, body: Stmt, buffers: Mapping[str, Buffer], windows: set[str]) -> Stmt:
         """Allocations around `body`: of constants used by name and of tensors that need memory."""
@@ -221,7 +218,7 @@ class _Main:
         used = {
             value.name: value.constant
             for call in self.entry.body
-            if call.op.startswith("@")
+            if functions_of(call)
             for value in call.inputs
             if value is not None and value.constant is not None
         }
@@ -258,3 +255,8 @@ class _Main:
 
 def _target(module: IRModule, call: Call) -> str:
     return call.target or next(iter(module.targets), "")
+
+
+def is_view(call: Call) -> bool:
+    """Whether a call without a kernel is one that takes no code: a window of its input."""
+    return not functions_of(call)

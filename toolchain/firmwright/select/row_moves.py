@@ -40,7 +40,7 @@ def keep(dtype: DType, elements: int, target: str) -> PrimFunc:
     x = b.buffer_param("x", dtype, (elements,), "in", 4)
     y = b.buffer_param("y", dtype, (elements,), "out", 4)
     _move(b, x, 0, y, elements)
-    return b.build(comment="Keeps it for the next run.", target=target)
+    return b.build(comment="Copies a tensor to where it is kept.", target=target)
 
 
 def fill(dtype: DType, elements: int, value: float, target: str) -> PrimFunc:

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, find_dtype
+from firmwright.base.dtypes import find_dtype
 from firmwright.base.errors import UnsupportedError, UnsupportedItem
 from firmwright.frontends.tflite.variables import Variables
 from firmwright.frontends.tflite.weights import widened
-from firmwright.ir.core import Constant
+from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.evaluate import evaluate, state_after
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.opdef import (
@@ -63,7 +63,7 @@ def import_model(
         )
     return IRModule(
         name=name,
-        functions={"main": function},
+        functions={"main": function, **work.functions},
         constants=work.constants,
         attrs={"entry": "main", "source_sha256": hashlib.sha256(data).hexdigest()},
     )
@@ -79,6 +79,7 @@ class _Work:
     constants: dict[str, Constant] = field(default_factory=dict)
     items: list[UnsupportedItem] = field(default_factory=list)
     reached: set[int] = field(default_factory=set)
+    functions: dict[str, Function] = field(default_factory=dict)
 
     def refuse(self, op: str, where: str, why: str) -> None:
         self.items.append(UnsupportedItem(op, where, why))
@@ -154,11 +155,8 @@ class _Graph:
     def _value(self, index: int) -> Value:
         tensor = self.graph.tensors[index]
         if tensor.is_variable:
-            kind = self._type(tensor)
-            # As LiteRT resets variable tensors: to zero, int8 ones to the value that stands for it.
-            zero = kind.quantization.zero_points[0] if kind.quantization else 0
-            fill = zero if kind.dtype == INT8 else 0
-            return self.variables.read(index, tensor.name or f"tensor_{index}", kind, fill)
+            name = tensor.name or f"tensor_{index}"
+            return self.variables.read(index, name, self._type(tensor))
         if index not in self.values:
             name = self._unique(tensor.name or f"tensor_{index}")
             kind = self._type(tensor)
@@ -200,6 +198,12 @@ class _Graph:
                     self._assign(node)
                 case "CALL_ONCE":
                     self._call_once(node)
+                case "IF":
+                    parts = {"then": "then_subgraph_index", "else": "else_subgraph_index"}
+                    self._control("if", node, parts)
+                case "WHILE":
+                    parts = {"cond": "cond_subgraph_index", "body": "body_subgraph_index"}
+                    self._control("while", node, parts)
                 case _:
                     self._operator(node, bad)
         except NotSupportedError as error:
@@ -293,6 +297,35 @@ class _Graph:
                     f"its output {value.name} is declared {value.type.dtype.name} "
                     f"{list(value.type.shape)} but is {kind.dtype.name} {list(kind.shape)}"
                 )
+
+    # ---- control flow --------------------------------------------------------------------------
+
+    def _control(self, op: str, node: RawNode, parts: Mapping[str, str]) -> None:
+        """A call that runs other subgraphs, by the names that they get as functions."""
+        attrs: dict[str, Attr] = {}
+        for attr, option in parts.items():
+            index = int(str(node.options[option]))
+            attrs[attr] = name = f"{attr}_{index}"
+            if name not in self.work.functions:
+                self.work.functions[name] = _Graph(self.work, index).branch(name)
+        inputs = tuple(self._value(i) for i in node.inputs)
+        outputs = tuple(self._value(i) for i in node.outputs)
+        self.calls.append(Call(op, inputs, outputs, attrs, node.span))
+
+    def branch(self, name: str) -> Function:
+        """The subgraph as a function whose results are all made by calls of it, each once."""
+        function = self.run(name)
+        if function.state:
+            raise NotSupportedError("a variable inside of a branch or loop")
+        made = {value.name for call in self.calls for value in call.outputs}
+        results: list[Value] = []
+        for value in function.results:
+            if value.name not in made or value in results:
+                copy = Value(self._unique(f"{value.name}/copy"), value.type)
+                self.calls.append(Call("reshape", (value,), (copy,)))
+                value = copy
+            results.append(value)
+        return replace(function, body=tuple(self.calls), results=tuple(results))
 
     # ---- variables -----------------------------------------------------------------------------
 

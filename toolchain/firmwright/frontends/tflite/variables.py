@@ -12,9 +12,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from firmwright.base.dtypes import INT8
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call, State, TensorType, Value
 from firmwright.ir.graph.opdef import Array, NotSupportedError
+
+
+def resting(kind: TensorType) -> int:
+    """What a variable of that type holds when nothing is said of it.
+
+    As both runtimes reset: zero, but of int8 the value that stands for it.
+    """
+    if kind.quantization is None or kind.dtype != INT8:
+        return 0
+    return kind.quantization.zero_points[0]
 
 
 @dataclass
@@ -44,16 +55,16 @@ class Variables:
             raise NotSupportedError("a variable that is set once, after it has been used")
         self.initials[key] = initial
 
-    def read(self, key: Hashable, name: str, kind: TensorType, fill: int = 0) -> Value:
-        """What it holds now, as a tensor of type `kind`; `fill` if nothing has been said of it."""
-        found = self._variable(key, name, kind, fill).current
+    def read(self, key: Hashable, name: str, kind: TensorType, fill: int | None = None) -> Value:
+        """What it holds now, as a tensor of type `kind`; `fill` before anything is assigned."""
+        found = self._variable(key, name, kind, resting(kind) if fill is None else fill).current
         if found.type == kind:
             return found
         return self._copy(found, f"{name}/value", kind)
 
     def assign(self, key: Hashable, name: str, value: Value) -> None:
         """It holds `value` from now on."""
-        variable = self._variable(key, name, value.type, 0)
+        variable = self._variable(key, name, value.type, resting(value.type))
         if value != variable.value and any(value == v.value for v in self.known.values()):
             value = self._copy(value, f"{name}/value", value.type)
         variable.current = value

@@ -5,12 +5,13 @@ The second opinion beside LiteRT, and the only one for a graph that calls PrimFu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from firmwright.base.errors import InternalError, ModelError
-from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.nodes import CONTROL, Call, Function, Value
 from firmwright.ir.graph.opdef import Array, OpCall, OpTable
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interp import interpret
@@ -37,14 +38,45 @@ def evaluate(
         if param.name not in inputs:
             raise ModelError(f"input {param.name} is missing.", where=module.name)
         values[param.name] = np.asarray(inputs[param.name])
-    for call in entry.body:
+    _run_calls(_Machine(module, ops, intrinsics), entry, values)
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    module: IRModule
+    ops: OpTable
+    intrinsics: IntrinsicTable
+
+
+def _run_calls(machine: _Machine, function: Function, values: dict[str, Array]) -> None:
+    """Adds to `values`, which hold the function's sources, what its calls make."""
+    module = machine.module
+    for call in function.body:
         arrays = [_array(module, value, values) for value in call.inputs]
         if call.op.startswith("@"):
-            results = _run_prim(module, call, arrays, intrinsics)
+            results = _run_prim(module, call, arrays, machine.intrinsics)
+        elif call.op in CONTROL:
+            results = _run_control(machine, call, arrays)
         else:
-            results = ops[call.op].reference(describe(call, module), arrays)
+            results = machine.ops[call.op].reference(describe(call, module), arrays)
         values.update(zip((v.name for v in call.outputs), results, strict=True))
-    return values
+
+
+def _run_control(machine: _Machine, call: Call, arrays: list[Array]) -> tuple[Array, ...]:
+    def run(name: str, given: Sequence[Array]) -> tuple[Array, ...]:
+        function = machine.module.functions[str(call.attrs[name])]
+        assert isinstance(function, Function)
+        values = {v.name: array for v, array in zip(function.params, given, strict=True)}
+        _run_calls(machine, function, values)
+        return tuple(_array(machine.module, value, values) for value in function.results)
+
+    if call.op == "if":
+        return run("then" if arrays[0].item() else "else", arrays[1:])
+    carried: tuple[Array, ...] = tuple(arrays)
+    while run("cond", carried)[0].item():
+        carried = run("body", carried)
+    return carried
 
 
 def initial_state(module: IRModule) -> dict[str, Array]:

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from firmwright.base.dtypes import BOOL
 from firmwright.base.errors import FirmwrightError, ModelError
 from firmwright.ir.core import Span
-from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value
+from firmwright.ir.graph.nodes import CONTROL, Call, Function, State, TensorType, Value
 from firmwright.ir.graph.opdef import NotSupportedError, OpCall, OpTable
 from firmwright.ir.module import IRModule
 from firmwright.ir.syntax import format_shape
@@ -143,6 +144,9 @@ class _GraphChecker:
         if call.op.startswith("@"):
             self._function_call(call, place)
             return
+        if call.op in CONTROL:
+            self._control(call, place)
+            return
         found = self.ops.get(call.op)
         if found is None:
             self.problems.append(f"{place}the operator {call.op!r} is unknown")
@@ -184,6 +188,26 @@ class _GraphChecker:
                     f"{place}{value.name} is {_shown(value.type)}, {call.op} gives {_shown(kind)}"
                 )
 
+    def _control(self, call: Call, place: str) -> None:
+        """Inputs and outputs are those of every function that the call runs."""
+        given = [value for value in call.inputs if value is not None]
+        outputs = list(call.outputs)
+        if call.op == "if":
+            wanted = {"then": (given[1:], outputs), "else": (given[1:], outputs)}
+            if not given or given[0].type.dtype != BOOL or given[0].type.elements != 1:
+                self.problems.append(f"{place}the first input is no flag")
+        else:
+            wanted = {"cond": (given, [Value("", TensorType((), BOOL))]), "body": (given, outputs)}
+        for attr, (params, results) in wanted.items():
+            name = str(call.attrs.get(attr, ""))
+            callee = self.module.functions.get(name)
+            if not isinstance(callee, Function) or callee.state:
+                self.problems.append(f"{place}{attr} is {name!r}, no graph function without state")
+            elif _kinds(callee.params) != _kinds(params) or _kinds(callee.results) != _kinds(
+                results
+            ):
+                self.problems.append(f"{place}inputs and outputs do not match those of @{name}")
+
     def _function_call(self, call: Call, place: str) -> None:
         callee = self.module.functions.get(call.op[1:])
         if callee is None:
@@ -201,6 +225,10 @@ class _GraphChecker:
         given = [v for v in (*call.inputs, *call.outputs) if v is not None]
         if [(v.type.dtype, v.type.elements) for v in given] != want:
             self.problems.append(f"{place}inputs and outputs do not match those of {call.op}")
+
+
+def _kinds(values: Sequence[Value]) -> list[tuple[str, int]]:
+    return [(value.type.dtype.name, value.type.elements) for value in values]
 
 
 def _shown(kind: TensorType) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from firmwright.ir.graph.nodes import Function
+from firmwright.ir.graph.nodes import Function, functions_of
 from firmwright.ir.module import AnyFunction, IRModule, Pass
 from firmwright.ir.tir.nodes import (
     AccessPtr,
@@ -82,7 +82,7 @@ def reachable(module: IRModule) -> set[str]:
 def _called(func: AnyFunction) -> list[str]:
     if isinstance(func, PrimFunc):
         return callees(func.body)
-    return [call.op[1:] for call in func.body if call.op.startswith("@")]
+    return [name for call in func.body for name in functions_of(call)]
 
 
 def named_constants(module: IRModule) -> set[str]:

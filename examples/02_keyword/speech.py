@@ -1,0 +1,66 @@
+"""Two made-up words and the noise between them, and .wav files of 16 kHz, 16 bits, one channel.
+
+In: what is said when, a seed. Out: samples. "up" is a voice whose pitch rises within a third of a
+second, "down" one whose pitch falls; strength, pitch, length and noise differ from time to time.
+"""
+
+from __future__ import annotations
+
+import wave
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+RATE = 16_000
+HOP = 320  # samples a run: 20 ms
+WORDS = ("nothing", "up", "down")
+
+Samples = NDArray[np.int16]
+
+
+def word(name: str, rng: np.random.Generator) -> NDArray[np.float64]:
+    """One word, its greatest sample about 1."""
+    time = np.arange(int(RATE * rng.uniform(0.30, 0.40))) / RATE
+    low, high = 220 * rng.uniform(0.85, 1.15), 520 * rng.uniform(0.85, 1.15)
+    pitch = np.linspace(*((low, high) if name == "up" else (high, low)), len(time))
+    phase = 2 * np.pi * np.cumsum(pitch) / RATE
+    voice = sum(np.sin(n * phase + rng.uniform(0, 6)) / n for n in range(1, 9))
+    shape = np.maximum(np.sin(np.pi * time / time[-1]), 0) ** 0.5
+    return voice * shape / np.abs(voice).max()
+
+
+def scene(said: Sequence[tuple[float, str]], length_s: float, rng: np.random.Generator) -> Samples:
+    """`length_s` seconds in which words begin at the seconds said."""
+    sound = rng.normal(0, rng.uniform(20, 120), int(length_s * RATE))
+    sound += rng.uniform(0, 60) * np.sin(2 * np.pi * 100 * np.arange(len(sound)) / RATE)
+    for start_s, name in said:
+        spoken = rng.uniform(3_000, 12_000) * word(name, rng)
+        first = int(start_s * RATE)
+        sound[first : first + len(spoken)] += spoken[: len(sound) - first]
+    return np.clip(np.round(sound), -32768, 32767).astype(np.int16)
+
+
+def hops(sound: Samples) -> Samples:
+    """A row for each run."""
+    count = len(sound) // HOP
+    return sound[: count * HOP].reshape(count, HOP)
+
+
+def write_wav(path: str | Path, sound: Samples) -> None:
+    """The samples as a file."""
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE)
+        file.writeframes(sound.astype("<i2").tobytes())
+
+
+def read_wav(path: str | Path) -> Samples:
+    """The samples of a file of that rate and width."""
+    with wave.open(str(path), "rb") as file:
+        kind = file.getnchannels(), file.getsampwidth(), file.getframerate()
+        if kind != (1, 2, RATE):
+            raise SystemExit(f"{path}: {kind}, not one channel of 2 bytes at {RATE} Hz.")
+        return np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.int16)

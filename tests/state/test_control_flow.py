@@ -1,0 +1,169 @@
+"""IF and WHILE: against both runtimes, in the AOT main, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from model_writer import GraphFile, ModelFile
+
+from firmwright.base.errors import ModelError, UnsupportedError
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.inputs import Batch
+from firmwright.flows.model import Model
+from firmwright.flows.reference import by_interpreter, by_numpy
+from firmwright.flows.verifying import verify
+from firmwright.flows.watching import open_watched
+from firmwright.ir.graph.verify import verify_graph
+from firmwright.ir.text import parse_module, print_module
+from firmwright.ops.registry import op_table
+from firmwright.pipeline import Compiled, load_bytes
+
+KIND = ("int8", (1, 6), 0.5, 3)
+COUNT = ("int32", (1,))
+
+
+def branch(graph: GraphFile, op: str, table: str, *, swap: bool = False) -> None:
+    """x op y, and the larger one; with `swap` the second result is a parameter."""
+    x, y = graph.input("x", *KIND), graph.input("y", *KIND)
+    total = graph.tensor("total", *KIND)
+    graph.op(op, [x, y], [total], table)
+    if swap:
+        graph.outputs(total, y)
+        return
+    larger = graph.tensor("larger", *KIND)
+    graph.op("MAXIMUM", [total, y], [larger], "MaximumMinimumOptions")
+    graph.outputs(total, larger)
+
+
+def branches_and_a_loop(*, plain: bool = False) -> bytes:
+    """`up` says which of two branches runs; then there are `rounds` of a sum.
+
+    In each of them two values change places, `plain` as they are: LiteRT then has one of them
+    twice, for it copies a loop's values one after another in place.
+    """
+    file = ModelFile()
+    main = file.graph("main")
+    then, orelse, cond, body = (file.graph(n) for n in ("then", "else", "cond", "body"))
+    branch(then, "ADD", "AddOptions")
+    branch(orelse, "SUB", "SubOptions", swap=True)
+
+    for graph in (cond, body):
+        rounds = graph.input("rounds", *COUNT)
+        values = [graph.input(name, *KIND) for name in ("sum", "a", "b")]
+        if graph is cond:
+            more = graph.tensor("more", "bool", (1,))
+            zero = graph.constant("zero", np.array([0], np.int32))
+            graph.op("GREATER", [rounds, zero], [more], "GreaterOptions")
+            graph.outputs(more)
+            continue
+        left, total = graph.tensor("left", *COUNT), graph.tensor("total", *KIND)
+        one = graph.constant("one", np.array([1], np.int32))
+        graph.op("SUB", [rounds, one], [left], "SubOptions")
+        graph.op("ADD", [values[0], values[1]], [total], "AddOptions")
+        swapped = [values[2], values[1]]
+        if not plain:
+            swapped = [graph.tensor(name, *KIND) for name in ("new_a", "new_b")]
+            for value, made in zip(values[:0:-1], swapped, strict=True):
+                graph.op("MAXIMUM", [value, value], [made], "MaximumMinimumOptions")
+        graph.outputs(left, total, *swapped)
+
+    up = main.input("up", "bool", (1,))
+    x, y = main.input("x", *KIND), main.input("y", *KIND)
+    rounds = main.input("rounds", *COUNT)
+    total, larger = main.tensor("total", *KIND), main.tensor("larger", *KIND)
+    options = {"thenSubgraphIndex": 1, "elseSubgraphIndex": 2}
+    main.op("IF", [up, x, y], [total, larger], "IfOptions", **options)
+    carried = [main.tensor(name, *kind) for name, kind in _CARRIED]
+    options = {"condSubgraphIndex": 3, "bodySubgraphIndex": 4}
+    main.op("WHILE", [rounds, total, larger, x], carried, "WhileOptions", **options)
+    after = main.tensor("after", *KIND)
+    main.op("ADD", [carried[1], carried[2]], [after], "AddOptions")
+    main.outputs(after, carried[3], carried[0])
+    return file.data()
+
+
+_CARRIED: tuple[tuple[str, Any], ...] = (
+    ("rounds_left", COUNT), ("sum", KIND), ("a", KIND), ("b", KIND),
+)  # fmt: skip
+
+
+def samples() -> Batch:
+    rng = np.random.default_rng(3)
+    return Batch(
+        tuple(
+            {
+                "up": np.array([number % 2 == 0]),
+                "x": rng.integers(-30, 30, (1, 6), np.int8),
+                "y": rng.integers(-30, 30, (1, 6), np.int8),
+                "rounds": np.array([number], np.int32),
+            }
+            for number in range(5)
+        )
+    )
+
+
+def compiled_for(board: str, **options: Any) -> Compiled:
+    data = branches_and_a_loop(plain=options.get("numerics") == "tflm")
+    return compile_for(Model(load_bytes(data, "flow.tflite"), data), board, **options)
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("numerics", ["litert", "tflm"])
+def test_branches_and_loops_compute_what_the_runtimes_compute(numerics: str) -> None:
+    found = verify(compiled_for("host", numerics=numerics), batch=samples())
+    assert found.values == 5 * (6 + 6 + 1)
+    assert found.exact
+
+
+def test_references_and_the_interpreter_agree() -> None:
+    compiled = compiled_for("mps2-an386")
+    given = samples().samples
+    theirs, ours = by_numpy(compiled.imported, given), by_interpreter(compiled.module, given)
+    for wanted, got in zip(theirs.outputs, ours.outputs, strict=True):
+        for name, value in wanted.items():
+            np.testing.assert_array_equal(got[name], value)
+    assert parse_module(print_module(compiled.imported)) == compiled.imported
+    assert parse_module(print_module(compiled.module)) == compiled.module
+
+
+def test_each_branch_and_round_is_statements_of_the_run() -> None:
+    text = compiled_for("mps2-an386").tree.files["model/flow.c"]
+    assert isinstance(text, str)
+    main = text[text.index("int32_t flow_run(") :]
+    assert main.count("if (up[0] != 0)") + main.count("if (up[0])") == 1
+    assert main.count("while (") == 1
+    assert "} else {" in main
+
+
+@pytest.mark.host_c
+def test_the_plan_of_branches_and_loops_is_watched() -> None:
+    assert verify(compiled_for("host"), batch=samples(), open_with=open_watched).exact
+
+
+def test_a_variable_inside_of_a_branch_is_refused() -> None:
+    file = ModelFile()
+    main, inner = file.graph("main"), file.graph("inner")
+    up, x = main.input("up", "bool", (1,)), main.input("x", *KIND)
+    y = main.tensor("y", *KIND)
+    main.op("IF", [up, x], [y], "IfOptions", thenSubgraphIndex=1, elseSubgraphIndex=1)
+    main.outputs(y)
+    inner.input("x", *KIND)
+    inner.outputs(inner.read(inner.handle("v"), "z", *KIND))
+    with pytest.raises(UnsupportedError, match="a variable inside of a branch or loop"):
+        load_bytes(file.data(), "v.tflite")
+
+
+def test_functions_that_do_not_fit_a_call_are_named() -> None:
+    text = """firmwright ir 1
+module @m
+attrs {entry="main"}
+graph @main(%up: bool[1], %x: i8[4]) -> (%y) { %y: i8[4] = if(%up, %x) {then="a", else="b"} }
+graph @a(%x: i8[4]) -> (%y) { %y: i8[4] = neg(%x) }
+graph @b(%x: i8[2]) -> (%y) { %y: i8[2] = neg(%x) }
+"""
+    module = parse_module(text)
+    entry = module.entry
+    with pytest.raises(ModelError, match="inputs and outputs do not match those of @b"):
+        verify_graph(entry, module, op_table())  # type: ignore[arg-type]  # a graph

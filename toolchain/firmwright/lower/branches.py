@@ -1,0 +1,56 @@
+"""Functions that the entry runs by `if` and `while`: every call of them becomes one of a kernel.
+
+In: a module with graph functions beside its entry, and what lowers a module's entry. Out: the same
+module in which such a function consists of calls of PrimFuncs, of views and of further control
+flow. There is one alternative for each call, the best by itself: what runs, and how often, is not
+known before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from firmwright.ir.graph.nodes import Call, Function
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.schedule import Alternative
+from firmwright.lower.lower import Lowering
+
+
+def lower_branches(module: IRModule, lowering_of: Callable[[IRModule], Lowering]) -> IRModule:
+    """The module with its other graph functions lowered."""
+    entry = module.entry.name
+    for name, function in module.functions.items():
+        if name != entry and isinstance(function, Function):
+            lowering = replace(lowering_of(module.with_attrs(entry=name)), prefix=f"{name}_")
+            module = _lowered(module, function, lowering)
+    return module
+
+
+def _lowered(module: IRModule, function: Function, lowering: Lowering) -> IRModule:
+    price = _PRICES.get(str(module.attrs.get("optimize")), _time)
+    body: list[Call] = []
+    functions, constants = dict(module.functions), dict(module.constants)
+    for item in lowering.calls():
+        if not item.alternatives:
+            body.append(item.call)
+            continue
+        best = min(item.alternatives, key=price)
+        functions[best.function.name] = best.function
+        constants.update(best.constants)
+        variables = tuple(v for v in item.call.inputs if v is not None and v.constant is None)
+        called = f"@{best.function.name}"
+        body.append(replace(item.call, op=called, inputs=variables, attrs={}))
+    functions[function.name] = replace(function, body=tuple(body))
+    return replace(module, functions=functions, constants=constants)
+
+
+def _time(item: Alternative) -> tuple[int, int]:
+    return item.time, item.scratch_bytes
+
+
+def _size(item: Alternative) -> tuple[int, int]:
+    return item.image_bytes, item.time
+
+
+_PRICES = {"size": _size}
