@@ -38,6 +38,7 @@ def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array
         "l2_pool2d": lambda: int(np.prod(call.ints_attr("size"))),
         "log_softmax": lambda: call.input(0).shape[-1],
         "scatter_nd": lambda: call.input(1).elements,
+        "lstm": lambda: 4 * (call.input(0).shape[2] + call.input(13).shape[1]),
         "svdf": lambda: call.input(0).shape[1] + call.input(2).shape[1] * call.int_attr("rank"),
         "add_n": lambda: len(call.inputs),
     }

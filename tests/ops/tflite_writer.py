@@ -143,6 +143,10 @@ class _Writer:
             self._tensor(f"{index}.y{position}", tensor)
             for position, tensor in enumerate(case.outputs)
         ]
+        operator.intermediates = [
+            self._tensor(f"{index}.z{position}", tensor)
+            for position, tensor in enumerate(case.intermediates)
+        ]
         if case.builtin.startswith("custom:"):
             operator.customOptions = flexbuffer(case.options)
         elif case.builtin in OPTIONS:

@@ -12,14 +12,18 @@ import numpy as np
 import pytest
 
 from firmwright.ir.tir.intrinsic import Intrinsic
+from firmwright.ops.fixed_logarithm import LOGARITHM
+from firmwright.ops.fixed_sigmoid16 import SIGMOID16
 from firmwright.ops.intrinsics import (
     CLZ,
     FLOAT_OF_BITS,
     NEAREST_INT8,
+    POWER_I32,
     RECIPROCAL,
     REQUANTIZE_ONCE,
     REQUANTIZE_TWICE,
 )
+from firmwright.ops.inverse_root import INVERSE_ROOT, INVERSE_ROOT_SHIFT
 
 FLAGS = ("-std=c99", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 SANITIZERS = (
@@ -128,3 +132,44 @@ def test_bits_become_their_float(tmp_path: Path) -> None:
     columns = values.view(np.int32)[None]
     assert in_c(FLOAT_OF_BITS, columns, tmp_path).tobytes() == values.tobytes()
     assert FLOAT_OF_BITS.meaning(columns[0]).tobytes() == values.tobytes()
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize(("bits", "is_tanh"), [(3, 0), (3, 1), (4, 1), (5, 1)])
+def test_the_sigmoid_of_every_16_bit_value_in_c_equals_its_meaning_and_is_near(
+    bits: int, is_tanh: int, tmp_path: Path
+) -> None:
+    x = np.arange(-(1 << 15), 1 << 15).astype(np.int32)
+    columns = np.ascontiguousarray(np.stack([x, x * 0 + bits, x * 0 + is_tanh]))
+    found = in_c(SIGMOID16, columns, tmp_path)
+    np.testing.assert_array_equal(found, SIGMOID16.meaning(x, bits, is_tanh))
+    real = x / 2.0 ** (15 - bits)
+    exact = np.tanh(real) if is_tanh else 1 / (1 + np.exp(-real))
+    np.testing.assert_allclose(found / 2.0**15, exact, atol=4e-4)
+
+
+@pytest.mark.host_c
+def test_the_inverse_root_in_c_equals_its_meaning_and_is_near(tmp_path: Path) -> None:
+    x = np.concatenate([sums(), [0]]).astype(np.int32)
+    root, shift = (in_c(item, x[None], tmp_path) for item in (INVERSE_ROOT, INVERSE_ROOT_SHIFT))
+    np.testing.assert_array_equal(root, INVERSE_ROOT.meaning(x))
+    np.testing.assert_array_equal(shift, INVERSE_ROOT_SHIFT.meaning(x))
+    exact = 1 / np.sqrt(np.maximum(x, 1).astype(np.float64))
+    np.testing.assert_allclose(root * 2.0 ** (shift - 31), exact, rtol=1e-4)
+
+
+@pytest.mark.host_c
+def test_the_logarithm_in_c_equals_its_meaning_and_is_near(tmp_path: Path) -> None:
+    x = sums()[sums() >= 1 << 19]
+    found = in_c(LOGARITHM, x[None], tmp_path)
+    np.testing.assert_array_equal(found, LOGARITHM.meaning(x))
+    np.testing.assert_allclose(found / 2.0**26, np.log(x / 2.0**19), atol=1e-6)
+
+
+@pytest.mark.host_c
+def test_powers_of_whole_numbers_in_c_equal_their_meaning(tmp_path: Path) -> None:
+    columns = np.array(list(itertools.product((-3, -1, 0, 1, 7, 46341), range(-1, 34))), np.int32).T
+    found = in_c(POWER_I32, np.ascontiguousarray(columns), tmp_path)
+    np.testing.assert_array_equal(found, POWER_I32.meaning(*columns))
+    exact = [(int(x) ** max(int(e), 0) + (1 << 31)) % (1 << 32) - (1 << 31) for x, e in columns.T]
+    assert found.tolist() == exact

@@ -16,7 +16,7 @@ from firmwright.base.quant import (
 from firmwright.ir.graph.opdef import Array
 
 _NEWTON_STEPS = 3
-_FACTORS = (
+FACTORS = (
     (-2, 1672461947), (-1, 1302514674), (0, 790015084), (1, 290630308),
     (2, 39332535), (3, 720401), (4, 242),
 )  # fmt: skip
@@ -30,7 +30,7 @@ def exp_on_negative(a: Array, integer_bits: int) -> Array:
     part = (a & (quarter - 1)) - quarter
     result = _exp_in_quarter(part << integer_bits)
     remainder = part - a
-    for exponent, multiplier in _FACTORS:
+    for exponent, multiplier in FACTORS:
         if exponent < integer_bits:
             bit = 1 << (fraction_bits + exponent)
             scaled = saturating_rounding_doubling_high_mul(result, multiplier)

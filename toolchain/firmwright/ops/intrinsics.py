@@ -19,6 +19,7 @@ from firmwright.base.quant import (
 )
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.ops.fixed_logarithm import LOGARITHM
+from firmwright.ops.fixed_sigmoid16 import SIGMOID16
 from firmwright.ops.float_functions import FLOAT_FUNCTIONS
 from firmwright.ops.inverse_root import INVERSE_ROOT, INVERSE_ROOT_SHIFT
 from firmwright.ops.signal_functions import SIGNAL_FUNCTIONS
@@ -350,6 +351,7 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
         CLZ,
         RECIPROCAL,
         POWER_I32,
+        SIGMOID16,
         LOGARITHM,
         INVERSE_ROOT,
         INVERSE_ROOT_SHIFT,

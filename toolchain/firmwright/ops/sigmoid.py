@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from firmwright.base.quant import (
 from firmwright.ir.graph.opdef import Array, Case, NotSupportedError, NumericsCell, OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX, E, maximum, minimum, select
 from firmwright.ir.tir.builder import call as intrinsic
+from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops import fixed_exponential
 from firmwright.ops.elementwise import elements
 from firmwright.ops.fixed_point import per_tensor
@@ -127,33 +129,48 @@ def _steps(call: OpCall) -> tuple[int, int]:
     return int(multiplier), shift
 
 
-def _fraction_bits(call: OpCall) -> int:
+def _fraction_bits(is_tanh: bool) -> int:
     """Bits of a step between two entries of the table."""
-    return 8 if call.op == "tanh" else 9
+    return 8 if is_tanh else 9
 
 
 def _int16(call: OpCall, x: Array) -> Array:
-    table, bits = sigmoid_table(), _fraction_bits(call)
     multiplier, shift = _steps(call)
     value = (x.astype(np.int64) * multiplier + (1 << shift >> 1)) >> shift
+    return np.asarray(from_table(value, call.op == "tanh"), np.int16)
+
+
+def from_table(value: Array, is_tanh: bool) -> Array:
+    """The function of values in steps of 1/12288, or half those for tanh; 15 fraction bits."""
+    table, bits = sigmoid_table(), _fraction_bits(is_tanh)
     distance = np.minimum(np.abs(value), _LAST << bits)
     entry, part = distance >> bits, distance & ((1 << bits) - 1)
     raised = (table[entry] << bits) + part * (table[entry + 1] - table[entry])
-    if call.op == "tanh":
+    if is_tanh:
         y = np.where(value >= 0, raised - (1 << 23) + 128, (1 << 23) + 127 - raised) >> 8
     else:
         raised = np.minimum(raised, INT16.max << 10)
         y = np.where(value >= 0, raised + 512, (1 << 25) + 511 - raised) >> 10
-    return np.asarray(y, np.int16)
+    return np.asarray(y)
 
 
 def _lower_int16(call: OpCall, b: Kernel) -> None:
-    table, bits = b.constant("sigmoid", sigmoid_table(), UINT16), _fraction_bits(call)
+    table = b.constant("sigmoid", sigmoid_table(), UINT16)
     multiplier, shift = _steps(call)
     half = 1 << shift >> 1
     with (
         elements(call, b) as (values, store),
         b.let("value", (values[0].cast(INT32) * multiplier + half) >> shift) as value,
+        read_table(b, table, value, call.op == "tanh") as y,
+    ):
+        store(y.cast(INT16))
+
+
+@contextmanager
+def read_table(b: Kernel, table: Buffer, value: E, is_tanh: bool) -> Iterator[E]:
+    """`from_table` in TIR; `value` should be a variable."""
+    bits = _fraction_bits(is_tanh)
+    with (
         b.let("distance", minimum(maximum(value, 0 - value), _LAST << bits)) as distance,
         b.let("entry", ((distance >> bits) & _LAST).cast(INDEX)) as entry,
         b.let("low", b.load_i32(table, [entry])) as low,
@@ -163,12 +180,11 @@ def _lower_int16(call: OpCall, b: Kernel) -> None:
             + (distance & ((1 << bits) - 1)) * (b.load_i32(table, [entry + 1]) - low),
         ) as raised,
     ):
-        if call.op == "tanh":
-            y = select(value >= 0, raised - ((1 << 23) - 128), (1 << 23) + 127 - raised) >> 8
-        else:
-            cut = minimum(raised, INT16.max << 10)
-            y = select(value >= 0, cut + 512, (1 << 25) + 511 - cut) >> 10
-        store(y.cast(INT16))
+        if is_tanh:
+            yield select(value >= 0, raised - ((1 << 23) - 128), (1 << 23) + 127 - raised) >> 8
+            return
+        cut = minimum(raised, INT16.max << 10)
+        yield select(value >= 0, cut + 512, (1 << 25) + 511 - cut) >> 10
 
 
 # ---- float32 -----------------------------------------------------------------------------------

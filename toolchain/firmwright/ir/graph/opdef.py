@@ -152,7 +152,8 @@ class Case:
     """One conformance case, in the terms of the source format so that an outside oracle runs it.
 
     `builtin` is the TFLite operator name, `options` its decoded options (snake_case); `oracles` are
-    the profiles, of those in the operator's table, whose oracle can run it.
+    the profiles, of those in the operator's table, whose oracle can run it. `intermediates` are
+    tensors without values that the format asks for, of which only the quantisations count.
     """
 
     name: str
@@ -161,6 +162,7 @@ class Case:
     outputs: tuple[CaseTensor, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
     oracles: tuple[Numerics, ...] = ("litert", "tflm")
+    intermediates: tuple[CaseTensor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

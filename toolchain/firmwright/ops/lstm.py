@@ -1,0 +1,460 @@
+"""lstm: a layer of long short-term memory, over all time steps of its input.
+
+Inputs: x [batch, time, inputs] (with attribute `time_major`, the first two turned), weights [units,
+inputs] of the gates input, forget, cell, output, recurrent weights [units, units] of the same,
+their biases, and the state: hidden values and cells [batch, units]. Outputs: hidden values of all
+steps, and the state after the last. Attribute `cell_clip`: what no cell exceeds, 0 for no limit.
+
+    gate = W x + bias + R hidden;  i, f, o = logistic(gate), g = tanh(gate)
+    cell = f cell + i g;           hidden = o tanh(cell)
+
+int8 with cells of int16: both products of a gate are requantised to 3 integer bits of 16 and
+added, saturating. LiteRT takes logistic and tanh in fixed point (fixed_sigmoid16.py) and rounds
+products of 16 bits once, TFLM from its table (sigmoid.py) and rounds them twice.
+Source of the semantics: TFLite's and TFLM's UnidirectionalSequenceLSTM.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT16
+from firmwright.base.quant import (
+    Rounding,
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+    rounding_divide_by_pot,
+)
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    NumericsCell,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import E, expr, maximum, minimum
+from firmwright.ir.tir.builder import call as intrinsic
+from firmwright.ir.tir.nodes import Buffer
+from firmwright.ops.fixed_point import per_tensor
+from firmwright.ops.fixed_sigmoid16 import sigmoid16
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.sigmoid import from_table, read_table, sigmoid_table
+
+_GATES = ("input", "forget", "cell", "output")
+_CELL_GATE = 2
+_W, _R, _BIAS, _HIDDEN, _CELLS = 1, 5, 9, 13, 14
+_GATE_BITS = 3
+_GATE_SCALE = 2.0**-12
+_NOT_TAKEN = (*range(9, 12), 16, 17, *range(20, 24))
+"""Positions of weights from cells to gates, of a projection, of normalised gates."""
+_POSITIONS = (0, *range(1, 9), *range(12, 16), 18, 19)
+
+# ---- types -------------------------------------------------------------------------------------
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, hidden, cells = call.input(0), call.input(_HIDDEN), call.input(_CELLS)
+    if (x.dtype, hidden.dtype, cells.dtype) not in (
+        (FLOAT32, FLOAT32, FLOAT32),
+        (INT8, INT8, INT16),
+    ):
+        raise NotSupportedError(
+            f"an LSTM of {x.dtype.name} with state of {hidden.dtype.name} and {cells.dtype.name}"
+        )
+    if len(x.shape) != 3 or len(hidden.shape) != 2:
+        raise NotSupportedError(f"an LSTM over {list(x.shape)}")
+    batch, _, inputs = _sizes(call)
+    units = hidden.shape[1]
+    for gate in range(len(_GATES)):
+        _check_gate(call, gate, inputs, units)
+    if {hidden.shape, cells.shape} != {(batch, units)}:
+        raise NotSupportedError(f"state of the shapes {list(hidden.shape)}, {list(cells.shape)}")
+    if x.dtype == INT8:
+        _check_quantized(call)
+    y = TensorType((*x.shape[:2], units), x.dtype, call.output.quantization)
+    return (y, *(TensorType(kind.shape, kind.dtype, kind.quantization) for kind in (hidden, cells)))
+
+
+def _check_gate(call: OpCall, gate: int, inputs: int, units: int) -> None:
+    shapes = ((_W, (units, inputs)), (_R, (units, units)), (_BIAS, (units,)))
+    for first, shape in shapes:
+        constant = call.constant(first + gate)
+        if constant is None or constant.shape != shape:
+            raise NotSupportedError(f"weights or biases that are not constant {list(shape)}")
+        kind = call.input(0).dtype
+        if constant.dtype != (INT32 if first == _BIAS and kind == INT8 else kind):
+            raise NotSupportedError(f"weights or biases of {constant.dtype.name}")
+        if kind == INT8 and first != _BIAS and per_tensor(call.input(first + gate)).zero_point:
+            raise NotSupportedError("weights with a zero point other than 0")
+
+
+def _check_quantized(call: OpCall) -> None:
+    hidden, cells = per_tensor(call.input(_HIDDEN)), per_tensor(call.input(_CELLS))
+    y = per_tensor(call.output)
+    if (hidden.scale, hidden.zero_point) != (y.scale, y.zero_point):
+        raise NotSupportedError("hidden values and output quantised differently")
+    mantissa, exponent = math.frexp(cells.scale)
+    if mantissa != 0.5 or cells.zero_point or not -12 <= exponent - 1 <= -10:
+        raise NotSupportedError(f"cells of the scale {cells.scale}, which is not 2^-12 to 2^-10")
+
+
+def _sizes(call: OpCall) -> tuple[int, int, int]:
+    """Batch, time, inputs."""
+    first, second, inputs = call.input(0).shape
+    return (second, first, inputs) if call.int_attr("time_major") else (first, second, inputs)
+
+
+def _cell_bits(call: OpCall) -> int:
+    """Integer bits of cells."""
+    return 15 + math.frexp(per_tensor(call.input(_CELLS)).scale)[1] - 1
+
+
+def _clip(call: OpCall) -> float:
+    limit = call.attrs["cell_clip"]
+    assert isinstance(limit, float)  # by import
+    if limit == 0 or call.input(0).dtype == FLOAT32:
+        return limit
+    return int(min(limit / per_tensor(call.input(_CELLS)).scale, INT16.max))
+
+
+def _factors(call: OpCall, gate: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Multiplier and shift of a gate's products with x and with the hidden values."""
+    x, hidden = per_tensor(call.input(0)).scale, per_tensor(call.input(_HIDDEN)).scale
+    w, r = per_tensor(call.input(_W + gate)).scale, per_tensor(call.input(_R + gate)).scale
+    return quantize_multiplier(x * w / _GATE_SCALE), quantize_multiplier(hidden * r / _GATE_SCALE)
+
+
+def _hidden_factor(call: OpCall) -> tuple[int, int]:
+    return quantize_multiplier(2.0**-30 / per_tensor(call.input(_HIDDEN)).scale)
+
+
+# ---- reference ---------------------------------------------------------------------------------
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    turned = bool(call.int_attr("time_major"))
+    step = _float_step if call.input(0).dtype == FLOAT32 else _int8_step
+    wide = np.float64 if call.input(0).dtype == FLOAT32 else np.int64
+    x = (np.swapaxes(arrays[0], 0, 1) if turned else arrays[0]).astype(wide)
+    weights = [array.astype(wide) for array in arrays[1:_HIDDEN]]
+    hidden, cells = (array.astype(wide) for array in arrays[_HIDDEN:])
+    found: list[Array] = []
+    for t in range(x.shape[1]):
+        hidden, cells = step(call, x[:, t], weights, hidden, cells)
+        found.append(hidden)
+    y = np.stack(found, axis=0 if turned else 1)
+    kinds = (kind.dtype.np for kind in call.outputs)
+    return tuple(a.astype(kind) for a, kind in zip((y, hidden, cells), kinds, strict=True))
+
+
+def _float_step(
+    call: OpCall, x: Array, weights: Sequence[Array], hidden: Array, cells: Array
+) -> tuple[Array, Array]:
+    gates = [
+        x @ weights[k].T + weights[k + 8] + hidden @ weights[k + 4].T for k in range(len(_GATES))
+    ]
+    i, f, o = (1 / (1 + np.exp(-gates[k])) for k in (0, 1, 3))
+    cells = f * cells + i * np.tanh(gates[_CELL_GATE])
+    limit = _clip(call)
+    cells = np.clip(cells, -limit, limit) if limit else cells
+    return o * np.tanh(cells), cells
+
+
+def _int8_step(
+    call: OpCall, x: Array, weights: Sequence[Array], hidden: Array, cells: Array
+) -> tuple[Array, Array]:
+    x_zero, zero = per_tensor(call.input(0)).zero_point, per_tensor(call.input(_HIDDEN)).zero_point
+    gates: list[Array] = []
+    for k in range(len(_GATES)):
+        own, recurrent = _factors(call, k)
+        first = _saturated(_scaled((x - x_zero) @ weights[k].T + weights[k + 8], own))
+        second = _scaled((hidden - zero) @ weights[k + 4].T, recurrent)
+        second = _saturated(second) if call.numerics == "tflm" else second
+        gates.append(_saturated(first + second))
+    i, f, g, o = (_activated(call, v, _GATE_BITS, k == _CELL_GATE) for k, v in enumerate(gates))
+    kept, new = _product(call, f * cells, 15), _product(call, i * g, 15 + _cell_bits(call))
+    kept, new = (_saturated(v) for v in (kept, new))
+    cells = _saturated(kept + new)
+    limit = _clip(call)
+    cells = np.clip(cells, -limit, limit) if limit else cells
+    total = _scaled(o * _activated(call, cells, _cell_bits(call), True), _hidden_factor(call))
+    return np.clip(total + zero, INT8.min, INT8.max), cells
+
+
+def _scaled(x: Array, factor: tuple[int, int]) -> Array:
+    return multiply_by_quantized_multiplier(x, *factor, Rounding.TWICE)
+
+
+def _saturated(x: Array) -> Array:
+    return np.asarray(np.clip(x, INT16.min, INT16.max))
+
+
+def _activated(call: OpCall, x: Array, integer_bits: int, is_tanh: bool) -> Array:
+    if call.numerics == "litert":
+        return sigmoid16(x, integer_bits, is_tanh).astype(np.int64)
+    return from_table(x * (3 << (integer_bits - _GATE_BITS)), is_tanh)
+
+
+def _product(call: OpCall, x: Array, right: int) -> Array:
+    """x / 2^right of 32 bits."""
+    if call.numerics == "litert":
+        return rounding_divide_by_pot(x, right)
+    return _scaled(x, quantize_multiplier(2.0**-right))
+
+
+# ---- loops -------------------------------------------------------------------------------------
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    """Hidden values of a step go to the output first: all gates need those of the step before."""
+    batch, time, _ = _sizes(call)
+    units = call.input(_HIDDEN).shape[1]
+    _, hidden, cells = b.outputs
+    layer = _Layer(call, b)
+    for source, target in ((_HIDDEN, hidden), (_CELLS, cells)):
+        with b.for_("n", batch) as n, b.for_("u", units) as u:
+            b.store(target, [n, u], b.load(b.input(source), [n, u]))
+    with b.for_("n", batch) as n, b.for_("t", time) as t:
+        at = [t, n] if call.int_attr("time_major") else [n, t]
+        with b.for_("u", units) as u:
+            layer.unit(at, n, u)
+        with b.for_("u", units) as u:
+            b.store(hidden, [n, u], b.load(b.y, [*at, u]))
+
+
+class _Layer:
+    """What the kernels of floats and of integers share: a unit at a step."""
+
+    def __init__(self, call: OpCall, b: Kernel) -> None:
+        self.call, self.b = call, b
+        self.is_real = call.input(0).dtype == FLOAT32
+        self.weights = [b.input(index) for index in range(_W, _BIAS)]
+        self.biases = [self._bias(gate) for gate in range(len(_GATES))]
+        self.table: Buffer | None = None
+        if not self.is_real and call.numerics == "tflm":
+            self.table = b.constant("sigmoid", sigmoid_table(), UINT16)
+
+    def _bias(self, gate: int) -> tuple[Buffer, Buffer | None]:
+        """Of both products; zero points times the sums of weights are taken off."""
+        call, b = self.call, self.b
+        if self.is_real:
+            return b.input(_BIAS + gate), None
+        found = []
+        for kind, first in ((call.input(0), _W), (call.input(_HIDDEN), _R)):
+            constant = call.constant(first + gate)
+            assert constant is not None  # by infer
+            sums = constant.array().astype(np.int64).sum(axis=1)
+            found.append(-per_tensor(kind).zero_point * sums)
+        bias = call.constant(_BIAS + gate)
+        assert bias is not None  # by infer
+        name = _GATES[gate]
+        return (
+            b.constant(f"{name}_bias", bias.array() + found[0], INT32),
+            b.constant(f"{name}_recurrent_bias", found[1], INT32),
+        )
+
+    def unit(self, at: Sequence[E], n: E, u: E) -> None:
+        call, b = self.call, self.b
+        wide = FLOAT32 if self.is_real else INT32
+        sums = b.reg("sums", wide, len(_GATES))
+        for gate, (bias, _) in enumerate(self.biases):
+            b.store(sums, [gate], b.load(bias, [u]))
+        with b.for_("i", call.input(0).shape[2]) as i:
+            self._accumulate(sums, b.load(b.input(0), [*at, i]), 0, [u, i])
+        with ExitStack() as stack:
+            first = [] if self.is_real else self._halves(stack, sums, u)
+            with b.for_("j", call.input(_HIDDEN).shape[1]) as j:
+                self._accumulate(sums, b.load(b.outputs[1], [n, j]), len(_GATES), [u, j])
+            if self.is_real:
+                self._finish_float(sums, at, n, u)
+            else:
+                self._finish_int8(stack, sums, first, at, n, u)
+
+    def _accumulate(self, sums: Buffer, item: E, first: int, at: Sequence[E]) -> None:
+        b, wide = self.b, sums.dtype
+        with b.let("item", item.cast(wide)) as value:
+            for gate in range(len(_GATES)):
+                weight = b.load(self.weights[first + gate], at).cast(wide)
+                b.store(sums, [gate], b.load(sums, [gate]) + value * weight)
+
+    # ---- floats ----
+
+    def _finish_float(self, sums: Buffer, at: Sequence[E], n: E, u: E) -> None:
+        b, limit = self.b, _clip(self.call)
+        i, f, g, o = (
+            _tanh(b.load(sums, [k])) if k == _CELL_GATE else _logistic(b.load(sums, [k]))
+            for k in range(len(_GATES))
+        )
+        cell = f * b.load(b.outputs[2], [n, u]) + i * g
+        if limit:
+            cell = minimum(maximum(cell, -limit), limit)
+        with b.let("cell", cell) as value:
+            b.store(b.outputs[2], [n, u], value)
+            b.store(b.y, [*at, u], o * _tanh(value))
+
+    # ---- integers ----
+
+    def _halves(self, stack: ExitStack, sums: Buffer, u: E) -> list[E]:
+        """The gates' products with x, requantised; sums begin anew."""
+        b, found = self.b, []
+        for gate, (_, recurrent) in enumerate(self.biases):
+            assert recurrent is not None  # of integers
+            factor = _factors(self.call, gate)[0]
+            half = _cut(intrinsic("requantize_twice", [b.load(sums, [gate]), *factor], INT32))
+            found.append(stack.enter_context(b.let(f"{_GATES[gate]}_x", half)))
+            b.store(sums, [gate], b.load(recurrent, [u]))
+        return found
+
+    def _finish_int8(
+        self, stack: ExitStack, sums: Buffer, first: Sequence[E], at: Sequence[E], n: E, u: E
+    ) -> None:
+        call, b, bits = self.call, self.b, _cell_bits(self.call)
+        gates = []
+        for gate, half in enumerate(first):
+            factor = _factors(call, gate)[1]
+            other = intrinsic("requantize_twice", [b.load(sums, [gate]), *factor], INT32)
+            other = _cut(other) if call.numerics == "tflm" else other
+            total = stack.enter_context(b.let(f"{_GATES[gate]}_sum", _cut(half + other)))
+            found = self._activated(stack, total, _GATE_BITS, gate == _CELL_GATE)
+            gates.append(stack.enter_context(b.let(_GATES[gate], found)))
+        i, f, g, o = gates
+        kept = self._product(f * b.load_i32(b.outputs[2], [n, u]), 15)
+        cell = _cut(_cut(kept) + _cut(self._product(i * g, 15 + bits)))
+        limit = int(_clip(call))
+        if limit:
+            cell = minimum(maximum(cell, -limit), limit)
+        value = stack.enter_context(b.let("cell_value", cell))
+        b.store(b.outputs[2], [n, u], value.cast(INT16))
+        out = o * self._activated(stack, value, bits, True)
+        scaled = intrinsic("requantize_twice", [out, *_hidden_factor(call)], INT32)
+        total = scaled + per_tensor(call.input(_HIDDEN)).zero_point
+        b.store(b.y, [*at, u], minimum(maximum(total, INT8.min), INT8.max).cast(INT8))
+
+    def _activated(self, stack: ExitStack, x: E, integer_bits: int, is_tanh: bool) -> E:
+        if self.table is None:
+            return intrinsic("sigmoid16", [x, integer_bits, int(is_tanh)], INT32)
+        steps = x * (3 << (integer_bits - _GATE_BITS))
+        value = stack.enter_context(self.b.let("steps", steps))
+        return stack.enter_context(read_table(self.b, self.table, value, is_tanh))
+
+    def _product(self, x: E, right: int) -> E:
+        factor = quantize_multiplier(2.0**-right)
+        if self.call.numerics == "tflm":
+            return intrinsic("requantize_twice", [x, *factor], INT32)
+        return (x + ((1 << (right - 1)) - (x < 0).cast(INT32))) >> right
+
+
+def _cut(x: E) -> E:
+    """`x` saturated to 16 bits, in 32."""
+    return minimum(maximum(x, INT16.min), INT16.max)
+
+
+def _tanh(x: E) -> E:
+    return intrinsic("tanh_f32", [x], FLOAT32)
+
+
+def _logistic(x: E) -> E:
+    return E(expr(1.0, FLOAT32)) / (intrinsic("exp_f32", [x * -1.0], FLOAT32) + 1.0)
+
+
+# ---- import and cases --------------------------------------------------------------------------
+
+
+def from_tflite(context: ImportContext) -> Imported:
+    options, inputs = context.node.options, context.inputs
+    if len(inputs) < 20 or any(inputs[position] is None for position in _POSITIONS):
+        raise NotSupportedError("an LSTM without all four gates, their biases and its state")
+    if any(position < len(inputs) and inputs[position] is not None for position in _NOT_TAKEN):
+        raise NotSupportedError("an LSTM with peepholes, a projection or normalised gates")
+    if options["fused_activation_function"] != "TANH":
+        raise NotSupportedError(f"an LSTM with {options['fused_activation_function']}")
+    if options["diagonal_recurrent_tensors"]:
+        raise NotSupportedError("an LSTM with diagonal recurrent weights")
+    attrs = {
+        "time_major": bool(options["time_major"]),
+        "cell_clip": float(options["cell_clip"]),  # type: ignore[arg-type]  # a number by the schema
+    }
+    return Imported("lstm", attrs, _POSITIONS, (18, 19))
+
+
+def _case(
+    name: str, is_real: bool, turned: bool, clip: float, quants: Sequence[tuple[float, int]]
+) -> Case:
+    rng = np.random.Generator(np.random.PCG64(7))
+    batch, time, inputs, units = 2, 4, 5, 3
+    x_shape = (time, batch, inputs) if turned else (batch, time, inputs)
+
+    def tensor(
+        shape: tuple[int, ...],
+        dtype: str,
+        scale: float,
+        zero: int,
+        reach: int = 0,
+        keeps: bool = False,
+    ) -> CaseTensor:
+        if is_real:
+            data = rng.normal(size=shape).astype(np.float32) * np.float32(0.5) if reach else None
+            return CaseTensor(shape, "float32", data=data, keeps=keeps)
+        values = rng.integers(-reach, reach + 1, shape).astype(dtype) if reach else None
+        return CaseTensor(shape, dtype, (float(np.float32(scale)),), (zero,), None, values, keeps)
+
+    (x_scale, x_zero), (h_scale, h_zero), (cell_scale, _) = quants
+    scales = (0.01, 0.012, 0.008, 0.011)
+    given: list[CaseTensor | None] = [tensor(x_shape, "int8", x_scale, x_zero)]
+    given += [tensor((units, inputs), "int8", scale, 0, 127) for scale in scales]
+    given += [tensor((units, units), "int8", scale * 0.9, 0, 127) for scale in scales]
+    given += [None] * 3
+    given += [tensor((units,), "int32", x_scale * scale, 0, 2000) for scale in scales]
+    given += [None] * 2
+    given += [tensor((batch, units), "int8", h_scale, h_zero, keeps=True)]
+    given += [tensor((batch, units), "int16", cell_scale, 0, keeps=True)]
+    given += [None] * 4
+    y = tensor((*x_shape[:2], units), "int8", h_scale, h_zero)
+    gate = CaseTensor((0,), "int16", (_GATE_SCALE,), (0,))
+    hidden = CaseTensor((0,), "int8", (float(np.float32(h_scale)),), (h_zero,))
+    options = {
+        "fused_activation_function": "TANH",
+        "cell_clip": clip,
+        "proj_clip": 0.0,
+        "time_major": turned,
+        "asymmetric_quantize_inputs": False,
+    }
+    between = () if is_real else (gate,) * 4 + (hidden,)
+    builtin = "UNIDIRECTIONAL_SEQUENCE_LSTM"
+    return Case(name, builtin, tuple(given), (y,), options, intermediates=between)
+
+
+def cases() -> Iterator[Case]:
+    plain = ((0.05, 3), (1 / 128, 0), (2.0**-11, 0))
+    yield _case("plain_int8", False, False, 0.0, plain)
+    yield _case("turned_int8", False, True, 0.0, ((0.02, -128), (0.0061, 5), (2.0**-11, 0)))
+    yield _case("clipped_int8", False, False, 0.4, ((0.05, -7), (0.007, -3), (2.0**-12, 0)))
+    yield _case("plain_float32", True, False, 0.0, plain)
+    yield _case("clipped_float32", True, True, 0.4, plain)
+
+
+OPDEF = OpDef(
+    name="lstm",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={"tflite:UNIDIRECTIONAL_SEQUENCE_LSTM": from_tflite},
+    cases=cases,
+    dtypes=("int8", "float32"),
+    numerics={
+        "litert": NumericsCell(
+            Rounding.TWICE, "int32; gates of int16 in fixed point", "lstm_eval Integer8x8_16"
+        ),
+        "tflm": NumericsCell(Rounding.TWICE, "int32; gates of int16 by a table", "lstm_eval"),
+    },
+    limits="all four gates; no peepholes, projection, normalised gates; not hybrid",
+)
