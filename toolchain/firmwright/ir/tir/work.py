@@ -14,16 +14,13 @@ Addresses that follow a loop, and moves between registers, are free.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from firmwright.base.errors import InternalError
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable
@@ -53,11 +50,9 @@ from firmwright.ir.tir.nodes import (
     Var,
     While,
 )
+from firmwright.ir.tir.points import POINTS, Points, applied, spread
 from firmwright.ir.tir.walk import children, walk
 
-Points = NDArray[Any]
-
-_POINTS = 128
 _UNKNOWN_TRIPS = 8
 _ARITHMETIC = {
     "add": "alu",
@@ -72,23 +67,6 @@ _ARITHMETIC = {
     "mod": "divide",
     "min": "clamp",
     "max": "clamp",
-}
-_OPERATIONS: Mapping[str, Callable[[Points, Points], Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "shl": np.left_shift,
-    "shr": np.right_shift,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
 }
 NO_ARGUMENTS: Mapping[str, int] = MappingProxyType({})
 REGISTERS = 11
@@ -123,7 +101,7 @@ def work(
     Loops that keep more values than there are `registers` spill the rest.
     """
     reader = _Walk(intrinsics, priced or {}, registers)
-    reader.values |= {name: np.full(_POINTS, value) for name, value in arguments.items()}
+    reader.values |= {name: np.full(POINTS, value) for name, value in arguments.items()}
     reader.arguments |= arguments.keys()
     reader.charge("call", 1.0)
     reader.stmt(func.body)
@@ -150,7 +128,7 @@ class _Walk:
         self.priced = priced
         self.done: defaultdict[str, float] = defaultdict(float)
         self.written: defaultdict[str, float] = defaultdict(float)
-        self.weight: Points = np.ones(_POINTS)
+        self.weight: Points = np.ones(POINTS)
         self.runs = 1.0
         self.copies = 1.0
         self.levels = [_Level(1.0, 1.0)]
@@ -233,10 +211,10 @@ class _Walk:
     def loop(self, node: For) -> None:
         start, extent = self.value(node.start), self.value(node.extent)
         self.expr(node.extent)
-        trips = np.full(_POINTS, float(_UNKNOWN_TRIPS)) if extent is None else extent
+        trips = np.full(POINTS, float(_UNKNOWN_TRIPS)) if extent is None else extent
         trips = np.maximum(trips, 0)
-        at = _spread(len(self.levels)) * trips
-        first = np.zeros(_POINTS) if start is None else start
+        at = spread(len(self.levels)) * trips
+        first = np.zeros(POINTS) if start is None else start
         self.values[node.var.name] = (first + np.floor(at)).astype(np.int64)
         self.depth[node.var.name] = len(self.levels)
         fixed = node.extent.value if isinstance(node.extent, IntImm) else None
@@ -439,7 +417,7 @@ class _Walk:
         """The value of `node` at each point, None where it depends on data."""
         match node:
             case IntImm(value=value):
-                return np.full(_POINTS, value)
+                return np.full(POINTS, value)
             case Var(name=name):
                 return self.values.get(name)
             case Binary(op=op, a=a, b=b):
@@ -447,7 +425,7 @@ class _Walk:
                 second = None if first is None else self.value(b)
                 if first is None or second is None or a.dtype.is_float:
                     return None
-                return _apply(op, first, second)
+                return applied(op, first, second)
             case Not(a=a):
                 inner = self.value(a)
                 return None if inner is None else inner == 0
@@ -466,24 +444,6 @@ def _repeats(loop: For) -> bool:
     """Whether it stays a loop in the code."""
     once = isinstance(loop.extent, IntImm) and loop.extent.value == 1
     return loop.kind == "serial" and not once
-
-
-def _spread(depth: int) -> Points:
-    """Points of [0, 1), one sequence a depth, such that those of several depths fill the cube."""
-    step = math.sqrt((2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)[depth % 12])
-    spread: Points = ((np.arange(_POINTS) + 0.5) * step) % 1.0
-    return spread
-
-
-def _apply(op: str, a: Points, b: Points) -> Points | None:
-    if op in _OPERATIONS:
-        found: Points = _OPERATIONS[op](a, b)
-        return found
-    if op in ("div", "mod") and bool((b > 0).all()):
-        quotient: Points = np.sign(a) * (np.abs(a) // b)
-        rest: Points = a - quotient * b
-        return quotient if op == "div" else rest
-    return None
 
 
 def _limits(node: Binary, inner: Binary) -> tuple[int, int] | None:
