@@ -27,7 +27,7 @@ from firmwright.schedules.registry import RULES
 LAYERS = 2000
 OTHERS = 400
 BLOCK = 20
-THOROUGH = 10
+THOROUGH = 20
 """Of so many blocks one is tried by rows, for undefined behaviour, and optimised."""
 SEARCHED = 20
 """Of so many blocks one is tried in every configuration that a search may try."""

@@ -369,9 +369,10 @@ class _Walk:
 
     def once(self, node: object, kind: str, depth: int) -> None:
         level = self.levels[min(depth, len(self.levels) - 1)]
-        if node in level.seen:
+        known = len(level.seen)
+        level.seen.add(node)  # a look first would hash the whole expression twice
+        if len(level.seen) == known:
             return
-        level.seen.add(node)
         inner = depth >= len(self.levels) - 1
         self.done[kind] += self.runs if inner else min(level.runs, self.runs)
         self.written[kind] += self.copies if inner else min(level.copies, self.copies)
