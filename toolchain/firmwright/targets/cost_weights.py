@@ -25,7 +25,7 @@ _DSP: Mapping[str, float] = {
     "clamp": 1.61, "clip": 7.49, "clz": 16.92, "compare": 2.16, "divide": 1.66,
     "divide_fixed": 4.0, "entry": 3.13, "index": 0.11, "intrinsic": 0.97, "load": 0.88,
     "lookup": 0.0, "loop": 2.16, "move": 0.0, "multiply": 0.74, "multiply_add": 1.22,
-    "reciprocal": 103.0, "requantize_once": 6.03, "requantize_twice": 21.4,
+    "reciprocal": 103.0, "requantize_once": 6.03, "requantize_twice": 21.4, "row": 0.6,
     "saturate": 1.63, "select": 2.28, "shift": 0.36, "shift_by": 1.45, "short_loop": 0.22,
     "spill": 0.8, "store": 2.03, "window": 0.22,
 }
@@ -34,9 +34,9 @@ _DSP_CODE: Mapping[str, float] = {
     "clip": 19.6, "clz": 3.3, "compare": 7.1, "divide": 2.0, "divide_fixed": 0.0,
     "entry": 12.2, "index": 0.7, "intrinsic": 4.0, "load": 3.9, "lookup": 0.0, "loop": 22.6,
     "move": 0.0, "multiply": 3.7, "multiply_add": 4.1, "reciprocal": 119.4,
-    "requantize_once": 0.0, "requantize_twice": 80.0, "saturate": 6.2, "select": 1.3,
-    "shift": 1.6, "shift_by": 1.4, "short_loop": 3.6, "spill": 3.8, "store": 4.3,
-    "window": 0.4,
+    "requantize_once": 0.0, "requantize_twice": 80.0, "row": 0.0, "saturate": 6.2,
+    "select": 1.3, "shift": 1.6, "shift_by": 1.4, "short_loop": 3.6, "spill": 3.8,
+    "store": 4.3, "window": 0.4,
 }
 
 _THUMB: Mapping[str, float] = {
@@ -44,7 +44,7 @@ _THUMB: Mapping[str, float] = {
     "clip": 6.33, "clz": 17.03, "compare": 1.33, "divide": 1.78, "divide_fixed": 3.8,
     "entry": 5.38, "index": 0.25, "intrinsic": 1.0, "load": 1.19, "lookup": 0.0,
     "loop": 1.74, "move": 0.52, "multiply": 1.02, "multiply_add": 0.98,
-    "reciprocal": 105.86, "requantize_once": 2.79, "requantize_twice": 21.65,
+    "reciprocal": 105.86, "requantize_once": 2.79, "requantize_twice": 21.65, "row": 0.0,
     "saturate": 2.1, "select": 2.5, "shift": 0.39, "shift_by": 1.51, "short_loop": 0.0,
     "spill": 0.98, "store": 1.17, "window": 0.3,
 }
@@ -53,9 +53,9 @@ _THUMB_CODE: Mapping[str, float] = {
     "clip": 24.2, "clz": 3.3, "compare": 6.8, "divide": 0.4, "divide_fixed": 0.0,
     "entry": 11.7, "index": 2.0, "intrinsic": 10.1, "line": 7.5, "load": 4.2, "lookup": 0.0,
     "loop": 21.3, "move": 0.0, "multiply": 3.2, "multiply_add": 1.6, "reciprocal": 123.3,
-    "requantize_once": 0.0, "requantize_twice": 80.0, "saturate": 13.4, "select": 0.0,
-    "shift": 2.2, "shift_by": 1.9, "short_loop": 3.6, "spill": 8.4, "store": 1.5,
-    "window": 1.1,
+    "requantize_once": 0.0, "requantize_twice": 80.0, "row": 0.0, "saturate": 13.4,
+    "select": 0.0, "shift": 2.2, "shift_by": 1.9, "short_loop": 3.6, "spill": 8.4,
+    "store": 1.5, "window": 1.1,
 }
 
 _HELIUM: Mapping[str, float] = {
@@ -63,7 +63,7 @@ _HELIUM: Mapping[str, float] = {
     "clip": 6.36, "clz": 17.49, "compare": 1.74, "divide": 1.53, "divide_fixed": 0.41,
     "entry": 4.18, "index": 0.43, "intrinsic": 1.02, "load": 0.88, "lookup": 0.0,
     "loop": 1.17, "move": 0.46, "multiply": 0.83, "multiply_add": 1.28,
-    "reciprocal": 117.25, "requantize_once": 5.42, "requantize_twice": 25.48,
+    "reciprocal": 117.25, "requantize_once": 5.42, "requantize_twice": 25.48, "row": 0.0,
     "saturate": 0.74, "select": 0.14, "shift": 0.34, "shift_by": 2.1, "short_loop": 0.14,
     "spill": 0.46, "store": 3.12, "window": 0.27,
 }
@@ -72,9 +72,9 @@ _HELIUM_CODE: Mapping[str, float] = {
     "clip": 20.7, "clz": 3.4, "compare": 5.4, "divide": 2.1, "divide_fixed": 1.7,
     "entry": 15.9, "index": 0.8, "intrinsic": 4.7, "line": 3.4, "load": 3.5, "lookup": 0.0,
     "loop": 24.0, "move": 0.0, "multiply": 2.6, "multiply_add": 5.0, "reciprocal": 158.1,
-    "requantize_once": 9.0, "requantize_twice": 80.0, "saturate": 7.1, "select": 7.1,
-    "shift": 0.8, "shift_by": 0.5, "short_loop": 3.4, "spill": 1.6, "store": 4.9,
-    "window": 0.7,
+    "requantize_once": 9.0, "requantize_twice": 80.0, "row": 0.0, "saturate": 7.1,
+    "select": 7.1, "shift": 0.8, "shift_by": 0.5, "short_loop": 3.4, "spill": 1.6,
+    "store": 4.9, "window": 0.7,
 }
 
 _RISCV: Mapping[str, float] = {
@@ -82,7 +82,7 @@ _RISCV: Mapping[str, float] = {
     "clz": 27.18, "compare": 1.95, "divide": 1.13, "divide_fixed": 2.31, "entry": 0.0,
     "index": 0.0, "intrinsic": 1.0, "load": 1.24, "lookup": 3.2, "loop": 2.51, "move": 0.0,
     "multiply": 1.59, "multiply_add": 1.84, "reciprocal": 120.0, "requantize_once": 11.84,
-    "requantize_twice": 26.83, "saturate": 3.44, "select": 1.34, "shift": 0.63,
+    "requantize_twice": 26.83, "row": 0.0, "saturate": 3.44, "select": 1.34, "shift": 0.63,
     "shift_by": 1.98, "short_loop": 0.8, "spill": 1.5, "store": 1.57, "window": 0.24,
 }
 _RISCV_CODE: Mapping[str, float] = {
@@ -90,9 +90,9 @@ _RISCV_CODE: Mapping[str, float] = {
     "clz": 3.4, "compare": 5.4, "divide": 0.5, "divide_fixed": 0.0, "entry": 14.7,
     "index": 1.3, "intrinsic": 10.1, "line": 5.9, "load": 4.8, "lookup": 8.0, "loop": 24.0,
     "move": 0.0, "multiply": 2.7, "multiply_add": 4.3, "reciprocal": 193.8,
-    "requantize_once": 0.0, "requantize_twice": 80.0, "saturate": 23.1, "select": 0.0,
-    "shift": 1.9, "shift_by": 4.6, "short_loop": 3.0, "spill": 4.9, "store": 3.0,
-    "window": 1.0,
+    "requantize_once": 0.0, "requantize_twice": 80.0, "row": 0.0, "saturate": 23.1,
+    "select": 0.0, "shift": 1.9, "shift_by": 4.6, "short_loop": 3.0, "spill": 4.9,
+    "store": 3.0, "window": 1.0,
 }
 
 _CYCLES: Mapping[str, Mapping[str, float]] = MappingProxyType({
@@ -102,7 +102,7 @@ _CYCLES: Mapping[str, Mapping[str, float]] = MappingProxyType({
         "divide_fixed": 6.0, "entry": 4.29, "index": 0.15, "intrinsic": 1.09, "load": 1.36,
         "lookup": 0.0, "loop": 3.98, "move": 0.0, "multiply": 0.63, "multiply_add": 1.38,
         "reciprocal": 133.34, "requantize_once": 10.52, "requantize_twice": 24.69,
-        "saturate": 2.04, "select": 3.12, "shift": 0.42, "shift_by": 2.14,
+        "row": 0.6, "saturate": 2.04, "select": 3.12, "shift": 0.42, "shift_by": 2.14,
         "short_loop": 0.29, "spill": 1.21, "store": 2.32, "window": 0.27,
     },
     "cortex-m3": {
@@ -111,7 +111,7 @@ _CYCLES: Mapping[str, Mapping[str, float]] = MappingProxyType({
         "divide_fixed": 4.93, "entry": 6.72, "index": 0.23, "intrinsic": 1.27, "load": 1.79,
         "lookup": 0.0, "loop": 3.42, "move": 0.72, "multiply": 1.22, "multiply_add": 1.01,
         "reciprocal": 156.23, "requantize_once": 3.62, "requantize_twice": 25.19,
-        "saturate": 3.67, "select": 3.2, "shift": 0.57, "shift_by": 2.75,
+        "row": 0.0, "saturate": 3.67, "select": 3.2, "shift": 0.57, "shift_by": 2.75,
         "short_loop": 0.05, "spill": 1.58, "store": 1.88, "window": 0.34,
     },
 })

@@ -35,7 +35,11 @@ class Weights:
     registers: int = REGISTERS
 
 
-GENERIC = Weights("generic", {"loop": 2.0, "divide": 2.0, "entry": 1.0, "call": 10.0})
+GENERIC = Weights(
+    "generic",
+    {"loop": 2.0, "divide": 2.0, "entry": 1.0, "call": 10.0, "row": 0.0},
+    code_bytes={"row": 0.0},
+)
 """What is assumed of a target that nobody has fitted."""
 
 

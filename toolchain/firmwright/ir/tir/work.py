@@ -29,6 +29,7 @@ from firmwright.ir.tir.nodes import (
     Allocate,
     AllocateConst,
     Binary,
+    Buffer,
     BufferLoad,
     BufferStore,
     Call,
@@ -189,9 +190,10 @@ class _Walk:
                     self.stmt(item)
             case Allocate(body=body) | AllocateConst(body=body):
                 self.stmt(body)
-            case DeclBuffer(source=source, body=body):
+            case DeclBuffer(buffer=buffer, source=source, body=body):
                 self.expr(source.offset)
                 self.window(source)
+                self.rows(buffer)
                 self.stmt(body)
             case Evaluate(call=call):
                 self.expr(call)
@@ -263,6 +265,12 @@ class _Walk:
         """The address of a window: one addition, where it does not follow from a loop."""
         if not isinstance(source.offset, IntImm):
             self.once(source, "window", self.level(source.offset))
+
+    def rows(self, window: Buffer) -> None:
+        """Lines of a window that lie farther apart than what stands in a line: addresses each."""
+        strides = window.strides or ()
+        if len(strides) > 1 and strides[0] > strides[-1]:
+            self.charge("row", window.shape[0])
 
     # ---- expressions --------------------------------------------------------------------------
 

@@ -185,7 +185,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
         return ()
     vertical, horizontal = _axes(op)
     found: list[Config] = []
-    for name, along, across in (("y", vertical, horizontal), ("x", horizontal, vertical)):
+    for name, along, across in (("x", horizontal, vertical), ("y", vertical, horizontal)):
         fits = Slide(along).accumulators <= _MOST_ACCUMULATORS and across.taps <= _MOST_ACROSS
         empty = any(not axis.valid(o) for axis in (along, across) for o in axis.outputs)
         if fits and not empty:

@@ -377,6 +377,10 @@ def _bytes_meaning(w: Any, x: Any, *sums: Any) -> tuple[Any, ...]:
     return _meaning(_BORROW_8X1)(w, columns, *sums)
 
 
+_SPILLED = 6
+"""Instructions around a block of bytes: it takes every register, so the loop's own go to memory."""
+
+
 def _bytes_block(groups: int) -> Intrinsic:
     return replace(
         _block(_BYTES_8X1, groups),
@@ -388,6 +392,7 @@ def _bytes_block(groups: int) -> Intrinsic:
         meaning=_bytes_meaning,
         portable=_BYTES_PORTABLE.format(groups=groups),
         doc=f"{4 * groups} taps of eight channels, odd ones borrowing, over plain bytes.",
+        instructions=_BYTES_8X1.instructions * groups + _SPILLED,
     )
 
 
