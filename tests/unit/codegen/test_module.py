@@ -7,10 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import INT8, INT32, UINT64
-from firmwright.base.errors import InternalError, UnsupportedError
+from firmwright.base import dtypes
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.errors import InternalError
 from firmwright.base.resources import runtime_dir
-from firmwright.codegen.module import FWR_ABI, EmitOptions, emit, model_id
+from firmwright.codegen.module import FWR_ABI, FWR_DTYPES, EmitOptions, emit, model_id
 from firmwright.ir.core import Span
 from firmwright.ir.tir.builder import Builder, maximum, minimum
 
@@ -106,12 +107,9 @@ def test_a_prefix_names_everything(module_of) -> None:
     assert "int32_t ears_run(" in str(tree.files["model/ears.h"])
 
 
-def test_an_input_of_a_type_the_runtime_lacks_is_refused(module_of) -> None:
-    b = Builder("k")
-    x = b.buffer_param("x", UINT64, (2,), "in", 8)
-    b.store(b.buffer_param("y", UINT64, (1,), "out", 8), [0], b.load(x, [0]))
-    with pytest.raises(UnsupportedError, match="serving/x:0: uint64 as input or output"):
-        emit(module_of(b), {})
+def test_the_runtime_names_every_type_that_a_tensor_may_have() -> None:
+    kinds = {item.name for item in vars(dtypes).values() if isinstance(item, dtypes.DType)}
+    assert set(FWR_DTYPES) == kinds - {"handle"}
 
 
 def test_memory_that_is_not_planned_is_a_bug_with_its_name(module_of) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from firmwright.artifacts import SourceTree
-from firmwright.base.errors import InternalError, UnsupportedError, UnsupportedItem
+from firmwright.base.errors import InternalError
 from firmwright.base.names import sanitise
 from firmwright.codegen import intrinsics as helpers
 from firmwright.codegen.const_pools import (
@@ -118,7 +118,6 @@ def emit(
     shared = options.shared if linked else {}
     constants = linked_constants(module, (*kernels, main), names, shared)
     interface = interface_of(module, main, names)
-    _check_dtypes(interface)
     used = Used()
     const_pools = const_pools_of(module, names)
     memory = ConstantMemory(constants, const_pools, linked)
@@ -135,17 +134,6 @@ def emit(
         module, interface, options, unique, const_pools, block, used, tuple(kernels), kept
     )
     return _tree(model, kernel_text, main_text)
-
-
-def _check_dtypes(interface: Interface) -> None:
-    """Inputs and outputs must have types that the runtime can name."""
-    items = [
-        UnsupportedItem("tensor", tensor.io.name, f"{tensor.io.type.dtype.name} as input or output")
-        for tensor in interface.tensors
-        if tensor.io.type.dtype.name not in FWR_DTYPES
-    ]
-    if items:
-        raise UnsupportedError(items, where=interface.names.prefix)
 
 
 def model_id(tree: SourceTree) -> str:
