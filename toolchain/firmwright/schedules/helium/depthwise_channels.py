@@ -26,7 +26,7 @@ from firmwright.ops.conv_shapes import Window, window_of
 from firmwright.ops.depthwise_conv2d import multiplier_of
 from firmwright.ops.fixed_point import Requant, per_tensor
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.helium import channel_taps, channels, halves, requantize
+from firmwright.schedules.helium import channel_taps, channels, halves, planes, requantize
 from firmwright.schedules.helium.channel_taps import Taps
 from firmwright.schedules.helium.int16_layers import is_provable
 from firmwright.schedules.spans import Span, groups_of
@@ -34,7 +34,7 @@ from firmwright.schedules.spans import Span, groups_of
 _MOST_GROUPS = 5
 """Groups of outputs, each with a bias of four bytes a channel: what flash it may take."""
 _MOST_LOOPS = 25
-"""Groups of outputs that have one bias in common."""
+"""Groups where there is one bias for all, or where planes have no room for the window."""
 
 _PIXELS = {channels.CHANNELS: 2, channel_taps.CHANNELS: 1}
 """Channels of a block -> pixels of it."""
@@ -74,7 +74,8 @@ def _configs(op: OpCall) -> Sequence[Config]:
     if not applies:
         return ()
     groups = groups_of(op)
-    most = _MOST_LOOPS if is_wide else _MOST_GROUPS
+    _, height, width, _ = op.input(1).shape
+    most = _MOST_LOOPS if is_wide or height * width > planes.LANES else _MOST_GROUPS
     if not 0 < len(groups) <= most or multiplier_of(op) != 1:
         return ()
     found: list[Config] = []
