@@ -1,4 +1,7 @@
-"""Rules for layers of int16, against the reference: both widths of biases, in both profiles."""
+"""Rules for layers of int16, against the reference: both widths of biases, in both profiles.
+
+And rules for windows of int8 that are too large for others.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import INT16, INT32, INT64
+from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
@@ -16,11 +19,13 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interp import interpret
 from firmwright.ir.tir.schedule import Rule
 from firmwright.ir.tir.verify import verify_prim
+from firmwright.ops.conv_shapes import same_padding
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.schedules.cortex_m_dsp import depthwise_halves, half_columns
 from firmwright.schedules.helium import depthwise_channels, int16_layers
 from firmwright.schedules.registry import INTRINSICS
+from firmwright.schedules.scalar import depthwise_strips
 from firmwright.schedules.scalar import half_columns as scalar_half_columns
 
 RULES = (
@@ -29,7 +34,9 @@ RULES = (
     *depthwise_halves.RULES,
     *half_columns.RULES,
     *scalar_half_columns.RULES,
+    *depthwise_strips.RULES,
 )
+LARGE = (*depthwise_channels.RULES, *depthwise_strips.RULES)
 SEEDS = 14
 
 
@@ -79,3 +86,38 @@ def test_layers_of_int16_equal_the_reference(
         for call in drawn:
             judged += check(as_int16(call, seed), rule)
     assert judged >= SEEDS
+
+
+@pytest.mark.parametrize("rule", LARGE, ids=lambda rule: rule.name)
+@pytest.mark.parametrize(("size", "stride"), [((5, 5), (1, 1)), ((4, 7), (2, 2)), ((5, 3), (1, 3))])
+def test_large_windows_of_int8_equal_the_reference(
+    rule: Rule, size: tuple[int, int], stride: tuple[int, int], judge
+) -> None:
+    rng = np.random.default_rng(5)
+    rows, columns = (-(-length // step) for length, step in zip((7, 9), stride, strict=True))
+    sides = zip((7, 9), size, stride, strict=True)
+    padding = [side for each in sides for side in same_padding(*each, 1)]
+    x, y = (
+        TensorType((1, *image, 9), INT8, Quantization((scale,), (point,)))
+        for image, scale, point in (((7, 9), 0.05, -90), ((rows, columns), 0.25, 7))
+    )
+    weights = rng.integers(-128, 128, (1, *size, 9)).astype(np.int8)
+    scales = tuple(float(np.float32(s)) for s in rng.uniform(0.001, 0.01, 9))
+    w = TensorType(weights.shape, INT8, Quantization(scales, (0,) * 9, 3))
+    attrs = {
+        "stride": stride,
+        "dilation": (1, 1),
+        "padding": tuple(padding),
+        "activation": "none",
+        "depth_multiplier": 1,
+    }
+    constants = (
+        None,
+        Constant.from_array("w", weights, INT8),
+        Constant.from_array("b", rng.integers(-9000, 9000, 9), INT32),
+    )
+    call = OpCall("depthwise_conv2d", (x, w, TensorType((9,), INT32)), (y,), attrs, constants)
+    configs = rule.configs(call)
+    assert configs
+    for config in configs:
+        judge(call, rule, config)

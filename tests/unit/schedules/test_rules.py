@@ -8,8 +8,12 @@ from firmwright.schedules.registry import RULES
 
 SEEDS = range(30)
 ROW_SEEDS = range(8)
-FOR_OTHER_LAYERS = (".dots", ".half_columns", ".halves", ".fused", ".separate", ".winograd")
-"""Rules for layers of floats or of int16, or of whole tiles (test_winograd.py draws those)."""
+FOR_OTHER_LAYERS = (
+    ".dots", ".half_columns", ".halves", ".fused", ".separate", ".strips", ".winograd",
+)  # fmt: skip
+"""Rules for layers of floats or of int16, for large windows (test_int16_rules.py has both), or for
+whole tiles (test_winograd.py).
+"""
 FOR_SOME_LAYERS = {"helium.depthwise.channels"}
 
 

@@ -43,6 +43,7 @@ from firmwright.schedules.helium_floats.strips import STRIP_INTRINSICS
 from firmwright.schedules.helium_floats.vectors import VECTOR_INTRINSICS
 from firmwright.schedules.scalar import conv2d as scalar_conv2d
 from firmwright.schedules.scalar import depthwise_conv2d as scalar_depthwise_conv2d
+from firmwright.schedules.scalar import depthwise_strips as scalar_depthwise_strips
 from firmwright.schedules.scalar import fully_connected as scalar_fully_connected
 from firmwright.schedules.scalar import half_columns as scalar_half_columns
 from firmwright.schedules.scalar import rescaled_sum as scalar_rescaled_sum
@@ -80,6 +81,7 @@ RULES: tuple[Rule, ...] = (
     *scalar_conv2d.RULES,
     *scalar_depthwise_conv2d.RULES,
     *scalar_fully_connected.RULES,
+    *scalar_depthwise_strips.RULES,
     *scalar_half_columns.RULES,
     *scalar_rescaled_sum.RULES,
     *scalar_winograd.RULES,

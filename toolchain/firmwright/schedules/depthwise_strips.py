@@ -1,0 +1,141 @@
+"""depthwise_conv2d by strips: a few outputs of a row, a few neighbouring channels, all of a window.
+
+A tap's weights serve some outputs of a row, a value of the input all of them that see it. Outputs
+of a row are grouped by which columns of taps lie inside of the input; rows of taps are asked. The
+`Taps` of a family of cores are the loads and products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Protocol
+
+from firmwright.base.dtypes import INT32
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import E, logical_and
+from firmwright.ir.tir.nodes import Buffer
+from firmwright.ir.tir.schedule import Config
+from firmwright.ops.conv_shapes import Window, window_of
+from firmwright.ops.depthwise_conv2d import multiplier_of
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules.epilogue import Epilogue
+from firmwright.schedules.spans import Span, spans_of
+
+_PIXELS = (3, 1)
+_MOST_UNROLLED = 8
+"""Columns of a window whose taps stand in line."""
+_MOST_GROUPS = 7
+
+
+class Taps(Protocol):
+    """`channels` neighbouring ones, block by block."""
+
+    @property
+    def channels(self) -> int: ...
+
+    def weights(self, b: Kernel, ky: E, kx: int, block: E) -> E:
+        """Those of a tap."""
+
+    def value(self, b: Kernel, at: Sequence[E], block: E) -> E:
+        """The input at (n, y, x)."""
+
+    def product(self, total: E, value: E, weights: E, channel: int) -> E:
+        """The sum of that one of the block's channels after this tap."""
+
+
+def configs(op: OpCall) -> Sequence[Config]:
+    if op.input(1).shape[2] > _MOST_UNROLLED or multiplier_of(op) != 1:
+        return ()
+    groups = _groups(op)
+    if len(groups) > _MOST_GROUPS or not all(each.taps for each in groups):
+        return ()
+    width = max(len(across.outputs) for across in groups)
+    return [{"pixels": count} for count in _PIXELS if count <= width]
+
+
+def _groups(op: OpCall) -> list[Span]:
+    return spans_of(window_of(op, op.input(1).shape[1:3]), 1, op.output.shape[2])
+
+
+@dataclass(frozen=True, slots=True)
+class _Strips:
+    window: Window
+    taps: Taps
+    bias: Buffer
+    epilogue: Epilogue
+
+    def pixels(self, b: Kernel, columns: range, at: tuple[E, E, E], count: int) -> None:
+        """All channels of `count` outputs of a row from `at` (n, oy, ox) on."""
+        n, oy, ox = at
+        _, height, width, channels = b.y.shape
+        start, together = ((n * height + oy) * width + ox) * channels, self.taps.channels
+        with (
+            b.window("out", b.y, start, (count, channels), access="w") as y,
+            b.for_("block", channels // together) as block,
+        ):
+            acc = b.reg("acc", INT32, together * count)
+            for c in range(together):
+                with b.let("bias_here", b.load(self.bias, [block * together + c])) as bias:
+                    for pixel in range(count):
+                        b.store(acc, [pixel * together + c], bias)
+            self._window(b, acc, columns, at, block)
+            for c in range(together):
+                with self.epilogue.channel(b, block * together + c) as finish:
+                    for pixel in range(count):
+                        total = b.load(acc, [pixel * together + c])
+                        b.store(y, [pixel, block * together + c], finish(total))
+
+    def _window(self, b: Kernel, acc: Buffer, columns: range, at: tuple[E, E, E], block: E) -> None:
+        window = self.window
+        n, oy, ox = at
+        top = oy * window.stride[0] - window.padding[0]
+        left = ox * window.stride[1] + (columns.start * window.dilation[1] - window.padding[2])
+        with (
+            b.for_("ky", window.size[0]) as ky,
+            b.let("iy", top + ky * window.dilation[0]) as iy,
+            ExitStack() as stack,
+        ):
+            if window.guarded(0):
+                stack.enter_context(b.if_(logical_and(iy >= 0, iy < window.input_size[0])))
+            self._row(b, acc, columns, (n, iy, left), (ky, block))
+
+    def _row(
+        self, b: Kernel, acc: Buffer, columns: range, origin: tuple[E, E, E], at: tuple[E, E]
+    ) -> None:
+        """A row of the window, whose first tap inside looks at `origin`."""
+        n, iy, left = origin
+        ky, block = at
+        stride, dilation = self.window.stride[1], self.window.dilation[1]
+        together = self.taps.channels
+        known: dict[int, E] = {}
+        with ExitStack() as stack:
+            for tap in columns:
+                weights = stack.enter_context(b.let("w", self.taps.weights(b, ky, tap, block)))
+                for pixel in range(acc.shape[0] // together):
+                    place = pixel * stride + (tap - columns.start) * dilation
+                    if place not in known:
+                        value = self.taps.value(b, [n, iy, left + place], block)
+                        known[place] = stack.enter_context(b.let("x", value))
+                    for c in range(together):
+                        total = b.load(acc, [pixel * together + c])
+                        product = self.taps.product(total, known[place], weights, c)
+                        b.store(acc, [pixel * together + c], product)
+
+
+def build(
+    op: OpCall, config: Config, b: Kernel, taps: Taps, ending: tuple[Buffer, Epilogue]
+) -> None:
+    """`ending` are the biases and the step, one a channel."""
+    strips = _Strips(window_of(op, op.input(1).shape[1:3]), taps, *ending)
+    for across in _groups(op):
+        count = min(int(config["pixels"]), len(across.outputs))
+        whole, rest = divmod(len(across.outputs), count)
+        with b.for_("n", op.output.shape[0]) as n, b.for_("oy", op.output.shape[1]) as oy:
+            with b.for_("ox", whole) as i:
+                at = (n, oy, i * count + across.outputs.start)
+                strips.pixels(b, across.taps, at, count)
+            if rest:
+                last = n * 0 + (across.outputs.stop - rest)
+                strips.pixels(b, across.taps, (n, oy, last), rest)
