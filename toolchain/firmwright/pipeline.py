@@ -170,8 +170,11 @@ def completed(data: bytes, file: Path, given: Given = Given()) -> bytes:
     return data
 
 
-def load_bytes(data: bytes, file: str, *, name: str = "") -> IRModule:
-    """As `load`, from bytes; `file` names them in messages. A text is verified before any pass."""
+def load_bytes(data: bytes, file: str, *, name: str = "", signature: str = "") -> IRModule:
+    """As `load`, from bytes; `file` names them in messages. A text is verified before any pass.
+
+    `signature` is the entry point of a .tflite file that has several.
+    """
     if data[:10] == b"firmwright":
         try:
             module = parse_module(data.decode("utf-8"), file)
@@ -182,7 +185,8 @@ def load_bytes(data: bytes, file: str, *, name: str = "") -> IRModule:
     name = name or sanitise(Path(file).stem)
     if is_onnx(data, file):
         return import_onnx(data, file, name, op_table())
-    return import_model(read_tflite(data, file), name, import_table(), data, op_table())
+    raw = read_tflite(data, file)
+    return import_model(raw, name, import_table(), data, op_table(), signature)
 
 
 def compile_model(

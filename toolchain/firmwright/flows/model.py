@@ -12,6 +12,7 @@ from pathlib import Path
 
 from firmwright import pipeline
 from firmwright.base.errors import UsageError
+from firmwright.base.names import sanitise
 from firmwright.frontends.onnx import Given
 from firmwright.ir.module import IRModule
 from firmwright.ir.text import print_module
@@ -41,17 +42,27 @@ def load_model(
     """Read a model. `source` names the model file that a .fwir was made from.
 
     Without it a model file beside the .fwir is taken, if it has the hash that the module
-    remembers. `given` says what an ONNX model leaves open. Raises UsageError, ModelError,
+    remembers. `path` may end in `:KEY`, a signature of a .tflite file that has several. `given`
+    says what an ONNX model leaves open. Raises UsageError, ModelError,
     UnsupportedError.
     """
-    file = Path(path)
+    file, signature = entry_point(path)
     data = pipeline.completed(_read(file), file, given)
-    module = pipeline.load_bytes(data, file.name, name=name)
+    name = name or (sanitise(f"{file.stem}_{signature}") if signature else "")
+    module = pipeline.load_bytes(data, file.name, name=name, signature=signature)
     if source:
         return Model(module, _named_source(module, Path(source)), str(file))
     if module.attrs.get("source_sha256") == source_digest(data):
         return Model(module, data, str(file))
     return Model(module, _source_beside(module, file), str(file))
+
+
+def entry_point(path: str | Path) -> tuple[Path, str]:
+    """The file, and the signature that is named behind a colon, "" if none is."""
+    stem, colon, signature = str(path).rpartition(".tflite:")
+    if not colon or Path(path).exists():
+        return Path(path), ""
+    return Path(f"{stem}.tflite"), signature
 
 
 def partition(model: Model, targets: str) -> Model:

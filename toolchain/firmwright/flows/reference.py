@@ -74,7 +74,8 @@ def by_oracle(
     if compiled.source is None:
         raise InternalError("there is no model file for the oracle to run.")
     log.info("asking %s", ORACLE_NAMES[runtime])
-    found = run_oracle(compiled.source, samples, runtime, layers=layers)
+    subgraph = int(str(compiled.module.attrs.get("subgraph", 0)))
+    found = run_oracle(compiled.source, samples, runtime, layers=layers, subgraph=subgraph)
     outputs = compiled.module.io.outputs
     return Reference(
         f"{found.name} {found.version}",

@@ -1,7 +1,7 @@
 """One reference runtime, in a process of its own: `python -m firmwright.oracle.child FOLDER`.
 
-In: FOLDER/request.json (numerics, layers, input names), model (the file), inputs.npz (`i0`,
-`i1`, ...: one array an input, samples on the leading axis).
+In: FOLDER/request.json (numerics, layers, subgraph, input names), model (the file), inputs.npz
+(`i0`, `i1`, ...: one array an input, samples on the leading axis).
 Out: FOLDER/answer.json (version, names of outputs and layers) and outputs.npz (`o<k>` the outputs
 by position, `t<k>` the tensors of subgraph 0 by index, samples on the leading axis); or, when the
 package is absent or the runtime refuses the model, answer.json with the `error`.
@@ -226,6 +226,40 @@ def open_runtime(numerics: str, model: bytes, *, layers: bool) -> Runtime:
         raise RequestError("missing", package) from error
 
 
+def beginning_with(subgraph: int, model: bytes, numerics: str) -> bytes:
+    """The model with that subgraph and the first one in each other's places."""
+    package = Tflm.package if numerics == "tflm" else LiteRt.package
+    try:
+        import flatbuffers  # type: ignore[import-untyped]  # it has no types
+
+        found = _as_object(model, numerics)
+    except ImportError as error:
+        raise RequestError("missing", package) from error
+    graphs = found.subgraphs
+    graphs[0], graphs[subgraph] = graphs[subgraph], graphs[0]
+    moved = {0: subgraph, subgraph: 0}
+    referring = [operator.builtinOptions for graph in graphs for operator in graph.operators or ()]
+    referring += found.signatureDefs or ()
+    for options in filter(None, referring):
+        for name, value in vars(options).items():
+            if name.endswith(("SubgraphIndex", "subgraphIndex")) or name == "subgraph":
+                setattr(options, name, moved.get(value, value))
+    builder = flatbuffers.Builder(len(model))
+    builder.Finish(found.Pack(builder), file_identifier=b"TFL3")
+    return bytes(builder.Output())
+
+
+def _as_object(model: bytes, numerics: str) -> Any:
+    """The file as the runtime's own schema reads it."""
+    if numerics == "tflm":
+        from tflite_micro.python.tflite_micro import runtime
+
+        return runtime.convert_bytearray_to_object(bytearray(model))
+    from ai_edge_litert import schema_py_generated as schema
+
+    return schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(model, 0))
+
+
 def ordered_inputs(runtime: Runtime, names: Sequence[str], values: Sequence[Array]) -> list[Array]:
     """The request's inputs in the model's order; every name must be met exactly once."""
     if sorted(names) != sorted(runtime.input_names):
@@ -241,6 +275,8 @@ def answer(folder: Path) -> dict[str, Any]:
     with np.load(folder / "inputs.npz") as archive:
         values = [archive[f"i{position}"] for position in range(len(names))]
     model = (folder / "model").read_bytes()
+    if request.get("subgraph"):
+        model = beginning_with(request["subgraph"], model, request["numerics"])
     runtime = open_runtime(request["numerics"], model, layers=request["layers"])
     inputs = ordered_inputs(runtime, names, values)
     kept: dict[str, list[Array]] = {}

@@ -66,9 +66,12 @@ def run_oracle(
     numerics: Runtime,
     *,
     layers: bool = False,
+    subgraph: int = 0,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> OracleResult:
     """Run every sample of `inputs` through the oracle of the profile `numerics`.
+
+    `subgraph` is the one that runs.
 
     Raises ToolMissingError when the runtime's package is not installed, ToolFailedError when the
     runtime refuses the model, crashes or takes longer than `timeout_s`, UsageError when the
@@ -80,7 +83,7 @@ def run_oracle(
         raise UsageError("the reference needs at least one sample.")
     with tempfile.TemporaryDirectory(prefix="firmwright-oracle-") as name:
         folder = Path(name)
-        _write_request(folder, model, inputs, numerics, layers)
+        _write_request(folder, model, inputs, numerics, layers, subgraph)
         said = _run_child(folder, ORACLE_NAMES[numerics], timeout_s)
         found = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
         _raise_if_refused(found, ORACLE_NAMES[numerics], said)
@@ -94,6 +97,7 @@ def _write_request(
     inputs: Sequence[Mapping[str, Array]],
     numerics: Runtime,
     layers: bool,
+    subgraph: int,
 ) -> None:
     names = list(inputs[0])
     if any(set(sample) != set(names) for sample in inputs):
@@ -104,7 +108,13 @@ def _write_request(
     }
     np.savez(folder / "inputs.npz", **stacked)
     (folder / "model").write_bytes(model)
-    request = {"numerics": numerics, "layers": layers, "inputs": names, "samples": len(inputs)}
+    request = {
+        "numerics": numerics,
+        "layers": layers,
+        "inputs": names,
+        "samples": len(inputs),
+        "subgraph": subgraph,
+    }
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
 
 

@@ -5,8 +5,9 @@ read after the last. Out: the order in which they take least, the modules with t
 and the plan of all, in which a buffer is called MODEL/BUFFER. An input is alive from the beginning
 until its model has read it, an output from its model to the end, state and
 constants in RAM always; everything else
-shares with the other models. Invariants: what buffers of one model may share is as it was planned
-for that model alone; the checker judges the plan of all and each model's part of it.
+shares with the other models. A variable of one file that
+several of its entry points use is one buffer. Invariants: what buffers of one model may share is as
+it was planned for that model alone; the checker judges the plan of all and each model's part of it.
 """
 
 from __future__ import annotations
@@ -152,30 +153,45 @@ def _joined(modules: Sequence[IRModule]) -> tuple[tuple[BufferInfo, ...], tuple[
     begin = 0
     for module, end in zip(modules, ends, strict=True):
         plan = _plan_of(module)
-        groups.append(tuple(_shifted(module.name, b, begin, end, total) for b in plan.buffers))
-        conflicts += [
-            replace(c, a=f"{module.name}/{c.a}", b=f"{module.name}/{c.b}") for c in plan.conflicts
-        ]
+        names = _joint_names(module)
+        groups.append(tuple(_shifted(names, b, begin, end, total) for b in plan.buffers))
+        conflicts += [replace(c, a=names[c.a], b=names[c.b]) for c in plan.conflicts]
         begin += end
     conflicts += _between(groups)
-    return tuple(itertools.chain.from_iterable(groups)), tuple(conflicts)
+    buffers = {buffer.name: buffer for group in groups for buffer in group}
+    apart = {(c.a, c.b, c.lo, c.hi, c.modulus): c for c in conflicts}
+    return tuple(buffers.values()), tuple(apart.values())
 
 
-def _shifted(model: str, buffer: BufferInfo, begin: int, end: int, total: int) -> BufferInfo:
+def _joint_names(module: IRModule) -> dict[str, str]:
+    """What the plan of all calls each buffer of `module`: MODEL/BUFFER, but FILE/VARIABLE.
+
+    Entry points of one file have its variables in common.
+    """
+    names = {b.name: f"{module.name}/{b.name}" for b in _plan_of(module).buffers}
+    source = str(module.attrs.get("source_sha256", ""))[:16]
+    if source:
+        names |= {state.buffer: f"{source}/{state.name}" for state in module.io.state}
+    return names
+
+
+def _shifted(
+    names: Mapping[str, str], buffer: BufferInfo, begin: int, end: int, total: int
+) -> BufferInfo:
     """`buffer` of the model that runs from `begin`, of `total` moments, `end` of them its own."""
     live = [LiveRange(begin + part.first, begin + part.end) for part in buffer.live]
     if buffer.kind in ("input", *ALWAYS):
         live[0] = LiveRange(0, live[0].end)
     if _stays(buffer, end):
         live[-1] = LiveRange(live[-1].first, total)
-    return replace(buffer, name=f"{model}/{buffer.name}", live=tuple(live))
+    return replace(buffer, name=names[buffer.name], live=tuple(live))
 
 
 def _between(groups: Sequence[Sequence[BufferInfo]]) -> Iterator[Conflict]:
     """Buffers of different models that are alive at once must be disjoint."""
     for first, second in itertools.combinations(groups, 2):
         for a, b in itertools.product(first, second):
-            if a.lives_with(b):
+            if a.name != b.name and a.lives_with(b):
                 yield Conflict(a.name, b.name, -b.size_bytes, a.size_bytes)
 
 
@@ -186,7 +202,8 @@ def _moved(module: IRModule, made: Plan) -> IRModule:
     """`module` with its windows where the plan of all has them."""
     old, main = _plan_of(module), module.entry
     assert isinstance(main, PrimFunc)
-    places = {b.name: made.placements[f"{module.name}/{b.name}"] for b in old.buffers}
+    joint = _joint_names(module)
+    places = {b.name: made.placements[joint[b.name]] for b in old.buffers}
     tops = _tops(old, places, module.pools)
     plan = replace(old, planner=made.planner, placements=places, pool_bytes=tops)
     check_plan(plan, plan.buffers, plan.conflicts, module.pools)

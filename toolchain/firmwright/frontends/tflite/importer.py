@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from firmwright.base.dtypes import find_dtype
-from firmwright.base.errors import UnsupportedError, UnsupportedItem
+from firmwright.base.errors import UnsupportedError, UnsupportedItem, UsageError
 from firmwright.frontends.tflite.variables import Variables
 from firmwright.frontends.tflite.weights import widened
 from firmwright.ir.core import Attr, Constant
@@ -43,17 +43,24 @@ _KNOWN_BYTES = 1 << 16
 
 
 def import_model(
-    raw: RawModel, name: str, imports: Mapping[str, OpDef], data: bytes, ops: OpTable
+    raw: RawModel,
+    name: str,
+    imports: Mapping[str, OpDef],
+    data: bytes,
+    ops: OpTable,
+    signature: str = "",
 ) -> IRModule:
-    """The module of `raw`'s first subgraph; UnsupportedError names everything that is missing.
+    """The module of `raw`'s first subgraph, or that of `signature`.
 
+    UnsupportedError names everything that is missing, UsageError the signatures that there are.
     `imports` is the table `tflite:NAME` -> operator that imports it (an importer may answer with
     another of `ops`); `data` the file's bytes (for its hash).
     """
     raw = replace(raw, subgraphs=tuple(map(widened, raw.subgraphs)))
     work = _Work(raw, imports, ops)
-    function = _Graph(work, 0).run("main")
-    work.check(raw.subgraphs)
+    first = _entry(raw, signature)
+    function = _Graph(work, first).run("main")
+    work.check(raw, chosen=bool(signature))
     if work.items:
         raise UnsupportedError(
             work.items,
@@ -65,8 +72,26 @@ def import_model(
         name=name,
         functions={"main": function, **work.functions},
         constants=work.constants,
-        attrs={"entry": "main", "source_sha256": hashlib.sha256(data).hexdigest()},
+        attrs={
+            "entry": "main",
+            "source_sha256": hashlib.sha256(data).hexdigest(),
+            **({"subgraph": first} if first else {}),
+        },
     )
+
+
+def _entry(raw: RawModel, signature: str) -> int:
+    """The subgraph of that signature; the first one without any."""
+    if not signature:
+        return 0
+    known = {item.key: item.subgraph for item in raw.signatures}
+    if signature not in known:
+        raise UsageError(
+            f"the model has no signature {signature!r}.",
+            where=raw.file,
+            hint=f"one of {', '.join(known)}." if known else "the file's name alone.",
+        )
+    return known[signature]
 
 
 @dataclass
@@ -92,12 +117,19 @@ class _Work:
         self.constants[name] = replace(constant, name=name)
         return name
 
-    def check(self, subgraphs: Sequence[RawSubgraph]) -> None:
-        """What is never run would be missed: it has entry points of its own."""
-        unused = len(subgraphs) - len(self.reached)
-        if unused and not self.items:
+    def check(self, raw: RawModel, *, chosen: bool) -> None:
+        """What is never run would be missed, unless the user has `chosen` where to begin."""
+        unused = len(raw.subgraphs) - len(self.reached)
+        if not unused or chosen or self.items:
+            return
+        keys = {item.key for item in raw.signatures if item.subgraph not in self.reached}
+        if keys:
+            names = ", ".join(item.key for item in raw.signatures)
+            why = f"entry points of its own ({names}): name one, as {raw.file}:{min(keys)}"
+        else:
             what = f"{unused} subgraph" + ("s" if unused > 1 else "")
-            self.refuse("SUBGRAPHS", self.raw.file, f"{what} that the first one does not run")
+            why = f"{what} that the first one does not run"
+        self.refuse("SUBGRAPHS", raw.file, why)
 
 
 @dataclass

@@ -1,0 +1,136 @@
+"""Signatures of one file: each an entry point, several of them in one firmware with one state."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from model_writer import GraphFile, ModelFile
+
+from firmwright.base.errors import UnsupportedError, UsageError
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.model import Model, load_model
+from firmwright.flows.verifying import verify
+from firmwright.pipeline import Compiled, bundle, load_bytes
+
+KIND = ("int8", (1, 4), 0.5, 3)
+
+
+def add_and_ask() -> bytes:
+    """`add` takes x into the variable `sum`; `ask` gives the larger of it and y."""
+    file = ModelFile()
+    first, second = file.graph("add"), file.graph("ask")
+    x, result = _entry(first, "x", "ADD", "AddOptions", assigns=True)
+    y, larger = _entry(second, "y", "MAXIMUM", "MaximumMinimumOptions", assigns=False)
+    file.signature("add", 0, {"x": x}, {"sum": result})
+    file.signature("ask", 1, {"y": y}, {"larger": larger})
+    return file.data()
+
+
+def _entry(graph: GraphFile, name: str, op: str, table: str, *, assigns: bool) -> tuple[int, int]:
+    x, handle = graph.input(name, *KIND), graph.handle("sum")
+    made = graph.tensor(f"{name}/made", *KIND)
+    graph.op(op, [graph.read(handle, f"{name}/before", *KIND), x], [made], table)
+    if assigns:
+        graph.assign(handle, made)
+    graph.outputs(made)
+    return x, made
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "calc.tflite"
+    file.write_bytes(add_and_ask())
+    return file
+
+
+def entry_points(path: Path, board: str) -> list[Compiled]:
+    models = [load_model(f"{path}:{key}") for key in ("add", "ask")]
+    return [compile_for(model, board, numerics="tflm") for model in models]
+
+
+def test_a_file_of_several_entry_points_says_how_to_name_one(path: Path) -> None:
+    with pytest.raises(UnsupportedError, match=r"\(add, ask\): name one, as calc.tflite:ask"):
+        load_model(path)
+    with pytest.raises(UsageError, match="no signature 'sub'"):
+        load_model(f"{path}:sub")
+    model = load_model(f"{path}:ask")
+    assert model.name == "calc_ask"
+    assert model.module.attrs["subgraph"] == 1
+
+
+@pytest.mark.host_c
+def test_an_entry_point_is_verified_by_its_own_subgraph(path: Path) -> None:
+    _, ask = entry_points(path, "host")
+    assert verify(ask, samples=4).exact
+
+
+def test_entry_points_of_one_file_share_its_variables(path: Path) -> None:
+    parts = bundle(entry_points(path, "mps2-an386")).parts
+    placed = [part.module.plan.placements["sum"] for part in parts if part.module.plan]
+    assert placed[0] == placed[1]
+
+
+_MAIN = """
+#include <stdio.h>
+#include <string.h>
+#include "model/calc_add.h"
+#include "model/calc_ask.h"
+
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+static uint8_t sram[LARGER(CALC_ADD_SRAM_SIZE, CALC_ASK_SRAM_SIZE)] __attribute__((aligned(16)));
+static const struct calc_add_workspace_pools add = {sram};
+static const struct calc_ask_workspace_pools ask = {sram};
+
+int main(void)
+{
+    struct calc_add_inputs x;
+    struct calc_add_outputs sum;
+    struct calc_ask_inputs y;
+    struct calc_ask_outputs larger;
+
+    calc_add_map_io(&add, &x, &sum);
+    calc_ask_map_io(&ask, &y, &larger);
+    calc_add_reset(&add);
+    for (int round = 0; round < 3; ++round) {
+        memset(x.x, 13, CALC_ADD_X_SIZE);
+        if (calc_add_run(&x, &sum, &add) != 0) {
+            return 1;
+        }
+        memset(y.y, 21, CALC_ASK_Y_SIZE);
+        if (calc_ask_run(&y, &larger, &ask) != 0) {
+            return 1;
+        }
+        printf("%d ", larger.y_made[0]);
+    }
+    return 0;
+}
+"""
+
+
+@pytest.mark.host_c
+def test_one_entry_point_reads_what_the_other_has_kept(path: Path, tmp_path: Path) -> None:
+    made = bundle(entry_points(path, "host"))
+    made.tree.write(tmp_path)
+    (tmp_path / "main.c").write_text(_MAIN)
+    sources = ["main.c", *map(str, sorted((tmp_path / "model").glob("*.c")))]
+    command = ["cc", "-std=c99", "-fsanitize=address,undefined", "-I.", "-o", "main", *sources]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    done = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, check=True, text=True)
+    # 13 stands for 5: the sums are 5, 10 and 15, that is 13, 23 and 33; 21 is the least answer.
+    assert done.stdout == "21 23 33 "
+
+
+def test_a_path_with_a_colon_may_be_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "odd.tflite:name"
+    model = ModelFile()
+    graph = model.graph("main")
+    x, y = graph.input("x", *KIND), graph.tensor("y", *KIND)
+    graph.op("RELU", [x], [y])
+    graph.outputs(y)
+    file.write_bytes(model.data())
+    loaded = load_model(file)
+    assert isinstance(loaded, Model)
+    np.testing.assert_equal(loaded.module, load_bytes(model.data(), file.name))
