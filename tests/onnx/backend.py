@@ -147,6 +147,8 @@ def wrong(test: NodeTest, results: Sequence[Array]) -> str:
     if len(results) != len(test.outputs):
         return f"{len(results)} outputs of {len(test.outputs)}"
     for got, want in zip(results, map(np.asarray, test.outputs), strict=True):
+        if want.dtype == object:
+            want = want.astype(got.dtype)
         if (got.dtype, got.shape) != (want.dtype, want.shape):
             return f"{got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
         try:

@@ -137,6 +137,63 @@ def sequence_net() -> bytes:
     return net.model(net.node("Gelu", mean) if net.opset >= 20 else net.node("Erf", mean), x)
 
 
+def quantized_net(unsigned: bool = False, channels_axis: bool = True) -> bytes:
+    """Integers between QuantizeLinear and DequantizeLinear, as quantisation tools write them."""
+    net = Net(5)
+    x = quantized_tensor(net, net.input("image", (1, 2, 10, 10)), 0.02, unsigned)
+    x = quantized_conv(net, x, 2, 6, (3, 3), 0.03, unsigned, channels_axis, pads=[1] * 4)
+    short = x = net.node("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
+    x = quantized_conv(net, x, 6, 6, (3, 3), 0.02, unsigned, False, pads=[1] * 4, group=6)
+    x = quantized_tensor(net, net.node("HardSwish", x), 0.015, unsigned)
+    x = quantized_tensor(net, net.node("Add", x, short), 0.03, unsigned)
+    x = net.node("Concat", x, short, axis=1)
+    x = quantized_tensor(net, net.node("GlobalAveragePool", x), 0.01, unsigned)
+    x = net.node("Flatten", x)
+    w = quantized_weights(net, (12, 7), 1 if channels_axis else None)
+    x = quantized_tensor(net, net.node("MatMul", x, w), 0.01, unsigned)
+    x = quantized_tensor(net, net.node("Softmax", x), 1 / 256, unsigned, least=True)
+    return net.model(x)
+
+
+def quantized_tensor(net: Net, x: str, scale: float, unsigned: bool, least: bool = False) -> str:
+    """QuantizeLinear, then DequantizeLinear."""
+    kind, point = (np.uint8, 117) if unsigned else (np.int8, -11)
+    if least:
+        point = 0 if unsigned else -128
+    operands = net.weight(np.array(scale, np.float32)), net.weight(np.array(point, kind))
+    return str(net.node("DequantizeLinear", net.node("QuantizeLinear", x, *operands), *operands))
+
+
+def quantized_weights(net: Net, shape: tuple[int, ...], axis: int | None) -> str:
+    count = 1 if axis is None else shape[axis]
+    scales = net.rng.uniform(0.002, 0.01, count).astype(np.float32)
+    values = net.rng.integers(-127, 128, shape).astype(np.int8)
+    points = np.zeros(count, np.int8)
+    if axis is None:
+        scales, points = scales[0], points[0]
+    operands = net.weight(np.array(scales)), net.weight(np.array(points))
+    attrs = {} if axis is None else {"axis": axis}
+    return str(net.node("DequantizeLinear", net.weight(values), *operands, **attrs))
+
+
+def quantized_conv(
+    net: Net,
+    x: str,
+    channels: int,
+    filters: int,
+    size: tuple[int, int],
+    scale: float,
+    unsigned: bool,
+    per_channel: bool,
+    **attrs: Any,
+) -> str:
+    """A convolution with a relu, its bias in reals."""
+    shape = (filters, channels // attrs.get("group", 1), *size)
+    w = quantized_weights(net, shape, 0 if per_channel else None)
+    y = net.node("Relu", net.node("Conv", x, w, net.random(filters, scale=0.2), **attrs))
+    return quantized_tensor(net, y, scale, unsigned)
+
+
 NETS = {
     "digits": digits_net,
     "residual": residual_net,

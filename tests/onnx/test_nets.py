@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from backend import compiled_for, merged
 from numpy.typing import NDArray
-from onnx_models import NETS, Net
+from onnx_models import NETS, Net, quantized_net
 
 from firmwright.base.errors import ModelError, UnsupportedError, UsageError
 from firmwright.flows.sessions import open_session
@@ -70,9 +70,27 @@ def test_an_imported_model_computes_what_onnx_runtime_computes(make: Callable[[]
     assert compare(expected, [results(optimised(module), inputs)]).mismatches == 0
 
 
+@pytest.mark.parametrize("unsigned", [False, True])
+def test_a_quantised_model_works_on_integers_and_is_within_a_step(unsigned: bool) -> None:
+    data = quantized_net(unsigned)
+    module = optimised(imported(data))
+    counts = Counter(call.op for call in entry_of(module).body)
+    assert (counts["conv2d"], counts["depthwise_conv2d"], counts["fully_connected"]) == (1, 1, 1)
+    assert counts["dequantize"] == 1  # of the result
+    inputs = [sample(module, seed) for seed in range(8)]
+    expected = run_oracle(data, inputs, "onnxruntime").outputs
+    (name,) = expected[0]
+    steps = np.concatenate(
+        [np.rint(256 * (results(module, x)[name] - y[name])) for x, y in
+         zip(inputs, expected, strict=True)]
+    )  # fmt: skip
+    assert np.abs(steps).max() <= 1
+    assert np.count_nonzero(steps) <= steps.size // 20
+
+
 @pytest.mark.host_c
 def test_generated_c_computes_what_the_references_compute() -> None:
-    modules = [optimised(imported(make())) for make in NETS.values()]
+    modules = [optimised(imported(make())) for make in (*NETS.values(), quantized_net)]
     inputs = [sample(module) for module in modules]
     compiled = compiled_for(merged(modules), "host")
     given = {f"{k}.{name}": x for k, part in enumerate(inputs) for name, x in part.items()}

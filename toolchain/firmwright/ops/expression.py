@@ -31,7 +31,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     for kind in kinds:
         shape = broadcast_shape(shape, kind.shape)
     variables = [E(Var(name, kind.dtype)) for name, kind in zip(NAMES, kinds, strict=False)]
-    return (TensorType(shape, result_dtype(call.str_attr("formula"), variables)),)
+    dtype = result_dtype(call.str_attr("formula"), variables)
+    return (TensorType(shape, dtype, call.output.quantization),)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:

@@ -107,9 +107,13 @@ class Emitter:
         dtype: DType | None = None,
         shape: Sequence[int] = (),
     ) -> Tensor:
-        """The only result of a call of `op`; `like`, or `dtype` and `shape`, declare it."""
+        """The only result of a call of `op`; `like`, or `dtype` and `shape`, declare it.
+
+        Where nothing does it is of the first input's type, quantisation included.
+        """
         first = next(item for item in inputs if item is not None)
-        kind = like or TensorType(tuple(shape), dtype or dtype_of(first))
+        moved = self._type(first).quantization if dtype is None else None
+        kind = like or TensorType(tuple(shape), dtype or dtype_of(first), moved)
         return self.calls_of(op, inputs, attrs or {}, (kind,))[0]
 
     def calls_of(
@@ -168,7 +172,8 @@ class Emitter:
                 if position == len(kept):
                     kept.append(tensor)
                 names[name] = NAMES[position]
-        return self.call("expression", kept, {"formula": substituted(formula, names)})
+        text = substituted(formula, names)
+        return self.call("expression", kept, {"formula": text}, dtype=dtype_of(kept[0]))
 
     def _literal(self, tensor: Tensor, inputs: Sequence[Tensor]) -> str | None:
         """The text of a constant of one element that has no part in the result's shape."""

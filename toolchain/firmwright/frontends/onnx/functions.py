@@ -13,6 +13,12 @@ from firmwright.frontends.onnx.emitter import Tensor, dtype_of, shape_of
 from firmwright.frontends.onnx.protobuf import Message, dtype_code, library
 from firmwright.frontends.onnx.reader import OPSET_MIN
 
+_WIDENED_FROM = 11
+"""From this opset to ours most operators gained element types and nothing else."""
+_REDEFINED = frozenset(
+    {"Hardmax", "LogSoftmax", "ReduceSum", "Softmax", "Split", "Squeeze", "Unsqueeze"}
+)
+
 
 def has_definition(node: Message, opset: int, local: Sequence[Message]) -> bool:
     """Whether the node's operator is defined by others."""
@@ -47,14 +53,13 @@ def was_redefined(node: Message, opset: int) -> bool:
     """Whether the operator meant something else in the model's opset, one that we do not read."""
     if opset >= OPSET_MIN or node.domain not in ("", "ai.onnx"):
         return False
+    if opset >= _WIDENED_FROM:
+        return node.op_type in _REDEFINED
     own, ours = _schema(node, opset), _schema(node, OPSET_MIN)
     # An operator that is gone is one of its last definition.
-    return (
-        own is not None
-        and ours is not None
-        and not ours.deprecated
-        and (own.since_version != ours.since_version)
-    )
+    if own is None or ours is None or ours.deprecated:
+        return False
+    return bool(own.since_version != ours.since_version)
 
 
 def _local(node: Message, local: Sequence[Message]) -> Message | None:
@@ -153,8 +158,8 @@ def _rename_graph(
     given: dict[str, Message],
     optional: set[str],
 ) -> None:
-    if graph.input:
-        raise InternalError("a loop inside of a definition")
+    for item in graph.input:
+        item.name = f"{stem}/{item.name}"
     inner = [_filled(item, stem, names, given, optional) for item in graph.node]
     del graph.node[:]
     graph.node.extend(inner)

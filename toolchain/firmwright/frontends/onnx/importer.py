@@ -12,9 +12,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from firmwright.base.dtypes import UINT64, find_dtype
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, UINT8, UINT64, find_dtype
 from firmwright.base.errors import UnsupportedError, UnsupportedItem
-from firmwright.frontends.onnx.context import NodeContext, Results
+from firmwright.frontends.onnx import quantized as quantized_ops
+from firmwright.frontends.onnx.context import Importer, NodeContext, Results
 from firmwright.frontends.onnx.emitter import Const, Emitter, Tensor, dtype_of
 from firmwright.frontends.onnx.functions import (
     definition_of,
@@ -25,6 +28,17 @@ from firmwright.frontends.onnx.functions import (
 from firmwright.frontends.onnx.operators.registry import importers
 from firmwright.frontends.onnx.protobuf import Message, array_of, attribute, folded
 from firmwright.frontends.onnx.reader import Dimension, OnnxModel, OnnxTensor, read_onnx
+from firmwright.frontends.onnx.stored import (
+    Known,
+    Real,
+    Scaling,
+    Stored,
+    plain,
+    quantized,
+    quantized_constant,
+    scaling_of,
+    stored,
+)
 from firmwright.ir.core import Span
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.opdef import Array, NotSupportedError, OpTable
@@ -54,13 +68,19 @@ class _Import:
     model: OnnxModel
     emitter: Emitter
     items: list[UnsupportedItem] = field(default_factory=list)
-    tensors: dict[str, Tensor | None] = field(default_factory=dict)
+    tensors: dict[str, Known | None] = field(default_factory=dict)
+    readers: dict[str, list[Message]] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
     renamed: dict[str, str] = field(default_factory=dict)
+    reals: dict[int, tuple[Known, Tensor]] = field(default_factory=dict)
     index: int = 0
 
     def run(self) -> Function:
         for name, array in self.model.initializers.items():
             self.tensors[name] = Const(array, name)
+        for node in self.model.nodes:
+            for name in node.input:
+                self.readers.setdefault(name, []).append(node)
         params = [value for item in self.model.inputs if (value := self._param(item)) is not None]
         for index, node in enumerate(self.model.nodes):
             self.index = index
@@ -96,7 +116,8 @@ class _Import:
         if shape is None:
             return None
         if 0 in shape:
-            self._refuse("SHAPE", where, "a tensor without elements")
+            # There is nothing to be given: what it says is its type.
+            self.tensors[item.name] = Const(np.zeros(shape, dtype.np), item.name)
             return None
         value = Value(self.emitter.unique(item.name), TensorType(shape, dtype))
         self.tensors[item.name] = value
@@ -118,18 +139,22 @@ class _Import:
 
     def _result(self, item: OnnxTensor) -> Value | None:
         """The output as a value that a call of its own makes."""
-        tensor = self.tensors.get(item.name)
-        if tensor is None:
+        known = self.tensors.get(item.name)
+        if known is None:
             return None
+        self.emitter.span = Span(self.model.file, 0, self.index, item.name)
+        self.emitter.stem = item.name
+        tensor = plain(self.emitter, known)
         if dtype_of(tensor) == UINT64:
             self._refuse("TYPE", f"output {item.name}", "element type uint64")
             return None
         made = {value.name for call in self.emitter.calls for value in call.outputs}
         taken = set(self.renamed.values())
+        is_new = isinstance(known, Real | Stored) and isinstance(tensor, Value)
+        if is_new and tensor.name not in self.renamed and item.name not in self.emitter.names:
+            self.renamed[tensor.name] = self.emitter.unique(item.name)
         is_own = isinstance(tensor, Value) and tensor.name in made
         if not is_own or self.renamed.get(tensor.name) != item.name:
-            self.emitter.span = Span(self.model.file, 0, self.index, item.name)
-            self.emitter.stem = item.name
             try:
                 tensor = self.emitter.copy(tensor)
             except NotSupportedError as error:
@@ -143,6 +168,8 @@ class _Import:
     # ---- nodes -------------------------------------------------------------------------------
 
     def _node(self, node: Message, opset: int) -> None:
+        if node.output and node.output[0] in self.taken:
+            return  # a part of what was made of the node before it
         span = Span(self.model.file, 0, self.index, next(iter(node.output), ""))
         try:
             results = self._results(node, opset, span)
@@ -157,8 +184,9 @@ class _Import:
             if name:
                 self._define(name, tensor)
 
-    def _define(self, name: str, tensor: Tensor) -> None:
-        self.tensors[name] = tensor
+    def _define(self, name: str, known: Known) -> None:
+        self.tensors[name] = known
+        tensor = known.value if isinstance(known, Stored) else known
         if not isinstance(tensor, Value) or tensor.constant is not None:
             return
         # The first name of a value is the one it keeps; inputs have theirs.
@@ -166,7 +194,7 @@ class _Import:
         if is_made and tensor.name not in self.renamed and name not in self.emitter.names:
             self.renamed[tensor.name] = self.emitter.unique(name)
 
-    def _results(self, node: Message, opset: int, span: Span) -> Results | None:
+    def _results(self, node: Message, opset: int, span: Span) -> Sequence[Known] | None:
         """The node's outputs; None where its inputs are unknown, or a definition took its place."""
         inputs = [self.tensors.get(name) if name else None for name in node.input]
         blocked = any(
@@ -186,17 +214,119 @@ class _Import:
         if found is None:
             return self._by_definition(node, opset, inputs)
         attrs = {item.name: attribute(item) for item in node.attribute}
-        context = NodeContext(node, attrs, tuple(inputs), opset, self.emitter, self._body)
-        results = found(context)
+        context = NodeContext(node, attrs, (), opset, self.emitter, self._body)
+        on_integers = self._on_integers(context, found, inputs)
+        if on_integers is not None:
+            return on_integers
+        results = found(replace(context, inputs=tuple(self._plain(inputs))))
         return results if isinstance(results, tuple | list) else (results,)
 
-    def _folded(self, node: Message, opset: int, inputs: Sequence[Tensor | None]) -> Results | None:
+    def _plain(self, inputs: Sequence[Known | None]) -> list[Tensor | None]:
+        """Reals as reals: made once for all that read them."""
+        found: list[Tensor | None] = []
+        for known in inputs:
+            if isinstance(known, Stored | Real) and id(known) not in self.reals:
+                # Beside it what it is made of: an id is that of a living object only.
+                self.reals[id(known)] = (known, plain(self.emitter, known))
+            if isinstance(known, Stored | Real):
+                found.append(self.reals[id(known)][1])
+            else:
+                found.append(known)
+        return found
+
+    # ---- quantised nodes -----------------------------------------------------------------------
+
+    def _on_integers(
+        self, c: NodeContext, importer: Importer, inputs: Sequence[Known | None]
+    ) -> Sequence[Known] | None:
+        """The node's results where it can work on integers; None where it must work on reals."""
+        op = c.node.op_type
+        if op == "DequantizeLinear":
+            return self._dequantized(c, inputs)
+        if op == "QuantizeLinear":
+            return self._quantized(c, inputs)
+        if not any(isinstance(item, Real) for item in inputs):
+            return None
+        if op in quantized_ops.MOVES:
+            return quantized_ops.moved(importer, c, inputs)
+        chain = self._chain(c.node)
+        if chain is None:
+            return None
+        activation, target, names = chain
+        take = quantized_ops.TAKES.get(op)
+        if take is not None:
+            made = quantized_ops.tried(take, c, inputs, target, activation)
+        elif op in quantized_ops.FUNCTIONS and activation == "none":
+            made = quantized_ops.by_table(importer, c, inputs, target)
+        else:
+            made = None
+        if made is None:
+            return None
+        self._define(names[-1], Stored(self.emitter.value(made), target.is_unsigned))
+        self.taken.update(names)
+        return []
+
+    def _chain(self, node: Message) -> tuple[str, Scaling, list[str]] | None:
+        """(activation, scaling, outputs) of what follows: perhaps a relu, then a QuantizeLinear."""
+        following, names, activation = self._only_reader(node), [], "none"
+        if following is not None and following.op_type == "Relu":
+            names.append(following.output[0])
+            following, activation = self._only_reader(following), "relu"
+        if following is None or following.op_type != "QuantizeLinear":
+            return None
+        operands = [self.tensors.get(name) for name in following.input[1:]]
+        scaling = scaling_of(operands[0], operands[1] if len(operands) > 1 else None)
+        if scaling is None or {item.name for item in following.attribute} - {"axis", "saturate"}:
+            return None
+        return activation, scaling, [*names, following.output[0]]
+
+    def _only_reader(self, node: Message) -> Message | None:
+        """The one node that reads the one output of `node`."""
+        outputs = {item.name for item in self.model.outputs}
+        if len(node.output) != 1 or node.output[0] in outputs:
+            return None
+        readers = self.readers.get(node.output[0], [])
+        return readers[0] if len(readers) == 1 else None
+
+    def _dequantized(
+        self, c: NodeContext, inputs: Sequence[Known | None]
+    ) -> Sequence[Known] | None:
+        x, scale = inputs[0], inputs[1]
+        point = inputs[2] if len(inputs) > 2 else None
+        if isinstance(x, Const):
+            weights = quantized_constant(x, scale, point, int(c.attr("axis", 1)))
+            return None if weights is None or c.attr("block_size", 0) else [Real(weights)]
+        scaling = scaling_of(scale, point)
+        if scaling is None or c.attr("output_dtype", 0) not in (0, 1):
+            return None
+        if isinstance(x, Value) and x.type.dtype in (INT8, UINT8):
+            if scaling.is_unsigned != (x.type.dtype == UINT8):
+                return None
+            return [Real(stored(self.emitter, x, scaling))]
+        same = isinstance(x, Stored) and x.quantization == scaling.quantization
+        return [Real(x)] if isinstance(x, Stored) and same else None
+
+    def _quantized(self, c: NodeContext, inputs: Sequence[Known | None]) -> Sequence[Known] | None:
+        x = inputs[0]
+        scaling = scaling_of(inputs[1], inputs[2] if len(inputs) > 2 else None)
+        if scaling is None or set(c.attrs) - {"axis", "saturate"}:
+            return None
+        if isinstance(x, Real) and isinstance(x.source, Stored):
+            same = x.source.quantization == scaling.quantization
+            if same and x.source.is_unsigned == scaling.is_unsigned:
+                return [x.source]
+        (reals,) = self._plain([x])
+        if not isinstance(reals, Value) or reals.type.dtype != FLOAT32:
+            return None
+        return [quantized(self.emitter, reals, scaling)]
+
+    def _folded(self, node: Message, opset: int, inputs: Sequence[Known | None]) -> Results | None:
         """All of the node's outputs as constants."""
         if node.op_type in _NEVER_FOLDED or node.domain not in ("", "ai.onnx"):
             return None
         given: dict[str, Array] = {}
         for name, tensor in zip(node.input, inputs, strict=True):
-            if isinstance(tensor, Value) or (tensor is not None and tensor.quantization):
+            if tensor is not None and not isinstance(tensor, Const):
                 return None
             if tensor is not None:
                 given[name] = tensor.array
@@ -208,10 +338,10 @@ class _Import:
         ]
 
     def _by_definition(
-        self, node: Message, opset: int, inputs: Sequence[Tensor | None]
+        self, node: Message, opset: int, inputs: Sequence[Known | None]
     ) -> Results | None:
         """Imports the nodes that define the operator."""
-        definition = definition_of(node, opset, inputs, self.model.functions)
+        definition = definition_of(node, opset, self._plain(inputs), self.model.functions)
         version, body = expanded(node, definition, opset)
         before = len(self.items)
         for inner in body:
@@ -232,7 +362,7 @@ class _Import:
         self.tensors = outer
         if any(result is None for result in results):
             raise NotSupportedError("its body is not supported")
-        return [result for result in results if result is not None]
+        return [item for item in self._plain(results) if item is not None]
 
     # ---- names -------------------------------------------------------------------------------
 

@@ -283,6 +283,16 @@ def _elementwise(work: _Layout, call: Call) -> bool:
     return True
 
 
+def _of_the_first(work: _Layout, call: Call) -> bool:
+    """Elementwise in the first input; the others are no images."""
+    found = work.sources(call, len(call.outputs[0].type.shape), 1)
+    if found is None:
+        return False
+    perm, inputs = found
+    work.make(call, perm, (*inputs, *call.inputs[1:]), call.attrs)
+    return True
+
+
 def _per_channel(kind: TensorType) -> bool:
     return kind.quantization is not None and kind.quantization.axis is not None
 
@@ -363,6 +373,7 @@ _RULES: Mapping[str, Callable[[_Layout, Call], bool]] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     **dict.fromkeys(REDUCTIONS, _reduction),
     **dict.fromkeys(ALONG_AN_AXIS, _along_an_axis),
+    "byte_table": _of_the_first,
     "pad": _pad,
     "softmax": _softmax,
     "strided_slice": _slice,

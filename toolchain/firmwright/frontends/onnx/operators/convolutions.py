@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.context import Importer, NodeContext
 from firmwright.frontends.onnx.emitter import Const, Emitter, Tensor, dtype_of, shape_of
 from firmwright.ir.core import Attr
@@ -127,7 +128,7 @@ def _conv(c: NodeContext) -> Tensor:
     if dtype_of(x) == FLOAT32 and known and len(shape) <= 4:
         assert isinstance(w, Const)
         assert bias is None or isinstance(bias, Const)
-        return _image_conv(c, x, w, bias, window, groups)
+        return image_conv(c, x, w, bias, window, groups)
     return space_convolution(c.emit, x, w, bias, window, groups)
 
 
@@ -143,30 +144,44 @@ def space_convolution(
     return emit.call("space_convolution", inputs, attrs)
 
 
-def _image_conv(
-    c: NodeContext, x: Tensor, w: Const, bias: Const | None, window: Geometry, groups: int
+def image_conv(
+    c: NodeContext,
+    x: Tensor,
+    w: Const,
+    bias: Const | None,
+    window: Geometry,
+    groups: int,
+    like: TensorType | None = None,
+    activation: str = "none",
 ) -> Tensor:
+    """By conv2d or depthwise_conv2d; `like` is the type of a quantised result."""
     emit, rank = c.emit, len(shape_of(x))
     image = channels_last(emit, x)
-    attrs = {**image_attrs(window), "activation": "none"}
+    attrs = {**image_attrs(window), "activation": activation}
     filters = filters_last(w.array)
     if groups == 1:
-        y = emit.call("conv2d", _operands(emit, image, filters, w, bias), attrs)
+        operands = _operands(emit, image, filters, w, bias, 0)
+        y = emit.call("conv2d", operands, attrs, like=like)
     elif filters.shape[3] == 1:
         # One filter for each channel, or some for each: the weights are [1, h, w, m].
         depthwise = np.ascontiguousarray(filters.transpose(3, 1, 2, 0))
-        y = emit.call("depthwise_conv2d", _operands(emit, image, depthwise, w, bias), attrs)
+        operands = _operands(emit, image, depthwise, w, bias, 3)
+        y = emit.call("depthwise_conv2d", operands, attrs, like=like)
     else:
-        y = _grouped(c, image, filters, w, bias, attrs, groups)
+        y = _grouped(c, image, filters, w, bias, attrs, groups, like)
     return channels_first(emit, y, rank)
 
 
 def _operands(
-    emit: Emitter, image: Tensor, filters: Array, w: Const, bias: Const | None
+    emit: Emitter, image: Tensor, filters: Array, w: Const, bias: Const | None, axis: int
 ) -> list[Tensor]:
-    operands: list[Tensor] = [image, Const(filters, w.name)]
+    """Input, weights whose channels lie along `axis`, and bias."""
+    quant = w.quantization
+    if quant is not None and quant.axis is not None:
+        quant = replace(quant, axis=axis)
+    operands: list[Tensor] = [image, Const(filters, w.name, quant)]
     if bias is not None:
-        operands.append(Const(bias.array.reshape(-1), bias.name))
+        operands.append(Const(bias.array.reshape(-1), bias.name, bias.quantization))
     return operands
 
 
@@ -178,20 +193,30 @@ def _grouped(
     bias: Const | None,
     attrs: Mapping[str, Attr],
     groups: int,
+    like: TensorType | None,
 ) -> Tensor:
     """Each group is a convolution of its own channels."""
     n, height, width, channels = shape_of(image)
-    part = TensorType((n, height, width, channels // groups), dtype_of(image))
+    whole = c.emit.value(image).type
+    part = replace(whole, shape=(n, height, width, channels // groups))
     sizes = (channels // groups,) * groups
     images = c.emit.calls_of("split", [image], {"axis": 3, "sizes": sizes}, (part,) * groups)
     count = filters.shape[0] // groups
     results = []
     for group, source in enumerate(images):
         rows = slice(group * count, (group + 1) * count)
-        own = None if bias is None else Const(bias.array.reshape(-1)[rows], bias.name)
-        operands = _operands(c.emit, source, filters[rows], w, own)
-        results.append(c.emit.call("conv2d", operands, attrs))
+        own = None if bias is None else _rows(bias, rows)
+        operands = _operands(c.emit, source, filters[rows], _rows(w, rows), own, 0)
+        results.append(c.emit.call("conv2d", operands, attrs, like=like))
     return c.emit.concat(results, 3)
+
+
+def _rows(known: Const, rows: slice) -> Const:
+    """Some indices of the first axis of weights, or of a bias."""
+    quant = known.quantization
+    if quant is not None and quant.axis is not None:
+        quant = Quantization(quant.scales[rows], quant.zero_points[rows], quant.axis)
+    return Const(known.array[rows], known.name, quant)
 
 
 def _conv_integer(c: NodeContext) -> Tensor:
@@ -253,7 +278,7 @@ def _image_transposed(
         "before": (*((0,) * len(rows)), *window.before),
         "activation": "none",
     }
-    operands = _operands(c.emit, image, filters, w, bias)
+    operands = _operands(c.emit, image, filters, w, bias, 0)
     y = c.emit.call("transpose_conv", operands, attrs, shape=shape)
     return channels_first(c.emit, y, len(c.shape(0)))
 

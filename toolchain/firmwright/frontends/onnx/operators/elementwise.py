@@ -152,18 +152,15 @@ def _pow(c: NodeContext) -> Tensor:
     raise NotSupportedError("a power of whole numbers that is not constant")
 
 
+_FLOORED = "where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)"
+"""What is left of a by b with b's sign, from what is left with a's."""
+
+
 def _mod(c: NodeContext) -> Tensor:
-    if c.dtype(0) == FLOAT32:
-        if not c.attr("fmod", 0):
-            raise NotSupportedError("a Mod of floats without fmod")
-        return c.emit.expression("fmod(a, b)", c.input(0), c.input(1))
+    rest = "fmod(a, b)" if c.dtype(0) == FLOAT32 else "a % b"
     if c.attr("fmod", 0) or not c.dtype(0).signed:
-        return c.emit.expression("a % b", c.input(0), c.input(1))
-    return c.emit.expression(
-        "rest = a % b; where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)",
-        c.input(0),
-        c.input(1),
-    )
+        return c.emit.expression(rest, c.input(0), c.input(1))
+    return c.emit.expression(f"rest = {rest}; {_FLOORED}", c.input(0), c.input(1))
 
 
 def _shift(c: NodeContext) -> Tensor:

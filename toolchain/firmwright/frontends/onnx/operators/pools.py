@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from firmwright.base.dtypes import FLOAT32
+from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.frontends.onnx.context import Importer, NodeContext
 from firmwright.frontends.onnx.emitter import Tensor
 from firmwright.frontends.onnx.operators.convolutions import (
@@ -64,7 +64,11 @@ def _pool(c: NodeContext, kind: str) -> Tensor:
 def _is_image_pool(c: NodeContext, kind: str, window: Geometry, outputs: tuple[int, ...]) -> bool:
     """Whether our pools over images, which leave out what is padding, give the same."""
     shape = c.shape(0)
-    if kind == "norm" or len(shape) > 4 or c.dtype(0) != FLOAT32 or set(window.dilation) != {1}:
+    x = c.emit.value(c.input(0)).type
+    stored = kind == "max" and x.dtype == INT8 and x.quantization is not None
+    if x.dtype != FLOAT32 and not stored:
+        return False
+    if kind == "norm" or len(shape) > 4 or set(window.dilation) != {1}:
         return False
     padding = (*window.before, *window.after)
     if kind == "average" and c.attr("count_include_pad", 0) and any(padding):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from firmwright.frontends.onnx.context import Importer, NodeContext
 from firmwright.frontends.onnx.emitter import Const, Tensor, dtype_of, shape_of
 from firmwright.frontends.onnx.protobuf import dtype_name
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import Array, NotSupportedError
 
 # ---- views -------------------------------------------------------------------------------------
@@ -133,8 +133,27 @@ def _split(c: NodeContext) -> Sequence[Tensor]:
         raise NotSupportedError(f"{shape[axis]} elements split into {list(sizes)}")
     if count == 1:
         return [c.input(0)]
-    kinds = [TensorType((*shape[:axis], n, *shape[axis + 1 :]), c.dtype(0)) for n in sizes]
+    if 0 in sizes:
+        return _parts(c, axis, sizes)
+    whole = c.emit.value(c.input(0)).type
+    kinds = [replace(whole, shape=(*shape[:axis], n, *shape[axis + 1 :])) for n in sizes]
     return c.emit.calls_of("split", [c.input(0)], {"axis": axis, "sizes": sizes}, kinds)
+
+
+def empty(c: NodeContext, shape: Sequence[int]) -> Tensor:
+    """A tensor without elements: known, whatever it was made of."""
+    return c.emit.const(np.zeros(shape, c.dtype(0).np), "empty")
+
+
+def _parts(c: NodeContext, axis: int, sizes: Sequence[int]) -> Sequence[Tensor]:
+    """Parts of which some have no elements."""
+    shape, first, found = c.shape(0), 0, []
+    for size in sizes:
+        begin, counts = [0] * len(shape), list(shape)
+        begin[axis], counts[axis] = first, size
+        found.append(c.emit.slice(c.input(0), begin, counts) if size else empty(c, counts))
+        first += size
+    return found
 
 
 def _slice(c: NodeContext) -> Tensor:
@@ -147,7 +166,7 @@ def _slice(c: NodeContext) -> Tensor:
         found = range(*slice(first, last, step).indices(shape[axis]))
         begin[axis], counts[axis], strides[axis] = found.start, len(found), step
     if 0 in counts:
-        raise NotSupportedError("a slice without elements")
+        return empty(c, counts)
     return c.emit.slice(c.input(0), begin, counts, strides)
 
 

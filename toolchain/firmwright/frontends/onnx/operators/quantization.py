@@ -1,0 +1,133 @@
+"""QuantizeLinear, DequantizeLinear and the QLinear operators by their definition, step by step.
+
+Where both ends of an operator are known integers, quantized.py makes integer operators of them;
+this is what is left: scales of an axis, other element types, operands that are not constant.
+Source of the semantics: the ONNX operator specification.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from firmwright.base.dtypes import FLOAT32, DType, find_dtype
+from firmwright.frontends.onnx.context import Importer, NodeContext
+from firmwright.frontends.onnx.emitter import Tensor, dtype_of, shape_of
+from firmwright.frontends.onnx.operators.convolutions import (
+    geometry,
+    less_zero_point,
+    space_convolution,
+)
+from firmwright.frontends.onnx.operators.matrices import product
+from firmwright.frontends.onnx.protobuf import dtype_name
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.opdef import NotSupportedError
+
+
+def _spread(c: NodeContext, operand: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A scale or zero point that broadcasts: one for all, for an axis, or for blocks of it."""
+    own = shape_of(operand)
+    if math.prod(own) == 1:
+        return c.emit.reshape(operand, ())
+    axis = int(c.attr("axis", 1)) % len(shape)
+    block = int(c.attr("block_size", 0))
+    if block:
+        places = tuple(k // block for k in range(shape[axis]))
+        attrs: dict[str, Attr] = {"axis": axis, "indices": places, "shape": (len(places),)}
+        return c.emit.call("gather", [operand], attrs)
+    if own != (shape[axis],):
+        raise NotSupportedError(f"scales {list(own)} for axis {axis} of {list(shape)}")
+    return c.emit.reshape(operand, [n if k == axis else 1 for k, n in enumerate(shape)])
+
+
+def _target(c: NodeContext) -> DType:
+    name = dtype_name(c.attr("output_dtype")) if c.attr("output_dtype") else "uint8"
+    if c.has(2):
+        return dtype_of(c.input(2))
+    found = find_dtype(name)
+    if found is None:
+        raise NotSupportedError(f"element type {name}")
+    return found
+
+
+def rounded(c: NodeContext, x: Tensor, zero_point: Tensor | None, kind: DType) -> Tensor:
+    """rint(x) + zero point, cut to the range of `kind`."""
+    low, high = float(kind.min), float(kind.max)
+    if zero_point is None:
+        return c.emit.expression(f"{kind.name}(min(max(rint(a), {low}), {high}))", x)
+    formula = f"{kind.name}(min(max(rint(a) + float32(b), {low}), {high}))"
+    return c.emit.expression(formula, x, zero_point)
+
+
+def _quantize(c: NodeContext) -> Tensor:
+    x, kind = c.input(0), _target(c)
+    if dtype_of(x) != FLOAT32 or not kind.is_int or kind.bits > 16:
+        raise NotSupportedError(f"{dtype_of(x).name} as {kind.name}")
+    steps = c.emit.expression("a / b", x, _spread(c, c.input(1), shape_of(x)))
+    point = _spread(c, c.input(2), shape_of(x)) if c.has(2) else None
+    return rounded(c, steps, point, kind)
+
+
+def _dequantize(c: NodeContext) -> Tensor:
+    x, scale = c.input(0), c.input(1)
+    if not dtype_of(x).is_int or dtype_of(scale) != FLOAT32:
+        raise NotSupportedError(f"{dtype_of(x).name} in steps of {dtype_of(scale).name}")
+    steps = _spread(c, scale, shape_of(x))
+    if not c.has(2):
+        return c.emit.expression("float32(a) * b", x, steps)
+    point = _spread(c, c.input(2), shape_of(x))
+    return c.emit.expression("float32(int32(a) - int32(b)) * c", x, point, steps)
+
+
+def _channels(c: NodeContext, operand: Tensor, rank: int) -> Tensor:
+    """One value, or one for each index of the first of `rank` axes behind the samples'."""
+    count = math.prod(shape_of(operand))
+    return c.emit.reshape(operand, () if count == 1 else (count, *(1,) * (rank - 2)))
+
+
+def _qlinear_conv(c: NodeContext) -> Tensor:
+    rank, groups = len(c.shape(0)), int(c.attr("group", 1))
+    window = geometry(c, c.shape(3)[2:], c.shape(0)[2:])
+    x = less_zero_point(c, c.input(0), c.input(2), rank)
+    w = less_zero_point(c, c.input(3), c.input(5), rank)
+    total = space_convolution(c.emit, x, w, c.optional(8), window, groups)
+    factor = c.emit.expression("a * b / c", *(_channels(c, c.input(k), rank) for k in (1, 4, 6)))
+    point = c.input(7)
+    steps = c.emit.expression("float32(a) * b", total, factor)
+    return rounded(c, steps, c.emit.reshape(point, ()), dtype_of(point))
+
+
+def _qlinear_matmul(c: NodeContext) -> Tensor:
+    if dtype_of(c.input(1)) != FLOAT32:
+        raise NotSupportedError(f"steps of {dtype_of(c.input(1)).name}")
+    rows = 2 if math.prod(c.shape(2)) > 1 else 1
+    a = less_zero_point(c, c.input(0), c.input(2), rows)
+    b = less_zero_point(c, c.input(3), c.input(5), 1)
+    total = product(c.emit, a, b)
+    scales = [c.input(k) for k in (1, 4, 6)]
+    if math.prod(shape_of(scales[0])) > 1:
+        scales[0] = c.emit.reshape(scales[0], (math.prod(shape_of(scales[0])), 1))
+    factor = c.emit.expression("a * b / c", *scales)
+    steps = c.emit.expression("float32(a) * b", total, factor)
+    return rounded(c, steps, c.input(7), dtype_of(c.input(7)))
+
+
+def _dynamic_quantize(c: NodeContext) -> list[Tensor]:
+    """uint8 over the range of the values and 0, scale and zero point with it."""
+    x = c.input(0)
+    axes = tuple(range(len(shape_of(x))))
+    flat: dict[str, Attr] = {"axes": axes, "keep_dims": False}
+    low, high = (c.emit.call(f"reduce_{kind}", [x], flat) for kind in ("min", "max"))
+    scale = c.emit.expression("(max(b, 0.0) - min(a, 0.0)) / 255.0", low, high)
+    point = c.emit.expression("uint8(min(max(rint(-min(a, 0.0) / b), 0.0), 255.0))", low, scale)
+    steps = c.emit.expression("a / b", x, scale)
+    return [rounded(c, steps, point, dtype_of(point)), scale, point]
+
+
+IMPORTERS: Mapping[str, Importer] = {
+    "DequantizeLinear": _dequantize,
+    "DynamicQuantizeLinear": _dynamic_quantize,
+    "QLinearConv": _qlinear_conv,
+    "QLinearMatMul": _qlinear_matmul,
+    "QuantizeLinear": _quantize,
+}

@@ -1,0 +1,49 @@
+"""byte_table: each int8 value has its result in a table of 256, input 1, from that of -128 on.
+
+What a frontend makes of any chain of real functions between two quantised tensors: exact, whatever
+the functions are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import Array, Case, NotSupportedError, OpCall, OpDef
+from firmwright.ir.tir.builder import INDEX
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.rows import same_rows
+
+_ENTRIES = 256
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, table = call.input(0), call.constant(1)
+    if x.dtype != INT8 or table is None or (table.dtype, table.shape) != (INT8, (_ENTRIES,)):
+        raise NotSupportedError("a table that is not of 256 constant int8 for int8")
+    return (TensorType(x.shape, INT8, call.output.quantization),)
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    return (np.asarray(arrays[1][arrays[0].astype(np.int64) - INT8.min]),)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    count, table = call.output.elements, b.input(1)
+    with (
+        b.window("in", b.input(0), 0, (count,)) as x,
+        b.window("out", b.y, 0, (count,), access="w") as y,
+        b.for_("i", count) as i,
+    ):
+        b.store(y, [i], b.load(table, [b.load(x, [i]).cast(INDEX) - INT8.min]))
+
+
+def cases() -> Iterator[Case]:
+    """TFLite has no such operator; tests/onnx covers it."""
+    return iter(())
+
+
+OPDEF = OpDef("byte_table", infer, reference, lower, {}, cases, ("int8",), rows=same_rows)
