@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from backend import compiled_for, merged
 from numpy.typing import NDArray
 from onnx_models import NETS, Net, quantized_net
 
+import onnx
 from firmwright.base.errors import ModelError, UnsupportedError, UsageError
+from firmwright.flows.model import load_model, save_module
 from firmwright.flows.sessions import open_session
 from firmwright.frontends.onnx import Given, complete, import_onnx
 from firmwright.ir.graph.evaluate import evaluate
@@ -168,3 +171,34 @@ def test_what_is_no_model_is_said_to_be_broken() -> None:
 def test_importing_twice_gives_the_same_module() -> None:
     data = NETS["mobile"]()
     assert imported(data) == imported(data)
+
+
+# ---- files beside the model, modules made of it ------------------------------------------------
+
+
+def test_data_beside_the_model_is_read_from_its_own_folder_alone(tmp_path: Path) -> None:
+    model = onnx.load_from_string(NETS["digits"]())
+    onnx.save(
+        model, tmp_path / "net.onnx", save_as_external_data=True, location="net.data",
+        size_threshold=0,
+    )  # fmt: skip
+    loaded = load_model(tmp_path / "net.onnx")
+    assert loaded.module.constants == imported(NETS["digits"]()).constants
+    data = (tmp_path / "net.onnx").read_bytes()
+    outside = onnx.load_from_string(data)
+    for tensor in outside.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = "../net.data"
+    (tmp_path / "other.onnx").write_bytes(outside.SerializeToString())
+    with pytest.raises(UsageError, match="lie outside of the model"):
+        load_model(tmp_path / "other.onnx")
+
+
+def test_a_module_remembers_the_model_file_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(NETS["digits"]())
+    loaded = load_model(tmp_path / "net.onnx")
+    save_module(loaded.module, tmp_path / "net.fwir")
+    again = load_model(tmp_path / "net.fwir")
+    assert again.source == loaded.source
+    assert again.module == loaded.module

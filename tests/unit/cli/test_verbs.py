@@ -14,7 +14,7 @@ def test_boards_targets_ops_and_planners_are_listed(fw):
     assert {"name", "core", "evidence", "flash_bytes", "ram_bytes"} <= set(boards[0])
     assert {"host", "mps2-an386", "stm32vldiscovery"} <= {board["name"] for board in boards}
     ops = fw("ops", "--json").json["operators"]
-    assert {"name", "tflite", "onnx", "dtypes", "schedules", "limits"} <= set(ops[0])
+    assert {"name", "tflite", "dtypes", "schedules", "limits"} <= set(ops[0])
     assert {"conv2d": ["CONV_2D"]}.items() <= {op["name"]: op["tflite"] for op in ops}.items()
     assert fw("planners", "--json").json["default"] == "search"
     assert "cortex-m" in {kind["kind"] for kind in fw("targets", "--json").json["targets"]}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from dataclasses import asdict
 
 from firmwright.cli.base import Outcome
 from firmwright.cli.table import Cell, table
-from firmwright.flows.operators import operators
+from firmwright.flows.operators import onnx_operators, operators
 from firmwright.ops.registry import op_table
 from firmwright.schedules.registry import RULES
 
@@ -22,8 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Outcome:
     found = operators(op_table(), RULES)
     rows: list[list[Cell]] = [
-        [item.name, *(" ".join(names) for names in (item.tflite, item.onnx, item.dtypes))]
-        for item in found
+        [item.name, *(" ".join(names) for names in (item.tflite, item.dtypes))] for item in found
     ]
-    data = {"operators": [asdict(item) for item in found]}
-    return Outcome(data, table(["operator", "TFLite", "ONNX", "dtypes"], rows))
+    onnx = onnx_operators()
+    data = {"operators": [asdict(item) for item in found], "onnx": list(onnx)}
+    names = textwrap.fill(f"Of ONNX: {', '.join(onnx)}.", 100)
+    return Outcome(data, f"{table(['operator', 'TFLite', 'dtypes'], rows)}\n\n{names}")

@@ -1,18 +1,20 @@
 """What operators there are: their names elsewhere, element types, limits and schedules.
 
-In: the table of operators and the rules of all schedules. Out: an `Operator` for each, and
-docs/operators.md, which a test holds against both.
+In: the table of operators, the rules of all schedules and the importers of ONNX. Out: an `Operator`
+for each, and docs/operators.md, which a test holds against them.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from firmwright.frontends.onnx.operators.registry import importers
 from firmwright.ir.graph.opdef import OpDef, OpTable
 from firmwright.ir.tir.schedule import Rule
 
-_HEAD = ("operator", "TFLite", "ONNX", "element types", "schedules", "limits")
+_HEAD = ("operator", "TFLite", "element types", "schedules", "limits")
 _PAGE = """\
 # Operators
 
@@ -26,7 +28,16 @@ model holds beyond the limits is reported when it is read, all of it at once, ea
 How an operator rounds stands in [numerics](numerics.md), how one is added in [adding an
 operator](adding-an-operator.md).
 
-{table}"""
+{table}
+## ONNX
+
+[Models in ONNX](onnx.md) are translated to calls of these operators
+([why](decisions/0029-onnx-becomes-our-operators.md)). Translated are
+
+{onnx}
+
+Operators that the standard defines by others, such as Attention, are replaced by their definition.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +46,6 @@ class Operator:
 
     name: str
     tflite: tuple[str, ...]
-    onnx: tuple[str, ...]
     dtypes: tuple[str, ...]
     numerics: tuple[str, ...]
     schedules: tuple[str, ...]
@@ -52,7 +62,6 @@ def _operator(opdef: OpDef, rules: Sequence[Rule]) -> Operator:
     return Operator(
         opdef.name,
         _imports(opdef, "tflite:"),
-        _imports(opdef, "onnx:"),
         opdef.dtypes,
         tuple(opdef.numerics),
         tuple(dict.fromkeys(rule.name for rule in rules if rule.op == opdef.name)),
@@ -68,20 +77,17 @@ def _imports(opdef: OpDef, prefix: str) -> tuple[str, ...]:
 def operators_page(ops: OpTable, rules: Sequence[Rule]) -> str:
     """The text of docs/operators.md."""
     found = operators(ops, rules)
-    tflite, onnx = (len({n for o in found for n in names(o)}) for names in (_tflite, _onnx))
-    summary = f"{len(found)} operators take {tflite} of TFLite's"
-    summary += f" and {onnx} of ONNX's." if onnx else "."
+    tflite, onnx = len({name for item in found for name in item.tflite}), onnx_operators()
+    summary = f"{len(found)} operators take {tflite} of TFLite's and {len(onnx)} of ONNX's."
     rows = [_HEAD, ("---",) * len(_HEAD), *map(_row, found)]
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    return _PAGE.format(summary=summary, table=table)
+    names = textwrap.fill(f"{', '.join(onnx)}.", 100)
+    return _PAGE.format(summary=summary, table=table, onnx=names)
 
 
-def _tflite(item: Operator) -> tuple[str, ...]:
-    return item.tflite
-
-
-def _onnx(item: Operator) -> tuple[str, ...]:
-    return item.onnx
+def onnx_operators() -> tuple[str, ...]:
+    """ONNX's operators that are translated; those that it defines by these come on top."""
+    return tuple(sorted(importers()))
 
 
 def _row(item: Operator) -> Sequence[str]:
@@ -89,7 +95,6 @@ def _row(item: Operator) -> Sequence[str]:
     return (
         item.name,
         ", ".join(item.tflite),
-        ", ".join(item.onnx),
         ", ".join(item.dtypes),
         ", ".join(families),
         item.limits,

@@ -32,6 +32,7 @@ from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 
 log = logging.getLogger(__name__)
 _NO_ATTRS: Mapping[str, Attr] = MappingProxyType({})
+_FORMULA_SHOWN = 50  # longer ones would not fit beside the shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +306,8 @@ def describe_shapes(call: Call) -> str:
     outs = [_shape(value.type) for value in call.outputs]
     activation = call.attrs.get("activation", "none")
     tail = "" if activation == "none" else f", {activation}"
+    formula = str(call.attrs.get("formula", ""))
+    tail += f", {formula}" if 0 < len(formula) <= _FORMULA_SHOWN else ""
     return f"{call.op} {', '.join(ins)} -> {', '.join(outs)}{tail}"
 
 

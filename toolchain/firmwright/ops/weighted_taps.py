@@ -1,6 +1,6 @@
 """weighted_taps: along one axis, each output is a sum of a few inputs times weights.
 
-Inputs: x, `places` int32 [outputs, taps] and `weights` float32 [outputs, taps], both constant.
+Inputs: x, `places` uint16 [outputs, taps] and `weights` float32 [outputs, taps], both constant.
 Attribute `axis`. Resizing by interpolation of any kind, one axis at a time, is this.
 """
 
@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32
+from firmwright.base.dtypes import FLOAT32, UINT16
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import Array, Case, NotSupportedError, OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX, minimum
@@ -25,6 +25,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"taps of {x.dtype.name} along axis {axis}")
     if places is None or weights is None or places.shape != weights.shape:
         raise NotSupportedError("taps that are not constant")
+    if places.dtype != UINT16:
+        raise NotSupportedError(f"places of taps as {places.dtype.name}")
     if not 0 <= int(places.array().min()) <= int(places.array().max()) < x.shape[axis]:
         raise NotSupportedError("taps outside of the input")
     return (TensorType((*x.shape[:axis], places.shape[0], *x.shape[axis + 1 :]), FLOAT32),)

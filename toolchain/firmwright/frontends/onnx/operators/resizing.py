@@ -94,7 +94,7 @@ def _interpolated(
         weights = np.where(beyond, 0, weights)
     if c.attr("exclude_outside", 0) or c.attr("antialias", 0):
         weights = weights / weights.sum(axis=1, keepdims=True)
-    at = np.clip(at, 0, length - 1).astype(np.int32)
+    at = np.clip(at, 0, length - 1).astype(np.uint16)
     y = c.emit.call(
         "weighted_taps",
         [

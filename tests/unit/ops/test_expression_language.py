@@ -1,0 +1,99 @@
+"""Formulas: parsing, substitution, joining, and that numpy and TIR mean the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import BOOL, FLOAT32, INT32, UINT8
+from firmwright.base.errors import InternalError
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import E
+from firmwright.ir.tir.interp import Interpreter
+from firmwright.ir.tir.nodes import Var
+from firmwright.ops.expression_language import (
+    in_numpy,
+    joined,
+    parse,
+    result_dtype,
+    substituted,
+)
+from firmwright.ops.intrinsics import BASE_INTRINSICS
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.registry import op_table
+
+FLOATS = np.array([-3.5, -1.0, -0.0, 0.25, 1.0, 7.0], np.float32)
+WHOLE = np.array([-7, -1, 0, 3, 5, 100], np.int32)
+
+
+@pytest.mark.parametrize(
+    ("formula", "inputs"),
+    [
+        ("a / (1.0 + abs(a))", [FLOATS]),
+        ("t = exp(-abs(a)); log1p(t) + max(a, 0.0)", [FLOATS]),
+        ("where(a < 0.0, b * expm1(a), a)", [FLOATS, np.float32(0.5)]),
+        ("int8(min(max(rint(a / 0.1) + 3.0, -128.0), 127.0))", [FLOATS]),
+        ("rest = a % b; where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)",
+         [WHOLE, np.full(6, 4, np.int32)]),
+        ("(a / b) << 1 | ~b", [WHOLE, np.full(6, 3, np.int32)]),
+        ("not (a == b) and a > 0", [WHOLE, WHOLE[::-1].copy()]),
+        ("(a != a) | (a == inf) | (a == -inf)", [FLOATS]),
+        ("pow(abs(a), 0.5) - sqrt(abs(a))", [FLOATS]),
+    ],
+)  # fmt: skip
+def test_kernel_and_reference_compute_the_same(formula: str, inputs: list[np.ndarray]) -> None:
+    arrays = [np.broadcast_to(x, (6,)).copy() for x in inputs]
+    kinds = {"float32": FLOAT32, "int32": INT32}
+    types = tuple(TensorType((6,), kinds[x.dtype.name]) for x in arrays)
+    opdef = op_table()["expression"]
+    call = OpCall("expression", types, (types[0],), {"formula": formula})
+    call = OpCall("expression", types, opdef.infer(call), {"formula": formula})
+    (expected,) = opdef.reference(call, arrays)
+    kernel = Kernel("kernel", call)
+    opdef.lower(call, kernel)
+    func = kernel.build(op="expression")
+    names = [param.name for param in func.params]
+    result = np.zeros(call.output.shape, call.output.dtype.np)
+    interpreter = Interpreter({func.name: func}, BASE_INTRINSICS, kernel.constants)
+    interpreter.run(func.name, dict(zip(names, [*arrays, result], strict=True)))
+    np.testing.assert_array_equal(result, expected)
+
+
+def test_the_result_has_the_type_that_the_formula_says() -> None:
+    a = E(Var("a", FLOAT32))
+    assert result_dtype("a + 1.0", [a]) == FLOAT32
+    assert result_dtype("a > 1.0", [a]) == BOOL
+    assert result_dtype("uint8(a)", [a]) == UINT8
+
+
+def test_names_are_replaced_and_functions_are_not() -> None:
+    assert substituted("max(a, b) + exp(b)", {"a": "c", "b": "(c * 2.0)"}) == (
+        "max(c, c * 2.0) + exp(c * 2.0)"
+    )
+
+
+def test_a_formula_goes_into_another_once_or_by_name() -> None:
+    assert joined("a + b", {"a": "a", "b": "c"}, "max(a, 0.0)", {}, "a") == "max(a + c, 0.0)"
+    text = joined("a + b", {"a": "a", "b": "c"}, "b * tanh(b)", {}, "b")
+    assert text == "part = a + c; part * tanh(part)"
+    inner = joined("t = exp(a); t / (t + 1.0)", {"a": "b"}, "t = a * 2.0; t + c", {"c": "c"}, "a")
+    values = np.float32(0.3), np.float32(0.7), np.float32(-2)
+    first = np.exp(values[1]) / (np.exp(values[1]) + 1)
+    np.testing.assert_allclose(in_numpy(inner, values), 2 * first + values[2], rtol=1e-6)
+
+
+@pytest.mark.parametrize("text", ["a +", "import os", "a = 1", "a.b", "unknown(a)", "[a]"])
+def test_what_is_not_of_the_language_is_refused(text: str) -> None:
+    with pytest.raises(InternalError):
+        result_dtype(text, [E(Var("a", FLOAT32))])
+
+
+def test_whole_numbers_divide_towards_zero() -> None:
+    found = in_numpy("a / b", [np.array([-7, 7, -6], np.int32), np.array([2, -2, 3], np.int32)])
+    np.testing.assert_array_equal(found, [-3, -3, -2])
+
+
+def test_parsing_keeps_the_order_of_assignments() -> None:
+    assigned, _ = parse("p = a; q = p + p; q * p")
+    assert [name for name, _ in assigned] == ["p", "q"]
