@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from firmwright.base.errors import UnsupportedError
+from firmwright.base.quant import Quantization
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.weights import widened
 from firmwright.ir.core import Span
@@ -102,3 +105,31 @@ def test_a_large_result_of_few_bytes_is_left_to_the_device() -> None:
     nodes = [_node("FILL", (1, 2), 3), _node("MAXIMUM", (0, 3), 4)]
     _, main = _imported(_graph(tensors, nodes, (4,)))
     assert [call.op for call in main.body] == ["fill", "maximum"]
+
+
+@pytest.mark.parametrize(
+    ("data", "weights", "words"),
+    [
+        ("uint8", "uint8", "convert the model again, its inference type int8"),
+        ("float32", "int8", "give the converter a representative dataset"),
+        ("float16", "float16", "convert the model to float32"),
+    ],
+)
+def test_types_that_are_refused_come_with_what_helps(data: str, weights: str, words: str) -> None:
+    def tensor(
+        index: int, name: str, shape: tuple[int, ...], dtype: str, data: bytes | None = None
+    ) -> RawTensor:
+        quant = Quantization((0.5,), (0,)) if dtype in ("int8", "uint8") else None
+        return RawTensor(index, name, shape, dtype, quant, data)
+
+    size = 2 if weights == "float16" else 1
+    tensors = [
+        tensor(0, "x", (2, 3), data),
+        tensor(1, "w", (4, 3), weights, bytes(12 * size)),
+        tensor(2, "y", (2, 4), data),
+    ]
+    options = {"fused_activation_function": "NONE", "keep_num_dims": False}
+    node = _node("FULLY_CONNECTED", (0, 1), 2, **options, weights_format="DEFAULT")
+    with pytest.raises(UnsupportedError) as caught:
+        _imported(_graph(tensors, [node], (2,)))
+    assert words in caught.value.items[0].why

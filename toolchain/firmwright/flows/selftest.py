@@ -147,7 +147,10 @@ def grouped(cases: Sequence[NamedCase], budget: int) -> Iterator[list[NamedCase]
 
 def _bytes(case: Case) -> int:
     tensors = [tensor for tensor in (*case.inputs, *case.outputs) if tensor is not None]
-    return sum(int(np.prod(t.shape)) * np.dtype(t.dtype).itemsize for t in tensors)
+    return sum(
+        int(np.prod(t.shape)) * np.dtype(t.dtype).itemsize if t.data is None else t.data.nbytes
+        for t in tensors
+    )
 
 
 def _run(

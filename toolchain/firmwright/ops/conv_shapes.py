@@ -23,6 +23,7 @@ from firmwright.ir.graph.opdef import (
     OpCall,
 )
 from firmwright.ir.tir.builder import Builder, E, logical_and
+from firmwright.ops.case_tensors import with_narrow_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +194,8 @@ def conv_cases(builtin: str) -> Iterator[Case]:
     """The grid for int8 (per channel), float32 and partly int16, seeded by the case's place."""
     for index, row in enumerate(_CONV_GRID):
         yield _conv_case(builtin, row, index, "int8")
+        if index == 0:
+            yield with_narrow_weights(_conv_case(builtin, row, index, "int8"))
         yield _conv_case(builtin, row, index, "float32")
         if index % 2:
             yield _conv_case(builtin, row, index, "int16")

@@ -34,7 +34,7 @@ from firmwright.ir.graph.opdef import (
     OpDef,
 )
 from firmwright.ops.arity import require_tensors
-from firmwright.ops.case_tensors import constant_tensor
+from firmwright.ops.case_tensors import constant_tensor, with_narrow_weights
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.double_scale import matching, scale_in_double
 from firmwright.ops.fixed_point import (
@@ -231,6 +231,7 @@ def cases() -> Iterator[Case]:
     for index, row in enumerate(_CASES):
         for kind in ("int8", "int8_channels", "float32"):
             yield _case(row, index, kind)
+    yield with_narrow_weights(_case(_CASES[0], 0, "int8"))
     yield from _int16_cases()
     yield _tie_case(1)
     yield _tie_case(2)

@@ -20,6 +20,7 @@ import numpy as np
 
 from firmwright.base.dtypes import find_dtype
 from firmwright.base.errors import UnsupportedError, UnsupportedItem, UsageError
+from firmwright.frontends.tflite.advice import advice
 from firmwright.frontends.tflite.variables import Variables
 from firmwright.frontends.tflite.weights import widened
 from firmwright.ir.core import Attr, Constant
@@ -239,7 +240,17 @@ class _Graph:
                 case _:
                     self._operator(node, bad)
         except NotSupportedError as error:
-            self.work.refuse(node.op, str(node.span), str(error))
+            why = "; ".join(filter(None, (str(error), self._advice(node))))
+            self.work.refuse(node.op, str(node.span), why)
+
+    def _advice(self, node: RawNode) -> str:
+        if f"tflite:{node.op}" not in self.work.imports:
+            return ""
+        inputs, outputs = (
+            [self.graph.tensors[index] for index in places if index != NO_TENSOR]
+            for places in (node.inputs, node.outputs)
+        )
+        return advice(inputs, outputs)
 
     def _operator(self, node: RawNode, bad: set[int]) -> None:
         used = [index for index in (*node.inputs, *node.outputs) if index != NO_TENSOR]
