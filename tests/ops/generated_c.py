@@ -21,7 +21,7 @@ from firmwright.pipeline import Options, compile_model, load_bytes
 
 Array = NDArray[np.generic]
 FLAGS = (
-    "-std=c99", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion",
+    "-std=c99", "-O0", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion",
     "-Werror", "-ffp-contract=off", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
 )  # fmt: skip
 
