@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from firmwright.artifacts import SourceTree
+from firmwright.base.deep_trees import allow_deep_trees
 from firmwright.base.errors import DoesNotFitError, ModelError, UsageError
 from firmwright.base.names import sanitise
 from firmwright.base.version import VERSION
@@ -175,6 +176,7 @@ def load_bytes(data: bytes, file: str, *, name: str = "", signature: str = "") -
 
     `signature` is the entry point of a .tflite file that has several.
     """
+    allow_deep_trees()
     if data[:10] == b"firmwright":
         try:
             module = parse_module(data.decode("utf-8"), file)
@@ -193,6 +195,7 @@ def compile_model(
     model: IRModule, options: Options, *, source: bytes | None = None, watch: Watch | None = None
 ) -> Compiled:
     """Compile `model` for a board; `watch` sees the module after every pass."""
+    allow_deep_trees()
     board = load_board(options.board, options.board_dirs)
     imported = module = configured(model, board, options)
     for step in remaining(module, options):

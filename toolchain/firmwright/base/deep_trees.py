@@ -1,0 +1,17 @@
+"""How deep trees may be: a model's main is as deep as the model has tensors.
+
+Functions over trees call themselves for each level, three calls deep where they rebuild it.
+Python's own limit would end them at some three hundred tensors.
+"""
+
+from __future__ import annotations
+
+import sys
+
+FRAMES_MAX = 1 << 16
+"""Of functions in each other: enough for some ten thousand tensors."""
+
+
+def allow_deep_trees() -> None:
+    """Raises Python's limit, of all threads; it stays, for another thread may be in such a tree."""
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), FRAMES_MAX))
