@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -153,6 +154,11 @@ class _Graph:
     def graph(self) -> RawSubgraph:
         return self.work.raw.subgraphs[self.index]
 
+    @cached_property
+    def written(self) -> frozenset[int]:
+        """Outputs of nodes: one that is said to be variable is an output all the same."""
+        return frozenset(index for node in self.graph.nodes for index in node.outputs)
+
     def run(self, name: str) -> Function:
         self.work.reached.add(self.index)
         self._check_tensors()
@@ -187,7 +193,7 @@ class _Graph:
 
     def _value(self, index: int) -> Value:
         tensor = self.graph.tensors[index]
-        if tensor.is_variable:
+        if tensor.is_variable and index not in self.written:
             name = tensor.name or f"tensor_{index}"
             return self.variables.read(index, name, self._type(tensor))
         if index not in self.values:

@@ -4,7 +4,8 @@ In: a `RawModel` whose tensors are sound one by one. Out: nothing, or one ModelE
 
 1. There is at least one subgraph; subgraph references are in range and do not recurse.
 2. Tensor indices are in range; only an operator's inputs may be left out (-1).
-3. A tensor is defined at most once: as a graph input, a constant, a variable or an output.
+3. A tensor is defined at most once: as a graph input, a constant, a variable or an output. One
+   that says it is variable and is an output is that: it only says where it lies.
 4. An operator reads only what is defined before it; graph outputs are defined at the end.
 """
 
@@ -43,8 +44,10 @@ class _Subgraph:
         self.defined: set[int] = set()
 
     def verify(self) -> None:
+        written = {index for node in self.subgraph.nodes for index in node.outputs}
         for tensor in self.subgraph.tensors:
-            if tensor.buffer is not None or tensor.is_variable:
+            is_state = tensor.is_variable and tensor.index not in written
+            if tensor.buffer is not None or is_state:
                 self.define(tensor.index, self.where)
         for index in self.subgraph.inputs:
             self.define(index, f"{self.where}, inputs")

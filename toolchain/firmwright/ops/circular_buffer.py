@@ -1,0 +1,91 @@
+"""circular_buffer: the last slots of a tensor that comes slot by slot, the newest at the end.
+
+    y = x before without its first slot, and x behind it; slots along axis 1.
+
+Source of the semantics: TFLM's custom operator. It can be told to end a run before what follows,
+until so many slots have come; here everything runs each time, so other models are refused. Files
+that do not say how often count 5, 13 and 25 slots as once, as TFLM does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    Memory,
+    NotSupportedError,
+    NumericsCell,
+    OpCall,
+    OpDef,
+)
+from firmwright.ops.arity import require_tensors
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.signal_window import ONE_PROFILE
+
+_EACH_RUN = (5, 13, 25)
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, y = call.input(0), call.output
+    if x.dtype != INT8 or y.dtype != INT8 or call.input(1).shape != y.shape:
+        raise NotSupportedError(f"a buffer of {x.dtype.name} in {y.dtype.name}")
+    if len(y.shape) != 4 or x.shape != (1, 1, *y.shape[2:]):
+        raise NotSupportedError(f"slots of {list(x.shape)} in {list(y.shape)}")
+    return (TensorType(y.shape, INT8, y.quantization),)
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    return (np.concatenate([arrays[1][:, 1:], arrays[0]], axis=1),)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    slot, total = call.input(0).elements, call.output.elements
+    with (
+        b.window("slot", b.input(0), 0, (slot,)) as x,
+        b.window("before", b.input(1), 0, (total,)) as before,
+        b.window("out", b.y, 0, (total,), access="w") as y,
+    ):
+        if total > slot:
+            with b.for_("i", total - slot) as i:
+                b.store(y, [i], b.load(before, [i + slot]))
+        with b.for_("k", slot) as k:
+            b.store(y, [k + (total - slot)], b.load(x, [k]))
+
+
+def from_tflite(context: ImportContext) -> Imported:
+    require_tensors(context, 1)
+    y = context.outputs[0]
+    cycles = context.node.options.get("cycles_max", 0)
+    slots = y.shape[1] if len(y.shape) == 4 else 0
+    if not isinstance(cycles, int) or not (cycles == 1 or (cycles <= 0 and slots in _EACH_RUN)):
+        raise NotSupportedError("a buffer that ends runs before what follows it")
+    zero = y.quantization.zero_points[0] if y.quantization else 0
+    return Imported("circular_buffer", {}, (0,), memory=(Memory("before", y, zero, becomes=0),))
+
+
+def cases() -> Iterator[Case]:
+    for name, slots, options in (("told", 3, {"cycles_max": 1}), ("known", 5, {})):
+        x = CaseTensor((1, 1, 2, 3), "int8", (0.5,), (-7,))
+        y = CaseTensor((1, slots, 2, 3), "int8", (0.5,), (-7,), keeps=True)
+        yield Case(name, "custom:CIRCULAR_BUFFER", (x,), (y,), options, ONE_PROFILE)
+
+
+OPDEF = OpDef(
+    name="circular_buffer",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={"tflite:custom:CIRCULAR_BUFFER": from_tflite},
+    cases=cases,
+    dtypes=("int8",),
+    numerics={"tflm": NumericsCell(None, "copies", "TFLM circular_buffer")},
+)
