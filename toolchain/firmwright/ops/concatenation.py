@@ -133,4 +133,5 @@ OPDEF = OpDef(
         profile: NumericsCell(None, "copies", "reference_ops Concatenation")
         for profile in ("litert", "tflm")
     },
+    limits="inputs quantised alike",
 )

@@ -240,4 +240,5 @@ OPDEF = OpDef(
         ),
     },
     macs=macs,
+    limits="constant weights; floats with int8 weights: hybrid_conv2d",
 )

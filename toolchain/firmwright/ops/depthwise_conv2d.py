@@ -184,4 +184,5 @@ OPDEF = OpDef(
         for profile in ("litert", "tflm")
     },
     macs=macs,
+    limits="constant weights; not hybrid",
 )

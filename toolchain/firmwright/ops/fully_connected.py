@@ -367,4 +367,5 @@ OPDEF = OpDef(
         ),
     },
     macs=macs,
+    limits="constant weights; not hybrid",
 )

@@ -181,4 +181,5 @@ OPDEF = OpDef(
     numerics=in_both(
         NumericsCell(Rounding.TWICE, "int32, 12 integer bits", "reference_integer_ops LogSoftmax")
     ),
+    limits="last axis; int8 gives scale 1/16 around 127",
 )

@@ -159,4 +159,5 @@ OPDEF = OpDef(
     numerics={
         profile: NumericsCell(None, "copies", "reference_ops Pad") for profile in ("litert", "tflm")
     },
+    limits="constant paddings and value",
 )

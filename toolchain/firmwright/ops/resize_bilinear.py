@@ -174,4 +174,5 @@ OPDEF = OpDef(
     numerics=in_both(
         NumericsCell(None, "shares of 1/1024, rounded once", "reference_ops ResizeBilinear")
     ),
+    limits="constant size; images of four dimensions",
 )

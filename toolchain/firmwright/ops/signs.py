@@ -55,6 +55,11 @@ def _negative(x: E) -> E:
     return _zero(x) - x
 
 
+def _negative_narrow(x: E) -> E:
+    """Of the stored value, as LiteRT has it; the least one is its own."""
+    return (E(immediate(0, INT32)) - x.cast(INT32)).cast(x.expr.dtype)
+
+
 def _sign(x: E) -> E:
     one = 1.0 if x.expr.dtype == FLOAT32 else 1
     return (x > _zero(x)).cast(x.expr.dtype) * one - (x < _zero(x)).cast(x.expr.dtype) * one
@@ -69,6 +74,9 @@ def _cases(builtin: str) -> Iterator[Case]:
     yield float_case(builtin, oracles)
     if builtin in ("ABS", "NEG", "SIGN"):
         yield float_case(builtin, ("litert",), dtype="int32")
+    if builtin == "NEG":
+        for dtype in ("int8", "int16"):
+            yield float_case(builtin, ("litert",), dtype=dtype)
     if builtin == "ABS":
         yield quantized_case(builtin, "mid", "int8", (0.05, 3), (0.07, -9))
         yield quantized_case(builtin, "same", "int8", (0.05, -128), (0.05, -128))
@@ -96,7 +104,8 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     unary_op(
         "neg",
-        {INT32: _whole(np.negative, _negative), FLOAT32: in_float32(np.negative, _negative)},
+        dict.fromkeys((INT8, INT16), _whole(np.negative, _negative_narrow))
+        | {INT32: _whole(np.negative, _negative), FLOAT32: in_float32(np.negative, _negative)},
         lambda: _cases("NEG"),
         _CELL,
     ),

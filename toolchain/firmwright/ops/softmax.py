@@ -267,4 +267,5 @@ OPDEF = OpDef(
         )
         for profile in ("litert", "tflm")
     },
+    limits="last axis; int8 gives scale 1/256 (int16: 1/65536), int16 gives 2^-15",
 )

@@ -121,4 +121,5 @@ OPDEF = OpDef(
     cases=cases,
     dtypes=tuple(kind.name for kind in _DTYPES),
     numerics={"litert": NumericsCell(None, "exact", "TopContainer")},
+    limits="constant k",
 )

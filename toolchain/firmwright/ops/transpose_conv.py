@@ -239,4 +239,5 @@ OPDEF = OpDef(
         for profile in ("litert", "tflm")
     },
     macs=macs,
+    limits="constant weights",
 )
