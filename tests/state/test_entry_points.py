@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +122,15 @@ def test_one_entry_point_reads_what_the_other_has_kept(path: Path, tmp_path: Pat
     done = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, check=True, text=True)
     # 13 stands for 5: the sums are 5, 10 and 15, that is 13, 23 and 33; 21 is the least answer.
     assert done.stdout == "21 23 33 "
+
+
+def test_entry_points_that_begin_a_variable_otherwise_are_refused(path: Path) -> None:
+    add, ask = entry_points(path, "host")
+    (state,) = ask.module.io.state
+    other = replace(ask.module.constants[state.initial], data=b"\1\2\3\4")
+    changed = replace(ask.module, constants={**ask.module.constants, state.initial: other})
+    with pytest.raises(UsageError, match="begin the variable sum with other values"):
+        bundle([add, replace(ask, module=changed)])
 
 
 def test_a_path_with_a_colon_may_be_a_file(tmp_path: Path) -> None:

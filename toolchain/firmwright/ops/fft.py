@@ -36,14 +36,13 @@ from firmwright.ir.graph.opdef import (
     Imported,
     NotSupportedError,
     OpCall,
-    OpDef,
 )
 from firmwright.ops.arity import require_tensors
 from firmwright.ops.custom_options import int_option
 from firmwright.ops.fft_loops import Transform
 from firmwright.ops.fft_tables import arrival, fraction_bits, separating, stages, turns
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.signal_window import ONE_PROFILE, tflm_cell
+from firmwright.ops.signal_window import ONE_PROFILE, Parts, signal_operator
 
 _LENGTHS = tuple(1 << n for n in range(3, 15))
 _TYPES = {"int16": 7, "int32": 2, "float32": 0}
@@ -259,24 +258,18 @@ def _irfft_cases() -> Iterator[Case]:
 
 
 OPDEFS = (
-    OpDef(
-        name="rfft",
-        infer=_rfft_infer,
-        reference=_rfft_reference,
-        lower=_rfft_lower,
-        imports={"tflite:custom:SignalRfft": _importer("rfft")},
-        cases=_rfft_cases,
-        dtypes=tuple(_TYPES),
-        numerics=tflm_cell("double width"),
+    signal_operator(
+        "rfft",
+        "SignalRfft",
+        Parts(_rfft_infer, _rfft_reference, _rfft_lower, _importer("rfft"), _rfft_cases),
+        *_TYPES,
+        accumulator="double width",
     ),
-    OpDef(
-        name="irfft",
-        infer=_irfft_infer,
-        reference=_irfft_reference,
-        lower=_irfft_lower,
-        imports={"tflite:custom:SignalIrfft": _importer("irfft")},
-        cases=_irfft_cases,
-        dtypes=tuple(_TYPES),
-        numerics=tflm_cell("double width"),
+    signal_operator(
+        "irfft",
+        "SignalIrfft",
+        Parts(_irfft_infer, _irfft_reference, _irfft_lower, _importer("irfft"), _irfft_cases),
+        *_TYPES,
+        accumulator="double width",
     ),
 )

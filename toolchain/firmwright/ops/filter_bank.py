@@ -31,7 +31,6 @@ from firmwright.ir.graph.opdef import (
     Memory,
     NotSupportedError,
     OpCall,
-    OpDef,
 )
 from firmwright.ir.tir.builder import INDEX, E, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call as intrinsic
@@ -40,7 +39,7 @@ from firmwright.ops.arity import require_tensors
 from firmwright.ops.custom_options import int_options
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.signal_functions import bit_length, nearest_root
-from firmwright.ops.signal_window import ONE_PROFILE, tflm_cell
+from firmwright.ops.signal_window import ONE_PROFILE, Parts, signal_operator
 
 _WORD = 0xFFFFFFFF
 
@@ -442,54 +441,45 @@ def _log_cases() -> Iterator[Case]:
 
 
 OPDEFS = (
-    OpDef(
-        name="filter_bank",
-        infer=_bank_infer,
-        reference=_bank_reference,
-        lower=_bank_lower,
-        imports={"tflite:custom:SignalFilterBank": _import_bank},
-        cases=_bank_cases,
-        dtypes=("uint32",),
-        numerics=tflm_cell("uint64"),
+    signal_operator(
+        "filter_bank",
+        "SignalFilterBank",
+        Parts(_bank_infer, _bank_reference, _bank_lower, _import_bank, _bank_cases),
+        "uint32",
+        accumulator="uint64",
     ),
-    OpDef(
-        name="filter_bank_square_root",
-        infer=_root_infer,
-        reference=_root_reference,
-        lower=_root_lower,
-        imports={"tflite:custom:SignalFilterBankSquareRoot": _import_root},
-        cases=_root_cases,
-        dtypes=("uint64",),
-        numerics=tflm_cell("uint64"),
+    signal_operator(
+        "filter_bank_square_root",
+        "SignalFilterBankSquareRoot",
+        Parts(_root_infer, _root_reference, _root_lower, _import_root, _root_cases),
+        "uint64",
+        accumulator="uint64",
     ),
-    OpDef(
-        name="spectral_subtraction",
-        infer=_subtraction_infer,
-        reference=_subtraction_reference,
-        lower=_subtraction_lower,
-        imports={"tflite:custom:SignalFilterBankSpectralSubtraction": _import_subtraction},
-        cases=_subtraction_cases,
-        dtypes=("uint32",),
-        numerics=tflm_cell("uint64"),
+    signal_operator(
+        "spectral_subtraction",
+        "SignalFilterBankSpectralSubtraction",
+        Parts(
+            _subtraction_infer,
+            _subtraction_reference,
+            _subtraction_lower,
+            _import_subtraction,
+            _subtraction_cases,
+        ),
+        "uint32",
+        accumulator="uint64",
     ),
-    OpDef(
-        name="pcan",
-        infer=_pcan_infer,
-        reference=_pcan_reference,
-        lower=_pcan_lower,
-        imports={"tflite:custom:SignalPCAN": _import_pcan},
-        cases=_pcan_cases,
-        dtypes=("uint32",),
-        numerics=tflm_cell("uint64"),
+    signal_operator(
+        "pcan",
+        "SignalPCAN",
+        Parts(_pcan_infer, _pcan_reference, _pcan_lower, _import_pcan, _pcan_cases),
+        "uint32",
+        accumulator="uint64",
     ),
-    OpDef(
-        name="filter_bank_log",
-        infer=_log_infer,
-        reference=_log_reference,
-        lower=_log_lower,
-        imports={"tflite:custom:SignalFilterBankLog": _import_log},
-        cases=_log_cases,
-        dtypes=("uint32",),
-        numerics=tflm_cell("uint64"),
+    signal_operator(
+        "filter_bank_log",
+        "SignalFilterBankLog",
+        Parts(_log_infer, _log_reference, _log_lower, _import_log, _log_cases),
+        "uint32",
+        accumulator="uint64",
     ),
 )

@@ -30,14 +30,13 @@ from firmwright.ir.graph.opdef import (
     Memory,
     NotSupportedError,
     OpCall,
-    OpDef,
 )
 from firmwright.ir.tir.builder import E, maximum, minimum, select
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops.arity import require_tensors
 from firmwright.ops.custom_options import int_option, int_options
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.signal_window import ONE_PROFILE, tflm_cell
+from firmwright.ops.signal_window import ONE_PROFILE, Parts, signal_operator
 
 
 def _rows(kind: TensorType) -> tuple[int, int]:
@@ -390,44 +389,33 @@ def _overlap_cases() -> Iterator[Case]:
 
 
 OPDEFS = (
-    OpDef(
-        name="framer",
-        infer=_framer_infer,
-        reference=_framer_reference,
-        lower=_framer_lower,
-        imports={"tflite:custom:SignalFramer": _import_framer},
-        cases=_framer_cases,
-        dtypes=("int16",),
-        numerics=tflm_cell("copies"),
+    signal_operator(
+        "framer",
+        "SignalFramer",
+        Parts(_framer_infer, _framer_reference, _framer_lower, _import_framer, _framer_cases),
+        "int16",
+        accumulator="copies",
     ),
-    OpDef(
-        name="stacker",
-        infer=_stacker_infer,
-        reference=_stacker_reference,
-        lower=_stacker_lower,
-        imports={"tflite:custom:SignalStacker": _import_stacker},
-        cases=_stacker_cases,
-        dtypes=("int16",),
-        numerics=tflm_cell("copies"),
+    signal_operator(
+        "stacker",
+        "SignalStacker",
+        Parts(_stacker_infer, _stacker_reference, _stacker_lower, _import_stacker, _stacker_cases),
+        "int16",
+        accumulator="copies",
     ),
-    OpDef(
-        name="delay",
-        infer=_delay_infer,
-        reference=_delay_reference,
-        lower=_delay_lower,
-        imports={"tflite:custom:SignalDelay": _import_delay},
-        cases=_delay_cases,
-        dtypes=("int16",),
-        numerics=tflm_cell("copies"),
+    signal_operator(
+        "delay",
+        "SignalDelay",
+        Parts(_delay_infer, _delay_reference, _delay_lower, _import_delay, _delay_cases),
+        "int16",
+        accumulator="copies",
     ),
-    OpDef(
-        name="overlap_add",
-        infer=_overlap_infer,
-        reference=_overlap_reference,
-        lower=_overlap_lower,
-        imports={"tflite:custom:SignalOverlapAdd": _import_overlap},
-        cases=_overlap_cases,
-        dtypes=("int16", "float32"),
-        numerics=tflm_cell("int32"),
+    signal_operator(
+        "overlap_add",
+        "SignalOverlapAdd",
+        Parts(_overlap_infer, _overlap_reference, _overlap_lower, _import_overlap, _overlap_cases),
+        "int16",
+        "float32",
+        accumulator="int32",
     ),
 )

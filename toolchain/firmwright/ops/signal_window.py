@@ -12,7 +12,8 @@ range, which it does not write, are 0 here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,13 +37,39 @@ from firmwright.ops.arity import require_tensors
 from firmwright.ops.custom_options import int_options
 from firmwright.ops.kernel import Kernel
 
-SIGNAL = "TFLM signal library"
 ONE_PROFILE: tuple[Numerics, ...] = ("tflm",)
 
 
-def tflm_cell(accumulator: str) -> dict[str, NumericsCell]:
-    """The numerics of an operator that TFLM alone has."""
-    return {"tflm": NumericsCell(None, accumulator, SIGNAL)}
+class Parts(NamedTuple):
+    """The functions that an operator is made of."""
+
+    infer: Callable[[OpCall], tuple[TensorType, ...]]
+    reference: Callable[[OpCall, Sequence[Array]], tuple[Array, ...]]
+    lower: Callable[[OpCall, Any], None]
+    imports: Callable[[ImportContext], Imported]
+    cases: Callable[[], Iterator[Case]]
+
+
+def signal_operator(
+    name: str,
+    custom: str,
+    parts: Parts,
+    *dtypes: str,
+    accumulator: str,
+    macs: Callable[[OpCall], int] = lambda call: 0,
+) -> OpDef:
+    """The record of an operator that TFLM's signal library alone has, as `custom`."""
+    return OpDef(
+        name=name,
+        infer=parts.infer,
+        reference=parts.reference,
+        lower=parts.lower,
+        imports={f"tflite:custom:{custom}": parts.imports},
+        cases=parts.cases,
+        dtypes=dtypes,
+        numerics={"tflm": NumericsCell(None, accumulator, "TFLM signal library")},
+        macs=macs,
+    )
 
 
 # ---- window ------------------------------------------------------------------------------------
@@ -201,36 +228,27 @@ def _energy_cases() -> Iterator[Case]:
 
 
 OPDEFS = (
-    OpDef(
-        name="window",
-        infer=_window_infer,
-        reference=_window_reference,
-        lower=_window_lower,
-        imports={"tflite:custom:SignalWindow": _import_window},
-        cases=_window_cases,
-        dtypes=("int16",),
-        numerics=tflm_cell("int32"),
+    signal_operator(
+        "window",
+        "SignalWindow",
+        Parts(_window_infer, _window_reference, _window_lower, _import_window, _window_cases),
+        "int16",
+        accumulator="int32",
         macs=lambda call: call.output.elements,
     ),
-    OpDef(
-        name="fft_auto_scale",
-        infer=_scale_infer,
-        reference=_scale_reference,
-        lower=_scale_lower,
-        imports={"tflite:custom:SignalFftAutoScale": _import_scale},
-        cases=_scale_cases,
-        dtypes=("int16",),
-        numerics=tflm_cell("int16"),
+    signal_operator(
+        "fft_auto_scale",
+        "SignalFftAutoScale",
+        Parts(_scale_infer, _scale_reference, _scale_lower, _import_scale, _scale_cases),
+        "int16",
+        accumulator="int16",
     ),
-    OpDef(
-        name="spectrum_energy",
-        infer=_energy_infer,
-        reference=_energy_reference,
-        lower=_energy_lower,
-        imports={"tflite:custom:SignalEnergy": _import_energy},
-        cases=_energy_cases,
-        dtypes=("int16",),
-        numerics=tflm_cell("uint32"),
+    signal_operator(
+        "spectrum_energy",
+        "SignalEnergy",
+        Parts(_energy_infer, _energy_reference, _energy_lower, _import_energy, _energy_cases),
+        "int16",
+        accumulator="uint32",
         macs=lambda call: 2 * call.output.elements,
     ),
 )

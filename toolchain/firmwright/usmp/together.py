@@ -50,6 +50,7 @@ def plan_together(modules: Sequence[IRModule], planner: str = DEFAULT) -> Togeth
     UsageError if they were planned for different pools, DoesNotFitError as for one model.
     """
     pools = common_pools(modules)
+    _check_first_values(modules)
     order = best_run_order([_plan_of(module) for module in modules])
     buffers, conflicts = _joined([modules[index] for index in order])
     made = place(find_planner(planner), buffers, conflicts, pools)
@@ -80,6 +81,21 @@ def check_apart(modules: Sequence[IRModule]) -> None:
             peak=sorted(each, key=lambda row: -row[1]),
             hint="models that run one after another share, without --concurrent.",
         )
+
+
+def _check_first_values(modules: Sequence[IRModule]) -> None:
+    """UsageError if entry points of one file begin a variable that they share with other values."""
+    first: dict[str, tuple[str, bytes]] = {}
+    for module in modules:
+        joint = _joint_names(module)
+        for state in module.io.state:
+            mine = module.name, module.constants[state.initial].data
+            other = first.setdefault(joint[state.buffer], mine)
+            if other[1] != mine[1]:
+                raise UsageError(
+                    f"{other[0]} and {mine[0]} begin the variable {state.name} with other values.",
+                    hint="a file in which each signature sets its variables once, to the same.",
+                )
 
 
 def _summed(modules: Sequence[IRModule], pool: str) -> int:
