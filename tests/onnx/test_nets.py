@@ -202,3 +202,11 @@ def test_a_module_remembers_the_model_file_beside_it(tmp_path: Path) -> None:
     again = load_model(tmp_path / "net.fwir")
     assert again.source == loaded.source
     assert again.module == loaded.module
+
+
+def test_a_model_of_an_older_opset_is_converted() -> None:
+    net = Net(opset=9)
+    x = net.input("x", (1, 4, 6))
+    y = net.node("Squeeze", net.node("Softmax", x, axis=2), axes=[0])
+    module = imported(net.model(y))
+    assert [value.type.shape for value in entry_of(module).results] == [(4, 6)]

@@ -2,7 +2,8 @@
 
 In: the bytes of a file, its folder, and what a user says of it (`Given`): shapes of inputs, inputs
 bound to constants. Out: bytes of a model that says all of that itself, the same bytes where nothing
-was left open. So what is compiled and what the reference runtime runs are one model.
+was left open. So what is compiled and what the reference runtime runs are one model. One of an
+older opset is converted to the oldest that the importers read, by the package's own converter.
 Data that a file keeps beside itself are read from its own folder and from nowhere else.
 """
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from firmwright.base.errors import UsageError
 from firmwright.frontends.onnx.protobuf import Message, dtype_name, library
-from firmwright.frontends.onnx.reader import parsed
+from firmwright.frontends.onnx.reader import OPSET_MIN, parsed
 from firmwright.ir.graph.opdef import Array
 
 
@@ -36,7 +37,10 @@ def complete(data: bytes, file: str, given: Given = Given(), folder: Path | None
     model = parsed(data, file)
     external = library().TensorProto.EXTERNAL
     outside = [item for item in model.graph.initializer if item.data_location == external]
-    if not outside and not given.shapes and not given.bindings:
+    newer = _newer(model)
+    if newer is not None:
+        model = newer
+    elif not outside and not given.shapes and not given.bindings:
         return data
     for tensor in outside:
         _read_outside(tensor, file, folder)
@@ -53,6 +57,18 @@ def complete(data: bytes, file: str, given: Given = Given(), folder: Path | None
     for name, values in given.bindings.items():
         _bind(model.graph, inputs[name], values, file)
     return bytes(model.SerializeToString(deterministic=True))
+
+
+def _newer(model: Message) -> Message | None:
+    """A model of an older opset as one of ours; None where there is nothing to do, or no way."""
+    versions = [item.version for item in model.opset_import if item.domain in ("", "ai.onnx")]
+    if not versions or versions[0] >= OPSET_MIN:
+        return None
+    try:
+        return library().version_converter.convert_version(model, OPSET_MIN)
+    # The converter is C++: what it has no adapter for is a RuntimeError, or an error of its own.
+    except (RuntimeError, ValueError, IndexError, TypeError):
+        return None
 
 
 def _set_shape(info: Message, shape: tuple[int, ...], file: str) -> None:

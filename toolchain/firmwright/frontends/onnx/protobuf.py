@@ -24,6 +24,7 @@ def library() -> Any:
     try:
         import onnx.numpy_helper
         import onnx.reference
+        import onnx.version_converter
 
         import onnx
     except ImportError as error:

@@ -114,7 +114,11 @@ def _shrink(c: NodeContext) -> Tensor:
 
 
 def _prelu(c: NodeContext) -> Tensor:
-    return c.emit.expression("where(a < 0, b * a, a)", c.input(0), c.input(1))
+    slope, shape = c.input(1), c.shape(0)
+    if len(shape) > 2 and shape_of(slope) == (shape[1],) and shape[-1] != shape[1]:
+        # As it was in older files: one slope for each channel.
+        slope = c.emit.reshape(slope, (shape[1], *(1,) * (len(shape) - 2)))
+    return c.emit.expression("where(a < 0, b * a, a)", c.input(0), slope)
 
 
 def _limit(c: NodeContext, index: int) -> Tensor | None:

@@ -29,7 +29,8 @@ def _coordinates(c: NodeContext, axis: int, length: int, outputs: int, scale: fl
         case "pytorch_half_pixel":
             return (x + 0.5) / scale - 0.5 if outputs > 1 else np.zeros(1)
         case "align_corners":
-            return x * (length - 1) / (outputs - 1) if outputs > 1 else np.zeros(1)
+            # The length that the scale asks for, which need not be whole.
+            return x * (length - 1) / (scale * length - 1) if outputs > 1 else np.zeros(1)
         case "asymmetric":
             return x / scale
         case "tf_crop_and_resize":
