@@ -168,10 +168,16 @@ def _mod(c: NodeContext) -> Tensor:
 
 
 def _shift(c: NodeContext) -> Tensor:
-    direction = c.attr("direction")
+    direction, kind = c.attr("direction"), c.dtype(0)
     if direction not in ("LEFT", "RIGHT"):
         raise NotSupportedError(f"direction {direction!r}")
-    return _of_any("a << b" if direction == "LEFT" else "a >> b", c)
+    # By as many bits as there are, or more, nothing is left but the sign; C leaves that open.
+    inside = f"b < {kind.bits}" if not kind.signed else f"(b >= 0) & (b < {kind.bits})"
+    amount = f"where({inside}, b, {kind.name}({kind.bits - 1}))"
+    if direction == "RIGHT" and kind.signed:
+        return _of_any(f"a >> {amount}", c)
+    sign = "<<" if direction == "LEFT" else ">>"
+    return _of_any(f"where({inside}, a {sign} {amount}, {kind.name}(0))", c)
 
 
 def _variadic(join: str, c: NodeContext) -> Tensor:

@@ -60,15 +60,15 @@ def _reduce(formula: str, step: str, last: str, c: NodeContext) -> Tensor:
     return y if last == "a" else c.emit.expression(last, y)
 
 
+# Our own reduce_max begins with the least finite number, as TFLite's does; here it is -inf.
+
+
 def _extreme(step: str, c: NodeContext) -> Tensor:
     axes, keep = _axes(c), bool(c.attr("keepdims", 1))
     if axes is None:
         return c.input(0)
     if dtype_of(c.input(0)) == BOOL:
         return reduced(c.emit, [c.input(0)], "a", {"max": "or", "min": "and"}[step], axes, keep)
-    if dtype_of(c.input(0)) in (FLOAT32, INT32):
-        attrs: dict[str, Attr] = {"axes": axes, "keep_dims": keep}
-        return c.emit.call(f"reduce_{step}", [c.input(0)], attrs)
     return reduced(c.emit, [c.input(0)], "a", step, axes, keep)
 
 
@@ -92,7 +92,7 @@ def _log_sum_exp(c: NodeContext) -> Tensor:
     only_floats(c)
     if axes is None:
         return x
-    highest = c.emit.call("reduce_max", [x], {"axes": axes, "keep_dims": True})
+    highest = reduced(c.emit, [x], "a", "max", axes)
     total = reduced(c.emit, [x, highest], "exp(a - b)", "add", axes)
     y = c.emit.expression("log(a) + b", total, highest)
     return y if c.attr("keepdims", 1) else c.emit.reshape(y, _without(shape_of(y), axes))
@@ -117,7 +117,7 @@ def _softmax(c: NodeContext) -> Tensor:
 def _log_softmax(c: NodeContext) -> Tensor:
     only_floats(c)
     x, axis = c.input(0), c.axis(-1)
-    highest = c.emit.call("reduce_max", [x], {"axes": (axis,), "keep_dims": True})
+    highest = reduced(c.emit, [x], "a", "max", (axis,))
     total = reduced(c.emit, [x, highest], "exp(a - b)", "add", (axis,))
     return c.emit.expression("a - b - log(c)", x, highest, total)
 
