@@ -99,8 +99,8 @@ def test_a_missing_package_names_what_to_install(
     with pytest.raises(ToolMissingError) as caught:
         run_oracle(digits_path.read_bytes(), list(samples([DIGIT], 1)), "litert")
     assert str(caught.value) == (
-        "the reference LiteRT BUILTIN_REF needs the Python package ai-edge-litert, which is not "
-        "installed. Try: pip install 'firmwright[verify]'."
+        "LiteRT BUILTIN_REF needs the Python package ai-edge-litert, which is not installed. "
+        "Try: pip install 'firmwright[verify]'."
     )
 
 

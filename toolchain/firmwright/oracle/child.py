@@ -19,7 +19,7 @@ import importlib.metadata
 import json
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -268,17 +268,21 @@ def ordered_inputs(runtime: Runtime, names: Sequence[str], values: Sequence[Arra
     return [by_name[name] for name in runtime.input_names]
 
 
+def read_request(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
+    """What request.json says, and the inputs by name with the samples on the leading axis."""
+    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
+    with np.load(folder / "inputs.npz") as archive:
+        return request, {name: archive[f"i{k}"] for k, name in enumerate(request["inputs"])}
+
+
 def answer(folder: Path) -> dict[str, Any]:
     """Meet the request in `folder`; writes outputs.npz and returns what answer.json says."""
-    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
-    names: list[str] = request["inputs"]
-    with np.load(folder / "inputs.npz") as archive:
-        values = [archive[f"i{position}"] for position in range(len(names))]
+    request, given = read_request(folder)
     model = (folder / "model").read_bytes()
     if request.get("subgraph"):
         model = beginning_with(request["subgraph"], model, request["numerics"])
     runtime = open_runtime(request["numerics"], model, layers=request["layers"])
-    inputs = ordered_inputs(runtime, names, values)
+    inputs = ordered_inputs(runtime, list(given), list(given.values()))
     kept: dict[str, list[Array]] = {}
     for index in range(request["samples"]):
         runtime.run([np.array(value[index], order="C") for value in inputs])
@@ -295,11 +299,10 @@ def answer(folder: Path) -> dict[str, Any]:
     }
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Answer one request; 0 when answer.json was written, with or without an `error`."""
-    folder = Path(arguments[0])
+def reported(folder: Path, work: Callable[[Path], dict[str, Any]]) -> int:
+    """Do the work in `folder`; 0 when answer.json was written, with or without an `error`."""
     try:
-        found = answer(folder)
+        found = work(folder)
     except RequestError as error:
         found = {"error": error.kind, "what": str(error)}
     except (
@@ -319,4 +322,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(reported(Path(sys.argv[1]), answer))

@@ -83,22 +83,22 @@ def run_oracle(
         raise UsageError("the reference needs at least one sample.")
     with tempfile.TemporaryDirectory(prefix="firmwright-oracle-") as name:
         folder = Path(name)
-        _write_request(folder, model, inputs, numerics, layers, subgraph)
-        said = _run_child(folder, ORACLE_NAMES[numerics], timeout_s)
-        found = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
-        _raise_if_refused(found, ORACLE_NAMES[numerics], said)
+        asked = {"numerics": numerics, "layers": layers, "subgraph": subgraph}
+        write_request(folder, model, inputs, asked)
+        found = ask_child(folder, "child", ORACLE_NAMES[numerics], timeout_s)
+        if "error" in found:
+            raise InternalError(f"the oracle's child process answered {found['error']!r}.")
         with np.load(folder / "outputs.npz") as archive:
             return _result(ORACLE_NAMES[numerics], found, dict(archive), len(inputs))
 
 
-def _write_request(
+def write_request(
     folder: Path,
     model: bytes,
     inputs: Sequence[Mapping[str, Array]],
-    numerics: Runtime,
-    layers: bool,
-    subgraph: int,
+    more: Mapping[str, Any],
 ) -> None:
+    """What a child process is given: the model, the samples, and `more` in request.json."""
     names = list(inputs[0])
     if any(set(sample) != set(names) for sample in inputs):
         raise UsageError("the samples do not all name the same inputs.")
@@ -108,17 +108,22 @@ def _write_request(
     }
     np.savez(folder / "inputs.npz", **stacked)
     (folder / "model").write_bytes(model)
-    request = {
-        "numerics": numerics,
-        "layers": layers,
-        "inputs": names,
-        "samples": len(inputs),
-        "subgraph": subgraph,
-    }
+    request = {**more, "inputs": names, "samples": len(inputs)}
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
 
 
-def _run_child(folder: Path, oracle: str, timeout_s: float) -> str:
+def ask_child(folder: Path, module: str, tool: str, timeout_s: float) -> dict[str, Any]:
+    """What the child process `module` answers to the request in `folder`.
+
+    Raises for the errors that every child may report; others are left in the answer.
+    """
+    said = _run_child(folder, module, tool, timeout_s)
+    found: dict[str, Any] = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+    _raise_if_refused(found, tool, said)
+    return found
+
+
+def _run_child(folder: Path, module: str, oracle: str, timeout_s: float) -> str:
     """Run the child, which leaves answer.json behind or this raises; returns what it said."""
     source_root = str(Path(__file__).resolve().parents[2])
     inherited = os.environ.get("PYTHONPATH", "")
@@ -127,7 +132,7 @@ def _run_child(folder: Path, oracle: str, timeout_s: float) -> str:
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
     # -P: the folder's files must not be importable.
-    command = [sys.executable, "-P", "-m", "firmwright.oracle.child", str(folder)]
+    command = [sys.executable, "-P", "-m", f"firmwright.oracle.{module}", str(folder)]
     try:
         done = subprocess.run(
             command,
@@ -171,8 +176,7 @@ def _raise_if_refused(found: Mapping[str, Any], oracle: str, said: str) -> None:
             return
         case "missing":
             raise ToolMissingError(
-                f"the reference {oracle} needs the Python package {found['what']}, "
-                "which is not installed.",
+                f"{oracle} needs the Python package {found['what']}, which is not installed.",
                 hint="pip install 'firmwright[verify]'.",
             )
         case "inputs":
@@ -181,8 +185,8 @@ def _raise_if_refused(found: Mapping[str, Any], oracle: str, said: str) -> None:
             raise ToolFailedError(
                 f"{oracle} refuses this model or its inputs.", output=found["what"]
             )
-        case other:
-            raise InternalError(f"the oracle's child process answered {other!r}.")
+        case _:
+            return
 
 
 def _result(

@@ -1,0 +1,200 @@
+"""`firmwright quantize`: a float network becomes one of int8 that firmware computes exactly."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from onnx_models import Net
+
+import onnx
+from firmwright.base.errors import UsageError
+from firmwright.cli.main import main
+from firmwright.cli.quantize import summary
+from firmwright.flows.calibration import read_samples
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.model import Model, load_model
+from firmwright.flows.quantizing import Quantization, inputs_of, quantize
+from firmwright.flows.reference import by_numpy
+from firmwright.flows.sessions import open_session
+from firmwright.oracle.quantizing import Quantizing
+from firmwright.oracle.run import run_oracle
+
+SAMPLES = 12
+SHAPE = (1, 2, 11, 9)
+RESULT = "gemm8_0"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A float model in a folder, and what the command made of it."""
+
+    folder: Path
+    status: int
+    said: dict[str, Any]
+    model: Model
+
+
+def small_cnn() -> bytes:
+    """A convolution, one for each channel, a sum of both, a mean, a dense layer."""
+    net = Net(6)
+    x = net.batch_norm(net.conv(net.input("image", SHAPE), 2, 4, (3, 3), strides=[2, 2]), 4)
+    short = x = net.node("Relu", x)
+    x = net.node("Relu", net.conv(x, 4, 4, (3, 3), pads=[1] * 4, group=4))
+    x = net.node("Flatten", net.node("GlobalAveragePool", net.node("Add", x, short)))
+    return net.model(net.node("Gemm", x, net.random(4, 5), net.random(5)))
+
+
+def images(count: int = SAMPLES) -> NDArray[np.float32]:
+    rng = np.random.Generator(np.random.PCG64(7))
+    return rng.normal(size=(count, *SHAPE)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("quantize")
+    (folder / "net.onnx").write_bytes(small_cnn())
+    (folder / "data").mkdir()
+    for number, image in enumerate(images()):
+        if number % 2:
+            np.save(folder / "data" / f"{number:02}.npy", image[0])  # without the batch
+        else:
+            np.savez(folder / "data" / f"{number:02}.npz", image=image)
+    found = quantize_by_command(folder)
+    return Made(folder, *found, load_model(folder / "out.onnx"))
+
+
+def quantize_by_command(folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
+    spoken = io.StringIO()
+    words = ["quantize", folder / "net.onnx", "--data", folder / "data", "-o", folder / "out.onnx"]
+    with contextlib.redirect_stdout(spoken):
+        status = main([*map(str, words), "--json", *more])
+    return status, json.loads(spoken.getvalue())
+
+
+def test_every_layer_has_its_error_and_the_worst_comes_first(made: Made) -> None:
+    assert (made.status, made.said["ok"]) == (0, True)
+    assert (made.said["samples"], made.said["compared"]) == (SAMPLES, SAMPLES)
+    ratios = [layer["sqnr_db"] for layer in made.said["layers"]]
+    assert ratios == sorted(ratios)
+    assert 25 < ratios[0] < ratios[-1] < 60
+    operators = sorted(layer["op"] for layer in made.said["layers"])
+    assert operators == ["Add", "Gemm", "GlobalAveragePool", "Relu", "Relu"]
+    for layer in made.said["layers"]:
+        assert 0 < layer["mean_abs_error"] <= layer["max_abs_error"] < layer["largest"]
+    assert made.said["in_floats"] == []
+
+
+def test_the_error_of_the_result_is_that_of_the_two_models(made: Made) -> None:
+    inputs = [{"image": image} for image in images()]
+    (wanted,) = zip(*(r.values() for r in run(made.folder / "net.onnx", inputs)), strict=True)
+    (got,) = zip(*(r.values() for r in run(made.folder / "out.onnx", inputs)), strict=True)
+    (layer,) = (item for item in made.said["layers"] if item["op"] == "Gemm")
+    error = np.abs(np.stack(got) - np.stack(wanted))
+    assert layer["values"] == error.size
+    assert layer["mean_abs_error"] == pytest.approx(error.mean(), rel=1e-4)
+    assert layer["max_abs_error"] == pytest.approx(error.max(), rel=1e-4)
+
+
+def run(path: Path, inputs: list[dict[str, NDArray[np.float32]]]) -> Any:
+    return run_oracle(path.read_bytes(), inputs, "onnxruntime").outputs
+
+
+@pytest.mark.parametrize("board", [
+    pytest.param("host", marks=pytest.mark.host_c),
+    pytest.param("mps2-an386", marks=pytest.mark.qemu),
+])  # fmt: skip
+def test_firmware_computes_the_quantised_model_exactly(made: Made, board: str) -> None:
+    compiled = compile_for(made.model, board=board)
+    inputs = [{"image": image} for image in images(4)]
+    with open_session(compiled) as session:
+        got = session.run_all(inputs)
+    expected = by_numpy(compiled.imported, inputs).outputs
+    for ours, wanted in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(ours[RESULT], wanted[RESULT])
+
+
+def test_the_integers_are_within_a_step_of_onnx_runtime(made: Made) -> None:
+    inputs = [{"image": image} for image in images()]
+    ours = by_numpy(made.model.module, inputs).outputs
+    theirs = run(made.folder / "out.onnx", inputs)
+    initial = {item.name: item for item in onnx.load(made.folder / "out.onnx").graph.initializer}
+    (step,) = onnx.numpy_helper.to_array(initial[f"{RESULT}_scale"]).reshape(-1)
+    steps = np.array(
+        [np.rint((a[RESULT] - b[RESULT]) / step) for a, b in zip(ours, theirs, strict=True)]
+    )
+    assert np.abs(steps).max() <= 1
+    assert np.count_nonzero(steps) <= steps.size // 5
+
+
+def test_quantising_twice_gives_the_same_bytes(made: Made) -> None:
+    model = load_model(made.folder / "net.onnx")
+    samples = read_samples(made.folder / "data", inputs_of(model))
+    again = quantize(model, samples, compared=0)
+    assert again.model == (made.folder / "out.onnx").read_bytes()
+    assert "left in floats   nothing" in summary(again, "net.onnx", "out.onnx", 1)
+
+
+def test_what_is_excluded_stays_in_floats(made: Made) -> None:
+    model = load_model(made.folder / "net.onnx")
+    samples = read_samples(made.folder / "data", inputs_of(model))[:2]
+    how = Quantizing("Percentile", "QUInt8", per_channel=False, exclude=(RESULT,))
+    found: Quantization = quantize(model, samples, how, compared=0)
+    assert found.in_floats == (f"Gemm {RESULT}",)
+
+
+# ---- what goes wrong ---------------------------------------------------------------------------
+
+
+def test_a_sample_of_the_wrong_shape_names_its_file_and_both_shapes(
+    made: Made, tmp_path: Path
+) -> None:
+    inputs = inputs_of(load_model(made.folder / "net.onnx"))
+    np.save(tmp_path / "a.npy", np.zeros((1, 2, 11, 8), np.float32))
+    message = r"a\.npy: image is float32 \[1, 2, 11, 8\]; the model's is float32 \[1, 2, 11, 9\]"
+    with pytest.raises(UsageError, match=message):
+        read_samples(tmp_path, inputs)
+    (tmp_path / "a.npy").write_bytes(b"no array")
+    with pytest.raises(UsageError, match=r"a\.npy: this is not a \.npy file of plain numbers"):
+        read_samples(tmp_path, inputs)
+
+
+def test_a_folder_without_samples_is_said_to_have_none(made: Made, tmp_path: Path) -> None:
+    inputs = inputs_of(load_model(made.folder / "net.onnx"))
+    with pytest.raises(UsageError, match="there are no samples in this folder"):
+        read_samples(tmp_path, inputs)
+    with pytest.raises(UsageError, match="the samples cannot be read: No such file or directory"):
+        read_samples(tmp_path / "none", inputs)
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    with pytest.raises(UsageError, match="one array is no sample of 2 inputs"):
+        read_samples(tmp_path, (*inputs, *inputs))
+
+
+def test_a_quantised_model_and_an_unknown_name_are_refused(made: Made) -> None:
+    samples = [{"image": images(1)[0]}]
+    with pytest.raises(UsageError, match="the model is quantised already: it has DequantizeLinear"):
+        quantize(made.model, samples)
+    with pytest.raises(UsageError, match="the model has no operator 'nothing' to leave"):
+        quantize(load_model(made.folder / "net.onnx"), samples, Quantizing(exclude=("nothing",)))
+
+
+def test_a_tflite_model_is_refused(digits_path: Path) -> None:
+    model = load_model(digits_path)
+    with pytest.raises(UsageError, match="only float ONNX models can be quantised"):
+        quantize(model, [{}])
+
+
+def test_what_we_cannot_run_is_refused_before_the_work(tmp_path: Path) -> None:
+    net = Net()
+    (tmp_path / "net.onnx").write_bytes(net.model(net.node("Det", net.input("m", (3, 3)))))
+    status, said = quantize_by_command(tmp_path)
+    assert (status, said["error"]["code"]) == (2, "unsupported")
+    assert [item["op"] for item in said["error"]["items"]] == ["Det"]
+    assert not (tmp_path / "out.onnx").exists()
