@@ -35,6 +35,8 @@ MOVES = frozenset(
 """Operators that only pass on what they are given."""
 ROUNDED = "_DequantizeLinear_Output"
 """What the tool appends to a result's name, for the reals behind its rounding."""
+UNROUNDED = "_QuantizeLinear_Input"
+"""The same for those before it, where the result is an output of the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ def _in_floats(module: IRModule, nodes: Sequence[Node]) -> tuple[str, ...]:
     entry = module.entry
     assert isinstance(entry, Function)  # nothing is lowered yet
     found = {
-        call.span.tensor
+        call.span.tensor.removesuffix(UNROUNDED)
         for call in entry.body
         if call.op != "dequantize" and any(out.type.dtype.is_float for out in call.outputs)
     }

@@ -248,7 +248,9 @@ class _Import:
         if not any(isinstance(item, Real) for item in inputs):
             return None
         if op in quantized_ops.MOVES:
-            return quantized_ops.moved(importer, c, inputs)
+            moved = quantized_ops.moved(importer, c, inputs)
+            if moved is not None or op not in quantized_ops.TAKES:
+                return moved
         chain = self._chain(c.node)
         if chain is None:
             return None
@@ -315,6 +317,8 @@ class _Import:
             same = x.source.quantization == scaling.quantization
             if same and x.source.is_unsigned == scaling.is_unsigned:
                 return [x.source]
+            other = quantized_ops.rescaled(c, x.source.value, scaling)
+            return [Stored(other, scaling.is_unsigned)]
         (reals,) = self._plain([x])
         if not isinstance(reals, Value) or reals.type.dtype != FLOAT32:
             return None

@@ -19,10 +19,12 @@ from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.context import Importer, NodeContext
 from firmwright.frontends.onnx.emitter import Const, Tensor
 from firmwright.frontends.onnx.operators.convolutions import geometry, image_conv
+from firmwright.frontends.onnx.operators.pools import average_of_integers
+from firmwright.frontends.onnx.operators.reductions import joined_axes
 from firmwright.frontends.onnx.stored import Known, Real, Scaling, Stored
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import Value
-from firmwright.ir.graph.opdef import NotSupportedError
+from firmwright.ir.graph.opdef import Array, NotSupportedError
 
 MOVES = frozenset({
     "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Identity", "MaxPool",
@@ -106,10 +108,22 @@ def by_table(
     reals = Scaling(quant.scales[0], quant.zero_points[0], False).reals()
     constants = tuple(item for item in known[1:] if item is None or isinstance(item, Const))
     found = importer(replace(c, inputs=(Const(reals, "every value"), *constants)))
-    if not isinstance(found, Const):
-        return None
-    table = c.emit.const(target.quantized(found.array), "table")
+    return _looked_up(c, x, found.array, target) if isinstance(found, Const) else None
+
+
+def _looked_up(c: NodeContext, x: Value, reals: Array, target: Scaling) -> Tensor:
+    table = c.emit.const(target.quantized(reals), "table")
     return c.emit.call("byte_table", [x, table], {}, like=target.type)
+
+
+def rescaled(c: NodeContext, x: Value, target: Scaling) -> Value:
+    """The integers that QuantizeLinear makes of the reals that x stands for."""
+    quant = x.type.quantization
+    assert quant is not None  # by construction
+    if quant == target.quantization:
+        return x
+    reals = Scaling(quant.scales[0], quant.zero_points[0], False).reals()
+    return c.emit.value(_looked_up(c, x, reals, target))
 
 
 # ---- convolutions and products -----------------------------------------------------------------
@@ -204,10 +218,37 @@ def _mean(
     c: NodeContext, known: Sequence[Known | None], target: Scaling, activation: str
 ) -> Tensor | None:
     x = _integers(known[0])
-    if x is None or activation != "none":
+    if x is None or activation != "none" or any(isinstance(k, Real) for k in known[1:]):
         return None
-    axes = tuple(range(2, len(x.type.shape)))
-    return c.emit.call("mean", [x], {"axes": axes, "keep_dims": True}, like=target.type)
+    axes: tuple[int, ...] | None = tuple(range(2, len(x.type.shape)))
+    keep = True
+    if c.node.op_type == "ReduceMean":
+        constants = tuple(item for item in known[1:] if item is None or isinstance(item, Const))
+        axes, keep = joined_axes(replace(c, inputs=(x, *constants))), bool(c.attr("keepdims", 1))
+    if not axes:
+        return None
+    return c.emit.call("mean", [x], {"axes": axes, "keep_dims": keep}, like=target.type)
+
+
+def _average(
+    c: NodeContext, known: Sequence[Known | None], target: Scaling, activation: str
+) -> Tensor | None:
+    x = _integers(known[0])
+    if x is None or activation != "none" or x.type.quantization != target.quantization:
+        return None
+    return average_of_integers(replace(c, inputs=(x,)))
+
+
+def _joined(
+    c: NodeContext, known: Sequence[Known | None], target: Scaling, activation: str
+) -> Tensor | None:
+    """A Concat of tensors with scales of their own."""
+    values = [value for item in known if (value := _integers(item)) is not None]
+    if len(values) != len(known) or activation != "none":
+        return None
+    axis = int(c.attr("axis")) % len(values[0].type.shape)
+    same = [rescaled(c, value, target) for value in values]
+    return c.emit.call("concatenation", same, {"axis": axis}, like=target.type)
 
 
 def _softmax(
@@ -218,18 +259,25 @@ def _softmax(
     if x is None or not fits:
         return None
     rank = len(x.type.shape)
-    if int(c.attr("axis", -1)) % rank != rank - 1:
-        return None
-    return c.emit.call("softmax", [x], {"beta": 1.0}, like=target.type)
+    axis = int(c.attr("axis", -1)) % rank
+    if axis == rank - 1:
+        return c.emit.call("softmax", [x], {"beta": 1.0}, like=target.type)
+    order = [*(k for k in range(rank) if k != axis), axis]
+    last = c.emit.transpose(x, order)
+    made = c.emit.call("softmax", [last], {"beta": 1.0}, like=target.type)
+    return c.emit.transpose(made, [order.index(k) for k in range(rank)])
 
 
 TAKES: Mapping[str, Take] = {
     "Add": _sum_of_two,
+    "AveragePool": _average,
+    "Concat": _joined,
     "Conv": _conv,
     "Gemm": _dense,
     "GlobalAveragePool": _mean,
     "MatMul": _dense,
     "Mul": _sum_of_two,
+    "ReduceMean": _mean,
     "Softmax": _softmax,
     "Sub": _sum_of_two,
 }

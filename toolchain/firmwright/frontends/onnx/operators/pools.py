@@ -65,7 +65,7 @@ def _is_image_pool(c: NodeContext, kind: str, window: Geometry, outputs: tuple[i
     """Whether our pools over images, which leave out what is padding, give the same."""
     shape = c.shape(0)
     x = c.emit.value(c.input(0)).type
-    stored = kind == "max" and x.dtype == INT8 and x.quantization is not None
+    stored = x.dtype == INT8 and x.quantization is not None
     if x.dtype != FLOAT32 and not stored:
         return False
     if kind == "norm" or len(shape) > 4 or set(window.dilation) != {1}:
@@ -96,6 +96,14 @@ def _max_pool(c: NodeContext) -> Tensor:
 
 def _average_pool(c: NodeContext) -> Tensor:
     return _pool(c, "average")
+
+
+def average_of_integers(c: NodeContext) -> Tensor | None:
+    """An AveragePool of stored integers, which keep their scale; None where we have none."""
+    window = geometry(c, tuple(c.attr("kernel_shape")), c.shape(0)[2:])
+    if not _is_image_pool(c, "average", window, _outputs(c, window)):
+        return None
+    return _image_pool(c, "average", window)
 
 
 def _lp_pool(c: NodeContext) -> Tensor:

@@ -21,7 +21,7 @@ from firmwright.ir.graph.opdef import NotSupportedError
 # ---- reductions --------------------------------------------------------------------------------
 
 
-def _axes(c: NodeContext) -> tuple[int, ...] | None:
+def joined_axes(c: NodeContext) -> tuple[int, ...] | None:
     """The axes to join; None where nothing is to be done."""
     rank = len(c.shape(0))
     given: tuple[int, ...] = tuple(c.attr("axes") or ())
@@ -51,7 +51,7 @@ def reduced(
 
 def _reduce(formula: str, step: str, last: str, c: NodeContext) -> Tensor:
     """`last` of the values of `formula` joined by `step`."""
-    axes, x = _axes(c), c.input(0)
+    axes, x = joined_axes(c), c.input(0)
     keep = bool(c.attr("keepdims", 1))
     if axes is None:
         # Nothing is joined, but each element still goes through both formulas.
@@ -64,7 +64,7 @@ def _reduce(formula: str, step: str, last: str, c: NodeContext) -> Tensor:
 
 
 def _extreme(step: str, c: NodeContext) -> Tensor:
-    axes, keep = _axes(c), bool(c.attr("keepdims", 1))
+    axes, keep = joined_axes(c), bool(c.attr("keepdims", 1))
     if axes is None:
         return c.input(0)
     if dtype_of(c.input(0)) == BOOL:
@@ -73,7 +73,7 @@ def _extreme(step: str, c: NodeContext) -> Tensor:
 
 
 def _mean(c: NodeContext) -> Tensor:
-    axes, keep = _axes(c), bool(c.attr("keepdims", 1))
+    axes, keep = joined_axes(c), bool(c.attr("keepdims", 1))
     if axes is None:
         return c.input(0)
     return mean(c.emit, c.input(0), axes, keep)
@@ -88,7 +88,7 @@ def mean(emit: Emitter, x: Tensor, axes: Sequence[int], keep: bool = True) -> Te
 
 
 def _log_sum_exp(c: NodeContext) -> Tensor:
-    axes, x = _axes(c), c.input(0)
+    axes, x = joined_axes(c), c.input(0)
     only_floats(c)
     if axes is None:
         return x

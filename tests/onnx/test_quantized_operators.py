@@ -1,0 +1,85 @@
+"""Operators between DequantizeLinear and QuantizeLinear that become operators on integers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from onnx_models import Net, quantized_tensor
+
+from firmwright.frontends.onnx import Given, complete, import_onnx
+from firmwright.ir.graph.evaluate import evaluate
+from firmwright.ir.graph.nodes import Function
+from firmwright.ops.registry import op_table
+from firmwright.oracle.run import run_oracle
+from firmwright.schedules.registry import INTRINSICS
+
+SHAPE = (1, 4, 6, 6)
+Layer = Callable[[Net, str, bool], str]
+
+
+def scales_apart(net: Net, x: str, unsigned: bool) -> str:
+    """Halves of different scales, joined at a third."""
+    half = quantized_tensor(net, net.node("LeakyRelu", x, alpha=0.1), 0.011, unsigned)
+    return quantized_tensor(net, net.node("Concat", x, half, axis=1), 0.017, unsigned)
+
+
+def another_scale(net: Net, x: str, unsigned: bool) -> str:
+    return quantized_tensor(net, net.node("MaxPool", x, kernel_shape=[2, 2]), 0.031, unsigned)
+
+
+def average(net: Net, x: str, unsigned: bool) -> str:
+    pool = net.node("AveragePool", x, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 0])
+    return quantized_tensor(net, pool, 0.02, unsigned)
+
+
+def mean_of_columns(net: Net, x: str, unsigned: bool) -> str:
+    return quantized_tensor(net, net.node("ReduceMean", x, axes=[3], keepdims=0), 0.01, unsigned)
+
+
+def mean_of_images(net: Net, x: str, unsigned: bool) -> str:
+    return quantized_tensor(net, net.node("ReduceMean", x, axes=[-1, 2]), 0.01, unsigned)
+
+
+def softmax_of_channels(net: Net, x: str, unsigned: bool) -> str:
+    return quantized_tensor(net, net.node("Softmax", x, axis=1), 1 / 256, unsigned, least=True)
+
+
+@pytest.mark.parametrize("unsigned", [False, True])
+@pytest.mark.parametrize(("layer", "step", "share", "ours"), [
+    (scales_apart, 0.017, 0, "concatenation"),
+    (another_scale, 0.031, 0, "byte_table"),
+    (average, 0.02, 0.25, "average_pool2d"),
+    (mean_of_columns, 0.01, 0.25, "mean"),
+    (mean_of_images, 0.01, 0.25, "mean"),
+    (softmax_of_channels, 1 / 256, 0, "softmax"),
+])  # fmt: skip
+def test_a_layer_works_on_integers_and_is_within_a_step(
+    layer: Layer, step: float, share: float, ours: str, unsigned: bool
+) -> None:
+    net = Net(11)
+    x = quantized_tensor(net, net.input("x", SHAPE), 0.02, unsigned)
+    data = net.model(layer(net, x, unsigned))
+    module = import_onnx(complete(data, "net.onnx", Given()), "net.onnx", "net", op_table())
+    entry = module.entry
+    assert isinstance(entry, Function)
+    counts = Counter(call.op for call in entry.body)
+    assert counts[ours] >= 1
+    assert counts["dequantize"] == 1  # of the result
+    samples = [{"x": values} for values in reals()]
+    expected = run_oracle(data, samples, "onnxruntime").outputs
+    steps = np.concatenate([
+        np.rint((evaluate(module, x, op_table(), INTRINSICS)[name] - wanted) / step).reshape(-1)
+        for x, outputs in zip(samples, expected, strict=True)
+        for name, wanted in zip([entry.results[0].name], outputs.values(), strict=True)
+    ])  # fmt: skip
+    assert np.abs(steps).max() <= 1
+    assert np.count_nonzero(steps) <= share * steps.size
+
+
+def reals() -> list[NDArray[np.float32]]:
+    rng = np.random.Generator(np.random.PCG64(3))
+    return [rng.normal(size=SHAPE).astype(np.float32) for _ in range(6)]
