@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from firmwright.flows.calibration import read_samples
 from firmwright.flows.compiling import compile_for
 from firmwright.flows.model import Model, load_model
 from firmwright.flows.quantizing import Quantization, inputs_of, quantize
-from firmwright.flows.reference import by_numpy
+from firmwright.flows.reference import BY_NUMPY, beside_onnx_runtime, by_numpy, reference_for
 from firmwright.flows.sessions import open_session
 from firmwright.oracle.quantizing import Quantizing
 from firmwright.oracle.run import run_oracle
@@ -119,6 +120,16 @@ def test_firmware_computes_the_quantised_model_exactly(made: Made, board: str) -
     expected = by_numpy(compiled.imported, inputs).outputs
     for ours, wanted in zip(got, expected, strict=True):
         np.testing.assert_array_equal(ours[RESULT], wanted[RESULT])
+
+
+def test_verification_is_exact_and_tells_of_the_runtime_s_roundings(made: Made) -> None:
+    compiled = compile_for(made.model)
+    inputs = [{"image": image} for image in images()]
+    found = reference_for(compiled, inputs)
+    assert found.name == BY_NUMPY
+    assert re.search(r"ONNX Runtime.* rounds .*: \d+ of 60 values differ from that", found.note)
+    wrong = replace(found, outputs=tuple({RESULT: -item[RESULT]} for item in found.outputs))
+    assert beside_onnx_runtime(compiled, inputs, wrong) is wrong
 
 
 def test_the_integers_are_within_a_step_of_onnx_runtime(made: Made) -> None:

@@ -39,7 +39,8 @@ class Verification:
 
     `mismatches` counts values that differ, or that lie outside the float tolerance, of `values`.
     `layer` is the first operator that differs, where that was asked for and one does.
-    `explanation` says which runtime made a user's recording, where that is known. `outputs` are
+    `explanation` says which runtime made a user's recording, where that is known, or how the
+    reference stands to the model's own runtime. `outputs` are
     what the board gave.
     """
 
@@ -121,6 +122,7 @@ def _verification(compiled: Compiled, reference: Reference, comparison: Comparis
         max_abs_error=comparison.max_abs_error,
         first=comparison.first,
         is_float=any(tensor.type.dtype.is_float for tensor in outputs),
+        explanation=reference.note,
     )
 
 
