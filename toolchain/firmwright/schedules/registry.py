@@ -48,6 +48,7 @@ from firmwright.schedules.scalar import fully_connected as scalar_fully_connecte
 from firmwright.schedules.scalar import half_columns as scalar_half_columns
 from firmwright.schedules.scalar import rescaled_sum as scalar_rescaled_sum
 from firmwright.schedules.scalar import thumb1
+from firmwright.schedules.scalar import tree_ensemble as scalar_tree_ensemble
 from firmwright.schedules.scalar import winograd as scalar_winograd
 from firmwright.schedules.scalar.rv32_blocks import RVM_BLOCKS
 from firmwright.schedules.scalar.thumb1_blocks import THUMB1_BLOCKS
@@ -84,6 +85,7 @@ RULES: tuple[Rule, ...] = (
     *scalar_depthwise_strips.RULES,
     *scalar_half_columns.RULES,
     *scalar_rescaled_sum.RULES,
+    *scalar_tree_ensemble.RULES,
     *scalar_winograd.RULES,
     *thumb1.RULES,
 )

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from firmwright.base.errors import UsageError
+from firmwright.frontends.onnx.classical import speaks_of_classes, take_names_out
 from firmwright.frontends.onnx.protobuf import Message, dtype_name, library
 from firmwright.frontends.onnx.reader import OPSET_MIN, parsed
 from firmwright.ir.graph.opdef import Array
@@ -37,11 +38,13 @@ def complete(data: bytes, file: str, given: Given = Given(), folder: Path | None
     model = parsed(data, file)
     external = library().TensorProto.EXTERNAL
     outside = [item for item in model.graph.initializer if item.data_location == external]
-    newer = _newer(model)
+    newer, has_classes = _newer(model), speaks_of_classes(model)
     if newer is not None:
         model = newer
-    elif not outside and not given.shapes and not given.bindings:
+    elif not (outside or given.shapes or given.bindings or has_classes):
         return data
+    if has_classes:
+        take_names_out(model)
     for tensor in outside:
         _read_outside(tensor, file, folder)
     inputs = {item.name: item for item in model.graph.input}
@@ -63,6 +66,9 @@ def _newer(model: Message) -> Message | None:
     """A model of an older opset as one of ours; None where there is nothing to do, or no way."""
     versions = [item.version for item in model.opset_import if item.domain in ("", "ai.onnx")]
     if not versions or versions[0] >= OPSET_MIN:
+        return None
+    # The converter knows the standard operators alone.
+    if any(node.domain == "ai.onnx.ml" for node in model.graph.node):
         return None
     try:
         return library().version_converter.convert_version(model, OPSET_MIN)

@@ -18,6 +18,14 @@ _WIDENED_FROM = 11
 _REDEFINED = frozenset(
     {"Hardmax", "LogSoftmax", "ReduceSum", "Softmax", "Split", "Squeeze", "Unsqueeze"}
 )
+_SAME_SINCE = 9
+_OF_MORE_TYPES = frozenset(
+    {
+        "Abs", "Add", "Cast", "Concat", "Div", "Exp", "Flatten", "Gemm", "Identity", "Log",
+        "MatMul", "Mul", "Neg", "Relu", "Reshape", "Sigmoid", "Sqrt", "Sub", "Tanh", "Transpose",
+    }
+)  # fmt: skip
+"""Operators that have been given element types since that opset, and no other meaning."""
 
 
 def has_definition(node: Message, opset: int, local: Sequence[Message]) -> bool:
@@ -55,6 +63,8 @@ def was_redefined(node: Message, opset: int) -> bool:
         return False
     if opset >= _WIDENED_FROM:
         return node.op_type in _REDEFINED
+    if opset >= _SAME_SINCE and node.op_type in _OF_MORE_TYPES:
+        return False
     own, ours = _schema(node, opset), _schema(node, OPSET_MIN)
     # An operator that is gone is one of its last definition.
     if own is None or ours is None or ours.deprecated:

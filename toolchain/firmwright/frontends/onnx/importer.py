@@ -200,7 +200,8 @@ class _Import:
         blocked = any(
             name and tensor is None for name, tensor in zip(node.input, inputs, strict=True)
         )
-        found = importers().get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        standard = node.domain in ("", "ai.onnx")
+        found = importers().get(node.op_type if standard else f"{node.domain}:{node.op_type}")
         constants = None if blocked else self._folded(node, opset, inputs)
         if constants is not None:
             return constants

@@ -14,7 +14,7 @@ from firmwright.frontends.onnx.context import Importer
 
 @cache
 def importers() -> Mapping[str, Importer]:
-    """Operator of the standard domain -> importer."""
+    """Operator of the standard domain, or DOMAIN:OPERATOR -> importer."""
     table: dict[str, Importer] = {}
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda item: item.name):
         module = importlib.import_module(f"{package.__name__}.{info.name}")

@@ -1,0 +1,249 @@
+"""Trees, linear models and support vectors: ONNX Runtime, references, both kernels, generated C."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from test_nets import entry_of, imported, optimised, results
+
+import onnx
+from firmwright.base.errors import UnsupportedError
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.counting import count
+from firmwright.flows.images import build_image
+from firmwright.flows.sessions import open_session
+from firmwright.frontends.onnx import complete
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.interp import Interpreter
+from firmwright.lower.lower import describe
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.registry import op_table
+from firmwright.oracle.run import run_oracle
+from firmwright.schedules.registry import INTRINSICS
+from firmwright.schedules.scalar.tree_ensemble import RULES
+from onnx import TensorProto, helper
+
+FEATURES, ROWS = 5, 48
+MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT")
+
+
+def model_of(node: Any, outputs: dict[str, int], features: int = FEATURES) -> bytes:
+    graph = helper.make_graph(
+        [node],
+        "trees",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [ROWS, features])],
+        [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    made = helper.make_model(graph, opset_imports=opsets)
+    made.ir_version = 8
+    return bytes(made.SerializeToString())
+
+
+def random_forest(seed: int, outputs: int, on_grid: bool, **attrs: Any) -> bytes:
+    """Trees of every shape and kind of branch, some with missing values on the true side."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    nodes: list[tuple[Any, ...]] = []
+    weights: list[tuple[int, int, int, float]] = []
+    for tree in range(6):
+        wanted, waiting, number = int(rng.integers(0, 9)) if tree else 5, [0], 1
+        while waiting:
+            node = waiting.pop(0)
+            if wanted == 0:
+                nodes.append((tree, node, "LEAF", 0, 0.0, 0, 0, 0))
+                weights += [(tree, node, k, float(rng.normal())) for k in range(outputs)]
+                continue
+            wanted -= 1
+            value = float(rng.integers(-6, 7)) / 4 if on_grid else float(np.float32(rng.normal()))
+            mode, feature = MODES[rng.integers(4)], int(rng.integers(FEATURES))
+            missing = int(rng.integers(2))
+            nodes.append((tree, node, mode, feature, value, number, number + 1, missing))
+            waiting += [number, number + 1]
+            number += 2
+    names = ("treeids", "nodeids", "modes", "featureids", "values", "truenodeids", "falsenodeids",
+             "missing_value_tracks_true")  # fmt: skip
+    columns = dict(zip((f"nodes_{name}" for name in names), zip(*nodes, strict=True), strict=True))
+    is_classes = "classlabels_int64s" in attrs
+    prefix = "class" if is_classes else "target"
+    parts = (f"{prefix}_treeids", f"{prefix}_nodeids", f"{prefix}_ids", f"{prefix}_weights")
+    columns |= dict(zip(parts, zip(*weights, strict=True), strict=True))
+    if not is_classes:
+        attrs["n_targets"] = outputs
+    kind = "TreeEnsembleClassifier" if is_classes else "TreeEnsembleRegressor"
+    results = {"label": TensorProto.INT64} if is_classes else {}
+    results["y"] = TensorProto.FLOAT
+    node = helper.make_node(kind, ["x"], list(results), domain="ai.onnx.ml", **columns, **attrs)
+    return model_of(node, results)
+
+
+def rows_of(seed: int = 0, features: int = FEATURES) -> Any:
+    """Values on, beside and far from thresholds, both zeros, the infinities, and missing ones."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    x = (rng.integers(-7, 8, (ROWS, features)) / 4).astype(np.float32)
+    x[::4] = rng.normal(size=x[::4].shape)
+    x[1::8] = np.nextafter(x[1::8], np.float32(rng.choice([-9, 9])))
+    x[2, :3] = -0.0, np.inf, -np.inf
+    x[rng.random(x.shape) < 0.1] = np.nan
+    x[3, :2] = 3e38, -3e38
+    return x
+
+
+FORESTS = {
+    "keys_of_floats": lambda: random_forest(3, 1, False, base_values=[0.25]),
+    "on_a_grid": lambda: random_forest(4, 2, True),
+    "average": lambda: random_forest(5, 3, True, aggregate_function="AVERAGE"),
+    "classes": lambda: random_forest(
+        6, 3, False, classlabels_int64s=[4, 0, 7], post_transform="SOFTMAX"
+    ),
+    "one_score_of_two_classes": lambda: random_forest(
+        7, 1, True, classlabels_int64s=[0, 1], post_transform="LOGISTIC"
+    ),
+}
+every_forest = pytest.mark.parametrize("name", FORESTS)
+
+
+def tree_call(module: IRModule) -> OpCall:
+    call = next(call for call in entry_of(module).body if call.op == "tree_ensemble")
+    return describe(call, module)
+
+
+@every_forest
+def test_every_row_falls_into_the_leaves_that_onnx_runtime_finds(name: str) -> None:
+    data, x = FORESTS[name](), rows_of()
+    (expected,) = run_oracle(data, [{"x": x}], "onnxruntime").outputs
+    got = results(imported(data), {"x": x})
+    for key, array in expected.items():
+        if array.dtype.kind == "i":
+            assert np.array_equal(got[key], array)
+        np.testing.assert_allclose(got[key], array, rtol=0, atol=3e-6)
+
+
+@every_forest
+def test_tables_and_code_add_up_the_same_bits(name: str) -> None:
+    described = tree_call(imported(FORESTS[name]()))
+    x = rows_of(1)
+    constants = [described.constant(k) for k in range(1, 7)]
+    (expected,) = op_table()["tree_ensemble"].reference(
+        described, [x, *(c.array() for c in constants if c is not None)]
+    )
+    (rule,) = RULES
+    for build in (op_table()["tree_ensemble"].lower, lambda call, b: rule.build(call, {}, b)):
+        kernel = Kernel("k", described)
+        build(described, kernel)
+        function = kernel.build()
+        y = np.zeros_like(expected)
+        interpreter = Interpreter({"k": function}, INTRINSICS, kernel.constants)
+        interpreter.run("k", {"x": x, "y": y})
+        assert np.array_equal(y, expected)
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize(("name", "goal"), [("keys_of_floats", "speed"), ("on_a_grid", "size")])
+def test_generated_c_falls_into_the_same_leaves(name: str, goal: str) -> None:
+    module, x = optimised(imported(FORESTS[name]())), rows_of(2)
+    compiled = compile_for(module, "host", optimize=goal)
+    with open_session(compiled, in_process=True) as session:
+        (got,) = session.run_all([{"x": x}])
+    assert np.array_equal(got["y"], results(module, {"x": x})["y"])
+
+
+def test_a_forest_with_a_comparison_for_equality_is_refused() -> None:
+    data = random_forest(3, 1, False).replace(b"BRANCH_GTE", b"BRANCH_NEQ")
+    with pytest.raises(UnsupportedError, match="branches of kind BRANCH_NEQ"):
+        imported(data)
+
+
+@pytest.mark.parametrize("name", ["nodes_values", "class_weights", "nodes_truenodeids"])
+def test_a_forest_whose_lists_do_not_fit_is_refused(name: str) -> None:
+    model = onnx.load_from_string(FORESTS["classes"]())
+    (found,) = (item for item in model.graph.node[0].attribute if item.name == name)
+    kept = found.floats if found.floats else found.ints
+    del kept[-1]
+    with pytest.raises(UnsupportedError):
+        imported(model.SerializeToString())
+
+
+# ---- scikit-learn ------------------------------------------------------------------------------
+
+
+def learned(kind: str) -> Any:
+    """An estimator of scikit-learn, and whether it learns classes."""
+    pytest.importorskip("skl2onnx", reason="scikit-learn and skl2onnx are not installed")
+    from sklearn import cluster, ensemble, linear_model, naive_bayes, neural_network, svm
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
+
+    return {
+        "forest": lambda: ensemble.RandomForestClassifier(7, max_depth=4, random_state=0),
+        "regression_forest": lambda: ensemble.RandomForestRegressor(5, max_depth=4, random_state=0),
+        "boosting": lambda: ensemble.GradientBoostingClassifier(n_estimators=4, random_state=0),
+        "logistic": lambda: make_pipeline(
+            SimpleImputer(), StandardScaler(), linear_model.LogisticRegression()
+        ),
+        "linear": lambda: make_pipeline(
+            MinMaxScaler(), Normalizer(), linear_model.LinearRegression()
+        ),
+        "vectors": lambda: svm.SVC(random_state=0),
+        "vector_regression": lambda: svm.SVR(kernel="poly"),
+        "bayes": naive_bayes.GaussianNB,
+        "means": lambda: cluster.KMeans(3, n_init=1, random_state=0),
+        "perceptron": lambda: neural_network.MLPClassifier((8,), max_iter=20, random_state=0),
+    }[kind]()
+
+
+@pytest.mark.parametrize("classes", [2, 3, "names"])
+@pytest.mark.parametrize(
+    "kind",
+    ["forest", "regression_forest", "boosting", "logistic", "linear", "vectors",
+     "vector_regression", "bayes", "means", "perceptron"],
+)  # fmt: skip
+def test_a_model_of_scikit_learn_gives_what_onnx_runtime_gives(kind: str, classes: Any) -> None:
+    if classes == "names" and kind not in ("forest", "logistic"):
+        pytest.skip("labels are numbers here")
+    model = learned(kind)
+    from skl2onnx import to_onnx
+
+    rng = np.random.Generator(np.random.PCG64(2))
+    x = rng.normal(size=(90, 4)).astype(np.float32)
+    y: Any = np.digitize(x[:, 0] + x[:, 1] * x[:, 2], [0.0] if classes == 2 else [-0.5, 0.5])
+    if classes == "names":
+        y = np.array(["low", "middle", "high"])[y]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = to_onnx(model.fit(x, y), x[:1]).SerializeToString()
+    module = imported(data)
+    whole = complete(data, "net.onnx")
+    name = entry_of(module).params[0].name
+    samples = [{name: row[None]} for row in x[:8]]
+    for sample, expected in zip(
+        samples, run_oracle(whole, samples, "onnxruntime").outputs, strict=True
+    ):
+        got = results(module, sample)
+        for key, array in expected.items():
+            np.testing.assert_allclose(got[key], array.reshape(got[key].shape), atol=2e-6)
+
+
+@pytest.mark.deep
+@pytest.mark.qemu
+def test_a_forest_of_a_hundred_trees_is_fast_as_code_and_small_as_tables() -> None:
+    """At most 3,500 instructions a prediction; or at most 8 bytes of flash a branch."""
+    pytest.importorskip("skl2onnx", reason="scikit-learn and skl2onnx are not installed")
+    from skl2onnx import to_onnx
+    from sklearn.datasets import make_classification
+    from sklearn.ensemble import RandomForestClassifier
+
+    x, y = make_classification(4000, 10, n_informative=6, n_classes=3, random_state=7)
+    x = np.rint(x * 1000).astype(np.float32)  # what a sensor gives: whole numbers of 16 bits
+    forest = RandomForestClassifier(100, max_depth=8, random_state=1).fit(x, y)
+    data = to_onnx(forest, x[:1], options={"zipmap": False}).SerializeToString()
+    module = imported(data)
+    branches = sum(tree.tree_.n_leaves - 1 for tree in forest.estimators_)
+    small = compile_for(module, "mps2-an386", optimize="size")
+    assert build_image(small).model_flash_bytes <= 8 * branches
+    fast = compile_for(module, "mps2-an386", optimize="speed")
+    assert count(fast, sample={"X": x[:1]}).total.instructions <= 3500

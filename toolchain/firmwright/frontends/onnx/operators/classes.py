@@ -1,0 +1,113 @@
+"""Scores to what classifiers of ONNX-ML give: a label, and scores through their last function.
+
+Labels are whole numbers; of classes with names they are the places of the names
+(frontends/onnx/classical.py has put those into the model).
+Source of the semantics: ONNX-ML's `post_transform`, ONNX Runtime for one score of two classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from firmwright.base.dtypes import INT64
+from firmwright.frontends.onnx.context import Importer, NodeContext, Results
+from firmwright.frontends.onnx.emitter import Tensor, shape_of
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.opdef import NotSupportedError
+
+_LOGISTIC = "1.0 / (1.0 + exp(-a))"
+_TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
+
+
+def checked(importer: Importer) -> Importer:
+    """The importer, refusing a node whose lists are missing or do not fit each other."""
+
+    def run(c: NodeContext) -> Results | Tensor:
+        try:
+            return importer(c)
+        except (KeyError, ValueError, IndexError, TypeError) as error:
+            raise NotSupportedError(f"attributes that do not fit each other ({error})") from error
+
+    return run
+
+
+def transformed(c: NodeContext, scores: Tensor) -> Tensor:
+    """Scores through the node's `post_transform`."""
+    name = transform_of(c)
+    if name == "NONE":
+        return scores
+    if name == "LOGISTIC":
+        return c.emit.expression(_LOGISTIC, scores)
+    return softmax(c, scores, name == "SOFTMAX_ZERO")
+
+
+def transform_of(c: NodeContext) -> str:
+    """The node's `post_transform`, one that we know."""
+    name = str(c.attr("post_transform", "NONE"))
+    if name not in _TRANSFORMS:
+        raise NotSupportedError(f"scores through {name}")
+    return name
+
+
+def softmax(c: NodeContext, scores: Tensor, keeps_zeros: bool = False) -> Tensor:
+    """Softmax along rows; with `keeps_zeros`, scores that are zero stay what they are."""
+    top = row_reduction(c, "max", scores)
+    formula = "exp(a - b)"
+    if keeps_zeros:
+        formula = "where(abs(a) > 0.0000001, exp(a - b), a * exp(-b))"
+    raised = c.emit.expression(formula, scores, top)
+    return c.emit.expression("a / b", raised, row_reduction(c, "add", raised))
+
+
+def row_reduction(c: NodeContext, step: str, x: Tensor, formula: str = "a") -> Tensor:
+    """The values of a formula joined along each row, which stays as one element."""
+    attrs: dict[str, Attr] = {"formula": formula, "step": step, "axes": (1,), "keep_dims": True}
+    return c.emit.call("reduction", [x], attrs)
+
+
+def labels_of(c: NodeContext) -> tuple[int, ...]:
+    """The classes' numbers: those of the file, or of names their places."""
+    numbers = c.attr("classlabels_int64s") or c.attr("classlabels_ints")
+    if numbers:
+        return tuple(numbers)
+    return tuple(range(len(c.attr("classlabels_strings") or ())))
+
+
+def label_at(c: NodeContext, places: Tensor) -> Tensor:
+    """The labels of classes, given by their places (int64, [rows])."""
+    labels = labels_of(c)
+    if labels == tuple(range(len(labels))):
+        return places
+    table = c.emit.const(np.array(labels, np.int64), "labels")
+    return c.emit.call("indexed_read", [table, places], {"mode": "along", "axis": 0})
+
+
+def classified(c: NodeContext, scores: Tensor, is_positive: bool = False) -> Sequence[Tensor]:
+    """(labels, scores); one score of two classes is the second one's.
+
+    `is_positive` says that such a score is a probability: the first class has what is left of 1.
+    """
+    rows, count = shape_of(scores)
+    if count > 1:
+        attrs: dict[str, Attr] = {"axis": 1, "least": False, "last": False}
+        places = c.emit.call("arg_extreme", [scores], attrs)
+        return label_at(c, places), transformed(c, scores)
+    second = c.emit.reshape(scores, (rows,))
+    limit = 0.5 if is_positive else 0.0
+    places = c.emit.cast(c.emit.expression(f"where(a > {limit}, 1.0, 0.0)", second), INT64)
+    return label_at(c, places), _both(c, scores, is_positive)
+
+
+def _both(c: NodeContext, score: Tensor, is_positive: bool) -> Tensor:
+    """The scores of both classes from that of the second."""
+    if is_positive:
+        return c.emit.concat([c.emit.expression("1.0 - a", score), score], 1)
+    name = transform_of(c)
+    other = c.emit.expression("-a", score)
+    if name == "LOGISTIC":
+        parts = [c.emit.expression(_LOGISTIC, part) for part in (other, score)]
+        return c.emit.concat(parts, 1)
+    both = c.emit.concat([other, score], 1)
+    return both if name == "NONE" else softmax(c, both, name == "SOFTMAX_ZERO")

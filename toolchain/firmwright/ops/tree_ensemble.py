@@ -1,0 +1,249 @@
+"""tree_ensemble: y[n, k] = the sum over trees of output k of the leaf that row n of x falls into.
+
+Inputs: x (float32, [rows, features]); of all branches, in preorder tree by tree, the feature, the
+threshold, the number of branches on their left, and whether a missing value goes left; of each tree
+its number of branches; the values of all leaves (int32, [leaves, outputs]). At a branch x <=
+threshold goes left. Attributes: `exponent`, `bases`: leaves and bases are multiples of
+2^-exponent; y is the sum of both as float32.
+
+So sums are exact, in any order of trees; what rounds is each leaf, to half of 2^-exponent, and
+the one conversion at the end. Together that is less than what adding in float32 loses.
+Source of the semantics: ONNX-ML's TreeEnsembleClassifier, TreeEnsembleRegressor, TreeEnsemble.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT32, UINT8, UINT16, UINT32, DType
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import Array, Case, NotSupportedError, OpCall, OpDef
+from firmwright.ir.tir.builder import INDEX, E, minimum
+from firmwright.ir.tir.nodes import Buffer
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.tree_tables import (
+    Forest,
+    Grid,
+    Leaves,
+    bit_key,
+    bit_thresholds,
+    forest_of,
+    grid_key,
+    grid_thresholds,
+    grids,
+    leaves_of,
+    missing_bits,
+)
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x = call.input(0)
+    if x.dtype != FLOAT32 or len(x.shape) != 2:
+        raise NotSupportedError(f"trees over {x.dtype.name}, {len(x.shape)} dimensions")
+    if any(call.constant(index) is None for index in range(1, 7)):
+        raise NotSupportedError("trees that are not constant")
+    forest = forest_of(call)
+    branches, trees = forest.branches, len(forest.sizes)
+    if int(forest.sizes.sum()) != branches or forest.leaves.ndim != 2:
+        raise NotSupportedError("trees whose branches are not those that are counted")
+    if len(forest.leaves) != branches + trees:
+        raise NotSupportedError(f"{len(forest.leaves)} leaves of {branches} branches")
+    if not all(0 <= feature < x.shape[1] for feature, _ in forest.features):
+        raise NotSupportedError("a branch on a feature that the input does not have")
+    if np.any(np.isnan(forest.thresholds)):
+        raise NotSupportedError("a threshold that is no number")
+    return (TensorType((x.shape[0], forest.leaves.shape[1]), FLOAT32),)
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    forest = forest_of(call)
+    totals = [
+        forest.leaves[_leaf_of_each_tree(forest, row)].sum(axis=0, dtype=np.int64)
+        for row in arrays[0]
+    ]
+    sums = np.array(totals) + np.array(call.ints_attr("bases"), np.int64)
+    unit = np.float32(2.0 ** -call.int_attr("exponent"))
+    return ((sums.astype(np.float32) * unit).astype(np.float32),)
+
+
+def _leaf_of_each_tree(forest: Forest, row: Array) -> Array:
+    """The leaves that a row falls into: all trees go down a branch at a time."""
+    sizes = forest.sizes.astype(np.int64)
+    place = np.cumsum(sizes) - sizes
+    leaf = place + np.arange(len(sizes))
+    features = np.array([feature for feature, _ in forest.features])
+    missing = np.array([left for _, left in forest.features])
+    while np.any(sizes > 0):
+        (active,) = np.nonzero(sizes > 0)
+        at = place[active]
+        column, left = forest.columns[at], forest.lefts[at].astype(np.int64)
+        x = row[features[column]]
+        goes_left = (x <= forest.thresholds[at]) | (np.isnan(x) & missing[column])
+        place[active] += np.where(goes_left, 1, left + 1)
+        leaf[active] += np.where(goes_left, 0, left + 1)
+        sizes[active] = np.where(goes_left, left, sizes[active] - left - 1)
+    return leaf
+
+
+# ---- as tables ---------------------------------------------------------------------------------
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    """A walk over two small numbers a branch: 4 bytes where thresholds lie on grids, else 6."""
+    forest = forest_of(call)
+    leaves, found = leaves_of(forest), grids(forest)
+    thresholds = (
+        b.constant("thresholds", bit_thresholds(forest), INT32)
+        if found is None
+        else b.constant("thresholds", grid_thresholds(forest, found), UINT16)
+    )
+    rows = call.input(0).shape[0]
+    with (
+        b.allocate("keys", INT32, (len(forest.features),)) as keys,
+        b.for_("row", rows) as row,
+    ):
+        _write_keys(call, b, forest, found, keys, row)
+        kept = leaves.rows.shape[1]
+        sums = b.reg("sum", INT32, kept)
+        for k in range(kept):
+            b.store(sums, [k], call.ints_attr("bases")[k])
+        _walk(b, forest, leaves, thresholds, keys, sums)
+        store_sums(call, b, leaves, sums, row)
+
+
+def _write_keys(
+    call: OpCall, b: Kernel, forest: Forest, found: tuple[Grid, ...] | None, keys: Buffer, row: E
+) -> None:
+    """What the thresholds of each column are compared with, for one row of x."""
+    x, count = b.input(0), len(forest.features)
+    features = np.array([feature for feature, _ in forest.features])
+    columns = b.constant("columns", features, UINT16)
+    last = x.shape[1] - 1
+    with ExitStack() as stack:
+        enter = stack.enter_context
+        if found is None:
+            bits = enter(b.window("bits", x, 0, x.shape, dtype=INT32, alignment=4))
+            sides = np.array([missing_bits(left) for _, left in forest.features])
+            missing = b.constant("missing", sides, INT32)
+            v = enter(b.for_("column", count))
+            at = enter(b.let("at", minimum(b.load(columns, [v]).cast(INDEX), last)))
+            value = bit_key(b.load(x, [row, at]), b.load(bits, [row, at]), b.load(missing, [v]))
+            b.store(keys, [v], value)
+            return
+        table = np.array([grid_numbers(*pair) for pair in zip(forest.features, found, strict=True)])
+        numbers = b.constant("grid", table, FLOAT32)
+        v = enter(b.for_("column", count))
+        at = enter(b.let("at", minimum(b.load(columns, [v]).cast(INDEX), last)))
+        value = enter(b.let("value", b.load(x, [row, at])))
+        scale, low, high, none = (b.load(numbers, [v, k]) for k in range(4))
+        key = enter(grid_key(b, value, scale, low, high, none))
+        b.store(keys, [v], key - low.cast(INT32))
+
+
+def grid_numbers(feature: tuple[int, bool], grid: Grid) -> tuple[float, float, float, float]:
+    """Scale, least and greatest key, and the key of a missing value."""
+    high = float(grid.high + 1)
+    return 2.0**grid.shift, float(grid.low), high, float(grid.low) if feature[1] else high
+
+
+def _walk(
+    b: Kernel, forest: Forest, leaves: Leaves, thresholds: Buffer, keys: Buffer, sums: Buffer
+) -> None:
+    branches = _branch_table(b, forest)
+    sizes = b.constant("sizes", forest.sizes, UINT16 if forest.sizes.max() < 1 << 16 else UINT32)
+    bits = _column_bits(forest)
+    first = b.reg("first", UINT32)
+    place, leaf, left_over = (b.reg(name, UINT32) for name in ("place", "leaf", "below"))
+    b.store(first, [0], 0)
+    with b.for_("tree", len(forest.sizes)) as tree:
+        b.store(place, [0], b.load(first, [0]))
+        b.store(leaf, [0], b.load(first, [0]) + tree.cast(UINT32))
+        b.store(left_over, [0], b.load(sizes, [tree]).cast(UINT32))
+        b.store(first, [0], b.load(first, [0]) + b.load(left_over, [0]))
+        with (
+            b.while_(b.load(left_over, [0]) > 0),
+            b.let("at", minimum(b.load(place, [0]), forest.branches - 1).cast(INDEX)) as at,
+            b.let("branch", b.load(branches, [at]).cast(UINT32)) as branch,
+            b.let("left", branch >> bits) as left,
+            b.let(
+                "column",
+                minimum(branch & ((1 << bits) - 1), len(forest.features) - 1).cast(INDEX),
+            ) as column,
+        ):
+            is_left = b.load(keys, [column]) <= b.load(thresholds, [at]).cast(INT32)
+            with b.if_(is_left):
+                b.store(place, [0], b.load(place, [0]) + 1)
+                b.store(left_over, [0], left)
+            with b.else_(), b.let("skipped", left + 1) as skipped:
+                b.store(place, [0], b.load(place, [0]) + skipped)
+                b.store(leaf, [0], b.load(leaf, [0]) + skipped)
+                b.store(left_over, [0], b.load(left_over, [0]) - skipped)
+        _add_leaf(b, leaves, leaf, sums)
+
+
+def _column_bits(forest: Forest) -> int:
+    return max(len(forest.features) - 1, 1).bit_length()
+
+
+def _branch_table(b: Kernel, forest: Forest) -> Buffer:
+    """Each branch as the branches on its left and its column, in one number."""
+    words = (forest.lefts.astype(np.int64) << _column_bits(forest)) | forest.columns
+    return b.constant("branches", words, smallest(int(words.max())))
+
+
+def smallest(most: int) -> DType:
+    """The unsigned type that holds `most`."""
+    return next(kind for kind in (UINT8, UINT16, UINT32) if most <= kind.max)
+
+
+def _add_leaf(b: Kernel, leaves: Leaves, leaf: Buffer, sums: Buffer) -> None:
+    count, kept = leaves.rows.shape
+    kind = smallest(count - 1)
+    indexed = count * kept * 4 + len(leaves.which) * kind.size_bytes
+    with ExitStack() as stack:
+        enter = stack.enter_context
+        last = len(leaves.which) - 1
+        at = enter(b.let("end", minimum(b.load(leaf, [0]), last).cast(INDEX)))
+        if indexed < len(leaves.which) * kept * 4:
+            which = b.constant("which", leaves.which, kind)
+            rows = b.constant("leaves", leaves.rows, INT32)
+            at = enter(b.let("values", minimum(b.load(which, [at]).cast(INDEX), count - 1)))
+        else:
+            rows = b.constant("leaves", leaves.rows[leaves.which], INT32)
+        for k in range(kept):
+            b.store(sums, [k], b.load(sums, [k]) + b.load(rows, [at, k]))
+
+
+def store_sums(call: OpCall, b: Kernel, leaves: Leaves, sums: Buffer, row: E) -> None:
+    """The outputs of a row; the last one from what the others leave of the total."""
+    unit = 2.0 ** -call.int_attr("exponent")
+    kept = leaves.rows.shape[1]
+    for k in range(kept):
+        b.store(b.y, [row, k], b.load(sums, [k]).cast(FLOAT32) * unit)
+    if leaves.total is not None:
+        trees, bases = len(forest_of(call).sizes), call.ints_attr("bases")
+        rest = b.load(sums, [0])
+        for k in range(1, kept):
+            rest = rest + b.load(sums, [k])
+        total = leaves.total * trees + sum(bases)
+        b.store(b.y, [row, kept], (total - rest).cast(FLOAT32) * unit)
+
+
+def cases() -> Iterator[Case]:
+    """TFLite has no such operator; tests/onnx covers it."""
+    return iter(())
+
+
+OPDEF = OpDef(
+    name="tree_ensemble",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={},
+    cases=cases,
+    dtypes=("float32",),
+    limits="sums of leaves; branches <=, <, >, >=; float32 features",
+)

@@ -1,0 +1,130 @@
+"""Trees as code: a forest whose branches are the program's own, with thresholds as immediates.
+
+Takes several times the flash of tables and a third of their time. Keys of features are variables,
+so that a branch is a comparison of a register with a number; a leaf adds numbers to sums. Keys are
+registers of TIR and no bound variables: passes need not learn from 10,000 comparisons what they
+say of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from firmwright.base.dtypes import INT32
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.tir.nodes import Buffer
+from firmwright.ir.tir.schedule import Config, Rule
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.tree_ensemble import grid_numbers, store_sums
+from firmwright.ops.tree_tables import (
+    Forest,
+    bit_key,
+    bit_thresholds,
+    forest_of,
+    grid_key,
+    grid_thresholds,
+    grids,
+    leaves_of,
+    missing_bits,
+)
+
+_BRANCHES_MAX = 40_000
+_DEPTH_MAX = 40
+"""Beyond these, compilers of C take too long, or nest too deeply."""
+
+
+def _configs(call: OpCall) -> Sequence[Config]:
+    forest = forest_of(call)
+    if forest.branches > _BRANCHES_MAX or len(forest.features) > 64:
+        return ()
+    return () if _depth(forest) > _DEPTH_MAX else ({},)
+
+
+def _depth(forest: Forest) -> int:
+    deepest, first = 0, 0
+    for size in forest.sizes.tolist():
+        waiting = [(first, size, 0)]
+        while waiting:
+            at, below, depth = waiting.pop()
+            deepest = max(deepest, depth)
+            if below:
+                left = int(forest.lefts[at])
+                waiting.append((at + 1, left, depth + 1))
+                waiting.append((at + 1 + left, below - 1 - left, depth + 1))
+        first += size
+    return deepest
+
+
+def _build(call: OpCall, config: Config, b: Kernel) -> None:
+    forest = forest_of(call)
+    leaves, found = leaves_of(forest), grids(forest)
+    thresholds = bit_thresholds(forest) if found is None else grid_thresholds(forest, found)
+    x = b.input(0)
+    with ExitStack() as stack:
+        enter = stack.enter_context
+        bits = enter(b.window("bits", x, 0, x.shape, dtype=INT32, alignment=4))
+        row = enter(b.for_("row", x.shape[0]))
+        keys = b.reg("key", INT32, len(forest.features))
+        for place, (feature, left) in enumerate(forest.features):
+            value = b.load(x, [row, feature])
+            if found is None:
+                key = bit_key(value, b.load(bits, [row, feature]), missing_bits(left))
+                b.store(keys, [place], key)
+                continue
+            numbers = grid_numbers((feature, left), found[place])
+            with b.let("value", value) as read, grid_key(b, read, *numbers) as key:
+                b.store(keys, [place], key - found[place].low)
+        kept = leaves.rows.shape[1]
+        sums = b.reg("sum", INT32, kept)
+        for k in range(kept):
+            b.store(sums, [k], call.ints_attr("bases")[k])
+        writer = _Writer(b, forest, thresholds, leaves.rows[leaves.which], keys, sums)
+        first = 0
+        for tree, size in enumerate(forest.sizes.tolist()):
+            writer.subtree(first, first + tree, size)
+            first += size
+        store_sums(call, b, leaves, sums, row)
+
+
+class _Writer:
+    """Writes subtrees as nested branches."""
+
+    def __init__(
+        self,
+        b: Kernel,
+        forest: Forest,
+        thresholds: Array,
+        leaves: Array,
+        keys: Buffer,
+        sums: Buffer,
+    ) -> None:
+        self.b, self.keys, self.sums = b, keys, sums
+        self.columns, self.lefts = forest.columns.tolist(), forest.lefts.tolist()
+        self.thresholds, self.leaves = thresholds.tolist(), leaves.tolist()
+
+    def subtree(self, at: int, leaf: int, size: int) -> None:
+        """The subtree of `size` branches whose first is `at` and whose first leaf is `leaf`."""
+        b = self.b
+        if size == 0:
+            for k, value in enumerate(self.leaves[leaf]):
+                if value:
+                    b.store(self.sums, [k], b.load(self.sums, [k]) + value)
+            return
+        left = self.lefts[at]
+        with b.if_(b.load(self.keys, [self.columns[at]]) <= self.thresholds[at]):
+            self.subtree(at + 1, leaf, left)
+        with b.else_():
+            self.subtree(at + 1 + left, leaf + left + 1, size - 1 - left)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "scalar.tree_ensemble.code",
+        "tree_ensemble",
+        frozenset(),
+        _configs,
+        _build,
+        goal="speed",
+    ),
+)
