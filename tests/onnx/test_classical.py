@@ -25,7 +25,7 @@ from firmwright.ops.registry import op_table
 from firmwright.oracle.run import run_oracle
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.scalar.tree_ensemble import RULES
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 FEATURES, ROWS = 5, 48
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT")
@@ -155,6 +155,26 @@ def test_a_forest_with_a_comparison_for_equality_is_refused() -> None:
     data = random_forest(3, 1, False).replace(b"BRANCH_GTE", b"BRANCH_NEQ")
     with pytest.raises(UnsupportedError, match="branches of kind BRANCH_NEQ"):
         imported(data)
+
+
+def test_the_operator_that_replaces_both_finds_the_same_leaves() -> None:
+    def tensor(*values: float, dtype: Any = np.float32) -> Any:
+        return numpy_helper.from_array(np.array(values, dtype))
+
+    node = helper.make_node(
+        "TreeEnsemble", ["x"], ["y"], domain="ai.onnx.ml", n_targets=2, post_transform=0,
+        tree_roots=[0, 2], nodes_modes=tensor(0, 1, 3, dtype=np.uint8),
+        nodes_featureids=[0, 1, 0], nodes_splits=tensor(0.5, 0.25, -0.5),
+        nodes_truenodeids=[1, 0, 2], nodes_trueleafs=[0, 1, 1],
+        nodes_falsenodeids=[3, 1, 0], nodes_falseleafs=[1, 1, 1],
+        leaf_targetids=[0, 1, 0, 1], leaf_weights=tensor(1.5, 2.25, 3.5, -4),
+    )  # fmt: skip
+    model = onnx.load_from_string(model_of(node, {"y": TensorProto.FLOAT}))
+    model.opset_import[1].version = 5
+    data, x = model.SerializeToString(), rows_of(3)
+    (expected,) = run_oracle(data, [{"x": x}], "onnxruntime").outputs
+    got = results(imported(data), {"x": x})
+    np.testing.assert_allclose(got["y"], expected["y"], rtol=0, atol=3e-6)
 
 
 @pytest.mark.parametrize("name", ["nodes_values", "class_weights", "nodes_truenodeids"])

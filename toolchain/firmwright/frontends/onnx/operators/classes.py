@@ -45,7 +45,9 @@ def transformed(c: NodeContext, scores: Tensor) -> Tensor:
 
 def transform_of(c: NodeContext) -> str:
     """The node's `post_transform`, one that we know."""
-    name = str(c.attr("post_transform", "NONE"))
+    # The newest operator has numbers. The standard's 1 and 2 are ONNX Runtime's 2 and 1.
+    found = c.attr("post_transform", "NONE")
+    name = "NONE" if found == 0 else str(found)
     if name not in _TRANSFORMS:
         raise NotSupportedError(f"scores through {name}")
     return name
