@@ -150,7 +150,7 @@ def test_vww_runs_with_its_weights_in_other_addressable_memory(
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize("scope", deep_but("external", "port"))
+@pytest.mark.parametrize("scope", deep_but("port"))
 def test_digits_is_bit_exact_wherever_its_constants_lie(scope: str, compiled: Compile) -> None:
     done = compiled("digits", board=M4, const_pools=psram(scope))
     image = build_image(done)
@@ -171,6 +171,7 @@ def test_a_model_that_takes_rows_reads_its_constants_too(compiled: Compile) -> N
         compiled("digits", board=M4, const_pools=psram("async"), input_rows=True)
 
 
+@pytest.mark.deep
 @pytest.mark.qemu
 def test_a_profile_image_reads_its_constants_too(compiled: Compile) -> None:
     done = compiled("digits", board=M4, const_pools=psram("port"))

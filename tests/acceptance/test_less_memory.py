@@ -27,7 +27,7 @@ GRID = [
     *((model, board, False) for model in (KWS, VWW, IC, AD, WW) for board in (M4, M55)),
     *((model, board, True) for model in (KWS, VWW, IC) for board in (M4, M55)),
 ]
-DEFAULT = ((KWS, M4, False), (KWS, M4, True))
+DEFAULT = ((KWS, M4, True),)
 SLACK = 1.02
 
 

@@ -73,13 +73,11 @@ def outputs(done: Compiled, elf: Path) -> tuple[dict[str, Any], ...]:
     ("model", "goal", "by_rows"),
     [
         ("digits", "ram", False),
-        pytest.param("kws", "ram", False, marks=pytest.mark.models),
         *(
             pytest.param(model, goal, by_rows, marks=[pytest.mark.models, pytest.mark.deep])
             for model in MODELS
             for goal, by_rows in (("balanced", False), ("ram", False), ("ram", True))
-            if (model, goal, by_rows) != ("kws", "ram", False)
-            and not (by_rows and model in ("ad", "ww"))
+            if not (by_rows and model in ("ad", "ww"))
         ),
     ],
 )

@@ -19,7 +19,7 @@ from firmwright.ir.tir.overlap import Forbidden
 from firmwright.pipeline import Compiled, compile_model
 from firmwright.usmp import distances
 
-NETWORKS = 18
+NETWORKS = 12
 DEEP_NETWORKS = 3000
 WATCHED = 3
 DEEP_WATCHED = 300

@@ -21,10 +21,12 @@ from firmwright.schedules.registry import INTRINSICS, RULES
 
 HYBRID = [rule for rule in RULES if rule.op == "hybrid_conv2d"]
 WEIGHTED = ("conv2d", "depthwise_conv2d", "fully_connected")
+OF_INTEGERS = ("half_columns", "depthwise.strips")
 FLOAT = [
     rule
     for rule in RULES
     if rule.op in WEIGHTED
+    and not rule.name.endswith(OF_INTEGERS)
     and (rule.name.startswith(("fpu.", "scalar.")) or rule.name.endswith((".separate", ".fused")))
 ]
 

@@ -48,7 +48,7 @@ from firmwright.ir.tir.nodes import (
 from firmwright.ir.tir.printer import KEYWORDS, LOGICAL, OPERATORS
 
 EXPR_DEPTH_MAX = 200
-SCOPE_DEPTH_MAX = 10_000
+SCOPE_DEPTH_MAX = 2_000
 """Statements inside one another, `allocate` and its like included."""
 
 _INFIX: dict[str, tuple[BinaryOp, int]] = {
