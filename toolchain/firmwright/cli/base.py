@@ -113,6 +113,13 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """The options of a compilation; what is not given stays None, so `Options` has the defaults."""
     add_board(parser)
     group = parser.add_argument_group("compilation")
+    _add_goals(group)
+    _add_memory(group)
+    _add_code(group)
+
+
+def _add_goals(group: argparse._ArgumentGroup) -> None:
+    """What code is made for, and what of it matters most."""
     group.add_argument("--target", metavar="T", help="code generator, e.g. 'cortex-m -mcpu=...'")
     group.add_argument("--numerics", choices=NUMERICS, help="whose roundings (litert)")
     group.add_argument("--optimize", choices=OPTIMIZE_GOALS, help="what to favour (balanced)")
@@ -131,6 +138,10 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         type=_bytes,
         help="the fastest program whose code and constants are at most that large, as predicted",
     )
+
+
+def _add_memory(group: argparse._ArgumentGroup) -> None:
+    """What lies where."""
     group.add_argument(
         "--pool",
         metavar="NAME[=BYTES][,SPEED=N...]",
@@ -177,6 +188,10 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         help="compute what a squeeze-and-excite block works on twice, row by row, where that keeps "
         "it out of memory (with --optimize ram or --ram)",
     )
+
+
+def _add_code(group: argparse._ArgumentGroup) -> None:
+    """What the C looks like."""
     group.add_argument(
         "--no-link-params",
         dest="link_params",

@@ -38,9 +38,8 @@ def _lowered(module: IRModule, function: Function, lowering: Lowering) -> IRModu
         best = min(item.alternatives, key=price)
         functions[best.function.name] = best.function
         constants.update(best.constants)
-        variables = tuple(v for v in item.call.inputs if v is not None and v.constant is None)
         called = f"@{best.function.name}"
-        body.append(replace(item.call, op=called, inputs=variables, attrs={}))
+        body.append(replace(item.call, op=called, inputs=item.call.variables, attrs={}))
     functions[function.name] = replace(function, body=tuple(body))
     return replace(module, functions=functions, constants=constants)
 

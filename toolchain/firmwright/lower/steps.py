@@ -19,11 +19,11 @@ def has_steps(function: Function) -> bool:
 
 
 def _is_step(call: Call) -> bool:
-    values = [value for value in call.inputs if value is not None]
-    if not any(v.type.dtype == FLOAT32 and v.constant is None for v in values):
+    if not any(value.type.dtype == FLOAT32 for value in call.variables):
         return False
     kinds = [value.type.dtype for value in call.outputs]
-    is_hybrid = any(v.constant is not None and v.type.quantization is not None for v in values)
+    constants = [value for value in call.inputs if value is not None and value.constant is not None]
+    is_hybrid = any(value.type.quantization is not None for value in constants)
     is_opaque = call.op.startswith("@")
     leaves_floats = any(kind != FLOAT32 for kind in kinds)
     return is_hybrid or is_opaque or leaves_floats or call.op in _WHOLE_NUMBERS

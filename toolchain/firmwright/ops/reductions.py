@@ -50,6 +50,19 @@ def _greatest(kind: DType) -> float:
     return float(np.finfo(np.float32).max) if kind == FLOAT32 else kind.max
 
 
+def _cases(name: str, dtypes: Sequence[DType], in_tflm: Sequence[DType]) -> Iterator[Case]:
+    for kind in dtypes:
+        oracles = BOTH if kind in in_tflm else _LITERT
+        for title, shape, axes, keep, y in (
+            ("last", (3, 4, 5), (-1,), False, (3, 4)),
+            ("image", (1, 4, 3, 2), (1, 2), True, (1, 1, 1, 2)),
+        ):
+            tensors = plain(shape, kind.name), ints(*axes)
+            options = {"keep_dims": keep}
+            out = (plain(y, kind.name),)
+            yield Case(f"{title}_{kind.name}", name.upper(), tensors, out, options, oracles)
+
+
 def _reduction(
     name: str,
     dtypes: Sequence[DType],
@@ -100,24 +113,13 @@ def _reduction(
             ]
             b.store(b.y, place, b.load(acc, [0]))
 
-    def cases() -> Iterator[Case]:
-        for kind in dtypes:
-            oracles = BOTH if kind in in_tflm else _LITERT
-            for title, shape, axes, keep, y in (
-                ("last", (3, 4, 5), (-1,), False, (3, 4)),
-                ("image", (1, 4, 3, 2), (1, 2), True, (1, 1, 1, 2)),
-            ):
-                tensors = plain(shape, kind.name), ints(*axes)
-                options = {"keep_dims": keep}
-                out = (plain(y, kind.name),)
-                yield Case(f"{title}_{kind.name}", name.upper(), tensors, out, options, oracles)
-
     def imported(context: ImportContext) -> Imported:
         return replace(mean.from_tflite(context), op=name)
 
     names = tuple(kind.name for kind in dtypes)
     imports = {f"tflite:{name.upper()}": imported}
     numerics = {str(profile): _CELL[profile] for profile in (BOTH if in_tflm else _LITERT)}
+    cases = partial(_cases, name, dtypes, in_tflm)
     return OpDef(name, infer, reference, lower, imports, cases, names, numerics)
 
 

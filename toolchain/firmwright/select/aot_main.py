@@ -9,7 +9,7 @@ and copied at the end if somebody does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from firmwright.base.errors import ModelError
@@ -89,11 +89,7 @@ class _Main:
                 stmts.append(inliner.statement(call, buffers))
             else:
                 windows[call.outputs[0].name] = self._window(call, buffers, reads)
-        for state in self.entry.state:
-            held, source = buffers[state.value.name], buffers[state.next.name]
-            if held != source:
-                made = inliner.copy(source, held)
-                stmts.append(replace(made, span=Span("", tensor=state.value.name)))
+        stmts += self._handed_on(inliner, buffers)
         functions.update(inliner.kernels)
         body: Stmt = Seq(tuple(stmts))
         for window in (*reversed(inliner.windows), *reversed(windows.values())):
@@ -119,6 +115,14 @@ class _Main:
             io=replace(self.module.io, inputs=inputs, outputs=outputs, state=self._state(buffers)),
             attrs={**self.module.attrs, "entry": "run"},
         )
+
+    def _handed_on(self, inliner: Inliner, buffers: Mapping[str, Buffer]) -> Iterator[Stmt]:
+        """Copies of what the state becomes, where that is not made in the state's own buffer."""
+        for state in self.entry.state:
+            held, source = buffers[state.value.name], buffers[state.next.name]
+            if held != source:
+                made = inliner.copy(source, held)
+                yield replace(made, span=Span("", tensor=state.value.name))
 
     def _check(self) -> None:
         sources = {value.name for value in self.entry.sources}

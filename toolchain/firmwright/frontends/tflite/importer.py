@@ -316,7 +316,7 @@ class _Graph:
         Outputs of the model stay calls, and so does what would take far more bytes than its inputs
         do; what they hold is known to the operators behind them all the same.
         """
-        if any(v is not None and v.constant is None for v in call.inputs):
+        if call.variables:
             return False
         if len({*opdef.numerics.values()}) > 1 or len(call.outputs) != len(places):
             return False

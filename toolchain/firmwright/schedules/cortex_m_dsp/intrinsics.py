@@ -49,18 +49,6 @@ def _smmla(x: Any, y: Any, acc: Any) -> Any:
     return _wrap(np.asarray(acc, np.int64) + (product >> 32))
 
 
-def _smlabb(a: Any, b: Any, acc: Any) -> Any:
-    return _wrap(np.asarray(acc, np.int64) + _lanes(a)[0] * _lanes(b)[0])
-
-
-def _smlabt(a: Any, b: Any, acc: Any) -> Any:
-    return _wrap(np.asarray(acc, np.int64) + _lanes(a)[0] * _lanes(b)[1])
-
-
-def _smlatt(a: Any, b: Any, acc: Any) -> Any:
-    return _wrap(np.asarray(acc, np.int64) + _lanes(a)[1] * _lanes(b)[1])
-
-
 _A, _B = Operand("a", "in", UINT32), Operand("b", "in", UINT32)
 _ACC = Operand("acc", "in", INT32)
 
@@ -78,44 +66,33 @@ __asm__("smlad %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
 return sum;"""},
 )  # fmt: skip
 
-SMLABB = Intrinsic(
-    "smlabb", (_A, _B, _ACC), INT32, _smlabb,
-    portable="""\
-const int32_t product = (int32_t)(int16_t)(a & 0xffffu) * (int16_t)(b & 0xffffu);
-return (int32_t)((uint32_t)acc + (uint32_t)product);""",
-    doc="acc + a.low * b.low, on int16 halves.",
-    requires="dsp",
-    text={"gnu": """\
-int32_t sum;
-__asm__("smlabb %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
-return sum;"""},
-)  # fmt: skip
+_HALF = {"b": ("low", "{0} & 0xffffu"), "t": ("high", "{0} >> 16")}
 
-SMLABT = Intrinsic(
-    "smlabt", (_A, _B, _ACC), INT32, _smlabt,
-    portable="""\
-const int32_t product = (int32_t)(int16_t)(a & 0xffffu) * (int16_t)(b >> 16);
-return (int32_t)((uint32_t)acc + (uint32_t)product);""",
-    doc="acc + a.low * b.high, on int16 halves.",
-    requires="dsp",
-    text={"gnu": """\
-int32_t sum;
-__asm__("smlabt %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
-return sum;"""},
-)  # fmt: skip
 
-SMLATT = Intrinsic(
-    "smlatt", (_A, _B, _ACC), INT32, _smlatt,
-    portable="""\
-const int32_t product = (int32_t)(int16_t)(a >> 16) * (int16_t)(b >> 16);
+def _of_halves(first: str, second: str) -> Intrinsic:
+    """SMLA with a half of each operand: `b` is the low one, `t` the high one."""
+    name = f"smla{first}{second}"
+    (a, low_a), (b, low_b) = _HALF[first], _HALF[second]
+
+    def meaning(x: Any, y: Any, acc: Any) -> Any:
+        product = _lanes(x)["bt".index(first)] * _lanes(y)["bt".index(second)]
+        return _wrap(np.asarray(acc, np.int64) + product)
+
+    return Intrinsic(
+        name, (_A, _B, _ACC), INT32, meaning,
+        portable=f"""\
+const int32_t product = (int32_t)(int16_t)({low_a.format("a")}) * (int16_t)({low_b.format("b")});
 return (int32_t)((uint32_t)acc + (uint32_t)product);""",
-    doc="acc + a.high * b.high, on int16 halves.",
-    requires="dsp",
-    text={"gnu": """\
+        doc=f"acc + a.{a} * b.{b}, on int16 halves.",
+        requires="dsp",
+        text={"gnu": f"""\
 int32_t sum;
-__asm__("smlatt %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
+__asm__("{name} %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
 return sum;"""},
-)  # fmt: skip
+    )  # fmt: skip
+
+
+SMLABB, SMLABT, SMLATT = _of_halves("b", "b"), _of_halves("b", "t"), _of_halves("t", "t")
 
 SMMLA = Intrinsic(
     "smmla",
