@@ -32,9 +32,9 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoBinding, IRModule, Pass
 from firmwright.ir.text import parse_module
 from firmwright.ir.tir.cost import Cost, cost
-from firmwright.ir.tir.nodes import CallPrim, PrimFunc
+from firmwright.ir.tir.nodes import PrimFunc
 from firmwright.ir.tir.verify import verify_module
-from firmwright.ir.tir.walk import walk
+from firmwright.ir.tir.walk import prim_calls
 from firmwright.ir.tuning import UNTUNED, Tuning
 from firmwright.lower.branches import lower_branches
 from firmwright.lower.lower import Lowering
@@ -470,5 +470,5 @@ def _by_call(module: IRModule, needs: Sequence[int]) -> dict[int, int]:
     """`needs` by the operator whose call is at each moment: the calls are what takes time."""
     main = module.entry
     assert isinstance(main, PrimFunc)
-    calls = [part.op for part in walk(main.body) if isinstance(part, CallPrim)]
+    calls = [call.op for call in prim_calls(main.body)]
     return dict(zip(calls, needs, strict=False))

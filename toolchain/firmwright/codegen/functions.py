@@ -40,7 +40,7 @@ from firmwright.ir.tir.nodes import (
     Var,
 )
 from firmwright.ir.tir.rewrite import rewrite_stmt
-from firmwright.ir.tir.walk import Node, callees, used_buffers, walk
+from firmwright.ir.tir.walk import Node, callees, prim_calls, statements, used_buffers
 from firmwright.ops.intrinsics import (
     CONST_LOAD,
     CONST_LOAD_START,
@@ -70,11 +70,13 @@ def without_copies(module: IRModule, body: Stmt) -> Stmt:
 
 def kept_constants(module: IRModule, main: PrimFunc) -> tuple[tuple[str, str], ...]:
     """Constants that live in RAM, and the buffers of `main` that hold them."""
-    sources = {n.buffer.name: n.constant for n in walk(main.body) if isinstance(n, AllocateConst)}
+    sources = {
+        n.buffer.name: n.constant for n in statements(main.body) if isinstance(n, AllocateConst)
+    }
     found = []
-    for node in walk(main.body):
-        if isinstance(node, CallPrim) and keeps_constant(module, node):
-            source, target = node.args
+    for call in prim_calls(main.body):
+        if keeps_constant(module, call):
+            source, target = call.args
             assert isinstance(source, AccessPtr)
             assert isinstance(target, AccessPtr)
             found.append((sources[source.buffer.name], target.buffer.name))
@@ -250,7 +252,7 @@ class MainPrinter(StmtPrinter):
         """
         body = without_copies(self.emitter.module, body)
         collect_used(body, self.used_names)
-        for node in walk(body):
+        for node in statements(body):
             if _is_placed(node) and node.buffer.name in self.used_names:
                 self.place(node)
         self.stmt(body)
@@ -276,7 +278,7 @@ class MainPrinter(StmtPrinter):
         if isinstance(node, For | Let):
             self.out.gap()
         if isinstance(node, For):
-            found = [part.op for part in walk(node) if isinstance(part, CallPrim) and part.op >= 0]
+            found = [call.op for call in prim_calls(node) if call.op >= 0]
             if found:
                 self.out.comment([f"{min(found)} to {max(found)}, row by row."])
         super().stmt(node)

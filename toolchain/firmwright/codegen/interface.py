@@ -17,7 +17,7 @@ from firmwright.codegen.names import Names
 from firmwright.ir.core import Constant
 from firmwright.ir.module import IoTensor, IRModule, StateTensor
 from firmwright.ir.tir.nodes import Buffer, CallPrim, DeclBuffer, IntImm, Param, PrimFunc
-from firmwright.ir.tir.walk import walk
+from firmwright.ir.tir.walk import prim_calls, statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,8 +284,8 @@ def interface_of(module: IRModule, main: PrimFunc, names: Names) -> Interface:
         inputs=inputs,
         outputs=tuple(tensor(io) for io in module.io.outputs),
         placed=placed,
-        operators=1 + max((call.op for call in calls(main)), default=-1),
-        has_init=any(keeps_constant(module, call) for call in calls(main)),
+        operators=1 + max((call.op for call in prim_calls(main.body)), default=-1),
+        has_init=any(keeps_constant(module, call) for call in prim_calls(main.body)),
         state=tuple(
             Kept(state, by_name[state.buffer], module.constants[state.initial])
             for state in module.io.state
@@ -299,11 +299,6 @@ def keeps_constant(module: IRModule, call: CallPrim) -> bool:
     return isinstance(callee, PrimFunc) and bool(callee.attrs.get("keeps"))
 
 
-def calls(main: PrimFunc) -> list[CallPrim]:
-    """The kernel calls of the AOT main, in the order of the text."""
-    return [node for node in walk(main.body) if isinstance(node, CallPrim)]
-
-
 def placements(main: PrimFunc) -> tuple[Placed, ...]:
     """Every buffer of the AOT main whose address is a pool and a constant."""
     found = {
@@ -312,7 +307,7 @@ def placements(main: PrimFunc) -> tuple[Placed, ...]:
         if param.role == "pool" and isinstance(param.value, Buffer)
     }
     pools = set(found)
-    for node in walk(main.body):
+    for node in statements(main.body):
         if not isinstance(node, DeclBuffer) or not isinstance(node.source.offset, IntImm):
             continue
         source = found.get(node.source.buffer.name)

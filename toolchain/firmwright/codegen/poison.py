@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from firmwright.base.errors import InternalError
 from firmwright.base.names import sanitise
-from firmwright.codegen.interface import Placed, calls, placements
+from firmwright.codegen.interface import Placed, placements
 from firmwright.codegen.names import Names
 from firmwright.codegen.render import render
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.nodes import AccessPtr, CallPrim, DeclBuffer, PrimFunc
-from firmwright.ir.tir.walk import walk
+from firmwright.ir.tir.walk import prim_calls, statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def poison_header(module: IRModule, prefix: str = "") -> str:
 
 def _rows(main: PrimFunc, pools: list[str]) -> Iterator[Row]:
     places = _by_window(main)
-    for call in calls(main):
+    for call in prim_calls(main.body):
         for place in _given(call, places):
             yield Row(call.op, pools.index(place.pool), place.offset, place.buffer.size_bytes)
 
@@ -64,7 +64,7 @@ def _given(call: CallPrim, places: dict[str, Placed]) -> Iterator[Placed]:
 def _by_window(main: PrimFunc) -> dict[str, Placed]:
     """Buffers at fixed places, and the windows of them that move: those count as the whole."""
     found = {place.buffer.name: place for place in placements(main)}
-    for part in walk(main.body):
+    for part in statements(main.body):
         if isinstance(part, DeclBuffer) and part.buffer.name not in found:
             source = found.get(part.source.buffer.name)
             if source is not None:

@@ -22,7 +22,6 @@ from firmwright.ir.tir.nodes import (
     AccessPtr,
     AllocateConst,
     Buffer,
-    CallPrim,
     DeclBuffer,
     For,
     IntImm,
@@ -31,7 +30,7 @@ from firmwright.ir.tir.nodes import (
     Stmt,
 )
 from firmwright.ir.tir.rewrite import rewrite_stmt
-from firmwright.ir.tir.walk import Node, used_buffers, walk
+from firmwright.ir.tir.walk import Node, prim_calls, used_buffers, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +159,7 @@ class _RowMain:
         with self._function(out, self._signatures.feed_row):
             emitter.checks(out, ("row",), {"row": f"{rows.macro}_ROW_ALIGN"})
             emitter.refuse(out, [f"y >= {rows.macro}_ROWS"], "e_row")
-            if any(isinstance(part, CallPrim) for part in walk(self.parts.before)):
+            if any(prim_calls(self.parts.before)):
                 with out.block("if (y == 0)"):
                     printer = self._printer(out, Scope(("row", "y", "pools")), self.parts.before)
                     printer.main_body(self.parts.before)

@@ -20,8 +20,8 @@ from firmwright.device.watched_library import WatchedBuffer, WatchedSession
 from firmwright.flows.sessions import ModelSession, c_name, library_model
 from firmwright.ir.constant_pools import READ_BY_FUNCTION, constant_pools
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.nodes import CallPrim, PrimFunc
-from firmwright.ir.tir.walk import walk
+from firmwright.ir.tir.nodes import PrimFunc
+from firmwright.ir.tir.walk import prim_calls
 from firmwright.pipeline import Compiled
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.usmp.apart import Moved, apart
@@ -79,12 +79,9 @@ def _operators(module: IRModule) -> tuple[str, ...]:
     main = module.entry
     assert isinstance(main, PrimFunc)
     names: dict[int, str] = {}
-    for part in walk(main.body):
-        if isinstance(part, CallPrim):
-            callee = module.functions[part.callee]
-            names[part.op] = ", ".join(
-                filter(None, (str(callee.attrs.get("op")), part.span.tensor))
-            )
+    for call in prim_calls(main.body):
+        callee = module.functions[call.callee]
+        names[call.op] = ", ".join(filter(None, (str(callee.attrs.get("op")), call.span.tensor)))
     return tuple(names.get(op, "") for op in range(max(names, default=-1) + 1))
 
 

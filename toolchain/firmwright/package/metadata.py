@@ -15,7 +15,7 @@ from firmwright.ir.constant_pools import constant_pools, pool_image
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.nodes import AccessPtr, CallPrim, PrimFunc
 from firmwright.ir.tir.plan import BufferInfo, Plan
-from firmwright.ir.tir.walk import used_constants, walk
+from firmwright.ir.tir.walk import callees, prim_calls, used_constants
 
 SCHEMA = 1
 FWR_ABI = 2
@@ -172,11 +172,7 @@ def _constants(module: IRModule, main: PrimFunc) -> list[dict[str, Any]]:
 
 
 def _kernels(module: IRModule, main: PrimFunc) -> Iterator[PrimFunc]:
-    seen: set[str] = set()
-    for node in walk(main.body):
-        if isinstance(node, CallPrim) and node.callee not in seen:
-            seen.add(node.callee)
-            yield _kernel(module, node.callee)
+    return (_kernel(module, callee) for callee in callees(main.body))
 
 
 def _kernel(module: IRModule, name: str) -> PrimFunc:
@@ -189,9 +185,9 @@ def _kernel(module: IRModule, name: str) -> PrimFunc:
 def _operators(module: IRModule, main: PrimFunc) -> Iterator[dict[str, Any]]:
     """One row for each operator index, in the order of the indices."""
     first: dict[int, CallPrim] = {}
-    for node in walk(main.body):
-        if isinstance(node, CallPrim) and node.op >= 0:
-            first.setdefault(node.op, node)
+    for call in prim_calls(main.body):
+        if call.op >= 0:
+            first.setdefault(call.op, call)
     for index, call in sorted(first.items()):
         kernel = _kernel(module, call.callee)
         yield {

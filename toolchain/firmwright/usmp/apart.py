@@ -17,7 +17,7 @@ from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.nodes import AccessPtr, Buffer, DeclBuffer, IntImm, Param, PrimFunc
 from firmwright.ir.tir.plan import Placement, Plan
 from firmwright.ir.tir.rewrite import rewrite_func
-from firmwright.ir.tir.walk import Node, walk
+from firmwright.ir.tir.walk import Node, statements
 from firmwright.usmp.liveness import span_bytes
 
 GAP_BYTES = 64
@@ -54,7 +54,7 @@ def apart(module: IRModule) -> tuple[IRModule, tuple[Moved, ...]]:
 
 
 def _placed(main: PrimFunc) -> Iterator[DeclBuffer]:
-    for part in walk(main.body):
+    for part in statements(main.body):
         if isinstance(part, DeclBuffer) and part.source.buffer.scope == "pool":
             yield part
 

@@ -32,7 +32,7 @@ from firmwright.ir.tir.nodes import (
 )
 from firmwright.ir.tir.plan import Plan, Planner
 from firmwright.ir.tir.rewrite import rewrite_stmt, substitute
-from firmwright.ir.tir.walk import Node, walk
+from firmwright.ir.tir.walk import Node, statements
 from firmwright.passes.tir.hoist_params import MainConstants, linked, redirect, with_const_params
 from firmwright.usmp.plan_module import POOL_ALIGNMENT, plan
 from firmwright.usmp.pool_choice import cycles, has_speed
@@ -197,7 +197,7 @@ def _without(node: Node, chosen: Mapping[str, str]) -> Node | None:
 
 def _declared(func: PrimFunc) -> list[Buffer]:
     params = [param.value for param in func.params if isinstance(param.value, Buffer)]
-    nodes = [n for n in walk(func.body) if isinstance(n, Allocate | AllocateConst)]
+    nodes = [n for n in statements(func.body) if isinstance(n, Allocate | AllocateConst)]
     return params + [node.buffer for node in nodes]
 
 

@@ -23,7 +23,7 @@ from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.nodes import DeclBuffer, IntImm, Param, PrimFunc
 from firmwright.ir.tir.plan import BufferInfo, Conflict, LiveRange, Placement, Plan
 from firmwright.ir.tir.rewrite import rewrite_func
-from firmwright.ir.tir.walk import Node, walk
+from firmwright.ir.tir.walk import Node, statements
 from firmwright.usmp.lift import is_scratch_name
 from firmwright.usmp.plan_module import place, pool_buffers
 from firmwright.usmp.registry import DEFAULT, find_planner
@@ -253,7 +253,7 @@ def _plan_names(main: PrimFunc, plan: Plan) -> dict[str, str]:
     """What the plan calls the windows of pools: scratch has names of its own there, in order."""
     windows = [
         part.buffer
-        for part in walk(main.body)
+        for part in statements(main.body)
         if isinstance(part, DeclBuffer) and part.source.buffer.scope == "pool"
     ]
     plain = {buffer.name for buffer in plan.buffers if not is_scratch_name(buffer.name)}

@@ -35,7 +35,7 @@ from firmwright.ir.tir.nodes import (
     Var,
     While,
 )
-from firmwright.ir.tir.walk import bound_vars, free_vars, walk
+from firmwright.ir.tir.walk import bound_vars, free_vars, statements, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def is_parallel(
 
 def private_bytes(node: Stmt) -> int:
     """Upper bound of the memory that one iteration of `node` needs for its own buffers."""
-    return sum(part.buffer.size_bytes for part in walk(node) if isinstance(part, Allocate))
+    return sum(part.buffer.size_bytes for part in statements(node) if isinstance(part, Allocate))
 
 
 @dataclass(frozen=True, slots=True)

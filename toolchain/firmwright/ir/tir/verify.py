@@ -64,7 +64,7 @@ from firmwright.ir.tir.nodes import (
 from firmwright.ir.tir.plan import Plan
 from firmwright.ir.tir.printer import format_expr
 from firmwright.ir.tir.rewrite import substitute
-from firmwright.ir.tir.walk import local_names, walk
+from firmwright.ir.tir.walk import local_names, prim_calls, walk
 
 PROBLEMS_SHOWN = 20
 _READ_ONLY_ROLES = ("in", "const")
@@ -129,11 +129,7 @@ class _PrimChecker(ExprChecker):
         main = self.module.functions.get(str(self.module.attrs.get("entry", "main")))
         if not scalars or not isinstance(main, PrimFunc):
             return self.func.body
-        calls = [
-            node.args
-            for node in walk(main.body)
-            if isinstance(node, CallPrim) and node.callee == self.func.name
-        ]
+        calls = [call.args for call in prim_calls(main.body) if call.callee == self.func.name]
         known: dict[str, Expr] = {}
         for name, place in scalars.items():
             match list(dict.fromkeys(args[place] for args in calls if place < len(args))):

@@ -145,11 +145,14 @@ def free_vars(node: Expr) -> set[str]:
     return {part.name for part in walk(node) if isinstance(part, Var)}
 
 
+def prim_calls(node: Stmt) -> Iterator[CallPrim]:
+    """Every call of a PrimFunc in `node`, in the order of the text."""
+    return (part for part in statements(node) if isinstance(part, CallPrim))
+
+
 def callees(node: Stmt) -> list[str]:
     """Names of the PrimFuncs that `node` calls, each once, in order of the first call."""
-    return list(
-        dict.fromkeys(part.callee for part in statements(node) if isinstance(part, CallPrim))
-    )
+    return list(dict.fromkeys(call.callee for call in prim_calls(node)))
 
 
 def local_names(func: PrimFunc) -> set[str]:

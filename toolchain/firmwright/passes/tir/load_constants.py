@@ -45,7 +45,7 @@ from firmwright.ir.tir.nodes import (
     Stmt,
 )
 from firmwright.ir.tir.rewrite import rewrite_stmt, sequence, substitute
-from firmwright.ir.tir.walk import Node, callees, local_names, used_buffers, walk
+from firmwright.ir.tir.walk import Node, callees, local_names, statements, used_buffers
 from firmwright.ops.intrinsics import CONST_LOAD, CONST_LOAD_START, CONST_LOAD_WAIT
 from firmwright.passes.tir.dead_code import named_constants
 from firmwright.passes.tir.hoist_params import hoist
@@ -138,7 +138,7 @@ class _Loader:
         self.asynchronous = {name for name, pool in pools.items() if pool.scope == "async"}
         self.linked = {
             node.buffer.name: node.constant
-            for node in walk(main.body)
+            for node in statements(main.body)
             if isinstance(node, AllocateConst) and module.constants[node.constant].pool in read
         }
         self.sources: dict[str, Buffer] = {}

@@ -14,7 +14,7 @@ from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.affine import Bounds
 from firmwright.ir.tir.nodes import Binary, Expr, For, IntImm, Let, PrimFunc, Stmt, Var
 from firmwright.ir.tir.rewrite import rewrite_stmt, sequence, substitute, with_body
-from firmwright.ir.tir.walk import Node, declared_buffers, local_names, statements, walk
+from firmwright.ir.tir.walk import Node, declared_buffers, local_names, statements
 from firmwright.passes.per_function import each_prim_func
 from firmwright.passes.tir.simplify import simplify_expr
 
@@ -65,7 +65,7 @@ def renamed(body: Stmt, names: NameSupply) -> Stmt:
     }
     variables: dict[str, Var] = {
         node.var.name: Var(names.take(node.var.name), node.var.dtype)
-        for node in walk(body)
+        for node in statements(body)
         if isinstance(node, For | Let)
     }
 
