@@ -1,0 +1,261 @@
+"""Reads the expressions of TIR's text; `tir/printer.py` describes the language and its dtypes.
+
+In: tokens, and the names that the statements around them declared. Out: expressions whose literals
+have the dtype of their place. Every consumer recurses, so nesting has a limit.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+from firmwright.base.dtypes import BOOL, FLOAT32, HANDLE, INT32, INT64, DType
+from firmwright.base.text import Token, Tokenizer, TokenKind
+from firmwright.ir.syntax import Reader
+from firmwright.ir.tir.nodes import (
+    COMPARISONS,
+    Access,
+    AccessPtr,
+    Binary,
+    BinaryOp,
+    Buffer,
+    BufferLoad,
+    Call,
+    Cast,
+    Expr,
+    FloatImm,
+    IntImm,
+    Not,
+    Select,
+    Var,
+)
+from firmwright.ir.tir.printer import KEYWORDS, LOGICAL, OPERATORS
+
+EXPR_DEPTH_MAX = 200
+_INFIX: dict[str, tuple[BinaryOp, int]] = {
+    symbol: (cast(BinaryOp, op), level)
+    for table in (OPERATORS, LOGICAL)
+    for op, (symbol, level) in table.items()
+}
+_COMPARING = 3  # the level whose operators do not chain
+_OPEN = DType("literal", "?", 0, "", "")  # dtype of a literal whose place is not known yet
+
+
+class _Read(NamedTuple):
+    """An expression, its dtype as far as the text says it, and its depth."""
+
+    expr: Expr
+    dtype: DType | None
+    depth: int = 1
+
+
+class ExprReader(Reader):
+    """Reads expressions over the buffers and variables declared so far."""
+
+    __slots__ = ("_buffers", "_index", "_vars")
+
+    def __init__(self, tokens: Tokenizer) -> None:
+        super().__init__(tokens)
+        self._index = INT64
+        self._buffers: dict[str, Buffer] = {}
+        self._vars: dict[str, Var] = {}
+
+    def _new_name(self) -> str:
+        """A name as it is declared: bare or with a %."""
+        if self.tokens.peek.kind is TokenKind.LOCAL:
+            return self.tokens.local()
+        return self.tokens.ident()
+
+    def _expr(self, want: DType | None) -> Expr:
+        return settled(self._binary(0), want)
+
+    def _index_expr(self) -> Expr:
+        return self._expr(self._index)
+
+    def _arg(self) -> Expr:
+        return self._expr(None)
+
+    def _binary(self, least: int) -> _Read:
+        """Operators that bind at least as close as `least`, left to right."""
+        self.deeper()
+        left = self._unary()
+        while True:
+            token = self.tokens.peek
+            found = _INFIX.get(token.text) if token.kind is TokenKind.PUNCT else None
+            if found is None or found[1] < least:
+                self.shallower()
+                return left
+            op, level = found
+            self.tokens.next()
+            right = self._binary(level + 1)
+            left = self._joined(op, left, right, token)
+            if level == _COMPARING:
+                following = _INFIX.get(self.tokens.peek.text)
+                if following is not None and following[1] == _COMPARING:
+                    raise self.tokens.error("comparisons do not chain: use parentheses.")
+
+    def _joined(self, op: BinaryOp, left: _Read, right: _Read, token: Token) -> _Read:
+        depth = self._checked_depth(token, left, right)
+        dtype = left.dtype or right.dtype
+        compares = op in COMPARISONS
+        a, b = left.expr, right.expr
+        if dtype is not None or compares:
+            a, b = settled(left, dtype), settled(right, dtype)
+        return _Read(Binary(op, a, b), BOOL if compares else dtype, depth)
+
+    def _checked_depth(self, token: Token, *parts: _Read) -> int:
+        depth = 1 + max((part.depth for part in parts), default=0)
+        if depth > EXPR_DEPTH_MAX:
+            raise self.tokens.error(
+                f"an expression is deeper than {EXPR_DEPTH_MAX} operators.", token
+            )
+        return depth
+
+    def _unary(self) -> _Read:
+        token = self.tokens.peek
+        if not self.tokens.accept("!"):
+            return self._primary()
+        self.deeper()
+        inner = self._unary()
+        self.shallower()
+        depth = self._checked_depth(token, inner)
+        return _Read(Not(settled(inner, BOOL)), BOOL, depth)
+
+    def _primary(self) -> _Read:
+        token = self.tokens.peek
+        match token.kind:
+            case TokenKind.INT | TokenKind.FLOAT:
+                return self._literal()
+            case TokenKind.PUNCT if token.text == "(":
+                self.deeper()
+                self.tokens.next()
+                inner = self._binary(0)
+                self.tokens.expect(")")
+                self.shallower()
+                return inner
+            case TokenKind.IDENT | TokenKind.LOCAL | TokenKind.GLOBAL:
+                self.tokens.next()
+                return self._named(token)
+            case _:
+                raise self.expected("an expression")
+
+    def _literal(self) -> _Read:
+        token = self.tokens.next()
+        dtype = self.dtype() if self.tokens.accept(":") else _OPEN
+        if token.kind is TokenKind.INT:
+            return _Read(IntImm(int(token.value), dtype), None)
+        return _Read(FloatImm(float(token.value), dtype), None)
+
+    def _named(self, token: Token) -> _Read:
+        if token.kind is TokenKind.IDENT and token.text in KEYWORDS:
+            return self._builtin(token)
+        if token.kind is TokenKind.GLOBAL or (
+            token.kind is TokenKind.IDENT and self.tokens.at("(")
+        ):
+            return self._value_call(token)
+        if self.tokens.at("["):
+            reads: list[_Read] = []
+            buffer = self._known_buffer(token)
+            self.items("[", "]", lambda: reads.append(self._binary(0)))
+            indices = tuple(settled(read, self._index) for read in reads)
+            return _Read(
+                BufferLoad(buffer, indices), buffer.dtype, self._checked_depth(token, *reads)
+            )
+        var = self._vars.get(str(token.value))
+        if var is None:
+            raise self.tokens.error(f"no variable {str(token.value)!r} is declared here.", token)
+        return _Read(var, var.dtype)
+
+    def _builtin(self, token: Token) -> _Read:
+        match token.text:
+            case "true" | "false":
+                return _Read(IntImm(int(token.text == "true"), BOOL), BOOL)
+            case "min" | "max":
+                a, b = self._operands(2, token)
+                return self._joined(cast(BinaryOp, token.text), a, b, token)
+            case "cast":
+                return self._cast(token)
+            case "select":
+                return self._select(token)
+            case "ptr":
+                return _Read(self._pointer(), HANDLE)
+            case _:
+                raise self.tokens.error(f"found {token.text!r}, expected an expression.", token)
+
+    def _operands(self, count: int, token: Token) -> list[_Read]:
+        reads = self.items("(", ")", lambda: self._binary(0))
+        if len(reads) != count:
+            raise self.tokens.error(
+                f"{token.text} has {len(reads)} operands, expected {count}.", token
+            )
+        return reads
+
+    def _cast(self, token: Token) -> _Read:
+        self.tokens.expect("(")
+        self.deeper()
+        dtype = self.dtype()
+        self.tokens.expect(",")
+        inner = self._binary(0)
+        self.tokens.expect(")")
+        self.shallower()
+        depth = self._checked_depth(token, inner)
+        return _Read(Cast(dtype, settled(inner, None)), dtype, depth)
+
+    def _select(self, token: Token) -> _Read:
+        cond, a, b = self._operands(3, token)
+        depth = self._checked_depth(token, cond, a, b)
+        dtype = a.dtype or b.dtype
+        left, right = a.expr, b.expr
+        if dtype is not None:
+            left, right = settled(a, dtype), settled(b, dtype)
+        return _Read(Select(settled(cond, BOOL), left, right), dtype, depth)
+
+    def _value_call(self, token: Token) -> _Read:
+        reads = self.items("(", ")", lambda: self._binary(0))
+        args = tuple(settled(read, None) for read in reads)
+        if not self.tokens.accept(":"):
+            raise self.expected(f"the dtype of what {token.text} gives, as in `f(x):i32`")
+        dtype = self.dtype()
+        return _Read(Call(str(token.value), args, dtype), dtype, self._checked_depth(token, *reads))
+
+    def _pointer(self) -> AccessPtr:
+        """`(buffer, offset, extent, access)`"""
+        tokens = self.tokens
+        tokens.expect("(")
+        self.deeper()
+        token = tokens.peek
+        self._new_name()
+        buffer = self._known_buffer(token)
+        tokens.expect(",")
+        offset = self._expr(self._index)
+        tokens.expect(",")
+        extent = tokens.int_()
+        tokens.expect(",")
+        access = self.one_of(("rw", "r", "w"))
+        tokens.expect(")")
+        self.shallower()
+        return AccessPtr(buffer, offset, extent, cast(Access, access))
+
+    def _known_buffer(self, token: Token) -> Buffer:
+        buffer = self._buffers.get(str(token.value))
+        if buffer is None:
+            raise self.tokens.error(f"no buffer {str(token.value)!r} is declared here.", token)
+        return buffer
+
+
+def settled(read: _Read, want: DType | None) -> Expr:
+    """The expression with its open literals of dtype `want` (None: i32, f32)."""
+    return read.expr if read.dtype is not None else _settle(read.expr, want)
+
+
+def _settle(expr: Expr, want: DType | None) -> Expr:
+    match expr:
+        case IntImm(value, dtype) if dtype is _OPEN:
+            return IntImm(value, want or INT32)
+        case FloatImm(value, dtype) if dtype is _OPEN:
+            return FloatImm(value, want or FLOAT32)
+        case Binary(op, a, b):
+            return Binary(op, _settle(a, want), _settle(b, want))
+        case Select(cond, a, b):
+            return Select(cond, _settle(a, want), _settle(b, want))
+        case _:
+            return expr
