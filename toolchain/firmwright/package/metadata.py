@@ -13,7 +13,16 @@ from typing import Any
 from firmwright.base.errors import InternalError
 from firmwright.ir.constant_pools import constant_pools, pool_image
 from firmwright.ir.module import IoTensor, IRModule
-from firmwright.ir.tir.nodes import AccessPtr, CallPrim, PrimFunc
+from firmwright.ir.tir.nodes import (
+    AccessPtr,
+    BufferLoad,
+    BufferStore,
+    CallPrim,
+    Expr,
+    If,
+    PrimFunc,
+    While,
+)
 from firmwright.ir.tir.plan import BufferInfo, Plan
 from firmwright.ir.tir.walk import callees, prim_calls, used_constants
 
@@ -65,7 +74,7 @@ def metadata(
         "constants_bytes": sum(row["size_bytes"] for row in _constants(module, main)),
         "constants": _constants(module, main),
         "operators": list(_operators(module, main)),
-        "plan": _plan(plan) if plan else None,
+        "plan": _plan(plan, main) if plan else None,
     }
 
 
@@ -225,11 +234,31 @@ def _live_bytes(buffers: list[BufferInfo], time: int) -> int:
     )
 
 
-def _plan(plan: Plan) -> dict[str, Any]:
+def _plan(plan: Plan, main: PrimFunc) -> dict[str, Any]:
+    """`steps` has for each time of the live ranges which operator runs, -1 where none does."""
     return {
         "planner": plan.planner,
+        "steps": list(_steps(main)),
         "buffers": [_placed(info, plan) for info in plan.buffers],
     }
+
+
+def _steps(main: PrimFunc) -> Iterator[int]:
+    """The times as the planner counts them: each call, and whatever else touches memory."""
+    for node in walk(main.body):
+        match node:
+            case CallPrim(op=op):
+                yield op
+            case BufferStore():
+                yield -1
+            case If(cond=cond) | While(cond=cond) if _loads(cond):
+                yield -1
+            case _:
+                pass
+
+
+def _loads(expr: Expr) -> bool:
+    return any(isinstance(node, BufferLoad) for node in walk(expr))
 
 
 def _placed(info: BufferInfo, plan: Plan) -> dict[str, Any]:

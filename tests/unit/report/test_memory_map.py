@@ -1,0 +1,50 @@
+"""The drawing: a rectangle for each life of each buffer, to scale, for paper and for a page."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+from sample_report import made
+
+from firmwright.report.memory_map import (
+    KIND_COLOURS,
+    KIND_WORDS,
+    MemoryMap,
+    bound_words,
+    draw,
+    page_theme,
+)
+
+REPORT = made()
+BUFFERS = tuple(buffer for buffer in REPORT.buffers if buffer.pool == "sram")
+MAP = MemoryMap("a title", BUFFERS, ("conv2d", "", "softmax"), 96, bound_words(96, 90))
+
+
+def test_each_life_of_a_buffer_is_a_rectangle_to_scale():
+    root = ET.fromstring(draw(MAP))
+    rectangles = [
+        (rect, title.text)
+        for rect in root.iter("{http://www.w3.org/2000/svg}rect")
+        for title in rect
+    ]
+    said = [text for _, text in rectangles]
+    assert said.count("b<c: 16 bytes at 0") == 2
+    whole = {text: rect for rect, text in rectangles}
+    assert float(whole["in: 64 bytes at 0"].attrib["height"]) == pytest.approx(330 * 64 / 96, 0.1)
+    widths = [float(whole[text].attrib["width"]) for text in said if text and text[0] in "ai"]
+    assert widths[1] == pytest.approx(2 * widths[0] + 2, 0.1)
+    assert "workspace 96 bytes (lower bound 90)" in draw(MAP)
+
+
+def test_the_page_numbers_its_buffers_and_has_a_column_for_each_time():
+    number = {buffer.name: index for index, buffer in enumerate(REPORT.buffers)}
+    drawn = draw(MAP, page_theme(["sram", "fast"], number))
+    ET.fromstring(drawn)
+    assert re.findall(r'data-buffer="(\d+)"', drawn) == ["0", "1", "2", "2"]
+    assert drawn.count('class="column"') == 3
+    assert "var(--pool-0)" in drawn
+    assert "var(--kind)" in draw(MAP, page_theme(["sram"], number))
+
+
+def test_every_kind_of_buffer_has_words_and_a_colour():
+    assert KIND_WORDS.keys() == KIND_COLOURS.keys()

@@ -1,0 +1,77 @@
+"""`firmwright report`: everything known about a build, as one HTML page."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from firmwright.base.errors import UsageError
+from firmwright.cli.base import (
+    Outcome,
+    add_compile_options,
+    add_device,
+    add_model,
+    compiled_of,
+    opener,
+)
+from firmwright.cli.table import Cell, facts
+from firmwright.flows.model import write_file
+from firmwright.flows.reporting import read_report, report
+from firmwright.report.facts import Report, by_time, peak_time
+from firmwright.report.page import page
+
+NAME = "report"
+HELP = "build and measure a model, and write one page about it"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument("-o", "--output", metavar="HTML", help="write the page here")
+    parser.add_argument(
+        "--against", metavar="REPORT", help="an earlier page or report --json, to compare with"
+    )
+    parser.add_argument(
+        "--exact",
+        action="store_true",
+        help="count each instruction (QEMU only), and give the core's modelled cycles",
+    )
+    parser.add_argument(
+        "--no-tradeoffs",
+        dest="tradeoffs",
+        action="store_false",
+        help="do not look for programs with less RAM, which takes as long as compiling",
+    )
+    add_compile_options(parser)
+    add_device(parser)
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    if args.in_process:
+        raise UsageError("a library in this process has no counters.", hint="no --in-process.")
+    old = read_report(args.against) if args.against else None
+    found = report(
+        compiled_of(args), open_with=opener(args), exact=args.exact, tradeoffs=args.tradeoffs
+    )
+    if args.output:
+        write_file(args.output, page(found, old).encode())
+    data: dict[str, Any] = {**found.as_json(), "html": args.output}
+    return Outcome(data, summary(found, args.output))
+
+
+def summary(found: Report, output: str | None) -> str:
+    """The figures on top of the page, and what is worth a look."""
+    peak = peak_time(found)
+    used = by_time(found)
+    rows: list[tuple[str, Cell]] = [
+        ("model", found.model),
+        ("board", found.board),
+        ("workspace", f"{found.workspace_bytes:,} bytes"),
+        ("most is occupied", f"{used[peak]:,} bytes, at call {peak}" if used else "nothing"),
+        ("flash", f"{found.flash_bytes:,} bytes, of them {found.model_flash_bytes:,} the model's"),
+        (f"{found.unit} per run", found.total),
+    ]
+    if output:
+        rows.append(("page", output))
+    lines = [facts(rows)]
+    lines += [f"{finding.what} Try: {finding.hint}" for finding in found.findings]
+    return "\n\n".join(lines)

@@ -1,0 +1,179 @@
+"""Everything known about a build, gathered for one page: compiled, built, run, measured.
+
+In: a `Compiled`. Out: a `Report` (report/facts.py) with its findings. Figures are those of
+`compile`, `build` and `profile`; what is added is whose the flash is, and what less memory would
+cost.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from firmwright.artifacts import Image
+from firmwright.base.errors import UsageError
+from firmwright.flows.images import build_image
+from firmwright.flows.profiling import OperatorCost, Profile, profile
+from firmwright.flows.sessions import ModelSession, c_name, open_session
+from firmwright.ir.graph.nodes import Function
+from firmwright.pipeline import Compiled, pareto
+from firmwright.report.facts import (
+    Operator,
+    Pool,
+    Region,
+    Report,
+    Section,
+    Stack,
+    Tradeoff,
+)
+from firmwright.report.findings import findings
+from firmwright.report.memory_map import buffers_of
+from firmwright.report.page import FACTS
+
+_OWNER = re.compile(r"^.+?_(\d+)(?:_rows?\d*)?$")
+"""Kernels and constants are called after the operator that they were made for."""
+
+
+def report(
+    compiled: Compiled,
+    *,
+    open_with: Callable[..., ModelSession] = open_session,
+    exact: bool = False,
+    tradeoffs: bool = True,
+) -> Report:
+    """Build and measure `compiled`; `exact` as for `profile`, `tradeoffs` looks for less RAM."""
+    image = build_image(compiled)
+    measured = profile(compiled, open_with=open_with, exact=exact)
+    found = _report(compiled, image, measured)
+    if tradeoffs:
+        found = replace(found, tradeoffs=_tradeoffs(compiled))
+    return replace(found, findings=findings(found))
+
+
+def read_report(path: str | Path) -> Mapping[str, Any]:
+    """The facts of an earlier report: its page, or what `report --json` printed."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the earlier report cannot be read: {error}.", where=str(path)) from error
+    found = FACTS.search(text)
+    try:
+        facts = json.loads(found[1] if found else text)
+    except ValueError:
+        facts = None
+    if not isinstance(facts, dict) or not {"operators", "total", "workspace_bytes"} <= set(facts):
+        raise UsageError(
+            "this is no report.",
+            where=str(path),
+            hint="a page that report -o wrote, or its --json.",
+        )
+    return facts
+
+
+def _report(compiled: Compiled, image: Image, measured: Profile) -> Report:
+    known, board = compiled.metadata, compiled.board
+    return Report(
+        model=str(known["model"]),
+        board=board.name,
+        core=board.core,
+        target=", ".join(known["target"].values()),
+        numerics=str(known["numerics"]),
+        optimize=compiled.options.optimize,
+        compiler=" ".join([known["compiler"]["tool"], *known["compiler"]["flags"]]),
+        tool_version=str(known["tool_version"]),
+        model_id=compiled.model_id,
+        unit=measured.unit,
+        total=measured.total,
+        resolution=measured.resolution,
+        workspace_bytes=int(known["workspace_bytes"]),
+        lower_bound_bytes=int(known["lower_bound_bytes"]),
+        constants_bytes=int(known["constants_bytes"]),
+        flash_bytes=image.sizes.flash_bytes,
+        ram_bytes=image.sizes.ram_bytes,
+        model_flash_bytes=image.model_flash_bytes,
+        model_ram_bytes=image.model_ram_bytes,
+        stack=Stack(
+            model_bytes=image.stack.size_bytes,
+            firmware_bytes=image.firmware_stack.size_bytes,
+            seen_bytes=measured.stack_bytes,
+            reserve_bytes=measured.stack_reserve_bytes,
+            path=image.firmware_stack.path,
+        ),
+        pools=tuple(
+            Pool(name, int(pool["bytes"]), pool["limit_bytes"])
+            for name, pool in known["pools"].items()
+            if pool["access"] == "rw" and pool["bytes"]
+        ),
+        buffers=buffers_of(known),
+        steps=tuple(known["plan"]["steps"]),
+        operators=_operators(compiled, image, measured.operators),
+        sections=tuple(
+            Section(s.name, s.kind, s.size_bytes) for s in image.sizes.sections if s.size_bytes
+        ),
+        regions=tuple(Region(r.name, r.used_bytes, r.size_bytes) for r in image.sizes.regions),
+    )
+
+
+def _operators(
+    compiled: Compiled, image: Image, costs: tuple[OperatorCost, ...]
+) -> tuple[Operator, ...]:
+    rows = sorted(compiled.metadata["operators"], key=lambda row: int(row["index"]))
+    code, constants = _code(compiled, image, rows), _constants(compiled)
+    return tuple(
+        Operator(
+            index=int(row["index"]),
+            name=cost.name,
+            kind=cost.kind,
+            span=str(row["span"]),
+            schedule=cost.schedule,
+            macs=cost.macs,
+            count=cost.count,
+            predicted=cost.predicted,
+            modelled_cycles=cost.modelled_cycles,
+            code_bytes=code[int(row["index"])],
+            constant_bytes=constants[int(row["index"])],
+        )
+        for row, cost in zip(rows, costs, strict=True)
+    )
+
+
+def _code(compiled: Compiled, image: Image, rows: list[Mapping[str, Any]]) -> Counter[int]:
+    """Bytes of code by operator; what several call is shared out among them."""
+    prefix = f"{c_name(compiled)}_"
+    users: dict[str, list[int]] = {}
+    for row in rows:
+        users.setdefault(str(row["kernel"]), []).append(int(row["index"]))
+    bytes_by: Counter[int] = Counter()
+    for symbol in image.sizes.symbols:
+        if symbol.kind != "text" or not symbol.name.startswith(prefix):
+            continue
+        kernel = symbol.name.removeprefix(prefix).split(".")[0]  # gcc splits: NAME.part.0
+        owner = _OWNER.match(kernel)
+        sharing = users.get(kernel) or ([int(owner[1])] if owner else [])
+        for place, index in enumerate(sharing):
+            share, rest = divmod(symbol.size_bytes, len(sharing))
+            bytes_by[index] += share + (place < rest)
+    return bytes_by
+
+
+def _constants(compiled: Compiled) -> Counter[int]:
+    """Bytes of constants by the operator that they were made for."""
+    bytes_by: Counter[int] = Counter()
+    for row in compiled.metadata["constants"]:
+        owner = _OWNER.match(str(row["name"]).rpartition(".")[0])
+        if owner:
+            bytes_by[int(owner[1])] += int(row["size_bytes"])
+    return bytes_by
+
+
+def _tradeoffs(compiled: Compiled) -> tuple[Tradeoff, ...]:
+    """What less RAM would cost; nothing is known of a module that is lowered already."""
+    if not isinstance(compiled.imported.entry, Function) or "stage" in compiled.imported.attrs:
+        return ()
+    found = pareto(compiled.imported, compiled.options)
+    return tuple(Tradeoff(t.workspace_bytes, t.instructions, tuple(t.segments)) for t in found)

@@ -1,0 +1,183 @@
+"""What a report says, as frozen values: no drawing, no words for people but names and findings.
+
+In: whoever measures fills them (`flows/reporting.py`). Out: `as_json`, the plain object that
+`report --json` prints, that the page carries, and that a later report is compared with. Sizes and
+offsets are bytes. Times number the calls of the model's run, in order; live ranges are half open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+NOBODY = -1
+"""The operator of a step that belongs to none: rows moved on, a condition looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A place in a pool and the times at which it holds something."""
+
+    name: str
+    kind: str
+    pool: str
+    offset: int
+    size_bytes: int
+    live: tuple[tuple[int, int], ...]
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size_bytes
+
+    def lives_at(self, time: int) -> bool:
+        return any(first <= time < end for first, end in self.live)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Memory that is planned; `limit_bytes` is None where nobody set one."""
+
+    name: str
+    used_bytes: int
+    limit_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator: where it comes from, what it costs, what of the flash is its own.
+
+    `count` is in the report's unit. Code that n operators share counts as an n-th for each.
+    """
+
+    index: int
+    name: str
+    kind: str
+    span: str
+    schedule: str
+    macs: int
+    count: int
+    predicted: int
+    modelled_cycles: int | None
+    code_bytes: int
+    constant_bytes: int
+
+    @property
+    def flash_bytes(self) -> int:
+        return self.code_bytes + self.constant_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the image: `kind` is text, rodata, data, bss, noinit or stack."""
+
+    name: str
+    kind: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A memory of the board and how much of it the image takes."""
+
+    name: str
+    used_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Worst paths that the compiler and linker show, and the deepest use seen; None: not marked."""
+
+    model_bytes: int
+    firmware_bytes: int
+    seen_bytes: int | None
+    reserve_bytes: int
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tradeoff:
+    """A program with less memory: what it takes, as predicted; operators [a, b) go by rows."""
+
+    workspace_bytes: int
+    instructions: int
+    segments: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something worth a look, and what to try."""
+
+    what: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One build of one model for one board, measured. `total` and counts are in `unit`."""
+
+    model: str
+    board: str
+    core: str
+    target: str
+    numerics: str
+    optimize: str
+    compiler: str
+    tool_version: str
+    model_id: str
+    unit: str
+    total: int
+    resolution: int
+    workspace_bytes: int
+    lower_bound_bytes: int
+    constants_bytes: int
+    flash_bytes: int
+    ram_bytes: int
+    model_flash_bytes: int
+    model_ram_bytes: int
+    stack: Stack
+    pools: tuple[Pool, ...]
+    buffers: tuple[Buffer, ...]
+    steps: tuple[int, ...]
+    operators: tuple[Operator, ...]
+    sections: tuple[Section, ...]
+    regions: tuple[Region, ...]
+    tradeoffs: tuple[Tradeoff, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def macs(self) -> int:
+        return sum(operator.macs for operator in self.operators)
+
+    def kind_at(self, time: int) -> str:
+        """What kind of operator runs at a time; "" where none does."""
+        found = [op.kind for op in self.operators if op.index == self.steps[time]]
+        return found[0] if found else ""
+
+    def as_json(self) -> Mapping[str, Any]:
+        """The whole of it as plain values."""
+        return asdict(self)
+
+
+def occupied_bytes(buffers: tuple[Buffer, ...], time: int) -> int:
+    """Bytes that hold something at a time; where buffers overlap they count once."""
+    total = 0
+    for pool in sorted({buffer.pool for buffer in buffers}):
+        reached = 0
+        alive = [b for b in buffers if b.pool == pool and b.lives_at(time)]
+        for buffer in sorted(alive, key=lambda b: (b.offset, b.end)):
+            total += max(0, buffer.end - max(buffer.offset, reached))
+            reached = max(reached, buffer.end)
+    return total
+
+
+def by_time(report: Report) -> tuple[int, ...]:
+    """`occupied_bytes` at every time of a run."""
+    return tuple(occupied_bytes(report.buffers, time) for time in range(len(report.steps)))
+
+
+def peak_time(report: Report) -> int:
+    """The first time at which most is occupied; 0 of a run without any step."""
+    used = by_time(report)
+    return used.index(max(used)) if used else 0

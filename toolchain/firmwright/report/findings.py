@@ -1,0 +1,112 @@
+"""What in a report is worth a look: warnings with something to try.
+
+In: a `Report` without findings. Out: findings, the costliest kind first. Each is decided by figures
+of the report alone; none is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from firmwright.report.facts import Finding, Operator, Report
+
+FULL = 0.9
+"""From this share on a memory is nearly full."""
+STACK_FULL = 0.75
+SHARE = 0.02
+"""Operators below this share of a run are not worth a word."""
+OFF = 0.3
+"""Predictions further off than this share are told, for operators that matter."""
+MATTERS = 0.05
+_MOVES = {"transpose": "transposes", "quantize": "quantize", "dequantize": "dequantize"}
+
+
+def findings(report: Report) -> tuple[Finding, ...]:
+    """Everything worth a look."""
+    return (
+        *_slow_paths(report),
+        *_moves(report),
+        *_full_memories(report),
+        *_stack(report),
+        *_plan(report),
+        *_predictions(report),
+    )
+
+
+def _share(report: Report, operator: Operator) -> float:
+    return operator.count / max(report.total, 1)
+
+
+def _slow_paths(report: Report) -> Iterator[Finding]:
+    slow = [
+        operator
+        for operator in report.operators
+        if operator.schedule == "default" and _share(report, operator) >= SHARE
+    ]
+    for operator in slow:
+        yield Finding(
+            f"{operator.kind} {operator.index} ({operator.name}) runs as default loops: no faster "
+            f"schedule takes it. {100 * _share(report, operator):.1f} % of the run.",
+            "firmwright ops says which types and shapes have a schedule for this core.",
+        )
+
+
+def _moves(report: Report) -> Iterator[Finding]:
+    for kind, word in _MOVES.items():
+        left = [operator for operator in report.operators if operator.kind == kind]
+        if left:
+            count = sum(operator.count for operator in left)
+            yield Finding(
+                f"{len(left)} {word} left: {count:,} {report.unit}, "
+                f"{100 * count / max(report.total, 1):.1f} % of the run.",
+                "export the model with its data in the order (or type) that its operators take.",
+            )
+
+
+def _full_memories(report: Report) -> Iterator[Finding]:
+    less_ram = "the table of programs with less RAM, or --ram BYTES."
+    less_flash = "the largest owners of flash, --optimize size, or --const-pool."
+    memories = [
+        *(("pool", p.name, p.used_bytes, p.limit_bytes, less_ram) for p in report.pools),
+        *(("region", r.name, r.used_bytes, r.size_bytes, less_flash) for r in report.regions),
+    ]
+    for what, name, used, size, hint in memories:
+        if size and used >= FULL * size:
+            share = 100 * used / size
+            yield Finding(
+                f"{what} {name} is nearly full: {used:,} of {size:,} bytes ({share:.1f} %).", hint
+            )
+
+
+def _stack(report: Report) -> Iterator[Finding]:
+    stack = report.stack
+    if stack.reserve_bytes and stack.firmware_bytes >= STACK_FULL * stack.reserve_bytes:
+        yield Finding(
+            f"the worst path takes {stack.firmware_bytes:,} of the {stack.reserve_bytes:,} bytes "
+            "that are kept for the stack.",
+            "a larger stack in the board's [limits].",
+        )
+
+
+def _plan(report: Report) -> Iterator[Finding]:
+    gap = report.workspace_bytes - report.lower_bound_bytes
+    if gap > 0:
+        yield Finding(
+            f"the plan is {gap:,} bytes above what the worst moment needs.",
+            "--planner exact or cpsat, which search longer.",
+        )
+
+
+def _predictions(report: Report) -> Iterator[Finding]:
+    if report.unit != "instructions":
+        return
+    for operator in report.operators:
+        if _share(report, operator) < MATTERS or not operator.predicted:
+            continue
+        off = operator.count / operator.predicted - 1
+        if abs(off) > OFF:
+            yield Finding(
+                f"{operator.kind} {operator.index} ({operator.name}) was predicted to take "
+                f"{operator.predicted:,} instructions and takes {100 * off:+.0f} %.",
+                "firmwright tune measures what the choice of kernels goes by.",
+            )

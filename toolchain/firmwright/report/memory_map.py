@@ -1,0 +1,320 @@
+"""Draws a memory plan as it changes over a run: time to the right, bytes upwards.
+
+In: the buffers of one pool and what runs at each time. Out: one SVG, the same bytes for the same
+plan. Every buffer is a rectangle: as wide as the calls during which it lives, as high as its size,
+at its offset. A buffer with several live ranges is drawn once for each. A `Theme` says how things
+look: on paper, one colour a kind; in a page, the page's own colours, one a pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Final
+
+from firmwright.report.facts import Buffer
+
+LEFT, TOP, BOTTOM, RIGHT = 84, 84, 112, 28
+HEIGHT = 330
+LETTER = 6.1
+"""Width of a character of 11 px text, roughly: enough to know what fits."""
+
+KIND_WORDS: Final[Mapping[str, str]] = {
+    "activation": "activation",
+    "input": "input",
+    "output": "output",
+    "scratch": "scratch of one operator",
+    "state": "state",
+    "ring": "rows of one tensor",
+    "const": "constants in RAM",
+}
+KIND_COLOURS: Final[Mapping[str, str]] = {
+    "activation": "#7aa6d8",
+    "input": "#8cc084",
+    "output": "#e0a458",
+    "scratch": "#b79ad0",
+    "state": "#d98880",
+    "ring": "#79bdb8",
+    "const": "#b8b39a",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMap:
+    """What is drawn: one pool's buffers, the kind of operator at each time, the pool's height.
+
+    `bound_words` stand at the line on top.
+    """
+
+    title: str
+    buffers: tuple[Buffer, ...]
+    kinds: tuple[str, ...]
+    used_bytes: int
+    bound_words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """How a map looks. `fill` and `marks` give a rectangle's colour and further attributes.
+
+    `unit` stands behind a size. With `columns` a pointer finds the time that it is at, and sizes
+    stand above all rectangles.
+    """
+
+    ink: str
+    muted: str
+    grid: str
+    edge: str
+    line: str
+    paper: str
+    fill: Callable[[Buffer], str]
+    marks: Callable[[Buffer], str]
+    tooltips: bool
+    unit: str
+    step_min: float
+    width_min: float
+    columns: bool
+
+
+PAPER: Final = Theme(
+    ink="#24292f",
+    muted="#57606a",
+    grid="#d8dee4",
+    edge="#ffffff",
+    line="#cf222e",
+    paper="#ffffff",
+    fill=lambda buffer: KIND_COLOURS[buffer.kind],
+    marks=lambda buffer: "",
+    tooltips=True,
+    unit=" bytes",
+    step_min=54.0,
+    width_min=800.0,
+    columns=False,
+)
+"""For a file of its own: fixed colours, one a kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """From time and byte offset to the drawing's coordinates."""
+
+    steps: int
+    top_bytes: int
+    top: int
+    step: float
+
+    @property
+    def width(self) -> float:
+        return self.step * self.steps
+
+    @property
+    def size(self) -> tuple[float, float]:
+        return LEFT + self.width + RIGHT, self.top + HEIGHT + BOTTOM
+
+    def x(self, time: int) -> float:
+        return LEFT + time * self.step
+
+    def y(self, offset: int) -> float:
+        return self.top + HEIGHT * (1 - offset / self.top_bytes)
+
+
+def map_of(metadata: Mapping[str, Any], pool: str, title: str) -> MemoryMap:
+    """The map of one pool, from the `metadata.json` that `compile` writes."""
+    plan = metadata["plan"]
+    kinds = {row["index"]: str(row["kind"]) for row in metadata["operators"]}
+    used = int(metadata["pools"][pool]["bytes"])
+    whole = used == metadata["workspace_bytes"]
+    bound = int(metadata["lower_bound_bytes"]) if whole else None
+    return MemoryMap(
+        title,
+        tuple(buffer for buffer in buffers_of(metadata) if buffer.pool == pool),
+        tuple(kinds.get(index, "") for index in plan["steps"]),
+        used,
+        bound_words(used, bound),
+    )
+
+
+def buffers_of(metadata: Mapping[str, Any]) -> tuple[Buffer, ...]:
+    """Every buffer of the plan, as `metadata.json` has them."""
+    return tuple(
+        Buffer(
+            name=str(row["name"]),
+            kind=str(row["kind"]),
+            pool=str(row["pool"]),
+            offset=int(row["offset"]),
+            size_bytes=int(row["size_bytes"]),
+            live=tuple((int(first), int(end)) for first, end in row["live"]),
+        )
+        for row in metadata["plan"]["buffers"]
+    )
+
+
+def bound_words(used: int, bound: int | None) -> str:
+    """What stands at the top of a pool; with one pool it is the workspace, which has a bound."""
+    words = f"{used:,} bytes"
+    if bound is None:
+        return words
+    told = "= lower bound" if used == bound else f"(lower bound {bound:,})"
+    return f"workspace {words} {told}"
+
+
+def draw(drawn: MemoryMap, theme: Theme = PAPER) -> str:
+    """The whole SVG."""
+    top = TOP if drawn.title else TOP - 56
+    steps = max(len(drawn.kinds), 1)
+    step = max(theme.step_min, theme.width_min / steps)
+    scale = Scale(steps, max(drawn.used_bytes, 1), top, step)
+    width, height = (f"{length:.0f}" for length in scale.size)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" font-family="system-ui, sans-serif" '
+        f'font-size="11" fill="{theme.ink}">',
+        *_heading(drawn, theme),
+        *_axes(drawn, scale, theme),
+        *(_column(time, scale) for time in range(len(drawn.kinds) if theme.columns else 0)),
+        *_buffers(drawn, scale, theme),
+        *_bound(drawn, scale, theme),
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _heading(drawn: MemoryMap, theme: Theme) -> Iterator[str]:
+    if not drawn.title:
+        return
+    yield f'<rect width="100%" height="100%" rx="6" fill="{theme.paper}"/>'
+    title = escape(drawn.title)
+    yield f'<text x="{LEFT}" y="28" font-size="16" font-weight="600">{title}</text>'
+    yield from _legend({buffer.kind for buffer in drawn.buffers})
+
+
+def _legend(kinds: set[str]) -> Iterator[str]:
+    x = float(LEFT)
+    for kind, words in KIND_WORDS.items():
+        if kind in kinds:
+            colour = KIND_COLOURS[kind]
+            yield f'<rect x="{x:.1f}" y="43" width="11" height="11" fill="{colour}"/>'
+            yield f'<text x="{x + 16:.1f}" y="53">{words}</text>'
+            x += 34 + LETTER * len(words)
+
+
+def _axes(drawn: MemoryMap, scale: Scale, theme: Theme) -> Iterator[str]:
+    base, right = scale.y(0), LEFT + scale.width
+    for offset in _ticks(drawn.used_bytes):
+        y = scale.y(offset)
+        yield f'<path d="M{LEFT} {y:.1f}H{right:.1f}" stroke="{theme.grid}" stroke-width="1"/>'
+        yield f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{offset:,}</text>'
+    for time, kind in enumerate(drawn.kinds):
+        x = scale.x(time) + scale.step / 2 + 4
+        yield (
+            f'<text transform="translate({x:.1f} {base + 14:.1f}) rotate(-38)" '
+            f'text-anchor="end">{escape(kind)}</text>'
+        )
+    middle = LEFT + scale.width / 2
+    yield (
+        f'<text x="{middle:.1f}" y="{base + BOTTOM - 12:.1f}" text-anchor="middle" '
+        f'fill="{theme.muted}">operators in the order they run</text>'
+    )
+    yield (
+        f'<text transform="translate(20 {scale.top + HEIGHT / 2:.1f}) rotate(-90)" '
+        f'text-anchor="middle" fill="{theme.muted}">byte of the pool</text>'
+    )
+
+
+def _ticks(used: int) -> range:
+    step = next(10**power * n for power in range(9) for n in (1, 2, 5) if used <= 6 * 10**power * n)
+    return range(0, used + 1, step)
+
+
+def _column(time: int, scale: Scale) -> str:
+    """What a pointer meets between buffers: the whole height at one time."""
+    return (
+        f'<rect class="column" data-time="{time}" x="{scale.x(time):.1f}" y="{scale.top}" '
+        f'width="{scale.step:.1f}" height="{HEIGHT}"/>'
+    )
+
+
+def _buffers(drawn: MemoryMap, scale: Scale, theme: Theme) -> Iterator[str]:
+    pairs = [
+        (_rectangle(buffer, live, scale, theme), _label(buffer, live, scale, theme))
+        for buffer in drawn.buffers
+        for live in buffer.live
+    ]
+    if theme.columns:
+        yield from (rectangle for rectangle, _ in pairs)
+        yield from (label for _, label in pairs if label)
+    else:
+        yield from (line for pair in pairs for line in pair if line)
+
+
+def _box(buffer: Buffer, live: tuple[int, int], scale: Scale) -> tuple[float, float, float, float]:
+    """Left, top, width, height."""
+    x, y = scale.x(live[0]) + 1, scale.y(buffer.end)
+    return x, y, scale.x(live[1]) - scale.x(live[0]) - 2, max(scale.y(buffer.offset) - y, 2.0)
+
+
+def _rectangle(buffer: Buffer, live: tuple[int, int], scale: Scale, theme: Theme) -> str:
+    x, y, width, height = _box(buffer, live, scale)
+    said = f"{buffer.name}: {buffer.size_bytes:,} bytes at {buffer.offset:,}"
+    inside = f"<title>{escape(said)}</title>" if theme.tooltips else ""
+    return (
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="2" '
+        f'fill="{theme.fill(buffer)}" stroke="{theme.edge}" stroke-width="0.75"'
+        f"{theme.marks(buffer)}>{inside}</rect>"
+    )
+
+
+def _label(buffer: Buffer, live: tuple[int, int], scale: Scale, theme: Theme) -> str:
+    """The size, where there is room for it."""
+    x, y, width, height = _box(buffer, live, scale)
+    label = f"{buffer.size_bytes:,}{theme.unit}"
+    if height < 15 or width < LETTER * len(label):
+        return ""
+    at = f'x="{x + width / 2:.1f}" y="{y + height / 2 + 4:.1f}"'
+    return f'<text {at} text-anchor="middle">{label}</text>'
+
+
+def _bound(drawn: MemoryMap, scale: Scale, theme: Theme) -> Iterator[str]:
+    """A line at the top of the pool."""
+    y, right = scale.y(drawn.used_bytes), LEFT + scale.width
+    yield (
+        f'<path d="M{LEFT} {y:.1f}H{right:.1f}" stroke="{theme.line}" stroke-width="1.5" '
+        'stroke-dasharray="6 4"/>'
+    )
+    at = f'x="{right:.1f}" y="{y - 7:.1f}" text-anchor="end"'
+    yield f'<text {at} fill="{theme.line}">{drawn.bound_words}</text>'
+
+
+def page_theme(pools: Sequence[str], number: Mapping[str, int]) -> Theme:
+    """For a page: its colours, and on each rectangle the buffer's `number`.
+
+    Of several pools each has its colour; of one, each kind of buffer.
+    """
+
+    def fill(buffer: Buffer) -> str:
+        several = len(pools) > 1
+        return f"var(--pool-{pools.index(buffer.pool) % 4})" if several else "var(--kind)"
+
+    def marks(buffer: Buffer) -> str:
+        label = f"{buffer.name}, {buffer.kind}, {buffer.size_bytes:,} bytes"
+        return (
+            f' class="buffer kind-{buffer.kind}" data-buffer="{number[buffer.name]}" '
+            f'tabindex="0" role="img" aria-label="{escape(label)}"'
+        )
+
+    return Theme(
+        ink="var(--ink)",
+        muted="var(--muted)",
+        grid="var(--grid)",
+        edge="var(--card)",
+        line="var(--bad)",
+        paper="var(--card)",
+        fill=fill,
+        marks=marks,
+        tooltips=False,
+        unit="",
+        step_min=30.0,
+        width_min=1044.0,
+        columns=True,
+    )
