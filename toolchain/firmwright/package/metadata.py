@@ -24,7 +24,7 @@ from firmwright.ir.tir.nodes import (
     While,
 )
 from firmwright.ir.tir.plan import BufferInfo, Plan
-from firmwright.ir.tir.walk import callees, prim_calls, used_constants
+from firmwright.ir.tir.walk import callees, prim_calls, used_constants, walk
 
 SCHEMA = 1
 FWR_ABI = 2
