@@ -45,6 +45,7 @@ from firmwright.passes import graph as graph_passes
 from firmwright.passes import tir as tir_passes
 from firmwright.passes.graph.pin import pin_tensors
 from firmwright.passes.graph.recompute import recompute
+from firmwright.passes.graph.windows import mark_windows
 from firmwright.passes.tir.share_code import share_code
 from firmwright.passes.tir.skeleton import skeleton
 from firmwright.schedules.registry import INTRINSICS, RULES
@@ -276,6 +277,7 @@ _BEFORE_LOWERING = (
     *graph_passes.PASSES,
     Pass("order", lambda module: order_calls(module, op_table())),
     Pass("recompute", lambda module: recompute(module, op_table())),
+    Pass("windows", lambda module: mark_windows(module, op_table())),
 )
 
 

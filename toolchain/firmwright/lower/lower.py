@@ -17,7 +17,14 @@ from firmwright.base.errors import InternalError, UnsupportedError, UnsupportedI
 from firmwright.ir.core import Attr, Target
 from firmwright.ir.graph.evaluate import describe
 from firmwright.ir.graph.nodes import CONTROL, Call, Function, TensorType, Value
-from firmwright.ir.graph.opdef import NotSupportedError, OpCall, OpTable, RowFold, RowMap
+from firmwright.ir.graph.opdef import (
+    WINDOWS,
+    NotSupportedError,
+    OpCall,
+    OpTable,
+    RowFold,
+    RowMap,
+)
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.cost import GENERIC, Weights, cost
@@ -137,6 +144,8 @@ class Lowering:
 
     def _lowered(self, index: int, call: Call, results: set[str]) -> LoweredCall:
         if call.op.startswith("@") or call.op in CONTROL:
+            return LoweredCall(call, ())
+        if WINDOWS in call.attrs:
             return LoweredCall(call, ())
         # A view that is a result of the model, or state, needs memory of its own, so it is copied.
         source = call.inputs[0] if call.inputs else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from firmwright.ir.graph.opdef import (
     OpCall,
     OpDef,
     RowMap,
+    Windows,
 )
 from firmwright.ops.arity import require_tensors
 from firmwright.ops.fixed_point import activation_name
@@ -56,6 +58,15 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 def rows(call: OpCall) -> RowMap | None:
     """Rows are made of rows where they are not what is joined."""
     return same_rows(call) if call.int_attr("axis") > 1 else None
+
+
+def windows(call: OpCall) -> Windows | None:
+    """What is joined along the outermost axis lies one behind the other."""
+    axis = call.int_attr("axis")
+    if math.prod(call.output.shape[:axis]) > 1:
+        return None
+    sizes = [call.input(index).elements for index in range(len(call.inputs))]
+    return Windows("output", tuple(accumulate(sizes[:-1], initial=0)))
 
 
 def _but(shape: Sequence[int], axis: int) -> tuple[int, ...]:
@@ -125,6 +136,7 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
+    windows=windows,
     rows=rows,
     imports={"tflite:CONCATENATION": from_tflite},
     cases=cases,

@@ -43,6 +43,7 @@ from firmwright.ir.graph.opdef import (
     NumericsCell,
     OpCall,
     OpDef,
+    Windows,
 )
 from firmwright.ir.tir.builder import INDEX, E, expr, minimum
 from firmwright.ir.tir.nodes import Buffer
@@ -87,6 +88,20 @@ class Move:
             else:
                 kept.append(axis)
         return Move(tuple(kept), self.x_offset, self.y_offset, self.source, self.result)
+
+
+def windows_of(call: OpCall, moves: Sequence[Move]) -> Windows | None:
+    """The moves as windows: each a run of elements that is all of an output, or of an input."""
+    runs = [move.merged() for move in moves]
+    if any(axis != Axis(axis.extent, 1, 1) for run in runs for axis in run.axes):
+        return None
+    ends = [(run.source, run.y_offset, run.result) for run in runs]
+    if ends == [(0, 0, result) for result in range(len(call.outputs))]:
+        return Windows("input", tuple(run.x_offset for run in runs))
+    ends = [(run.result, run.x_offset, run.source) for run in runs]
+    if ends == [(0, 0, source) for source in range(len(call.inputs))]:
+        return Windows("output", tuple(run.y_offset for run in runs))
+    return None
 
 
 def _continues(outer: Axis, inner: Axis) -> bool:
@@ -201,6 +216,9 @@ def move_op(
     def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         return tuple(np.asarray(array, order="C") for array in how.meaning(call, arrays))
 
+    def windows(call: OpCall) -> Windows | None:
+        return None if how.fill(call) is not None else windows_of(call, how.moves(call))
+
     return OpDef(
         name=name,
         infer=infer,
@@ -212,6 +230,7 @@ def move_op(
         numerics={
             profile: NumericsCell(None, "copies", f"reference_ops {name}") for profile in profiles
         },
+        windows=windows,
     )
 
 

@@ -1,10 +1,10 @@
 """The AOT main: a PrimFunc that allocates every intermediate tensor and calls the kernels in order.
 
 In: the graph function and the kernel chosen for each call. Out: the module with the kernels and
-`run`, the graph function gone. Views become windows of their parent. With I/O in the workspace the
-model's inputs and outputs are allocated like any tensor (kinds `input`, `output`), else they are
-parameters. State is allocated as such; what it becomes is made there if nobody reads it afterwards,
-and copied at the end if somebody does.
+`run`, the graph function gone. What calls without a kernel join or part becomes windows of the
+whole. With I/O in the workspace the model's inputs and outputs are allocated like any tensor (kinds
+`input`, `output`), else they are parameters. State is allocated as such; what it becomes is made
+there if nobody reads it afterwards, and copied at the end if somebody does.
 """
 
 from __future__ import annotations
@@ -14,15 +14,19 @@ from dataclasses import dataclass, replace
 
 from firmwright.base.errors import ModelError
 from firmwright.base.names import NameSupply
-from firmwright.ir.core import Attr, Span
+from firmwright.ir.core import Attr, Constant, Span
 from firmwright.ir.graph.nodes import CONTROL, Call, Function, Value, functions_of
-from firmwright.ir.module import IoTensor, IRModule, StateTensor
+from firmwright.ir.module import AnyFunction, IoTensor, IRModule, StateTensor
+from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.nodes import (
+    Access,
+    AccessPtr,
     Allocate,
     AllocateConst,
     Buffer,
     CallPrim,
     DeclBuffer,
+    IntImm,
     Param,
     PrimFunc,
     Seq,
@@ -32,6 +36,7 @@ from firmwright.ir.tir.schedule import Alternative
 from firmwright.select.in_place import made_in_place
 from firmwright.select.inline import Inliner, pointer
 from firmwright.select.row_loop import Segment, row_loop
+from firmwright.select.windows import Place, alignment, chain, is_in_input, places
 
 TENSOR_ALIGNMENT = 16
 
@@ -58,45 +63,19 @@ class _Main:
 
     def build(self, chosen: Chosen) -> IRModule:
         self._check()
-        views = {c.outputs[0].name for c, found in chosen if found is None and is_view(c)}
-        spans = [(segment.first, segment.end) for segment in self.segments]
-        buffers = self._buffers(made_in_place(self.entry, views, spans))
-        functions = {k: f for k, f in self.module.functions.items() if k != self.entry.name}
-        constants = dict(self.module.constants)
-        stmts: list[Stmt] = []
-        windows: dict[str, DeclBuffer] = {}
-        outside = () if self.module.io.inputs_in_pools else self.entry.params
-        reads = {value.name for value in outside}
+        viewing = self._without_kernels(chosen)
+        placed = places(viewing)
+        buffers = self._buffers(self._in_place(viewing), placed)
         inliner = Inliner(self.module, self.names, TENSOR_ALIGNMENT, len(chosen))
-        begins = {segment.first: segment for segment in self.segments}
-        inside = {index for s in self.segments for index in range(s.first + 1, s.end)}
-        for index, (call, alternative) in enumerate(chosen):
-            if index in begins:
-                segment = begins[index]
-                loop, kernels = row_loop(segment, buffers, self.names, _target(self.module, call))
-                functions.update(kernels)
-                constants.update(segment.constants)
-                stmts.append(loop)
-            elif index in inside:
-                continue
-            elif alternative is not None:
-                functions[alternative.function.name] = alternative.function
-                constants.update(alternative.constants)
-                stmts.append(self._invoke(alternative.function, call, index, buffers))
-            elif call.op.startswith("@"):
-                stmts.append(self._invoke_named(call, index, buffers))
-            elif call.op in CONTROL:
-                stmts.append(inliner.statement(call, buffers))
-            else:
-                windows[call.outputs[0].name] = self._window(call, buffers, reads)
+        stmts, functions, constants = self._steps(chosen, buffers, inliner)
         stmts += self._handed_on(inliner, buffers)
         functions.update(inliner.kernels)
         body: Stmt = Seq(tuple(stmts))
-        for window in (*reversed(inliner.windows), *reversed(windows.values())):
+        for window in (*reversed(inliner.windows), *reversed(self._windows(placed, buffers))):
             body = DeclBuffer(window.buffer, window.source, body)
         for temporary in reversed(inliner.temporaries):
             body = Allocate(temporary, body, "activation")
-        body = self._allocated(body, buffers, set(windows))
+        body = self._allocated(body, buffers, set(placed))
         inputs, outputs = (
             self._io(self.entry.params, buffers),
             self._io(self.entry.results, buffers),
@@ -115,6 +94,52 @@ class _Main:
             io=replace(self.module.io, inputs=inputs, outputs=outputs, state=self._state(buffers)),
             attrs={**self.module.attrs, "entry": "run"},
         )
+
+    def _steps(
+        self, chosen: Chosen, buffers: Mapping[str, Buffer], inliner: Inliner
+    ) -> tuple[list[Stmt], dict[str, AnyFunction], dict[str, Constant]]:
+        """What each call or segment does, with the functions and constants that it needs."""
+        stmts: list[Stmt] = []
+        functions = {k: f for k, f in self.module.functions.items() if k != self.entry.name}
+        constants = dict(self.module.constants)
+        begins = {segment.first: segment for segment in self.segments}
+        streamed = self._streamed()
+        for index, (call, alternative) in enumerate(chosen):
+            if index in begins:
+                segment = begins[index]
+                loop, kernels = row_loop(segment, buffers, self.names, _target(self.module, call))
+                functions.update(kernels)
+                constants.update(segment.constants)
+                stmts.append(loop)
+            elif index in streamed:
+                continue
+            elif alternative is not None:
+                functions[alternative.function.name] = alternative.function
+                constants.update(alternative.constants)
+                stmts.append(self._invoke(alternative.function, call, index, buffers))
+            elif call.op.startswith("@"):
+                stmts.append(self._invoke_named(call, index, buffers))
+            elif call.op in CONTROL:
+                stmts.append(inliner.statement(call, buffers))
+        return stmts, functions, constants
+
+    def _streamed(self) -> set[int]:
+        """The calls that are done in segments."""
+        return {index for s in self.segments for index in range(s.first, s.end)}
+
+    def _without_kernels(self, chosen: Chosen) -> list[Call]:
+        """The calls that only say where values lie."""
+        streamed = self._streamed()
+        return [
+            call
+            for index, (call, found) in enumerate(chosen)
+            if found is None and index not in streamed and not functions_of(call)
+        ]
+
+    def _in_place(self, viewing: Sequence[Call]) -> dict[str, str]:
+        views = {value.name for call in viewing if is_in_input(call) for value in call.outputs}
+        spans = [(segment.first, segment.end) for segment in self.segments]
+        return made_in_place(self.entry, views, spans)
 
     def _handed_on(self, inliner: Inliner, buffers: Mapping[str, Buffer]) -> Iterator[Stmt]:
         """Copies of what the state becomes, where that is not made in the state's own buffer."""
@@ -142,7 +167,9 @@ class _Main:
                     hint="a copy of it, made by a call.",
                 )
 
-    def _buffers(self, in_place: Mapping[str, str]) -> dict[str, Buffer]:
+    def _buffers(
+        self, in_place: Mapping[str, str], placed: Mapping[str, Place]
+    ) -> dict[str, Buffer]:
         """A buffer for every value: I/O first, so that their names stay plainest.
 
         Values `in_place` have that of the state they become.
@@ -164,7 +191,7 @@ class _Main:
                 value.type.dtype,
                 value.type.shape,
                 scope="global" if value.constant is None else "const",
-                alignment=TENSOR_ALIGNMENT,
+                alignment=alignment(placed, value, TENSOR_ALIGNMENT),
             )
             for name, value in values.items()
             if name not in streamed and name not in in_place
@@ -206,14 +233,23 @@ class _Main:
         )
         return CallPrim(kernel.name, args, call.span, index)
 
-    def _window(self, call: Call, buffers: Mapping[str, Buffer], reads: set[str]) -> DeclBuffer:
-        """The view that `call` makes; of `reads`, the caller's inputs, it only reads."""
-        parent, made = call.inputs[0], call.outputs[0].name
-        assert parent is not None
-        if parent.name in reads:
-            reads.add(made)
-        access = "in" if parent.name in reads else "inout"
-        return DeclBuffer(buffers[made], pointer(buffers[parent.name], access), Seq(()))
+    def _windows(
+        self, placed: Mapping[str, Place], buffers: Mapping[str, Buffer]
+    ) -> list[DeclBuffer]:
+        """Declarations of what lies in something else, wholes before parts.
+
+        The caller's inputs are only read.
+        """
+        outside = () if self.module.io.inputs_in_pools else self.entry.params
+        reads = {value.name for value in outside}
+        found = []
+        for name in sorted(placed, key=lambda name: len(chain(placed, name))):
+            place, buffer = placed[name], buffers[name]
+            access: Access = "r" if chain(placed, name)[-1].whole in reads else "rw"
+            offset = IntImm(place.offset, INDEX)
+            source = AccessPtr(buffers[place.whole], offset, buffer.elements, access)
+            found.append(DeclBuffer(buffer, source, Seq(())))
+        return found
 
     def _allocated(self, body: Stmt, buffers: Mapping[str, Buffer], windows: set[str]) -> Stmt:
         """Allocations around `body`: of constants used by name and of tensors that need memory."""
@@ -259,8 +295,3 @@ class _Main:
 
 def _target(module: IRModule, call: Call) -> str:
     return call.target or next(iter(module.targets), "")
-
-
-def is_view(call: Call) -> bool:
-    """Whether a call without a kernel is one that takes no code: a window of its input."""
-    return not functions_of(call)

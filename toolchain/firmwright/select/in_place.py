@@ -45,7 +45,7 @@ def _last_reads(entry: Function, views: Collection[str], ends: Sequence[int]) ->
     for index, call in enumerate(entry.body):
         names = [value.name for value in call.inputs if value is not None and value.name in root]
         if names and call.outputs and call.outputs[0].name in views:
-            root[call.outputs[0].name] = root[names[0]]
+            root.update({value.name: root[names[0]] for value in call.outputs})
             continue
         last.update({root[name]: ends[index] for name in names})
     return last

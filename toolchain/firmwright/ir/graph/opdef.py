@@ -205,14 +205,30 @@ class RowFold:
     finish: Callable[[OpCall, Any, Any, Any], None]
 
 
+WINDOWS, OFFSETS = "windows_of", "offsets"
+"""Attributes of a call that needs no code: the fields of its `Windows`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """What a call rearranges without a copy: its parts lie in a whole, `offsets` elements on.
+
+    `of` is "input" where the outputs are parts of the first input, "output" where the inputs are
+    parts of the output.
+    """
+
+    of: Literal["input", "output"]
+    offsets: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class OpDef:
     """One operator: shape rule, numpy reference, default lowering, importers, cases, numerics.
 
     `lower` gets an `ops.kernel.Kernel` whose parameters exist already. `view` says that the output
-    is the input's bytes. `numerics` has a cell for each profile that the operator exists in. `rows`
-    says how a call is computed row by row, None where it cannot be. `limits` says to users what of
-    it is not taken, in a few words.
+    is the input's bytes, `windows` where parts lie if a call need not move any. `numerics` has a
+    cell for each profile that the operator exists in. `rows` says how a call is computed row by
+    row, None where it cannot be. `limits` says to users what of it is not taken, in a few words.
     """
 
     name: str
@@ -225,6 +241,7 @@ class OpDef:
     numerics: Mapping[str, NumericsCell] = field(default_factory=dict)
     macs: Callable[[OpCall], int] = lambda call: 0
     view: bool = False
+    windows: Callable[[OpCall], Windows | None] = lambda call: None
     rows: Callable[[OpCall], RowMap | RowFold | None] = lambda call: None
     limits: str = ""
 

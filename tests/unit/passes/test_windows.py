@@ -1,0 +1,94 @@
+"""What is joined is made where it belongs, what is parted stays where it is: neither takes code."""
+
+from __future__ import annotations
+
+import pytest
+
+from firmwright.flows.verifying import verify
+from firmwright.flows.watching import open_watched
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.module import IRModule
+from firmwright.ir.text import parse_module, print_module
+from firmwright.ir.tir.nodes import PrimFunc
+from firmwright.ir.tir.walk import prim_calls
+from firmwright.ops.registry import op_table
+from firmwright.passes.graph.windows import OFFSETS, WINDOWS, mark_windows
+from firmwright.pipeline import Options, compile_model
+
+X = "%x: i8[1, 4, 4] quant(0.5, 0)"
+HALF = "i8[1, 2, 4] quant(0.5, 0)"
+WHOLE = "i8[1, 4, 4] quant(0.5, 0)"
+SPLIT = f"%a: {HALF}, %b: {HALF} = split(%x) {{axis=1, sizes=[2, 2]}}"
+MADE = f"{SPLIT} %c: {HALF} = relu(%a) %d: {HALF} = relu6(%b)"
+JOINED = f"{MADE} %y: {WHOLE} = concatenation(%d, %c) {{axis=1}} %z: {WHOLE} = relu(%y)"
+SLICED = (
+    f"%h: {WHOLE} = relu(%x) %s: {HALF} = strided_slice(%h) "
+    f"{{begin=[0, 1, 0], strides=[1, 1, 1], counts=[1, 2, 4], shrunk=[]}} %z: {HALF} = relu6(%s)"
+)
+NESTED = (
+    f"{MADE} %y: {WHOLE} = concatenation(%d, %c) {{axis=1}} %e: {HALF} = relu(%c) "
+    "%z: i8[1, 6, 4] quant(0.5, 0) = concatenation(%e, %y) {axis=1} "
+    "%w: i8[1, 6, 4] quant(0.5, 0) = relu(%z)"
+)
+
+
+def graph(body: str, results: str = "%z") -> IRModule:
+    return parse_module(
+        f"firmwright ir 1\nmodule @net\ngraph @main({X}) -> ({results}) {{ {body} }}"
+    )
+
+
+def marked(body: str, results: str = "%z") -> dict[str, object]:
+    """The offsets of each call's parts, by the name of its first output."""
+    entry = mark_windows(graph(body, results), op_table()).entry
+    assert isinstance(entry, Function)
+    return {
+        call.outputs[0].name: (call.attrs[WINDOWS], call.attrs[OFFSETS])
+        for call in entry.body
+        if WINDOWS in call.attrs
+    }
+
+
+def test_parts_and_joints_along_the_outermost_axis_are_marked() -> None:
+    assert marked(JOINED) == {"a": ("input", (0, 8)), "y": ("output", (0, 8))}
+    assert marked(SLICED) == {"s": ("input", (4,))}
+    assert marked(NESTED)["z"] == ("output", (0, 8))
+
+
+@pytest.mark.parametrize(
+    ("body", "results"),
+    [
+        (JOINED, "%z, %d"),  # the caller looks at a part
+        (f"{MADE} %y: {WHOLE} = concatenation(%c, %a) {{axis=1}} %z: {WHOLE} = relu(%y)", "%z"),
+        (f"{MADE} %y: {WHOLE} = concatenation(%c, %c) {{axis=1}} %z: {WHOLE} = relu(%y)", "%z"),
+    ],
+    ids=["a result", "a part of something else", "twice the same"],
+)
+def test_what_cannot_be_made_elsewhere_is_copied(body: str, results: str) -> None:
+    assert "y" not in marked(body, results)
+
+
+def test_parts_along_an_inner_axis_or_off_a_kernels_alignment_are_copied() -> None:
+    inner = SPLIT.replace("axis=1", "axis=2").replace("[1, 2, 4]", "[1, 4, 2]")
+    assert not marked(f"{inner} %z: i8[1, 4, 2] quant(0.5, 0) = relu(%a)")
+    odd = SLICED.replace("[1, 4, 4]", "[1, 8, 2]").replace("[1, 2, 4]", "[1, 2, 2]")
+    assert not marked(odd.replace("counts=[1, 2, 4]", "counts=[1, 2, 2]"))
+
+
+def test_a_module_without_such_calls_stays_the_same() -> None:
+    module = graph(f"%z: {WHOLE} = relu(%x)")
+    assert mark_windows(module, op_table()) is module
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("body", [JOINED, SLICED, NESTED], ids=["joined", "sliced", "nested"])
+def test_the_program_computes_what_the_graph_does_without_copies(body: str) -> None:
+    module = graph(body, "%w" if body is NESTED else "%z")
+    done = compile_model(module, Options())
+    main = done.module.entry
+    assert isinstance(main, PrimFunc)
+    operators = {done.module.functions[c.callee].attrs["op"] for c in prim_calls(main.body)}
+    assert operators <= {"relu", "relu6"}
+    assert verify(done, samples=3, open_with=open_watched).exact
+    again = compile_model(parse_module(print_module(done.module)), Options())
+    assert again.tree == done.tree
