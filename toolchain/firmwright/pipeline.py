@@ -41,6 +41,7 @@ from firmwright.lower.lower import Lowering
 from firmwright.ops.registry import import_table, op_table
 from firmwright.package.folder import with_file_list, write_folder
 from firmwright.package.metadata import bundle_metadata, metadata
+from firmwright.package.mlperf import Task, benchmark_project
 from firmwright.passes import graph as graph_passes
 from firmwright.passes import tir as tir_passes
 from firmwright.passes.graph.pin import pin_tensors
@@ -100,7 +101,7 @@ class Compiled:
 
     `imported` is the module as it was before the first pass of this compilation, with target, pools
     and options written into it. `source` holds the bytes of the model file where there is one: what
-    the oracle runs.
+    the oracle runs. `task` is that of a benchmark's firmware, which has its harness, not our link.
     """
 
     module: IRModule
@@ -110,6 +111,7 @@ class Compiled:
     metadata: Mapping[str, Any]
     options: Options
     source: bytes | None = None
+    task: Task | None = None
 
     @property
     def model_id(self) -> str:
@@ -118,7 +120,10 @@ class Compiled:
 
     def project(self) -> SourceTree:
         """Every file of a project that builds alone with `scons`."""
-        return self.tree.merged(project_files(self.board))
+        project = self.tree.merged(project_files(self.board))
+        if self.task is None:
+            return project
+        return benchmark_project(project, self.module.io, self.board, self.task)
 
     def save(self, directory: str | Path) -> None:
         """Write that project; UsageError if `directory` holds anything that is not ours."""

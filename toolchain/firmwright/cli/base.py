@@ -17,6 +17,7 @@ import numpy as np
 
 from firmwright.base.errors import FirmwrightError, UsageError
 from firmwright.flows.compiling import compile_for, options_for
+from firmwright.flows.mlperf import for_benchmark
 from firmwright.flows.model import Model, load_model
 from firmwright.flows.sessions import ModelSession, open_session
 from firmwright.flows.tuning import read_tuning
@@ -107,6 +108,20 @@ def add_board(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="more boards, found before the project's own",
     )
+
+
+def add_harness(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--harness",
+        choices=("link", "mlperf"),
+        default="link",
+        help="what the firmware answers: our link, or MLPerf Tiny's device protocol (link)",
+    )
+
+
+def in_harness(args: argparse.Namespace, compiled: Compiled) -> Compiled:
+    """`compiled` with the firmware that was asked for."""
+    return for_benchmark(compiled) if args.harness == "mlperf" else compiled
 
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:

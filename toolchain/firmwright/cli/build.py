@@ -9,7 +9,15 @@ from typing import Any
 from firmwright.artifacts import Image
 from firmwright.base.errors import UsageError
 from firmwright.build import build_project
-from firmwright.cli.base import Outcome, add_compile_options, add_model, compiled_of, given_options
+from firmwright.cli.base import (
+    Outcome,
+    add_compile_options,
+    add_harness,
+    add_model,
+    compiled_of,
+    given_options,
+    in_harness,
+)
 from firmwright.cli.table import Cell, facts, table
 from firmwright.flows.images import build_image
 
@@ -32,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="gcc",
         help="what compiles the model; the toolchain links either way (gcc)",
     )
+    add_harness(parser)
     add_compile_options(parser)
 
 
@@ -39,13 +48,14 @@ def run(args: argparse.Namespace) -> Outcome:
     if Path(args.model).is_dir():
         image = _build_folder(args)
     else:
-        compiled = compiled_of(args)
+        compiled = in_harness(args, compiled_of(args))
         image = build_image(compiled, args.variant, args.output, compiler=args.compiler)
     return Outcome(describe(image), summary(image))
 
 
 def _build_folder(args: argparse.Namespace) -> Image:
     extra = sorted(given_options(args).keys() - {"board", "board_dirs"})
+    extra += ["harness"] if args.harness != "link" else []
     if extra or args.output:
         named = "output" if args.output else extra[0].replace("_", "-")
         raise UsageError(

@@ -16,8 +16,10 @@ from firmwright.base.errors import UsageError
 from firmwright.cli.base import (
     Outcome,
     add_compile_options,
+    add_harness,
     add_source,
     given_options,
+    in_harness,
     model_of,
     options_of,
 )
@@ -47,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of several models: each has memory of its own, so that they may run at once",
     )
     parser.add_argument("-o", "--output", metavar="DIR", help="write the project here")
+    add_harness(parser)
     add_compile_options(parser)
     group = parser.add_argument_group("looking inside")
     group.add_argument(
@@ -81,7 +84,7 @@ def run(args: argparse.Namespace) -> Outcome:
     seconds = time.perf_counter() - start
     watch.finish()
     if args.output:
-        compiled.save(args.output)
+        in_harness(args, compiled).save(args.output)
     passes = pass_names(model.module, options_of(args, model)) if args.print_pipeline else ()
     data = {**compiled.metadata, "compile_seconds": round(seconds, 3)}
     if args.output:
@@ -137,6 +140,7 @@ def _check_several(args: argparse.Namespace) -> None:
         "--dump-dir": args.dump_dir,
         "--print-after": args.print_after,
         "--print-pipeline": args.print_pipeline,
+        "--harness": args.harness != "link",
     }
     named = [option for option, value in given.items() if value]
     if named:

@@ -1,0 +1,163 @@
+"""The benchmark's firmware in QEMU, behind a pseudo terminal: its text, and LiteRT's score."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from firmwright.cli.main import main
+from firmwright.device.serial_port import SerialTransport
+from firmwright.device.transport import Transport
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.mlperf import for_benchmark, on_terminal, read_dataset, score
+from firmwright.flows.model import load_model
+from firmwright.flows.reference import reference_for
+from firmwright.package.mlperf import TASKS, Task
+from firmwright.pipeline import Compiled
+
+pytestmark = [pytest.mark.qemu, pytest.mark.models]
+
+BOARD = "mps2-an386"
+FILES = {
+    "kws": "kws_ref_model", "ad": "ad01_int8", "ic": "pretrainedResnet_quant",
+    "vww": "vww_96_int8", "ww": "str_ww_ref_model",
+}  # fmt: skip
+SAMPLES = 4
+
+
+def compiled_for(task: Task, model_path: Callable[[str], Path]) -> Compiled:
+    model = load_model(model_path(f"{FILES[task.name]}.tflite"))
+    return for_benchmark(compile_for(model, BOARD))
+
+
+def synthetic_set(folder: Path, task: Task) -> None:
+    """Random samples; classes that come twice, so that top-1 is neither none nor all."""
+    rng = np.random.default_rng(7)
+    lines = []
+    for index in range(SAMPLES):
+        if task.sample == "float32":
+            values = rng.normal(-10, 20, task.elements).astype("<f4")
+            (folder / f"{index}.bin").write_bytes(values.tobytes())
+        else:
+            (folder / f"{index}.bin").write_bytes(rng.bytes(task.elements))
+        lines.append(f"{index}.bin, {task.results}, {index % 2}")
+    (folder / "y_labels.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def as_input(task: Task, window: bytes, scale: float, zero_point: int) -> np.ndarray[Any, Any]:
+    """What the protocol says the model gets of a sample, in doubles and one value at a time."""
+    if task.sample == "int8":
+        return np.frombuffer(window, np.int8)
+    if task.sample == "uint8":
+        return (np.frombuffer(window, np.uint8).astype(np.int16) - 128).astype(np.int8)
+    scaled = (np.frombuffer(window, "<f4") / np.float32(scale)).astype(np.float64)
+    rounded = np.sign(scaled) * np.floor(np.abs(scaled) + 0.5)
+    return np.clip(rounded + zero_point, -128, 127).astype(np.int8)
+
+
+def litert_results(compiled: Compiled, task: Task, windows: list[bytes]) -> np.ndarray[Any, Any]:
+    """The same score's rows, of LiteRT's outputs."""
+    (source,), (result,) = compiled.module.io.inputs, compiled.module.io.outputs
+    asked, told = source.type.quantization, result.type.quantization
+    assert asked is not None
+    assert told is not None
+    inputs = [as_input(task, w, asked.scales[0], asked.zero_points[0]) for w in windows]
+    samples = [{source.name: values.reshape(source.type.shape)} for values in inputs]
+    outputs = reference_for(compiled, samples).outputs
+    rows = []
+    for window, output in zip(windows, outputs, strict=True):
+        values = output[result.name].reshape(-1).astype(np.float64)
+        real = (values - told.zero_points[0]) * told.scales[0]
+        if task.is_error:
+            real = np.array([np.mean((real - np.frombuffer(window, "<f4")) ** 2)])
+        rows.append(real)
+    return np.array(rows)
+
+
+def ranks_area(values: np.ndarray[Any, Any], positive: np.ndarray[Any, Any]) -> float:
+    pairs = [(high, low) for high in values[positive] for low in values[~positive]]
+    return float(np.mean([1.0 if a > b else 0.5 if a == b else 0.0 for a, b in pairs]))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["kws", "ad", *(pytest.param(name, marks=pytest.mark.deep) for name in ("ic", "vww", "ww"))],
+)
+def test_the_score_over_a_terminal_is_that_of_litert(
+    name: str, model_path: Callable[[str], Path], tmp_path: Path
+):
+    task = next(task for task in TASKS if task.name == name)
+    compiled = compiled_for(task, model_path)
+    synthetic_set(tmp_path, task)
+    samples = read_dataset(tmp_path, task)
+    with on_terminal(compiled) as terminal:
+        found = score(compiled, samples, port=terminal.name, iterations=2, warmups=1)
+    wanted = litert_results(compiled, task, [sample.windows[0] for sample in samples])
+    labels = np.array([sample.label for sample in samples])
+    # Single floats against doubles: the last of three digits may fall to the other side.
+    np.testing.assert_allclose(found.results, wanted, rtol=2e-6, atol=6e-4)
+    if task.is_error:
+        assert found.top1 is None
+        assert found.auc == ranks_area(wanted[:, 0], labels == 1)
+    else:
+        assert found.top1 == np.mean(np.argmax(wanted, axis=1) == labels)
+        assert found.auc == np.mean([ranks_area(wanted[:, c], labels == c) for c in (0, 1)])
+    assert found.microseconds > 100
+    assert {timing.count for timing in found.timings} == {2}
+
+
+def said(transport: Transport, command: str = "") -> list[str]:
+    """The lines up to m-ready: what answers a command, or what comes by itself."""
+    transport.write(f"{command}%".encode() if command else b"")
+    text = b""
+    while not text.endswith(b"m-ready\r\n"):
+        more = transport.read(4096, 20.0)
+        assert more, text
+        text += more
+    lines = text.decode().split("\r\n")
+    assert lines.pop() == ""
+    return lines
+
+
+def test_commands_are_answered_by_the_protocols_text(model_path: Callable[[str], Path]):
+    compiled = compiled_for(TASKS[0], model_path)
+    with on_terminal(compiled) as terminal:
+        line = SerialTransport(terminal.name)
+        booted = said(line)
+        assert booted[0] == "m-timestamp-mode-performance"
+        assert booted[1].startswith("m-lap-us-")
+        assert booted[2:] == ["m-init-done", "m-ready"]
+        assert said(line, "name") == ["m-name-dut-[Firmwright]", "m-ready"]
+        profile = ["m-profile-[ULPMark for tinyML Firmware V0.0.1]", "m-model-[kws01]", "m-ready"]
+        assert said(line, "profile") == profile
+        assert said(line, " ") == ["m-ready"]
+        assert said(line, "dance now") == ["e-[Unknown command: dance]", "m-ready"]
+        assert said(line, "x" * 200) == ["e-[Command too long]", "m-ready"]
+        assert said(line, "db load 491")[0].startswith("a sample of this model has at most 490")
+        assert said(line, "db load 10") == ["m-[Expecting 10 bytes]", "m-ready"]
+        assert said(line, "db 012") == ["e-[Insufficent number of hex digits]", "m-ready"]
+        assert said(line, "db 0g") == ["e-[Not hex: 0g]", "m-ready"]
+        assert said(line, "db 0001020304050607") == ["m-ready"]
+        assert said(line, "db FFfe") == ["m-load-done", "m-ready"]
+        shown = ["m-buffer-00-01-02-03-04-05-06-07", "m-buffer-ff-fe", "m-ready"]
+        assert said(line, "db print") == shown
+        answer = said(line, "infer 2 1")
+        shape = ["m-warmup-start-1", "m-warmup-done", "m-infer-start-2", "m-lap-us-", "m-lap-us-",
+                 "m-infer-done", "m-results-[", "m-ready"]  # fmt: skip
+        assert len(answer) == len(shape)
+        assert all(a.startswith(b) for a, b in zip(answer, shape, strict=True)), answer
+        assert len(answer[6].split(",")) == 12
+        line.close()
+
+
+def test_the_verb_tells_score_and_throughput(
+    model_path: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    synthetic_set(tmp_path, TASKS[0])
+    words = ["mlperf", str(model_path("kws_ref_model.tflite")), "--board", BOARD]
+    assert main([*words, "--dataset", str(tmp_path), "--samples", "2", "--iterations", "1"]) == 0
+    told = capsys.readouterr().out
+    for name in ("top-1", "area under the curve", "inferences per second", "the emulator's"):
+        assert name in told

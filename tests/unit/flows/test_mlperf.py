@@ -1,0 +1,49 @@
+"""The data set is read or refused in words; the figures are right where they can be counted."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from firmwright.base.errors import UsageError
+from firmwright.flows.mlperf import area_under_curve, read_dataset, top1
+from firmwright.package.mlperf import TASKS
+
+KWS, AD = TASKS[0], TASKS[3]
+
+
+def test_the_area_counts_pairs_and_half_of_ties():
+    scores = np.array([[0.1], [0.5], [0.5], [0.9]])
+    assert area_under_curve(scores, np.array([0, 0, 1, 1])) == 0.875
+    assert area_under_curve(scores, np.array([1, 1, 1, 1])) is None
+    classes = np.array([[0.9, 0.1, 0], [0.2, 0.8, 0], [0.6, 0.4, 0]])
+    assert area_under_curve(classes, np.array([0, 1, 0])) == 1.0
+    assert top1(classes, np.array([0, 1, 1])) == pytest.approx(2 / 3)
+
+
+def test_a_file_may_hold_windows(tmp_path: Path):
+    (tmp_path / "a.bin").write_bytes(bytes(2560 + 2 * 512))
+    (tmp_path / "y_labels.csv").write_text("a.bin, 2, 1, 2560, 512\n\n", encoding="utf-8")
+    (sample,) = read_dataset(tmp_path, AD)
+    assert (sample.label, [len(window) for window in sample.windows]) == (1, [2560] * 3)
+
+
+@pytest.mark.parametrize(
+    ("labels", "what"),
+    [
+        (None, "the data set has no y_labels.csv"),
+        ("", "holds no sample"),
+        ("b.bin, 12, 1", "b.bin cannot be read"),
+        ("a.bin, 12", "'a.bin, 12' or its file does not fit".replace(", ", ",")),
+        ("a.bin, 12, x", "does not fit"),
+        ("a.bin, 12, 1, 490, 0", "does not fit"),
+        ("short.bin, 12, 1", "3 bytes in windows of 3, samples have 490"),
+    ],
+)
+def test_what_is_no_data_set_is_refused(labels: str | None, what: str, tmp_path: Path):
+    (tmp_path / "a.bin").write_bytes(bytes(490))
+    (tmp_path / "short.bin").write_bytes(bytes(3))
+    if labels is not None:
+        (tmp_path / "y_labels.csv").write_text(labels, encoding="utf-8")
+    with pytest.raises(UsageError, match=what):
+        read_dataset(tmp_path, KWS)

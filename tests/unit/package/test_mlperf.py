@@ -1,0 +1,61 @@
+"""Which task a model is for, and what its firmware is made of."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from firmwright.base.dtypes import FLOAT32, INT8
+from firmwright.base.errors import UsageError
+from firmwright.base.quant import Quantization
+from firmwright.boards import load_board
+from firmwright.build.project import project_files
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.module import IoBinding, IoTensor
+from firmwright.package.mlperf import GLUE, TASKS, benchmark_project, task_of
+
+
+def io_of(elements: int, results: int, quantized: bool = True) -> IoBinding:
+    quantization = Quantization((0.25,), (-3,)) if quantized else None
+    dtype = INT8 if quantized else FLOAT32
+    tensors = [
+        IoTensor(name, name, TensorType((1, size), dtype, quantization))
+        for name, size in (("x", elements), ("y", results))
+    ]
+    return IoBinding("workspace", inputs=(tensors[0],), outputs=(tensors[1],))
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_a_task_is_known_by_its_sizes(task):
+    assert task_of(io_of(task.elements, task.results)) == task
+
+
+@pytest.mark.parametrize(
+    ("io", "name", "what"),
+    [
+        (io_of(10, 2), "", "takes 10 values to 2, which no task of the benchmark does"),
+        (io_of(490, 12), "vww", "takes 490 values to 12, which no task of the benchmark called"),
+        (io_of(490, 12, quantized=False), "", "x is float32"),
+        (replace(io_of(490, 12), inputs=()), "", "this has 0 and 1"),
+    ],
+)
+def test_other_models_are_refused(io: IoBinding, name: str, what: str):
+    with pytest.raises(UsageError, match=what):
+        task_of(io, name)
+
+
+def test_the_project_has_the_harness_instead_of_the_link():
+    board = load_board("mps2-an386")
+    plain = project_files(board)
+    assert "runtime/fwr_mlperf.c" not in plain.files
+    task = TASKS[3]
+    made = benchmark_project(plain, io_of(640, 640), board, task)
+    assert {"runtime/fwr_main.c", "runtime/fwr_loop.c"} & set(made.files) == set()
+    sources = json.loads(str(made.files["board/board.json"]))["runtime_sources"]
+    assert {"runtime/fwr_mlperf.c", GLUE} <= set(sources)
+    assert "runtime/fwr_main.c" not in sources
+    glue = str(made.files[GLUE])
+    for words in ('.model = "ad01"', "sample[640];", ".in = {0.25f, -3}", ".quantised = quantised"):
+        assert words in glue
+    assert Path(GLUE).name not in str(plain.files)

@@ -1,0 +1,224 @@
+"""MLPerf Tiny from our side: the benchmark's firmware, its data set, and the score.
+
+In: a `Compiled` of one of the benchmark's models, and a folder of samples. Out: throughput, top-1
+and area under the curve, of the very firmware that is measured. The folder has `y_labels.csv`, a
+line a file: its name, the number of classes, its class, and, where a file holds many windows, their
+size and stride in bytes; the results of a file's windows are averaged.
+"""
+
+from __future__ import annotations
+
+import csv
+import logging
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firmwright.base.errors import UsageError
+from firmwright.device import open_transport
+from firmwright.device.benchmark import BenchmarkSession, Inference
+from firmwright.device.pty_process import PtyProcess
+from firmwright.device.qemu import QemuCommand
+from firmwright.flows.images import build_image
+from firmwright.flows.inputs import Array
+from firmwright.package.mlperf import Task, task_of
+from firmwright.pipeline import Compiled
+
+log = logging.getLogger(__name__)
+LABELS = "y_labels.csv"
+TIMED_SAMPLES = 5
+"""The benchmark's throughput is the median over that many samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A file of the data set: its windows, and the class that it is of."""
+
+    file: str
+    windows: tuple[bytes, ...]
+    label: int
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What the benchmark tells of a firmware.
+
+    `top1` is None where results are no classes, `auc` where the samples are all of one class.
+    `results` has a row for each file. Times are the firmware's own, microseconds.
+    """
+
+    task: str
+    name: str
+    samples: int
+    top1: float | None
+    auc: float | None
+    per_second: float
+    microseconds: float
+    results: tuple[tuple[float, ...], ...]
+    timings: tuple[Inference, ...]
+
+
+def for_benchmark(compiled: Compiled, task: str = "") -> Compiled:
+    """`compiled` with the benchmark's firmware around it."""
+    return replace(compiled, task=task_of(compiled.module.io, task))
+
+
+def score(
+    compiled: Compiled,
+    samples: Sequence[Labelled],
+    *,
+    port: str = "",
+    timeout_s: float = 300.0,
+    iterations: int = 10,
+    warmups: int = 10,
+) -> Score:
+    """Run the whole benchmark: accuracy on every sample, time on the first five."""
+    with open_benchmark(compiled, port=port, timeout_s=timeout_s) as session:
+        name = session.value("name", "m-name-dut-")
+        log.info("%d samples through %s", len(samples), compiled.board.name)
+        rows = [_result(session, sample) for sample in samples]
+        timings = [
+            _timed(session, sample, iterations, warmups) for sample in samples[:TIMED_SAMPLES]
+        ]
+    task = _task(compiled)
+    labels = np.array([sample.label for sample in samples])
+    each = statistics.median(t.microseconds / t.count for t in timings)
+    return Score(
+        task=task.name,
+        name=name,
+        samples=len(samples),
+        top1=None if task.is_error else top1(np.array(rows), labels),
+        auc=area_under_curve(np.array(rows), labels),
+        per_second=1e6 / each if each else 0.0,
+        microseconds=each,
+        results=tuple(tuple(float(value) for value in row) for row in rows),
+        timings=tuple(timings),
+    )
+
+
+def open_benchmark(
+    compiled: Compiled, *, port: str = "", timeout_s: float = 300.0
+) -> BenchmarkSession:
+    """The benchmark's firmware of `compiled`, built and started unless it is behind `port`."""
+    elf = Path() if port else build_image(compiled).elf
+    transport = open_transport(compiled.board, elf, port=port)
+    return BenchmarkSession(transport, timeout_s=timeout_s)
+
+
+def on_terminal(compiled: Compiled) -> PtyProcess:
+    """The firmware behind a pseudo terminal, for the benchmark's own runner."""
+    run, image = compiled.board.run, build_image(compiled)
+    match run.kind:
+        case "qemu":
+            command = QemuCommand(run.machine, image.elf, run.program, tuple(run.args))
+            return PtyProcess(command.arguments())
+        case "host":
+            return PtyProcess([image.elf])
+        case _:
+            raise UsageError(
+                "the board has a port of its own.",
+                where=compiled.board.name,
+                hint="flash it, and give the runner that port.",
+            )
+
+
+def _task(compiled: Compiled) -> Task:
+    return compiled.task or task_of(compiled.module.io)
+
+
+def _result(session: BenchmarkSession, sample: Labelled) -> Array:
+    found = []
+    for window in sample.windows:
+        session.load(window)
+        found.append(session.infer(1, 0).results)
+    mean: Array = np.mean(found, axis=0)
+    return mean
+
+
+def _timed(session: BenchmarkSession, sample: Labelled, iterations: int, warmups: int) -> Inference:
+    session.load(sample.windows[0])
+    return session.infer(iterations, warmups)
+
+
+# ---- the data set ------------------------------------------------------------------------------
+
+
+def read_dataset(folder: str | Path, task: Task, limit: int | None = None) -> tuple[Labelled, ...]:
+    """The samples of `folder`, at most `limit`; UsageError says what is wrong with it."""
+    labels = Path(folder) / LABELS
+    try:
+        with labels.open(newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.reader(file, skipinitialspace=True) if row]
+    except OSError as error:
+        raise UsageError(
+            f"the data set has no {LABELS}: {error.strerror}.",
+            where=str(folder),
+            hint="a folder of samples with one, as the benchmark's runner has it.",
+        ) from error
+    found = tuple(_labelled(Path(folder), row, task, labels) for row in rows[:limit])
+    if not found:
+        raise UsageError("the data set holds no sample.", where=str(labels))
+    return found
+
+
+def _labelled(folder: Path, row: Sequence[str], task: Task, labels: Path) -> Labelled:
+    try:
+        name, _, label, *window = row
+        size, stride = [int(word) for word in window[:2]] or (0, 0)
+        data = (folder / name).read_bytes()
+        return Labelled(name, _windows(data, size, stride, task.sample_bytes), int(label))
+    except OSError as error:
+        raise UsageError(
+            f"{row[0]} cannot be read: {error.strerror}.", where=str(labels)
+        ) from error
+    except ValueError as error:
+        raise UsageError(
+            f"the line {','.join(row)!r} or its file does not fit: {error}.",
+            where=str(labels),
+            hint=f"FILE,CLASSES,CLASS; files of {task.sample_bytes} bytes.",
+        ) from error
+
+
+def _windows(data: bytes, size: int, stride: int, sample_bytes: int) -> tuple[bytes, ...]:
+    if not size:
+        size = stride = max(len(data), 1)
+    if size != sample_bytes or stride < 1 or len(data) < size:
+        raise ValueError(f"{len(data)} bytes in windows of {size}, samples have {sample_bytes}")
+    starts = range(0, len(data) - size + 1, stride)
+    return tuple(data[start : start + size] for start in starts)
+
+
+# ---- the figures -------------------------------------------------------------------------------
+
+
+def top1(results: Array, labels: Array) -> float:
+    """The share of samples whose greatest result is their class, the first of equals."""
+    return float(np.mean(np.argmax(results, axis=1) == labels))
+
+
+def area_under_curve(results: Array, labels: Array) -> float | None:
+    """Of one result: how often a sample of class 1 has more than one of class 0, ties half.
+
+    Of several results, one for each class: the mean over the classes that the samples tell apart.
+    """
+    if results.shape[1] == 1:
+        return _curve(results[:, 0], labels != 0)
+    areas = _known(_curve(results[:, c], labels == c) for c in range(results.shape[1]))
+    return statistics.fmean(areas) if areas else None
+
+
+def _known(areas: Iterator[float | None]) -> list[float]:
+    return [area for area in areas if area is not None]
+
+
+def _curve(values: Array, positive: NDArray[np.bool_]) -> float | None:
+    """By pairs, exactly."""
+    high, low = values[positive], values[~positive]
+    if not len(high) or not len(low):
+        return None
+    ahead = np.sum(high[:, None] > low[None, :]) + np.sum(high[:, None] == low[None, :]) / 2
+    return float(ahead / (len(high) * len(low)))
