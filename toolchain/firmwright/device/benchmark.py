@@ -1,6 +1,6 @@
 """A conversation with a benchmark's firmware: MLPerf Tiny's text protocol over a transport.
 
-In: a transport to a firmware of `runtime_c/mlperf/fwr_mlperf.c`, or to any other that speaks the protocol.
+In: a transport to the firmware of `runtime_c/mlperf`, or to any other that speaks the protocol.
 Out: results as numbers, times in microseconds. Invariant: a command's answer is what came between
 it and the line `m-ready`; nothing of an earlier command is taken for it.
 """
