@@ -13,7 +13,7 @@
 #include "fwr_config.h"
 
 /* ---- Version ------------------------------------------------------------------------------
- * Counts every change of the structures below or of the link's messages. Generated glue has
+ * Counts every change of the structures below. Generated glue has
  *     #if FWR_ABI != 2
  *     #error "made for another runtime; run firmwright compile again"
  *     #endif
@@ -26,6 +26,7 @@
 enum fwr_status {
     FWR_OK = 0,
     FWR_BUSY = 1,           /* accepted: the answer follows when the work is done */
+    FWR_PAUSED = 2,         /* the run stands behind an operator, whose output can be read */
     FWR_E_COMMAND = -1,     /* no such command in this firmware */
     FWR_E_SIZE = -2,        /* the payload is too short or too long for the command */
     FWR_E_RANGE = -3,       /* index, offset or size outside the tensor, block or list */
@@ -98,5 +99,10 @@ extern const struct fwr_model fwr_app_model;
 
 /* Initialises the port, then answers requests for ever. main() in fwr_main.c calls it. */
 void fwr_loop(const struct fwr_model *model);
+
+/* The same in pieces, for a main loop of one's own: start once, then hand over each byte that
+ * arrives. Whatever a byte completes is carried out and answered before the call returns. */
+void fwr_loop_start(const struct fwr_model *model);
+void fwr_loop_take(uint8_t byte);
 
 #endif

@@ -2,8 +2,10 @@
 #ifndef FWR_LOOP_H
 #define FWR_LOOP_H
 
+#include <stdint.h>
+
 /* Version of the messages below; the first byte pair of a hello. */
-#define FWR_LINK_VERSION 1u
+#define FWR_LINK_VERSION 2u
 
 enum fwr_command {
     FWR_HELLO = 1,
@@ -15,13 +17,22 @@ enum fwr_command {
     FWR_READ_OUTPUT = 7,
     FWR_PROFILE_READ = 8,
     FWR_STACK = 9,
-    FWR_RESET = 10
+    FWR_RESET = 10,
+    FWR_BAUD = 11,
+    FWR_STEP = 12,
+    FWR_TAP_READ = 13
 };
 
 #define FWR_KIND_ANSWER 0x80u  /* added to the command in its answer */
+#define FWR_KIND_STARTED 0xfdu /* the device has just started */
 #define FWR_KIND_DAMAGED 0xfeu /* the device received bytes that were no frame */
 #define FWR_KIND_FAULT 0xffu   /* a fault report instead of an answer */
 
 #define FWR_RUN_CHECKSUMS 1u /* flag of FWR_RUN */
+#define FWR_TAP_ALL 0xffffu  /* FWR_RUN: pause behind every operator */
+
+/* A probe behind an operator, in a profile image: where the run is to pause there, the link is
+ * served until the host lets it go on. `data` are the bytes of the operator's first output. */
+void fwr_loop_tap(uint32_t operator_index, const void *data, uint32_t size_bytes);
 
 #endif

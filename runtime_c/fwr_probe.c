@@ -3,6 +3,7 @@
 
 #include "fwr.h"
 #include "fwr_link.h"
+#include "fwr_loop.h"
 #include "port/fwr_port.h"
 
 #if FWR_PROFILE
@@ -36,6 +37,9 @@ void fwr_probe(uint32_t operator_index, uint32_t phase, const void *data, uint32
     record->calls++;
     if (probe.with_checksums) {
         record->checksum = fwr_link_crc32(record->checksum, data, size_bytes);
+    }
+    if (data != 0) {
+        fwr_loop_tap(operator_index, data, size_bytes);
     }
 }
 

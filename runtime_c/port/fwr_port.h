@@ -10,8 +10,10 @@
 
 #if defined(__GNUC__)
 #define FWR_NORETURN __attribute__((noreturn))
+#define FWR_WEAK __attribute__((weak))
 #else
 #define FWR_NORETURN
+#define FWR_WEAK
 #endif
 
 /* ---- The port provides --------------------------------------------------------------------- */
@@ -25,6 +27,8 @@ struct fwr_port_info {
     uint32_t counter_scale_den; /*   under -icount shift=0: 40 / 1 */
     void *stack_low;            /* lowest byte of the stack, word aligned; NULL if not known */
     void *stack_high;           /* one past its highest byte */
+    uint32_t receive_bytes;     /* that are kept while nobody calls fwr_port_byte_in; 0 or 1 of a
+                                 * polled UART without FIFO: one request at a time reaches it */
 };
 
 /* Brings up clocks, console and counter. Called once, first. */
@@ -61,6 +65,16 @@ int32_t fwr_port_read(uint32_t offset, void *dst, uint32_t size);
  * for its end. Without DMA the start reads and the wait does nothing. */
 int32_t fwr_port_read_start(uint32_t offset, void *dst, uint32_t size);
 int32_t fwr_port_read_wait(void);
+
+/* ---- The port may provide: without, fwr_defaults.c does nothing -------------------------- */
+
+/* Whether the console can run at this baud, with an error of at most 2 percent: 0, or a negative
+ * enum fwr_status. `now` changes it, after the last byte has left. Baud 0 is that of start-up. */
+int32_t fwr_port_set_baud(uint32_t baud, int now);
+
+/* Called with 1 before and with 0 after each run, outside of what is counted: an output pin here
+ * shows a power analyser where the inference lies. */
+void fwr_port_mark(int running);
 
 /* ---- The runtime offers -------------------------------------------------------------------- */
 

@@ -21,7 +21,9 @@ from firmwright.device.protocol import (
     KIND_ANSWER,
     KIND_DAMAGED,
     KIND_FAULT,
+    KIND_STARTED,
     LINK_VERSION,
+    TAP_ALL,
     Command,
     Frame,
     FrameReader,
@@ -173,7 +175,7 @@ def numbers_in(header: str, pattern: str) -> dict[str, int]:
 def test_commands_and_status_codes_are_the_same_on_both_sides() -> None:
     commands = numbers_in("fwr_loop.h", r"FWR_(\w+)")
     assert commands == {command.name: command.value for command in Command}
-    codes = numbers_in("fwr.h", r"FWR_(?:E_)?(OK|BUSY|(?<=E_)\w+)")
+    codes = numbers_in("fwr.h", r"FWR_(?:E_)?(OK|BUSY|PAUSED|(?<=E_)\w+)")
     assert codes == {status.name: status.value for status in Status}
     dtypes = numbers_in("fwr.h", r"FWR_((?:U?INT|FLOAT)\d+|BOOL)")
     assert {value: name.lower() for name, value in dtypes.items()} == DTYPE_NAMES
@@ -185,6 +187,8 @@ def test_commands_and_status_codes_are_the_same_on_both_sides() -> None:
         ("fwr.h", f"#define FWR_ABI {ABI}"),
         ("fwr_loop.h", f"#define FWR_LINK_VERSION {LINK_VERSION}u"),
         ("fwr_loop.h", f"#define FWR_KIND_ANSWER {KIND_ANSWER:#x}u"),
+        ("fwr_loop.h", f"#define FWR_TAP_ALL {TAP_ALL:#x}u"),
+        ("fwr_loop.h", f"#define FWR_KIND_STARTED {KIND_STARTED:#x}u"),
         ("fwr_loop.h", f"#define FWR_KIND_DAMAGED {KIND_DAMAGED:#x}u"),
         ("fwr_loop.h", f"#define FWR_KIND_FAULT {KIND_FAULT:#x}u"),
     ],

@@ -176,6 +176,20 @@ def test_a_port_that_does_not_exist_is_a_clear_error() -> None:
         SerialTransport("/dev/no-such-port")
 
 
+def test_a_port_that_is_in_use_is_refused_and_free_again_when_closed() -> None:
+    ours, theirs = os.openpty()
+    try:
+        port = os.ttyname(theirs)
+        first = SerialTransport(port)
+        with pytest.raises(DeviceError, match="the port is in use by another program"):
+            SerialTransport(port)
+        first.close()
+        SerialTransport(port).close()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
 @dataclass(frozen=True)
 class Size:
     flash_bytes: int

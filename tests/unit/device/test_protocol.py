@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firmwright.base.errors import DeviceError
+from firmwright.device.faults import Fault
 from firmwright.device.protocol import (
-    Fault,
     Frame,
     FrameReader,
     Hello,
@@ -100,7 +100,7 @@ def test_a_hello_of_another_version_says_both_versions() -> None:
     with pytest.raises(DeviceError) as caught:
         Hello.decode(struct.pack("<HH", 9, 7))
     assert str(caught.value) == (
-        "the firmware speaks link version 9 with ABI 7; this firmwright speaks 1 with ABI 2. "
+        "the firmware speaks link version 9 with ABI 7; this firmwright speaks 2 with ABI 2. "
         "Try: rebuild and flash the firmware with this version of firmwright."
     )
 
@@ -128,12 +128,15 @@ def test_operator_records_are_read_in_order() -> None:
 def test_a_fault_names_registers_cause_and_operator() -> None:
     words = [0] * 12
     words[6], words[8] = 0x1234, 1 << 25
-    fault = Fault.decode(struct.pack("<HH12I", 1, 3, *words))
+    fault = Fault.decode(struct.pack("<HHI12I", 1, 3, 900, *words))
     assert str(fault).startswith("the processor faulted in operator 3 (division by zero): r0=0x")
     assert "pc=0x00001234" in str(fault)
+    assert str(fault).endswith(", 900 bytes of stack used")
 
 
 def test_a_fault_outside_any_operator_names_none() -> None:
-    fault = Fault.decode(struct.pack("<HH12I", 2, 0xFFFF, 2, *[0] * 11))
+    fault = Fault.decode(struct.pack("<HHI12I", 2, 0xFFFF, 0, 2, *[0] * 11))
     assert fault.operator is None
-    assert str(fault).startswith("the processor faulted: mcause=0x00000002 mepc=")
+    assert str(fault).startswith(
+        "the processor faulted (illegal instruction, value 0x00000000): mcause=0x00000002 mepc="
+    )

@@ -26,7 +26,7 @@ from firmwright.device import (
     Timeouts,
 )
 from firmwright.device.protocol import Command, Frame, encode_frame, run_request
-from firmwright.device.requests import RefusedError
+from firmwright.device.refusals import RefusedError
 
 pytestmark = pytest.mark.host_c
 
@@ -131,7 +131,7 @@ def test_output_of_a_run_on_a_consumed_input_is_refused(tiny_firmware: Build) ->
 def test_output_after_a_partly_rewritten_input_is_refused(tiny_firmware: Build) -> None:
     with open_session(tiny_firmware("TINY_IN_PLACE")) as session:
         session.run(ramp())
-        session._write(Command.WRITE_INPUT, 0, bytes(SIZE - 1))
+        session._write_input(0, bytes(SIZE - 1))
         session.execute()
         with pytest.raises(DeviceError, match="no run on the input as written"):
             session.read_outputs()
@@ -191,6 +191,45 @@ def test_profile_counts_calls_and_checksums(tiny_firmware: Build) -> None:
         assert count.checksum == zlib.crc32((1).to_bytes(4, "little"))
         session.execute(3)
         assert [(one.calls, one.checksum) for one in session.profile()] == [(3, 0), (3, 0)]
+
+
+def test_taps_give_the_bytes_that_each_operator_wrote(tiny_firmware: Build) -> None:
+    with open_session(tiny_firmware("FWR_PROFILE=1")) as session:
+        session.write_inputs(ramp())
+        assert list(session.taps()) == [
+            (0, bytes(doubled(ramp()))),
+            (1, (1).to_bytes(4, "little")),
+        ]
+        assert session.read_outputs()[Y].tolist() == doubled(ramp())
+        assert list(session.taps(1)) == [(1, (2).to_bytes(4, "little"))]
+        assert list(session.taps(7)) == []
+
+
+def test_a_run_left_in_a_pause_ends_when_something_else_is_asked(tiny_firmware: Build) -> None:
+    with open_session(tiny_firmware("FWR_PROFILE=1")) as session:
+        session.write_inputs(ramp())
+        next(session.taps())
+        with pytest.raises(RefusedError, match="no run on the input as written"):
+            session.read_outputs()
+        assert session.run(ramp(3))["runs"].tolist() == [2]
+
+
+def test_taps_of_an_image_without_probes_are_refused(tiny_firmware: Build) -> None:
+    with open_session(tiny_firmware()) as session:
+        session.write_inputs(ramp())
+        with pytest.raises(DeviceError, match="this image cannot do it"):
+            list(session.taps())
+
+
+def test_many_runs_end_early_when_another_host_says_hello(tiny_firmware: Build) -> None:
+    """A host that asked for a thousand years of runs and vanished does not keep the next one."""
+    transport = ProcessTransport([tiny_firmware()])
+    left = Session(transport)
+    request = run_request(0xFFFFFFFF, checksums=False)
+    transport.write(encode_frame(Frame(left._line._session, 900, Command.RUN, 0, request)))
+    with Session(transport, timeouts=Timeouts(hello_s=5.0)) as session:
+        outputs = session.run(ramp())
+        assert outputs[Y].tolist() == doubled(ramp())
 
 
 def test_profile_without_probes_says_so(tiny_firmware: Build) -> None:

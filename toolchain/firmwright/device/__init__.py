@@ -2,8 +2,10 @@
 
 from firmwright.device.connect import open_transport
 from firmwright.device.counting import Cell, InstructionCounter, build_plugin, check_plugins
+from firmwright.device.faults import Fault
 from firmwright.device.host_process import ProcessTransport
 from firmwright.device.qemu import QemuCommand, start_qemu
+from firmwright.device.reconnecting import ReconnectingTransport
 from firmwright.device.serial_port import SerialTransport
 from firmwright.device.session import (
     DeviceInfo,
@@ -19,6 +21,7 @@ from firmwright.device.transport import FaultRates, FaultyTransport, Transport
 __all__ = [
     "Cell",
     "DeviceInfo",
+    "Fault",
     "FaultError",
     "FaultRates",
     "FaultyTransport",
@@ -26,6 +29,7 @@ __all__ = [
     "OperatorCount",
     "ProcessTransport",
     "QemuCommand",
+    "ReconnectingTransport",
     "RunResult",
     "SerialTransport",
     "Session",

@@ -14,11 +14,16 @@ from firmwright.base.errors import UsageError
 from firmwright.boards import Board
 from firmwright.device.host_process import ProcessTransport
 from firmwright.device.qemu import QemuCommand, start_qemu
+from firmwright.device.reconnecting import ReconnectingTransport
 from firmwright.device.serial_port import DEFAULT_BAUD, SerialTransport
 from firmwright.device.transport import Transport
 
 EXTERNAL_FILE = "FWR_EXTERNAL"
 """The environment variable by which a firmware on the host finds the file that it reads."""
+
+
+RECONNECT_S = 5.0
+"""How long a port that went may take to come back, as an adapter does that is plugged anew."""
 
 
 def open_transport(
@@ -38,7 +43,9 @@ def open_transport(
     Raises ToolMissingError, DeviceError if a port cannot be opened, UsageError if one is needed.
     """
     if port:
-        return SerialTransport(port, baud=baud)
+        return ReconnectingTransport(
+            lambda: SerialTransport(port, baud=baud), patience_s=RECONNECT_S
+        )
     match board.run.kind:
         case "host":
             external = {EXTERNAL_FILE: str(loads[0].file)} if loads else {}

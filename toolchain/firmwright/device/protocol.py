@@ -14,7 +14,7 @@ from enum import IntEnum
 
 from firmwright.base.errors import DeviceError
 
-LINK_VERSION = 1
+LINK_VERSION = 2
 ABI = 2
 
 HEADER_BYTES = 6
@@ -22,11 +22,12 @@ CRC_BYTES = 4
 HELLO_PAYLOAD_BYTES = 64  # the most that may be sent before both sides agreed on more
 PAYLOAD_MAX_BYTES = 65000
 OPERATOR_BYTES = 16
-NO_OPERATOR = 0xFFFF
 RUN_CHECKSUMS = 1
+TAP_ALL = 0xFFFF
 MODEL_CONSUMES_INPUT = 1
 
 KIND_ANSWER = 0x80
+KIND_STARTED = 0xFD
 KIND_DAMAGED = 0xFE
 KIND_FAULT = 0xFF
 
@@ -47,6 +48,9 @@ class Command(IntEnum):
     PROFILE_READ = 8
     STACK = 9
     RESET = 10
+    BAUD = 11
+    STEP = 12
+    TAP_READ = 13
 
 
 class Status(IntEnum):
@@ -54,6 +58,7 @@ class Status(IntEnum):
 
     OK = 0
     BUSY = 1
+    PAUSED = 2
     COMMAND = -1
     SIZE = -2
     RANGE = -3
@@ -198,9 +203,20 @@ def write_params_request(offset: int, data: bytes) -> bytes:
     return struct.pack("<I", offset) + data
 
 
-def run_request(count: int, *, checksums: bool) -> bytes:
-    """Payload that asks for `count` runs."""
-    return struct.pack("<IB", count, RUN_CHECKSUMS if checksums else 0)
+def run_request(count: int, *, checksums: bool, tap: int | None = None) -> bytes:
+    """Payload that asks for `count` runs; for one that pauses behind operator `tap`."""
+    plain = struct.pack("<IB", count, RUN_CHECKSUMS if checksums else 0)
+    return plain if tap is None else plain + struct.pack("<H", tap)
+
+
+def tap_request(offset: int, size_bytes: int) -> bytes:
+    """Payload that asks, in a pause, for part of the operator's output."""
+    return struct.pack("<IH", offset, size_bytes)
+
+
+def baud_request(baud: int) -> bytes:
+    """Payload that asks for another baud."""
+    return struct.pack("<I", baud)
 
 
 def read_output_request(index: int, offset: int, size_bytes: int) -> bytes:
@@ -224,7 +240,8 @@ def _require_size(payload: bytes, size_bytes: int, what: str) -> None:
         )
 
 
-def _unpack(layout: str, payload: bytes, what: str) -> tuple[int, ...]:
+def unpack(layout: str, payload: bytes, what: str) -> tuple[int, ...]:
+    """The integers of a payload of exactly that layout. Raises DeviceError, naming it `what`."""
     _require_size(payload, struct.calcsize(layout), what)
     return struct.unpack(layout, payload)
 
@@ -247,6 +264,7 @@ class Hello:
     counter_scale_den: int
     run_cost_ticks: int
     stack_bytes: int
+    receive_bytes: int
 
     @classmethod
     def decode(cls, payload: bytes) -> Hello:
@@ -259,11 +277,11 @@ class Hello:
                     f"this firmwright speaks {LINK_VERSION} with ABI {ABI}.",
                     hint="rebuild and flash the firmware with this version of firmwright.",
                 )
-        layout = "<HH16sHHHHHHIIIII"
+        layout = "<HH16sHHHHHHIIIIIH"
         _require_size(payload, struct.calcsize(layout), "hello")
         version, abi, model_id, *numbers = struct.unpack(layout, payload)
         limit, flags, inputs, outputs, operators, profile, *rest = numbers
-        params, scale_num, scale_den, run_cost, stack = rest
+        params, scale_num, scale_den, run_cost, stack, receive = rest
         return cls(
             link_version=version,
             abi=abi,
@@ -279,6 +297,7 @@ class Hello:
             counter_scale_den=scale_den,
             run_cost_ticks=run_cost,
             stack_bytes=stack,
+            receive_bytes=receive,
         )
 
 
@@ -294,7 +313,7 @@ class RunAnswer:
     @classmethod
     def decode(cls, payload: bytes) -> RunAnswer:
         """From an answer's payload."""
-        return cls(*_unpack("<iIQQ", payload, "answer to run"))
+        return cls(*unpack("<iIQQ", payload, "answer to run"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,9 +331,22 @@ class OperatorRecord:
         return tuple(cls(*record) for record in struct.iter_unpack("<QII", payload))
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A run that stands behind an operator, whose first output has `size_bytes`."""
+
+    operator: int
+    size_bytes: int
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Pause:
+        """From an answer's payload."""
+        return cls(*unpack("<HI", payload, "note of a pause"))
+
+
 def decode_tensor(payload: bytes) -> tuple[str, int]:
     """numpy dtype name and size in bytes of a tensor."""
-    code, size_bytes = _unpack("<BI", payload, "tensor description")
+    code, size_bytes = unpack("<BI", payload, "tensor description")
     if code not in DTYPE_NAMES:
         raise DeviceError(f"the firmware describes a tensor of unknown dtype code {code}.")
     return DTYPE_NAMES[code], size_bytes
@@ -322,59 +354,4 @@ def decode_tensor(payload: bytes) -> tuple[str, int]:
 
 def decode_stack(payload: bytes) -> int:
     """Bytes of stack used at most."""
-    return _unpack("<I", payload, "stack mark")[0]
-
-
-# ---- Faults ---------------------------------------------------------------------------------
-
-_FAULT_REGISTERS = {
-    1: ["r0", "r1", "r2", "r3", "r12", "lr", "pc", "xpsr", "cfsr", "hfsr", "mmfar", "bfar"],
-    2: ["mcause", "mepc", "mtval", "mstatus", "ra", "sp", "a0", "a1", "a2", "a3", "a4", "a5"],
-    3: ["signal", "address_low", "address_high"],
-}
-
-# Bits of the Cortex-M configurable fault status register (Armv7-M manual, B3.2.15).
-_CFSR_BITS = {
-    0: "instruction fetch not allowed here",
-    1: "data access not allowed here",
-    3: "memory fault on return from an exception",
-    4: "memory fault on entry to an exception",
-    8: "bus error on an instruction fetch",
-    9: "bus error on a data access",
-    10: "late bus error on a data access",
-    11: "bus error on return from an exception",
-    12: "bus error on entry to an exception (often a full stack)",
-    16: "undefined instruction",
-    17: "invalid state (a jump to an even address?)",
-    18: "bad return from an exception",
-    19: "no coprocessor or floating-point unit",
-    20: "stack overflow",
-    24: "unaligned access",
-    25: "division by zero",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Registers of a processor that faulted, and the operator it was in (None: not known)."""
-
-    registers: tuple[tuple[str, int], ...]
-    operator: int | None
-
-    @classmethod
-    def decode(cls, payload: bytes) -> Fault:
-        """From the payload of a fault frame."""
-        family, operator, *words = _unpack("<HH12I", payload, "fault report")
-        names = _FAULT_REGISTERS.get(family, [f"word{i}" for i in range(12)])
-        return cls(
-            tuple(zip(names, words, strict=False)),
-            None if operator == NO_OPERATOR else operator,
-        )
-
-    def __str__(self) -> str:
-        registers = dict(self.registers)
-        causes = [text for bit, text in _CFSR_BITS.items() if registers.get("cfsr", 0) >> bit & 1]
-        why = f" ({', '.join(causes)})" if causes else ""
-        where = "" if self.operator is None else f" in operator {self.operator}"
-        values = " ".join(f"{name}=0x{value:08x}" for name, value in self.registers)
-        return f"the processor faulted{where}{why}: {values}"
+    return unpack("<I", payload, "stack mark")[0]

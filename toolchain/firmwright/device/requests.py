@@ -1,9 +1,10 @@
-"""Requests that arrive: one at a time, repeated until answered, refused, or out of time.
+"""Requests that arrive: repeated until answered, refused, or out of time.
 
 In: a transport of any quality, commands and payloads. Out: the payload of each answer. A request
 is numbered, so the firmware carries it out at most once however often it hears it; an answer that
-got lost is fetched again, not computed again. Large requests that keep getting lost are reported
-as such (`LostError`), so that the caller can split them.
+got lost is fetched again, not computed again. Where the receiver keeps bytes while it is busy,
+pieces of data are under way several at a time. What keeps getting lost is reported as such
+(`LostError`), so that the caller can take smaller pieces.
 """
 
 from __future__ import annotations
@@ -11,115 +12,75 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 
-from firmwright.base.errors import DeviceError, DeviceTimeoutError
+from firmwright.base.errors import DeviceTimeoutError
+from firmwright.device.faults import Fault
 from firmwright.device.protocol import (
     KIND_ANSWER,
     KIND_DAMAGED,
     KIND_FAULT,
+    KIND_STARTED,
     Command,
-    Fault,
     Frame,
     FrameReader,
     Status,
+    baud_request,
     encode_frame,
 )
-from firmwright.device.transport import Transport
+from firmwright.device.refusals import (
+    FaultError,
+    ForgottenError,
+    LostError,
+    RefusedError,
+    Timeouts,
+    timed_out,
+)
+from firmwright.device.transport import Transport, has_baud
 
 _READ_BYTES = 65536
 _SEQUENCES = 1 << 16
+_SPLIT_AFTER_LOSSES = 4
+_CALL_BACK_AFTER_LOSSES = 6
+_CALL_BACK_BYTES = 700
+"""More than a firmware hears at a wrong baud before it goes back to that of its start-up."""
 
-# After a damaged frame the sound one may still be under way; then the request is repeated.
-_DAMAGE_GRACE_S = 0.005
-# The wait before a request is repeated grows from the first to the last of these.
-_FIRST_WAIT_S = 0.3
-_LAST_WAIT_S = 2.0
-_SPLIT_AFTER_LOSSES = 8
-
-_REFUSALS = {
-    Status.COMMAND: "it does not know the command",
-    Status.SIZE: "the payload has the wrong size",
-    Status.RANGE: "the index, offset or size lies outside",
-    Status.NO_OUTPUT: "there was no run on the input as written: write the input and run first",
-    Status.RUN: "the model's run failed",
-    Status.UNSUPPORTED: "this image cannot do it",
-    Status.IO: "its external memory cannot be read",
-    Status.PARAMS: "its parameter block is not written completely",
-}
-
-
-class FaultError(DeviceError):
-    """The processor faulted; `fault` has its registers."""
-
-    def __init__(self, fault: Fault, *, where: str) -> None:
-        super().__init__(
-            f"{fault}.",
-            where=where,
-            hint="look pc up with addr2line in the ELF file, and check the stack's size.",
-        )
-        self.fault = fault
-
-
-class RefusedError(DeviceError):
-    """The firmware answered that it will not do it; `status` says why."""
-
-    def __init__(self, command: Command, status: int, payload: bytes, *, where: str) -> None:
-        known = status in Status.__members__.values()
-        reason = _REFUSALS.get(Status(status), "") if known else ""
-        super().__init__(
-            f"the firmware refused {command.name.lower()}: {reason or f'status {status}'}.",
-            where=where,
-        )
-        self.status = status
-        self.payload = payload
-
-
-class ForgottenError(DeviceError):
-    """The firmware does not know the session: it restarted, or another host took over."""
-
-    def __init__(self, *, where: str) -> None:
-        super().__init__(
-            "the firmware has forgotten this session: it restarted by itself, or another host "
-            "took the link over.",
-            where=where,
-            hint="start the session again; if it repeats, suspect the power supply.",
-        )
-
-
-class LostError(DeviceTimeoutError):
-    """A request was lost several times in a row and may be split into smaller ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """How long each kind of request is tried before it is an error."""
-
-    hello_s: float = 20.0
-    answer_s: float = 20.0
-    run_s: float = 300.0
+Explain = Callable[[Fault], str]
+Clock = Callable[[], float]
 
 
 class RequestLine:
-    """The numbered exchange of one session; not for two threads."""
+    """The numbered exchange of one session; not for two threads.
+
+    `explain` says more of a fault than its report: where in the source, and what to try.
+    """
 
     def __init__(
-        self, transport: Transport, timeouts: Timeouts, session_number: int | None = None
+        self,
+        transport: Transport,
+        timeouts: Timeouts,
+        *,
+        clock: Clock = time.monotonic,
+        explain: Explain | None = None,
     ) -> None:
         self._transport = transport
         self._timeouts = timeouts
+        self._clock = clock
+        self._explain = explain
         self._reader = FrameReader()
         self._received: deque[Frame | None] = deque()
-        self._session = session_number or 0
-        self._sequence = 0
-        if session_number is None:
-            self.renew()
+        self._session = self._sequence = 0
+        self._usual_s = 0.0
+        self._raised_baud = False
         self.losses = 0
+        self.renew()
 
     def renew(self) -> None:
         """Takes a new session number: the next request must be a hello."""
         self._session = 1 + secrets.randbelow(_SEQUENCES - 1)
         self._sequence = 0
+
+    # ---- One at a time ----------------------------------------------------------------------
 
     def request(self, command: Command, payload: bytes = b"", *, may_split: bool = False) -> bytes:
         """The answer's payload.
@@ -127,98 +88,218 @@ class RequestLine:
         Raises RefusedError, ForgottenError, FaultError, DeviceTimeoutError, DeviceError if the
         other side is gone, and LostError after some losses in a row if `may_split`.
         """
+        return self.request_frame(command, payload, may_split=may_split).payload
+
+    def request_frame(
+        self, command: Command, payload: bytes = b"", *, may_split: bool = False
+    ) -> Frame:
+        """The same, the answer whole: its status is ok or paused."""
+        answer = self._exchange(self._next(command, payload), may_split)
+        self._require_ok(answer, command)
+        return answer
+
+    def _next(self, command: Command, payload: bytes) -> Frame:
         self._sequence = (self._sequence + 1) % _SEQUENCES
-        frame = Frame(self._session, self._sequence, command, 0, payload)
-        answer = self._exchange(frame, command, may_split)
+        return Frame(self._session, self._sequence, command, 0, payload)
+
+    def _require_ok(self, answer: Frame, command: Command) -> None:
         match answer.status:
-            case Status.OK:
-                return answer.payload
+            case Status.OK | Status.PAUSED:
+                return
             case Status.SESSION:
                 raise ForgottenError(where=self._transport.name)
             case status:
                 raise RefusedError(command, status, answer.payload, where=self._transport.name)
 
-    def _exchange(self, frame: Frame, command: Command, may_split: bool) -> Frame:
-        deadline = time.monotonic() + self._patience_s(command)
-        wait_s, losses, accepted = _FIRST_WAIT_S, 0, False
+    def _exchange(self, frame: Frame, may_split: bool, patience_s: float | None = None) -> Frame:
+        command = Command(frame.kind)
+        deadline = self._clock() + (patience_s or self._timeouts.of(command))
+        wait_s, losses, accepted = self._first_wait_s(), 0, False
         encoded = encode_frame(frame)
         while True:
-            self._transport.write(encoded)
-            answer = self._await(frame, min(time.monotonic() + wait_s, deadline))
+            if command == Command.BAUD and losses:
+                self._call_back()
+            answer = self._clear_line([frame], losses)
+            sent = self._clock()
+            if answer is None:
+                self._transport.write(encoded)
+                answer = self._await([frame], min(sent + wait_s, deadline))
             if answer is not None and answer.status == Status.BUSY:
                 accepted = True
-                answer = self._await_run(frame, min(time.monotonic() + _LAST_WAIT_S, deadline))
+                until = min(self._clock() + self._timeouts.last_wait_s, deadline)
+                answer = self._await_run(frame, until)
             if answer is not None:
+                self._note(command, self._clock() - sent)
                 return answer
             losses += 1
-            self.losses += 1
-            if time.monotonic() >= deadline:
+            self._lost(losses)
+            if self._clock() >= deadline:
                 raise self._timed_out(command, accepted)
             if may_split and losses >= _SPLIT_AFTER_LOSSES:
                 raise LostError("a request was lost several times.", where=self._transport.name)
-            wait_s = min(wait_s * 1.5, _LAST_WAIT_S)
+            wait_s = min(wait_s * 1.5, self._timeouts.last_wait_s)
 
-    def _patience_s(self, command: Command) -> float:
-        match command:
-            case Command.HELLO:
-                return self._timeouts.hello_s
-            case Command.RUN:
-                # Also before the run is known to be accepted: that note may have been lost.
-                return self._timeouts.run_s
-            case _:
-                return self._timeouts.answer_s
+    def _clear_line(self, requests: Sequence[Frame], losses: int) -> Frame | None:
+        """After a loss: ends what the firmware may hold of a frame, and lets it complain.
+
+        While it does, a receiver without FIFO loses what comes, so nothing may: else it would
+        find a damaged frame at the beginning of each repetition, and lose the rest, for ever.
+        """
+        if not losses:
+            return None
+        self._transport.write(b"\0")
+        grace_s = self._timeouts.damage_grace_s * min(1.3**losses, 8.0)
+        return self._await(requests, self._clock() + grace_s)
+
+    def _first_wait_s(self) -> float:
+        """Twice what the last answer took: a slow line must not meet its own repetitions."""
+        longest = max(self._timeouts.first_wait_s, 2 * self._usual_s)
+        return min(longest, self._timeouts.last_wait_s)
+
+    def _note(self, command: Command, took_s: float) -> None:
+        if command not in (Command.RUN, Command.STEP):
+            self._usual_s = took_s
+
+    def _timed_out(self, command: Command, accepted: bool) -> Exception:
+        patience_s = self._timeouts.of(command)
+        return timed_out(command, patience_s, accepted=accepted, where=self._transport.name)
 
     def _await_run(self, frame: Frame, until: float) -> Frame | None:
         """Like `_await`; further notes that the run was accepted are passed over."""
         while True:
-            answer = self._await(frame, until)
+            answer = self._await([frame], until)
             if answer is None or answer.status != Status.BUSY:
                 return answer
 
-    def _await(self, request: Frame, until: float) -> Frame | None:
-        """The answer to `request`; None if the time is over or something came damaged."""
+    # ---- Several at a time ------------------------------------------------------------------
+
+    def stream(
+        self,
+        command: Command,
+        make: Callable[[int, int], bytes],
+        begin: int,
+        end: int,
+        *,
+        piece_bytes: int,
+        window_bytes: int,
+        may_split: bool,
+    ) -> Iterator[tuple[int, bytes]]:
+        """Requests for the bytes [begin, end) of something: the size of each and its answer.
+
+        `make(offset, size)` is a request's payload. At most `window_bytes` are under way, but
+        always one request. After a loss all that is under way is asked for anew, under new
+        numbers. Raises as `request` does.
+        """
+        flying: deque[tuple[Frame, int, int]] = deque()
+        sent, losses = begin, 0
+        deadline = self._clock() + self._timeouts.of(command)
+        while begin < end:
+            if not flying:
+                self._clear_line([], losses)
+            while sent < end:
+                size = min(piece_bytes, end - sent)
+                frame = self._next(command, make(sent, size))
+                encoded = encode_frame(frame)
+                if flying and sum(one[2] for one in flying) + len(encoded) > window_bytes:
+                    self._sequence = (self._sequence - 1) % _SEQUENCES
+                    break
+                self._transport.write(encoded)
+                flying.append((frame, size, len(encoded)))
+                sent += size
+            asked = self._clock()
+            until = min(asked + self._grown_wait_s(losses), deadline)
+            answer = self._await([one[0] for one in flying], until)
+            first, size, _ = flying[0]
+            if answer is not None and answer.sequence == first.sequence:
+                self._require_ok(answer, command)
+                self._note(command, self._clock() - asked)
+                flying.popleft()
+                begin, losses = begin + size, 0
+                deadline = self._clock() + self._timeouts.of(command)
+                yield size, answer.payload
+                continue
+            if answer is not None and answer.status == Status.SESSION:
+                raise ForgottenError(where=self._transport.name)
+            losses += 1
+            self._lost(losses)
+            if self._clock() >= deadline:
+                raise self._timed_out(command, accepted=False)
+            if may_split and losses >= _SPLIT_AFTER_LOSSES:
+                raise LostError("pieces were lost several times.", where=self._transport.name)
+            flying.clear()
+            sent, window_bytes = begin, window_bytes // 2
+
+    def _grown_wait_s(self, losses: int) -> float:
+        return min(self._first_wait_s() * 1.5**losses, self._timeouts.last_wait_s)
+
+    # ---- Receiving --------------------------------------------------------------------------
+
+    def _await(self, requests: Sequence[Frame], until: float) -> Frame | None:
+        """The answer to one of `requests`; None if time is over, or to repeat them is the way."""
         while True:
             while self._received:
                 frame = self._received.popleft()
                 if frame is None or frame.kind == KIND_DAMAGED:
-                    until = min(until, time.monotonic() + _DAMAGE_GRACE_S)
-                    continue
-                if self._answers(frame, request):
+                    until = min(until, self._clock() + self._timeouts.damage_grace_s)
+                elif frame.kind == KIND_STARTED:
+                    # It has forgotten this session, and will say so when it is asked again.
+                    until = min(until, self._clock() + self._timeouts.started_grace_s)
+                elif self._answers(frame, requests):
                     return frame
-            left_s = until - time.monotonic()
+            left_s = until - self._clock()
             if left_s <= 0:
                 return None
             self._received.extend(self._reader.feed(self._transport.read(_READ_BYTES, left_s)))
 
-    def _answers(self, frame: Frame, request: Frame) -> bool:
-        """Whether a sound frame is the answer; late copies and other sessions' are not."""
-        if frame.kind == KIND_FAULT and frame.session in (0, request.session):
-            raise FaultError(Fault.decode(frame.payload), where=self._transport.name)
-        return (
+    def _answers(self, frame: Frame, requests: Sequence[Frame]) -> bool:
+        """Whether a sound frame is an answer; late copies and other sessions' are not."""
+        if frame.kind == KIND_FAULT and frame.session in (0, self._session):
+            fault = Fault.decode(frame.payload)
+            more = "" if self._explain is None else self._explain(fault)
+            raise FaultError(fault, more, where=self._transport.name)
+        return any(
             frame.session == request.session
             and frame.sequence == request.sequence
             and frame.kind == request.kind | KIND_ANSWER
+            for request in requests
         )
 
-    def _timed_out(self, command: Command, accepted: bool) -> DeviceTimeoutError:
-        what, hint = {
-            Command.HELLO: (
-                "no firmware answered",
-                "check that the board runs firmware of firmwright's, and the baud rate.",
-            ),
-            Command.RUN: (
-                "the run was accepted but did not end" if accepted else "no answer to run",
-                "a large model on a slow board may need a longer time-out.",
-            ),
-        }.get(
-            command,
-            (
-                f"no answer to {command.name.lower()}",
-                "the firmware hangs or the line is too bad: reset the board and try again.",
-            ),
-        )
-        return DeviceTimeoutError(
-            f"{what} within {self._patience_s(command):g} s.",
-            where=self._transport.name,
-            hint=hint,
-        )
+    # ---- The line's rate --------------------------------------------------------------------
+
+    def change_baud(self, baud: int) -> bool:
+        """Whether the line runs at `baud` from now on; if not, it goes on as before.
+
+        The firmware answers at the old rate and changes then. If it is not heard at the new one,
+        both go back: it does so by itself after some bytes that are no frame.
+        """
+        if not has_baud(self._transport):
+            return False
+        try:
+            self.request(Command.BAUD, baud_request(baud))
+        except RefusedError:
+            return False
+        self._transport.set_baud(baud)
+        try:
+            hello = self._next(Command.HELLO, b"")
+            self._require_ok(self._exchange(hello, False, self._timeouts.baud_s), Command.HELLO)
+        except DeviceTimeoutError:
+            self._go_back()
+            self.request(Command.HELLO)
+            return False
+        self._raised_baud = True
+        return True
+
+    def _lost(self, losses: int) -> None:
+        self.losses += 1
+        if self._raised_baud and losses >= _CALL_BACK_AFTER_LOSSES:
+            self._go_back()
+
+    def _go_back(self) -> None:
+        """To the baud of the start, and the firmware with us."""
+        self._raised_baud = False
+        if has_baud(self._transport):
+            self._transport.set_baud(0)
+            self._call_back()
+
+    def _call_back(self) -> None:
+        self._transport.write(b"\xaa" * _CALL_BACK_BYTES + b"\0")

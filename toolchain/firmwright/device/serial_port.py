@@ -15,15 +15,25 @@ WRITE_TIMEOUT_S = 10.0
 
 
 class SerialTransport:
-    """An open port. 8 data bits, no parity, one stop bit, no flow control."""
+    """An open port. 8 data bits, no parity, one stop bit, no flow control; nobody else's.
+
+    Flow control is the session's: it never has more under way than the firmware says it keeps.
+    """
 
     def __init__(self, url: str, *, baud: int = DEFAULT_BAUD) -> None:
         self._url = url
+        self._baud = baud
         try:
             self._port = serial.serial_for_url(
-                url, baudrate=baud, timeout=0, write_timeout=WRITE_TIMEOUT_S
+                url, baudrate=baud, timeout=0, write_timeout=WRITE_TIMEOUT_S, exclusive=True
             )
         except (serial.SerialException, OSError, ValueError) as error:
+            if "exclusively lock" in str(error):
+                raise DeviceError(
+                    "the port is in use by another program.",
+                    where=url,
+                    hint="end the other session or monitor; `fuser` on the port names it.",
+                ) from error
             raise DeviceError(
                 f"the port cannot be opened: {error}.",
                 where=url,
@@ -55,6 +65,13 @@ class SerialTransport:
             self._port.write(data)
             self._port.flush()
         except (serial.SerialException, OSError) as error:
+            raise self._gone(error) from error
+
+    def set_baud(self, baud: int) -> None:
+        """Changes the rate; 0: as it was opened. A socket takes any and does nothing."""
+        try:
+            self._port.baudrate = baud or self._baud
+        except (serial.SerialException, OSError, ValueError) as error:
             raise self._gone(error) from error
 
     def close(self) -> None:

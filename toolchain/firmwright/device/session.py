@@ -8,7 +8,8 @@ input that the caller wrote, or an error is raised; damage on the line is repair
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from types import TracebackType
@@ -27,18 +28,19 @@ from firmwright.device.protocol import (
     Command,
     Hello,
     OperatorRecord,
+    Pause,
     RunAnswer,
     Status,
     Text,
 )
-from firmwright.device.requests import (
+from firmwright.device.refusals import (
     FaultError,
     ForgottenError,
     LostError,
     RefusedError,
-    RequestLine,
     Timeouts,
 )
+from firmwright.device.requests import Clock, Explain, RequestLine
 from firmwright.device.transport import Transport
 
 __all__ = [
@@ -86,6 +88,7 @@ class DeviceInfo:
     params_bytes: int
     stack_bytes: int
     payload_max_bytes: int
+    receive_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +119,12 @@ class Session:
         model_id: bytes | None = None,
         timeouts: Timeouts | None = None,
         payload_max_bytes: int = PAYLOAD_MAX_BYTES,
+        explain: Explain | None = None,
+        clock: Clock = time.monotonic,
     ) -> None:
         """Says hello. Closes the transport if that fails or the model is not `model_id`."""
         self._transport = transport
-        self._line = RequestLine(transport, timeouts or Timeouts())
+        self._line = RequestLine(transport, timeouts or Timeouts(), clock=clock, explain=explain)
         self._model_id = model_id
         self._payload_limit = payload_max_bytes
         self._payload_bytes = HELLO_PAYLOAD_BYTES
@@ -156,7 +161,7 @@ class Session:
             )
         blocks = [_bytes_of(inputs[tensor.name], tensor) for tensor in self.info.inputs]
         for index, block in enumerate(blocks):
-            self._write(Command.WRITE_INPUT, index, block)
+            self._write_input(index, block)
 
     def write_params(self, params: bytes) -> None:
         """Writes the parameter block of a model compiled with `--no-link-params`."""
@@ -166,7 +171,11 @@ class Session:
                 f"the firmware takes {self.info.params_bytes}.",
                 where=self.info.model_name,
             )
-        self._write(Command.WRITE_PARAMS, None, params)
+
+        def request(offset: int, size: int) -> bytes:
+            return protocol.write_params_request(offset, params[offset : offset + size])
+
+        self._transfer(Command.WRITE_PARAMS, request, len(params))
 
     def read_outputs(self) -> dict[str, NDArray[Any]]:
         """All outputs of the last run, flat, in order. DeviceError if they are not to be had."""
@@ -230,6 +239,27 @@ class Session:
             for record in records
         )
 
+    def taps(self, operator: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """One run on the inputs as written: each operator that ends, and its first output's bytes.
+
+        Profile images only. With `operator` that one alone is told. An operator that runs many
+        times, on one row after another, comes as often.
+        """
+        tap = protocol.TAP_ALL if operator is None else operator
+        request = protocol.run_request(1, checksums=False, tap=tap)
+        answer = self._line.request_frame(Command.RUN, request)
+        while answer.status == Status.PAUSED:
+            pause = Pause.decode(answer.payload)
+            yield (
+                pause.operator,
+                self._read(Command.TAP_READ, protocol.tap_request, pause.size_bytes),
+            )
+            answer = self._line.request_frame(Command.STEP)
+
+    def set_baud(self, baud: int) -> bool:
+        """Whether the line runs at `baud` from now on; False where it stays as it is."""
+        return self._line.change_baud(baud)
+
     def stack_bytes(self) -> int:
         """Deepest use of the stack since start-up, interrupts included."""
         return protocol.decode_stack(self._line.request(Command.STACK))
@@ -272,6 +302,7 @@ class Session:
             params_bytes=hello.params_bytes,
             stack_bytes=hello.stack_bytes,
             payload_max_bytes=hello.payload_max_bytes,
+            receive_bytes=hello.receive_bytes,
         )
 
     def _tensors(self, count: int, *, is_output: bool) -> tuple[TensorInfo, ...]:
@@ -309,31 +340,56 @@ class Session:
             self._payload_bytes = max(_PAYLOAD_MIN_BYTES, self._payload_bytes // 2)
             return None
 
-    def _write(self, command: Command, index: int | None, data: bytes) -> None:
-        offset = 0
-        while offset < len(data):
-            piece = data[offset : offset + self._payload_bytes - _DATA_HEADER_BYTES]
-            payload = (
-                protocol.write_params_request(offset, piece)
-                if index is None
-                else protocol.write_input_request(index, offset, piece)
-            )
-            if self._splittable(command, payload) is not None:
-                offset += len(piece)
+    def _write_input(self, index: int, data: bytes) -> None:
+        def request(offset: int, size: int) -> bytes:
+            return protocol.write_input_request(index, offset, data[offset : offset + size])
+
+        self._transfer(Command.WRITE_INPUT, request, len(data))
 
     def _read_output(self, index: int, size_bytes: int) -> bytes:
-        data = bytearray()
-        while len(data) < size_bytes:
-            count = min(self._payload_bytes, size_bytes - len(data))
-            request = protocol.read_output_request(index, len(data), count)
-            answer = self._splittable(Command.READ_OUTPUT, request)
-            if answer is not None and len(answer) != count:
-                raise DeviceError(
-                    f"the firmware sent {len(answer)} bytes of an output where {count} "
-                    "were asked for.",
-                    where=self._transport.name,
-                )
-            data += answer or b""
+        def request(offset: int, size: int) -> bytes:
+            return protocol.read_output_request(index, offset, size)
+
+        return self._read(Command.READ_OUTPUT, request, size_bytes)
+
+    def _read(
+        self, command: Command, request: Callable[[int, int], bytes], size_bytes: int
+    ) -> bytes:
+        data = self._transfer(command, request, size_bytes, header_bytes=0)
+        if len(data) != size_bytes:
+            raise DeviceError(
+                f"the firmware sent {len(data)} bytes of an output where {size_bytes} "
+                "were asked for.",
+                where=self._transport.name,
+            )
+        return data
+
+    def _transfer(
+        self,
+        command: Command,
+        request: Callable[[int, int], bytes],
+        size_bytes: int,
+        header_bytes: int = _DATA_HEADER_BYTES,
+    ) -> bytes:
+        """All answers joined, to requests for [0, size_bytes) in pieces that get through."""
+        offset, data = 0, bytearray()
+        while offset < size_bytes:
+            smallest = self._payload_bytes <= _PAYLOAD_MIN_BYTES
+            stream = self._line.stream(
+                command,
+                request,
+                offset,
+                size_bytes,
+                piece_bytes=self._payload_bytes - header_bytes,
+                window_bytes=self.info.receive_bytes,
+                may_split=not smallest,
+            )
+            with contextlib.suppress(LostError):
+                for size, answer in stream:
+                    offset += size
+                    data += answer
+                continue
+            self._payload_bytes = max(_PAYLOAD_MIN_BYTES, self._payload_bytes // 2)
         return bytes(data)
 
     def _units(self, ticks: int) -> int:

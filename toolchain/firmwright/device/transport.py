@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 
 class Transport(Protocol):
@@ -34,6 +34,19 @@ class Transport(Protocol):
     def close(self) -> None:
         """Gives the port back, or ends the process."""
         ...
+
+
+class BaudTransport(Transport, Protocol):
+    """One whose rate can be changed."""
+
+    def set_baud(self, baud: int) -> None:
+        """Changes the rate, after all that was written has left; 0: as it was opened."""
+        ...
+
+
+def has_baud(transport: Transport) -> TypeGuard[BaudTransport]:
+    """Whether the transport is one whose rate can be changed."""
+    return hasattr(transport, "set_baud")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,15 @@
+/* fwr_defaults.c: what a port need not provide (port/fwr_port.h), doing nothing. */
+#include "fwr.h"
+#include "port/fwr_port.h"
+
+FWR_WEAK int32_t fwr_port_set_baud(uint32_t baud, int now)
+{
+    (void)baud;
+    (void)now;
+    return FWR_E_UNSUPPORTED;
+}
+
+FWR_WEAK void fwr_port_mark(int running)
+{
+    (void)running;
+}

@@ -1,0 +1,220 @@
+/* fuzz_link.c: the link and the loop of the runtime under libFuzzer, with ASan and UBSan.
+ *
+ * The input is a list of steps. A step is raw bytes, or a frame with a sound checksum, of the
+ * session under way or of any, so that the fuzzer need not guess CRC-32. What comes back is read by
+ * the link's own reader: each frame of it is sound and no longer than agreed. The model has small
+ * tensors in memory of their own, where each byte beyond them is an error.
+ *
+ *     clang -fsanitize=fuzzer,address,undefined -DFWR_PROFILE=1 -Iruntime_c fuzz_link.c
+ */
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fwr_defaults.c"
+#include "fwr_link.c"
+#include "fwr_loop.c"
+#include "fwr_probe.c"
+#include "fwr_stack.c"
+
+#define INPUT_BYTES 37u
+#define ROW_BYTES 5u
+#define ROWS 7u
+#define PARAM_BYTES 19u
+#define OPERATORS 3u
+#define RUNS_MAX 50u
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static struct {
+    const uint8_t *data;
+    size_t size;
+    struct fwr_link reader; /* of what the firmware sends */
+    uint32_t stack[64];
+    uint32_t runs;
+    jmp_buf end;
+} fuzz;
+
+/* ---- A model ------------------------------------------------------------------------------- */
+
+static uint8_t *input, *output, *params, *row;
+
+static int32_t run(void)
+{
+    if (++fuzz.runs > RUNS_MAX) {
+        return -1;
+    }
+    for (uint32_t i = 0; i < OPERATORS; i++) {
+        fwr_probe(i, 0, output, INPUT_BYTES);
+        for (uint32_t j = 0; j < INPUT_BYTES; j++) {
+            output[j] = (uint8_t)(output[j] + i + (row ? row[j % ROW_BYTES] : input[j]));
+        }
+        fwr_probe(i, 1, output, i == 0 ? 0 : INPUT_BYTES);
+    }
+    return output[0] == 0xee ? -3 : 0;
+}
+
+static int32_t feed(uint32_t y)
+{
+    if (y >= ROWS) {
+        abort();
+    }
+    output[y] = row[0];
+    return row[1] == 0xdd ? -2 : 0;
+}
+
+/* ---- A port -------------------------------------------------------------------------------- */
+
+static struct fwr_port_info info = {"fuzz", "a text", "ticks", 1, 1, 0, 0, 300};
+
+void fwr_port_init(void) {}
+
+const struct fwr_port_info *fwr_port_info(void)
+{
+    return &info;
+}
+
+/* In the middle of a run: the rest of the input; when there is none, the session is over. */
+int32_t fwr_port_byte_in(void)
+{
+    if (fuzz.size == 0) {
+        longjmp(fuzz.end, 1);
+    }
+    fuzz.size--;
+    return *fuzz.data++;
+}
+
+void fwr_port_byte_out(uint8_t byte)
+{
+    if (fwr_link_feed(&fuzz.reader, byte) == FWR_LINK_DAMAGED) {
+        abort();
+    }
+}
+
+uint64_t fwr_port_counter(void)
+{
+    return 0;
+}
+
+void fwr_port_counter_align(void) {}
+
+FWR_NORETURN void fwr_port_reset(void)
+{
+    longjmp(fuzz.end, 1);
+}
+
+FWR_NORETURN void fwr_port_fatal(void)
+{
+    abort();
+}
+
+/* ---- Steps --------------------------------------------------------------------------------- */
+
+static uint8_t next(void)
+{
+    return fuzz.size == 0 ? 0 : (fuzz.size--, *fuzz.data++);
+}
+
+/* Stuffs a frame for the firmware as fwr_link_send does for the host. */
+static void take_stuffed(const uint8_t *frame, uint32_t end)
+{
+    uint32_t at = 0;
+    fwr_loop_take(0);
+    while (at <= end) {
+        uint32_t length = 0;
+        while (length < 254u && at + length < end && frame[at + length] != 0) {
+            length++;
+        }
+        fwr_loop_take((uint8_t)(length + 1u));
+        for (uint32_t i = 0; i < length; i++) {
+            fwr_loop_take(frame[at + i]);
+        }
+        at += length;
+        if (length == 254u && at == end) {
+            break;
+        }
+        at += length < 254u;
+    }
+    fwr_loop_take(0);
+}
+
+static void take_sound_frame(uint8_t kind, uint32_t size)
+{
+    uint8_t frame[FWR_LINK_HEADER + 255u + FWR_LINK_CRC];
+    uint8_t how = next();
+    uint16_t sequence = (uint16_t)(loop.sequence + (how & 3u));
+    uint16_t session = how & 4u ? (uint16_t)next() : loop.session;
+    fwr_link_put(&frame[0], session, 2);
+    fwr_link_put(&frame[2], how & 8u ? (uint16_t)(sequence + next() * 256u) : sequence, 2);
+    frame[4] = kind;
+    frame[5] = 0;
+    for (uint32_t i = 0; i < size; i++) {
+        frame[FWR_LINK_HEADER + i] = next();
+    }
+    fwr_link_close(frame, FWR_LINK_HEADER + size);
+    take_stuffed(frame, FWR_LINK_HEADER + size + FWR_LINK_CRC);
+}
+
+static void steps(const struct fwr_model *model, int knows_stack)
+{
+    fwr_loop_start(model);
+    if (knows_stack) { /* from now on: painting would reach the fuzzer's own */
+        info.stack_low = fuzz.stack;
+        info.stack_high = fuzz.stack + 64;
+    }
+    while (fuzz.size > 0) {
+        uint8_t kind = next();
+        uint8_t size = next();
+        if (kind < 16 || kind >= 0xf0) {
+            take_sound_frame(kind, size);
+        } else {
+            for (uint32_t i = 0; i < size && fuzz.size > 0; i++) {
+                fwr_loop_take(next());
+            }
+        }
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct fwr_operator operators[OPERATORS];
+    static struct fwr_tensor inputs[1], outputs[2];
+    static struct fwr_model model;
+    uint8_t kind;
+    fuzz.data = data;
+    fuzz.size = size;
+    fuzz.runs = 0;
+    memset(&fuzz.reader, 0, sizeof fuzz.reader);
+    memset(&loop, 0, sizeof loop);
+    kind = next();
+    input = kind & 1u ? 0 : calloc(1, INPUT_BYTES);
+    row = kind & 1u ? calloc(1, ROW_BYTES) : 0;
+    output = calloc(1, INPUT_BYTES);
+    params = kind & 2u ? calloc(1, PARAM_BYTES) : 0;
+    inputs[0] = (struct fwr_tensor){"in", input, row ? ROWS * ROW_BYTES : INPUT_BYTES, FWR_INT8};
+    outputs[0] = (struct fwr_tensor){"out", output, INPUT_BYTES, FWR_INT8};
+    outputs[1] = (struct fwr_tensor){"of four bytes", output, 4, FWR_INT32};
+    model = (struct fwr_model){.name = "fuzz",
+                               .inputs = inputs,
+                               .outputs = outputs,
+                               .input_count = 1,
+                               .output_count = 2,
+                               .operator_count = OPERATORS,
+                               .flags = (uint16_t)((kind >> 2) & 1u),
+                               .run = run,
+                               .params = params,
+                               .params_size_bytes = PARAM_BYTES,
+                               .row_size_bytes = ROW_BYTES,
+                               .row = row,
+                               .feed = row ? feed : 0,
+                               .operators = operators};
+    if (setjmp(fuzz.end) == 0) {
+        steps(&model, (kind & 8u) != 0);
+    }
+    info.stack_low = info.stack_high = 0;
+    free(input);
+    free(row);
+    free(output);
+    free(params);
+    return 0;
+}

@@ -1,0 +1,85 @@
+/* simulated_port.c: a port without time of its own: a test hands over each byte and takes what the
+ * firmware sends. A restart ends the call that led to it; the library is then loaded anew. */
+#include <setjmp.h>
+
+#include "fwr.h"
+#include "port/fwr_port.h"
+
+#define OUT_MAX 70000u
+
+uint8_t sim_out[OUT_MAX];
+uint32_t sim_out_size;
+uint32_t sim_baud; /* 0: that of start-up */
+int32_t sim_has_baud;
+uint32_t sim_receive_bytes;
+
+void sim_start(void);
+int sim_take(uint8_t byte);
+
+static jmp_buf restart;
+static struct fwr_port_info info = {"simulated", "", "ticks", 1, 1, 0, 0, 0};
+
+void fwr_port_init(void)
+{
+    info.receive_bytes = sim_receive_bytes;
+}
+
+const struct fwr_port_info *fwr_port_info(void)
+{
+    return &info;
+}
+
+int32_t fwr_port_byte_in(void)
+{
+    return -1;
+}
+
+void fwr_port_byte_out(uint8_t byte)
+{
+    if (sim_out_size < OUT_MAX) {
+        sim_out[sim_out_size++] = byte;
+    }
+}
+
+uint64_t fwr_port_counter(void)
+{
+    return 0;
+}
+
+void fwr_port_counter_align(void) {}
+
+int32_t fwr_port_set_baud(uint32_t baud, int now)
+{
+    if (!sim_has_baud) {
+        return FWR_E_UNSUPPORTED;
+    }
+    if (now) {
+        sim_baud = baud;
+    }
+    return FWR_OK;
+}
+
+FWR_NORETURN void fwr_port_reset(void)
+{
+    longjmp(restart, 1);
+}
+
+FWR_NORETURN void fwr_port_fatal(void)
+{
+    longjmp(restart, 1);
+}
+
+void sim_start(void)
+{
+    fwr_loop_start(&fwr_app_model);
+}
+
+/* Whether the firmware goes on; if not, it asked for a restart. */
+int sim_take(uint8_t byte)
+{
+    if (setjmp(restart) != 0) {
+        return 0;
+    }
+    fwr_loop_take(byte);
+    return 1;
+}
