@@ -27,11 +27,12 @@ from firmwright.codegen.module import EmitOptions, emit, model_id
 from firmwright.frontends.onnx import Given, complete, import_onnx, is_onnx
 from firmwright.frontends.tflite import read_tflite
 from firmwright.frontends.tflite.importer import import_model
-from firmwright.ir.core import PoolInfo, Target
+from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoBinding, IRModule, Pass
 from firmwright.ir.text import parse_module
 from firmwright.ir.tir.cost import Cost, cost
+from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.nodes import PrimFunc
 from firmwright.ir.tir.verify import verify_module
 from firmwright.ir.tir.walk import prim_calls
@@ -42,6 +43,11 @@ from firmwright.ops.registry import import_table, op_table
 from firmwright.package.folder import with_file_list, write_folder
 from firmwright.package.metadata import bundle_metadata, metadata
 from firmwright.package.mlperf import Task, benchmark_project
+from firmwright.partitioning.assign import assign
+from firmwright.partitioning.choosing import check_targets, resolve_targets
+from firmwright.partitioning.hooks import check_lowered, run_hook
+from firmwright.partitioning.libraries import intrinsics_of, with_libraries
+from firmwright.partitioning.phases import Stopwatch, for_targets, run_phase
 from firmwright.passes import graph as graph_passes
 from firmwright.passes import tir as tir_passes
 from firmwright.passes.graph.pin import pin_tensors
@@ -55,7 +61,7 @@ from firmwright.select.choice import Estimate
 from firmwright.select.order import order_calls
 from firmwright.select.select import Planner, programs, select_module
 from firmwright.targets.cost_weights import weights_of
-from firmwright.targets.registry import features, parse_target
+from firmwright.targets.registry import features, kind_of
 from firmwright.usmp.board_pools import buffer_pools, constant_pools
 from firmwright.usmp.bound import needs_by_time
 from firmwright.usmp.distances import KnownSpans
@@ -188,7 +194,7 @@ def load_bytes(data: bytes, file: str, *, name: str = "", signature: str = "") -
             module = parse_module(data.decode("utf-8"), file)
         except UnicodeDecodeError as error:
             raise ModelError("the module's text is not UTF-8.", where=file) from error
-        verify_module(module, op_table(), INTRINSICS)
+        verify_module(module, op_table(), intrinsics_of(module, INTRINSICS))
         return module
     name = name or sanitise(Path(file).stem)
     if is_onnx(data, file):
@@ -198,13 +204,18 @@ def load_bytes(data: bytes, file: str, *, name: str = "", signature: str = "") -
 
 
 def compile_model(
-    model: IRModule, options: Options, *, source: bytes | None = None, watch: Watch | None = None
+    model: IRModule,
+    options: Options,
+    *,
+    source: bytes | None = None,
+    watch: Watch | None = None,
+    stopwatch: Stopwatch | None = None,
 ) -> Compiled:
     """Compile `model` for a board; `watch` sees the module after every pass."""
     allow_deep_trees()
     board = load_board(options.board, options.board_dirs)
     imported = module = configured(model, board, options)
-    for step in remaining(module, options):
+    for step in remaining(module, options, stopwatch):
         module = step(module).with_attrs(stage=step.name)
         if watch is not None:
             watch(step.name, module)
@@ -215,9 +226,11 @@ def _emitted(
     module: IRModule, imported: IRModule, board: Board, options: Options, source: bytes | None
 ) -> Compiled:
     """The planned `module`, checked, as C and facts."""
-    verify_module(module, op_table(), INTRINSICS)
+    intrinsics = intrinsics_of(module, INTRINSICS)
+    verify_module(module, op_table(), intrinsics)
     compiler = build_flags.tool(board, "gcc"), build_flags.tuned_flags(board)
-    tree = emit(module, INTRINSICS, _emit_options(board, options.inline_asm))
+    with_files = with_libraries(module)
+    tree = emit(with_files, intrinsics, _emit_options(board, options.inline_asm))
     facts = metadata(
         module,
         board.name,
@@ -256,9 +269,12 @@ def bundle(parts: Sequence[Compiled], *, concurrent: bool = False) -> Bundle:
         order, shared = found.order, found.plan
         parts = [_moved(part, moved) for part, moved in zip(parts, found.modules, strict=True)]
     inline_asm = all(part.options.inline_asm for part in parts)
+    intrinsics: IntrinsicTable = INTRINSICS
+    for part in parts:
+        intrinsics = intrinsics_of(part.module, intrinsics)
     tree = emit_bundle(
-        [part.module for part in parts],
-        INTRINSICS,
+        [with_libraries(part.module) for part in parts],
+        intrinsics,
         _emit_options(parts[0].board, inline_asm),
         order=order,
         shared_bytes=shared.pool_bytes if shared else None,
@@ -286,24 +302,35 @@ _BEFORE_LOWERING = (
 )
 
 
-def passes_for(options: Options) -> tuple[Pass, ...]:
-    """The compiler: every pass, in order."""
-    return (
+def passes_for(options: Options, watch: Stopwatch | None = None) -> tuple[Pass, ...]:
+    """The compiler: every pass, in order; `watch` writes down what each takes for each target."""
+    seen = watch or Stopwatch()
+    steps = (
+        Pass("partition", lambda module: assign(module, seen)),
         *_BEFORE_LOWERING,
-        Pass("lower-select", lambda module: _lower_and_select(module, options)),
+        Pass("relay-to-runtime", lambda module: run_hook(module, "relay_to_runtime", kind_of)),
+        Pass("relay-to-tir", lambda module: run_hook(module, "relay_to_tir", kind_of)),
+        Pass("lower-select", lambda module: _lower_and_select(check_lowered(module), options)),
+        Pass("after-scheduling", lambda m: run_phase(m, "after_scheduling", kind_of, seen)),
         *tir_passes.BEFORE_PLANNING,
         Pass("keep-constants", lambda module: keep_constants(module, options.planner)),
         Pass("usmp", lambda module: plan(module, options.planner)),
-        Pass("share-code", lambda module: share_code(module, INTRINSICS, _price)),
+        Pass("after-planning", lambda m: run_phase(m, "after_planning", kind_of, seen)),
+        Pass("share-code", lambda m: share_code(m, intrinsics_of(m, INTRINSICS), _price)),
         *tir_passes.AFTER_PLANNING,
         *(() if options.link_params else tir_passes.UNLINKED),
+        Pass("tir-to-runtime", lambda module: run_hook(module, "tir_to_runtime", kind_of)),
         *tir_passes.CLEAN_UP,
     )
+    names = tuple(step.name for step in steps)
+    return tuple(for_targets(step, names, kind_of, seen) for step in steps)
 
 
-def remaining(module: IRModule, options: Options) -> tuple[Pass, ...]:
+def remaining(
+    module: IRModule, options: Options, watch: Stopwatch | None = None
+) -> tuple[Pass, ...]:
     """The passes that `module` has not been through."""
-    steps = passes_for(options)
+    steps = passes_for(options, watch)
     done = module.attrs.get("stage")
     names = [step.name for step in steps]
     return steps[names.index(str(done)) + 1 :] if done in names else steps
@@ -317,11 +344,10 @@ def configured(model: IRModule, board: Board, options: Options) -> IRModule:
     if "stage" in model.attrs:
         return model
     _check(options)
-    target = resolve_target(board, options.target)
     module = replace(
         model,
         name=options.name or model.name,
-        targets={"cpu": target},
+        targets=resolve_targets(board, options.target),
         pools=_pools(board, options),
         io=_io(model, options),
     ).with_attrs(
@@ -338,6 +364,7 @@ def configured(model: IRModule, board: Board, options: Options) -> IRModule:
         **({"recompute": True} if options.recompute else {}),
         **({"tuning": options.tuning.digest} if options.tuning.layers else {}),
     )
+    check_targets(module, board)
     return pin_tensors(_with_program_speed(module, board, options), options.pins)
 
 
@@ -368,31 +395,6 @@ def _io(model: IRModule, options: Options) -> IoBinding:
     return IoBinding(mode, options.keep_input, input_rows=options.input_rows)
 
 
-def resolve_target(board: Board, text: str) -> Target:
-    """The target of a board, or the one asked for: its core may not contradict the board's."""
-    own = board_target(board)
-    if not text:
-        return own
-    asked = parse_target(text)
-    if not board.is_host and asked.kind == own.kind and asked != own:
-        raise UsageError(
-            f"target {asked} contradicts board {board.name}, which is {own}.",
-            hint="leave --target out, or choose a board with that core.",
-        )
-    if not board.is_host and asked.kind not in (own.kind, "c"):
-        raise UsageError(f"target {asked} cannot run on board {board.name}, which is {own}.")
-    return asked
-
-
-def board_target(board: Board) -> Target:
-    """The target that a board's core is an instance of."""
-    if board.is_host:
-        return parse_target("host")
-    if board.core.startswith("cortex-m"):
-        return parse_target(f"cortex-m -mcpu={board.core}")
-    return parse_target(f"riscv32 -march={board.core}")
-
-
 def source_digest(data: bytes) -> str:
     """The hash that a module remembers its model file by."""
     return hashlib.sha256(data).hexdigest()
@@ -420,7 +422,7 @@ def _lower_and_select(module: IRModule, options: Options) -> IRModule:
 def _price(module: IRModule, kernel: PrimFunc, arguments: Mapping[str, int]) -> Cost:
     """What `kernel` costs with those values of its scalar parameters."""
     target = module.targets.get(str(kernel.attrs.get("target", "")))
-    return cost(kernel, INTRINSICS, weights_of(target), arguments)
+    return cost(kernel, intrinsics_of(module, INTRINSICS), weights_of(target), arguments)
 
 
 def lowering_of(module: IRModule, options: Options) -> Lowering:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.ir.core import Target
-from firmwright.targets.registry import KINDS, features, parse_target
+from firmwright.targets.registry import (
+    KINDS,
+    features,
+    parse_target,
+    parse_targets,
+    target_to_json,
+)
 
 
 def test_a_target_prints_as_it_is_written() -> None:
@@ -62,3 +70,31 @@ def test_a_core_that_does_not_exist_names_the_known_ones() -> None:
 def test_features_of_an_unknown_kind_are_an_error() -> None:
     with pytest.raises(UsageError, match="there is no target kind 'abacus'"):
         features(Target("abacus"))
+
+
+def test_every_kind_of_core_reads_back_what_it_writes():
+    for kind in KINDS:
+        target = parse_target(kind)
+        assert parse_target(str(target)) == target
+        assert parse_target(json.dumps(target_to_json(target))) == target
+    text = json.dumps([target_to_json(parse_target("c")), {"kind": "host"}])
+    assert [target.kind for target in parse_targets(text)] == ["c", "host"]
+    assert [str(t) for t in parse_targets("c, cortex-m -mcpu=cortex-m7")] == [
+        "c",
+        "cortex-m -mcpu=cortex-m7",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"kind": "cortex-m", "attrs": {"mcp": 1}}', "target cortex-m has no attribute 'mcp'"),
+        ('{"kind": "c", "attrs": 3}', "target c: attrs are an object, not 3."),
+        ('{"kind": "c", "more": 1}', "is no object with kind and attrs."),
+        ("{", "the target is no JSON: "),
+    ],
+)
+def test_json_that_is_no_target_is_an_error(text: str, said: str):
+    with pytest.raises(UsageError) as error:
+        parse_targets(text)
+    assert said in str(error.value)

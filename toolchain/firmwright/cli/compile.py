@@ -28,6 +28,7 @@ from firmwright.flows.compiling import compile_for, pass_names, verified
 from firmwright.flows.model import save_module
 from firmwright.ir.module import IRModule
 from firmwright.ir.text import print_module
+from firmwright.partitioning.phases import Stopwatch, Timing
 from firmwright.pipeline import Bundle, Compiled, bundle, pareto
 from firmwright.select.candidates import Tradeoff
 
@@ -57,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print what less RAM would cost: each row is what --ram with its bytes compiles to",
     )
-    group.add_argument("--print-pipeline", action="store_true", help="print the passes, in order")
+    group.add_argument(
+        "--print-pipeline", action="store_true", help="print the passes, their times and targets"
+    )
     group.add_argument(
         "--print-after",
         metavar="PASS",
@@ -80,23 +83,35 @@ def run(args: argparse.Namespace) -> Outcome:
     watch = Watcher(args)
     start = time.perf_counter()
     model = model_of(args)
-    compiled = compile_for(model, watch=watch, **given_options(args))
+    stopwatch = Stopwatch()
+    compiled = compile_for(model, watch=watch, stopwatch=stopwatch, **given_options(args))
     seconds = time.perf_counter() - start
     watch.finish()
     if args.output:
         in_harness(args, compiled).save(args.output)
     passes = pass_names(model.module, options_of(args, model)) if args.print_pipeline else ()
+    timings = stopwatch.rows if args.print_pipeline else []
     data = {**compiled.metadata, "compile_seconds": round(seconds, 3)}
     if args.output:
         data["directory"] = args.output
     if args.print_pipeline:
         data["passes"] = list(passes)
-    parts = [*passes, *watch.printed, summary(compiled, seconds, args.output)]
+        data["timings"] = [
+            {"pass": row.name, "target": row.target, "ms": round(1e3 * row.seconds, 3)}
+            for row in timings
+        ]
+    shown = [table(("pass", "target", "ms"), _timed(timings)), ""] if timings else []
+    parts = [*shown, *watch.printed, summary(compiled, seconds, args.output)]
     if args.pareto:
         found = pareto(model.module, options_of(args, model))
         data["pareto"] = [asdict(item) for item in found]
         parts += ["", tradeoffs(found)]
     return Outcome(data, "\n".join(parts))
+
+
+def _timed(timings: Sequence[Timing]) -> list[Sequence[Cell]]:
+    """The passes as they ran, with the targets whose functions each was run for."""
+    return [(row.name, row.target, f"{1e3 * row.seconds:.1f}") for row in timings]
 
 
 def tradeoffs(found: Sequence[Tradeoff]) -> str:
@@ -223,7 +238,7 @@ def summary(compiled: Compiled, seconds: float, output: str | None) -> str:
     pools, const_pools = (_pools_in_use(known, access) for access in ("rw", "ro"))
     rows: list[tuple[str, Cell]] = [
         ("model", known["model"]),
-        ("board", f"{compiled.board.name}, target {next(iter(known['target'].values()))}"),
+        ("board", f"{compiled.board.name}, target {_targets(compiled)}"),
         ("workspace", f"{known['workspace_bytes']:,} bytes ({pools})"),
         ("lower bound", f"{known['lower_bound_bytes']:,} bytes, {_gap(known['gap_bytes'])}"),
         ("constants", f"{known['constants_bytes']:,} bytes{const_pools and f' ({const_pools})'}"),
@@ -233,6 +248,11 @@ def summary(compiled: Compiled, seconds: float, output: str | None) -> str:
     if output:
         rows.append(("project", f"{output} (scons -C {output} builds it)"))
     return facts(rows)
+
+
+def _targets(compiled: Compiled) -> str:
+    """The core, then the backends that work with it."""
+    return ", ".join(map(str, compiled.module.targets.values()))
 
 
 def _gap(gap_bytes: int) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from firmwright.cli.base import Outcome
 from firmwright.cli.table import Cell, table
+from firmwright.targets.backends import BACKENDS
+from firmwright.targets.kind import TargetKind
 from firmwright.targets.registry import KINDS
 
 NAME = "targets"
@@ -17,19 +20,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    data = [
-        {
-            "kind": kind.name,
-            "doc": kind.doc,
-            "attributes": [
-                {"name": n, "default": s.default, "choices": list(s.choices), "doc": s.doc}
-                for n, s in kind.attrs.items()
-            ],
-        }
-        for kind in KINDS.values()
-    ]
-    rows: list[list[Cell]] = []
-    for kind in KINDS.values():
+    kinds = [*KINDS.values(), *(backend.kind for backend in BACKENDS.all().values())]
+    rows: list[Sequence[Cell]] = []
+    for kind in kinds:
         words = [f"-{n}={'|'.join(s.choices) or s.default}" for n, s in kind.attrs.items()]
         rows.append([kind.name, kind.doc, " ".join(words)])
-    return Outcome({"targets": data}, table(["target", "", "attributes"], rows))
+    return Outcome(
+        {"targets": [facts_of(kind) for kind in kinds]}, table(["target", "", "attributes"], rows)
+    )
+
+
+def facts_of(kind: TargetKind) -> dict[str, object]:
+    """A target kind for `--json`."""
+    return {
+        "kind": kind.name,
+        "doc": kind.doc,
+        "attributes": [
+            {"name": n, "default": s.default, "choices": list(s.choices), "doc": s.doc}
+            for n, s in kind.attrs.items()
+        ],
+    }

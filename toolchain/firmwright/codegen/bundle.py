@@ -91,7 +91,8 @@ def emit_bundle(
     tree = SourceTree({})
     for module in modules:
         files = emit(module, intrinsics, options).files
-        tree = tree.merged(SourceTree({p: c for p, c in files.items() if p != GLUE}))
+        new = {p: c for p, c in files.items() if p != GLUE and tree.files.get(p) != c}
+        tree = tree.merged(SourceTree(new))
     if shared:
         tree = tree.merged(emit_shared(shared))
     models = tuple(_interface(module) for module in modules)

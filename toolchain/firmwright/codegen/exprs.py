@@ -375,7 +375,7 @@ class ExprPrinter:
     def _call_text(self, intrinsic: Intrinsic, node: Call) -> str:
         pairs = zip(intrinsic.operands, node.args, strict=True)
         args = ", ".join(self._argument(operand, arg) for operand, arg in pairs)
-        return f"{self.names.c(intrinsic.name)}({args})"
+        return f"{intrinsic.symbol or self.names.c(intrinsic.name)}({args})"
 
     def _argument(self, operand: Operand, arg: Expr) -> str:
         if operand.kind == "ptr":

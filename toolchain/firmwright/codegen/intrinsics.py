@@ -57,6 +57,11 @@ def headers(used: Used, *, copies: bool = False) -> list[str]:
     return [name for name, wanted in chosen if wanted]
 
 
+def foreign_headers(used: Used) -> list[str]:
+    """What declares C functions that are not generated."""
+    return sorted({item.header for item in used.intrinsics.values() if item.header})
+
+
 def features(used: Used, *, inline_asm: bool) -> list[str]:
     """The features for which some used intrinsic has assembly, sorted."""
     if not inline_asm:
@@ -111,8 +116,30 @@ def functions(out: CWriter, names: Names, used: Used, *, inline_asm: bool) -> No
         _load(out, names, name, dtype)
     for name, dtype in used.stores.items():
         _store(out, names, name, dtype)
+    _externs(out, used)
     for intrinsic in used.intrinsics.values():
-        _intrinsic(out, names, intrinsic, inline_asm=inline_asm)
+        if not intrinsic.symbol:
+            _intrinsic(out, names, intrinsic, inline_asm=inline_asm)
+
+
+def _externs(out: CWriter, used: Used) -> None:
+    """Declarations of the C functions of other files that come without a header."""
+    found = [item for item in used.intrinsics.values() if item.symbol and not item.header]
+    if found:
+        out.line()
+    for item in found:
+        result = item.result.c_type if item.result else "void"
+        params = ", ".join(_declared(operand) for operand in item.operands)
+        out.line(f"{result} {item.symbol}({params or 'void'});")
+
+
+def _declared(operand: Operand) -> str:
+    """A parameter as other people's C has it: no type of ours."""
+    kind = operand.dtype.c_type
+    if operand.kind != "ptr":
+        return f"{kind} {operand.name}"
+    const = "const " if operand.access == "r" else ""
+    return f"{const}{kind} *{operand.name}"
 
 
 def _inline(names: Names) -> str:

@@ -140,7 +140,7 @@ def model_id(tree: SourceTree) -> str:
     """32 hex digits over the model's files: firmware and host compare them."""
     digest = hashlib.sha256()
     for path, content in sorted(tree.files.items()):
-        if path.startswith("model/"):
+        if path.startswith(("model/", "backend/")):
             data = content.encode() if isinstance(content, str) else content
             digest.update(f"{path}\0{len(data)}\0".encode() + data)
     return digest.hexdigest()[:32]
@@ -160,6 +160,7 @@ def _tree(model: _Model, kernel_text: str, main_text: str) -> SourceTree:
             model,
             "model.c.j2",
             headers=helpers.headers(model.used, copies=bool(model.kept or model.interface.state)),
+            foreign_headers=helpers.foreign_headers(model.used),
             compiler=_compiler_text(model),
             helpers=_helper_text(model),
             kernels=kernel_text,
@@ -173,6 +174,7 @@ def _tree(model: _Model, kernel_text: str, main_text: str) -> SourceTree:
         files[f"model/{name}.params.bin"] = model.params.data
         files[f"model/{name}.params.json"] = model.params.index(name) + "\n"
     files |= pool_files(model.const_pools)
+    files |= model.module.files
     identity = model_id(SourceTree(files))
     files["firmware/fwr_app.c"] = _render(
         model, "fwr_app.c.j2", abi=FWR_ABI, id_rows=id_rows(identity), dtypes=FWR_DTYPES

@@ -22,6 +22,9 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.verify import verify_module
 from firmwright.ir.tuning import UNTUNED, Tuning
 from firmwright.ops.registry import op_table
+from firmwright.partitioning.choosing import in_words, is_backend
+from firmwright.partitioning.libraries import intrinsics_of
+from firmwright.partitioning.phases import Stopwatch
 from firmwright.pipeline import (
     Compiled,
     Options,
@@ -49,7 +52,12 @@ REMEMBERED = (
 
 
 def compile_for(
-    model: Model | IRModule, board: str = "", *, watch: Watch | None = None, **given: Any
+    model: Model | IRModule,
+    board: str = "",
+    *,
+    watch: Watch | None = None,
+    stopwatch: Stopwatch | None = None,
+    **given: Any,
 ) -> Compiled:
     """Compile `model` for `board` (default: host); `given` are fields of `Options` by name.
 
@@ -62,7 +70,9 @@ def compile_for(
         given["tuning"] = read_tuning(given["tuning"])
     options = options_for(model.module, {**given, **({"board": board} if board else {})})
     log.info("compiling %s for %s", model.name, options.board)
-    return compile_model(model.module, options, source=model.source, watch=watch)
+    return compile_model(
+        model.module, options, source=model.source, watch=watch, stopwatch=stopwatch
+    )
 
 
 def options_for(module: IRModule, given: Mapping[str, Any]) -> Options:
@@ -81,16 +91,18 @@ def options_for(module: IRModule, given: Mapping[str, Any]) -> Options:
 def _written(module: IRModule, given: Mapping[str, Any]) -> dict[str, Any]:
     """What the text of a module that no pass has seen asks for; anything may be overruled.
 
-    Its target and pools are a board's, so they do not outlive a change of the board.
+    Its core and pools are a board's, so they do not outlive a change of the board.
     """
     attrs = module.attrs
     found: dict[str, Any] = {name: attrs[name] for name in REMEMBERED if name in attrs}
     found |= _io_options(module)
     board = given.get("board", attrs.get("board"))
-    if board != attrs.get("board", board):
+    is_same = board == attrs.get("board", board)
+    targets = [target for target in module.targets.values() if is_same or is_backend(target)]
+    if targets:
+        found["target"] = in_words(targets)
+    if not is_same:
         return found
-    if len(module.targets) == 1:
-        found["target"] = str(next(iter(module.targets.values())))
     if module.pools and ("board" in attrs or board in (None, "host")):
         found["pools"] = tuple(pool for pool in module.pools if pool.access == "rw")
         found["const_pools"] = tuple(pool for pool in module.pools if pool.access == "ro")
@@ -159,6 +171,6 @@ def pass_names(module: IRModule, options: Options) -> tuple[str, ...]:
 def verified(name: str, module: IRModule) -> None:
     """A `Watch` that checks the module after every pass: what a pass breaks is our bug."""
     try:
-        verify_module(module, op_table(), INTRINSICS)
+        verify_module(module, op_table(), intrinsics_of(module, INTRINSICS))
     except ModelError as error:
         raise InternalError(f"pass {name} broke the module: {error}") from error

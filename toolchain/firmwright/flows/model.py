@@ -16,8 +16,11 @@ from firmwright.base.names import sanitise
 from firmwright.frontends.onnx import Given
 from firmwright.ir.module import IRModule
 from firmwright.ir.text import print_module
+from firmwright.partitioning.assign import assign
+from firmwright.partitioning.choosing import CORE, core_of, is_backend, named
+from firmwright.partitioning.phases import Stopwatch
 from firmwright.pipeline import source_digest
-from firmwright.targets.registry import parse_target
+from firmwright.targets.registry import parse_targets
 
 SUFFIXES = (".tflite", ".onnx")
 """Of model files."""
@@ -66,15 +69,23 @@ def entry_point(path: str | Path) -> tuple[Path, str]:
 
 
 def partition(model: Model, targets: str) -> Model:
-    """`model` with every operator assigned to the one target, which its text then carries."""
-    target = parse_target(targets)
+    """`model` with every operator given to one of the targets, in their order of preference.
+
+    What backends take becomes functions that carry their target; a core, which may be named last,
+    runs all else. The module's text then holds all of that: it compiles to the same bytes anywhere
+    where the backends are.
+    """
+    asked = parse_targets(targets)
     if "stage" in model.module.attrs:
         raise UsageError(
             "the module is lowered already, so its target is fixed.",
             where=model.file,
             hint="partition the model file itself.",
         )
-    return replace(model, module=replace(model.module, targets={"cpu": target}))
+    core = core_of(asked)
+    table = {**({CORE: core} if core else {}), **named(filter(is_backend, asked))}
+    module = assign(replace(model.module, targets=table), Stopwatch())
+    return replace(model, module=module)
 
 
 def save_module(module: IRModule, path: str | Path) -> None:

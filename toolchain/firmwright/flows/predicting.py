@@ -28,6 +28,7 @@ from firmwright.ir.tir.nodes import (
     Var,
 )
 from firmwright.ir.tir.walk import Node, children
+from firmwright.partitioning.libraries import intrinsics_of
 from firmwright.pipeline import Compiled, remaining
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.targets.cost_weights import weights_of
@@ -69,7 +70,9 @@ def predicted(compiled: Compiled) -> Mapping[int, int]:
             kernel = module.functions[callee]
             assert isinstance(kernel, PrimFunc)
             target = module.targets.get(str(kernel.attrs.get("target", "")))
-            costs[callee] = cost(kernel, INTRINSICS, weights_of(target)).instructions
+            costs[callee] = cost(
+                kernel, intrinsics_of(module, INTRINSICS), weights_of(target)
+            ).instructions
         totals[op] += costs[callee] * times
     return totals
 

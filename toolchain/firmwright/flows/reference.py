@@ -24,6 +24,7 @@ from firmwright.ir.tir.nodes import PrimFunc
 from firmwright.ops.registry import op_table
 from firmwright.oracle.compare import compare
 from firmwright.oracle.run import ORACLE_NAMES, Numerics, OracleResult, Runtime, run_oracle
+from firmwright.partitioning.libraries import intrinsics_of
 from firmwright.pipeline import Compiled
 from firmwright.schedules.registry import INTRINSICS
 
@@ -151,7 +152,7 @@ def by_numpy(module: IRModule, samples: Sequence[Tensors]) -> Reference:
     log.info("computing the reference with numpy")
     values, kept = [], initial_state(module)
     for sample in samples:
-        values.append(evaluate(module, sample, op_table(), INTRINSICS, kept))
+        values.append(evaluate(module, sample, op_table(), intrinsics_of(module, INTRINSICS), kept))
         kept = state_after(module, values[-1])
     results = [value.name for value in entry.results]
     outputs = tuple({name: found[name] for name in results} for found in values)
@@ -165,7 +166,7 @@ def by_interpreter(module: IRModule, samples: Sequence[Tensors]) -> Reference:
         raise InternalError("only an AOT main can be interpreted")
     log.info("interpreting the module")
     functions = {n: f for n, f in module.functions.items() if isinstance(f, PrimFunc)}
-    interpreter = Interpreter(functions, INTRINSICS, module.constants)
+    interpreter = Interpreter(functions, intrinsics_of(module, INTRINSICS), module.constants)
     memory = _memory(module)
     outputs = tuple(_interpreted(module, main, interpreter, memory, s) for s in samples)
     return Reference(BY_INTERPRETER, outputs)

@@ -22,6 +22,7 @@ from firmwright.ir.constant_pools import READ_BY_FUNCTION, constant_pools
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.nodes import PrimFunc
 from firmwright.ir.tir.walk import prim_calls
+from firmwright.partitioning.libraries import intrinsics_of
 from firmwright.pipeline import Compiled
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.usmp.apart import Moved, apart
@@ -69,7 +70,9 @@ def watched(compiled: Compiled, folder: Path) -> Watched:
         )
     module, moved = apart(compiled.module)
     name = c_name(compiled)
-    tree = emit(module, INTRINSICS, EmitOptions(prefix=name, tool_version=VERSION))
+    tree = emit(
+        module, intrinsics_of(module, INTRINSICS), EmitOptions(prefix=name, tool_version=VERSION)
+    )
     tree.write(folder)
     library = build_watched(folder, name)
     return Watched(replace(compiled, module=module, tree=tree), library, moved)

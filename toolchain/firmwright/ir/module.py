@@ -68,7 +68,8 @@ class IRModule:
 
     Known attributes: `numerics` (litert|tflm), `optimize` (speed|size|ram|balanced),
     `link_params` (bool), `planner`, `entry` (name of the graph function or AOT main to run),
-    `source_sha256` (of the model file).
+    `source_sha256` (of the model file), `partitioned` (its operators have been given to targets).
+    `files` are C sources that backends and custom operators brought, by their path in the project.
     """
 
     name: str
@@ -79,6 +80,7 @@ class IRModule:
     io: IoBinding = IoBinding()
     plan: Plan | None = None
     attrs: Mapping[str, Attr] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def entry(self) -> AnyFunction:

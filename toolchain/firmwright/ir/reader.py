@@ -29,6 +29,7 @@ from firmwright.ir.tir.plan import BufferInfo, BufferKind, Conflict, LiveRange, 
 FORMAT_VERSION = 1
 _CONSTANT_BYTES_MAX = 1 << 31  # a shape beyond this is a slip, not a tensor
 _DATA = re.compile(r"^data \{[ \t]*$", re.MULTILINE)
+_SECTIONS = ("attrs", "target", "pool", "io", "const", "file", "graph", "func", "plan")
 _KINDS = ("activation", "input", "output", "scratch", "ring", "state", "const")
 _POOL_FIELDS: Mapping[str, tuple[type, ...]] = {
     "size_bytes": (int,), "access": (str,), "targets": (tuple,), "read_bandwidth": (float, int),
@@ -119,9 +120,10 @@ class _ModuleReader(Reader):
         pools: dict[str, PoolInfo] = {}
         constants: dict[str, Constant] = {}
         functions: dict[str, AnyFunction] = {}
+        files: dict[str, bytes] = {}
         io, plan = IoBinding(), None
         while not self.tokens.at_end:
-            match self.one_of(("attrs", "target", "pool", "io", "const", "graph", "func", "plan")):
+            match self.one_of(_SECTIONS):
                 case "attrs":
                     attrs |= self.attrs()
                 case "target":
@@ -130,6 +132,9 @@ class _ModuleReader(Reader):
                     self._entry(pools, "pool", self._pool)
                 case "const":
                     self._entry(constants, "constant", self._constant)
+                case "file":
+                    path = self.tokens.string()
+                    files[path] = self._hashed(path, 0, "file")
                 case "graph":
                     token = self.tokens.peek
                     graph = self._graphs.graph()
@@ -142,7 +147,8 @@ class _ModuleReader(Reader):
                     io = self._io()
                 case _:
                     plan = self._plan()
-        return IRModule(name, functions, constants, targets, tuple(pools.values()), io, plan, attrs)
+        listed = tuple(pools.values())
+        return IRModule(name, functions, constants, targets, listed, io, plan, attrs, files)
 
     def _entry(self, table: dict[str, T], what: str, read: Callable[[str], T]) -> None:
         token = self.tokens.peek
@@ -234,7 +240,7 @@ class _ModuleReader(Reader):
             raise self.tokens.error(f"not all of these values are of type {dtype.short}.", token)
         return np.array(values, dtype=dtype.np.newbyteorder("<")).tobytes()
 
-    def _hashed(self, name: str, size_bytes: int) -> bytes:
+    def _hashed(self, name: str, size_bytes: int, what: str = "constant") -> bytes:
         token = self.tokens.peek
         digest = self.tokens.ident().removeprefix("sha256.")
         if digest == token.text:
@@ -245,7 +251,7 @@ class _ModuleReader(Reader):
         if self._structure_only:
             return bytes(size_bytes)
         raise ModelError(
-            f"the bytes of constant {name!r} are left out of this text.",
+            f"the bytes of {what} {name!r} are left out of this text.",
             where=self.tokens.where(token),
             hint="a text printed without eliding constants.",
         )

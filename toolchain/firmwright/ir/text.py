@@ -12,6 +12,7 @@ In: an IRModule, or text with the name of its file. Out: text, or the module. In
       state %BUFFER = "TENSOR": TYPE = @INITIAL ... }
     const @NAME = i8[3,3] sha256.HEX        (or, short and by hand: i8[4] [1, 2, 3, 4])
     const @NAME = i8[3,3] in(@POOL) sha256.HEX
+    file "PATH" sha256.HEX                  (a C source that came with a function)
     graph @NAME(...) ...                    graph/printer.py
     func @NAME(...) ...                     tir/printer.py
     plan "PLANNER" {...}
@@ -25,11 +26,11 @@ Without the section (`elide_constants`) the text shows structure only; reading i
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+import hashlib
 
 from firmwright.base.errors import InternalError
 from firmwright.base.text import format_global, format_local, quote
-from firmwright.ir.core import Attr, Constant, PoolInfo, Target
+from firmwright.ir.core import Attr, PoolInfo, Target
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.printer import print_graph
 from firmwright.ir.module import IoBinding, IRModule
@@ -54,6 +55,8 @@ def print_module(module: IRModule, elide_constants: bool = False, *, fragment: b
         shape = format_shape(constant.dtype, constant.shape)
         place = f" in({format_global(constant.pool)})" if constant.pool else ""
         page.put(f"const {format_global(name)} = {shape}{place}\nsha256.{constant.digest}")
+    for path, data in module.files.items():
+        page.line(f"file {quote(path)} sha256.{_digest(data)}")
     for name, func in module.functions.items():
         _same(name, func.name)
         page.line()
@@ -63,8 +66,8 @@ def print_module(module: IRModule, elide_constants: bool = False, *, fragment: b
             print_prim(func, page)
     if module.plan is not None:
         _print_plan(module.plan, page)
-    if not elide_constants and module.constants:
-        _print_data(module.constants, page)
+    if not elide_constants and (module.constants or module.files):
+        _print_data(module, page)
     return page.text()
 
 
@@ -141,10 +144,16 @@ def _print_plan(plan: Plan, page: Page) -> None:
             page.line(f"conflict {names} ({c.lo}, {c.hi}){modulus}")
 
 
-def _print_data(constants: Mapping[str, Constant], page: Page) -> None:
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _print_data(module: IRModule, page: Page) -> None:
+    chunks = {c.digest: c.data for c in module.constants.values()}
+    chunks |= {_digest(data): data for data in module.files.values()}
     page.line()
     with page.block("data"):
-        for digest, data in {c.digest: c.data for c in constants.values()}.items():
+        for digest, data in chunks.items():
             page.line(f"sha256.{digest}:")
             text = base64.b64encode(data).decode("ascii")
             with page.indent():

@@ -1,27 +1,47 @@
-"""The table of target kinds; written form to `Target` and back to features."""
+"""Target kinds by name, and their written forms: `kind -name=value -flag`, or JSON.
+
+In: text as users give it. Out: `Target` values with every attribute, checked. The kinds of cores
+stand here; those of backends are in `targets/backends.py`, which is asked for a name that is no
+core's.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.ir.core import Target
-from firmwright.targets import cortex_m, generic
+from firmwright.targets import c, cortex_m, host, riscv32
+from firmwright.targets.backend import Backend
+from firmwright.targets.backends import BACKENDS
 from firmwright.targets.kind import AttrSpec, TargetKind
 
 KINDS: Mapping[str, TargetKind] = {
-    kind.name: kind for kind in (generic.HOST, generic.C, cortex_m.KIND, generic.RISCV32)
+    module.KIND.name: module.KIND for module in (host, c, cortex_m, riscv32)
 }
+"""The kinds of cores."""
 
 
 def kind_of(target: Target) -> TargetKind:
     """The kind a target is an instance of."""
-    if target.kind not in KINDS:
+    core = KINDS.get(target.kind)
+    if core is not None:
+        return core
+    backend = backend_of(target)
+    if backend is None:
+        known = [*KINDS, *BACKENDS.all()]
         raise UsageError(
-            f"there is no target kind {target.kind!r}.", hint=_nearest(target.kind, KINDS)
+            f"there is no target kind {target.kind!r}.", hint=_nearest(target.kind, known)
         )
-    return KINDS[target.kind]
+    return backend.kind
+
+
+def backend_of(target: Target) -> Backend | None:
+    """The backend that a target is an instance of; None for cores."""
+    return None if target.kind in KINDS else BACKENDS.find(target.kind)
 
 
 def features(target: Target) -> frozenset[str]:
@@ -29,8 +49,21 @@ def features(target: Target) -> frozenset[str]:
     return kind_of(target).features(target)
 
 
+# ---- as text -----------------------------------------------------------------------------------
+
+
+def parse_targets(text: str) -> tuple[Target, ...]:
+    """Several targets in order of preference: `a,b -x=1`, or a JSON array of objects."""
+    if text.lstrip().startswith(("[", "{")):
+        found = _json(text)
+        return tuple(map(target_of_json, found if isinstance(found, list) else [found]))
+    return tuple(parse_target(part) for part in text.split(","))
+
+
 def parse_target(text: str) -> Target:
-    """`kind -name=value -flag ...` as a validated target; defaults are filled in."""
+    """`kind -name=value -flag ...` or its JSON form as a checked target; defaults are filled in."""
+    if text.lstrip().startswith("{"):
+        return target_of_json(_json(text))
     words = text.split()
     if not words:
         raise UsageError("the target is empty.", hint="--target 'cortex-m -mcpu=cortex-m4'.")
@@ -38,13 +71,7 @@ def parse_target(text: str) -> Target:
     attrs = {name: spec.default for name, spec in kind.attrs.items()}
     for word in words[1:]:
         name, equals, value = word.lstrip("-").partition("=")
-        if name not in kind.attrs:
-            known = ", ".join(kind.attrs) or "it has none"
-            raise UsageError(
-                f"target {kind.name} has no attribute {name!r} (known: {known}).",
-                hint=_nearest(name, kind.attrs),
-            )
-        attrs[name] = _checked(kind, name, kind.attrs[name], value if equals else "true")
+        attrs[name] = _checked(kind, name, _spec(kind, name), value if equals else "true")
     return Target(kind.name, tuple(sorted(attrs.items())))
 
 
@@ -65,6 +92,50 @@ def _checked(kind: TargetKind, name: str, spec: AttrSpec, value: str) -> int | b
     return value
 
 
-def _nearest(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
+def _spec(kind: TargetKind, name: str) -> AttrSpec:
+    if name not in kind.attrs:
+        known = ", ".join(kind.attrs) or "it has none"
+        raise UsageError(
+            f"target {kind.name} has no attribute {name!r} (known: {known}).",
+            hint=_nearest(name, kind.attrs),
+        )
+    return kind.attrs[name]
+
+
+def _nearest(word: str, known: Collection[str]) -> str:
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.0)
     return close[0] if close else "no attribute at all"
+
+
+# ---- as JSON -----------------------------------------------------------------------------------
+
+
+def target_to_json(target: Target) -> dict[str, Any]:
+    """`{"kind": ..., "attrs": {...}}`, which `parse_target` takes as text."""
+    return {"kind": target.kind, "attrs": dict(target.attrs)}
+
+
+def target_of_json(found: Any) -> Target:
+    """The checked target that such an object says; attributes that it leaves out are defaults."""
+    if not isinstance(found, dict) or set(found) - {"kind", "attrs"} or "kind" not in found:
+        raise UsageError(
+            f"the target {json.dumps(found)} is no object with kind and attrs.",
+            hint='{"kind": "cortex-m", "attrs": {"mcpu": "cortex-m4"}}.',
+        )
+    kind = kind_of(Target(str(found["kind"])))
+    given = found.get("attrs", {})
+    if not isinstance(given, dict):
+        raise UsageError(f"target {kind.name}: attrs are an object, not {json.dumps(given)}.")
+    attrs = {name: spec.default for name, spec in kind.attrs.items()}
+    for name, value in given.items():
+        spec = _spec(kind, name)
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        attrs[name] = _checked(kind, name, spec, text)
+    return Target(kind.name, tuple(sorted(attrs.items())))
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"the target is no JSON: {error}.", where=text) from error

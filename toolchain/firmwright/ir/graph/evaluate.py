@@ -54,7 +54,10 @@ def _run_calls(machine: _Machine, function: Function, values: dict[str, Array]) 
     module = machine.module
     for call in function.body:
         arrays = [_array(module, value, values) for value in call.inputs]
-        if call.op.startswith("@"):
+        callee = module.functions.get(call.op[1:]) if call.op.startswith("@") else None
+        if isinstance(callee, Function):
+            results = _run_graph(machine, callee, arrays)
+        elif call.op.startswith("@"):
             results = _run_prim(module, call, arrays, machine.intrinsics)
         elif call.op in CONTROL:
             results = _run_control(machine, call, arrays)
@@ -63,13 +66,17 @@ def _run_calls(machine: _Machine, function: Function, values: dict[str, Array]) 
         values.update(zip((v.name for v in call.outputs), results, strict=True))
 
 
+def _run_graph(machine: _Machine, function: Function, given: Sequence[Array]) -> tuple[Array, ...]:
+    values = {v.name: array for v, array in zip(function.params, given, strict=True)}
+    _run_calls(machine, function, values)
+    return tuple(_array(machine.module, value, values) for value in function.results)
+
+
 def _run_control(machine: _Machine, call: Call, arrays: list[Array]) -> tuple[Array, ...]:
     def run(name: str, given: Sequence[Array]) -> tuple[Array, ...]:
         function = machine.module.functions[str(call.attrs[name])]
         assert isinstance(function, Function)
-        values = {v.name: array for v, array in zip(function.params, given, strict=True)}
-        _run_calls(machine, function, values)
-        return tuple(_array(machine.module, value, values) for value in function.results)
+        return _run_graph(machine, function, given)
 
     if call.op == "if":
         return run("then" if arrays[0].item() else "else", arrays[1:])

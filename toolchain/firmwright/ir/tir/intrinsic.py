@@ -45,6 +45,8 @@ class Intrinsic:
     is a result; `text` maps a compiler family (`gnu` covers gcc and clang) to its body.
     `instructions` and `cycles` (per core, issue cost) feed the cost model; where the instructions
     depend on immediates, `count` computes them from the arguments (0 for what is none).
+    With `symbol` it is the C function of that name, which is not generated and has no body here;
+    `header` is the file that declares it, "" where its operands do.
     """
 
     name: str
@@ -59,6 +61,8 @@ class Intrinsic:
     instructions: int = 1
     cycles: Mapping[str, int] = field(default_factory=dict)
     count: Callable[[Sequence[int]], int] | None = None
+    symbol: str = ""
+    header: str = ""
 
 
 IntrinsicTable: TypeAlias = Mapping[str, Intrinsic]

@@ -1,0 +1,74 @@
+"""A backend for tests: one that takes what a test says, and computes it by the core's own loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.ir.core import Target
+from firmwright.ir.graph.evaluate import describe
+from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.graph.patterns import Match, Pattern
+from firmwright.ir.module import IRModule, Pass
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.registry import op_table
+from firmwright.targets.backend import Backend, PatternEntry, always
+from firmwright.targets.kind import Hook, Hooks, Lowered, PassChoice, Phase, TargetKind
+
+
+def default_loops(function: Function, module: IRModule, target: Target) -> Lowered:
+    """The kernel that the core would have by default, for a function of one call."""
+    (call,) = function.body
+    described = describe(call, module)
+    kernel = Kernel(function.name, described)
+    op_table()[call.op].lower(described, kernel)
+    return Lowered(kernel.build(op=call.op, schedule="toy"), dict(kernel.constants))
+
+
+@dataclass(eq=False)
+class Toy(Backend):
+    """`entries` is the table, with the predicates of those that have one."""
+
+    entries: Mapping[str, Pattern]
+    name: str = "toy"
+    predicates: Mapping[str, Callable[[Match], bool]] = field(default_factory=dict)
+    merge_regions: bool = False
+    own_phases: Mapping[Phase, tuple[Pass, ...]] = field(default_factory=dict)
+    passes: PassChoice = Backend.passes
+    hook: Hook = default_loops
+    pools: tuple[str, ...] = ()
+
+    def patterns(self) -> Sequence[PatternEntry]:
+        return [
+            PatternEntry(name, pattern, self.predicates.get(name, always))
+            for name, pattern in self.entries.items()
+        ]
+
+    @cached_property
+    def kind(self) -> TargetKind:
+        return TargetKind(
+            self.name,
+            "for tests",
+            is_core=False,
+            hooks=Hooks(relay_to_tir=self.hook),
+            passes=self.passes,
+            phases=self.own_phases,
+        )
+
+
+def chain(*calls: tuple[str, str, str]) -> IRModule:
+    """A module of float operators: each `(op, inputs, output)`; its inputs are x and z."""
+    kind = TensorType((1, 2, 2, 3), FLOAT32)
+    made = {name: Value(name, kind) for name in ("x", "z")}
+    body: list[Call] = []
+    for op, inputs, output in calls:
+        made[output] = Value(output, kind)
+        attrs = {"activation": "none"} if op in ("add", "mul") else {}
+        body.append(Call(op, tuple(made[n] for n in inputs.split()), (made[output],), attrs))
+    params = tuple(made[name] for name in ("x", "z"))
+    used = {value.name for call in body for value in call.inputs if value is not None}
+    results = tuple(v for call in body for v in call.outputs if v.name not in used)
+    main = Function("main", params, tuple(body), results)
+    return IRModule("toy", {"main": main}, attrs={"entry": "main"})

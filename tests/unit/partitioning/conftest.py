@@ -1,0 +1,58 @@
+"""Packages of backends as a user would install them: a folder of site-packages, no network."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from importlib import invalidate_caches
+from pathlib import Path
+
+import pytest
+
+from firmwright.targets.backends import BACKENDS
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs" / "adding-an-accelerator.md"
+
+
+@pytest.fixture
+def no_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is gone after it."""
+    monkeypatch.setattr(BACKENDS, "_known", {})
+
+
+Install = Callable[[str, str, dict[str, str]], None]
+
+
+@pytest.fixture
+def install(no_backends: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Writes a package with an entry point, as an installer leaves it."""
+    site = tmp_path / "site"
+
+    def installed(name: str, entry: str, files: dict[str, str]) -> None:
+        for file, text in files.items():
+            path = site / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        info = site / f"firmwright_{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: firmwright-{name}\nVersion: 1.0\n"
+        )
+        (info / "entry_points.txt").write_text(f"[firmwright.backends]\n{name} = {entry}\n")
+        monkeypatch.syspath_prepend(str(site))
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        invalidate_caches()
+
+    return installed
+
+
+@pytest.fixture
+def npu1(install: Install) -> None:
+    """The package of docs/adding-an-accelerator.md, word for word."""
+    blocks = re.findall(r"```(\w+)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    toml, python, header, source = (text for _, text in blocks)
+    entry = re.search(r'^npu1 = "(.*)"$', toml, re.MULTILINE)
+    assert entry is not None
+    install("npu1", entry[1], {"__init__.py": python, "npu1.h": header, "npu1.c": source})

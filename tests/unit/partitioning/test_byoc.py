@@ -1,0 +1,198 @@
+"""What patterns match, how regions grow, and what the functions that are cut out look like."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from toy_backends import Toy, chain
+
+from firmwright.base.errors import UsageError
+from firmwright.ir.graph.evaluate import evaluate
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.graph.patterns import Pattern, constant, op, wildcard
+from firmwright.ir.graph.verify import verify_graph
+from firmwright.ir.module import IRModule, Pass
+from firmwright.ops.registry import op_table
+from firmwright.partitioning.assign import assign
+from firmwright.partitioning.phases import Stopwatch
+from firmwright.targets.backends import BACKENDS
+from firmwright.targets.registry import parse_targets
+
+pytestmark = pytest.mark.usefixtures("no_backends")
+
+
+def partitioned(module: IRModule, *toys: Toy, names: str = "") -> IRModule:
+    """`module` after partitioning: verified, and of the same meaning."""
+    for toy in toys:
+        BACKENDS.register(toy)
+    targets = parse_targets(names or ",".join(toy.name for toy in toys))
+    named = {f"t{i}": target for i, target in enumerate(targets)}
+    module = replace(module, targets=named)
+    found = assign(module, Stopwatch())
+    for function in found.functions.values():
+        assert isinstance(function, Function)
+        verify_graph(function, found, op_table())
+    rng = np.random.Generator(np.random.PCG64(1))
+    given = {n: rng.normal(size=(1, 2, 2, 3)).astype(np.float32) for n in ("x", "z")}
+    before, after = (evaluate(m, given, op_table(), {}) for m in (module, found))
+    for value in module.functions["main"].results:  # type: ignore[union-attr]  # a graph
+        assert np.array_equal(before[value.name], after[value.name])
+    return found
+
+
+def shape_of(module: IRModule) -> dict[str, list[str]]:
+    """The operators that each function calls."""
+    return {
+        name: [call.op for call in func.body]
+        for name, func in module.functions.items()
+        if isinstance(func, Function)
+    }
+
+
+x, y = wildcard(), wildcard()
+RELU_AFTER_ADD = op("add", x, y).optional(lambda inner: op("relu", inner))
+
+
+def test_an_optional_part_is_taken_where_it_follows():
+    module = chain(("add", "x z", "a"), ("relu", "a", "b"), ("add", "b z", "c"))
+    assert shape_of(partitioned(module, Toy({"sum": RELU_AFTER_ADD}))) == {
+        "main": ["@t0_add_relu_0", "@t0_add_0"],
+        "t0_add_relu_0": ["add", "relu"],
+        "t0_add_0": ["add"],
+    }
+
+
+def test_a_value_that_is_read_outside_of_a_match_cannot_be_inside():
+    module = chain(("add", "x z", "a"), ("relu", "a", "b"), ("mul", "a b", "c"))
+    assert shape_of(partitioned(module, Toy({"sum": RELU_AFTER_ADD})))["main"] == [
+        "@t0_add_0",
+        "relu",
+        "mul",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "calls", "taken"),
+    [
+        (op("mul", x, op("logistic", x)), "x a", True),
+        (op("mul", x, op("logistic", x)), "z a", False),
+        (op("mul", op("logistic", x), x) | op("mul", x, op("logistic", x)), "x a", True),
+        (op("mul", wildcard(), wildcard(), wildcard()), "x a", False),
+        (op("mul", wildcard(), wildcard(), wildcard(absent=True)), "x a", True),
+        (op("mul", wildcard(), constant()), "x a", False),
+        (op("mul", activation="relu"), "x a", False),
+        (op("mul", activation=frozenset({"relu", "none"})), "x a", True),
+        (op("mul", activation=lambda found: found == "none"), "x a", True),
+        (op("mul", axis=1), "x a", False),
+    ],
+)
+def test_a_pattern_matches_what_it_says(pattern: Pattern, calls: str, *, taken: bool):
+    module = chain(("logistic", "x", "a"), ("mul", calls, "b"))
+    found = partitioned(module, Toy({"it": pattern}))
+    assert (len(found.functions) > 1) == taken
+
+
+def test_entries_are_tried_in_order_and_predicates_have_the_last_word():
+    module = chain(("add", "x z", "a"), ("relu", "a", "b"))
+    seen = []
+
+    def judge(match):
+        seen.append(([call.op for call in match.ops], match.target.kind, match.version))
+        return False
+
+    toy = Toy({"both": RELU_AFTER_ADD, "sum": op("add")}, predicates={"both": judge})
+    found = partitioned(module, toy)
+    assert seen == [(["add", "relu"], "toy", "1"), (["add"], "toy", "1")]
+    assert found.functions["t0_add_0"].attrs["composite"] == "toy.sum"
+
+
+def test_the_first_target_named_has_the_first_choice():
+    module = chain(("add", "x z", "a"), ("relu", "a", "b"))
+    one, two = Toy({"r": op("relu")}, name="one"), Toy({"s": RELU_AFTER_ADD}, name="two")
+    assert shape_of(partitioned(module, one, two))["main"] == ["@t1_add_0", "@t0_relu_0"]
+    assert shape_of(partitioned(module, one, two, names="two,one"))["main"] == ["@t0_add_relu_0"]
+    both = partitioned(module, one, two, names="one,one,two")
+    assert shape_of(both)["main"] == ["@t2_add_0", "@t0_relu_0"]
+
+
+DIAMOND = (("relu", "x", "a"), ("tanh", "a", "b"), ("add", "a z", "c"), ("add", "b c", "d"))
+
+
+def test_regions_are_merged_as_far_as_they_stay_convex():
+    toy = Toy({"sum": op("add"), "relu": op("relu")}, merge_regions=True)
+    found = partitioned(chain(*DIAMOND), toy)
+    # a and d may not be one region: tanh, which stays, lies between them.
+    assert shape_of(found) == {
+        "main": ["@t0_relu_add_0", "tanh", "@t0_add_1"],
+        "t0_relu_0": ["relu"],
+        "t0_add_0": ["add"],
+        "t0_relu_add_0": ["@t0_relu_0", "@t0_add_0"],
+        "t0_add_1": ["add"],
+    }
+    assert "composite" not in found.functions["t0_relu_add_0"].attrs
+    apart = partitioned(chain(*DIAMOND), Toy({"sum": op("add"), "relu": op("relu")}))
+    assert len(shape_of(apart)["main"]) == 4
+
+
+def test_two_regions_that_would_wait_for_each_other_are_not_made():
+    calls = (
+        ("relu", "x", "a1"), ("tanh", "z", "b1"), ("add", "a1 b1", "a2"), ("mul", "b1 a1", "b2"),
+    )  # fmt: skip
+    toys = [
+        Toy({"r": op("relu"), "a": op("add")}, name="one", merge_regions=True),
+        Toy({"t": op("tanh"), "m": op("mul")}, name="two", merge_regions=True),
+    ]
+    found = shape_of(partitioned(chain(*calls), *toys))["main"]
+    assert len(found) == 3  # one pair is merged, the other cannot be
+
+
+def test_names_do_not_depend_on_other_operators():
+    module = chain(("add", "x z", "a"), ("tanh", "a", "b"), ("add", "b z", "c"))
+    other = chain(("relu", "x", "r"), ("add", "r z", "a"), ("tanh", "a", "b"), ("add", "b z", "c"))
+    toy = Toy({"sum": op("add"), "relu": op("relu")})
+    names = {name for name in partitioned(module, toy).functions if "add" in name}
+    assert names == {name for name in partitioned(other, toy).functions if "add" in name}
+
+
+def test_a_pass_may_give_single_calls_to_a_backend():
+    def annotate(module: IRModule) -> IRModule:
+        main = module.functions["main"]
+        assert isinstance(main, Function)
+        body = tuple(replace(c, target="t0") if c.op == "tanh" else c for c in main.body)
+        return module.with_function(replace(main, body=body))
+
+    phases = {"pre_partition": (Pass("annotate", annotate),)}
+    module = chain(("add", "x z", "a"), ("tanh", "a", "b"))
+    found = partitioned(module, Toy({"mul": op("mul")}, own_phases=phases))
+    assert shape_of(found)["main"] == ["add", "@t0_tanh_0"]
+    assert "composite" not in found.functions["t0_tanh_0"].attrs
+
+
+def test_what_carries_a_target_is_left_alone():
+    module = chain(("add", "x z", "a"), ("tanh", "a", "b"))
+    once = partitioned(module, Toy({"sum": op("add")}))
+    again = assign(replace(once, attrs={"entry": "main"}), Stopwatch())
+    assert again.functions == once.functions
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        (
+            {"it": op("conv2")},
+            r"backend toy: the pattern toy.it names the unknown operator 'conv2'",
+        ),
+        ({"it": wildcard()}, "backend toy: the pattern toy.it covers no operator"),
+    ],
+)
+def test_a_table_that_cannot_be_right_is_refused_when_it_is_registered(entries, said):
+    with pytest.raises(UsageError, match=said):
+        BACKENDS.register(Toy(entries))
+    assert not BACKENDS.all()
+
+
+def test_an_unknown_operator_is_answered_with_the_nearest():
+    with pytest.raises(UsageError, match=r"Try: conv2d; `firmwright ops` lists them\."):
+        BACKENDS.register(Toy({"it": op("conv2")}))

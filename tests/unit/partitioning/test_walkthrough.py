@@ -1,0 +1,118 @@
+"""The package that docs/adding-an-accelerator.md walks through, installed and used."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from firmwright.base.errors import UsageError
+from firmwright.cli.main import main
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.model import load_model, partition, save_module
+from firmwright.flows.verifying import verify
+from firmwright.ir.text import parse_module, print_module
+from firmwright.ir.tir.interp import interpret
+from firmwright.ir.tir.nodes import PrimFunc
+from firmwright.partitioning.libraries import intrinsics_of
+from firmwright.partitioning.owners import owner
+from firmwright.schedules.registry import INTRINSICS
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs" / "adding-an-accelerator.md"
+DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
+FUNCTION = "npu1_fully_connected_0"
+
+
+def test_the_package_is_under_150_lines():
+    blocks = re.findall(r"```\w+\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert sum(len(block.splitlines()) for block in blocks) < 150
+
+
+@pytest.mark.usefixtures("npu1")
+def test_an_installed_backend_changes_no_byte_until_it_is_named():
+    before = compile_for(load_model(DIGITS), target="host").tree.files
+    with_backend = compile_for(load_model(DIGITS), target="npu1").tree.files
+    assert compile_for(load_model(DIGITS)).tree.files == before
+    assert set(with_backend) - set(before) == {"backend/npu1/npu1.c", "backend/npu1/npu1.h"}
+    assert '#include "npu1.h"' in with_backend["model/digits.c"]
+
+
+@pytest.mark.usefixtures("npu1")
+def test_what_it_takes_is_a_function_with_target_symbol_and_composite():
+    module = partition(load_model(DIGITS), "npu1 -columns=128").module
+    assert module.functions[FUNCTION].attrs == {
+        "target": "npu1",
+        "symbol": "digits_npu1_fully_connected_0",
+        "composite": "npu1.dense",
+    }
+    assert parse_module(print_module(module)) == module
+    assert list(partition(load_model(DIGITS), "npu1 -columns=127").module.functions) == ["main"]
+
+
+@pytest.mark.usefixtures("npu1")
+def test_a_partitioned_module_compiles_to_the_same_bytes_elsewhere(tmp_path: Path):
+    module = partition(load_model(DIGITS), "npu1").module
+    (tmp_path / "elsewhere").mkdir()
+    save_module(module, tmp_path / "elsewhere" / "digits.fwir")
+    loaded = load_model(tmp_path / "elsewhere" / "digits.fwir")
+    assert loaded.source is None
+    compiled = compile_for(loaded, board="mps2-an386")
+    straight = compile_for(load_model(DIGITS), board="mps2-an386", target="npu1")
+    assert compiled.tree.files == straight.tree.files
+    with pytest.raises(
+        UsageError, match=r"@npu1_\w+ is of target npu1, which is not among"
+    ) as said:
+        compile_for(loaded, target="host")
+    assert "leave --target out" in str(said.value)
+
+
+@pytest.mark.usefixtures("npu1")
+def test_its_kernel_means_in_numpy_what_the_operator_does():
+    compiled = compile_for(load_model(DIGITS), target="npu1")
+    module = compiled.module
+    kernel = module.functions[FUNCTION]
+    assert isinstance(kernel, PrimFunc)
+    assert owner(kernel) == "npu1"
+    assert kernel.attrs["schedule"] == "npu1"
+    x = np.random.Generator(np.random.PCG64(3)).integers(-128, 128, 128).astype(np.int8)
+    got, wanted = (np.zeros((1, 10), np.int8) for _ in range(2))
+    table = intrinsics_of(module, INTRINSICS)
+    interpret(kernel, {"x": x, "y": got}, table, constants=module.constants)
+    plain = compile_for(load_model(DIGITS)).module
+    own = plain.functions["fully_connected_8"]
+    assert isinstance(own, PrimFunc)
+    names = {param.name: value for param, value in zip(own.params, (x, wanted), strict=False)}
+    interpret(own, names, INTRINSICS, constants=plain.constants)
+    assert np.array_equal(got, wanted)
+
+
+@pytest.mark.host_c
+@pytest.mark.usefixtures("npu1")
+def test_firmware_with_it_verifies_on_the_host():
+    assert verify(compile_for(load_model(DIGITS), target="npu1"), samples=3).mismatches == 0
+
+
+@pytest.mark.qemu
+@pytest.mark.usefixtures("npu1")
+def test_firmware_with_it_verifies_in_qemu():
+    compiled = compile_for(load_model(DIGITS), board="mps2-an386", target="npu1")
+    assert verify(compiled, samples=3).mismatches == 0
+
+
+@pytest.mark.usefixtures("npu1")
+def test_its_attributes_are_checked_and_it_is_listed(capfd: pytest.CaptureFixture[str]):
+    with pytest.raises(UsageError, match=r"target npu1 has no attribute 'colums' .*Try: columns"):
+        partition(load_model(DIGITS), "npu1 -colums=3")
+    assert main(["backends", "--json"]) == 0
+    (found,) = json.loads(capfd.readouterr().out)["backends"]
+    assert found["name"] == "npu1"
+    assert found["patterns"] == [
+        {"name": "npu1.dense", "pattern": "fully_connected(any, constant, constant?)"}
+    ]
+    assert main(["backends", "npu1"]) == 0
+    assert "npu1.dense" in capfd.readouterr().out
+    assert main(["backends", "npu2"]) == 2

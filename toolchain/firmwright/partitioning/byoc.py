@@ -1,0 +1,167 @@
+"""Gives operators to backends: what their patterns match becomes functions that carry a target.
+
+In: a module with graph functions, and the backends that take part, in order of preference. Out: the
+same program, in which every part that a backend takes is a function with the attributes `target`
+(a name in the module's table), `symbol` (a C name), and `composite` where it is one entry of the
+backend's table; the function it was cut out of calls it. Functions that carry a target are left
+alone, and so are calls that carry another one's. Names do not depend on what else there is: they
+count the parts of one backend that consist of the same operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from firmwright.base.names import sanitise
+from firmwright.ir.core import Attr, Target
+from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.patterns import Graph, Match, find
+from firmwright.ir.module import IRModule
+from firmwright.partitioning.owners import owner
+from firmwright.partitioning.regions import Group, in_order, merge_regions
+from firmwright.targets.backend import Backend
+
+_NAMED_OPS = 4
+"""Operators that a symbol names before it says `more`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """A backend that takes part: its instance, and the name of that in the module's table."""
+
+    name: str
+    target: Target
+    backend: Backend
+
+
+def partition_module(module: IRModule, active: Sequence[Active]) -> IRModule:
+    """`module` with functions for what the backends take."""
+    for function in module.functions.values():
+        if isinstance(function, Function) and not owner(function):
+            module = _Partition(module, function, active).run()
+    return module
+
+
+@dataclass
+class _Partition:
+    """The partition of one graph function."""
+
+    module: IRModule
+    function: Function
+    active: Sequence[Active]
+
+    def run(self) -> IRModule:
+        groups = self._matched()
+        if not groups:
+            return self.module
+        taken = {index for group in groups for index in group.calls}
+        rest = (Group((i,)) for i in range(len(self.function.body)) if i not in taken)
+        mergers = {item.name for item in self.active if item.backend.merge_regions}
+        merged = merge_regions(self.function, (*groups, *rest), mergers)
+        body: list[Call] = []
+        for group in in_order(self.function, merged):
+            calls = self._calls(group)
+            if not group.owner:
+                body += calls
+            elif len(group.entries) == 1 and group.entries[0][1] == group.calls:
+                body.append(self._cut(group.owner, calls, group.calls, group.entries[0][0]))
+            else:
+                body.append(self._region(group))
+        return self.module.with_function(replace(self.function, body=tuple(body)))
+
+    # ---- who takes what ------------------------------------------------------------------------
+
+    def _matched(self) -> list[Group]:
+        """What patterns cover, then single calls that a pass gave to a backend."""
+        groups: list[Group] = []
+        for item in self.active:
+            free = {
+                index
+                for index, call in enumerate(self.function.body)
+                if call.target in ("", item.name) and not call.op.startswith("@")
+            }
+            free -= {index for group in groups for index in group.calls}
+            groups += self._entries(item, free)
+        taken = {index for group in groups for index in group.calls}
+        names = {item.name for item in self.active}
+        for index, call in enumerate(self.function.body):
+            if index not in taken and call.target in names and not call.op.startswith("@"):
+                groups.append(Group((index,), call.target))
+        return groups
+
+    def _entries(self, item: Active, free: set[int]) -> list[Group]:
+        found: list[Group] = []
+        for entry in item.backend.table:
+            for index in reversed(range(len(self.function.body))):
+                calls = find(entry.pattern, index, Graph(self.function, self.module, free))
+                if calls is None:
+                    continue
+                covered = tuple(self.function.body[i] for i in calls)
+                match = Match(covered, self.module, item.target, item.backend.version)
+                if entry.predicate(match):
+                    found.append(Group(calls, item.name, ((entry.name, calls),)))
+                    free -= set(calls)
+        return found
+
+    # ---- cutting -------------------------------------------------------------------------------
+
+    def _calls(self, group: Group) -> list[Call]:
+        return [self.function.body[index] for index in group.calls]
+
+    def _region(self, group: Group) -> Call:
+        """Several entries as one function, each a composite that it calls."""
+        inside = {index: entry for entry in group.entries for index in entry[1]}
+        units = [Group(calls, "", ((name, calls),)) for name, calls in group.entries]
+        units += [Group((index,)) for index in group.calls if index not in inside]
+        units += [Group((i,)) for i in range(len(self.function.body)) if i not in set(group.calls)]
+        calls: list[Call] = []
+        for unit in in_order(self.function, units):
+            if unit.calls[0] not in group.calls:
+                continue
+            if unit.entries:
+                name = unit.entries[0][0]
+                calls.append(self._cut(group.owner, self._calls(unit), unit.calls, name))
+            else:
+                calls += self._calls(unit)
+        return self._cut(group.owner, calls, group.calls, "")
+
+    def _cut(self, target: str, calls: Sequence[Call], covered: Sequence[int], entry: str) -> Call:
+        """A function of `calls`, which stand for the operators `covered`; the call of it."""
+        params, results = self._boundary(calls, covered)
+        name = self._name(target, [self.function.body[index].op for index in covered])
+        attrs: dict[str, Attr] = {
+            "target": target,
+            "symbol": sanitise(f"{self.module.name}_{name}"),
+            **({"composite": entry} if entry else {}),
+        }
+        body = tuple(replace(call, target="") for call in calls)
+        made = Function(name, params, body, results, attrs)
+        self.module = self.module.with_function(made)
+        return Call(f"@{name}", params, results, {}, calls[-1].span, target)
+
+    def _boundary(
+        self, calls: Sequence[Call], covered: Sequence[int]
+    ) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+        """What comes in from outside, and what is made here and read there."""
+        made = {value.name for call in calls for value in call.outputs}
+        params = {v.name: v for call in calls for v in call.variables if v.name not in made}
+        inside = set(covered)
+        outside = {value.name for value in self.function.sinks}
+        outside |= {
+            value.name
+            for index, call in enumerate(self.function.body)
+            if index not in inside
+            for value in call.inputs
+            if value is not None
+        }
+        results = (value for call in calls for value in call.outputs)
+        return tuple(params.values()), tuple(v for v in results if v.name in outside)
+
+    def _name(self, target: str, ops: Sequence[str]) -> str:
+        named = [*ops[:_NAMED_OPS], *(["more"] if len(ops) > _NAMED_OPS else [])]
+        stem = sanitise("_".join([target, *named]))
+        count = 0
+        while f"{stem}_{count}" in self.module.functions:
+            count += 1
+        return f"{stem}_{count}"

@@ -1,0 +1,109 @@
+"""The C that is not generated: what kernels may call of it, and the files that it is made of.
+
+In: a module whose kernels call functions of backends or of the user. Out: a table of intrinsics
+that has those functions too, and the module with the backends' own C files among its `files`. A
+function that is in no backend's table is declared by the kernel that calls it (attribute `extern`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from firmwright.base.errors import ModelError
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
+from firmwright.ir.tir.nodes import AccessPtr, Call, Evaluate, PrimFunc
+from firmwright.ir.tir.walk import statements, walk
+from firmwright.partitioning.hooks import FILES
+from firmwright.partitioning.owners import owned
+from firmwright.targets.backend import Backend
+from firmwright.targets.registry import backend_of
+
+BUILD_FILE = "build.json"
+"""In a backend's folder: the flags that its files are compiled with."""
+
+
+def intrinsics_of(module: IRModule, base: IntrinsicTable) -> IntrinsicTable:
+    """`base` with the functions of the module's backends, and those that its kernels declare."""
+    found: dict[str, Intrinsic] = {}
+    for _, backend in backends_of(module):
+        found |= {item.name: item for item in backend.intrinsics}
+    for function in module.functions.values():
+        if isinstance(function, PrimFunc) and "extern" in function.attrs:
+            found |= _declared(function)
+    return {**base, **found} if found else base
+
+
+def backends_of(module: IRModule) -> Iterator[tuple[str, Backend]]:
+    """Names of the module's targets that are backends, with those."""
+    for name, target in module.targets.items():
+        backend = backend_of(target)
+        if backend is not None:
+            yield name, backend
+
+
+def _declared(kernel: PrimFunc) -> dict[str, Intrinsic]:
+    """The C functions that a kernel declares by calling them."""
+    names = kernel.attrs["extern"]
+    wanted = set(names) if isinstance(names, tuple) else {names}
+    calls = [part.call for part in statements(kernel.body) if isinstance(part, Evaluate)]
+    return {call.name: _extern(call) for call in calls if call.name in wanted}
+
+
+def _extern(call: Call) -> Intrinsic:
+    operands: list[Operand] = []
+    for index, arg in enumerate(call.args):
+        if isinstance(arg, AccessPtr):
+            operands.append(Operand(f"p{index}", "ptr", arg.buffer.dtype, arg.access))
+        else:
+            operands.append(Operand(f"n{index}", "in", arg.dtype))
+
+    def meaning(*values: Any) -> NoReturn:
+        raise ModelError(
+            f"what the C function {call.name} computes is not known here.",
+            hint="verify against the model file (--source), or with --expect OUT.npz.",
+        )
+
+    return Intrinsic(
+        call.name,
+        tuple(operands),
+        None,
+        meaning,
+        portable="",
+        doc="A C function of another file.",
+        symbol=call.name,
+    )
+
+
+# ---- files -----------------------------------------------------------------------------------
+
+
+def with_libraries(module: IRModule) -> IRModule:
+    """The module with what its backends' kernels call among its files."""
+    found: dict[str, bytes] = {}
+    for name, backend in backends_of(module):
+        kernels = [func for func in owned(module, name) if isinstance(func, PrimFunc)]
+        if kernels:
+            found |= _library(module, name, backend, kernels)
+    return replace(module, files={**found, **module.files}) if found else module
+
+
+def _library(
+    module: IRModule, name: str, backend: Backend, kernels: list[PrimFunc]
+) -> Mapping[str, bytes]:
+    target = module.targets[name]
+    symbols = {item.name: item.symbol for item in backend.intrinsics if item.symbol}
+    called = {
+        symbols[part.name]
+        for kernel in kernels
+        for part in walk(kernel.body)
+        if isinstance(part, Call) and part.name in symbols
+    }
+    files = dict(backend.c_files(target, frozenset(called)))
+    flags = list(backend.c_flags(target))
+    if flags:
+        files[BUILD_FILE] = (json.dumps({"flags": flags}) + "\n").encode()
+    return {f"{FILES}/{backend.name}/{file}": data for file, data in files.items()}

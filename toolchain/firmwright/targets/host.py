@@ -1,0 +1,7 @@
+"""The machine that compiles: portable C99, run here."""
+
+from __future__ import annotations
+
+from firmwright.targets.kind import TargetKind
+
+KIND = TargetKind("host", "portable C99 for the machine that compiles")
