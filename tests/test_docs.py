@@ -45,9 +45,9 @@ GENERATED = {
     "metadata.json", "SConstruct", "board.json", "fwr_board.h", "board/link.ld", "link.ld",
     "board/board.json", "firmware/fwr_app.c", "model/digits.h", "NAME.c", "NAME.h",
     "NAME_weights.h", "model/NAME.h", "runtime/", "build/stack.json",
-    "my_boards/small-m4/board.toml",
+    "my_boards/small-m4/board.toml", "npu1/__init__.py", "npu1/npu1.h", "npu1/npu1.c",
 }  # fmt: skip
-"""Files of a project that `compile` writes, and the one that a reader of the guide writes."""
+"""Files of a project that `compile` writes, and those that readers of the guides write."""
 CHEAP = {"boards", "targets", "ops", "planners"}
 
 
