@@ -27,6 +27,7 @@ from firmwright.flows.sessions import open_session
 from firmwright.pipeline import OPTIMIZE_GOALS, Compiled
 
 log = logging.getLogger(__name__)
+MODEL_SUFFIXES = (".tflite", ".onnx")
 BALANCED = "balanced"
 BY_ROWS = "+rows"
 """Behind a goal: the input comes row by row."""
@@ -74,12 +75,13 @@ class Row:
 
 
 def find_models(folder: str) -> tuple[Path, ...]:
-    """The .tflite files of `folder`, by name; the bundled example where no folder is named."""
+    """The model files of `folder`, by name; the bundled example where no folder is named."""
     if not folder:
         return (digits_dir() / "digits.tflite",)
-    found = tuple(sorted(Path(folder).glob("*.tflite")))
+    found = tuple(sorted(path for path in Path(folder).glob("*") if path.suffix in MODEL_SUFFIXES))
     if not found:
-        raise UsageError("there is no .tflite file.", where=folder, hint="--models DIR.")
+        kinds = " or ".join(MODEL_SUFFIXES)
+        raise UsageError(f"there is no {kinds} file.", where=folder, hint="--models DIR.")
     return found
 
 

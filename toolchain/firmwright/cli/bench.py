@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--models",
         metavar="DIR",
         default=os.environ.get(MODELS_VARIABLE, ""),
-        help=f"every .tflite file there (${MODELS_VARIABLE}, else the bundled example)",
+        help=f"every .tflite and .onnx file there (${MODELS_VARIABLE}, else the bundled example)",
     )
     parser.add_argument(
         "--boards", metavar="B,...", default=DEFAULT_BOARD, help=f"({DEFAULT_BOARD})"

@@ -1,8 +1,9 @@
 """reduction: a formula over inputs that broadcast, its values joined along some axes.
 
 Attributes: `formula` (expression_language.py), `step` (add, mul, min, max; of bools `and`, `or`),
-`axes` (of the broadcast shape, increasing), `keep_dims`. With the formula `a * b` and `add` it is
-a product of matrices: inputs [m, k, 1] and [1, k, n], axes [1]. Elements are plain numbers.
+`axes` (of the broadcast shape, increasing), `keep_dims`; `perms` as those of an expression.
+With the formula `a * b` and `add` it is a product of matrices: inputs [m, k, 1] and [1, k, n], axes
+[1]. Elements are plain numbers.
 Sums of floats run in the order of the axes, from the element that changes nothing (0 for `add`).
 """
 
@@ -18,10 +19,11 @@ from firmwright.base.dtypes import BOOL, DTYPES, HANDLE, DType
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import Array, Case, NotSupportedError, OpCall, OpDef
 from firmwright.ir.tir.builder import E, binary
-from firmwright.ir.tir.nodes import BinaryOp, Buffer
+from firmwright.ir.tir.nodes import BinaryOp
 from firmwright.ops import expression
 from firmwright.ops.expression_language import in_numpy, in_tir
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.turned import element, perms_of, turned_arrays
 
 _STEPS: Mapping[str, tuple[BinaryOp, Any]] = {
     "add": ("add", np.add), "mul": ("mul", np.multiply), "min": ("min", np.minimum),
@@ -61,8 +63,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Floats are joined in double."""
-    whole = _whole(call)
-    values = np.broadcast_to(in_numpy(call.str_attr("formula"), arrays), whole.shape)
+    whole, turned = _whole(call), turned_arrays(call, arrays)
+    values = np.broadcast_to(in_numpy(call.str_attr("formula"), turned), whole.shape)
     if whole.dtype.is_float:
         values = values.astype(np.float64)
     with np.errstate(all="ignore"):
@@ -87,7 +89,10 @@ def lower(call: OpCall, b: Kernel) -> None:
             for axis in axes:
                 n = whole.shape[axis]
                 index[axis] = inner.enter_context(b.for_(f"k{axis}", n)) if n > 1 else 0
-            values = [_element(b, source, index, len(whole.shape)) for source in sources]
+            values = [
+                element(b, source, perm, index, len(whole.shape))
+                for source, perm in zip(sources, perms_of(call), strict=True)
+            ]
             with in_tir(b, call.str_attr("formula"), values) as value:
                 b.store(acc, [0], binary(op, b.load(acc, [0]), value))
         keep = bool(call.int_attr("keep_dims"))
@@ -97,13 +102,6 @@ def lower(call: OpCall, b: Kernel) -> None:
             if keep or axis not in axes
         ]
         b.store(b.y, place, b.load(acc, [0]))
-
-
-def _element(b: Kernel, source: Buffer, index: Mapping[int, E | int], rank: int) -> E:
-    """The element of a broadcast input; an axis of one element is always at 0."""
-    first = rank - len(source.shape)
-    place = [0 if n == 1 else index[first + axis] for axis, n in enumerate(source.shape)]
-    return b.load(source, place)
 
 
 def cases() -> Iterator[Case]:

@@ -32,9 +32,9 @@ ACTIVATIONS = frozenset({"relu", "relu6"})
 
 
 def uses(function: Function) -> Counter[str]:
-    """How often each value is read; being a result counts."""
+    """How often each value is read; being a result, or what a state becomes, counts."""
     found = Counter(v.name for call in function.body for v in call.inputs if v is not None)
-    found.update(v.name for v in function.results)
+    found.update(v.name for v in function.sinks)
     return found
 
 

@@ -5,8 +5,9 @@ transpositions. Out: the same results, where a transposition is left only in fro
 that needs its input so, or of a result. A transposed tensor is kept as (source, perm) and
 elementwise operators, reductions, joins, slices and the like are applied to the source. A
 transposition whose axes of more than one element keep their order is a reshape. A flattening in
-front of a fully connected layer goes into the columns of its weights. Exact: the same operations on
-the same elements; sums of reductions may run in another order.
+front of a fully connected layer goes into the columns of its weights. Reshapes can be met in
+several ways (`Ways`), of which the one is taken that leaves the fewest elements to transpose.
+Exact: the same operations on the same elements; sums of reductions may run in another order.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -22,6 +24,8 @@ from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.opdef import Array
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ops.moves import is_view
+from firmwright.passes.graph.fold_transpose import FORMULAS, fold_transposes
+from firmwright.passes.graph.regrouping import gathering, regrouped
 
 ELEMENTWISE = frozenset(
     [
@@ -72,6 +76,9 @@ ELEMENTWISE = frozenset(
 REDUCTIONS = frozenset({"mean", "reduce_max", "reduce_min", "reduction", "sum"})
 ALONG_AN_AXIS = frozenset({"concatenation", "gather", "split", "weighted_taps"})
 Perm = tuple[int, ...]
+Ways = Literal["in front", "through", "gathered"]
+"""What a reshape of a transposed tensor does: it has the transposition in front of it; or it takes
+the source, where the axes that it joins are neighbours there; or makes them neighbours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,7 @@ class Flattened:
 class _Layout:
     constants: dict[str, Constant]
     names: set[str]
+    ways: Ways
     body: list[Call] = field(default_factory=list)
     moved: dict[str, Moved] = field(default_factory=dict)
     flat: dict[str, Flattened] = field(default_factory=dict)
@@ -198,10 +206,37 @@ class _Layout:
             self.body.append(replace(call, inputs=(found.source,)))
             return True
         shape = x.type.shape
+        if self.ways != "in front" and self._through(found, call):
+            return True
         rows = len(y.type.shape) == 2 and y.type.shape[0] == shape[0] and found.perm[0] == 0
         if rows:
             self.flat[y.name] = Flattened(found, shape)
-        return rows
+        return rows or (
+            self.ways == "gathered" and self._through(self._gathered(found, call), call)
+        )
+
+    def _through(self, found: Moved, call: Call) -> bool:
+        """The reshape of the source instead, if it has the axes to be joined side by side."""
+        y = call.outputs[0]
+        made = regrouped(found.source.type.shape, found.perm, y.type.shape)
+        if made is None:
+            return False
+        shape, perm = made
+        if is_view(shape, perm):
+            self.body.append(replace(call, inputs=(found.source,)))
+        else:
+            self.moved[y.name] = Moved(self.reshaped(found.source, shape, call), perm)
+        return True
+
+    def _gathered(self, found: Moved, call: Call) -> Moved:
+        """The source with the axes that the reshape joins side by side."""
+        source, y = found.source, call.outputs[0]
+        order = gathering(source.type.shape, found.perm, y.type.shape)
+        shape = tuple(source.type.shape[axis] for axis in order)
+        moved = Value(self.new(f"{y.name}/gathered"), replace(source.type, shape=shape))
+        attrs: dict[str, Attr] = {"perm": order}
+        self.body.append(Call("transpose", (source,), (moved,), attrs, call.span))
+        return Moved(moved, tuple(order.index(axis) for axis in found.perm))
 
     def _fully_connected(self, call: Call) -> bool:
         """The columns of the weights in the order of the source."""
@@ -249,6 +284,8 @@ class _Layout:
                 return value
             return self.constant(value, self.array(value).reshape(wide).transpose(back))
         if value.type.elements == 1 or is_view(wide, back):
+            if found is not None and call.op in FORMULAS and value.name not in self.made:
+                return None  # a formula reads it where it lies
             value = self.plain(value, call)
             return self.reshaped(value, [wide[axis] for axis in back], call)
         return None
@@ -399,12 +436,32 @@ def run(module: IRModule) -> IRModule:
     functions = dict(module.functions)
     for name, function in module.functions.items():
         if isinstance(function, Function) and any(c.op == "transpose" for c in function.body):
-            names = {v.name for v in function.params} | set(constants)
-            names |= {v.name for call in function.body for v in call.outputs}
-            functions[name] = _Layout(constants, names).run(function)
+            functions[name], made = _best(function, module.constants)
+            constants |= made
     if all(functions[name] is func for name, func in module.functions.items()):
         return module
     return replace(module, functions=functions, constants=constants)
+
+
+def _best(
+    function: Function, constants: Mapping[str, Constant]
+) -> tuple[Function, dict[str, Constant]]:
+    """The function as it is best laid out, and the constants for that; the first way if several."""
+    found = []
+    for way in get_args(Ways):
+        names = {v.name for v in function.params} | set(constants)
+        names |= {v.name for call in function.body for v in call.outputs}
+        work = _Layout(dict(constants), names, way)
+        laid = work.run(function)
+        found.append((_moved_elements(laid), len(found), laid, work.constants))
+    *_, laid, made = min(found, key=lambda item: item[:2])
+    return laid, made
+
+
+def _moved_elements(function: Function) -> int:
+    """What is left to be moved once formulas have taken in the transpositions beside them."""
+    body = fold_transposes(function).body
+    return sum(call.outputs[0].type.elements for call in body if call.op == "transpose")
 
 
 PASS = Pass("layout", run)

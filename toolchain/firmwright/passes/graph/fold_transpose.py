@@ -1,0 +1,133 @@
+"""Takes transpositions into the formulas beside them: elements are read where they lie.
+
+In: graph functions. Out: an `expression` or `reduction` that reads a transposition of a tensor
+reads the tensor itself, in another order (`perms`); and one whose result is only read by a
+transposition makes that. Exact: the same elements, and sums of reductions keep their order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.module import IRModule, Pass
+from firmwright.passes.graph.functions import on_graphs
+from firmwright.passes.graph.fuse_activations import uses
+
+FORMULAS = ("expression", "reduction")
+Perm = tuple[int, ...]
+
+
+def fold_transposes(function: Function) -> Function:
+    """`function` with fewer transpositions."""
+    if not any(call.op == "transpose" for call in function.body):
+        return function
+    return _into_makers(_into_readers(function))
+
+
+def perms_of(call: Call) -> tuple[Perm, ...]:
+    """How each input of a formula is read."""
+    given = call.attrs.get("perms", ())
+    plain = [tuple(range(len(v.type.shape))) for v in call.inputs if v is not None]
+    return tuple(given) or tuple(plain)  # type: ignore[arg-type]  # by the shape rule
+
+
+def with_perms(call: Call, perms: tuple[Perm, ...]) -> Call:
+    """The call that reads its inputs so; without the attribute where none is turned."""
+    attrs: dict[str, Attr] = {k: v for k, v in call.attrs.items() if k != "perms"}
+    if any(perm != tuple(range(len(perm))) for perm in perms):
+        attrs["perms"] = perms
+    return replace(call, attrs=attrs)
+
+
+def _perm(call: Call) -> Perm:
+    return tuple(call.attrs["perm"])  # type: ignore[arg-type]  # by the shape rule
+
+
+# ---- a transposition that formulas read ----------------------------------------------------------
+
+
+def _into_readers(function: Function) -> Function:
+    turned: dict[str, tuple[Value, Perm]] = {}
+    sinks = {value.name for value in function.sinks}
+    readers: dict[str, list[Call]] = {}
+    for call in function.body:
+        for value in call.variables:
+            readers.setdefault(value.name, []).append(call)
+    body: list[Call] = []
+    for call in function.body:
+        if call.op in FORMULAS:
+            body.append(_reading_sources(call, turned))
+            continue
+        body.append(call)
+        y = call.outputs[0] if call.outputs else None
+        if call.op != "transpose" or y is None or y.name in sinks or call.inputs[0] is None:
+            continue
+        if all(reader.op in FORMULAS for reader in readers.get(y.name, [])):
+            body.pop()
+            turned[y.name] = (call.inputs[0], _perm(call))
+    return replace(function, body=tuple(body)) if turned else function
+
+
+def _reading_sources(call: Call, turned: dict[str, tuple[Value, Perm]]) -> Call:
+    inputs, perms = [], []
+    for value, own in zip(call.inputs, perms_of(call), strict=True):
+        assert value is not None  # formulas have no optional inputs
+        source, perm = turned.get(value.name, (value, tuple(range(len(own)))))
+        inputs.append(source)
+        perms.append(tuple(perm[axis] for axis in own))
+    if tuple(inputs) == call.inputs:
+        return call
+    return with_perms(replace(call, inputs=tuple(inputs)), tuple(perms))
+
+
+# ---- a transposition of what a formula makes -----------------------------------------------------
+
+
+def _into_makers(function: Function) -> Function:
+    count = uses(function)
+    makers = {call.outputs[0].name: k for k, call in enumerate(function.body) if call.outputs}
+    body: list[Call | None] = list(function.body)
+    for index, call in enumerate(function.body):
+        source = call.inputs[0] if call.inputs else None
+        place = makers.get(source.name) if source is not None else None
+        if call.op != "transpose" or source is None or place is None or count[source.name] != 1:
+            continue
+        maker = body[place]
+        made = _turned(maker, _perm(call)) if maker is not None else None
+        if made is not None and maker is not None and maker.target == call.target:
+            body[place] = replace(made, outputs=call.outputs)
+            body[index] = None
+    return replace(function, body=tuple(call for call in body if call is not None))
+
+
+def _turned(maker: Call, perm: Perm) -> Call | None:
+    """The formula that makes its result transposed; None where an input is too narrow to tell."""
+    if maker.op not in FORMULAS:
+        return None
+    perms = perms_of(maker)
+    rank = max(map(len, perms), default=0)
+    if any(len(own) != rank for own in perms):
+        return None
+    if maker.op == "expression":
+        return with_perms(maker, tuple(tuple(own[axis] for axis in perm) for own in perms))
+    axes: Perm = tuple(maker.attrs["axes"])  # type: ignore[arg-type]  # by the shape rule
+    if maker.attrs["keep_dims"]:
+        order = perm
+        if [axis for axis in order if axis in axes] != list(axes):
+            return None
+    else:
+        left = [axis for axis in range(rank) if axis not in axes]
+        order = (*(left[axis] for axis in perm), *axes)
+    attrs = {**maker.attrs, "axes": tuple(k for k, axis in enumerate(order) if axis in axes)}
+    turned = tuple(tuple(own[axis] for axis in order) for own in perms)
+    return with_perms(replace(maker, attrs=attrs), turned)
+
+
+def run(module: IRModule) -> IRModule:
+    """Folds in every graph function."""
+    return on_graphs(module, fold_transposes)
+
+
+PASS = Pass("fold-transpose", run)
