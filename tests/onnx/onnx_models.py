@@ -33,6 +33,12 @@ class Net:
         self.weights.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
 
+    def scalar(self, value: Any) -> str:
+        name = f"w{len(self.weights)}"
+        array = np.array(value) if isinstance(value, np.generic) else np.array(value, np.float32)
+        self.weights.append(numpy_helper.from_array(array, name))
+        return name
+
     def random(self, *shape: int, scale: float = 1.0) -> str:
         return self.weight((self.rng.normal(size=shape) * scale).astype(np.float32))
 
@@ -200,3 +206,99 @@ NETS = {
     "mobile": mobile_net,
     "sequence": sequence_net,
 }
+
+
+def mobilenet() -> bytes:
+    """Inverted residuals as MobileNet V2 has them, in miniature."""
+    net = Net(11)
+    x = net.input("image", (1, 3, 16, 16))
+    zero, six = net.scalar(0.0), net.scalar(6.0)
+
+    def unit(x: str, inputs: int, outputs: int, size: int, stride: int = 1, group: int = 1) -> str:
+        pads, strides = [size // 2] * 4, [stride, stride]
+        y = net.conv(x, inputs, outputs, (size, size), pads=pads, strides=strides, group=group)
+        return net.batch_norm(y, outputs)
+
+    def block(x: str, inputs: int, outputs: int, stride: int) -> str:
+        wide = 2 * inputs
+        y = net.node("Clip", unit(x, inputs, wide, 1), zero, six)
+        y = net.node("Clip", unit(y, wide, wide, 3, stride, wide), zero, six)
+        y = unit(y, wide, outputs, 1)
+        return str(net.node("Add", x, y)) if inputs == outputs and stride == 1 else y
+
+    x = net.node("Clip", unit(x, 3, 8, 3, 2), zero, six)
+    for inputs, outputs, stride in ((8, 12, 2), (12, 12, 1), (12, 16, 1)):
+        x = block(x, inputs, outputs, stride)
+    x = net.node("Flatten", net.node("GlobalAveragePool", x))
+    return net.model(net.node("Gemm", x, net.random(10, 16), net.random(10), transB=1))
+
+
+def transformer_net(width: int = 16, heads: int = 2, tokens: int = 17) -> bytes:
+    """Patches of an image, a token before them, one block of attention and one of two layers."""
+    net = Net(12)
+    depth = width // heads
+
+    def linear(x: str, inputs: int, outputs: int) -> str:
+        product = net.node("MatMul", x, net.random(inputs, outputs, scale=inputs**-0.5))
+        return str(net.node("Add", product, net.random(outputs)))
+
+    def shaped(x: str, *shape: int) -> str:
+        return str(net.node("Reshape", x, net.weight(np.array(shape, np.int64))))
+
+    def normal(x: str) -> str:
+        return str(net.node("LayerNormalization", x, net.random(width), net.random(width)))
+
+    x = net.conv(net.input("image", (1, 3, 16, 16)), 3, width, (4, 4), strides=[4, 4])
+    x = net.node("Transpose", shaped(x, 1, width, tokens - 1), perm=[0, 2, 1])
+    x = net.node("Concat", net.random(1, 1, width), x, axis=1)
+    x = net.node("Add", x, net.random(1, tokens, width))
+    all_three = shaped(linear(normal(x), width, 3 * width), 1, tokens, 3, heads, depth)
+    all_three = net.node("Transpose", all_three, perm=[2, 0, 3, 1, 4])
+    q, k, v = (net.node("Gather", all_three, net.scalar(np.int64(i)), axis=0) for i in range(3))
+    scaled = net.node("Mul", q, net.scalar(depth**-0.5))
+    scores = net.node("MatMul", scaled, net.node("Transpose", k, perm=[0, 1, 3, 2]))
+    mixed = net.node("MatMul", net.node("Softmax", scores, axis=-1), v)
+    mixed = shaped(net.node("Transpose", mixed, perm=[0, 2, 1, 3]), 1, tokens, width)
+    x = net.node("Add", x, linear(mixed, width, width))
+    inner = linear(normal(x), width, 2 * width)
+    inner = net.node("Mul", inner, net.node("Sigmoid", inner))
+    x = net.node("Add", x, linear(inner, 2 * width, width))
+    x = net.node("Gather", normal(x), net.scalar(np.int64(0)), axis=1)
+    return net.model(net.node("Gemm", x, net.random(10, width), net.random(10), transB=1))
+
+
+def shuffled_net() -> bytes:
+    """Halves of the channels, of which one is worked on, joined and shuffled; twice."""
+    net = Net(13)
+    x = net.input("image", (1, 3, 8, 8))
+    x = net.node("Relu", net.conv(x, 3, 16, (3, 3), pads=[1] * 4))
+    halves = net.weight(np.array([8, 8], np.int64))
+    for _ in range(2):
+        a, b = net.node("Split", x, halves, outputs=2, axis=1)
+        b = net.node("Relu", net.conv(b, 8, 8, (3, 3), pads=[1] * 4, group=8))
+        x = net.node("Concat", a, net.node("Relu", net.conv(b, 8, 8, (1, 1))), axis=1)
+        x = net.node("Reshape", x, net.weight(np.array([1, 2, 8, 8, 8], np.int64)))
+        x = net.node("Transpose", x, perm=[0, 2, 1, 3, 4])
+        x = net.node("Reshape", x, net.weight(np.array([1, 16, 8, 8], np.int64)))
+    x = net.node("ReduceMean", x, axes=[2, 3], keepdims=0)
+    return net.model(net.node("Gemm", x, net.random(5, 16), net.random(5), transB=1))
+
+
+def two_heads_net() -> bytes:
+    """A detector's heads over two sizes, joined to one list of boxes, which is cut up again."""
+    net = Net(15)
+    x = net.input("image", (1, 3, 16, 16))
+
+    def head(x: str, boxes: int) -> str:
+        found = net.node("Transpose", net.conv(x, 8, 12, (1, 1)), perm=[0, 2, 3, 1])
+        return str(net.node("Reshape", found, net.weight(np.array([1, boxes, 6], np.int64))))
+
+    large = net.node("Relu", net.conv(x, 3, 8, (3, 3), pads=[1] * 4, strides=[2, 2]))
+    small = net.node("Relu", net.conv(large, 8, 8, (3, 3), pads=[1] * 4, strides=[2, 2]))
+    boxes = net.node("Concat", head(large, 128), head(small, 32), axis=1)
+    first, second = net.node(
+        "Split", boxes, net.weight(np.array([96, 64], np.int64)), outputs=2, axis=1
+    )
+    bounds = [net.weight(np.array([n], np.int64)) for n in (32, 64, 1)]
+    some = net.node("Slice", first, *bounds)
+    return net.model(net.node("Sigmoid", some), net.node("Tanh", second))

@@ -33,7 +33,7 @@ def perms_of(call: OpCall) -> list[Perm]:
         raise NotSupportedError(f"{len(kinds)} inputs turned by {given!r}")
     found: list[Perm] = []
     for perm, kind in zip(given, kinds, strict=True):
-        if not isinstance(perm, tuple) or sorted(perm) != list(range(len(kind.shape))):  # type: ignore[type-var]  # checked by the comparison
+        if not isinstance(perm, tuple) or sorted(perm) != list(range(len(kind.shape))):
             raise NotSupportedError(f"axes {perm!r} of {len(kind.shape)} dimensions")
         found.append(tuple(int(axis) for axis in perm))  # type: ignore[arg-type]  # they are
     return found

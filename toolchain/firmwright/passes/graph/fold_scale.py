@@ -3,11 +3,13 @@
 In: graph functions. Out: `expression(conv(x), b, c)` with the formula `a * b + c`, b and c
 constants along the last axis alone, is a convolution with other weights and bias: how a batch
 normalisation ends. Floats only, computed in double and rounded once; results differ from the
-unfolded ones by roundings, as every runtime's do.
+unfolded ones by roundings, as every runtime's do. A shift alone (`a + b`) becomes the bias of what
+has none: the kernels round as before, for a bias is added to the finished sum.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +23,7 @@ from firmwright.passes.graph.fuse_activations import uses
 
 # Operator -> the axis of its weights that counts output channels.
 _CHANNELS = {"conv2d": 0, "depthwise_conv2d": 3, "fully_connected": 0, "transpose_conv": 0}
-_FORMULA = "a * b + c"
+_FORMULA, _SHIFT = "a * b + c", "a + b"
 
 
 def run(module: IRModule) -> IRModule:
@@ -37,29 +39,48 @@ def run(module: IRModule) -> IRModule:
 
 
 def _folded(function: Function, constants: dict[str, Constant]) -> Function:
-    if not any(call.attrs.get("formula") == _FORMULA for call in function.body):
+    if not any(call.attrs.get("formula") in (_FORMULA, _SHIFT) for call in function.body):
         return function
     count = uses(function)
     makers = {v.name: k for k, call in enumerate(function.body) for v in call.outputs}
     body: list[Call | None] = list(function.body)
     for index, call in enumerate(function.body):
-        if call.op != "expression" or call.attrs.get("formula") != _FORMULA:
+        found = _operands(call)
+        place = makers.get(found[0].name) if found is not None else None
+        if found is None or place is None:
             continue
-        source, scale, shift = call.inputs
-        place = makers.get(source.name) if source is not None else None
-        if source is None or scale is None or shift is None or place is None:
+        (source, scale, shift), maker = found, body[place]
+        if maker is None or count[source.name] != 1 or not _foldable(maker, scale, constants):
             continue
-        maker = body[place]
-        fits = _is_channels(scale, source) and _is_channels(shift, source)
-        if maker is None or count[source.name] != 1 or not fits or not _foldable(maker):
+        if not all(value is None or _is_channels(value, source) for value in (scale, shift)):
             continue
         body[place] = _with_scale(maker, call, scale, shift, constants)
         body[index] = None
     return replace(function, body=tuple(call for call in body if call is not None))
 
 
-def _foldable(call: Call) -> bool:
+def _operands(call: Call) -> tuple[Value, Value | None, Value] | None:
+    """(source, factor, shift) of a formula that scales and shifts; None of any other."""
+    formula = call.attrs.get("formula") if call.op == "expression" else None
+    if formula not in (_FORMULA, _SHIFT) or "perms" in call.attrs:
+        return None
+    first, second, *third = call.inputs
+    if first is None or second is None:
+        return None
+    if formula == _FORMULA:
+        return None if third[0] is None else (first, second, third[0])
+    if first.constant is not None:
+        first, second = second, first
+    return None if first.type.shape != call.outputs[0].type.shape else (first, None, second)
+
+
+def _foldable(call: Call, scale: Value | None, constants: Mapping[str, Constant]) -> bool:
     weights = call.inputs[1] if len(call.inputs) > 1 else None
+    bias = call.inputs[2] if len(call.inputs) > 2 else None
+    if scale is None and bias is not None:
+        known = constants.get(bias.constant or "")
+        if known is None or known.array().any():
+            return False  # two roundings would become one
     return (
         call.op in _CHANNELS
         and call.attrs.get("activation") == "none"
@@ -81,7 +102,7 @@ def _is_channels(value: Value, source: Value) -> bool:
 
 
 def _with_scale(
-    maker: Call, call: Call, scale: Value, shift: Value, constants: dict[str, Constant]
+    maker: Call, call: Call, scale: Value | None, shift: Value, constants: dict[str, Constant]
 ) -> Call:
     weights, bias = maker.inputs[1], maker.inputs[2] if len(maker.inputs) > 2 else None
     assert weights is not None
@@ -98,11 +119,14 @@ def _with_scale(
         constants[name] = made
         return Value(name, TensorType(made.shape, FLOAT32), name)
 
+    stem = call.outputs[0].name
+    if scale is None:
+        inputs = (maker.inputs[0], weights, constant(f"{stem}/bias", row(shift)))
+        return replace(maker, inputs=inputs, outputs=call.outputs)
     factor = row(scale)
     spread = [1] * len(weights.type.shape)
     spread[_CHANNELS[maker.op]] = channels
     kernel = constants[str(weights.constant)].array().astype(np.float64) * factor.reshape(spread)
-    stem = call.outputs[0].name
     inputs = (
         maker.inputs[0],
         constant(f"{stem}/weights", kernel),

@@ -447,7 +447,7 @@ def _best(
     function: Function, constants: Mapping[str, Constant]
 ) -> tuple[Function, dict[str, Constant]]:
     """The function as it is best laid out, and the constants for that; the first way if several."""
-    found = []
+    found: list[tuple[int, int, Function, dict[str, Constant]]] = []
     for way in get_args(Ways):
         names = {v.name for v in function.params} | set(constants)
         names |= {v.name for call in function.body for v in call.outputs}

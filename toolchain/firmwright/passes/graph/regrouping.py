@@ -16,7 +16,7 @@ Perm = tuple[int, ...]
 
 def groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[range, range]]:
     """The axes of one shape and those of the other that hold the same elements, in order."""
-    found = []
+    found: list[tuple[range, range]] = []
     i = j = 0
     while i < len(before) and j < len(after):
         first_i, first_j = i, j
@@ -26,8 +26,8 @@ def groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[range, ran
         found.append((range(first_i, i), range(first_j, j)))
     # What is left of either has one element.
     if found and (i < len(before) or j < len(after)):
-        a, b = found[-1]
-        found[-1] = (range(a.start, len(before)), range(b.start, len(after)))
+        axes, new = found[-1]
+        found[-1] = (range(axes.start, len(before)), range(new.start, len(after)))
     return found
 
 

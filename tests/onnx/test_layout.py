@@ -1,0 +1,155 @@
+"""Where elements lie: transpositions that are left, copies that are not, calls made once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from backend import BEFORE_LOWERING
+from onnx_models import Net, mobilenet, shuffled_net, transformer_net, two_heads_net
+from test_nets import entry_of, imported, optimised, results, sample
+
+from firmwright.boards import load_board
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.predicting import predicted
+from firmwright.flows.sessions import open_session
+from firmwright.ir.module import IRModule
+from firmwright.passes.graph import common_calls, layout
+from firmwright.passes.graph.fold_scale import PASS as FOLD_SCALE
+from firmwright.passes.graph.fold_transpose import PASS as FOLD_TRANSPOSE
+from firmwright.passes.graph.regrouping import gathering, groups, regrouped
+from firmwright.pipeline import Options, configured
+
+
+def counts(module: IRModule) -> Counter[str]:
+    return Counter(call.op for call in entry_of(module).body)
+
+
+def instructions(module: IRModule) -> int:
+    """What the cost model says of a run of the calls as they are, without any pass on graphs."""
+    given = {"board": "mps2-an386", "planner": "greedy_by_size"}
+    module = configured(module, load_board("mps2-an386"), Options(**given))
+    compiled = compile_for(module.with_attrs(stage=BEFORE_LOWERING), **given)
+    return sum(predicted(compiled).values())
+
+
+# ---- transpositions ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "left"),
+    [
+        (mobilenet, [(0, 2, 3, 1)]),  # of the image
+        (transformer_net, [(0, 2, 3, 1)]),
+        (two_heads_net, [(0, 2, 3, 1)]),
+        # In each shuffle the channels themselves change places.
+        (shuffled_net, [(0, 2, 3, 1), (0, 1, 2, 4, 3), (0, 1, 2, 4, 3)]),
+    ],
+)
+def test_no_transposition_is_left_that_a_person_would_not_write(
+    make: Callable[[], bytes], left: Sequence[tuple[int, ...]]
+) -> None:
+    module = imported(make())
+    best = optimised(module)
+    found = [call.attrs["perm"] for call in entry_of(best).body if call.op == "transpose"]
+    assert found == list(left)
+    inputs = sample(module)
+    expected, got = results(module, inputs), results(best, inputs)
+    assert all(np.allclose(expected[k], got[k], rtol=1e-5, atol=1e-6) for k in expected)
+
+
+def test_what_formulas_read_in_another_order_has_the_same_bits_and_costs_less() -> None:
+    module = imported(transformer_net())
+    laid = layout.PASS(common_calls.PASS(module))
+    folded = FOLD_TRANSPOSE(laid)
+    assert counts(laid)["transpose"] > counts(folded)["transpose"] == 1
+    inputs = sample(module)
+    first, expected, got = (results(part, inputs) for part in (module, laid, folded))
+    assert all(np.array_equal(expected[k], got[k]) for k in first)
+    assert all(np.array_equal(first[k], got[k]) for k in first)
+    assert instructions(folded) < instructions(laid)
+
+
+@pytest.mark.host_c
+def test_generated_c_computes_the_transformer() -> None:
+    module = imported(transformer_net())
+    inputs = sample(module)
+    with open_session(compile_for(module, "host"), in_process=True) as session:
+        (got,) = session.run_all([inputs])
+    for name, expected in results(module, inputs).items():
+        np.testing.assert_allclose(got[name], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_axes_that_a_reshape_joins_are_found_where_they_lie() -> None:
+    assert groups((1, 16, 8, 8), (1, 2, 8, 64)) == [
+        (range(1), range(1)), (range(1, 2), range(1, 3)), (range(2, 4), range(3, 4)),
+    ]  # fmt: skip
+    assert groups((4, 1, 1), (4,)) == [(range(3), range(1))]
+    # [n, h, w, c] seen as [n, c, h, w], joined to [n, c, hw].
+    assert regrouped((1, 3, 5, 7), (0, 3, 1, 2), (1, 7, 15)) == ((1, 15, 7), (0, 2, 1))
+    # The same joined to [n, chw]: the channels lie on the wrong side.
+    assert regrouped((1, 3, 5, 7), (0, 3, 1, 2), (1, 105)) is None
+    assert gathering((1, 3, 5, 7), (0, 3, 1, 2), (1, 105)) == (0, 3, 1, 2)
+    # Channels split in two and put in another order, beside an image that stays.
+    assert gathering((1, 8, 8, 2, 4), (0, 4, 3, 1, 2), (1, 8, 8, 8)) == (0, 1, 2, 4, 3)
+
+
+# ---- calls made once, bias -----------------------------------------------------------------------
+
+
+def twice_net() -> bytes:
+    """One convolution written twice, with weights that are equal but not the same."""
+    net = Net(21)
+    x = net.input("image", (1, 2, 8, 8))
+    w = net.rng.normal(size=(4, 2, 3, 3)).astype(np.float32)
+    a, b = (net.node("Conv", x, net.weight(w), pads=[1] * 4) for _ in range(2))
+    return net.model(net.node("Mul", net.node("Sigmoid", a), net.node("Tanh", b)))
+
+
+def test_a_call_that_is_written_twice_is_made_once() -> None:
+    module = imported(twice_net())
+    once = common_calls.PASS(module)
+    assert (counts(module)["conv2d"], counts(once)["conv2d"]) == (2, 1)
+    inputs = sample(module)
+    expected, got = results(module, inputs), results(once, inputs)
+    assert all(np.array_equal(expected[k], got[k]) for k in expected)
+    assert instructions(once) < instructions(module)
+
+
+def test_results_are_made_apart_though_they_are_equal() -> None:
+    net = Net(22)
+    x = net.input("x", (1, 8))
+    module = imported(net.model(net.node("Exp", x), net.node("Exp", x)))
+    once = common_calls.PASS(module)
+    assert [value.name for value in entry_of(once).results] == ["exp0_0", "exp1_0"]
+    assert counts(once) == counts(module)
+
+
+def test_a_sum_behind_a_product_is_its_bias() -> None:
+    module = imported(transformer_net())
+    laid = layout.PASS(module)
+    folded = FOLD_SCALE(laid)
+    inputs = sample(module)
+    expected, got = results(laid, inputs), results(folded, inputs)
+    assert all(np.allclose(expected[k], got[k], rtol=1e-5, atol=1e-6) for k in expected)
+    assert counts(folded)["expression"] < counts(laid)["expression"]
+    assert instructions(folded) < instructions(laid)
+
+
+# ---- joined and split without copies -------------------------------------------------------------
+
+
+@pytest.mark.host_c
+def test_what_is_joined_and_split_along_the_outermost_axis_is_not_copied() -> None:
+    module = imported(two_heads_net())
+    assert {"concatenation", "split", "strided_slice"} <= set(counts(module))
+    compiled = compile_for(module, "host")
+    kernels = {name.rsplit("_", 1)[0] for name in compiled.module.functions}
+    assert not {"concatenation", "split", "strided_slice"} & kernels
+    inputs = sample(module)
+    with open_session(compiled, in_process=True) as session:
+        (got,) = session.run_all([inputs])
+    for name, expected in results(module, inputs).items():
+        np.testing.assert_allclose(got[name], expected, rtol=1e-5, atol=1e-6)
