@@ -138,7 +138,7 @@ def test_a_sum_behind_a_product_is_its_bias() -> None:
     assert instructions(folded) < instructions(laid)
 
 
-# ---- split without copies --------------------------------------------------------------------------
+# ---- split without copies -----------------------------------------------------------------------
 
 
 @pytest.mark.host_c
