@@ -131,10 +131,15 @@ def stack(outputs: Sequence[Tensors], *, stacked: bool) -> dict[str, Array]:
 
 def write_npz(path: str | Path, arrays: Tensors) -> None:
     """Write arrays under their names, in order; the same arrays give the same bytes."""
+    write_file(path, npz_bytes(arrays))
+
+
+def npz_bytes(arrays: Tensors) -> bytes:
+    """An .npz of the arrays."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             data = io.BytesIO()
             np.lib.format.write_array(data, np.asarray(array, order="C"), allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), data.getvalue())
-    write_file(path, buffer.getvalue())
+    return buffer.getvalue()

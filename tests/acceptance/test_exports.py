@@ -1,0 +1,228 @@
+"""Packages for other build systems: built where their tool is here, else held to their layout."""
+
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import xml.etree.ElementTree as ET
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from firmwright.base.errors import UsageError
+from firmwright.flows.exporting import export_model
+from firmwright.package.exporting import FORMATS
+from firmwright.pipeline import Compiled
+
+ROOT = Path(__file__).resolve().parents[2]
+Compile = Callable[..., Compiled]
+IS_INSTALLED = any(
+    entry.value == "firmwright.pytest_plugin"
+    for entry in importlib.metadata.entry_points(group="pytest11")
+)
+
+
+@pytest.fixture
+def digits(compiled: Compile) -> Compiled:
+    return compiled("digits", board="mps2-an386")
+
+
+def run(*command: object, folder: Path) -> str:
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def need(*tools: str) -> None:
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}, not found on PATH")
+
+
+def cmake(source: Path, build: Path) -> None:
+    need("cmake", "make")
+    run("cmake", "-S", source, "-B", build, "-DCMAKE_C_FLAGS=-Wall -Wextra -Werror", folder=source)
+    run("cmake", "--build", build, folder=source)
+
+
+@pytest.mark.host_c
+def test_cmake_builds_the_library_and_its_example_runs(digits: Compiled, tmp_path: Path):
+    export_model(digits, "cmake", tmp_path / "digits")
+    cmake(tmp_path / "digits", tmp_path / "build")
+    assert "100% tests passed" in run("ctest", folder=tmp_path / "build")
+
+
+@pytest.mark.qemu
+def test_make_builds_for_this_machine_and_for_a_chip(digits: Compiled, tmp_path: Path):
+    need("make")
+    export_model(digits, "makefile", tmp_path)
+    run("make", "check", "CFLAGS=-O2 -Wall -Wextra -Werror", folder=tmp_path)
+    flags = "TARGET_FLAGS=-mcpu=cortex-m4 -mthumb"
+    run("make", "CC=arm-none-eabi-gcc", "AR=arm-none-eabi-ar", flags, "BUILD=m4", folder=tmp_path)
+    assert (tmp_path / "m4" / "libdigits.a").stat().st_size > 10_000
+
+
+@pytest.mark.host_c
+def test_an_arduino_library_has_its_properties_and_its_sketch_compiles(
+    digits: Compiled, tmp_path: Path
+):
+    need("g++")
+    export_model(digits, "arduino", tmp_path)
+    lines = (tmp_path / "library.properties").read_text(encoding="utf-8").splitlines()
+    properties = dict(line.split("=", 1) for line in lines)
+    wanted = "name version author maintainer sentence paragraph category url architectures includes"
+    assert list(properties) == wanted.split()
+    assert (tmp_path / "src" / properties["includes"]).is_file()
+    core = tmp_path / "Arduino.h"
+    core.write_text(
+        "#include <stdint.h>\nenum { LED_BUILTIN, OUTPUT, LOW, HIGH };\n"
+        "void pinMode(int, int); void digitalWrite(int, int);\n",
+        encoding="utf-8",
+    )
+    sketch = tmp_path / "examples/digits_run/digits_run.ino"
+    flags = ["-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-Isrc", "-include", core]
+    run("g++", *flags, "-x", "c++", sketch, folder=tmp_path)
+
+
+PLAYED = {
+    "zephyr": """
+function(zephyr_include_directories folder)
+  include_directories(${CMAKE_CURRENT_SOURCE_DIR}/${folder})
+endfunction()
+function(zephyr_library_named name)
+  add_library(${name} STATIC)
+  set(ZEPHYR_CURRENT_LIBRARY ${name} PARENT_SCOPE)
+endfunction()
+function(zephyr_library_sources)
+  target_sources(${ZEPHYR_CURRENT_LIBRARY} PRIVATE ${ARGN})
+endfunction()
+function(zephyr_library_compile_options)
+  target_compile_options(${ZEPHYR_CURRENT_LIBRARY} PRIVATE ${ARGN})
+endfunction()
+set(CONFIG_DIGITS y)
+""",
+    "esp-idf": """
+function(idf_component_register)
+  cmake_parse_arguments(given "" "" "SRCS;INCLUDE_DIRS" ${ARGN})
+  add_library(component STATIC ${given_SRCS})
+  target_include_directories(component PUBLIC ${given_INCLUDE_DIRS})
+  set(COMPONENT_LIB component PARENT_SCOPE)
+endfunction()
+""",
+}
+SAMPLES = {"zephyr": "samples/digits/src/main.c", "esp-idf": "examples/run/main/main.c"}
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("form", PLAYED)
+def test_a_module_of_another_system_builds_where_its_commands_are_played(
+    form: str, digits: Compiled, tmp_path: Path
+):
+    export_model(digits, form, tmp_path / "digits")
+    library = "digits" if form == "zephyr" else "component"
+    text = (
+        "cmake_minimum_required(VERSION 3.20)\nproject(outer C)\n"
+        f"{PLAYED[form]}add_subdirectory(digits)\n"
+        f"add_library(sample OBJECT digits/{SAMPLES[form]})\n"
+        f"target_link_libraries(sample PRIVATE {library})\n"
+        "target_include_directories(sample PRIVATE digits/src)\n"
+    )
+    (tmp_path / "CMakeLists.txt").write_text(text, encoding="utf-8")
+    cmake(tmp_path, tmp_path / "build")
+    layout = {
+        "zephyr": ("zephyr/module.yml", "Kconfig", "samples/digits/prj.conf",
+                   "samples/digits/sample.yaml", "samples/digits/CMakeLists.txt"),
+        "esp-idf": ("idf_component.yml", "examples/run/CMakeLists.txt",
+                    "examples/run/main/CMakeLists.txt", "examples/run/main/idf_component.yml"),
+    }  # fmt: skip
+    assert all((tmp_path / "digits" / path).is_file() for path in layout[form])
+
+
+def test_platformio_names_what_is_there(digits: Compiled, tmp_path: Path):
+    export_model(digits, "platformio", tmp_path)
+    facts = json.loads((tmp_path / "library.json").read_text(encoding="utf-8"))
+    assert {"name", "version", "description", "frameworks", "platforms"} <= set(facts)
+    assert (tmp_path / facts["build"]["srcDir"] / facts["headers"]).is_file()
+    assert (tmp_path / "examples/run/platformio.ini").is_file()
+    assert (tmp_path / "examples/run/src/main.c").is_file()
+
+
+def test_a_pack_describes_every_file_and_is_the_same_twice(digits: Compiled, tmp_path: Path):
+    first, second = tmp_path / "a.pack", tmp_path / "b.pack"
+    export_model(digits, "cmsis-pack", first)
+    export_model(digits, "cmsis-pack", second)
+    assert first.read_bytes() == second.read_bytes()
+    with zipfile.ZipFile(first) as archive:
+        names = set(archive.namelist())
+        root = ET.fromstring(archive.read("Firmwright.digits.pdsc"))
+    assert root.attrib["schemaVersion"] == "1.7.7"
+    assert [child.tag for child in root][:5] == ["vendor", "name", "description", "url", "releases"]
+    listed = {file.attrib["name"] for file in root.iter("file")}
+    assert {name for name in listed if not name.endswith("/")} <= names
+    assert {"src/digits.c", "src/digits.h", "src/digits_weights.h"} <= listed
+
+
+def test_the_library_format_has_its_layout_and_is_the_same_twice(digits: Compiled, tmp_path: Path):
+    first, second = tmp_path / "a.tar", tmp_path / "b.tar"
+    export_model(digits, "mlf", first)
+    export_model(digits, "mlf", second)
+    assert first.read_bytes() == second.read_bytes()
+    with tarfile.open(first) as archive:
+        assert {member.mtime for member in archive} == {0}
+        names = archive.getnames()
+        metadata = archive.extractfile("./metadata.json")
+        assert metadata is not None
+        facts = json.load(metadata)
+    files = {name.removeprefix("./") for name in names}
+    assert {"codegen/host/src/digits.c", "codegen/host/include/digits.h", "src/digits.fwir",
+            "parameters/digits.params"} <= files  # fmt: skip
+    module = facts["modules"]["digits"]
+    assert facts["version"] == 7
+    assert (module["executors"], module["style"]) == (["aot"], "full-model")
+    (main,) = module["memory"]["functions"]["main"]
+    assert main["workspace_size_bytes"] == digits.metadata["workspace_bytes"]
+    assert main["inputs"]["image"] == {"size": 64, "dtype": "int8", "shape": [1, 8, 8, 1]}
+
+
+@pytest.mark.qemu
+def test_a_package_runs_its_tests_on_a_board_and_sees_a_wrong_answer(
+    digits: Compiled, tmp_path: Path
+):
+    export_model(digits, "cmake", tmp_path, with_tests=True)
+    file = tmp_path / "tests" / "known_answers.npz"
+    answers = dict(np.load(file))
+    answers["out/digit"][3, 0, 0] ^= 1  # neither of the two that the second test looks at
+    np.savez(file, **answers)
+    plugin = () if IS_INSTALLED else ("-p", "firmwright.pytest_plugin")
+    command = [sys.executable, "-m", "pytest", "-q", *plugin, "--fw-board", "mps2-an386"]
+    path = {**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "Mismatched elements: 1 / 10" in done.stdout
+
+
+def test_what_a_package_cannot_say_is_refused(digits: Compiled, tmp_path: Path):
+    known = dict(digits.metadata)
+    unusual = replace(digits, metadata={**known, "io": {**known["io"], "mode": "caller"}})
+    with pytest.raises(UsageError, match="--io caller changes that"):
+        export_model(unusual, "cmake", tmp_path)
+    with pytest.raises(UsageError, match="no place for tests"):
+        export_model(digits, "mlf", tmp_path / "x.tar", with_tests=True)
+
+
+def test_every_format_has_its_guide():
+    for form in FORMATS:
+        page = ROOT / "docs" / "integration" / f"{form}.md"
+        assert f"--format {form}" in page.read_text(encoding="utf-8")

@@ -1,0 +1,88 @@
+"""Packages for other build systems: compiled, with tests of their own where those are asked for.
+
+In: a `Compiled`, a format, and where to. Out: a folder or one file on disk. Known answers are the
+reference runtime's, on the samples that `verify` takes.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+
+from firmwright.artifacts import SourceTree
+from firmwright.base.errors import UsageError
+from firmwright.flows.inputs import Tensors, generated, npz_bytes
+from firmwright.flows.model import write_file
+from firmwright.flows.reference import reference_for
+from firmwright.frontends.onnx import is_onnx
+from firmwright.ir.text import print_module
+from firmwright.package.exporting import ARCHIVES, Exported, Tests, export, zipped
+from firmwright.package.folder import write_folder
+from firmwright.package.mlf import archived
+from firmwright.pipeline import Compiled
+
+KNOWN_ANSWERS = 8
+"""Samples that a package's tests know the answers of."""
+
+
+def export_model(
+    compiled: Compiled, form: str, output: str | Path, *, with_tests: bool = False
+) -> SourceTree:
+    """Write the package; the files that it has."""
+    exported = Exported(compiled.tree, compiled.metadata, print_module(compiled.module))
+    tree = export(exported, form, _tests(compiled) if with_tests else None)
+    if form == "mlf":
+        write_file(output, archived(tree))
+    elif form in ARCHIVES:
+        write_file(output, zipped(tree))
+    else:
+        write_folder(tree, Path(output))
+    return tree
+
+
+def _tests(compiled: Compiled) -> Tests:
+    if compiled.source is None:
+        raise UsageError(
+            "a package's tests carry the model file, and this module was not read from one.",
+            where=compiled.module.name,
+            hint="export the .tflite or .onnx file, or --source FILE.",
+        )
+    options = compiled.options
+    given = {
+        "numerics": options.numerics,
+        "optimize": options.optimize,
+        "planner": options.planner,
+        "keep_input": options.keep_input,
+    }
+    suffix = "onnx" if is_onnx(compiled.source, "") else "tflite"
+    return Tests(
+        model_file=f"{compiled.module.name}.{suffix}",
+        model=compiled.source,
+        known_answers=known_answers(compiled, KNOWN_ANSWERS),
+        options=tuple(f"{name}={value}" for name, value in given.items()),
+    )
+
+
+def known_answers(compiled: Compiled, count: int) -> bytes:
+    """An .npz of samples and the reference's outputs: keys `in/TENSOR` and `out/TENSOR`."""
+    samples = generated(compiled.module.io.inputs, count).samples
+    outputs = reference_for(compiled, samples).outputs
+    arrays = {
+        **{f"in/{name}": np.stack([s[name] for s in samples]) for name in samples[0]},
+        **{f"out/{name}": np.stack([o[name] for o in outputs]) for name in outputs[0]},
+    }
+    return npz_bytes(arrays)
+
+
+def read_known_answers(data: bytes) -> list[tuple[Tensors, Tensors]]:
+    """The samples of `known_answers`: inputs and outputs by tensor name."""
+    archive = np.load(io.BytesIO(data), allow_pickle=False)
+    inputs = {key[3:]: archive[key] for key in archive.files if key.startswith("in/")}
+    outputs = {key[4:]: archive[key] for key in archive.files if key.startswith("out/")}
+    count = len(next(iter(inputs.values())))
+    return [
+        ({n: a[k] for n, a in inputs.items()}, {n: a[k] for n, a in outputs.items()})
+        for k in range(count)
+    ]

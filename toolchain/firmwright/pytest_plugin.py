@@ -1,0 +1,80 @@
+"""Fixtures for tests of users' own: their model as firmware, on the board that they name.
+
+    pytest --fw-board mps2-an386
+
+In: `fw_model` and `fw_known_answers` of the project's pytest.ini, paths from there, and
+`fw_options`, options of the compilation as NAME=VALUE lines. Out: `fw_board`, `fw_session`,
+`fw_known_answers`. pytest finds this file by its entry point; nothing else of firmwright is
+imported before a fixture is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("firmwright")
+    group.addoption("--fw-board", metavar="B", default="host", help="where firmware runs (host)")
+    group.addoption("--fw-port", metavar="URL", default="", help="of a board that has it flashed")
+    group.addoption("--fw-boards-dir", metavar="DIR", action="append", default=[],
+                    help="more boards, found before firmwright's own")  # fmt: skip
+    parser.addini("fw_model", "the model file that fw_session runs")
+    parser.addini("fw_known_answers", "the .npz of samples and outputs")
+    parser.addini("fw_options", "options of the compilation, NAME=VALUE", type="linelist")
+
+
+@pytest.fixture(scope="session")
+def fw_board(pytestconfig: pytest.Config) -> Any:
+    """The board that --fw-board names."""
+    from firmwright.boards import load_board
+
+    return load_board(pytestconfig.getoption("--fw-board"), _folders(pytestconfig))
+
+
+@pytest.fixture(scope="session")
+def fw_session(pytestconfig: pytest.Config, fw_board: Any) -> Iterator[Any]:
+    """The model of `fw_model`, compiled, built and started on the board, for all tests."""
+    from firmwright.flows.compiling import compile_for
+    from firmwright.flows.model import load_model
+    from firmwright.flows.sessions import open_session
+
+    options = dict(_option(line) for line in pytestconfig.getini("fw_options"))
+    compiled = compile_for(
+        load_model(_path(pytestconfig, "fw_model")),
+        fw_board.name,
+        board_dirs=_folders(pytestconfig),
+        **options,
+    )
+    with open_session(compiled, port=pytestconfig.getoption("--fw-port")) as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def fw_known_answers(pytestconfig: pytest.Config) -> Any:
+    """Pairs of inputs and outputs by tensor name, of `fw_known_answers`."""
+    from firmwright.flows.exporting import read_known_answers
+
+    return read_known_answers(_path(pytestconfig, "fw_known_answers").read_bytes())
+
+
+def _folders(config: pytest.Config) -> tuple[Path, ...]:
+    return tuple(Path(folder) for folder in config.getoption("--fw-boards-dir"))
+
+
+def _path(config: pytest.Config, name: str) -> Path:
+    given = config.getini(name)
+    if not given:
+        raise pytest.UsageError(f"{name} is not set: name the file in pytest.ini")
+    return config.rootpath / str(given)
+
+
+def _option(line: str) -> tuple[str, Any]:
+    name, equals, value = (part.strip() for part in line.partition("="))
+    if not equals:
+        raise pytest.UsageError(f"fw_options: {line!r} is not NAME=VALUE")
+    return name, {"True": True, "False": False}.get(value, value)
