@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import INT8
+from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.quant import Quantization
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
+from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.interp import interpret
 from firmwright.ir.tir.schedule import Rule
 from firmwright.ir.tir.verify import verify_prim
@@ -95,3 +96,20 @@ def test_windows_too_large_for_their_sums_are_left_to_others() -> None:
     }
     call = OpCall("average_pool2d", (x,), (tensor((1, 1, 1, 8), 0.1, 0),), attrs, (None,))
     assert not POOL.configs(call)
+
+
+@pytest.mark.parametrize("channels", [4, 9, 16])
+def test_rows_are_added_to_one_sum_a_channel(channels: int) -> None:
+    assert POOL.fold is not None
+    kernel = Builder("rows")
+    x = kernel.buffer_param("x", INT8, (1, 2, 5, channels), "in")
+    acc = kernel.buffer_param("acc", INT32, (channels,), "inout")
+    POOL.fold(random_pool(1), kernel, x, acc)
+    func = kernel.build()
+    verify_prim(func, IRModule("test", {func.name: func}), INTRINSICS)
+    rng = np.random.default_rng(channels)
+    rows = rng.integers(-128, 128, x.shape).astype(np.int8)
+    sums = rng.integers(-(1 << 20), 1 << 20, channels).astype(np.int32)
+    expected = sums + rows.astype(np.int32).sum(axis=(0, 1, 2))
+    interpret(func, {"x": rows, "acc": sums}, INTRINSICS)
+    np.testing.assert_array_equal(sums, expected)

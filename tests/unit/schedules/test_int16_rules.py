@@ -12,9 +12,9 @@ import pytest
 
 from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.base.quant import Quantization
-from firmwright.ir.core import Constant
+from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.opdef import Numerics, OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interp import interpret
 from firmwright.ir.tir.schedule import Rule
@@ -29,7 +29,7 @@ from firmwright.schedules.scalar import depthwise_strips
 from firmwright.schedules.scalar import half_columns as scalar_half_columns
 
 RULES = (
-    *int16_layers.RULES,
+    *(rule for rule in int16_layers.RULES if rule != int16_layers.HALF_ROWS),
     *depthwise_channels.RULES,
     *depthwise_halves.RULES,
     *half_columns.RULES,
@@ -37,6 +37,11 @@ RULES = (
     *depthwise_strips.RULES,
 )
 LARGE = (*depthwise_channels.RULES, *depthwise_strips.RULES)
+DEEP = (
+    *(r for r in RULES if not r.name.startswith(("helium.depthwise", "helium.conv2d"))),
+    int16_layers.HALF_ROWS,
+)
+"""Rules for sums that do not fit 32 bits."""
 SEEDS = 14
 
 
@@ -86,6 +91,44 @@ def test_layers_of_int16_equal_the_reference(
         for call in drawn:
             judged += check(as_int16(call, seed), rule)
     assert judged >= SEEDS
+
+
+def deep_layer(op: str, depth: int, outputs: int, numerics: Numerics) -> OpCall:
+    """Sums beyond 32 bits: weights of one sign in each channel, and biases of 35 bits."""
+    rng = np.random.default_rng(depth)
+    shapes = {
+        "fully_connected": ((3, depth), (outputs, depth)),
+        "conv2d": ((1, 1, 3, depth), (outputs, 1, 1, depth)),
+        "depthwise_conv2d": ((1, 1, 3, outputs), (1, 1, 1, outputs)),
+    }
+    image, shape = shapes[op]
+    axis = 3 if op == "depthwise_conv2d" else 0
+    weights = np.moveaxis(rng.integers(100, 128, shape), axis, 0)
+    signs = rng.choice((-1, 1), (outputs, *[1] * (weights.ndim - 1)))
+    weights = np.moveaxis(weights * signs, 0, axis).astype(np.int8)
+    scales = tuple(float(np.float32(s)) for s in rng.uniform(0.001, 0.01, outputs))
+    types = (
+        TensorType(image, INT16, Quantization((0.0003,), (0,))),
+        TensorType(shape, INT8, Quantization(scales, (0,) * outputs, axis)),
+        TensorType((outputs,), INT64),
+    )
+    y = TensorType((*image[:-1], outputs), INT16, Quantization((8.0,), (0,)))
+    attrs: dict[str, Attr] = {"stride": (1, 1), "dilation": (1, 1), "padding": (0, 0, 0, 0)}
+    attrs |= {"activation": "none", "keep_dims": False, "depth_multiplier": 1}
+    bias = rng.integers(-(1 << 34), 1 << 34, outputs)
+    constants = (
+        None,
+        Constant.from_array("w", weights, INT8),
+        Constant.from_array("b", bias, INT64),
+    )
+    return OpCall(op, types, (y,), attrs, constants, numerics)
+
+
+@pytest.mark.parametrize("rule", DEEP, ids=lambda rule: rule.name)
+def test_sums_of_64_bits_equal_the_reference(rule: Rule) -> None:
+    for depth, outputs in ((8, 2), (600, 6), (1031, 10)):
+        for numerics in ("litert", "tflm"):
+            assert check(deep_layer(rule.op, depth, outputs, numerics), rule)
 
 
 @pytest.mark.parametrize("rule", LARGE, ids=lambda rule: rule.name)

@@ -2,17 +2,18 @@
 
 In: operator calls and a board in QEMU. Out: for each call and schedule what the cost model predicts
 and what ran. Nothing is chosen, so schedules are seen that no choice would take. All kernels work
-on the same two buffers, on whatever lies there: counts hardly depend on data.
+on the same two buffers for each type of elements, on whatever lies there: counts hardly depend on
+data. No kernel shares its code with another.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from firmwright.base.dtypes import INT8
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, DType
 from firmwright.base.errors import ToolFailedError
 from firmwright.boards import load_board
 from firmwright.flows.compiling import compile_for
@@ -43,9 +44,14 @@ from firmwright.schedules.registry import INTRINSICS, RULES
 from firmwright.targets.cost_weights import weights_of
 from firmwright.targets.registry import features
 
+_CARRIED: Mapping[DType, str] = {INT8: "", INT16: "_wide", FLOAT32: "_real"}
+"""What kernels may read and write, and how their buffers' names end."""
+
 log = logging.getLogger(__name__)
 KERNELS_PER_IMAGE = 64
 _ALIGNMENT = 16
+_APART = "speed"
+"""The goal whose kernels share no code, which would cost each a little: they are counted alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +109,8 @@ def _counted_together(batch: Sequence[Candidate], board: str) -> Iterator[tuple[
 
 def _module(batch: Sequence[Candidate], board: str) -> IRModule:
     """A lowered module whose main calls the kernel of each candidate, in order."""
-    read = _buffer("x", [kind for item in batch for kind in item.call.inputs])
-    written = _buffer("y", [item.call.output for item in batch])
+    read = _buffers("x", [kind for item in batch for kind in item.call.inputs])
+    written = _buffers("y", [item.call.output for item in batch])
     calls = tuple(
         CallPrim(
             item.alternative.function.name,
@@ -113,27 +119,40 @@ def _module(batch: Sequence[Candidate], board: str) -> IRModule:
         )
         for index, item in enumerate(batch)
     )
-    body: Stmt = Allocate(read, Allocate(written, Seq(calls), "output"), "input")
+    body: Stmt = Seq(calls)
+    for role, buffers in (("output", written), ("input", read)):
+        for buffer in reversed(list(buffers.values())):
+            body = Allocate(buffer, body, role)
     main = PrimFunc("run", (), body, {"aot_main": True})
     functions = {item.alternative.function.name: item.alternative.function for item in batch}
     constants = {
         name: constant for item in batch for name, constant in item.alternative.constants.items()
     }
     plain = IRModule("layers", {**functions, "run": main}, constants, attrs={"entry": "run"})
-    module = configured(plain, load_board(board), Options(board=board, keep_input=True))
-    io = replace(module.io, inputs=(_tensor(read),), outputs=(_tensor(written),))
+    options = Options(board=board, optimize=_APART, keep_input=True)
+    module = configured(plain, load_board(board), options)
+    inputs, outputs = (tuple(map(_tensor, ends.values())) for ends in (read, written))
+    io = replace(module.io, inputs=inputs, outputs=outputs)
     return replace(module, io=io).with_attrs(stage=LOWERED)
 
 
-def _buffer(name: str, kinds: Sequence[TensorType | None]) -> Buffer:
-    most = max(kind.elements for kind in kinds if kind is not None and kind.dtype == INT8)
-    return Buffer(name, INT8, (most,), alignment=_ALIGNMENT)
+def _buffers(name: str, kinds: Sequence[TensorType | None]) -> Mapping[DType, Buffer]:
+    """One for each type of elements, large enough for all; int8 alone bears the plain name."""
+    most: dict[DType, int] = {}
+    for kind in kinds:
+        if kind is not None and kind.dtype in _CARRIED:
+            most[kind.dtype] = max(kind.elements, most.get(kind.dtype, 0))
+    return {
+        dtype: Buffer(f"{name}{_CARRIED[dtype]}", dtype, (count,), alignment=_ALIGNMENT)
+        for dtype, count in most.items()
+    }
 
 
-def _argument(param: Param, read: Buffer, written: Buffer) -> Expr:
+def _argument(param: Param, read: Mapping[DType, Buffer], written: Mapping[DType, Buffer]) -> Expr:
     assert isinstance(param.value, Buffer)  # kernels have no scalars before merging
-    buffer, access = (read, "r") if param.role == "in" else (written, "w")
-    mode: Access = "r" if access == "r" else "w"
+    is_read = param.role == "in"
+    buffer = (read if is_read else written)[param.value.dtype]
+    mode: Access = "r" if is_read else "w"
     return AccessPtr(buffer, IntImm(0, INDEX), param.value.elements, mode)
 
 

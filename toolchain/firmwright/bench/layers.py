@@ -8,10 +8,12 @@ layers in all their schedules are one firmware.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
@@ -22,11 +24,13 @@ MAX_ELEMENTS = 12_000
 """Of a drawn layer's input and of its output."""
 _CHANNELS = (3, 4, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64)
 
+_Maker: TypeAlias = Callable[[np.random.Generator], OpCall]
+
 
 def layers(seed: int) -> Iterator[OpCall]:
     """Endless; every prefix is the same from run to run."""
     rng = np.random.Generator(np.random.PCG64(seed))
-    makers: tuple[Callable[[np.random.Generator], OpCall], ...] = (
+    makers: tuple[_Maker, ...] = (
         _pointwise,
         _depthwise,
         _convolution,
@@ -38,6 +42,7 @@ def layers(seed: int) -> Iterator[OpCall]:
         _pool,
         _first,
         _softmax,
+        *(_wide(make) for make in (_pointwise, _depthwise, _convolution, _fully_connected)),
     )
     while True:
         for make in makers:
@@ -215,3 +220,21 @@ def _softmax(rng: np.random.Generator) -> OpCall:
     shape = (1, int(rng.integers(2, 30)))
     result = TensorType(shape, INT8, Quantization((1 / 256,), (-128,)))
     return OpCall("softmax", (_tensor(rng, shape, 0.05, 0.2),), (result,), {"beta": 1.0}, (None,))
+
+
+def _wide(make: _Maker) -> _Maker:
+    """The same with activations of int16 and a bias of 64 bits."""
+
+    def made(rng: np.random.Generator) -> OpCall:
+        call = make(rng)
+        x, y = (
+            TensorType(kind.shape, INT16, Quantization((_scale(rng, *range_of),), (0,)))
+            for kind, range_of in ((call.input(0), (1e-4, 4e-4)), (call.output, (4e-4, 2e-3)))
+        )
+        _, weights, bias = call.constants
+        assert bias is not None
+        wide = Constant.from_array("b", bias.array().astype(np.int64), INT64)
+        inputs = (x, call.input(1), TensorType((y.shape[-1],), INT64))
+        return replace(call, inputs=inputs, outputs=(y,), constants=(None, weights, wide))
+
+    return made

@@ -190,13 +190,17 @@ class Lowering:
         return tuned.stale(item.alternatives, rules, describe(item.call, self.module))
 
     def _folding(self, name: str, call: Call, rows: RowFold, band: int) -> Alternative:
-        """Takes a band of rows in."""
-        x = describe(call, self.module).input(0)
+        """Takes a band of rows in: by a rule that can, else by the operator's own loops."""
+        described = describe(call, self.module)
+        rules = (rule for rule in self._fitting(call) if rule.fold and rule.configs(described))
+        rule = next(rules, None)
+        x = described.input(0)
         kernel = Builder(name, call.span)
         row = kernel.buffer_param("x", x.dtype, (1, band, *x.shape[2:]), "in", KERNEL_ALIGNMENT)
         acc = kernel.buffer_param("acc", rows.dtype, (rows.count,), "inout", KERNEL_ALIGNMENT)
-        rows.accumulate(describe(call, self.module), kernel, row, acc)
-        return self._finish(kernel, call, call)
+        accumulate = rule.fold if rule and rule.fold else rows.accumulate
+        accumulate(described, kernel, row, acc)
+        return self._finish(kernel, call, call, rule.name if rule else DEFAULT_RULE)
 
     def _finishing(self, name: str, call: Call, rows: RowFold) -> Alternative:
         """Makes the output when all rows are in."""

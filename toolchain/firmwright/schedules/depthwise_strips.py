@@ -20,7 +20,7 @@ from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv_shapes import Window, window_of
 from firmwright.ops.depthwise_conv2d import multiplier_of
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.epilogue import Epilogue
+from firmwright.schedules.int16_sums import Sums
 from firmwright.schedules.spans import Span, spans_of
 
 _PIXELS = (3, 1)
@@ -63,8 +63,7 @@ def _groups(op: OpCall) -> list[Span]:
 class _Strips:
     window: Window
     taps: Taps
-    bias: Buffer
-    epilogue: Epilogue
+    sums: Sums
 
     def pixels(self, b: Kernel, columns: range, at: tuple[E, E, E], count: int) -> None:
         """All channels of `count` outputs of a row from `at` (n, oy, ox) on."""
@@ -77,12 +76,12 @@ class _Strips:
         ):
             acc = b.reg("acc", INT32, together * count)
             for c in range(together):
-                with b.let("bias_here", b.load(self.bias, [block * together + c])) as bias:
+                with b.let("bias_here", self.sums.start(b, block * together + c)) as bias:
                     for pixel in range(count):
                         b.store(acc, [pixel * together + c], bias)
             self._window(b, acc, columns, at, block)
             for c in range(together):
-                with self.epilogue.channel(b, block * together + c) as finish:
+                with self.sums.channel(b, block * together + c) as finish:
                     for pixel in range(count):
                         total = b.load(acc, [pixel * together + c])
                         b.store(y, [pixel, block * together + c], finish(total))
@@ -124,11 +123,8 @@ class _Strips:
                         b.store(acc, [pixel * together + c], product)
 
 
-def build(
-    op: OpCall, config: Config, b: Kernel, taps: Taps, ending: tuple[Buffer, Epilogue]
-) -> None:
-    """`ending` are the biases and the step, one a channel."""
-    strips = _Strips(window_of(op, op.input(1).shape[1:3]), taps, *ending)
+def build(op: OpCall, config: Config, b: Kernel, taps: Taps, sums: Sums) -> None:
+    strips = _Strips(window_of(op, op.input(1).shape[1:3]), taps, sums)
     for across in _groups(op):
         count = min(int(config["pixels"]), len(across.outputs))
         whole, rest = divmod(len(across.outputs), count)

@@ -1,8 +1,10 @@
-"""int16 conv2d over packed columns: two pixels times two channels, whatever multiplies them.
+"""int16 conv2d and fully_connected over packed columns: pixels times channels.
 
 The windows of two output pixels are packed as runs of int16, zeros outside of the input and behind
-the last tap; a pixel of a pointwise convolution is its own column. Applies where sums provably have
-32 bits, to any number of channels. A `Block` of a family of cores is the product.
+the last tap; a pixel of a pointwise convolution, and a row of a fully connected layer, is its own
+column. Two channels go through two columns, four through a single one; the last channels are
+computed twice where they are no whole group. Sums of 64 bits are added up from pieces of a column
+(int16_sums.py). A `Block` of a family of cores is the product.
 """
 
 from __future__ import annotations
@@ -14,20 +16,23 @@ from typing import Protocol
 
 import numpy as np
 
-from firmwright.base.dtypes import INT16, INT32, UINT32, DType
+from firmwright.base.dtypes import INT16, INT32, INT64, UINT32, DType
 from firmwright.ir.graph.opdef import Array, OpCall
 from firmwright.ir.tir.builder import E, minimum
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops.conv2d import bias_of, requant_of, weights_of
+from firmwright.ops.conv2d import weights_of
 from firmwright.ops.conv_shapes import Window, window_of
-from firmwright.ops.int16x8 import accumulator_dtype
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.epilogue import Epilogue, accumulator_bounds, make_epilogue
+from firmwright.schedules.epilogue import Finish
 from firmwright.schedules.fpu.columns import FloatPacker
+from firmwright.schedules.int16_sums import Sums, piece_of, plan_sums
 
 _PIXELS = 2
-_ROWS = 2
+_SUMS = 4
+_MATRIX = 2
+"""Axes of the weights of a fully connected layer."""
+_POINT = Window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
 
 
 class Block(Protocol):
@@ -49,9 +54,9 @@ class Block(Protocol):
 
 
 def configs(op: OpCall) -> Sequence[Config]:
-    if op.input(0).dtype != INT16 or accumulator_dtype(op, 0) != INT32:
+    if op.input(0).dtype != INT16:
         return ()
-    return ({"pixels": min(_PIXELS, op.output.elements // op.output.shape[3])},)
+    return ({"pixels": min(_PIXELS, op.output.elements // op.input(1).shape[0])},)
 
 
 class HalfPacker(FloatPacker):
@@ -97,42 +102,77 @@ class HalfPacker(FloatPacker):
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """The constants of a layer, and how it is cut."""
+    """The constants of a layer, and how it is cut: `piece` divides `steps`."""
 
     block: Block
-    window: Window
     weights: Buffer
-    bias: Buffer
-    epilogue: Epilogue
+    sums: Sums
+    outputs: int
     pixels: int
     rows: int
     steps: int
+    piece: int
 
     def products(self, b: Kernel, columns: Buffer, at: E) -> None:
         """The outputs of the pixels from `at` on, by groups of channels."""
-        outputs = self.bias.shape[0]
+        shape = (self.pixels, self.outputs)
         with (
-            b.window("out", b.y, at * outputs, (self.pixels, outputs), access="w") as y,
-            b.for_("group", outputs // self.rows) as group,
+            b.window("out", b.y, at * self.outputs, shape, access="w") as y,
+            b.for_("group", -(-self.outputs // self.rows)) as group,
         ):
+            first = group * self.rows
+            if self.outputs % self.rows:
+                first = minimum(first, self.outputs - self.rows)
+            if self.piece < self.steps:
+                self._in_pieces(b, columns, y, group, first)
+            else:
+                acc = b.reg("acc", INT32, self.pixels * self.rows)
+                for row in range(self.rows):
+                    with b.let("bias_here", self.sums.start(b, first + row)) as start:
+                        self._set(b, acc, row, start)
+                self._run(b, acc, columns, group)
+                for row in range(self.rows):
+                    with self.sums.channel(b, first + row) as finish:
+                        self._store(b, y, acc, (first, row), finish)
+
+    def _in_pieces(self, b: Kernel, columns: Buffer, y: Buffer, group: E, first: E) -> None:
+        total = b.reg("total", INT64, self.pixels * self.rows)
+        for row in range(self.rows):
+            with b.let("bias_here", b.load(self.sums.bias, [first + row])) as start:
+                self._set(b, total, row, start)
+        with b.for_("piece", self.steps // self.piece) as piece:
             acc = b.reg("acc", INT32, self.pixels * self.rows)
             for row in range(self.rows):
-                value = b.load(self.bias, [group * self.rows + row])
-                with b.let("bias_here", value) as start:
-                    for pixel in range(self.pixels):
-                        b.store(acc, [pixel * self.rows + row], start)
-            unroll = next(n for n in (max(8 // self.block.taps, 1), 2, 1) if self.steps % n == 0)
-            with (
-                b.for_("i", self.steps // unroll) as i,
-                b.for_("u", unroll, kind="unrolled") as u,
-            ):
-                self.block.add(b, acc, columns, self.weights, (group, i * unroll + u))
-            for row in range(self.rows):
-                channel = group * self.rows + row
-                with self.epilogue.channel(b, channel) as finish:
-                    for pixel in range(self.pixels):
-                        total = b.load(acc, [pixel * self.rows + row])
-                        b.store(y, [pixel, channel], finish(total))
+                self._set(b, acc, row, 0)
+            self._run(b, acc, columns, group, piece * self.piece)
+            for i in range(self.pixels * self.rows):
+                b.store(total, [i], b.load(total, [i]) + b.load(acc, [i]).cast(INT64))
+        for row in range(self.rows):
+            with self.sums.whole(b, first + row) as finish:
+                self._store(b, y, total, (first, row), finish)
+
+    def _set(self, b: Kernel, sums: Buffer, row: int, value: E | int) -> None:
+        for pixel in range(self.pixels):
+            b.store(sums, [pixel * self.rows + row], value)
+
+    def _store(self, b: Kernel, y: Buffer, sums: Buffer, at: tuple[E, int], finish: Finish) -> None:
+        first, row = at
+        for pixel in range(self.pixels):
+            total = b.load(sums, [pixel * self.rows + row])
+            b.store(y, [pixel, first + row], finish(total))
+
+    def _run(
+        self, b: Kernel, acc: Buffer, columns: Buffer, group: E, start: E | None = None
+    ) -> None:
+        """Adds the steps of a piece that begins at step `start`."""
+        unroll = next(n for n in (max(8 // self.block.taps, 1), 2, 1) if self.piece % n == 0)
+        with (
+            b.for_("i", self.piece // unroll) as i,
+            b.for_("u", unroll, kind="unrolled") as u,
+        ):
+            step = i * unroll + u
+            place = step if start is None else start + step
+            self.block.add(b, acc, columns, self.weights, (group, place))
 
     def columns(self, b: Kernel, source: Buffer, start: E) -> AbstractContextManager[Buffer]:
         """The columns from element `start` of `source` on, in elements of the block."""
@@ -143,22 +183,14 @@ class _Layer:
 
 def build(block: Block, op: OpCall, config: Config, b: Kernel) -> None:
     kernel = weights_of(op)
-    outputs, taps = len(kernel), kernel.size // len(kernel)
-    count, rows = int(config["pixels"]), _ROWS if outputs % _ROWS == 0 else 1
-    padded = -(-taps // block.taps) * block.taps
-    flat = np.pad(kernel.reshape(outputs, taps), ((0, 0), (0, padded - taps)))
-    bias = bias_of(op, "int32")
-    bounds = accumulator_bounds(bias, kernel, INT16.min, INT16.max)
-    layer = _Layer(
-        block, window_of(op, kernel.shape[1:3]), block.weights(b, flat, rows),
-        b.constant("bias", bias, INT32),
-        make_epilogue(b, requant_of(op), bounds, INT16, outputs),
-        count, rows, padded // block.taps,
-    )  # fmt: skip
-    pixels = op.output.elements // outputs
+    taps, count = kernel.size // len(kernel), int(config["pixels"])
+    layer = _plan(block, op, kernel, count, b)
+    padded = layer.steps * block.taps
+    window = _POINT if kernel.ndim == _MATRIX else window_of(op, kernel.shape[1:3])
+    pixels = op.output.elements // len(kernel)
     with ExitStack() as stack:
         columns = None
-        if not layer.window.pointwise or padded != taps:
+        if not window.pointwise or padded != taps:
             columns = stack.enter_context(b.allocate("columns", INT16, (count, padded), 4))
             for pixel in range(count):
                 for tap in range(taps, padded):
@@ -168,6 +200,23 @@ def build(block: Block, op: OpCall, config: Config, b: Kernel) -> None:
         if columns is None:
             x = stack.enter_context(layer.columns(b, b.input(0), at * taps))
         else:
-            HalfPacker(b, layer.window, b.input(0), columns).pack(op, at)
+            image = b.input(0)
+            if kernel.ndim == _MATRIX:
+                shape = (pixels, 1, 1, taps)
+                image = stack.enter_context(b.window("image", image, 0, shape, alignment=4))
+            HalfPacker(b, window, image, columns).pack(op, at)
             x = stack.enter_context(layer.columns(b, columns, at * 0))
         layer.products(b, x, at)
+
+
+def _plan(block: Block, op: OpCall, kernel: Array, pixels: int, b: Kernel) -> _Layer:
+    outputs, taps = len(kernel), kernel.size // len(kernel)
+    rows, steps = min(_SUMS // pixels, outputs), -(-taps // block.taps)
+    flat = np.pad(kernel.reshape(outputs, taps), ((0, 0), (0, steps * block.taps - taps)))
+    starts = (min(start, outputs - rows) for start in range(0, outputs, rows))
+    packed = flat[[start + row for start in starts for row in range(rows)]]
+    weights = block.weights(b, packed, rows)
+    return _Layer(
+        block, weights, plan_sums(b, op, kernel), outputs, pixels, rows, steps,
+        piece_of(flat, steps),
+    )  # fmt: skip

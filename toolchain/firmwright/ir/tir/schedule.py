@@ -31,6 +31,7 @@ class Rule:
     `--optimize GOAL` alone: it pays with what other goals save. One that `fuses` rounds sums of
     floats less often than the default loops, so it is offered only where no operator of the model
     makes a step of the last bit.
+    A `fold` takes rows in where the call is computed row by row (see `RowFold.accumulate`).
     """
 
     name: str
@@ -44,6 +45,7 @@ class Rule:
     goal: str = ""
     fuses: bool = False
     space: Callable[[OpCall], Sequence[Config]] | None = None
+    fold: Callable[[OpCall, Any, Any, Any], None] | None = None
 
     def tunable(self, call: OpCall) -> tuple[Config, ...]:
         """Every configuration that may be built for `call`, those worth offering first."""

@@ -1,8 +1,7 @@
 """int16 depthwise_conv2d on the DSP extension: strips (schedules/depthwise_strips.py) of pairs.
 
 Two neighbouring channels are a word of the input and, as int16, a word of the weights: SMLABB and
-SMLATT are a tap of both. Applies where the channels are even, each gives one output, and sums
-provably have 32 bits.
+SMLATT are a tap of both. Applies where the channels are even and each gives one output.
 """
 
 from __future__ import annotations
@@ -17,18 +16,17 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import E, call
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ir.tir.schedule import Config, Rule
-from firmwright.ops.conv2d import bias_of, requant_of, weights_of
-from firmwright.ops.int16x8 import accumulator_dtype
+from firmwright.ops.conv2d import weights_of
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules import depthwise_strips
-from firmwright.schedules.epilogue import accumulator_bounds, make_epilogue
+from firmwright.schedules.int16_sums import plan_sums
 
 _PAIR = 2
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
     even = op.output.shape[3] % _PAIR == 0
-    if op.input(0).dtype != INT16 or not even or accumulator_dtype(op, 3) != INT32:
+    if op.input(0).dtype != INT16 or not even:
         return ()
     return depthwise_strips.configs(op)
 
@@ -56,16 +54,13 @@ class _Pairs:
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = weights_of(op)[0]
-    bias = bias_of(op, "int32")
-    by_channel = np.moveaxis(kernel, 2, 0)
-    bounds = accumulator_bounds(bias, by_channel, INT16.min, INT16.max)
     *image, channels = op.input(0).shape
     words = np.ascontiguousarray(kernel, np.int16).view(np.uint32)
-    weights, biases = b.constant("weights", words, UINT32), b.constant("bias", bias, INT32)
-    epilogue = make_epilogue(b, requant_of(op), bounds, INT16, channels)
+    weights = b.constant("weights", words, UINT32)
+    sums = plan_sums(b, op, np.moveaxis(kernel, 2, 0), axis=3)
     shape = (*image, channels // _PAIR)
     with b.window("words", b.input(0), 0, shape, dtype=UINT32, alignment=4) as x:
-        depthwise_strips.build(op, config, b, _Pairs(weights, x), (biases, epilogue))
+        depthwise_strips.build(op, config, b, _Pairs(weights, x), sums)
 
 
 RULES = (

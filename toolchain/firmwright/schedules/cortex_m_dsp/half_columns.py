@@ -1,4 +1,4 @@
-"""int16 conv2d on the DSP extension: columns (schedules/half_columns.py) by dual products.
+"""int16 columns (schedules/half_columns.py) on the DSP extension, by dual products.
 
 Four taps of a channel are one word of weights, which SXTB16 widens once for both pixels, in the
 order of bytes that dot_products.py has.
@@ -56,13 +56,14 @@ class _Dual:
                             b.store(acc, at_sum, call("smlad", operands, INT32))
 
 
-RULES = (
+RULES = tuple(
     Rule(
-        "dsp.conv2d.half_columns",
-        "conv2d",
+        f"dsp.{op}.half_columns",
+        op,
         frozenset({"dsp"}),
         half_columns.configs,
         partial(half_columns.build, _Dual()),
         keeps_order=True,
-    ),
+    )
+    for op in ("conv2d", "fully_connected")
 )

@@ -2,7 +2,8 @@
 
 For windows that stay inside of the input and hold at most 255 values, so that a sum fits int16
 (255 * 128 < 2^15). The mean is the definition's division, which a compiler makes a multiplication
-of. The last block of channels starts early where they are no multiple of eight.
+of. The last block of channels starts early where they are no multiple of eight. Row by row
+(`mve_add_row`) sums have 32 bits, four channels at a time.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import E, maximum, minimum, select
+from firmwright.ir.tir.builder import Builder, E, maximum, minimum, select
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.nodes import Buffer
 from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.fixed_point import quantized_activation_range
 from firmwright.ops.kernel import Kernel
@@ -69,7 +71,51 @@ SUM = Intrinsic(
     count=lambda args: 10 + args[1] * (4 + 4 * args[2]),
 )
 
-POOL_INTRINSICS: Mapping[str, Intrinsic] = {SUM.name: SUM}
+_ADD_PORTABLE = """\
+for (int32_t i = 0; i < pixels; ++i) {
+    for (int32_t c = 0; c < channels; ++c) {
+        acc[c] += x[i * channels + c];
+    }
+}"""
+
+_ADD_TEXT = """\
+for (int32_t c = 0; c < channels; c += 4) {
+    const mve_pred16_t inside = vctp32q((uint32_t)(channels - c));
+    const int8_t *from = x + c;
+    int32x4_t sums = vldrwq_z_s32(acc + c, inside);
+    for (int32_t i = 0; i < pixels; ++i) {
+        sums = vaddq_s32(sums, vldrbq_z_s32(from, inside));
+        from += channels;
+    }
+    vstrwq_p_s32(acc + c, sums, inside);
+}"""
+
+
+def _add_meaning(acc: Any, x: Any, pixels: Any, channels: Any) -> Any:
+    values = np.asarray(x, np.int64)[: pixels * channels]
+    total = np.asarray(acc, np.int64) + values.reshape(pixels, channels, *values.shape[1:]).sum(0)
+    return total.astype(np.int32)
+
+
+ADD_ROW = Intrinsic(
+    name="mve_add_row",
+    operands=(
+        Operand("acc", "ptr", INT32, "rw", 1),
+        Operand("x", "ptr", INT8, "r", 1),
+        Operand("pixels", "imm", INT32),
+        Operand("channels", "imm", INT32),
+    ),
+    result=None,
+    meaning=_add_meaning,
+    portable=_ADD_PORTABLE,
+    doc="Adds pixels to one sum a channel.",
+    requires="mve",
+    text={"gnu": _ADD_TEXT},
+    clobbers=("memory",),
+    count=lambda args: 6 + -(-args[3] // 4) * (9 + 7 * args[2]),
+)
+
+POOL_INTRINSICS: Mapping[str, Intrinsic] = {item.name: item for item in (SUM, ADD_ROW)}
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
@@ -114,6 +160,19 @@ def _mean(op: OpCall, total: E, taps: int) -> E:
     return minimum(maximum(mean, low), high).cast(INT8)
 
 
+def _take_rows(op: OpCall, b: Builder, x: Buffer, acc: Buffer) -> None:
+    _, rows, columns, channels = x.shape
+    sums = b.pointer(acc, 0, channels, "rw")
+    b.evaluate(ADD_ROW.name, [sums, b.pointer(x, 0, x.elements), rows * columns, channels])
+
+
 RULES = (
-    Rule("helium.average_pool2d.sums", "average_pool2d", frozenset({"mve"}), _configs, _build),
+    Rule(
+        "helium.average_pool2d.sums",
+        "average_pool2d",
+        frozenset({"mve"}),
+        _configs,
+        _build,
+        fold=_take_rows,
+    ),
 )

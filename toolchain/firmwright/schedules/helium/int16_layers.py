@@ -1,9 +1,10 @@
-"""int16 conv2d and fully_connected on Helium (halves.py), where sums provably have 32 bits.
+"""int16 conv2d and fully_connected on Helium (halves.py).
 
 Convolutions go by columns as int8's do (conv2d.py), on the bytes of the input: a pixel of C values
-is one of 2 C bytes, and 0 stands around it in both. Fully connected layers take eight rows of
-weights at a time; their sums end in the operator's own step, which is exact to 53 bits in the
-profile litert.
+is one of 2 C bytes, and 0 stands around it in both. Where sums provably have 32 bits the step to
+the output is in the block. Fully connected layers, and convolutions with sums of 64 bits
+(int16_sums.py), take eight rows of weights at a time; their sums end in the operator's own step,
+which is exact to 53 bits in fully connected layers of the profile litert.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from firmwright.base.dtypes import INT8, INT16, INT32
+from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import E, minimum
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv2d import bias_of, requant_of, weights_of
 from firmwright.ops.conv_shapes import window_of
-from firmwright.ops.fully_connected import int16_step
-from firmwright.ops.int16x8 import accumulator_dtype, ending
+from firmwright.ops.int16x8 import accumulator_dtype
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.helium import halves, requantize
 from firmwright.schedules.helium.conv2d import Source, block_starts, sweep
-from firmwright.schedules.helium.steps import shape_of
+from firmwright.schedules.helium.steps import STEP, shape_of
+from firmwright.schedules.int16_sums import Sums, longest_piece, plan_sums
 
 _CHANNELS = requantize.CHANNELS
 
@@ -89,40 +90,128 @@ def _build_conv(op: OpCall, config: Config, b: Kernel) -> None:
         sweep(b, Source(x, window_of(op, kernel.shape[1:3]), 0), product, op.output.shape)
 
 
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Eight rows of weights at a time, whose sums end outside of vectors; `taps` are bytes.
+
+    Sums of 64 bits are added up from pieces of `piece` steps and what is left.
+    """
+
+    packed: Buffer
+    sums: Sums
+    outputs: int
+    taps: int
+    piece: int
+
+    def with_taps(self, taps: int) -> _Rows:
+        return replace(self, taps=taps)
+
+    def run(self, b: Kernel, source: Buffer, columns: Sequence[E], pixels: Sequence[E]) -> None:
+        """See conv2d.Product."""
+        for column, pixel in zip(columns, pixels, strict=True):
+            self.pixel(b, source, column, pixel)
+
+    def pixel(self, b: Kernel, source: Buffer, column: E, pixel: E) -> None:
+        """All outputs of the pixel whose column lies at `column`."""
+        blocks, steps = self.packed.shape[:2]
+        count = min(self.outputs, halves.ROWS)
+        with (
+            b.for_("block", blocks) as block,
+            b.let("row", minimum(block * halves.ROWS, self.outputs - count)) as row,
+            b.window("out", b.y, pixel * self.outputs + row, (count,), access="w") as y,
+        ):
+            if self.sums.is_wide and self.piece < steps:
+                self._in_pieces(b, y, source, column, (block, row))
+                return
+            sums = b.reg("sum", INT32, halves.ROWS)
+            self._products(b, sums, source, column, (block * steps, self.taps))
+            for i in range(count):
+                with self.sums.channel(b, row + i) as finish:
+                    total = b.load(sums, [i])
+                    if not self.sums.is_wide:
+                        total = total + b.load(self.sums.bias, [row + i])
+                    b.store(y, [i], finish(total))
+
+    def _in_pieces(self, b: Kernel, y: Buffer, source: Buffer, column: E, at: tuple[E, E]) -> None:
+        block, row = at
+        steps, count, size = self.packed.shape[1], y.shape[0], STEP * self.piece
+        total = b.reg("total", INT64, count)
+        for i in range(count):
+            b.store(total, [i], b.load(self.sums.bias, [row + i]))
+        whole = self.taps // size
+        with b.for_("piece", whole) as piece:
+            first = block * steps + piece * self.piece
+            self._piece(b, total, source, column + piece * size, (first, size))
+        if self.taps % size:
+            first = block * steps + whole * self.piece
+            self._piece(b, total, source, column + whole * size, (first, self.taps % size))
+        for i in range(count):
+            with self.sums.whole(b, row + i) as finish:
+                b.store(y, [i], finish(b.load(total, [i])))
+
+    def _piece(
+        self, b: Kernel, total: Buffer, source: Buffer, column: E, at: tuple[E, int]
+    ) -> None:
+        sums = b.reg("sum", INT32, halves.ROWS)
+        self._products(b, sums, source, column, at)
+        for i in range(total.elements):
+            b.store(total, [i], b.load(total, [i]) + b.load(sums, [i]).cast(INT64))
+
+    def _products(
+        self, b: Kernel, sums: Buffer, source: Buffer, column: E, at: tuple[E, int]
+    ) -> None:
+        """Of step `first` of the weights on, with so many bytes of the column."""
+        first, taps = at
+        step = halves.ROWS * halves.WIDTH
+        w = b.pointer(self.packed, first * step, -(-taps // STEP) * step)
+        registers = [b.load(sums, [i]) for i in range(halves.ROWS)]
+        name = f"mve_half_rows_{shape_of(taps).suffix}"
+        b.evaluate(name, [w, b.pointer(source, column, taps), taps, *registers])
+
+
+def _plan_rows(op: OpCall, b: Kernel) -> _Rows:
+    kernel = weights_of(op)
+    flat = kernel.reshape(len(kernel), -1)
+    outputs, depth = flat.shape
+    count = min(outputs, halves.ROWS)
+    starts = [min(start, outputs - count) for start in range(0, outputs, halves.ROWS)]
+    packed = b.constant("weights", halves.pack_rows(flat, starts, halves.ROWS), INT8)
+    return _Rows(
+        packed, plan_sums(b, op, kernel), outputs, 2 * depth, longest_piece(flat, halves.WIDTH)
+    )
+
+
 def _matrix_configs(op: OpCall) -> Sequence[Config]:
-    return ({},) if is_provable(op, 0) else ()
+    return ({},) if op.input(0).dtype == INT16 else ()
 
 
 def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
-    matrix = weights_of(op)
-    outputs, depth = matrix.shape
-    count, taps = min(outputs, halves.ROWS), 2 * depth
-    starts = [min(start, outputs - count) for start in range(0, outputs, halves.ROWS)]
-    packed = b.constant("weights", halves.pack_rows(matrix, starts, halves.ROWS), INT8)
-    bias = b.constant("bias", bias_of(op, "int32"), INT32)
-    finish = ending(b, int16_step(op), INT32, op.output.dtype)
-    size = packed.elements // len(starts)
-    batch = op.output.elements // outputs
+    rows = _plan_rows(op, b)
+    batch = op.output.elements // rows.outputs
     with (
-        b.window("bytes", b.input(0), 0, (batch * taps,), dtype=INT8, alignment=4) as x,
+        b.window("bytes", b.input(0), 0, (batch * rows.taps,), dtype=INT8, alignment=4) as x,
         b.for_("n", batch) as n,
-        b.for_("block", len(starts)) as block,
-        b.let("row", minimum(block * halves.ROWS, outputs - count)) as row,
-        b.window("out", b.y, n * outputs + row, (count,), access="w") as y,
     ):
-        sums = b.reg("sum", INT32, halves.ROWS)
-        registers = [b.load(sums, [i]) for i in range(halves.ROWS)]
-        b.evaluate(
-            f"mve_half_rows_{shape_of(taps).suffix}",
-            [b.pointer(packed, block * size, size), b.pointer(x, n * taps, taps), taps, *registers],
-        )
-        for i in range(count):
-            with b.let("total", b.load(sums, [i]) + b.load(bias, [row + i])) as total:
-                b.store(y, [i], finish(total, row + i))
+        rows.pixel(b, x, n * rows.taps, n)
+
+
+def _rows_configs(op: OpCall) -> Sequence[Config]:
+    return ({},) if op.input(0).dtype == INT16 and not _conv_configs(op) else ()
+
+
+def _build_rows(op: OpCall, config: Config, b: Kernel) -> None:
+    window = window_of(op, op.input(1).shape[1:3])
+    *image, depth = op.input(0).shape
+    with b.window("bytes", b.input(0), 0, (*image, 2 * depth), dtype=INT8, alignment=4) as x:
+        sweep(b, Source(x, window, 0), _plan_rows(op, b), op.output.shape)
 
 
 _NEEDED = frozenset({"mve"})
+HALF_ROWS = Rule(
+    "helium.conv2d.half_rows", "conv2d", _NEEDED, _rows_configs, _build_rows, keeps_order=True
+)
 RULES = (
+    HALF_ROWS,
     Rule("helium.conv2d.halves", "conv2d", _NEEDED, _conv_configs, _build_conv, keeps_order=True),
     Rule(
         "helium.fully_connected.halves", "fully_connected", _NEEDED, _matrix_configs, _build_matrix,

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.opdef import Array, OpCall
 from firmwright.ir.tir.builder import E
 from firmwright.ir.tir.nodes import Buffer
 from firmwright.ir.tir.schedule import Config, Rule
 from firmwright.ops.conv2d import bias_of, requant_of, weights_of
 from firmwright.ops.fixed_point import per_tensor
-from firmwright.ops.int16x8 import accumulator_dtype
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules import depthwise_strips
 from firmwright.schedules.epilogue import accumulator_bounds, make_epilogue
+from firmwright.schedules.int16_sums import Sums, plan_sums
 
 _FEW_TAPS = 12
 
@@ -30,8 +30,7 @@ _FEW_TAPS = 12
 def _configs(op: OpCall) -> Sequence[Config]:
     x, (_, height, width, _) = op.input(0), op.input(1).shape
     large = x.dtype == INT8 and height * width > _FEW_TAPS
-    provable = x.dtype == INT16 and accumulator_dtype(op, 3) == INT32
-    return depthwise_strips.configs(op) if large or provable else ()
+    return depthwise_strips.configs(op) if large or x.dtype == INT16 else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +57,20 @@ class _Singles:
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
-    kernel, kind = weights_of(op)[0], op.input(0)
-    bias = bias_of(op, "int32")
-    zero_point = per_tensor(kind).zero_point
-    ends = (kind.dtype.min - zero_point, kind.dtype.max - zero_point)
-    bounds = accumulator_bounds(bias, np.moveaxis(kernel, 2, 0), *ends)
+    kernel = weights_of(op)[0]
+    by_channel = np.moveaxis(kernel, 2, 0)
+    zero_point = per_tensor(op.input(0)).zero_point
     taps = _Singles(b.constant("weights", kernel, INT8), b.input(0), zero_point)
+    is_int16 = op.input(0).dtype == INT16
+    sums = plan_sums(b, op, by_channel, axis=3) if is_int16 else _int8_sums(b, op, by_channel)
+    depthwise_strips.build(op, config, b, taps, sums)
+
+
+def _int8_sums(b: Kernel, op: OpCall, kernel: Array) -> Sums:
+    bias, zero_point = bias_of(op, "int32"), per_tensor(op.input(0)).zero_point
+    bounds = accumulator_bounds(bias, kernel, INT8.min - zero_point, INT8.max - zero_point)
     biases = b.constant("bias", bias, INT32)
-    epilogue = make_epilogue(b, requant_of(op), bounds, op.output.dtype, kernel.shape[2])
-    depthwise_strips.build(op, config, b, taps, (biases, epilogue))
+    return Sums(INT32, biases, make_epilogue(b, requant_of(op), bounds, INT8, len(kernel)))
 
 
 RULES = (Rule("scalar.depthwise.strips", "depthwise_conv2d", frozenset(), _configs, _build),)

@@ -1,4 +1,4 @@
-"""int16 conv2d on any core: columns (schedules/half_columns.py) by single products.
+"""int16 columns (schedules/half_columns.py) on any core, by single products.
 
 A tap of two pixels and two channels is four loads and four products.
 """
@@ -50,12 +50,13 @@ class _Single:
                         b.store(acc, at_sum, b.load(acc, at_sum) + values[pixel] * w)
 
 
-RULES = (
+RULES = tuple(
     Rule(
-        "scalar.conv2d.half_columns",
-        "conv2d",
+        f"scalar.{op}.half_columns",
+        op,
         frozenset(),
         half_columns.configs,
         partial(half_columns.build, _Single()),
-    ),
+    )
+    for op in ("conv2d", "fully_connected")
 )
