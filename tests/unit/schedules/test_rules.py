@@ -9,7 +9,8 @@ from firmwright.schedules.registry import RULES
 SEEDS = range(30)
 ROW_SEEDS = range(8)
 FOR_OTHER_LAYERS = (
-    ".dots", ".half_columns", ".half_rows", ".halves", ".fused", ".separate", ".strips", ".winograd",
+    ".dots", ".half_columns", ".half_rows", ".halves", ".fused", ".separate", ".strips",
+    ".winograd",
 )  # fmt: skip
 """Rules for layers of floats or of int16, for large windows (test_int16_rules.py has both), or for
 whole tiles (test_winograd.py).
