@@ -344,6 +344,8 @@ class _Walk:
             self.arithmetic(node, kind)
             return
         self.expr(a)
+        if node.op == "and" and _is_range(a, b):
+            return  # one comparison without sign, which is charged with `a`
         if node.op == "add" and isinstance(b, Binary) and b.op == "mul" and self.is_data(b):
             kind = "multiply_add"
             self.expr(b.a)
@@ -467,6 +469,20 @@ def _limits(node: Binary, inner: Binary) -> tuple[int, int] | None:
 def _is_power_range(low: int, high: int) -> bool:
     """Whether a saturating instruction has these limits: those of n bits, signed or not."""
     return high > 0 and not high & (high + 1) and low in (0, -high - 1)
+
+
+def _is_range(first: Expr, second: Expr) -> bool:
+    """Whether `second` bounds from above what the last condition of `first` bounds by 0."""
+    while isinstance(first, Binary) and first.op == "and":
+        first = first.b
+    return (
+        isinstance(first, Binary)
+        and isinstance(second, Binary)
+        and first.op == "ge"
+        and second.op in ("lt", "le")
+        and first.b == IntImm(0, first.b.dtype)
+        and first.a == second.a
+    )
 
 
 def _executed(found: Intrinsic, args: Sequence[Expr]) -> int:
