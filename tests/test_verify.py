@@ -81,7 +81,10 @@ def test_float_models_are_within_the_tolerance_on_the_host(
 
 @models
 @arm
-@pytest.mark.parametrize("model", FLOAT)
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(name, marks=pytest.mark.deep if "vww" in name else ()) for name in FLOAT],
+)
 def test_float_models_are_within_the_tolerance_on_the_m4(
     model: str, model_path: Callable[[str], Path], deep: bool
 ):

@@ -15,13 +15,15 @@ BOARD = "mps2-an386"
 INT8 = ("kws", "ad", "ic", "vww", "ww")
 LATE = {step.name for step in (*UNLINKED, *CLEAN_UP)}
 """The passes of constants that are not linked, and those after."""
+SOME = {"", "layout", "order", "windows", "lower-select", "usmp", "share-code", "merge-functions"}
 FLOAT = ("kws_float", "ad_float", "ic_float", "vww_float")
 
 Compile = Callable[..., Compiled]
 
 
-def test_digits_goes_on_after_every_pass(compiled: Compile) -> None:
-    check_every_stage(compiled("digits", board=BOARD), Options(board=BOARD))
+def test_digits_goes_on_after_every_pass(compiled: Compile, deep: bool) -> None:
+    """By default after each pass that does much, and some of the others."""
+    check_every_stage(compiled("digits", board=BOARD), Options(board=BOARD), None if deep else SOME)
 
 
 def test_constants_that_are_not_linked_survive_every_pass(compiled: Compile) -> None:

@@ -150,7 +150,7 @@ DAMAGES: tuple[Damage, ...] = (
 )  # fmt: skip
 
 
-SOME = 3
+SOME = 5
 """Without --deep one case in so many."""
 
 

@@ -161,7 +161,7 @@ def _emulators(of: int) -> list[str]:
 @pytest.mark.qemu
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_an_interrupt_ends_the_emulator_too(digits_path: Path):
-    words = ["run", str(digits_path), "--board", "mps2-an386", "--samples", "200000"]
+    words = ["run", str(digits_path), "--board", "mps2-an386", "--samples", "20000"]
     # With the interrupt's default action restored: test runners may have it ignored.
     process = subprocess.Popen(
         [*COMMAND, *words],

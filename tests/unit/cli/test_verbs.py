@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -240,9 +239,8 @@ def test_profile_against_what_is_no_profile_is_bad_usage(fw, tmp_path: Path, dig
 
 
 @pytest.mark.qemu
-def test_a_model_that_does_not_fit_says_so(fw, model_path: Callable[[str], Path]):
-    model = model_path("pretrainedResnet_quant.tflite")
-    said = fw("verify", model, "--board", "stm32vldiscovery", "--json")
+def test_a_model_that_does_not_fit_says_so(fw, digits_path: Path):
+    said = fw("verify", digits_path, "--board", "mps2-an386", "--ram", 100, "--json")
     assert said.status == 1
     error = said.json["error"]
     assert error["code"] == "does_not_fit"
