@@ -31,6 +31,9 @@ TARGETS = (
 )
 OPS = op_table()
 ACTIVATIONS = ("none", "relu", "relu6")
+KINDS = ["conv", "conv", "depthwise", "pool", "sum", "one", "join", "pad"]
+PARTED = 3000
+"""Networks from that seed on have slices too."""
 SOFTMAX = Quantization((1 / 256,), (-128,))
 
 
@@ -59,6 +62,7 @@ def random_options(seed: int) -> Options:
 class _Network:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
+        self.kinds = [*KINDS, "part", "part", "join"] if seed >= PARTED else KINDS
         self.numbers = np.random.Generator(np.random.PCG64(seed))
         self.calls: list[Call] = []
         self.constants: dict[str, Constant] = {}
@@ -83,7 +87,7 @@ class _Network:
         return self.maps[-1] if self.rng.random() < 0.7 else self.rng.choice(self.maps)
 
     def _layer(self, x: Value) -> Value:
-        match self.rng.choice(["conv", "conv", "depthwise", "pool", "sum", "one", "join", "pad"]):
+        match self.rng.choice(self.kinds):
             case "conv":
                 return self._convolution(x, "conv2d", self.rng.choice([1, 2, 4, 5]))
             case "depthwise":
@@ -94,6 +98,8 @@ class _Network:
                 return self._pair(x)
             case "join":
                 return self._joined(x)
+            case "part":
+                return self._part(x)
             case "pad":
                 paddings = (0, 0, *(self.rng.randint(0, 1) for _ in range(4)), 0, 0)
                 return self._call("pad", (x,), x.type.quantization, paddings=paddings)
@@ -140,6 +146,16 @@ class _Network:
         parts = [x, self._call("relu", (x,), x.type.quantization)]
         self.rng.shuffle(parts)
         return self._call("concatenation", tuple(parts), x.type.quantization, axis=axis)
+
+    def _part(self, x: Value) -> Value:
+        """Some of the rows."""
+        _, height, width, channels = x.type.shape
+        first = self.rng.randrange(height)
+        counts = (1, self.rng.randint(1, height - first), width, channels)
+        return self._call(
+            "strided_slice", (x,), x.type.quantization,
+            begin=(0, first, 0, 0), strides=(1, 1, 1, 1), counts=counts, shrunk=(),
+        )  # fmt: skip
 
     def _end(self, x: Value) -> Value:
         """The feature map itself, or a classifier."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from random_networks import random_network, random_options
+from random_networks import PARTED, random_network, random_options
 
 from firmwright.flows.inputs import generated
 from firmwright.flows.reference import by_interpreter, by_numpy
@@ -30,9 +30,9 @@ ONCE_WRONG = (123,)
 
 def blocks(count: int, deep_count: int) -> list[object]:
     """Seeds by the dozen: the first `count` always, the rest with --deep."""
+    seeds = [*range(0, deep_count, BLOCK), *range(PARTED, PARTED + deep_count // 10, BLOCK)]
     return [
-        pytest.param(first, marks=[pytest.mark.deep] if first >= count else [])
-        for first in range(0, deep_count, BLOCK)
+        pytest.param(first, marks=[pytest.mark.deep] if first >= count else []) for first in seeds
     ]
 
 
