@@ -32,7 +32,9 @@ FLOAT = (
 M4 = "mps2-an386"
 SMALL = ("microbit", "stm32vldiscovery")
 OTHER_ARM = ("mps2-an385", "mps2-an500", "mps2-an505", "mps3-an547")
+OTHER_DEEP = ("mps2-an521", "mps3-an524", "netduinoplus2")
 RISCV = "qemu-riscv32-virt"
+SMALL_RISCV = "hifive1-revb"
 SAMPLES = 4
 SAMPLES_DEEP = 20
 
@@ -46,7 +48,9 @@ every_board = pytest.mark.parametrize(
     [
         pytest.param("host", marks=host_c),
         *(pytest.param(board, marks=arm) for board in (M4, *OTHER_ARM)),
+        *(pytest.param(board, marks=(arm, pytest.mark.deep)) for board in OTHER_DEEP),
         pytest.param(RISCV, marks=riscv),
+        pytest.param(SMALL_RISCV, marks=(riscv, pytest.mark.deep)),
     ],
 )
 

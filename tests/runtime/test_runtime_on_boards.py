@@ -47,11 +47,17 @@ ARM_BOARDS = [
     "mps2-an500",
     "mps2-an505",
     "mps3-an547",
+    "netduinoplus2",
     "stm32vldiscovery",
 ]
+DEEP_ARM_BOARDS = ["mps2-an521", "mps3-an524"]
 BOARDS = [
     *(pytest.param(name, marks=pytest.mark.qemu) for name in ARM_BOARDS),
-    pytest.param("qemu-riscv32-virt", marks=pytest.mark.qemu("riscv32")),
+    *(pytest.param(name, marks=[pytest.mark.qemu, pytest.mark.deep]) for name in DEEP_ARM_BOARDS),
+    *(
+        pytest.param(name, marks=pytest.mark.qemu("riscv32"))
+        for name in ("hifive1-revb", "qemu-riscv32-virt")
+    ),
 ]
 
 Build = Callable[[str], Image]
@@ -107,14 +113,22 @@ def test_the_tiny_model_runs_counts_faults_and_revives(name: str, build_tiny: Bu
 
 
 @pytest.mark.qemu
+@pytest.mark.parametrize(("name", "payload"), [("stm32vldiscovery", 64), ("netduinoplus2", 256)])
 def test_a_clock_that_does_not_come_up_is_told_and_the_board_runs_on_its_reset_clock(
-    build_tiny: Build,
+    name: str, payload: int, build_tiny: Build
 ) -> None:
     """The emulator has no clock tree: the flags of crystal and PLL are never set."""
-    name = "stm32vldiscovery"
     with Session(open_transport(load_board(name), build_tiny(name).elf)) as session:
         assert session.info.start_up_text == "reset clock: crystal or PLL not ready"
-        assert session.info.payload_max_bytes == 64
+        assert session.info.payload_max_bytes == payload
+
+
+@pytest.mark.qemu("riscv32")
+def test_a_clock_that_comes_up_says_nothing(build_tiny: Build) -> None:
+    """The emulator has the FE310's: the PLL locks and is selected."""
+    name = "hifive1-revb"
+    with Session(open_transport(load_board(name), build_tiny(name).elf)) as session:
+        assert session.info.start_up_text == ""
 
 
 @pytest.mark.qemu

@@ -2,7 +2,7 @@
  *
  * Pins are those of port A to which USART1 belongs after reset: 9 sends, 10 receives.
  */
-#include "cortex_m.h"
+#include "stm32.h"
 
 #define RCC_APB2ENR FWR_REG(0x40021018u)
 #define APB2_PORT_A (1u << 2)
@@ -25,21 +25,13 @@
 #define CONTROL1_TX_ENABLE (1u << 3)
 #define CONTROL1_ENABLE (1u << 13)
 
-#define BAUD 115200u
-
-/* The divider has four fractional bits at 16 samples a bit: together, the clock over the baud. */
-static uint32_t divider(uint32_t clock_hz)
-{
-    return (clock_hz + BAUD / 2u) / BAUD;
-}
-
 void fwr_console_init(void)
 {
     RCC_APB2ENR |= APB2_PORT_A | APB2_USART1;
     PORT_A_HIGH = (PORT_A_HIGH & ~(PIN_MASK(FWR_CONSOLE_TX_PIN) | PIN_MASK(FWR_CONSOLE_RX_PIN))) |
                   PIN_MODE(FWR_CONSOLE_TX_PIN, MODE_ALTERNATE_OUTPUT) |
                   PIN_MODE(FWR_CONSOLE_RX_PIN, MODE_FLOATING_INPUT);
-    USART_BAUD = divider(fwr_clock_is_raised() ? FWR_CLOCK_RAISED_HZ : FWR_CLOCK_HZ);
+    USART_BAUD = fwr_stm32_divider(FWR_CONSOLE_NOW_HZ);
     USART_CONTROL1 = CONTROL1_ENABLE | CONTROL1_TX_ENABLE | CONTROL1_RX_ENABLE;
 }
 

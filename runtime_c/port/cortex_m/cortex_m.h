@@ -10,8 +10,7 @@
 
 #include "fwr_board.h"
 #include "fwr_port.h"
-
-#define FWR_REG(address) (*(volatile uint32_t *)(address))
+#include "fwr_wait.h"
 
 /* ---- Registers of every Cortex-M ----------------------------------------------------------- */
 
@@ -19,6 +18,7 @@
 #define SYST_RVR FWR_REG(0xE000E014u) /* reload value */
 #define SYST_CVR FWR_REG(0xE000E018u) /* current value */
 #define SCB_ICSR FWR_REG(0xE000ED04u)
+#define SCB_VTOR FWR_REG(0xE000ED08u) /* optional on Armv6-M */
 #define SCB_AIRCR FWR_REG(0xE000ED0Cu)
 #define SCB_CCR FWR_REG(0xE000ED14u)
 #define SCB_CFSR FWR_REG(0xE000ED28u) /* from here on: not on Armv6-M */
@@ -48,6 +48,15 @@
  * driver raises it to; where that fails, FWR_CLOCK_HZ stays. */
 void fwr_clock_init(void);
 int fwr_clock_is_raised(void);
+
+void fwr_caches_init(void); /* where the board asks for it */
+
+/* The console's clock as it is behind fwr_clock_init. */
+#if defined(FWR_CLOCK_RAISED_HZ)
+#define FWR_CONSOLE_NOW_HZ (fwr_clock_is_raised() ? FWR_CONSOLE_RAISED_HZ : FWR_CONSOLE_HZ)
+#else
+#define FWR_CONSOLE_NOW_HZ FWR_CONSOLE_HZ
+#endif
 
 void fwr_console_init(void); /* the driver also defines fwr_port_byte_in and fwr_port_byte_out */
 void fwr_counter_init(void); /* the driver also defines fwr_port_counter */

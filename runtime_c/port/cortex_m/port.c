@@ -17,6 +17,9 @@ static const struct fwr_port_info info_at_reset_clock =
 
 void fwr_port_init(void)
 {
+#if defined(FWR_CACHES)
+    fwr_caches_init();
+#endif
 #if defined(FWR_CLOCK_RAISED_HZ)
     fwr_clock_init();
 #endif

@@ -60,6 +60,14 @@ static void enable_units(void)
     __asm__ volatile("dsb\n\tisb" ::: "memory");
 }
 
+/* What started a physical board, a boot ROM perhaps, may have had vectors of its own. */
+static void set_vectors(void)
+{
+#if defined(FWR_VECTORS_MOVE)
+    SCB_VTOR = (uint32_t)&fwr_vectors;
+#endif
+}
+
 static void set_stack_limit(const uint32_t *limit)
 {
 #if defined(__ARM_ARCH_8M_MAIN__) || defined(__ARM_ARCH_8_1M_MAIN__)
@@ -102,6 +110,7 @@ static void clear_words(uint32_t *to, const uint32_t *end)
 
 void fwr_reset_handler(void)
 {
+    set_vectors();
     enable_units();
     set_stack_limit(fwr_ld_stack_low);
     guard_stack();

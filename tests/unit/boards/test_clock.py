@@ -1,28 +1,149 @@
-"""The arithmetic of clock trees against the limits of the chips' manuals."""
+"""The arithmetic of clock trees against the limits of the chips' manuals.
+
+Each tree is asked for every frequency of a grid. What it answers is put into the chip's own
+formula, written down here again, and every stage between is held against the manual's limits.
+"""
+
+from collections.abc import Callable
 
 import pytest
 
-from firmwright.boards import load_board
-from firmwright.boards.clock import stm32f100_settings
+from firmwright.boards import Clock, list_boards, load_board
+from firmwright.boards.clock_trees import TREES, stm32f100_settings
 
 MHZ = 1_000_000
+CRYSTALS = (3 * MHZ, 4 * MHZ, 8 * MHZ, 12 * MHZ, 16 * MHZ, 24 * MHZ, 25 * MHZ, 26 * MHZ, 32 * MHZ)
+Values = dict[str, int]
 
 
-def test_every_frequency_that_the_f100s_pll_takes_comes_out_exactly() -> None:
-    reached = 0
-    for crystal_hz in range(3 * MHZ, 26 * MHZ, MHZ // 2):
-        for hz in range(15 * MHZ, 26 * MHZ, MHZ // 2):
+def f1(most_hz: int, apb1_hz: int) -> Callable[[int, int, Values], int]:
+    def check(crystal_hz: int, hz: int, v: Values) -> int:
+        assert 2 <= v["PLL_MULTIPLIER"] <= 16
+        assert 16 * MHZ <= hz <= most_hz
+        assert hz // v.get("APB1_DIVIDER", 1) <= apb1_hz
+        assert hz <= (v.get("FLASH_WAITS", 0) + 1) * 24 * MHZ
+        return crystal_hz * v["PLL_MULTIPLIER"]
+
+    return check
+
+
+def f4(most_hz: int, apb1_hz: int, overdrive_hz: int) -> Callable[[int, int, Values], int]:
+    def check(crystal_hz: int, hz: int, v: Values) -> int:
+        assert MHZ <= crystal_hz / v["PLL_M"] <= 2 * MHZ
+        assert 2 <= v["PLL_M"] <= 63
+        assert 50 <= v["PLL_N"] <= 432
+        assert v["PLL_P"] in (2, 4, 6, 8)
+        vco_hz = crystal_hz * v["PLL_N"] // v["PLL_M"]
+        assert 100 * MHZ <= vco_hz <= 432 * MHZ
+        assert hz <= most_hz
+        assert hz // v["APB1_DIVIDER"] <= apb1_hz
+        assert hz // v["APB2_DIVIDER"] <= 2 * apb1_hz
+        assert hz <= (v["FLASH_WAITS"] + 1) * 30 * MHZ
+        assert v["OVERDRIVE"] == (hz > overdrive_hz)
+        return vco_hz // v["PLL_P"]
+
+    return check
+
+
+def l4(source_hz: int, hz: int, v: Values) -> int:
+    assert 2.66 * MHZ <= source_hz / v["PLL_M"] <= 16 * MHZ
+    assert 8 <= v["PLL_N"] <= 127
+    vco_hz = source_hz * v["PLL_N"] // v["PLL_M"]
+    assert 64 * MHZ <= vco_hz <= 344 * MHZ
+    assert hz <= (120 if v["BOOST"] else 80) * MHZ
+    assert hz <= (v["FLASH_WAITS"] + 1) * (20 if v["BOOST"] else 16) * MHZ
+    assert v["FLASH_WAITS"] <= 5
+    return vco_hz // v["PLL_R"]
+
+
+def u5(source_hz: int, hz: int, v: Values) -> int:
+    compared_hz = source_hz / v["PLL_M"]
+    assert (8 if v["PLL_RANGE"] == 3 else 4) * MHZ <= compared_hz <= 16 * MHZ
+    vco_hz = source_hz * v["PLL_N"] // v["PLL_M"]
+    assert 128 * MHZ <= vco_hz <= 544 * MHZ
+    assert hz <= 160 * MHZ
+    assert hz <= (v["FLASH_WAITS"] + 1) * 32 * MHZ
+    return vco_hz // v["PLL_R"]
+
+
+def h7(source_hz: int, hz: int, v: Values) -> int:
+    assert 8 * MHZ <= source_hz / v["PLL_M"] <= 16 * MHZ
+    vco_hz = source_hz * v["PLL_N"] // v["PLL_M"]
+    assert 192 * MHZ <= vco_hz <= 836 * MHZ
+    bus_hz = hz // v["AHB_DIVIDER"]
+    assert hz <= 400 * MHZ
+    assert bus_hz <= 200 * MHZ
+    assert bus_hz // v["APB_OF_AHB"] <= 100 * MHZ
+    assert bus_hz <= (v["FLASH_WAITS"] + 1) * 70 * MHZ
+    assert bus_hz <= {0: 70, 1: 185, 2: 210}[v["FLASH_DELAY"]] * MHZ
+    return vco_hz // v["PLL_P"]
+
+
+def rp2(most_hz: int) -> Callable[[int, int, Values], int]:
+    def check(crystal_hz: int, hz: int, v: Values) -> int:
+        vco_hz = crystal_hz * v["PLL_FEEDBACK"]
+        assert 5 * MHZ <= crystal_hz <= 15 * MHZ
+        assert 16 <= v["PLL_FEEDBACK"] <= 320
+        assert 750 * MHZ <= vco_hz <= 1600 * MHZ
+        assert 1 <= v["PLL_SECOND"] <= v["PLL_FIRST"] <= 7
+        assert hz <= most_hz
+        assert abs(v["CRYSTAL_DELAY"] * 256 - crystal_hz / 1000) <= 128
+        return vco_hz // (v["PLL_FIRST"] * v["PLL_SECOND"])
+
+    return check
+
+
+def fe310(crystal_hz: int, hz: int, v: Values) -> int:
+    reference_hz = crystal_hz / v["PLL_R"]
+    assert 6 * MHZ <= reference_hz <= 12 * MHZ
+    assert v["PLL_F"] % 2 == 0
+    assert 2 <= v["PLL_F"] <= 128
+    vco_hz = crystal_hz * v["PLL_F"] // v["PLL_R"]
+    assert 384 * MHZ <= vco_hz <= 768 * MHZ
+    assert 48 * MHZ <= hz <= 320 * MHZ
+    assert hz / (2 * v["FLASH_HALF_DIVIDER"]) <= 50 * MHZ
+    return vco_hz // v["PLL_Q"]
+
+
+def nrf52(crystal_hz: int, hz: int, v: Values) -> int:
+    assert (crystal_hz, v) == (32 * MHZ, {})
+    return 64 * MHZ
+
+
+FORMULAS: dict[str, Callable[[int, int, Values], int]] = {
+    "stm32f100": f1(24 * MHZ, 24 * MHZ),
+    "stm32f103": f1(72 * MHZ, 36 * MHZ),
+    "stm32f405": f4(168 * MHZ, 42 * MHZ, 180 * MHZ),
+    "stm32f746": f4(216 * MHZ, 54 * MHZ, 180 * MHZ),
+    "stm32h743": h7,
+    "stm32l4r5": l4,
+    "stm32u575": u5,
+    "nrf52": nrf52,
+    "rp2040": rp2(133 * MHZ),
+    "rp2350": rp2(150 * MHZ),
+    "fe310": fe310,
+}
+
+
+@pytest.mark.parametrize("name", sorted(FORMULAS))
+def test_what_a_tree_answers_is_exact_and_within_the_manuals_limits(name: str) -> None:
+    (tree,) = (trees[name] for trees in TREES.values() if name in trees)
+    reached = refused = 0
+    for source_hz in (tree.internal_hz,) if tree.internal_hz else CRYSTALS:
+        for hz in range(4 * MHZ, 484 * MHZ, 4 * MHZ):
             try:
-                ((name, multiplier),) = stm32f100_settings(crystal_hz, hz)
+                settings = dict(tree.settings(source_hz, hz))
             except ValueError:
+                refused += 1
                 continue
             reached += 1
-            assert name == "PLL_MULTIPLIER"
-            assert crystal_hz * multiplier == hz
-            assert 2 <= multiplier <= 16
-            assert 4 * MHZ <= crystal_hz <= 24 * MHZ
-            assert 16 * MHZ <= hz <= 24 * MHZ
-    assert reached > 20
+            assert FORMULAS[name](source_hz, hz, settings) == hz
+    assert refused > 20
+    assert reached >= (1 if name == "nrf52" else 5)
+
+
+def test_every_tree_has_a_formula_of_its_own_here() -> None:
+    assert {name for trees in TREES.values() for name in trees} == set(FORMULAS)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +168,53 @@ def test_a_board_without_a_clock_driver_stays_at_its_reset_clock() -> None:
     assert load_board("microbit").clock is None
 
 
-def test_the_discovery_board_raises_its_clock_to_the_chips_limit() -> None:
-    clock = load_board("stm32vldiscovery").clock
+def clock_of(name: str) -> Clock:
+    clock = load_board(name).clock
     assert clock is not None
-    assert (clock.hz, clock.settings) == (24 * MHZ, (("PLL_MULTIPLIER", 3),))
+    return clock
+
+
+def test_the_boards_run_at_their_rated_clocks() -> None:
+    rated = {b.name: b.clock.hz // MHZ for b in list_boards() if b.clock is not None}
+    assert rated == {
+        "bluepill-f103": 72,
+        "disco-f746ng": 216,
+        "hifive1-revb": 320,
+        "netduinoplus2": 168,
+        "nrf52840-dk": 64,
+        "nucleo-h743zi": 400,
+        "nucleo-l4r5zi": 120,
+        "nucleo-u575zi-q": 160,
+        "rpi-pico": 125,
+        "rpi-pico2": 150,
+        "stm32vldiscovery": 24,
+    }
+
+
+def test_settings_are_those_of_the_manuals_examples() -> None:
+    assert clock_of("stm32vldiscovery").settings == (("PLL_MULTIPLIER", 3),)
+    assert dict(clock_of("netduinoplus2").settings) == {
+        "PLL_M": 25,
+        "PLL_N": 336,
+        "PLL_P": 2,
+        "APB1_DIVIDER": 4,
+        "APB2_DIVIDER": 2,
+        "FLASH_WAITS": 5,
+        "OVERDRIVE": 0,
+        "DATA_CACHE": 1,
+    }
+    pico = dict(clock_of("rpi-pico").settings)
+    assert (pico["PLL_FEEDBACK"], pico["PLL_FIRST"], pico["PLL_SECOND"]) == (125, 6, 2)
+
+
+@pytest.mark.parametrize("board", list_boards(), ids=lambda b: b.name)
+def test_no_console_is_more_than_two_percent_off_its_baud_rate(board) -> None:  # type: ignore[no-untyped-def]
+    """With the divider that each driver computes, at the reset clock and at the raised one."""
+    if board.is_host or (board.run.kind == "qemu" and board.clock is None):
+        return
+    baud = 115200
+    rings = board.console.driver in ("rp2_uart", "sifive_uart")  # reset clocks off by 10 percent
+    clocks = {board.console_raised_hz} | (set() if rings else {board.console_hz})
+    for hz in clocks:
+        divider = (hz * board.console.steps + baud // 2) // baud
+        assert abs(hz * board.console.steps / divider / baud - 1) < 0.02

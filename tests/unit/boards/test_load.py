@@ -10,14 +10,26 @@ from firmwright.boards import list_boards, load_board
 
 INVALID = Path(__file__).parents[2] / "invalid" / "boards"
 BOARDS = (
+    "bluepill-f103",
+    "disco-f746ng",
+    "hifive1-revb",
     "host",
     "microbit",
     "mps2-an385",
     "mps2-an386",
     "mps2-an500",
     "mps2-an505",
+    "mps2-an521",
+    "mps3-an524",
     "mps3-an547",
+    "netduinoplus2",
+    "nrf52840-dk",
+    "nucleo-h743zi",
+    "nucleo-l4r5zi",
+    "nucleo-u575zi-q",
     "qemu-riscv32-virt",
+    "rpi-pico",
+    "rpi-pico2",
     "stm32vldiscovery",
 )
 

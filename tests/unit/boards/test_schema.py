@@ -43,3 +43,24 @@ def test_constants_may_lie_where_the_program_is_and_where_a_region_says_so() -> 
     assert [pool.name for pool in board.pools()] == ["sram"]
     assert load_board("microbit").external is None
     assert load_board("host").const_pools() == ()
+
+
+def test_a_pin_is_a_number_or_a_port_and_a_number() -> None:
+    assert load_board("netduinoplus2").console.tx_pin == 9
+    assert load_board("nucleo-h743zi").console.rx_pin == 3 * 16 + 9
+    assert load_board("microbit").console.tx_pin == 24
+
+
+def test_a_console_hangs_on_its_own_clock_or_on_a_divided_one() -> None:
+    netduino, nucleo = load_board("netduinoplus2"), load_board("nucleo-h743zi")
+    assert (netduino.console_hz, netduino.console_raised_hz) == (16_000_000, 84_000_000)
+    assert (nucleo.console_hz, nucleo.console_raised_hz) == (64_000_000, 64_000_000)
+    assert load_board("hifive1-revb").console_raised_hz == 320_000_000
+
+
+def test_the_tool_that_a_board_prefers_stands_first() -> None:
+    flashing = load_board("nrf52840-dk").flashing
+    assert [name for name, _ in flashing.tools] == ["pyocd", "openocd", "jlink"]
+    assert flashing.told("jlink") == "nRF52840_xxAA"
+    assert flashing.told("uf2") is None
+    assert load_board("host").flashing.tools == ()

@@ -9,11 +9,13 @@ within the chip's limits; the stack and the runtime's share fit into RAM.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
 from firmwright.base.errors import BoardError
 from firmwright.boards.clock import Clock, read_clock
+from firmwright.boards.flashing import Flashing, read_flashing
 from firmwright.boards.table import Table
 from firmwright.ir.core import PoolInfo
 
@@ -21,6 +23,8 @@ MemoryKind = Literal["flash", "ram"]
 RunKind = Literal["host", "qemu", "serial"]
 CounterUnit = Literal["instructions", "cycles", "ns"]
 Evidence = Literal["emulated", "built", "run"]
+Writes = tuple[tuple[int, int], ...]
+"""Addresses, and for each the word or the bits that go there."""
 
 CORES: Final = (
     "host",
@@ -30,6 +34,7 @@ CORES: Final = (
     "cortex-m4",
     "cortex-m7",
     "cortex-m33",
+    "cortex-m33+nodsp",
     "cortex-m55",
     "cortex-m85",
     "rv32imac",
@@ -37,13 +42,25 @@ CORES: Final = (
 # The drivers that each port has: `console_DRIVER.c` and `counter_DRIVER.c` in its folder.
 CONSOLES: Final = {
     "host": ("stdio",),
-    "cortex_m": ("cmsdk_uart", "nrf51_uart", "stm32f1_usart"),
-    "riscv32": ("ns16550",),
+    "cortex_m": (
+        "cmsdk_uart",
+        "nrf51_uart",
+        "rp2_uart",
+        "stm32_usart",
+        "stm32f1_usart",
+        "stm32f4_usart",
+    ),
+    "riscv32": ("ns16550", "sifive_uart"),
 }
 COUNTERS: Final = {
     "host": ("clock",),
     "cortex_m": ("systick", "nrf51_timer"),
     "riscv32": ("minstret",),
+}
+BOOTS: Final[dict[str, tuple[str, ...]]] = {
+    "host": (),
+    "cortex_m": ("rp2040", "rp2350"),
+    "riscv32": (),
 }
 UNITS: Final = ("instructions", "cycles", "ns")
 EVIDENCE: Final = ("emulated", "built", "run")
@@ -71,7 +88,24 @@ _ROOT_KEYS: Final = (
     "counter",
     "run",
     "limits",
+    "reset",
+    "caches",
+    "boot",
+    "flash",
 )
+_CONSOLE_KEYS: Final = (
+    "driver",
+    "base",
+    "tx_pin",
+    "rx_pin",
+    "gpio",
+    "function",
+    "bus",
+    "clock_hz",
+    "steps",
+    "enable",
+)
+_PIN: Final = re.compile(r"P([A-K])(\d|1[0-5])")
 _REGION_KEYS: Final = (
     "name",
     "start",
@@ -108,12 +142,23 @@ class MemoryRegion:
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """The byte stream of the link: a driver, the address of its registers, its pins if routed."""
+    """The byte stream of the link: a driver, the address of its registers, its pins if routed.
+
+    `gpio` is the address of the first port and `function` what its pins are to do. The divider
+    counts `steps` for each period of a clock: that of `bus`, or `clock_hz` where it has its own.
+    In each of `enable`, (address, bits), the bits are set before anything else.
+    """
 
     driver: str
     base: int
     tx_pin: int
     rx_pin: int
+    gpio: int = 0
+    function: int = 0
+    bus: str = ""
+    clock_hz: int = 0
+    steps: int = 1
+    enable: Writes = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +213,13 @@ class Board:
     counter: Counter
     run: Run
     limits: Limits
+    reset: Writes = ()
+    """What is written where, in order, to restart the chip; empty where the core can do it."""
+    caches: bool = False
+    """Whether start-up turns the core's own caches on."""
+    boot: str = ""
+    """What a boot ROM wants to find in front of a program; empty where it wants nothing."""
+    flashing: Flashing = field(default_factory=Flashing)
 
     @property
     def is_host(self) -> bool:
@@ -230,6 +282,23 @@ class Board:
         )
 
     @property
+    def moves_vectors(self) -> bool:
+        """Whether start-up says where the vectors are: boot ROMs and loaders may have their own."""
+        return self.run.kind == "serial" and self.port == "cortex_m" and self.core != "cortex-m0"
+
+    @property
+    def console_hz(self) -> int:
+        """The clock of the console before anything was raised."""
+        return self.console.clock_hz or self.clock_hz
+
+    @property
+    def console_raised_hz(self) -> int:
+        """The clock of the console behind a raised one."""
+        if self.console.clock_hz or self.clock is None:
+            return self.console_hz
+        return self.clock.hz // (self.clock.bus_divider(self.console.bus) or 1)
+
+    @property
     def external(self) -> MemoryRegion | None:
         """The region that plays memory which the core cannot address, where there is one."""
         return next((r for r in self.memory if r.const_pool), None)
@@ -252,6 +321,7 @@ def read_board(table: Table, name: str) -> Board:
         raise BoardError(what, where=table.where("name"), hint="give both the same name.")
     port = table.choice("port", tuple(CONSOLES))
     memory = _read_memory(table, port)
+    clock = read_clock(table.sub("clock"), port) if table.has("clock") else None
     return Board(
         name=name,
         description=table.text("description"),
@@ -262,11 +332,15 @@ def read_board(table: Table, name: str) -> Board:
         cpu_flags=table.strings("cpu_flags"),
         clock_hz=table.integer("clock_hz", 0),
         memory=memory,
-        clock=read_clock(table.sub("clock"), port) if table.has("clock") else None,
-        console=_read_console(table.sub("console"), port),
+        clock=clock,
+        console=_read_console(table.sub("console"), port, clock),
         counter=_read_counter(table.sub("counter"), port),
         run=_read_run(table.sub("run")),
         limits=_read_limits(table.sub("limits"), memory),
+        reset=_read_writes(table, "reset"),
+        caches=table.boolean("caches", default=False),
+        boot=table.choice("boot", BOOTS[port]) if table.has("boot") else "",
+        flashing=read_flashing(table.sub("flash")),
     )
 
 
@@ -318,14 +392,46 @@ def _identifier(table: Table, key: str) -> str:
     return value
 
 
-def _read_console(table: Table, port: str) -> Console:
-    table.expect_keys(("driver", "base", "tx_pin", "rx_pin"))
-    return Console(
+def _read_console(table: Table, port: str, clock: Clock | None) -> Console:
+    table.expect_keys(_CONSOLE_KEYS)
+    console = Console(
         driver=table.choice("driver", CONSOLES[port]),
         base=table.integer("base", 0),
-        tx_pin=table.integer("tx_pin", 0),
-        rx_pin=table.integer("rx_pin", 0),
+        tx_pin=_read_pin(table, "tx_pin"),
+        rx_pin=_read_pin(table, "rx_pin"),
+        gpio=table.integer("gpio", 0),
+        function=table.integer("function", 0),
+        bus=table.text("bus", ""),
+        clock_hz=table.integer("clock_hz", 0),
+        steps=table.integer("steps", 1, minimum=1),
+        enable=_read_writes(table, "enable"),
     )
+    if console.bus and (clock is None or clock.bus_divider(console.bus) is None):
+        what = f"no clock of this board says what divides {console.bus!r}."
+        raise BoardError(what, where=table.where("bus"))
+    return console
+
+
+def _read_pin(table: Table, key: str) -> int:
+    """A number, or a port's letter and the number in it as "PC7", 16 pins a port."""
+    if not table.is_text(key):
+        return table.integer(key, 0)
+    text = table.text(key)
+    found = _PIN.fullmatch(text)
+    if found is None:
+        what = f"{text!r} is not a pin: a number, or a port and a number from 0 to 15 as 'PC7'."
+        raise BoardError(what, where=table.where(key))
+    return 16 * (ord(found[1]) - ord("A")) + int(found[2])
+
+
+def _read_writes(table: Table, key: str) -> Writes:
+    """Pairs of an address and a word."""
+    pairs = table.pairs(key)
+    for address, word in pairs:
+        if address % 4 or max(address, word) >= _ADDRESSES or min(address, word) < 0:
+            what = f"[{address:#x}, {word:#x}] is not the address of a word and a word."
+            raise BoardError(what, where=table.where(key))
+    return pairs
 
 
 def _read_counter(table: Table, port: str) -> Counter:

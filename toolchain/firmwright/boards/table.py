@@ -86,6 +86,21 @@ class Table:
             raise self._wrong(key, "a list of integers", value)
         return tuple(int(v) for v in value)
 
+    def pairs(self, key: str) -> tuple[tuple[int, int], ...]:
+        """A list of pairs of integers; empty where absent."""
+        value = self._get(key, ())
+        right = isinstance(value, list | tuple) and all(
+            isinstance(v, list) and len(v) == 2 and all(type(n) is int for n in v) for v in value
+        )
+        if not right:
+            raise self._wrong(key, "a list of pairs of integers", value)
+        return tuple((v[0], v[1]) for v in value)  # type: ignore[attr-defined]
+
+    def is_text(self, key: str) -> bool:
+        """Whether the key is there and has a string."""
+        holder = self._holder(key)
+        return holder is not None and isinstance(holder.values[key], str)
+
     def has(self, key: str) -> bool:
         return self._holder(key) is not None
 

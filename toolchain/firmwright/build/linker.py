@@ -12,7 +12,7 @@ from __future__ import annotations
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from firmwright.boards import Board
-from firmwright.boards.schema import MemoryRegion
+from firmwright.boards.schema import MemoryRegion, Writes
 
 _GUARDS = (0x10000, 0x1000, 0x100)
 _ENTRY = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_start"}
@@ -32,7 +32,14 @@ def beside(board: Board) -> tuple[MemoryRegion, ...]:
 
 def board_header(board: Board) -> str:
     """`fwr_board.h`: the board's facts as macros for the port's C files."""
-    return _render("fwr_board.h.j2", board=board, guard_bytes=stack_guard_bytes(board))
+    return _render(
+        "fwr_board.h.j2", board=board, guard_bytes=stack_guard_bytes(board), writes=_writes
+    )
+
+
+def _writes(pairs: Writes) -> str:
+    """The initialiser of an array of struct fwr_write."""
+    return "{" + ", ".join(f"{{{a:#010x}u, {word:#010x}u}}" for a, word in pairs) + "}"
 
 
 def stack_guard_bytes(board: Board) -> int:

@@ -62,7 +62,9 @@ def _is_driver_of_another_board(stem: str, board: Board) -> bool:
     used = {f"console_{board.console.driver}", f"counter_{board.counter.driver}"}
     if board.clock is not None:
         used.add(f"clock_{board.clock.driver}")
-    return stem.startswith(("clock_", "console_", "counter_")) and stem not in used
+    if board.boot:
+        used.add(f"boot_{board.boot}")
+    return stem.startswith(("boot_", "clock_", "console_", "counter_")) and stem not in used
 
 
 def _template(name: str) -> str:

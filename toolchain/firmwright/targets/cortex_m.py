@@ -3,8 +3,8 @@
 `dsp`: the SIMD-in-register instructions of Armv7E-M and of Armv8-M with the DSP extension. `mve`:
 Helium, `mvefp`: its vectors of floats. `fpu`: single precision in hardware. `vmla`: its
 multiply-accumulate takes no longer than a multiplication and an addition; on the Cortex-M4 it does
-(targets/timing.py). `mla`: Armv7-M with none of these, one product an instruction. `thumb1`:
-Armv6-M, no 32-bit multiply-high, few registers. Source: the Arm architecture reference manuals.
+(targets/timing.py). `mla`: Armv7-M or v8-M with none of these, one product an instruction.
+`thumb1`: Armv6-M, no 32-bit multiply-high, few registers. Source: the architecture manuals.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ CORES: dict[str, frozenset[str]] = {
     "cortex-m7": frozenset({"thumb2", "mulh", "dsp", "fpu", "vmla"}),
     "cortex-m23": frozenset({"thumb1"}),
     "cortex-m33": frozenset({"thumb2", "mulh", "dsp", "fpu", "vmla"}),
+    "cortex-m33+nodsp": frozenset({"thumb2", "mulh", "mla"}),  # no FPU either
     "cortex-m55": frozenset({"thumb2", "mulh", "dsp", "fpu", "vmla", "mve", "mvefp"}),
     "cortex-m85": frozenset({"thumb2", "mulh", "dsp", "fpu", "vmla", "mve", "mvefp"}),
 }

@@ -1,0 +1,43 @@
+/* rp2.h: where the units of the RP2040 (Armv6-M) and RP2350 (Armv8-M) lie, and their resets.
+ *
+ * RP2040 data sheet, 2.2 and 2.14; RP2350 data sheet, 2.2 and 7.5. The units are the same ones.
+ */
+#ifndef FWR_RP2_H
+#define FWR_RP2_H
+
+#include "cortex_m.h"
+
+#if defined(__ARM_ARCH_6M__)
+#define RP2_CLOCKS 0x40008000u
+#define RP2_RESETS 0x4000C000u
+#define RP2_IO 0x40014000u
+#define RP2_PADS 0x4001C000u
+#define RP2_XOSC 0x40024000u
+#define RP2_PLL 0x40028000u
+#define RP2_RESET_IO (1u << 5)
+#define RP2_RESET_PADS (1u << 8)
+#define RP2_RESET_PLL (1u << 12)
+#define RP2_RESET_UART0 (1u << 22)
+#else
+#define RP2_CLOCKS 0x40010000u
+#define RP2_RESETS 0x40020000u
+#define RP2_IO 0x40028000u
+#define RP2_PADS 0x40038000u
+#define RP2_XOSC 0x40048000u
+#define RP2_PLL 0x40050000u
+#define RP2_RESET_IO (1u << 6)
+#define RP2_RESET_PADS (1u << 9)
+#define RP2_RESET_PLL (1u << 14)
+#define RP2_RESET_UART0 (1u << 26)
+#endif
+
+#define RP2_CLEAR 0x3000u /* a write this far behind a register clears the bits that it has set */
+
+/* Takes units out of reset, and waits until they are. */
+static inline int fwr_rp2_wake(uint32_t units)
+{
+    FWR_REG(RP2_RESETS + RP2_CLEAR) = units;
+    return fwr_becomes(&FWR_REG(RP2_RESETS + 0x08u), units, units);
+}
+
+#endif

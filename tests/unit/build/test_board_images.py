@@ -1,0 +1,79 @@
+"""Every board's image begins as its chip wants it, and lies where its memory is."""
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from firmwright.artifacts import Image, SourceTree
+from firmwright.boards import Board, list_boards, load_board
+from firmwright.build import build_project, write_project
+
+DEFAULT = ("rpi-pico", "nucleo-h743zi")
+ALWAYS_BUILT = "qemu"  # the tests that run firmware build these boards' images
+BOARDS = [
+    pytest.param(
+        board.name,
+        marks=[
+            pytest.mark.qemu("riscv32" if board.port == "riscv32" else "arm"),
+            *([] if board.name in DEFAULT else [pytest.mark.deep]),
+        ],
+    )
+    for board in list_boards()
+    if not board.is_host and board.run.kind != ALWAYS_BUILT
+]
+
+
+def crc32_of_the_boot_rom(data: bytes) -> int:
+    """Polynomial 0x04C11DB7, from all ones, most significant bit first, nothing inverted."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte << 24
+        for _ in range(8):
+            crc = (crc << 1 ^ (0x04C11DB7 if crc >> 31 else 0)) & 0xFFFFFFFF
+    return crc
+
+
+def vectors_at(board: Board, binary: bytes) -> int:
+    """Checks what the boot ROM wants, and says where in the image the vectors are."""
+    match board.boot:
+        case "rp2040":
+            assert crc32_of_the_boot_rom(binary[:252]) == struct.unpack_from("<I", binary, 252)[0]
+            return 256
+        case "rp2350":
+            block = bytes.fromhex("d3deffff 42012110 ff010000 00000000 793512ab")
+            at = binary[:4096].find(block)
+            assert at > 0
+            assert at % 4 == 0
+    return 0
+
+
+def check_vectors(board: Board, image: Image, binary: bytes) -> None:
+    at = vectors_at(board, binary)
+    stack, reset = struct.unpack_from("<2I", binary, at)
+    symbols = {symbol.name: symbol.address for symbol in image.sizes.symbols}
+    assert symbols["fwr_vectors"] == board.flash.start + at
+    assert board.ram.start < stack <= board.ram.end
+    assert stack % 8 == 0
+    assert reset == symbols["fwr_reset_handler"] | 1
+    assert board.flash.start < reset < board.flash.start + len(binary)
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_the_image_of_a_physical_board_has_what_its_chip_looks_for(
+    name: str, twice: Callable[..., SourceTree], tmp_path: Path
+) -> None:
+    board = load_board(name)
+    write_project(board, twice(), tmp_path)
+    image = build_project(tmp_path)
+    assert image.bin is not None
+    binary = image.bin.read_bytes()
+    assert len(binary) <= board.flash.size_bytes
+    for section in image.sizes.sections:
+        inside = [r for r in board.memory if r.start <= section.address < r.end]
+        assert len(inside) == 1, section
+        assert section.address + section.size_bytes <= inside[0].end
+    for use in image.sizes.regions:
+        assert use.used_bytes <= use.size_bytes
+    check_vectors(board, image, binary)

@@ -1,0 +1,284 @@
+"""The clock trees of chips as arithmetic: from source and wanted frequency to the PLL's settings.
+
+In: hertz of the source and of the processor. Out: settings by name, for the driver's C file.
+Invariants: the settings give the frequency exactly; every stage is within the limits of the
+reference manual and data sheet that each function names; a ValueError says which limit is broken.
+Of several ways the one with the fastest comparison and then the lowest PLL output is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+Settings = tuple[tuple[str, int], ...]
+_MHZ: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Which `clock_DRIVER.c` brings it up, how to set it, and its oscillator if it is internal."""
+
+    driver: str
+    settings: Callable[[int, int], Settings]
+    internal_hz: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pll:
+    """source / m * n / p, with what is allowed for each and, in hertz, between them."""
+
+    m: range
+    n: range
+    p: Iterable[int]
+    compared_hz: tuple[int, int]
+    output_hz: tuple[int, int]
+
+    def solve(self, source_hz: int, hz: int) -> tuple[int, int, int]:
+        """The factors that give `hz` exactly."""
+        low, high = self.output_hz
+        for m in self.m:
+            compared_hz, rest = divmod(source_hz, m)
+            if rest or not self.compared_hz[0] <= compared_hz <= self.compared_hz[1]:
+                continue
+            for p in self.p:
+                n, rest = divmod(hz * p, compared_hz)
+                if rest == 0 and n in self.n and low <= hz * p <= high:
+                    return m, n, p
+        raise ValueError("no setting of the PLL gives it within its limits")
+
+
+# ---- STM32 --------------------------------------------------------------------------------------
+
+
+def stm32f100_settings(crystal_hz: int, hz: int) -> Settings:
+    """One multiplier (RM0041, 6.3.2: 2 to 16; data sheet: 4 to 24 MHz in, 16 to 24 MHz out).
+
+    No bus needs a divider and the flash no wait state: 24 MHz is within the limits of all.
+    """
+    _require(4 * _MHZ <= crystal_hz <= 24 * _MHZ, "the crystal has 4 to 24 MHz on this chip")
+    _require(16 * _MHZ <= hz <= 24 * _MHZ, "the PLL gives 16 to 24 MHz on this chip")
+    return (("PLL_MULTIPLIER", _multiplier(crystal_hz, hz)),)
+
+
+def stm32f103_settings(crystal_hz: int, hz: int) -> Settings:
+    """One multiplier (RM0008, 7.3.2: 2 to 16; data sheet: 4 to 16 MHz in, 16 to 72 MHz out).
+
+    APB1 takes 36 MHz; the flash waits once above 24 MHz and twice above 48 MHz (3.3.3).
+    """
+    _require(4 * _MHZ <= crystal_hz <= 16 * _MHZ, "the crystal has 4 to 16 MHz on this chip")
+    _require(16 * _MHZ <= hz <= 72 * _MHZ, "the PLL gives 16 to 72 MHz on this chip")
+    return (
+        ("PLL_MULTIPLIER", _multiplier(crystal_hz, hz)),
+        ("FLASH_WAITS", _waits(hz, 24 * _MHZ)),
+        ("APB1_DIVIDER", _divider(hz, 36 * _MHZ)),
+        ("APB2_DIVIDER", 1),
+    )
+
+
+def stm32f405_settings(crystal_hz: int, hz: int) -> Settings:
+    """RM0090, 6.3.2 and 3.5.1 at 2.7 to 3.6 V; data sheet: 168 MHz, APB1 42 MHz, APB2 84 MHz."""
+    _require(4 * _MHZ <= crystal_hz <= 26 * _MHZ, "the crystal has 4 to 26 MHz on this chip")
+    _require(24 * _MHZ <= hz <= 168 * _MHZ, "the processor runs at 24 to 168 MHz on this chip")
+    return _stm32f4(crystal_hz, hz, apb1_hz=42 * _MHZ, apb2_hz=84 * _MHZ, data_cache=True)
+
+
+def stm32f746_settings(crystal_hz: int, hz: int) -> Settings:
+    """RM0385, 5.3.2 and 3.3.2 at 2.7 to 3.6 V; data sheet: 216 MHz, above 180 with over-drive."""
+    _require(4 * _MHZ <= crystal_hz <= 26 * _MHZ, "the crystal has 4 to 26 MHz on this chip")
+    _require(24 * _MHZ <= hz <= 216 * _MHZ, "the processor runs at 24 to 216 MHz on this chip")
+    return _stm32f4(crystal_hz, hz, apb1_hz=54 * _MHZ, apb2_hz=108 * _MHZ, data_cache=False)
+
+
+_STM32F4_PLL: Final = Pll(
+    range(2, 64), range(50, 433), (2, 4, 6, 8), (_MHZ, 2 * _MHZ), (100 * _MHZ, 432 * _MHZ)
+)
+
+
+def _stm32f4(crystal_hz: int, hz: int, *, apb1_hz: int, apb2_hz: int, data_cache: bool) -> Settings:
+    m, n, p = _STM32F4_PLL.solve(crystal_hz, hz)
+    return (
+        ("PLL_M", m),
+        ("PLL_N", n),
+        ("PLL_P", p),
+        ("APB1_DIVIDER", _divider(hz, apb1_hz)),
+        ("APB2_DIVIDER", _divider(hz, apb2_hz)),
+        ("FLASH_WAITS", _waits(hz, 30 * _MHZ)),
+        ("OVERDRIVE", int(hz > 180 * _MHZ)),
+        ("DATA_CACHE", int(data_cache)),
+    )
+
+
+def stm32l4r5_settings(source_hz: int, hz: int) -> Settings:
+    """RM0432, 6.2.5 and 3.3.3, voltage range 1 (above 80 MHz boosted); data sheet: 120 MHz."""
+    _require(8 * _MHZ <= hz <= 120 * _MHZ, "the processor runs at 8 to 120 MHz on this chip")
+    pll = Pll(
+        range(1, 17),
+        range(8, 128),
+        (2, 4, 6, 8),
+        (2_660_000, 16 * _MHZ),
+        (64 * _MHZ, 344 * _MHZ),
+    )
+    m, n, r = pll.solve(source_hz, hz)
+    boost = hz > 80 * _MHZ
+    waits = _waits(hz, 20 * _MHZ if boost else 16 * _MHZ)
+    return (("PLL_M", m), ("PLL_N", n), ("PLL_R", r), ("BOOST", int(boost)), ("FLASH_WAITS", waits))
+
+
+def stm32u575_settings(source_hz: int, hz: int) -> Settings:
+    """RM0456, 11.4.5 and 7.3.3, voltage range 1; data sheet: 160 MHz. The booster takes 4 to 16."""
+    _require(8 * _MHZ <= hz <= 160 * _MHZ, "the processor runs at 8 to 160 MHz on this chip")
+    pll = Pll(
+        range(1, 17),
+        range(4, 513),
+        range(2, 129, 2),
+        (4 * _MHZ, 16 * _MHZ),
+        (128 * _MHZ, 544 * _MHZ),
+    )
+    m, n, r = pll.solve(source_hz, hz)
+    return (
+        ("PLL_M", m),
+        ("PLL_N", n),
+        ("PLL_R", r),
+        ("PLL_RANGE", 3 if source_hz // m >= 8 * _MHZ else 0),
+        ("FLASH_WAITS", _waits(hz, 32 * _MHZ)),
+    )
+
+
+def stm32h743_settings(source_hz: int, hz: int) -> Settings:
+    """RM0433, 8.5.5 and 4.3.8, voltage scale 1 (revision Y: 400 MHz, buses half, APBs a quarter).
+
+    The flash's waits and programming delay follow the clock of its bus.
+    """
+    _require(50 * _MHZ <= hz <= 400 * _MHZ, "the processor runs at 50 to 400 MHz in scale 1")
+    pll = Pll(
+        range(1, 64),
+        range(4, 513),
+        range(2, 129, 2),
+        (8 * _MHZ, 16 * _MHZ),
+        (192 * _MHZ, 836 * _MHZ),
+    )
+    m, n, p = pll.solve(source_hz, hz)
+    ahb_divider = _divider(hz, 200 * _MHZ)
+    bus_hz = hz // ahb_divider
+    delay = next(i for i, top in enumerate((70, 185, 210)) if bus_hz <= top * _MHZ)
+    return (
+        ("PLL_M", m),
+        ("PLL_N", n),
+        ("PLL_P", p),
+        ("AHB_DIVIDER", ahb_divider),
+        ("APB_OF_AHB", _divider(bus_hz, 100 * _MHZ)),
+        ("FLASH_WAITS", _waits(bus_hz, 70 * _MHZ)),
+        ("FLASH_DELAY", delay),
+    )
+
+
+# ---- Others -------------------------------------------------------------------------------------
+
+
+def nrf52_settings(crystal_hz: int, hz: int) -> Settings:
+    """The processor always runs at 64 MHz; the crystal makes them exact (nRF52840 PS, 5.4)."""
+    _require(crystal_hz == 32 * _MHZ, "the crystal has 32 MHz on this chip")
+    _require(hz == 64 * _MHZ, "the processor runs at 64 MHz on this chip")
+    return ()
+
+
+def rp2040_settings(crystal_hz: int, hz: int) -> Settings:
+    """RP2040 data sheet, 2.18; 133 MHz."""
+    return _rp2(crystal_hz, hz, 133 * _MHZ)
+
+
+def rp2350_settings(crystal_hz: int, hz: int) -> Settings:
+    """RP2350 data sheet, 8.6; 150 MHz."""
+    return _rp2(crystal_hz, hz, 150 * _MHZ)
+
+
+def _rp2(crystal_hz: int, hz: int, most_hz: int) -> Settings:
+    """crystal * feedback / (first * second): 750 to 1600 MHz between, dividers of 1 to 7.
+
+    Of several ways the one with the fastest oscillator is taken: its jitter is the least.
+    """
+    _require(5 * _MHZ <= crystal_hz <= 15 * _MHZ, "the crystal has 5 to 15 MHz on this chip")
+    _require(16 * _MHZ <= hz <= most_hz, f"the processor runs at 16 to {most_hz // _MHZ} MHz")
+    ways = []
+    for first in range(1, 8):
+        for second in range(1, first + 1):
+            feedback, rest = divmod(hz * first * second, crystal_hz)
+            vco_hz = feedback * crystal_hz
+            if not rest and 16 <= feedback <= 320 and 750 * _MHZ <= vco_hz <= 1600 * _MHZ:
+                ways.append((vco_hz, first, second, feedback))
+    _require(bool(ways), "no setting of the PLL gives it within its limits")
+    _, first, second, feedback = max(ways)
+    return (
+        ("PLL_FEEDBACK", feedback),
+        ("PLL_FIRST", first),
+        ("PLL_SECOND", second),
+        ("CRYSTAL_DELAY", (crystal_hz // 1000 + 128) // 256),
+    )
+
+
+def fe310_settings(crystal_hz: int, hz: int) -> Settings:
+    """FE310-G002 manual, 6.6: reference 6 to 12 MHz, output 384 to 768 MHz, at most 320 MHz.
+
+    The flash that the program runs from takes reads of at most 50 MHz (command 03h): its clock is
+    the processor's over twice the divider.
+    """
+    _require(10 * _MHZ <= crystal_hz <= 20 * _MHZ, "the crystal has 10 to 20 MHz on this chip")
+    _require(48 * _MHZ <= hz <= 320 * _MHZ, "the processor runs at 48 to 320 MHz on this chip")
+    pll = Pll(
+        range(1, 5),
+        range(2, 129, 2),
+        (2, 4, 8),
+        (6 * _MHZ, 12 * _MHZ),
+        (384 * _MHZ, 768 * _MHZ),
+    )
+    r, f, q = pll.solve(crystal_hz, hz)
+    flash_half_divider = -(-hz // (2 * 50 * _MHZ))
+    return (("PLL_R", r), ("PLL_F", f), ("PLL_Q", q), ("FLASH_HALF_DIVIDER", flash_half_divider))
+
+
+# ---- Pieces -------------------------------------------------------------------------------------
+
+
+def _multiplier(crystal_hz: int, hz: int) -> int:
+    multiplier, rest = divmod(hz, crystal_hz)
+    _require(rest == 0 and 2 <= multiplier <= 16, "the PLL multiplies the crystal by 2 to 16")
+    return multiplier
+
+
+def _divider(hz: int, most_hz: int) -> int:
+    """The least power of two that brings `hz` down to what the bus takes."""
+    return next(d for d in (1, 2, 4, 8, 16) if hz <= most_hz * d)
+
+
+def _waits(hz: int, step_hz: int) -> int:
+    """Wait states of a flash that needs one more for every `step_hz`."""
+    return -(-hz // step_hz) - 1
+
+
+def _require(holds: bool, limit: str) -> None:
+    if not holds:
+        raise ValueError(limit)
+
+
+TREES: Final[Mapping[str, Mapping[str, Tree]]] = MappingProxyType(
+    {
+        "host": {},
+        "cortex_m": {
+            "stm32f100": Tree("stm32f1", stm32f100_settings),
+            "stm32f103": Tree("stm32f1", stm32f103_settings),
+            "stm32f405": Tree("stm32f4", stm32f405_settings),
+            "stm32f746": Tree("stm32f4", stm32f746_settings),
+            "stm32h743": Tree("stm32h7", stm32h743_settings, internal_hz=64 * _MHZ),
+            "stm32l4r5": Tree("stm32l4", stm32l4r5_settings, internal_hz=16 * _MHZ),
+            "stm32u575": Tree("stm32u5", stm32u575_settings, internal_hz=16 * _MHZ),
+            "nrf52": Tree("nrf52", nrf52_settings),
+            "rp2040": Tree("rp2", rp2040_settings),
+            "rp2350": Tree("rp2", rp2350_settings),
+        },
+        "riscv32": {"fe310": Tree("fe310", fe310_settings)},
+    }
+)
+"""By port and driver, as `[clock]` of a board names them."""
