@@ -1,12 +1,14 @@
 """Every board of the project reads; every malformed file is refused with its own message."""
 
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from firmwright.base.errors import BoardError
+from firmwright.base.errors import BoardError, UsageError
 from firmwright.base.resources import boards_dir
-from firmwright.boards import list_boards, load_board
+from firmwright.boards import list_boards, load, load_board
+from firmwright.boards.make import new_board
 
 INVALID = Path(__file__).parents[2] / "invalid" / "boards"
 BOARDS = (
@@ -101,3 +103,43 @@ def test_an_error_in_a_soc_names_the_soc_file(tmp_path: Path) -> None:
     with pytest.raises(BoardError) as caught:
         load_board("own", (tmp_path,))
     assert caught.value.where == "soc/chip.toml:colour"
+
+
+class Point:
+    """An installed entry point."""
+
+    def __init__(self, value: object) -> None:
+        self.name, self.value, self.loaded = "acme", "acme_boards", value
+
+    def load(self) -> object:
+        return self.loaded
+
+
+def test_installed_packages_bring_boards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (boards_dir() / "host" / "board.toml").read_text(encoding="utf-8")
+    put_board(tmp_path, "theirs", text.replace('"host"', '"theirs"', 1))
+    module = ModuleType("acme_boards")
+    module.__file__ = str(tmp_path / "__init__.py")
+    for value in (module, tmp_path, str(tmp_path)):
+        monkeypatch.setattr(load, "entry_points", lambda group, v=value: [Point(v)])
+        assert load_board("theirs").is_host
+    monkeypatch.setattr(load, "entry_points", lambda group: [Point(3)])
+    with pytest.raises(BoardError, match="neither a module nor a path"):
+        load_board("theirs")
+
+
+def test_a_new_board_is_another_ones_text_under_its_own_name(tmp_path: Path) -> None:
+    file = new_board("desk", "nucleo-h743zi", tmp_path)
+    board = load_board("desk", (tmp_path,))
+    assert (board.core, board.evidence, board.clock) == (
+        "cortex-m7",
+        "built",
+        load_board("nucleo-h743zi").clock,
+    )
+    assert "# to the ST-LINK" in file.read_text(encoding="utf-8")
+    with pytest.raises(UsageError, match="there is a board of that name"):
+        new_board("desk", "microbit", tmp_path)
+    with pytest.raises(UsageError, match="is no name for a board"):
+        new_board("../desk", "microbit", tmp_path)
+    with pytest.raises(UsageError, match="is no name for a board"):
+        new_board("soc", "microbit", tmp_path)

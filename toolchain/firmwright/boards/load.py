@@ -1,8 +1,9 @@
 """Finds and reads board files: `load_board(name)` and `list_boards()`.
 
 In: a name and further directories. Out: `Board` values. Directories are searched in the order
-given by the caller, then by the environment variable FIRMWRIGHT_BOARDS, then the project's own;
-the first `NAME/board.toml` wins, and its soc is looked for in the same way.
+given by the caller, then by the environment variable FIRMWRIGHT_BOARDS, then by installed packages
+(entry points of the group `firmwright.boards`: a module beside the boards' folders, or a path),
+then the project's own; the first `NAME/board.toml` wins, and its soc is looked for in the same way.
 """
 
 from __future__ import annotations
@@ -11,21 +12,31 @@ import difflib
 import os
 import tomllib
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 
 from firmwright.base.errors import BoardError
 from firmwright.base.resources import boards_dir
 from firmwright.boards.schema import Board, read_board
 from firmwright.boards.table import Table
 
+GROUP = "firmwright.boards"
+"""Of the entry points by which packages bring boards."""
+
 
 def load_board(name: str, extra_dirs: Sequence[Path] = ()) -> Board:
     """The board called `name`; a BoardError lists near names when there is none."""
+    return _read(board_file(name, extra_dirs), search_path(extra_dirs))
+
+
+def board_file(name: str, extra_dirs: Sequence[Path] = ()) -> Path:
+    """The file of the board called `name`, the first on the search path."""
     directories = search_path(extra_dirs)
     for directory in directories:
         file = directory / name / "board.toml"
         if name and Path(name).name == name and file.is_file():
-            return _read(file, directories)
+            return file
     names = _names(directories)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names
     raise BoardError(
@@ -44,7 +55,22 @@ def list_boards(extra_dirs: Sequence[Path] = ()) -> tuple[Board, ...]:
 def search_path(extra_dirs: Sequence[Path] = ()) -> tuple[Path, ...]:
     """The directories that hold boards, first match first."""
     named = [Path(p) for p in os.environ.get("FIRMWRIGHT_BOARDS", "").split(os.pathsep) if p]
-    return (*extra_dirs, *named, boards_dir())
+    return (*extra_dirs, *named, *_installed_dirs(), boards_dir())
+
+
+def _installed_dirs() -> tuple[Path, ...]:
+    """The folders of boards that installed packages bring, by the entry points' names."""
+    found = []
+    for point in sorted(entry_points(group=GROUP), key=lambda p: (p.name, p.value)):
+        value = point.load()
+        if isinstance(value, ModuleType) and value.__file__ is not None:
+            found.append(Path(value.__file__).parent)
+        elif isinstance(value, str | Path):
+            found.append(Path(value))
+        else:
+            what = "this entry point gives neither a module nor a path."
+            raise BoardError(what, where=f"{GROUP}: {point.name} = {point.value}")
+    return tuple(found)
 
 
 def _names(directories: Sequence[Path]) -> list[str]:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from firmwright.artifacts import MemoryFile
-from firmwright.base.errors import UsageError
 from firmwright.boards import Board
+from firmwright.device.discovery import find_port, usb_ports
 from firmwright.device.host_process import ProcessTransport
 from firmwright.device.qemu import QemuCommand, start_qemu
 from firmwright.device.reconnecting import ReconnectingTransport
@@ -37,10 +37,12 @@ def open_transport(
 ) -> Transport:
     """The way to `board`'s firmware. A `port` (device or pyserial URL) wins over the board's own.
 
+    A board behind a serial port is found by its USB ids where no port is named.
+
     `loads` are put into an emulator's memory; behind a port they must be in place already.
     `plugin` is for an emulator, see `QemuCommand`; nothing else has any.
 
-    Raises ToolMissingError, DeviceError if a port cannot be opened, UsageError if one is needed.
+    Raises ToolMissingError, DeviceError if a port cannot be opened, UsageError if it must be named.
     """
     if port:
         return ReconnectingTransport(
@@ -58,8 +60,5 @@ def open_transport(
             )
             return start_qemu(command)
         case "serial":
-            raise UsageError(
-                "the board is reached over a serial port, and none was named.",
-                where=board.name,
-                hint="name the port, such as /dev/ttyACM0.",
-            )
+            found = find_port(board.name, board.flashing.usb, usb_ports())
+            return SerialTransport(found, baud=baud)

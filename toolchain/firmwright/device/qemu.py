@@ -24,16 +24,19 @@ class QemuCommand:
     """Which emulator, machine and image; `extra` are further arguments (`-cpu`, `-bios`, ...).
 
     `plugin` is the argument of `-plugin`, where there is one (see counting.py).
-    `loads` are files that the emulator puts into memory before the firmware starts.
+    `loads` are files that the emulator puts into memory before the firmware starts. `gdb` is the
+    path of a socket on which a debugger is waited for, the processor halted; the machine may
+    then start without an image.
     """
 
     machine: str
-    kernel: Path
+    kernel: Path | None
     program: str = "qemu-system-arm"
     extra: tuple[str, ...] = ()
     uart: int = 0
     plugin: str = ""
     loads: tuple[MemoryFile, ...] = ()
+    gdb: str = ""
 
     def arguments(self) -> list[str]:
         """The whole command line, the program first."""
@@ -42,7 +45,7 @@ class QemuCommand:
             self.program,
             *("-machine", self.machine),
             *self.extra,
-            *("-kernel", str(self.kernel)),
+            *(() if self.kernel is None else ("-kernel", str(self.kernel))),
             *(arg for load in self.loads for arg in ("-device", _loader(load))),
             *("-icount", "shift=0"),
             *(("-plugin", self.plugin) if self.plugin else ()),
@@ -50,7 +53,13 @@ class QemuCommand:
             *("-chardev", "stdio,id=link,signal=off"),
             *unused,
             *("-serial", "chardev:link"),
+            *(_debugger(self.gdb) if self.gdb else ()),
         ]
+
+
+def _debugger(path: str) -> tuple[str, ...]:
+    socket = f"socket,path={path.replace(',', ',,')},server=on,wait=off,id=gdb"
+    return ("-S", "-chardev", socket, "-gdb", "chardev:gdb")
 
 
 def _loader(load: MemoryFile) -> str:

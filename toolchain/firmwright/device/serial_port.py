@@ -15,17 +15,23 @@ WRITE_TIMEOUT_S = 10.0
 
 
 class SerialTransport:
-    """An open port. 8 data bits, no parity, one stop bit, no flow control; nobody else's.
+    """An open port. 8 data bits, one stop bit, no flow control; nobody else's.
 
     Flow control is the session's: it never has more under way than the firmware says it keeps.
+    There is no parity unless `parity` is even ("E"), as boot ROMs may want it.
     """
 
-    def __init__(self, url: str, *, baud: int = DEFAULT_BAUD) -> None:
+    def __init__(self, url: str, *, baud: int = DEFAULT_BAUD, parity: str = "N") -> None:
         self._url = url
         self._baud = baud
         try:
             self._port = serial.serial_for_url(
-                url, baudrate=baud, timeout=0, write_timeout=WRITE_TIMEOUT_S, exclusive=True
+                url,
+                baudrate=baud,
+                parity=parity,
+                timeout=0,
+                write_timeout=WRITE_TIMEOUT_S,
+                exclusive=True,
             )
         except (serial.SerialException, OSError, ValueError) as error:
             if "exclusively lock" in str(error):

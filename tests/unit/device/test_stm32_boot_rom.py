@@ -1,0 +1,173 @@
+"""The client of the STM32's boot ROM, on a pty, against a chip that keeps to AN3155."""
+
+import os
+import pty
+import select
+import threading
+import tty
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from firmwright.base.errors import DeviceError, DeviceTimeoutError
+from firmwright.device.flash_image import FlashImage
+from firmwright.device.serial_port import SerialTransport
+from firmwright.device.stm32_boot_rom import Stm32BootRom
+
+ACK, NACK = b"\x79", b"\x1f"
+BASE, SIZE = 0x0800_0000, 4096
+IMAGE = FlashImage(((BASE, bytes(range(256)) * 2 + b"tail!"),))
+
+
+class HungUpError(Exception):
+    """The other end was closed."""
+
+
+@dataclass
+class Chip:
+    """Flash behind a boot ROM. Writes to what was not erased leave rubbish, as in real flash."""
+
+    line: int
+    extended: bool = True
+    protected: bool = False
+    worn_at: int | None = None
+    flash: bytearray = field(default_factory=lambda: bytearray(b"\0" * SIZE))
+    started_at: int | None = None
+
+    def serve(self) -> None:
+        try:
+            assert self.take(1) == b"\x7f"
+            self.say(ACK)
+            while True:
+                self.answer(self.take(2))
+        except HungUpError:
+            return
+
+    def answer(self, command: bytes) -> None:
+        if command[0] ^ command[1] != 0xFF:
+            self.say(NACK)
+            return
+        erase = 0x44 if self.extended else 0x43
+        match command[0]:
+            case 0x00:
+                known = bytes((0x00, 0x02, 0x11, 0x21, 0x31, erase))
+                self.say(ACK + bytes((len(known),)) + b"\x31" + known + ACK)
+            case 0x02:
+                self.say(ACK + b"\x01\x04\x50" + ACK)
+            case _ if self.protected:
+                self.say(NACK)
+            case 0x11:
+                self.say(ACK)
+                at = self.address()
+                count = self.take(2)
+                assert count[0] ^ count[1] == 0xFF
+                self.say(ACK + self.flash[at : at + count[0] + 1])
+            case 0x31:
+                self.say(ACK)
+                self.write(self.address())
+            case 0x21:
+                self.say(ACK)
+                self.started_at = BASE + self.address()
+            case kind if kind == erase:
+                self.say(ACK)
+                assert self.take(3 if self.extended else 2) in (b"\xff\xff\x00", b"\xff\x00")
+                self.flash[:] = b"\xff" * SIZE
+                self.say(ACK)
+            case _:
+                self.say(NACK)
+
+    def write(self, at: int) -> None:
+        count = self.take(1)[0] + 1
+        data = self.take(count)
+        check = count - 1
+        for byte in data:
+            check ^= byte
+        assert count % 4 == 0
+        if self.take(1)[0] != check:
+            self.say(NACK)
+            return
+        for offset, byte in enumerate(data, at):
+            self.flash[offset] &= byte
+        if self.worn_at is not None:
+            self.flash[self.worn_at] = 0
+        self.say(ACK)
+
+    def address(self) -> int:
+        raw = self.take(5)
+        assert raw[0] ^ raw[1] ^ raw[2] ^ raw[3] == raw[4]
+        self.say(ACK)
+        return int.from_bytes(raw[:4], "big") - BASE
+
+    def take(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            ready, _, _ = select.select([self.line], [], [], 5.0)
+            try:
+                more = os.read(self.line, count - len(data)) if ready else b""
+            except OSError:
+                more = b""
+            if not more:
+                raise HungUpError
+            data += more
+        return data
+
+    def say(self, data: bytes) -> None:
+        os.write(self.line, data)
+
+
+@pytest.fixture
+def line() -> Iterator[tuple[int, SerialTransport]]:
+    chip_end, host_end = pty.openpty()
+    tty.setraw(host_end)
+    port = SerialTransport(os.ttyname(host_end))
+    yield chip_end, port
+    port.close()
+    os.close(host_end)
+    os.close(chip_end)
+
+
+def served(chip: Chip) -> threading.Thread:
+    thread = threading.Thread(target=chip.serve, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("extended", [True, False])
+def test_a_chip_is_erased_written_read_back_and_started(
+    extended: bool, line: tuple[int, SerialTransport]
+) -> None:
+    chip = Chip(line[0], extended=extended)
+    served(chip)
+    rom = Stm32BootRom(line[1])
+    assert rom.chip_id == 0x450
+    seen: list[tuple[int, int]] = []
+    rom.load(IMAGE, lambda done, size: seen.append((done, size)))
+    rom.verify(IMAGE)
+    rom.start(BASE)
+    assert chip.flash[:517] == IMAGE.pieces[0][1]
+    assert chip.flash[517:] == b"\xff" * (SIZE - 517)
+    assert seen[-1] == (517, 517)
+    assert chip.started_at == BASE
+
+
+def test_flash_that_keeps_something_else_is_found(line: tuple[int, SerialTransport]) -> None:
+    served(Chip(line[0], worn_at=300))
+    rom = Stm32BootRom(line[1])
+    rom.load(IMAGE)
+    with pytest.raises(DeviceError, match=r"at 0x800012c there is 0x00, not 0x2c"):
+        rom.verify(IMAGE)
+
+
+def test_a_protected_chip_is_told_as_such(line: tuple[int, SerialTransport]) -> None:
+    served(Chip(line[0], protected=True))
+    with pytest.raises(DeviceError, match=r"refused to erase\. Try: the flash may be protected"):
+        Stm32BootRom(line[1]).load(IMAGE)
+
+
+def test_a_line_without_a_boot_rom_ends_in_a_time_out(
+    line: tuple[int, SerialTransport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("firmwright.device.stm32_boot_rom._ANSWER_S", 0.01)
+    with pytest.raises(DeviceTimeoutError, match=r"no boot ROM answers\. Try: set BOOT0 high"):
+        Stm32BootRom(line[1])

@@ -1,0 +1,134 @@
+"""Flashing: command lines of the tools, what is missing, what cannot be, what was read back."""
+
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from firmwright.artifacts import Image, ImageSizes, StackUse
+from firmwright.base.errors import DeviceError, ToolFailedError, ToolMissingError, UsageError
+from firmwright.boards import list_boards, load_board
+from firmwright.boards.flashing import RUNNERS
+from firmwright.device.flash_tools import TOOLS
+from firmwright.flows.flashing import find_volume, flash, plan_flashing
+
+HEX = ":020000040800F2\n:04000000DEADBEEFC4\n:00000001FF\n"
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Image:
+    """Four bytes at the beginning of an STM32's flash."""
+    (tmp_path / "fw.hex").write_text(HEX)
+    (tmp_path / "fw.bin").write_bytes(bytes.fromhex("deadbeef"))
+    nothing = StackUse("", 0, ())
+    return Image(
+        board="any",
+        variant="release",
+        directory=tmp_path,
+        elf=tmp_path / "fw.elf",
+        bin=tmp_path / "fw.bin",
+        hex=tmp_path / "fw.hex",
+        library=None,
+        sizes=ImageSizes((), (), ()),
+        model_flash_bytes=0,
+        model_ram_bytes=0,
+        stack=nothing,
+        firmware_stack=nothing,
+    )
+
+
+def test_the_command_line_of_every_tool(image: Image, golden: Callable[..., None]) -> None:
+    boards = {
+        "pyocd": "nrf52840-dk",
+        "openocd": "nucleo-h743zi",
+        "jlink": "nrf52840-dk",
+        "st-flash": "disco-f746ng",
+        "picotool": "rpi-pico2",
+    }
+    lines = []
+    for runner, board in boards.items():
+        plan = plan_flashing(load_board(board), image, runner)
+        for verify in (False, True):
+            lines.append(f"{runner} on {board}{', verified' if verify else ''}:")
+            lines += ["  " + shlex.join(command) for command in plan.commands(verify=verify)]
+            script = TOOLS[runner].script
+            if script is not None:
+                lines += ["  | " + line for line in script(plan.job, verify).splitlines()]
+        lines += ["  erase: " + shlex.join(c) for c in TOOLS[runner].erase(plan.job)]
+    golden("\n".join(lines).replace(str(image.directory), "DIR"))
+
+
+def test_every_tool_is_known_to_the_schema_and_every_physical_board_has_one() -> None:
+    assert set(TOOLS) < set(RUNNERS)
+    physical = [board for board in list_boards() if board.run.kind == "serial"]
+    assert len(physical) >= 8
+    assert all(board.flashing.tools for board in physical)
+
+
+def put_tool(folder: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / name).write_text("#!/bin/sh\n" + script)
+    (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin")
+
+
+def test_a_missing_tool_is_named_with_how_to_install_it(
+    image: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ToolMissingError) as caught:
+        flash(plan_flashing(load_board("bluepill-f103"), image))
+    assert str(caught.value) == (
+        "bluepill-f103: st-flash is not installed. Try: apt install stlink-tools."
+    )
+
+
+def test_what_a_tool_reads_back_is_compared(
+    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tool is played by a script that reads back what an environment variable says."""
+    reads = 'case "$*" in *" read "*|read*) printf "$READS" > fw.read;; esac\n'
+    put_tool(tmp_path, "st-flash", reads, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    plan = plan_flashing(load_board("bluepill-f103"), image)
+    monkeypatch.setenv("READS", r"\336\255\276\357")
+    assert flash(plan, verify=True).verified
+    monkeypatch.setenv("READS", r"\336\255\277\357")
+    with pytest.raises(DeviceError, match=r"differs from the image at 0x8000002"):
+        flash(plan, verify=True)
+
+
+def test_a_tool_that_fails_is_quoted(
+    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_tool(tmp_path, "openocd", "echo no probe found; exit 3\n", monkeypatch)
+    with pytest.raises(ToolFailedError, match=r"openocd could not flash the board\.\nno probe"):
+        flash(plan_flashing(load_board("nucleo-h743zi"), image))
+
+
+def test_a_uf2_goes_to_the_volume_and_cannot_be_read_back(image: Image, tmp_path: Path) -> None:
+    plan = plan_flashing(load_board("rpi-pico"), image)
+    volume = tmp_path / "media" / "me" / "RPI-RP2"
+    volume.mkdir(parents=True)
+    with pytest.raises(DeviceError, match="not the volume of a boot ROM"):
+        flash(plan, address=str(volume))
+    (volume / "INFO_UF2.TXT").write_text("UF2 Bootloader")
+    done = flash(plan, address=str(volume))
+    assert (done.place, done.verified) == (str(volume), False)
+    assert (volume / "firmware.uf2").stat().st_size == 512
+    with pytest.raises(UsageError, match="cannot be read back"):
+        flash(plan, verify=True, address=str(volume))
+    assert find_volume("RPI-RP2", (tmp_path / "media",), "rpi-pico") == volume
+    with pytest.raises(DeviceError, match="no volume called RP2350 is mounted"):
+        find_volume("RP2350", (tmp_path / "media",), "rpi-pico2")
+
+
+def test_a_runner_that_the_board_does_not_name_is_refused(image: Image) -> None:
+    with pytest.raises(UsageError, match="says nothing of 'uf2'; it names st-flash, openocd"):
+        plan_flashing(load_board("bluepill-f103"), image, "uf2")
+    with pytest.raises(UsageError, match="says nothing of no runner; it names none"):
+        plan_flashing(load_board("mps2-an386"), image)
+    assert (
+        plan_flashing(load_board("mps2-an386"), image, "gdb", "localhost:1").told == "localhost:1"
+    )

@@ -1,0 +1,122 @@
+"""What is to be in a board's flash: pieces of bytes by address, and the files that carry them.
+
+In: the Intel HEX that a build wrote. Out: a `FlashImage`, whose pieces are in order, do not touch,
+and are never empty; the same as UF2 blocks. Formats after Intel's specification of 1988 and the
+UF2 format's description by Microsoft.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from firmwright.base.errors import UsageError
+
+UF2_BLOCK_BYTES: Final = 512
+UF2_DATA_BYTES: Final = 256
+_UF2_MAGICS: Final = (0x0A324655, 0x9E5D5157, 0x0AB16F30)
+_UF2_HAS_FAMILY: Final = 0x2000
+
+
+@dataclass(frozen=True, slots=True)
+class FlashImage:
+    """(address, bytes) from the lowest address on."""
+
+    pieces: tuple[tuple[int, bytes], ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(data) for _, data in self.pieces)
+
+    @property
+    def start(self) -> int:
+        return self.pieces[0][0]
+
+    @property
+    def end(self) -> int:
+        address, data = self.pieces[-1]
+        return address + len(data)
+
+    def word(self, address: int) -> int:
+        """The little-endian word at `address`, which the image has."""
+        for start, data in self.pieces:
+            if start <= address and address + 4 <= start + len(data):
+                return int(struct.unpack_from("<I", data, address - start)[0])
+        raise UsageError(f"the image has nothing at {address:#x}.")
+
+    def chunks(self, most_bytes: int, align: int = 1) -> tuple[tuple[int, bytes], ...]:
+        """The pieces cut up; each begins and ends at a multiple of `align`, filled up with 0xFF."""
+        found = []
+        for start, data in self.pieces:
+            front = start % align
+            padded = b"\xff" * front + data
+            padded += b"\xff" * (-len(padded) % align)
+            for at in range(0, len(padded), most_bytes):
+                found.append((start - front + at, padded[at : at + most_bytes]))
+        return tuple(found)
+
+
+def read_hex(file: Path) -> FlashImage:
+    """The image in an Intel HEX file; a UsageError names the line that is broken."""
+    bytes_at: dict[int, bytes] = {}
+    base = 0
+    for number, line in enumerate(file.read_text(encoding="ascii").splitlines(), 1):
+        where = f"{file}:{number}"
+        kind, address, data = _record(line, where)
+        match kind:
+            case 0:
+                bytes_at[base + address] = data
+            case 1:
+                break
+            case 2:
+                base = int.from_bytes(data, "big") << 4
+            case 4:
+                base = int.from_bytes(data, "big") << 16
+            case 3 | 5:
+                continue  # where execution starts: the vectors say that too
+            case _:
+                raise UsageError(f"a record of type {kind} is not known.", where=where)
+    if not bytes_at:
+        raise UsageError("there is nothing to flash in this file.", where=str(file))
+    return FlashImage(_joined(bytes_at))
+
+
+def _record(line: str, where: str) -> tuple[int, int, bytes]:
+    try:
+        raw = bytes.fromhex(line.strip().removeprefix(":"))
+    except ValueError:
+        raw = b""
+    if not line.startswith(":") or len(raw) < 5 or len(raw) != raw[0] + 5 or sum(raw) & 0xFF:
+        raise UsageError("this is not a record of Intel HEX.", where=where)
+    return raw[3], int.from_bytes(raw[1:3], "big"), raw[4:-1]
+
+
+def _joined(bytes_at: dict[int, bytes]) -> tuple[tuple[int, bytes], ...]:
+    pieces: list[tuple[int, bytearray]] = []
+    for address in sorted(bytes_at):
+        if pieces and pieces[-1][0] + len(pieces[-1][1]) == address:
+            pieces[-1][1].extend(bytes_at[address])
+        else:
+            pieces.append((address, bytearray(bytes_at[address])))
+    return tuple((address, bytes(data)) for address, data in pieces)
+
+
+def to_uf2(image: FlashImage, family: int) -> bytes:
+    """The image as UF2: each block carries 256 bytes of flash and says which chip they are for."""
+    chunks = image.chunks(UF2_DATA_BYTES, align=UF2_DATA_BYTES)
+    blocks = []
+    for number, (address, data) in enumerate(chunks):
+        head = struct.pack(
+            "<8I",
+            *_UF2_MAGICS[:2],
+            _UF2_HAS_FAMILY,
+            address,
+            len(data),
+            number,
+            len(chunks),
+            family,
+        )
+        blocks.append((head + data).ljust(UF2_BLOCK_BYTES - 4, b"\0"))
+    return b"".join(block + struct.pack("<I", _UF2_MAGICS[2]) for block in blocks)

@@ -1,0 +1,172 @@
+"""The command lines of other people's flashing tools, and how each is installed.
+
+In: a tool's name, what the board tells it, the files of an image. Out: commands as lists of words,
+to be run in order; nothing here runs them. Options after each tool's own help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+Command = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FlashJob:
+    """What goes where: the files of one image, its first address and its length in flash."""
+
+    told: str
+    hex: Path
+    bin: Path
+    uf2: Path
+    start: int
+    size_bytes: int
+
+    @property
+    def read_back(self) -> Path:
+        """Where a tool puts what it reads back."""
+        return self.bin.with_suffix(".read")
+
+    @property
+    def script(self) -> Path:
+        """Commands for a tool that takes them from a file."""
+        return self.bin.with_suffix(".jlink")
+
+
+@dataclass(frozen=True, slots=True)
+class FlashTool:
+    """How a tool programs, reads back into `FlashJob.read_back`, and erases.
+
+    Where `read` is None the tool compares by itself when it programs with `verify`. `script` is
+    the text of `FlashJob.script`, for a tool that wants one.
+    """
+
+    program: str
+    install: str
+    write: Callable[[FlashJob, bool], tuple[Command, ...]]
+    erase: Callable[[FlashJob], tuple[Command, ...]]
+    read: Callable[[FlashJob], tuple[Command, ...]] | None = None
+    script: Callable[[FlashJob, bool], str] | None = None
+
+
+# ---- pyOCD ---------------------------------------------------------------------------------------
+
+
+def _pyocd_write(job: FlashJob, verify: bool) -> tuple[Command, ...]:
+    return (("pyocd", "flash", "--target", job.told, "--erase", "sector", str(job.hex)),)
+
+
+def _pyocd_read(job: FlashJob) -> tuple[Command, ...]:
+    save = f"savemem {job.start:#x} {job.size_bytes} {job.read_back}"
+    return (("pyocd", "commander", "--target", job.told, "--command", save),)
+
+
+def _pyocd_erase(job: FlashJob) -> tuple[Command, ...]:
+    return (("pyocd", "erase", "--target", job.told, "--chip"),)
+
+
+# ---- OpenOCD -------------------------------------------------------------------------------------
+
+
+def _openocd(job: FlashJob, script: str) -> Command:
+    files = [word for file in job.told.split() for word in ("-f", file)]
+    return ("openocd", *files, "-c", script)
+
+
+def _openocd_write(job: FlashJob, verify: bool) -> tuple[Command, ...]:
+    checked = " verify" if verify else ""
+    return (_openocd(job, f"program {{{job.hex}}}{checked} reset exit"),)
+
+
+def _openocd_erase(job: FlashJob) -> tuple[Command, ...]:
+    return (_openocd(job, "init; reset halt; flash erase_sector 0 0 last; reset; exit"),)
+
+
+# ---- J-Link --------------------------------------------------------------------------------------
+
+
+def _jlink(job: FlashJob) -> tuple[Command, ...]:
+    options = ("-device", job.told, "-if", "SWD", "-speed", "4000", "-autoconnect", "1")
+    quiet = ("-NoGui", "1", "-ExitOnError", "1")
+    return (("JLinkExe", *options, *quiet, "-CommandFile", str(job.script)),)
+
+
+def _jlink_script(job: FlashJob, verify: bool) -> str:
+    checked = f"verifybin {job.bin}, {job.start:#x}\n" if verify else ""
+    return f"halt\nloadfile {job.hex}\n{checked}reset\ngo\nexit\n"
+
+
+# ---- st-flash ------------------------------------------------------------------------------------
+
+
+def _stflash_write(job: FlashJob, verify: bool) -> tuple[Command, ...]:
+    return (("st-flash", *job.told.split(), "--reset", "--format", "ihex", "write", str(job.hex)),)
+
+
+def _stflash_read(job: FlashJob) -> tuple[Command, ...]:
+    place = (str(job.read_back), f"{job.start:#x}", str(job.size_bytes))
+    return (("st-flash", *job.told.split(), "read", *place),)
+
+
+def _stflash_erase(job: FlashJob) -> tuple[Command, ...]:
+    return (("st-flash", *job.told.split(), "erase"),)
+
+
+# ---- esptool -------------------------------------------------------------------------------------
+
+
+def _esptool_write(job: FlashJob, verify: bool) -> tuple[Command, ...]:
+    words = ("esptool.py", "--chip", job.told)
+    write = (*words, "write_flash", "0x0", str(job.bin))
+    return (write, (*words, "verify_flash", "0x0", str(job.bin))) if verify else (write,)
+
+
+def _esptool_erase(job: FlashJob) -> tuple[Command, ...]:
+    return (("esptool.py", "--chip", job.told, "erase_flash"),)
+
+
+# ---- picotool ------------------------------------------------------------------------------------
+
+
+def _picotool_write(job: FlashJob, verify: bool) -> tuple[Command, ...]:
+    checked = ("--verify",) if verify else ()
+    return (("picotool", "load", *checked, "--execute", str(job.uf2), "--family", job.told),)
+
+
+def _picotool_erase(job: FlashJob) -> tuple[Command, ...]:
+    return (("picotool", "erase", "--all"),)
+
+
+TOOLS: Final[Mapping[str, FlashTool]] = MappingProxyType(
+    {
+        "pyocd": FlashTool(
+            "pyocd", "pip install 'firmwright[flash]'", _pyocd_write, _pyocd_erase, _pyocd_read
+        ),
+        "openocd": FlashTool("openocd", "apt install openocd", _openocd_write, _openocd_erase),
+        "jlink": FlashTool(
+            "JLinkExe",
+            "the J-Link software of SEGGER, from segger.com",
+            lambda job, verify: _jlink(job),
+            _jlink,
+            script=_jlink_script,
+        ),
+        "st-flash": FlashTool(
+            "st-flash", "apt install stlink-tools", _stflash_write, _stflash_erase, _stflash_read
+        ),
+        "esptool": FlashTool("esptool.py", "pip install esptool", _esptool_write, _esptool_erase),
+        "picotool": FlashTool(
+            "picotool",
+            "apt install picotool, or Raspberry Pi's release of it",
+            _picotool_write,
+            _picotool_erase,
+        ),
+    }
+)
+"""By name, as `[flash]` of a board names them."""
+
+JLINK_ERASE: Final = "halt\nerase\nreset\nexit\n"
+"""The script with which J-Link erases a whole chip."""

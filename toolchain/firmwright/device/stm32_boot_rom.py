@@ -1,0 +1,160 @@
+"""Flashing through the boot ROM of an STM32 over its UART: ST's application note AN3155.
+
+In: a transport with even parity to a chip whose BOOT0 pin started the ROM. Out: flash erased,
+written, read back, and the program started. Every step is answered by a byte, ACK or NACK; commands
+and addresses carry their own checksum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from firmwright.base.errors import DeviceError, DeviceTimeoutError
+from firmwright.device.flash_image import FlashImage
+from firmwright.device.transport import Transport
+
+BAUD: Final = 115200
+PARITY: Final = "E"
+
+_SYNC: Final = 0x7F
+_ACK: Final = 0x79
+_NACK: Final = 0x1F
+_GET, _GET_ID, _READ, _GO, _WRITE, _ERASE, _EXTENDED_ERASE = (
+    0x00,
+    0x02,
+    0x11,
+    0x21,
+    0x31,
+    0x43,
+    0x44,
+)
+_BLOCK_BYTES: Final = 256
+_ANSWER_S: Final = 1.0
+_ERASE_S: Final = 60.0
+"""Of a whole chip: two megabytes take half a minute."""
+_SYNC_TRIES: Final = 5
+
+Progress = Callable[[int, int], None]
+
+
+class Stm32BootRom:
+    """A conversation with the boot ROM, from the first byte on, which it takes its baud from."""
+
+    def __init__(self, line: Transport) -> None:
+        self._line = line
+        self._synchronise()
+        self._commands = self._get()
+        self.chip_id = self._chip_id()
+
+    def load(self, image: FlashImage, progress: Progress | None = None) -> None:
+        """Erases the whole flash and writes the image."""
+        self._erase()
+        done = 0
+        for address, data in image.chunks(_BLOCK_BYTES, align=4):
+            self._command(_WRITE, "write")
+            self._send_checked(address.to_bytes(4, "big"), f"write to {address:#x}")
+            self._send_checked(bytes((len(data) - 1,)) + data, f"write to {address:#x}")
+            done += len(data)
+            if progress is not None:
+                progress(min(done, image.size_bytes), image.size_bytes)
+
+    def verify(self, image: FlashImage) -> None:
+        """Reads everything back; a DeviceError names the first address that differs."""
+        for address, data in image.chunks(_BLOCK_BYTES):
+            found = self._read(address, len(data))
+            if found != data:
+                at = next(i for i, (a, b) in enumerate(zip(found, data, strict=True)) if a != b)
+                raise DeviceError(
+                    f"at {address + at:#x} there is {found[at]:#04x}, not {data[at]:#04x}.",
+                    where=self._line.name,
+                    hint="flash again; if it stays, the flash is worn or protected.",
+                )
+
+    def start(self, address: int) -> None:
+        """Starts the program whose vectors are at `address`."""
+        self._command(_GO, "start the program")
+        self._send_checked(address.to_bytes(4, "big"), f"start the program at {address:#x}")
+
+    # ---- Steps ------------------------------------------------------------------------------
+
+    def _synchronise(self) -> None:
+        """One byte from which the ROM measures the baud rate. One that had it already says NACK."""
+        for _ in range(_SYNC_TRIES):
+            self._line.write(bytes((_SYNC,)))
+            answer = self._line.read(1, _ANSWER_S)
+            if answer in (bytes((_ACK,)), bytes((_NACK,))):
+                return
+        raise DeviceTimeoutError(
+            "no boot ROM answers.",
+            where=self._line.name,
+            hint="set BOOT0 high, reset the chip; its ROM listens on certain pins only.",
+        )
+
+    def _get(self) -> bytes:
+        self._command(_GET, "say what it can do")
+        count = self._take(1)[0] + 1
+        answer = self._take(count)
+        self._acknowledged("say what it can do")
+        return answer[1:]
+
+    def _chip_id(self) -> int:
+        self._command(_GET_ID, "name the chip")
+        answer = self._take(self._take(1)[0] + 1)
+        self._acknowledged("name the chip")
+        return int.from_bytes(answer, "big")
+
+    def _erase(self) -> None:
+        if _EXTENDED_ERASE in self._commands:
+            self._command(_EXTENDED_ERASE, "erase")
+            self._line.write(b"\xff\xff\x00")
+        else:
+            self._command(_ERASE, "erase")
+            self._line.write(b"\xff\x00")
+        self._acknowledged("erase", _ERASE_S)
+
+    def _read(self, address: int, size_bytes: int) -> bytes:
+        self._command(_READ, "read")
+        self._send_checked(address.to_bytes(4, "big"), f"read at {address:#x}")
+        self._line.write(_with_complement(size_bytes - 1))
+        self._acknowledged(f"read at {address:#x}")
+        return self._take(size_bytes)
+
+    def _command(self, command: int, what: str) -> None:
+        self._line.write(_with_complement(command))
+        self._acknowledged(what)
+
+    def _send_checked(self, data: bytes, what: str) -> None:
+        check = 0
+        for byte in data:
+            check ^= byte
+        self._line.write(data + bytes((check,)))
+        self._acknowledged(what)
+
+    def _acknowledged(self, what: str, timeout_s: float = _ANSWER_S) -> None:
+        answer = self._take(1, timeout_s)[0]
+        if answer == _ACK:
+            return
+        said = "refused to" if answer == _NACK else f"answered {answer:#04x} where it was to"
+        raise DeviceError(
+            f"the boot ROM {said} {what}.",
+            where=self._line.name,
+            hint="the flash may be protected (option bytes), or the address is not of this chip.",
+        )
+
+    def _take(self, count: int, timeout_s: float = _ANSWER_S) -> bytes:
+        data = b""
+        while len(data) < count:
+            more = self._line.read(count - len(data), timeout_s)
+            if not more:
+                raise DeviceTimeoutError(
+                    f"the boot ROM stopped after {len(data)} of {count} bytes.",
+                    where=self._line.name,
+                    hint="reset the chip with BOOT0 high and flash again.",
+                )
+            data += more
+        return data
+
+
+def _with_complement(byte: int) -> bytes:
+    return bytes((byte, byte ^ 0xFF))

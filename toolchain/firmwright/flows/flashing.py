@@ -1,0 +1,237 @@
+"""Firmware onto a board: which runner, its commands, what it needs, and whether it worked.
+
+In: an `Image` and its board. Out: a `Flashed`. A runner is a tool of other people (its commands are
+run), the volume of a boot ROM (the file is copied), a GDB stub, or a boot ROM behind a serial port
+(both spoken to here). With `verify` what is in the flash is read back and compared.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from firmwright.artifacts import Image
+from firmwright.base.errors import DeviceError, ToolFailedError, ToolMissingError, UsageError
+from firmwright.boards import Board
+from firmwright.device.discovery import Choose, find_port, usb_ports
+from firmwright.device.flash_image import FlashImage, read_hex, to_uf2
+from firmwright.device.flash_tools import JLINK_ERASE, TOOLS, Command, FlashJob, FlashTool
+from firmwright.device.gdb_stub import GdbStub
+from firmwright.device.serial_port import SerialTransport
+from firmwright.device.stm32_boot_rom import BAUD, PARITY, Stm32BootRom
+
+log = logging.getLogger(__name__)
+TOOL_TIMEOUT_S = 300.0
+MEDIA = (Path("/run/media"), Path("/media"), Path("/Volumes"))
+"""Below which systems show volumes, directly or in a folder of the user's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flashed:
+    """What was done: by which runner, where to, how much, whether it was read back."""
+
+    board: str
+    runner: str
+    place: str
+    size_bytes: int
+    verified: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FlashPlan:
+    """A runner for an image; `told` is what it must know of this board, or the caller's word."""
+
+    board: Board
+    runner: str
+    told: str
+    job: FlashJob
+    image: FlashImage
+
+    def commands(self, *, verify: bool) -> tuple[Command, ...]:
+        """What will be run; empty for runners that need no tool."""
+        tool = TOOLS.get(self.runner)
+        if tool is None:
+            return ()
+        reads = tool.read(self.job) if verify and tool.read is not None else ()
+        return (*tool.write(self.job, verify), *reads)
+
+
+def plan_flashing(board: Board, image: Image, runner: str = "", address: str = "") -> FlashPlan:
+    """The runner that was asked for, else the board's own; `address` is of a stub, port, volume."""
+    if image.hex is None or image.bin is None:
+        raise UsageError("this board has no flash.", where=board.name, hint="run the model on it.")
+    chosen = runner or next((name for name, _ in board.flashing.tools), "")
+    told = board.flashing.told(chosen)
+    if chosen == "gdb" and address:
+        told = address
+    if told is None or (chosen == "gdb" and not told):
+        known = ", ".join(name for name, _ in board.flashing.tools) or "none"
+        asked = f"{chosen!r}" if chosen else "no runner"
+        raise UsageError(
+            f"the board's file says nothing of {asked}; it names {known}.",
+            where=board.name,
+            hint="--runner with one of those, --runner gdb --address HOST:PORT for any GDB stub.",
+        )
+    content = read_hex(image.hex)
+    job = FlashJob(
+        told=told,
+        hex=image.hex,
+        bin=image.bin,
+        uf2=image.bin.with_suffix(".uf2"),
+        start=content.start,
+        size_bytes=image.bin.stat().st_size,
+    )
+    return FlashPlan(board, chosen, told, job, content)
+
+
+def flash(
+    plan: FlashPlan, *, verify: bool = False, address: str = "", choose: Choose | None = None
+) -> Flashed:
+    """Does it. Raises ToolMissingError, ToolFailedError, DeviceError, UsageError."""
+    log.info("flashing %d bytes by %s", plan.image.size_bytes, plan.runner)
+    match plan.runner:
+        case "gdb":
+            place, checked = _by_stub(plan, verify), verify
+        case "serial":
+            place, checked = _by_boot_rom(plan, address, choose, verify=verify), verify
+        case "uf2":
+            place, checked = _by_volume(plan, address, verify=verify), False
+        case name:
+            place, checked = _by_tool(plan, TOOLS[name], verify=verify), verify
+    return Flashed(plan.board.name, plan.runner, place, plan.image.size_bytes, checked)
+
+
+def erase(plan: FlashPlan) -> None:
+    """Empties the whole flash, by the board's tool."""
+    tool = TOOLS.get(plan.runner)
+    if tool is None:
+        raise UsageError(
+            f"{plan.runner} erases what it writes, nothing more.",
+            where=plan.board.name,
+            hint=f"--runner with one of {', '.join(TOOLS)}, as far as the board's file names them.",
+        )
+    if tool.script is not None:
+        plan.job.script.write_text(JLINK_ERASE, encoding="ascii")
+    for command in tool.erase(plan.job):
+        _run(command, tool, plan.board.name)
+
+
+# ---- Runners ------------------------------------------------------------------------------------
+
+
+def _by_tool(plan: FlashPlan, tool: FlashTool, *, verify: bool) -> str:
+    if plan.runner == "picotool":
+        plan.job.uf2.write_bytes(to_uf2(plan.image, plan.board.flashing.uf2_family))
+    if tool.script is not None:
+        plan.job.script.write_text(tool.script(plan.job, verify), encoding="ascii")
+    for command in plan.commands(verify=verify):
+        _run(command, tool, plan.board.name)
+    if verify and tool.read is not None:
+        _compare(plan.job)
+    return tool.program
+
+
+def _compare(job: FlashJob) -> None:
+    found, wanted = job.read_back.read_bytes(), job.bin.read_bytes()
+    if found[: len(wanted)] == wanted:
+        return
+    pairs = enumerate(zip(found, wanted, strict=False))
+    at = next((i for i, (a, b) in pairs if a != b), len(found))
+    raise DeviceError(
+        f"what was read back differs from the image at {job.start + at:#x}.",
+        where=str(job.read_back),
+        hint="flash again; if it stays, the flash is worn or protected.",
+    )
+
+
+def _run(command: Command, tool: FlashTool, board: str) -> None:
+    if shutil.which(command[0]) is None:
+        what = f"{command[0]} is not installed."
+        raise ToolMissingError(what, where=board, hint=f"{tool.install}.")
+    log.info("%s", " ".join(command))
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=TOOL_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as problem:
+        what = f"{command[0]} took longer than {TOOL_TIMEOUT_S:g} s."
+        raise ToolFailedError(what, command=command, where=board) from problem
+    if done.returncode != 0:
+        raise ToolFailedError(
+            f"{command[0]} could not flash the board.",
+            command=command,
+            exit_status=done.returncode,
+            output=done.stdout.decode("utf-8", "replace"),
+            where=board,
+            hint="check cable and probe; firmwright flash --dry-run shows the command.",
+        )
+
+
+def _by_stub(plan: FlashPlan, verify: bool) -> str:
+    with GdbStub(plan.told) as stub:
+        stub.load(plan.image)
+        if verify:
+            stub.verify(plan.image)
+        if plan.board.port == "cortex_m":
+            stub.start_cortex_m(_vectors(plan))
+        else:
+            stub.start_riscv(plan.image.start)
+    return plan.told
+
+
+def _vectors(plan: FlashPlan) -> int:
+    """Behind the 256 bytes that an RP2040 begins with, else at the beginning."""
+    return plan.image.start + (0x100 if plan.board.boot == "rp2040" else 0)
+
+
+def _by_boot_rom(plan: FlashPlan, port: str, choose: Choose | None, *, verify: bool) -> str:
+    name = port or find_port(plan.board.name, plan.board.flashing.usb, usb_ports(), choose)
+    line = SerialTransport(name, baud=BAUD, parity=PARITY)
+    try:
+        rom = Stm32BootRom(line)
+        rom.load(plan.image)
+        if verify:
+            rom.verify(plan.image)
+        rom.start(plan.image.start)
+    finally:
+        line.close()
+    return name
+
+
+def _by_volume(plan: FlashPlan, folder: str, *, verify: bool) -> str:
+    if verify:
+        raise UsageError(
+            "what a boot ROM's volume took cannot be read back.",
+            where=plan.board.name,
+            hint="--runner picotool --verify.",
+        )
+    volume = Path(folder) if folder else find_volume(plan.told, MEDIA, plan.board.name)
+    if not (volume / "INFO_UF2.TXT").is_file():
+        raise DeviceError(
+            "this is not the volume of a boot ROM: it has no INFO_UF2.TXT.", where=str(volume)
+        )
+    content = to_uf2(plan.image, plan.board.flashing.uf2_family)
+    (volume / "firmware.uf2").write_bytes(content)
+    return str(volume)
+
+
+def find_volume(label: str, roots: Sequence[Path], board: str) -> Path:
+    """The mounted volume with that label."""
+    places = [r / label for r in roots] + [p for r in roots for p in sorted(r.glob(f"*/{label}"))]
+    found = [place for place in places if place.is_dir()]
+    if not found:
+        raise DeviceError(
+            f"no volume called {label} is mounted.",
+            where=board,
+            hint="hold BOOTSEL while you connect the board, or name the volume: --address DIR.",
+        )
+    return found[0]
