@@ -116,58 +116,68 @@ class Chip:
         os.write(self.line, data)
 
 
+class Line:
+    """A pty between a chip that is played here and the port under test."""
+
+    def __init__(self) -> None:
+        self.chip_end, host_end = pty.openpty()
+        tty.setraw(host_end)
+        self.port = SerialTransport(os.ttyname(host_end))
+        os.close(host_end)  # so that the chip sees it when the port is closed
+        self.thread: threading.Thread | None = None
+
+    def serve(self, chip: Chip) -> None:
+        self.thread = threading.Thread(target=chip.serve, daemon=True)
+        self.thread.start()
+
+    def hang_up(self) -> None:
+        self.port.close()
+        if self.thread is not None:
+            self.thread.join(10)
+
+
 @pytest.fixture
-def line() -> Iterator[tuple[int, SerialTransport]]:
-    chip_end, host_end = pty.openpty()
-    tty.setraw(host_end)
-    port = SerialTransport(os.ttyname(host_end))
-    yield chip_end, port
-    port.close()
-    os.close(host_end)
-    os.close(chip_end)
-
-
-def served(chip: Chip) -> threading.Thread:
-    thread = threading.Thread(target=chip.serve, daemon=True)
-    thread.start()
-    return thread
+def line() -> Iterator[Line]:
+    made = Line()
+    yield made
+    made.hang_up()
+    os.close(made.chip_end)
 
 
 @pytest.mark.parametrize("extended", [True, False])
-def test_a_chip_is_erased_written_read_back_and_started(
-    extended: bool, line: tuple[int, SerialTransport]
-) -> None:
-    chip = Chip(line[0], extended=extended)
-    served(chip)
-    rom = Stm32BootRom(line[1])
+def test_a_chip_is_erased_written_read_back_and_started(extended: bool, line: Line) -> None:
+    chip = Chip(line.chip_end, extended=extended)
+    line.serve(chip)
+    rom = Stm32BootRom(line.port)
     assert rom.chip_id == 0x450
     seen: list[tuple[int, int]] = []
     rom.load(IMAGE, lambda done, size: seen.append((done, size)))
     rom.verify(IMAGE)
     rom.start(BASE)
+    line.hang_up()
     assert chip.flash[:517] == IMAGE.pieces[0][1]
     assert chip.flash[517:] == b"\xff" * (SIZE - 517)
     assert seen[-1] == (517, 517)
     assert chip.started_at == BASE
 
 
-def test_flash_that_keeps_something_else_is_found(line: tuple[int, SerialTransport]) -> None:
-    served(Chip(line[0], worn_at=300))
-    rom = Stm32BootRom(line[1])
+def test_flash_that_keeps_something_else_is_found(line: Line) -> None:
+    line.serve(Chip(line.chip_end, worn_at=300))
+    rom = Stm32BootRom(line.port)
     rom.load(IMAGE)
     with pytest.raises(DeviceError, match=r"at 0x800012c there is 0x00, not 0x2c"):
         rom.verify(IMAGE)
 
 
-def test_a_protected_chip_is_told_as_such(line: tuple[int, SerialTransport]) -> None:
-    served(Chip(line[0], protected=True))
+def test_a_protected_chip_is_told_as_such(line: Line) -> None:
+    line.serve(Chip(line.chip_end, protected=True))
     with pytest.raises(DeviceError, match=r"refused to erase\. Try: the flash may be protected"):
-        Stm32BootRom(line[1]).load(IMAGE)
+        Stm32BootRom(line.port).load(IMAGE)
 
 
 def test_a_line_without_a_boot_rom_ends_in_a_time_out(
-    line: tuple[int, SerialTransport], monkeypatch: pytest.MonkeyPatch
+    line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("firmwright.device.stm32_boot_rom._ANSWER_S", 0.01)
     with pytest.raises(DeviceTimeoutError, match=r"no boot ROM answers\. Try: set BOOT0 high"):
-        Stm32BootRom(line[1])
+        Stm32BootRom(line.port)
