@@ -25,6 +25,7 @@ from firmwright.cli.base import (
 )
 from firmwright.cli.table import Cell, facts, table
 from firmwright.flows.compiling import compile_for, pass_names, verified
+from firmwright.flows.exporting import save_with_main
 from firmwright.flows.model import save_module
 from firmwright.ir.module import IRModule
 from firmwright.ir.text import print_module
@@ -50,6 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of several models: each has memory of its own, so that they may run at once",
     )
     parser.add_argument("-o", "--output", metavar="DIR", help="write the project here")
+    parser.add_argument(
+        "--main",
+        metavar="FILE",
+        help="a C file of yours that has main() and the pools, in the place of our link and glue",
+    )
     add_harness(parser)
     add_compile_options(parser)
     group = parser.add_argument_group("looking inside")
@@ -87,8 +93,7 @@ def run(args: argparse.Namespace) -> Outcome:
     compiled = compile_for(model, watch=watch, stopwatch=stopwatch, **given_options(args))
     seconds = time.perf_counter() - start
     watch.finish()
-    if args.output:
-        in_harness(args, compiled).save(args.output)
+    _save(args, in_harness(args, compiled))
     passes = pass_names(model.module, options_of(args, model)) if args.print_pipeline else ()
     timings = stopwatch.rows if args.print_pipeline else []
     data = {**compiled.metadata, "compile_seconds": round(seconds, 3)}
@@ -129,6 +134,15 @@ def tradeoffs(found: Sequence[Tradeoff]) -> str:
     return table(("workspace bytes", "predicted instructions", "more", "by rows"), rows)
 
 
+def _save(args: argparse.Namespace, made: Compiled | Bundle) -> None:
+    if args.main and (not args.output or args.harness != "link"):
+        raise UsageError("--main is for a project with -o DIR, and without --harness.")
+    if args.main:
+        save_with_main(made, args.main, args.output)
+    elif args.output:
+        made.save(args.output)
+
+
 def _run_several(args: argparse.Namespace) -> Outcome:
     _check_several(args)
     start = time.perf_counter()
@@ -139,8 +153,7 @@ def _run_several(args: argparse.Namespace) -> Outcome:
         parts.append(compile_for(model, watch=watch, **given_options(args)))
     made = bundle(parts, concurrent=args.concurrent)
     seconds = time.perf_counter() - start
-    if args.output:
-        made.save(args.output)
+    _save(args, made)
     data = {**made.metadata, "compile_seconds": round(seconds, 3)}
     if args.output:
         data["directory"] = args.output

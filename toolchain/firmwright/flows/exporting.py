@@ -20,8 +20,9 @@ from firmwright.frontends.onnx import is_onnx
 from firmwright.ir.text import print_module
 from firmwright.package.exporting import ARCHIVES, Exported, Tests, export, zipped
 from firmwright.package.folder import write_folder
+from firmwright.package.mains import with_own_main
 from firmwright.package.mlf import archived
-from firmwright.pipeline import Compiled
+from firmwright.pipeline import Bundle, Compiled
 
 KNOWN_ANSWERS = 8
 """Samples that a package's tests know the answers of."""
@@ -40,6 +41,15 @@ def export_model(
     else:
         write_folder(tree, Path(output))
     return tree
+
+
+def save_with_main(compiled: Compiled | Bundle, main: str | Path, output: str | Path) -> None:
+    """Write a project whose main() is in the C file `main` instead of our loop."""
+    try:
+        text = Path(main).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the main program cannot be read: {error}.", where=str(main)) from error
+    write_folder(with_own_main(compiled.project(), text), Path(output))
 
 
 def _tests(compiled: Compiled) -> Tests:

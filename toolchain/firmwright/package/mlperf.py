@@ -7,7 +7,6 @@ plan and its glue are the same, so what is measured is what the other firmware r
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -16,10 +15,10 @@ from firmwright.base.errors import UsageError
 from firmwright.base.resources import runtime_dir
 from firmwright.boards import Board
 from firmwright.ir.module import IoBinding, IoTensor
+from firmwright.package.mains import without_loop
 
 SampleKind = Literal["int8", "uint8", "float32"]
 VENDOR: Final = "Firmwright"
-_REPLACED: Final = ("runtime/fwr_main.c", "runtime/fwr_loop.c")
 _ADDED: Final = ("fwr_mlperf.c", "fwr_mlperf.h")
 GLUE: Final = "firmware/fwr_mlperf_task.c"
 _SAMPLE_WORDS: Final = {
@@ -95,14 +94,9 @@ def _sizes(task: Task) -> tuple[int, int]:
 
 def benchmark_project(project: SourceTree, io: IoBinding, board: Board, task: Task) -> SourceTree:
     """`project` with the harness instead of our link."""
-    files = {path: text for path, text in project.files.items() if path not in _REPLACED}
-    files |= {f"runtime/{name}": (runtime_dir() / "mlperf" / name).read_bytes() for name in _ADDED}
-    files[GLUE] = _glue(io, board, task)
-    facts = json.loads(str(files["board/board.json"]))
-    kept = [name for name in facts["runtime_sources"] if name not in _REPLACED]
-    facts["runtime_sources"] = sorted([*kept, "runtime/fwr_mlperf.c", GLUE])
-    files["board/board.json"] = json.dumps(facts, indent=2) + "\n"
-    return SourceTree(files)
+    folder = runtime_dir() / "mlperf"
+    harness = {f"runtime/{name}": (folder / name).read_bytes() for name in _ADDED}
+    return without_loop(project, {**harness, GLUE: _glue(io, board, task)})
 
 
 def _glue(io: IoBinding, board: Board, task: Task) -> str:
