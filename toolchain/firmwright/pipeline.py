@@ -45,6 +45,7 @@ from firmwright.package.metadata import bundle_metadata, metadata
 from firmwright.package.mlperf import Task, benchmark_project
 from firmwright.partitioning.assign import assign
 from firmwright.partitioning.choosing import check_targets, resolve_targets
+from firmwright.partitioning.custom import is_claimed
 from firmwright.partitioning.hooks import check_lowered, run_hook
 from firmwright.partitioning.libraries import intrinsics_of, with_libraries
 from firmwright.partitioning.phases import Stopwatch, for_targets, run_phase
@@ -198,9 +199,9 @@ def load_bytes(data: bytes, file: str, *, name: str = "", signature: str = "") -
         return module
     name = name or sanitise(Path(file).stem)
     if is_onnx(data, file):
-        return import_onnx(data, file, name, op_table())
+        return import_onnx(data, file, name, op_table(), is_claimed)
     raw = read_tflite(data, file)
-    return import_model(raw, name, import_table(), data, op_table(), signature)
+    return import_model(raw, name, import_table(), data, op_table(), signature, is_claimed)
 
 
 def compile_model(
@@ -438,7 +439,9 @@ def pareto(model: IRModule, options: Options) -> tuple[Tradeoff, ...]:
     """
     module = configured(model, load_board(options.board, options.board_dirs), options)
     module = replace(module, pools=tuple(replace(p, size_bytes=None) for p in module.pools))
-    for step in _BEFORE_LOWERING:
+    for step in passes_for(options):
+        if step.name == "lower-select":
+            break
         module = step(module)
     lowering, asked = lowering_of(module, options), _asked(options)
     return tuple(

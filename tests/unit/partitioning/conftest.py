@@ -56,3 +56,10 @@ def npu1(install: Install) -> None:
     entry = re.search(r'^npu1 = "(.*)"$', toml, re.MULTILINE)
     assert entry is not None
     install("npu1", entry[1], {"__init__.py": python, "npu1.h": header, "npu1.c": source})
+
+
+@pytest.fixture
+def squeeze(install: Install) -> None:
+    """The package of tests/backends/squeeze.py."""
+    text = (ROOT / "tests" / "backends" / "squeeze.py").read_text()
+    install("squeeze", "squeeze:Squeeze", {"__init__.py": text})

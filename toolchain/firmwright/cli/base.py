@@ -23,6 +23,7 @@ from firmwright.flows.sessions import ModelSession, open_session
 from firmwright.flows.tuning import read_tuning
 from firmwright.frontends.onnx import Given
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
+from firmwright.partitioning.custom import load_custom_ops
 from firmwright.pipeline import NUMERICS, OPTIMIZE_GOALS, Compiled, Options
 from firmwright.usmp.registry import DEFAULT as DEFAULT_PLANNER
 
@@ -75,6 +76,13 @@ def add_source(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         default="",
         help="the model file that a .fwir was made from, for the reference runtime",
+    )
+    parser.add_argument(
+        "--custom-op",
+        metavar="FILE.py",
+        action="append",
+        default=[],
+        help="operators of your own: their C functions, types and meaning in numpy",
     )
     add_given(parser)
 
@@ -363,6 +371,8 @@ def _integer(text: str, least: int) -> int:
 
 def model_of(args: argparse.Namespace) -> Model:
     name = getattr(args, "name", None) or ""
+    for file in args.custom_op:
+        load_custom_ops(Path(file))
     return load_model(args.model, name=name, source=args.source, given=given_of(args))
 
 

@@ -54,8 +54,9 @@ class Operator:
 
 
 def operators(ops: OpTable, rules: Sequence[Rule]) -> list[Operator]:
-    """All of them in name order."""
-    return [_operator(opdef, rules) for _, opdef in sorted(ops.items())]
+    """All of them in name order, but for `custom`, which stands for what there is not."""
+    found = sorted(ops.items())
+    return [_operator(opdef, rules) for _, opdef in found if opdef.dtypes]
 
 
 def _operator(opdef: OpDef, rules: Sequence[Rule]) -> Operator:

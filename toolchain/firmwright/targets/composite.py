@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from firmwright.base.dtypes import UINT8
+from firmwright.base.dtypes import UINT8, DType
 from firmwright.base.errors import InternalError
 from firmwright.ir.core import Attr, Target
 from firmwright.ir.graph.evaluate import describe
@@ -60,8 +60,8 @@ class Composite(Builder):
 
     @property
     def symbol(self) -> str:
-        """A C name that no other region has, in this model or another."""
-        return str(self.graph.attrs["symbol"])
+        """A C name that nothing else has, in this model or another: the kernel's own and `_run`."""
+        return f"{self.graph.attrs['symbol']}_run"
 
     @property
     def ops(self) -> tuple[OpCall, ...]:
@@ -82,9 +82,10 @@ class Composite(Builder):
 
     # ---- what the kernel is made of ------------------------------------------------------------
 
-    def workspace(self, name: str, size_bytes: int, alignment: int = KERNEL_ALIGNMENT) -> Buffer:
+    def workspace(self, name: str, elements: int, dtype: DType = UINT8) -> Buffer:
         """Memory for the time of one call, which the planner places."""
-        buffer = Buffer(self.unique(name), UINT8, (size_bytes,), alignment=alignment)
+        alignment = max(KERNEL_ALIGNMENT, dtype.size_bytes)
+        buffer = Buffer(self.unique(name), dtype, (elements,), alignment=alignment)
         self._workspaces.append(buffer)
         return buffer
 

@@ -9,6 +9,7 @@ that cannot be taken is reported at once, each with its place.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -39,9 +40,9 @@ from firmwright.frontends.onnx.stored import (
     scaling_of,
     stored,
 )
-from firmwright.ir.core import Span
+from firmwright.ir.core import Attr, Span
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
-from firmwright.ir.graph.opdef import Array, NotSupportedError, OpTable
+from firmwright.ir.graph.opdef import Array, Claims, NotSupportedError, OpTable, no_claims
 from firmwright.ir.module import IRModule
 
 _NEVER_FOLDED = frozenset(
@@ -50,10 +51,12 @@ _NEVER_FOLDED = frozenset(
 _FOLDED_ELEMENTS_MAX = 1 << 22
 
 
-def import_onnx(data: bytes, file: str, name: str, ops: OpTable) -> IRModule:
+def import_onnx(
+    data: bytes, file: str, name: str, ops: OpTable, is_claimed: Claims = no_claims
+) -> IRModule:
     """The module of a complete model (complete.py); UnsupportedError names all that is missing."""
     model = read_onnx(data, file)
-    work = _Import(model, Emitter(ops))
+    work = _Import(model, Emitter(ops), is_claimed)
     function = work.run()
     return IRModule(
         name=name,
@@ -67,6 +70,7 @@ def import_onnx(data: bytes, file: str, name: str, ops: OpTable) -> IRModule:
 class _Import:
     model: OnnxModel
     emitter: Emitter
+    is_claimed: Claims = no_claims
     items: list[UnsupportedItem] = field(default_factory=list)
     tensors: dict[str, Known | None] = field(default_factory=dict)
     readers: dict[str, list[Message]] = field(default_factory=dict)
@@ -202,6 +206,8 @@ class _Import:
         )
         standard = node.domain in ("", "ai.onnx")
         found = importers().get(node.op_type if standard else f"{node.domain}:{node.op_type}")
+        if found is None and not standard and self.is_claimed(node.domain, node.op_type):
+            found = self._custom
         constants = None if blocked else self._folded(node, opset, inputs)
         if constants is not None:
             return constants
@@ -221,6 +227,21 @@ class _Import:
             return on_integers
         results = found(replace(context, inputs=tuple(self._plain(inputs))))
         return results if isinstance(results, tuple | list) else (results,)
+
+    def _custom(self, c: NodeContext) -> Results:
+        """A call of `custom`: the claimant's type rule, else the file, says what comes out."""
+        known = {item.name: item for item in self.model.values}
+        declared = [_declared(known.get(name)) for name in c.outputs]
+        attrs: dict[str, Attr] = {
+            "domain": c.node.domain,
+            "name": c.node.op_type,
+            "data": json.dumps(c.attrs, sort_keys=True, default=str).encode().hex(),
+        }
+        kinds = tuple(kind for kind in declared if kind is not None)
+        found = self.emitter.calls_of("custom", c.inputs, attrs, kinds)
+        if len(found) != len(c.outputs):
+            raise NotSupportedError("neither the file nor a type rule says what comes out of it")
+        return found
 
     def _plain(self, inputs: Sequence[Known | None]) -> list[Tensor | None]:
         """Reals as reals: made once for all that read them."""
@@ -378,6 +399,15 @@ class _Import:
     def _renamed(self, value: Value) -> Value:
         name = self.renamed.get(value.name)
         return value if name is None else replace(value, name=name)
+
+
+def _declared(tensor: OnnxTensor | None) -> TensorType | None:
+    """What a file says of a tensor; None where that is no fixed type of ours."""
+    dtype = find_dtype(tensor.dtype) if tensor is not None else None
+    if tensor is None or tensor.shape is None or dtype is None:
+        return None
+    fixed = _fixed(tensor.shape)
+    return TensorType(fixed, dtype) if len(fixed) == len(tensor.shape) else None
 
 
 def _fixed(shape: Sequence[Dimension]) -> tuple[int, ...]:

@@ -33,7 +33,10 @@ class OnnxTensor:
 
 @dataclass(frozen=True, slots=True)
 class OnnxModel:
-    """A decoded file. `nodes` are the package's messages, in an executable order."""
+    """A decoded file. `nodes` are the package's messages, in an executable order.
+
+    `values` are the tensors that the file says the types of.
+    """
 
     file: str
     opsets: Mapping[str, int]
@@ -42,6 +45,7 @@ class OnnxModel:
     initializers: Mapping[str, Array]
     nodes: tuple[Message, ...]
     functions: tuple[Message, ...] = ()
+    values: tuple[OnnxTensor, ...] = ()
 
     @property
     def opset(self) -> int:
@@ -84,7 +88,14 @@ def read_onnx(data: bytes, file: str) -> OnnxModel:
     outputs = tuple(_tensor(item) for item in graph.output)
     _check_names(graph, file)
     return OnnxModel(
-        file, opsets, inputs, outputs, initializers, tuple(graph.node), tuple(model.functions)
+        file,
+        opsets,
+        inputs,
+        outputs,
+        initializers,
+        tuple(graph.node),
+        tuple(model.functions),
+        (*outputs, *map(_tensor, graph.value_info)),
     )
 
 

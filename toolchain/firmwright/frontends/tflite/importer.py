@@ -13,7 +13,7 @@ place.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -29,14 +29,18 @@ from firmwright.ir.graph.evaluate import evaluate, state_after
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.opdef import (
     Array,
+    Claims,
     ImportContext,
+    Imported,
     NotSupportedError,
     OpCall,
     OpDef,
     OpTable,
+    no_claims,
 )
 from firmwright.ir.module import IRModule
 from firmwright.ir.raw import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
+from firmwright.ops.custom import import_custom
 
 _FOLDED_BYTES = 1 << 10
 """What calls of constants may become as a constant, however few bytes they are made of."""
@@ -51,15 +55,17 @@ def import_model(
     data: bytes,
     ops: OpTable,
     signature: str = "",
+    is_claimed: Claims = no_claims,
 ) -> IRModule:
     """The module of `raw`'s first subgraph, or that of `signature`.
 
     UnsupportedError names everything that is missing, UsageError the signatures that there are.
     `imports` is the table `tflite:NAME` -> operator that imports it (an importer may answer with
-    another of `ops`); `data` the file's bytes (for its hash).
+    another of `ops`), `is_claimed` which others are imported as `custom`; `data` the file's bytes
+    (for its hash).
     """
     raw = replace(raw, subgraphs=tuple(map(widened, raw.subgraphs)))
-    work = _Work(raw, imports, ops)
+    work = _Work(raw, imports, ops, is_claimed)
     first = _entry(raw, signature)
     function = _Graph(work, first).run("main")
     work.check(raw, chosen=bool(signature))
@@ -103,10 +109,19 @@ class _Work:
     raw: RawModel
     imports: Mapping[str, OpDef]
     ops: OpTable
+    is_claimed: Claims = no_claims
     constants: dict[str, Constant] = field(default_factory=dict)
     items: list[UnsupportedItem] = field(default_factory=list)
     reached: set[int] = field(default_factory=set)
     functions: dict[str, Function] = field(default_factory=dict)
+
+    def importer(self, name: str) -> Callable[[ImportContext], Imported] | None:
+        """What imports the operator; None where nothing does."""
+        found = self.imports.get(f"tflite:{name}")
+        if found is not None:
+            return found.imports[f"tflite:{name}"]
+        is_custom = name.startswith("custom:")
+        return import_custom if is_custom and self.is_claimed("", name[len("custom:") :]) else None
 
     def refuse(self, op: str, where: str, why: str) -> None:
         self.items.append(UnsupportedItem(op, where, why))
@@ -260,8 +275,8 @@ class _Graph:
 
     def _operator(self, node: RawNode, bad: set[int]) -> None:
         used = [index for index in (*node.inputs, *node.outputs) if index != NO_TENSOR]
-        opdef = self.work.imports.get(f"tflite:{node.op}")
-        if opdef is None:
+        importer = self.work.importer(node.op)
+        if importer is None:
             raise NotSupportedError("this operator is not supported")
         if bad.intersection(used):
             dtypes = {self.graph.tensors[i].dtype for i in used}
@@ -269,11 +284,11 @@ class _Graph:
             if unknown:
                 raise NotSupportedError(f"element type {', '.join(unknown)}")
             return
-        call = self._checked(opdef, node)
+        call = self._checked(importer, node)
         if not self._folded(self.work.ops[call.op], call, node.outputs):
             self.calls.append(call)
 
-    def _checked(self, opdef: OpDef, node: RawNode) -> Call:
+    def _checked(self, importer: Callable[[ImportContext], Imported], node: RawNode) -> Call:
         tensors = self.graph.tensors
         context = ImportContext(
             node,
@@ -281,7 +296,7 @@ class _Graph:
             tuple(self._type(tensors[i]) for i in node.outputs),
             tuple(None if i == NO_TENSOR else self._array(i) for i in node.inputs),
         )
-        imported = opdef.imports[f"tflite:{node.op}"](context)
+        imported = importer(context)
         kept = [node.inputs[position] for position in imported.inputs]
         inputs = tuple(None if i == NO_TENSOR else self._value(i) for i in kept)
         outputs = tuple(self._value(i) for i in node.outputs)

@@ -23,6 +23,15 @@ Numerics: TypeAlias = Literal["litert", "tflm"]
 Array: TypeAlias = npt.NDArray[Any]
 
 
+Claims: TypeAlias = Callable[[str, str], bool]
+"""Whether somebody takes the operator of that domain and name, which is none of ours."""
+
+
+def no_claims(domain: str, name: str) -> bool:
+    """Nobody takes any."""
+    return False
+
+
 class NotSupportedError(Exception):
     """Raised by an importer or `infer`: the reason why a sound call cannot be taken."""
 

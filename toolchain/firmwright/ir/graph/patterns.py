@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from firmwright.base.errors import InternalError
-from firmwright.ir.core import Attr, Target
+from firmwright.ir.core import Attr, Attrs, Target
 from firmwright.ir.graph.evaluate import describe
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.opdef import OpCall
@@ -63,6 +63,16 @@ class OpPattern(Pattern):
     op: str
     inputs: tuple[Pattern, ...] | None
     attrs: Mapping[str, Wanted] = field(default_factory=dict)
+
+    def takes(self, attrs: Attrs) -> bool:
+        """Whether of `attrs` all that the pattern speaks of are as it wants them."""
+        return all(_is(attrs[name], test) for name, test in self.attrs.items() if name in attrs)
+
+
+def _is(value: Attr, wanted: Wanted) -> bool:
+    if callable(wanted):
+        return wanted(value)
+    return value in wanted if isinstance(wanted, frozenset) else value == wanted
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +230,11 @@ def _value(pattern: Pattern, value: Value | None, graph: Graph, state: _State) -
 
 def _call(pattern: OpPattern, index: int, graph: Graph, state: _State) -> Iterator[_State]:
     call = graph.function.body[index]
-    if call.op != pattern.op or not _has_attrs(call, pattern.attrs):
+    if (
+        call.op != pattern.op
+        or not pattern.takes(call.attrs)
+        or pattern.attrs.keys() - call.attrs.keys()
+    ):
         return
     state = replace(state, calls=state.calls | {index})
     if pattern.inputs is None:
@@ -241,22 +255,6 @@ def _inputs(
         return
     for found in _value(patterns[0], values[0], graph, state):
         yield from _inputs(patterns[1:], values[1:], graph, found)
-
-
-def _has_attrs(call: Call, wanted: Mapping[str, Wanted]) -> bool:
-    for name, test in wanted.items():
-        if name not in call.attrs:
-            return False
-        value = call.attrs[name]
-        if callable(test):
-            if not test(value):
-                return False
-        elif isinstance(test, frozenset):
-            if value not in test:
-                return False
-        elif value != test:
-            return False
-    return True
 
 
 def show(pattern: Pattern) -> str:

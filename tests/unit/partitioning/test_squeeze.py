@@ -1,0 +1,72 @@
+"""A package that writes its own C and packs weights; and modules that travel with what it wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.model import load_model, partition, save_module
+from firmwright.flows.verifying import verify
+from firmwright.ir.text import parse_module, print_module
+
+ROOT = Path(__file__).resolve().parents[3]
+DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
+KEYWORD = ROOT.parent / "shared" / "models" / "kws_ref_model.tflite"
+
+
+@pytest.mark.qemu
+@pytest.mark.usefixtures("squeeze")
+def test_it_verifies_in_qemu_with_fewer_bytes_of_constants():
+    plain = compile_for(load_model(DIGITS), board="mps2-an386", target="c")
+    squeezed = compile_for(load_model(DIGITS), board="mps2-an386", target="squeeze, c")
+    assert verify(squeezed, samples=3).mismatches == 0
+    kernels = [k for k in squeezed.module.functions if k.startswith("squeeze_")]
+    assert len(kernels) == 3
+    written = [f for f in squeezed.tree.files if f.startswith("backend/squeeze/")]
+    assert len(written) == 3
+    packed = [c for n, c in squeezed.module.constants.items() if n.endswith(".packed")]
+    taken = ("conv_2d_2/weights", "conv_2d_3/weights", "fully_connected_1/weights")
+    weights = [load_model(DIGITS).module.constants[name] for name in taken]
+    assert sum(c.size_bytes for c in packed) < sum(c.size_bytes for c in weights)
+    assert squeezed.metadata["constants_bytes"] < plain.metadata["constants_bytes"]
+
+
+@pytest.mark.usefixtures("squeeze")
+def test_what_it_wrote_is_part_of_the_modules_text():
+    def after(module, options_target):
+        seen = {}
+        compile_for(module, target=options_target, watch=lambda name, m: seen.update({name: m}))
+        return seen
+
+    stages = after(load_model(DIGITS), "squeeze")
+    lowered = stages["relay-to-runtime"]
+    assert len(lowered.files) == 3
+    assert parse_module(print_module(lowered)) == lowered
+    again = compile_for(parse_module(print_module(lowered)))
+    assert again.tree.files == compile_for(load_model(DIGITS), target="squeeze").tree.files
+
+
+TARGETS = ("npu1", "squeeze, c", "npu1 -columns=64, squeeze")
+
+
+@pytest.mark.parametrize(
+    "model", [DIGITS, pytest.param(KEYWORD, marks=(pytest.mark.models, pytest.mark.deep))]
+)
+@pytest.mark.usefixtures("npu1", "squeeze")
+def test_three_partitionings_compile_elsewhere_to_the_same_bytes(model: Path, tmp_path: Path):
+    trees = []
+    for index, targets in enumerate(TARGETS):
+        folder = tmp_path / f"elsewhere{index}"
+        folder.mkdir()
+        save_module(partition(load_model(model), targets).module, folder / "it.fwir")
+        compiled = compile_for(
+            load_model(folder / "it.fwir"), board="mps2-an386", planner="greedy_by_size"
+        )
+        straight = compile_for(
+            load_model(model), board="mps2-an386", target=targets, planner="greedy_by_size"
+        )
+        assert compiled.tree.files == straight.tree.files
+        trees.append(compiled.tree.files)
+    assert trees[0] != trees[1] != trees[2] != trees[0]
