@@ -13,6 +13,7 @@ from firmwright.base.errors import UsageError
 from firmwright.cli.main import main
 from firmwright.flows.compiling import compile_for
 from firmwright.flows.model import load_model, partition, save_module
+from firmwright.flows.testing_backends import backend_test
 from firmwright.flows.verifying import verify
 from firmwright.ir.text import parse_module, print_module
 from firmwright.ir.tir.interp import interpret
@@ -116,3 +117,24 @@ def test_its_attributes_are_checked_and_it_is_listed(capfd: pytest.CaptureFixtur
     assert main(["backends", "npu1"]) == 0
     assert "npu1.dense" in capfd.readouterr().out
     assert main(["backends", "npu2"]) == 2
+
+
+@pytest.mark.host_c
+@pytest.mark.usefixtures("npu1")
+def test_every_pattern_runs_over_the_cases_of_its_operators(capfd: pytest.CaptureFixture[str]):
+    assert main(["backend", "test", "npu1", "--samples", "3", "--json"]) == 0
+    (found,) = json.loads(capfd.readouterr().out)["patterns"]
+    assert found["differing"] == []
+    assert "fully_connected long_int8" in found["taken"]
+    assert len(found["taken"]) < found["cases"]
+
+
+@pytest.mark.usefixtures("npu1")
+def test_a_pattern_that_matches_nothing_is_an_error():
+    with pytest.raises(UsageError) as said:
+        backend_test("npu1 -columns=0")
+    assert re.fullmatch(
+        r"backend npu1: the pattern npu1\.dense takes none of the \d+ cases of fully_connected\. "
+        r"Try: a pattern or a predicate that says less, or other attributes of the target\.",
+        str(said.value),
+    )

@@ -163,7 +163,7 @@ def _run(
     # All inputs and outputs are alive at once, so a search would find nothing and take long.
     options = {"planner": "greedy_by_size", **given}
     compiled = compile_for(Model(cases_module(group)), board, **options)
-    drawn = tuple(samples(_specs(group), sample_count, _seed(group)))
+    drawn = tuple(samples(case_inputs(group), sample_count, case_seed(group)))
     expected = by_numpy(compiled.imported, drawn).outputs
     with open_with(compiled) as session:
         actual = session.run_all(drawn)
@@ -201,7 +201,8 @@ def _first_difference(
     return None
 
 
-def _seed(group: Sequence[NamedCase]) -> int:
+def case_seed(group: Sequence[NamedCase]) -> int:
+    """What samples of these cases are drawn with."""
     return zlib.crc32(" ".join(f"{item.op} {item.case.name}" for item in group).encode())
 
 
@@ -269,7 +270,8 @@ def _is_given(tensor: RawTensor) -> bool:
     return tensor.buffer is None and not tensor.is_variable
 
 
-def _specs(group: Sequence[NamedCase]) -> list[SampleInput]:
+def case_inputs(group: Sequence[NamedCase]) -> list[SampleInput]:
+    """The inputs of such a module, as samples are drawn for them."""
     return [
         SampleInput(
             _input(index, position),

@@ -1,0 +1,65 @@
+"""`firmwright backend test`: a backend's patterns, bit for bit against the core alone."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from firmwright.base.errors import MismatchError
+from firmwright.cli.base import Outcome, add_board, add_device, count_of, opener
+from firmwright.cli.table import Cell, table
+from firmwright.flows.testing_backends import BackendTest, EntryResult, backend_test
+
+NAME = "backend"
+HELP = "test a backend on the cases of its operators"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=["test"], help="run every pattern over its grid")
+    parser.add_argument("target", metavar="NAME", help="the backend, e.g. 'npu1 -columns=64'")
+    parser.add_argument(
+        "--samples", metavar="N", type=count_of, default=4, help="for each case (4)"
+    )
+    add_board(parser)
+    add_device(parser)
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    board = args.board or "host"
+    found = backend_test(args.target, board, sample_count=args.samples, open_with=opener(args))
+    wrong = [case for entry in found.entries for case, _ in entry.differing]
+    error = None
+    if wrong:
+        shown = ", ".join(wrong[:8]) + (", ..." if len(wrong) > 8 else "")
+        error = MismatchError(f"{len(wrong)} cases differ: {shown}.", where=found.board)
+    return Outcome(_data(found), _text(found), error)
+
+
+def _data(found: BackendTest) -> dict[str, object]:
+    return {
+        "target": found.target,
+        "board": found.board,
+        "samples": found.samples,
+        "patterns": [_entry(entry) for entry in found.entries],
+    }
+
+
+def _entry(entry: EntryResult) -> dict[str, object]:
+    return {
+        "name": entry.name,
+        "cases": entry.cases,
+        "taken": list(entry.taken),
+        "differing": [
+            {"case": case, "expected": first.expected, "actual": first.actual}
+            for case, first in entry.differing
+        ],
+    }
+
+
+def _text(found: BackendTest) -> str:
+    rows: list[Sequence[Cell]] = [
+        [entry.name, entry.cases, len(entry.taken), len(entry.differing) or None]
+        for entry in found.entries
+    ]
+    text = table(["pattern", "cases", "taken", "differ"], rows)
+    return f"{text}\n\n{found.samples} samples each on {found.board}, against the core alone."
