@@ -1,5 +1,9 @@
 """The verbs about boards: made, checked, flashed."""
 
+import contextlib
+import socket
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -75,3 +79,30 @@ def test_flash_shows_its_commands_and_asks_for_what_is_missing(fw, digits_path: 
     said = fw("flash", digits_path, "--board", "nucleo-h743zi", "--runner", "uf2")
     assert said.status == 2
     assert "says nothing of 'uf2'" in said.err
+
+
+def test_erase_and_debug_show_their_commands(fw):
+    found = fw("erase", "--board", "nucleo-l4r5zi", "--dry-run", "--json").json
+    assert found["commands"] == [["st-flash", "erase"]]
+    assert fw("erase", "--board", "mps2-an386").status == 2
+    assert fw("debug", "model.tflite").status == 2
+
+
+def test_monitor_shows_what_comes_and_escapes_what_is_no_text(fw):
+    """A board that says the same again and again: what comes before the port is open is lost."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def talk() -> None:
+            with contextlib.suppress(OSError), server.accept()[0] as line:
+                while True:
+                    line.sendall(b"hello\r\n\x00\xff")
+                    time.sleep(0.05)
+
+        thread = threading.Thread(target=talk, daemon=True)
+        thread.start()
+        url = f"socket://127.0.0.1:{server.getsockname()[1]}"
+        said = fw("monitor", "--port", url, "--seconds", "1", "--json").json
+        thread.join(5)
+    assert "hello\n\\x00\\xff" in said["text"]
+    assert said["bytes"] >= 9
+    assert fw("monitor").status == 2

@@ -12,7 +12,7 @@ from firmwright.base.errors import DeviceError, ToolFailedError, ToolMissingErro
 from firmwright.boards import list_boards, load_board
 from firmwright.boards.flashing import RUNNERS
 from firmwright.device.flash_tools import TOOLS
-from firmwright.flows.flashing import find_volume, flash, plan_flashing
+from firmwright.flows.flashing import erase, erasing, find_volume, flash, plan_flashing
 
 HEX = ":020000040800F2\n:04000000DEADBEEFC4\n:00000001FF\n"
 
@@ -132,3 +132,15 @@ def test_a_runner_that_the_board_does_not_name_is_refused(image: Image) -> None:
     assert (
         plan_flashing(load_board("mps2-an386"), image, "gdb", "localhost:1").told == "localhost:1"
     )
+
+
+def test_a_board_is_erased_by_the_first_of_its_tools_that_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert erasing(load_board("rpi-pico")).runner == "openocd"  # of a volume nothing is erased
+    put_tool(tmp_path, "JLinkExe", 'for last; do :; done; cat "$last" > said\n', monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    erase(erasing(load_board("nrf52840-dk"), "jlink"))
+    assert (tmp_path / "said").read_text() == "halt\nerase\nreset\nexit\n"
+    with pytest.raises(UsageError, match="no tool erases this board; its file names none"):
+        erasing(load_board("mps2-an386"))

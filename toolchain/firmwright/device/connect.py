@@ -45,9 +45,7 @@ def open_transport(
     Raises ToolMissingError, DeviceError if a port cannot be opened, UsageError if it must be named.
     """
     if port:
-        return ReconnectingTransport(
-            lambda: SerialTransport(port, baud=baud), patience_s=RECONNECT_S
-        )
+        return _reconnecting(port, baud)
     match board.run.kind:
         case "host":
             external = {EXTERNAL_FILE: str(loads[0].file)} if loads else {}
@@ -61,4 +59,8 @@ def open_transport(
             return start_qemu(command)
         case "serial":
             found = find_port(board.name, board.flashing.usb, usb_ports())
-            return SerialTransport(found, baud=baud)
+            return _reconnecting(found, baud)
+
+
+def _reconnecting(port: str, baud: int) -> Transport:
+    return ReconnectingTransport(lambda: SerialTransport(port, baud=baud), patience_s=RECONNECT_S)

@@ -127,6 +127,29 @@ class GdbStub:
         self._set_register(_RISCV_PC, entry)
         self._send(b"c")
 
+    def stop_at(self, address: int, *, thumb: bool) -> None:
+        """Lets the target run until the instruction at `address` is about to be executed."""
+        place = b"0,%x,%x" % (address, 2 if thumb else 4)
+        self._expect_ok(b"Z" + place, f"stop at {address:#x}")
+        stopped = self._request(b"c")
+        self._expect_ok(b"z" + place, "forget where to stop")
+        if stopped[:1] not in (b"S", b"T"):
+            raise self._refused("stop", stopped)
+
+    def step(self) -> None:
+        """One instruction."""
+        stopped = self._request(b"s")
+        if stopped[:1] not in (b"S", b"T"):
+            raise self._refused("make one step", stopped)
+
+    def register(self, number: int) -> int:
+        """A register of 32 bits, by GDB's number."""
+        answer = self._request(b"p%x" % number)
+        try:
+            return int.from_bytes(bytes.fromhex(answer.decode("ascii")), "little")
+        except ValueError as error:
+            raise self._refused(f"give register {number}", answer) from error
+
     # ---- Pieces -----------------------------------------------------------------------------
 
     @property

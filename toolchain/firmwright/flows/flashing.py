@@ -8,8 +8,10 @@ run), the volume of a boot ROM (the file is copied), a GDB stub, or a boot ROM b
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,19 +107,40 @@ def flash(
     return Flashed(plan.board.name, plan.runner, place, plan.image.size_bytes, checked)
 
 
-def erase(plan: FlashPlan) -> None:
-    """Empties the whole flash, by the board's tool."""
-    tool = TOOLS.get(plan.runner)
-    if tool is None:
+@dataclass(frozen=True, slots=True)
+class ErasePlan:
+    """A tool and the commands with which it empties a board's flash; `script` goes to a file."""
+
+    board: str
+    runner: str
+    commands: tuple[Command, ...]
+    script: Path | None
+
+
+def erasing(board: Board, runner: str = "") -> ErasePlan:
+    """The tool that was asked for, else the first of the board's that can erase."""
+    able = [(name, told) for name, told in board.flashing.tools if name in TOOLS]
+    found = next(((n, told) for n, told in able if runner in ("", n)), None)
+    if found is None:
+        known = ", ".join(name for name, _ in able) or "none"
         raise UsageError(
-            f"{plan.runner} erases what it writes, nothing more.",
-            where=plan.board.name,
-            hint=f"--runner with one of {', '.join(TOOLS)}, as far as the board's file names them.",
+            f"no tool erases this board; its file names {known}.",
+            where=board.name,
+            hint="--runner with one of those.",
         )
-    if tool.script is not None:
-        plan.job.script.write_text(JLINK_ERASE, encoding="ascii")
-    for command in tool.erase(plan.job):
-        _run(command, tool, plan.board.name)
+    name, told = found
+    nothing = Path(tempfile.gettempdir()) / f"firmwright-erase-{os.getuid()}.bin"
+    job = FlashJob(told, nothing, nothing, nothing, board.flash.start, 0)
+    script = job.script if TOOLS[name].script is not None else None
+    return ErasePlan(board.name, name, TOOLS[name].erase(job), script)
+
+
+def erase(plan: ErasePlan) -> None:
+    """Empties the whole flash."""
+    if plan.script is not None:
+        plan.script.write_text(JLINK_ERASE, encoding="ascii")
+    for command in plan.commands:
+        _run(command, TOOLS[plan.runner], plan.board)
 
 
 # ---- Runners ------------------------------------------------------------------------------------

@@ -1,0 +1,65 @@
+"""`firmwright debug`: GDB on a model that runs, stopped where an operator begins."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+
+from firmwright.base.errors import UsageError
+from firmwright.cli.base import Outcome, add_compile_options, add_model, compiled_of, seed_of
+from firmwright.flows.debugging import (
+    Command,
+    check_operator,
+    debugging,
+    find_debugger,
+    halted,
+)
+from firmwright.flows.images import build_image
+from firmwright.pipeline import Compiled
+
+NAME = "debug"
+HELP = "GDB on a board's firmware, stopped where an operator begins"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument(
+        "--operator", metavar="N", type=seed_of, default=None, help="stop where operator N begins"
+    )
+    add_compile_options(parser)
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    """An emulator is started with GDB in front of it; for a board the commands are said."""
+    if not args.board:
+        raise UsageError("which board?", where="debug", hint="--board B.")
+    compiled = compiled_of(args)
+    check_operator(compiled, args.operator)
+    if compiled.board.run.kind == "qemu":
+        return _emulated(compiled, args.operator)
+    image = build_image(compiled, "profile")
+    plan = debugging(compiled.board, image.elf, "", args.operator)
+    return _outcome(compiled, plan.server, plan.gdb)
+
+
+def _emulated(compiled: Compiled, operator: int | None) -> Outcome:
+    debugger = find_debugger()
+    with halted(compiled) as (image, address):
+        plan = debugging(compiled.board, image.elf, address, operator)
+        command = (debugger, *plan.gdb[1:])
+        status = subprocess.call(command)
+    return Outcome(
+        {
+            "board": compiled.board.name,
+            "server": [],
+            "gdb": list(command),
+            "status": status,
+        }
+    )
+
+
+def _outcome(compiled: Compiled, server: Command, gdb: Command) -> Outcome:
+    data = {"board": compiled.board.name, "server": list(server), "gdb": list(gdb)}
+    lines = [shlex.join(command) for command in (server, gdb) if command]
+    return Outcome(data, "\n".join(lines))
