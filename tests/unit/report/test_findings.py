@@ -12,6 +12,7 @@ from firmwright.report.findings import findings
 STACK = replace(made().stack, firmware_bytes=3500)
 SLOW = (operator(0, "conv2d", 900), operator(2, "softmax", 100, schedule="default"))
 MOVED = (operator(0, "conv2d", 900), operator(2, "transpose", 100))
+SEVERAL = (operator(0, "conv2d", 400, predicted=300), operator(2, "conv2d", 600, predicted=300))
 WRONG = (operator(0, "conv2d", 600, predicted=300), operator(2, "softmax", 400))
 
 
@@ -22,13 +23,15 @@ def test_a_build_in_balance_has_no_findings():
 @pytest.mark.parametrize(
     ("changed", "said", "hint"),
     [
-        ({"operators": SLOW}, "softmax 2 (t2) runs as default loops", "firmwright ops"),
+        ({"operators": SLOW}, "softmax 2 run as default loops, 10.0 %", "firmwright ops"),
         ({"operators": MOVED}, "1 transposes left: 100 instructions, 10.0 % of", "export"),
         ({"pools": (Pool("sram", 96, 100),)}, "pool sram is nearly full: 96 of 100", "--ram"),
         ({"regions": (Region("code", 95, 100),)}, "region code is nearly full", "--const-pool"),
         ({"stack": STACK}, "the worst path takes 3,500 of the 4,096 bytes", "[limits]"),
         ({"lower_bound_bytes": 150}, "the plan is 10 bytes above", "--planner exact"),
-        ({"operators": WRONG}, "predicted to take 300 instructions and takes +100 %", "tune"),
+        ({"operators": SEVERAL}, "conv2d 0, 2 is off: measured +33 % to +100 %", "tune"),
+        ({"library_floats": True}, "floats are computed by the compiler's library", "quantize"),
+        ({"operators": WRONG}, "the prediction for conv2d 0 is off: measured +100 %.", "tune"),
     ],
 )
 def test_figures_out_of_balance_are_told(changed: dict[str, Any], said: str, hint: str):

@@ -81,6 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Outcome:
+    if args.main and (not args.output or args.harness != "link"):
+        raise UsageError("--main is for a project with -o DIR, and without --harness.")
     if len(args.models) > 1:
         return _run_several(args)
     if args.concurrent:
@@ -135,8 +137,6 @@ def tradeoffs(found: Sequence[Tradeoff]) -> str:
 
 
 def _save(args: argparse.Namespace, made: Compiled | Bundle) -> None:
-    if args.main and (not args.output or args.harness != "link"):
-        raise UsageError("--main is for a project with -o DIR, and without --harness.")
     if args.main:
         save_with_main(made, args.main, args.output)
     elif args.output:

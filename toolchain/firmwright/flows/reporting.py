@@ -37,6 +37,8 @@ from firmwright.report.page import FACTS
 
 _OWNER = re.compile(r"^.+?_(\d+)(?:_rows?\d*)?$")
 """Kernels and constants are called after the operator that they were made for."""
+_FLOAT_CALLS = frozenset({"__aeabi_fmul", "__aeabi_fadd", "__mulsf3", "__addsf3"})
+"""What compilers call where a core computes no floats."""
 
 
 def report(
@@ -116,6 +118,7 @@ def _report(compiled: Compiled, image: Image, measured: Profile) -> Report:
             Section(s.name, s.kind, s.size_bytes) for s in image.sizes.sections if s.size_bytes
         ),
         regions=tuple(Region(r.name, r.used_bytes, r.size_bytes) for r in image.sizes.regions),
+        library_floats=any(symbol.name in _FLOAT_CALLS for symbol in image.sizes.symbols),
     )
 
 

@@ -115,7 +115,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One build of one model for one board, measured. `total` and counts are in `unit`."""
+    """One build of one model for one board, measured. `total` and counts are in `unit`.
+
+    `library_floats` tells that the image multiplies or adds floats by calls of a library.
+    """
 
     model: str
     board: str
@@ -143,6 +146,7 @@ class Report:
     operators: tuple[Operator, ...]
     sections: tuple[Section, ...]
     regions: tuple[Region, ...]
+    library_floats: bool = False
     tradeoffs: tuple[Tradeoff, ...] = ()
     findings: tuple[Finding, ...] = ()
 

@@ -6,7 +6,7 @@ of the report alone; none is an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from firmwright.report.facts import Finding, Operator, Report
 
@@ -43,12 +43,27 @@ def _slow_paths(report: Report) -> Iterator[Finding]:
         for operator in report.operators
         if operator.schedule == "default" and _share(report, operator) >= SHARE
     ]
-    for operator in slow:
+    for called, several in _by_kind(slow):
+        share = 100 * sum(_share(report, operator) for operator in several)
         yield Finding(
-            f"{operator.kind} {operator.index} ({operator.name}) runs as default loops: no faster "
-            f"schedule takes it. {100 * _share(report, operator):.1f} % of the run.",
+            f"{called} run as default loops, {share:.1f} % of the run: no faster schedule takes "
+            "them.",
             "firmwright ops says which types and shapes have a schedule for this core.",
         )
+    if report.library_floats:
+        yield Finding(
+            "floats are computed by the compiler's library: the core has no unit for them.",
+            "firmwright quantize, or a board with such a unit.",
+        )
+
+
+def _by_kind(operators: Iterable[Operator]) -> Iterator[tuple[str, list[Operator]]]:
+    """Operators of a kind together, with words for them."""
+    kinds: dict[str, list[Operator]] = {}
+    for operator in operators:
+        kinds.setdefault(operator.kind, []).append(operator)
+    for kind, several in kinds.items():
+        yield f"{kind} {', '.join(str(operator.index) for operator in several)}", several
 
 
 def _moves(report: Report) -> Iterator[Finding]:
@@ -100,13 +115,19 @@ def _plan(report: Report) -> Iterator[Finding]:
 def _predictions(report: Report) -> Iterator[Finding]:
     if report.unit != "instructions":
         return
-    for operator in report.operators:
-        if _share(report, operator) < MATTERS or not operator.predicted:
-            continue
-        off = operator.count / operator.predicted - 1
-        if abs(off) > OFF:
-            yield Finding(
-                f"{operator.kind} {operator.index} ({operator.name}) was predicted to take "
-                f"{operator.predicted:,} instructions and takes {100 * off:+.0f} %.",
-                "firmwright tune measures what the choice of kernels goes by.",
-            )
+    wrong = [
+        operator
+        for operator in report.operators
+        if _share(report, operator) >= MATTERS and operator.predicted and abs(_off(operator)) > OFF
+    ]
+    for called, several in _by_kind(wrong):
+        least, most = min(map(_off, several)), max(map(_off, several))
+        told = f"{100 * least:+.0f} %" + (f" to {100 * most:+.0f} %" if most > least else "")
+        yield Finding(
+            f"the prediction for {called} is off: measured {told}.",
+            "firmwright tune measures what the choice of kernels goes by.",
+        )
+
+
+def _off(operator: Operator) -> float:
+    return operator.count / operator.predicted - 1
