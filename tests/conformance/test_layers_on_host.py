@@ -34,7 +34,7 @@ SEARCHED = 20
 BANDS = (1, 2, 4)
 PROFILES = ("litert", "tflm")
 OF_OTHER_TYPES = (
-    "float", "fpu.", "hybrid", ".dots", ".half", ".halves", ".fused", ".separate",
+    "tree_ensemble", "float", "fpu.", "hybrid", ".dots", ".half", ".halves", ".fused", ".separate",
 )  # fmt: skip
 NOT_DRAWN = {f"helium.{op}.floats" for op in ("sub", "mul", "max_pool2d")}
 """Rules whose every bit tests/unit/schedules/test_helium_floats.py knows."""

@@ -1,13 +1,14 @@
 """Removes what nothing uses: buffers, lets, functions, constants.
 
 In: a module at any stage. Out: no allocation, window or let without a use in its body (the AOT
-main's inputs, outputs and state stay: the caller uses them), no function that the entry does not
-reach, no constant that nothing names.
+main's inputs, outputs and state stay: the caller uses them), no store to a register that nothing
+reads, no function that the entry does not reach, no constant that nothing names.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeAlias
 
 from firmwright.ir.graph.nodes import Function, functions_of
 from firmwright.ir.module import AnyFunction, IRModule, Pass
@@ -15,10 +16,13 @@ from firmwright.ir.tir.nodes import (
     AccessPtr,
     Allocate,
     AllocateConst,
+    Buffer,
     BufferLoad,
     BufferStore,
     DeclBuffer,
+    Expr,
     For,
+    IntImm,
     Let,
     PrimFunc,
     Seq,
@@ -28,12 +32,14 @@ from firmwright.ir.tir.rewrite import NOTHING, rewrite_stmt, sequence, with_body
 from firmwright.ir.tir.walk import Node, callees, used_constants, walk
 from firmwright.passes.per_function import each_prim_func
 
+_Register: TypeAlias = "tuple[str, tuple[Expr, ...] | None]"
+
 
 def prune(func: PrimFunc, keep: frozenset[str] = frozenset()) -> PrimFunc:
     """`func` without unused buffers (save those in `keep`), unused lets and empty statements."""
     while True:
-        used = _used_names(func) | keep
-        pruned = with_body(func, rewrite_stmt(func.body, lambda node: _pruned(node, used)))  # noqa: B023 - called at once
+        used, read = _used_names(func) | keep, _read_registers(func)
+        pruned = with_body(func, rewrite_stmt(func.body, lambda node: _pruned(node, used, read)))  # noqa: B023 - called at once
         if pruned is func:
             return func
         func = pruned
@@ -51,8 +57,36 @@ def _used_names(func: PrimFunc) -> set[str]:
     return names
 
 
-def _pruned(node: Node, used: set[str] | frozenset[str]) -> Node | None:
+def _read_registers(func: PrimFunc) -> set[_Register]:
+    """Every register whose value is used."""
+    found: set[_Register] = set()
+    for node in walk(func.body):
+        match node:
+            case BufferLoad(buffer, indices) if buffer.scope == "reg":
+                found.add(_register(buffer, indices))
+            case AccessPtr(buffer) if buffer.scope == "reg":
+                found.add((buffer.name, None))
+    return found
+
+
+def _register(buffer: Buffer, indices: tuple[Expr, ...]) -> _Register:
+    """Which register those indices mean; None for its place where it is not known yet."""
+    if all(isinstance(index, IntImm) for index in indices):
+        return buffer.name, indices
+    return buffer.name, None
+
+
+def _is_read(buffer: Buffer, indices: tuple[Expr, ...], read: set[_Register]) -> bool:
+    name, place = _register(buffer, indices)
+    if place is None:
+        return any(other == name for other, _ in read)
+    return (name, place) in read or (name, None) in read
+
+
+def _pruned(node: Node, used: set[str] | frozenset[str], read: set[_Register]) -> Node | None:
     match node:
+        case BufferStore(buffer, indices) if buffer.scope == "reg":
+            return None if _is_read(buffer, indices, read) else NOTHING
         case Allocate(buffer, body) | AllocateConst(buffer, _, body) | DeclBuffer(buffer, _, body):
             return None if buffer.name in used else body
         case Let(var, _, body):
