@@ -63,9 +63,12 @@ class GdbStub:
         self.close()
 
     def close(self) -> None:
-        """Says goodbye, which lets a halted target go on, and hangs up."""
+        """Says goodbye, on which the halted target goes on, and hangs up.
+
+        A stub whose target runs halts it when it hears anything; so nothing is said after this.
+        """
         with contextlib.suppress(DeviceError, OSError):
-            self._send(b"D")
+            self._request(b"D")
         self._socket.close()
 
     def load(self, image: FlashImage, progress: Progress | None = None) -> None:
@@ -113,19 +116,17 @@ class GdbStub:
             raise self._refused(f"read {size_bytes} bytes at {address:#x}", answer)
         return data
 
-    def start_cortex_m(self, vectors: int) -> None:
-        """Stack and program counter as a reset would take them from the vectors, then runs."""
+    def begin_cortex_m(self, vectors: int) -> None:
+        """Stack and program counter as a reset takes them from the vectors; `close` goes on."""
         stack = int.from_bytes(self.read(vectors, 4), "little")
         reset = int.from_bytes(self.read(vectors + 4, 4), "little")
         self._set_register(_XPSR, _XPSR_THUMB)
         self._set_register(_SP, stack)
         self._set_register(_PC, reset & ~1)
-        self._send(b"c")
 
-    def start_riscv(self, entry: int) -> None:
-        """Runs from the first instruction."""
+    def begin_riscv(self, entry: int) -> None:
+        """The program counter at the first instruction; `close` goes on from there."""
         self._set_register(_RISCV_PC, entry)
-        self._send(b"c")
 
     def stop_at(self, address: int, *, thumb: bool) -> None:
         """Lets the target run until the instruction at `address` is about to be executed."""

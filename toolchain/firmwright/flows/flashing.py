@@ -205,9 +205,9 @@ def _by_stub(plan: FlashPlan, verify: bool) -> str:
         if verify:
             stub.verify(plan.image)
         if plan.board.port == "cortex_m":
-            stub.start_cortex_m(_vectors(plan))
+            stub.begin_cortex_m(_vectors(plan))
         else:
-            stub.start_riscv(plan.image.start)
+            stub.begin_riscv(plan.image.start)
     return plan.told
 
 
