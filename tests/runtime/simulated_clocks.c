@@ -1,0 +1,96 @@
+/* simulated_clocks.c: a chip behind FWR_REG whose flags follow what switches them on.
+ *
+ * RULES and FIELDS are given by the test: a flag is up while all bits of its switch are set; a
+ * field repeats another one. A chip without rules is one whose oscillators never start. WATCHED is
+ * read when the clock is switched over: the flash must be slowed down by then.
+ */
+#include <stdint.h>
+#include <stdio.h>
+
+#define PLACES 64
+
+struct rule {
+    uint32_t on;
+    uint32_t on_mask;
+    uint32_t flag;
+    uint32_t flag_mask;
+};
+
+/* The bits of from become, shifted by up, bits of to; or, where up is 32, the bit that they number.
+ */
+struct field {
+    uint32_t from;
+    uint32_t mask;
+    uint32_t to;
+    uint32_t up;
+};
+
+static const struct rule rules[] = {RULES{0, 0, 0, 0}};
+static const struct field fields[] = {FIELDS{0, 0, 0, 0}};
+static const uint32_t shown[] = {SHOWN};
+
+static struct {
+    uint32_t address;
+    volatile uint32_t word;
+} places[PLACES];
+
+static uint32_t accesses;
+static uint32_t watched_at_switch;
+
+void fwr_clock_init(void);
+int fwr_clock_is_raised(void);
+volatile uint32_t *fwr_test_register(uint32_t address);
+
+static volatile uint32_t *place(uint32_t address)
+{
+    uint32_t i = 0;
+
+    while (places[i].address != address && places[i].address != 0) {
+        i++;
+    }
+    places[i].address = address;
+    return &places[i].word;
+}
+
+static void follow(void)
+{
+    for (uint32_t i = 0; rules[i].on != 0 && ALIVE; i++) {
+        if ((*place(rules[i].on) & rules[i].on_mask) == rules[i].on_mask) {
+            *place(rules[i].flag) |= rules[i].flag_mask;
+        }
+    }
+    for (uint32_t i = 0; fields[i].from != 0; i++) {
+        uint32_t bits = *place(fields[i].from) & fields[i].mask;
+        volatile uint32_t *to = place(fields[i].to);
+        if (fields[i].up == 32u) {
+            *to = 1u << bits;
+        } else {
+            *to = (*to & ~(fields[i].mask << fields[i].up)) | bits << fields[i].up;
+        }
+    }
+}
+
+volatile uint32_t *fwr_test_register(uint32_t address)
+{
+    int was_raised = 0;
+
+    if (accesses++ != 0) {
+        was_raised = watched_at_switch != 0;
+        follow();
+        if (!was_raised && (*place(SWITCH) & SWITCH_MASK) == SWITCH_MASK) {
+            watched_at_switch = *place(WATCHED) + 1u;
+        }
+    }
+    return place(address);
+}
+
+int main(void)
+{
+    fwr_clock_init();
+    int raised = fwr_clock_is_raised();
+    printf("%d %u\n", raised, watched_at_switch - 1u);
+    for (uint32_t i = 0; i < sizeof(shown) / sizeof(shown[0]); i++) {
+        printf("%08x %08x\n", shown[i], *place(shown[i]));
+    }
+    return accesses < 1000000u ? 0 : 1;
+}
