@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from firmwright.artifacts import Image, SourceTree
 from firmwright.base.errors import DeviceError
 from firmwright.boards import load_board
+from firmwright.boards.make import new_board
 from firmwright.build import build_project, write_project
 from firmwright.device import (
     FaultError,
@@ -121,6 +122,21 @@ def test_a_clock_that_does_not_come_up_is_told_and_the_board_runs_on_its_reset_c
     with Session(open_transport(load_board(name), build_tiny(name).elf)) as session:
         assert session.info.start_up_text == "reset clock: crystal or PLL not ready"
         assert session.info.payload_max_bytes == payload
+
+
+@pytest.mark.qemu
+@pytest.mark.deep
+def test_an_m7_with_its_caches_on_computes_the_same(tmp_path: Path) -> None:
+    """The emulator has no caches, but the registers by which they are emptied and turned on."""
+    file = new_board("cached", "mps2-an500", tmp_path)
+    file.write_text("caches = true\n" + file.read_text())
+    board = load_board("cached", (tmp_path,))
+    app = (ROOT / "tests/runtime/tiny_app.c").read_text()
+    write_project(board, SourceTree({"firmware/fwr_app.c": app}), tmp_path / "project")
+    image = build_project(tmp_path / "project")
+    assert "fwr_caches_init" in {symbol.name for symbol in image.sizes.symbols}
+    with Session(open_transport(board, image.elf)) as session:
+        assert is_doubled(session.run(ramp()))
 
 
 @pytest.mark.qemu("riscv32")
