@@ -6,6 +6,9 @@ flags of the project that `compile` writes. Runtime and linker stay the toolchai
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +20,9 @@ from on_board import wrong_on
 from oracles import ask
 from random_layers import layer
 
+from firmwright.cli.main import main
 from firmwright.flows.images import build_image
+from firmwright.flows.profiling import profile
 from firmwright.flows.sessions import ModelSession, open_session
 from firmwright.flows.verifying import verify
 from firmwright.pipeline import Compiled, Options, compile_model, load
@@ -68,11 +73,11 @@ def test_a_model_by_clang_computes_what_the_reference_runtime_does(
     assert (found.samples, found.mismatches) == (2, 0)
 
 
-@pytest.mark.qemu
+@pytest.mark.parametrize("board", on_boards())
 def test_the_bundled_model_by_clang_computes_what_the_reference_runtime_does(
-    digits_path: Path,
+    board: str, digits_path: Path
 ) -> None:
-    options = Options(board="mps2-an386")
+    options = Options(board=board, optimize="speed")
     compiled = compile_model(load(digits_path), options, source=digits_path.read_bytes())
     image = build_image(compiled, compiler="clang")
 
@@ -82,3 +87,15 @@ def test_the_bundled_model_by_clang_computes_what_the_reference_runtime_does(
     assert b"clang version" in (image.directory / "build/release/model/digits.o").read_bytes()
     found = verify(compiled, samples=2, open_with=by_clang)
     assert (found.samples, found.mismatches) == (2, 0)
+
+
+@pytest.mark.qemu
+def test_verbs_that_run_take_the_compiler_too(digits_path: Path) -> None:
+    chosen = ["--board", "mps2-an386", "--compiler", "clang", "--json"]
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        status = main(["profile", str(digits_path), *chosen])
+    assert status == 0
+    by_clang = json.loads(said.getvalue())["instructions"]
+    by_gcc = profile(compile_model(load(digits_path), Options(board="mps2-an386"))).total
+    assert by_clang != by_gcc

@@ -11,10 +11,11 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, get_args
 
 import numpy as np
 
+from firmwright.artifacts import Compiler
 from firmwright.base.errors import FirmwrightError, UsageError
 from firmwright.flows.compiling import compile_for, options_for
 from firmwright.flows.mlperf import for_benchmark
@@ -124,6 +125,15 @@ def add_harness(parser: argparse.ArgumentParser) -> None:
         choices=("link", "mlperf"),
         default="link",
         help="what the firmware answers: our link, or MLPerf Tiny's device protocol (link)",
+    )
+
+
+def add_compiler(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    parser.add_argument(
+        "--compiler",
+        choices=get_args(Compiler),
+        default="gcc",
+        help="what compiles the model; the toolchain links either way (gcc)",
     )
 
 
@@ -318,6 +328,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--timeout", metavar="S", type=seconds_of, default=None, help="seconds for one run (300)"
     )
+    add_compiler(group)
 
 
 def add_samples(parser: argparse.ArgumentParser, default: int | None) -> None:
@@ -412,8 +423,7 @@ def opener(args: argparse.Namespace) -> Any:
 
     def open_it(compiled: Compiled, **more: Any) -> ModelSession:
         in_process = args.in_process and more.get("variant", "release") == "release"
-        return open_session(
-            compiled, port=args.port, in_process=in_process, timeout_s=args.timeout, **more
-        )
+        given = {"port": args.port, "timeout_s": args.timeout, "compiler": args.compiler}
+        return open_session(compiled, in_process=in_process, **{**given, **more})
 
     return open_it

@@ -12,6 +12,7 @@ from firmwright.build import build_project
 from firmwright.cli.base import (
     Outcome,
     add_compile_options,
+    add_compiler,
     add_harness,
     add_model,
     compiled_of,
@@ -34,12 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="release",
         help="profile has a probe around every operator (release)",
     )
-    parser.add_argument(
-        "--compiler",
-        choices=("gcc", "clang"),
-        default="gcc",
-        help="what compiles the model; the toolchain links either way (gcc)",
-    )
+    add_compiler(parser)
     add_harness(parser)
     add_compile_options(parser)
 

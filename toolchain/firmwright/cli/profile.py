@@ -43,7 +43,9 @@ def run(args: argparse.Namespace) -> Outcome:
     old = read_profile(args.against) if args.against else None
     if args.in_process:
         raise UsageError("a library in this process has no counters.", hint="no --in-process.")
-    found = profile(compiled_of(args), open_with=opener(args), exact=args.exact)
+    found = profile(
+        compiled_of(args), open_with=opener(args), exact=args.exact, compiler=args.compiler
+    )
     data = describe(found)
     if old is not None:
         data["against"] = against(data, old)

@@ -50,7 +50,11 @@ def run(args: argparse.Namespace) -> Outcome:
         raise UsageError("a library in this process has no counters.", hint="no --in-process.")
     old = read_report(args.against) if args.against else None
     found = report(
-        compiled_of(args), open_with=opener(args), exact=args.exact, tradeoffs=args.tradeoffs
+        compiled_of(args),
+        open_with=opener(args),
+        exact=args.exact,
+        compiler=args.compiler,
+        tradeoffs=args.tradeoffs,
     )
     if args.output:
         write_file(args.output, page(found, old).encode())

@@ -20,9 +20,7 @@ from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 FEATURE_TESTS: Mapping[str, str] = {
     "dsp": "defined(__ARM_FEATURE_DSP)",
     "fpu": "defined(__ARM_FP) && defined(__ARM_ARCH_ISA_THUMB) && !defined(__ARM_ARCH_ISA_ARM)",
-    "mla": (  # all fourteen registers, of which clang gives thirteen
-        "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB >= 2 && !defined(__clang__)"
-    ),
+    "mla": "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB >= 2",
     "mve": "defined(__ARM_FEATURE_MVE)",
     "mvefp": "defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)",
     "sat": "defined(__ARM_FEATURE_SAT)",

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from firmwright.artifacts import Image, SymbolSize
+from firmwright.artifacts import Compiler, Image, SymbolSize
 from firmwright.base.errors import DeviceError, InternalError, ToolMissingError, UsageError
 from firmwright.build.elf import read_code
 from firmwright.device import Cell, InstructionCounter, build_plugin, check_plugins
@@ -66,6 +66,7 @@ def count(
     compiled: Compiled,
     *,
     image: Image | None = None,
+    compiler: Compiler = "gcc",
     open_with: Callable[..., ModelSession] = open_session,
     sample: Tensors | None = None,
     behind: Callable[[ModelSession], None] = lambda session: None,
@@ -83,7 +84,7 @@ def count(
             hint="--board mps2-an386, or another that firmwright boards shows as emulated.",
         )
     check_plugins(board.run.program)
-    image = image or build_image(compiled)
+    image = image or build_image(compiled, compiler=compiler)
     code = _Code(image, _decoder(board.core))
     root = code.function(f"{c_name(compiled)}_run")
     plugin = build_plugin(cache_root() / "plugins")

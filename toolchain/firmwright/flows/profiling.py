@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from firmwright.artifacts import Compiler
 from firmwright.flows.counting import Counts, count
 from firmwright.flows.inputs import generated
 from firmwright.flows.predicting import predicted
@@ -71,12 +72,13 @@ def profile(
     *,
     open_with: Callable[..., ModelSession] = open_session,
     exact: bool = False,
+    compiler: Compiler = "gcc",
 ) -> Profile:
     """Measure `compiled` on its board; `exact` counts instructions one by one in QEMU."""
-    counts = count(compiled, open_with=open_with) if exact else None
+    counts = count(compiled, open_with=open_with, compiler=compiler) if exact else None
     said = predicted(compiled)
     (sample,) = generated(compiled.module.io.inputs, 1, 0).samples
-    with open_with(compiled, variant="release") as session:
+    with open_with(compiled, variant="release", compiler=compiler) as session:
         log.info("measuring on %s", compiled.board.name)
         device = session.device
         total = device.measure(sample)
@@ -85,7 +87,7 @@ def profile(
     if counts is not None:
         probed, operators = total, _counted(compiled, counts, said)
     else:
-        with open_with(compiled, variant="profile") as session:
+        with open_with(compiled, variant="profile", compiler=compiler) as session:
             log.info("measuring each operator on %s", compiled.board.name)
             probed = session.device.measure(sample)
             probes = session.device.profile()

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from firmwright.artifacts import Image
+from firmwright.artifacts import Compiler, Image
 from firmwright.base.errors import UsageError
 from firmwright.flows.images import build_image
 from firmwright.flows.profiling import OperatorCost, Profile, profile
@@ -46,11 +46,12 @@ def report(
     *,
     open_with: Callable[..., ModelSession] = open_session,
     exact: bool = False,
+    compiler: Compiler = "gcc",
     tradeoffs: bool = True,
 ) -> Report:
     """Build and measure `compiled`; `exact` as for `profile`, `tradeoffs` looks for less RAM."""
-    image = build_image(compiled)
-    measured = profile(compiled, open_with=open_with, exact=exact)
+    image = build_image(compiled, compiler=compiler)
+    measured = profile(compiled, open_with=open_with, exact=exact, compiler=compiler)
     found = _report(compiled, image, measured)
     if tradeoffs:
         found = replace(found, tradeoffs=_tradeoffs(compiled))

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from firmwright.artifacts import Image, MemoryFile, Variant
+from firmwright.artifacts import Compiler, Image, MemoryFile, Variant
 from firmwright.base.errors import InternalError, UsageError
 from firmwright.device import Session, Timeouts, open_transport
 from firmwright.device.host_library import (
@@ -109,8 +109,9 @@ def open_session(
     timeout_s: float | None = None,
     image: Image | None = None,
     plugin: str = "",
+    compiler: Compiler = "gcc",
 ) -> ModelSession:
-    """Start the firmware of `compiled`, building it unless `image` is it already.
+    """Start the firmware of `compiled`, building it by `compiler` unless `image` is it already.
 
     `port` (a device or pyserial URL) leads to a board that has it flashed. `in_process` (host
     only) loads the model's C as a library instead of starting a process. `plugin` is for QEMU.
@@ -121,9 +122,9 @@ def open_session(
             hint="--board host, or no --in-process.",
         )
     if in_process:
-        return _open_library(compiled, image or build_image(compiled, "release"))
+        return _open_library(compiled, image or build_image(compiled, compiler=compiler))
     if image is None and not port:
-        image = build_image(compiled, variant)
+        image = build_image(compiled, variant, compiler=compiler)
     log.info("starting %s", compiled.board.name)
     timeouts = Timeouts() if timeout_s is None else Timeouts(run_s=timeout_s)
     elf = image.elf if image is not None else Path()

@@ -5,7 +5,7 @@ operands from memory into r0 to r7 alone, so everything but the sums has a fixed
 sums begin inside of the statement. A shape of two rows holds their weights and loads one column
 after the other; any other holds the step of its columns, two at most, and loads weights. Two rows
 times four columns: 14 instructions for 8 products, as four times two. clang keeps a register for
-itself, so it gets the portable text.
+itself, so there the count lies in memory: two instructions more for each trip.
 """
 
 from __future__ import annotations
@@ -16,22 +16,38 @@ from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.schedules.scalar.blocks import Family, Shape, make_blocks
 
 _FRAME = """\
-{macro}
-register const void *r11 __asm__("r11") = w;
-register const void *r12 __asm__("r12") = x;
-register const void *r8 __asm__("r8") = start;
-register int32_t left __asm__("lr") = steps / {unroll};
+#if defined(__clang__) /* finds registers, and keeps one for itself: the count lies in memory */
+{narrow}
+#define FIXED(name)
+#define SECOND
+#define COUNT "+m"
+#define NEXT "ldr %[u], %[n]\\n\\tsubs %[u], #1\\n\\tstr %[u], %[n]\\n\\t"
+#else
+{wide}
+#define FIXED(name) __asm__(name)
+#define SECOND {second}
+#define COUNT "+r"
+#define NEXT "subs %[n], #1\\n\\t"
+#endif
+register const void *r11 FIXED("r11") = w;
+register const void *r12 FIXED("r12") = x;
+register const void *r8 FIXED("r8") = start;
+register int32_t left FIXED("lr") = steps / {unroll};
 {temporaries}
 __asm__(
 {begin}
     "1:\\n\\t"
 {uses}
-    "subs %[n], #1\\n\\t"
+    NEXT
     "bne 1b"
     : {sums},
-      [w] "+r"(r11), [x] "+r"(r12), [u] "+r"(r8), [n] "+r"(left){outputs}
+      [w] "+&r"(r11), [x] "+&r"(r12), [u] "+&r"(r8), SECOND [n] COUNT(left){outputs}
     : {inputs}
     : "cc", "memory");
+#undef FIXED
+#undef SECOND
+#undef COUNT
+#undef NEXT
 #undef STEP"""
 
 _TEMPORARIES = {"v": "r9", "p": "r10"}
@@ -61,7 +77,8 @@ def _mla(shape: Shape, row: int, pixel: int, a: str, b: str) -> str:
     return f"mla {total}, {a}, {b}, {total}"
 
 
-def _step(shape: Shape) -> list[str]:
+def _step(shape: Shape, *, is_narrow: bool = False) -> list[str]:
+    """With `is_narrow` shapes of one column take a register less."""
     u, v, p = "%[u]", "%[v]", "%[p]"
     lines = []
     if shape.rows <= 2 and shape.pixels > 2:
@@ -74,7 +91,7 @@ def _step(shape: Shape) -> list[str]:
     columns = (u, v)[: shape.pixels]
     lines += [_column(shape, columns[at], at) for at in reversed(range(shape.pixels))]
     # With one column a temporary is free: two loads side by side take a cycle less.
-    temporaries = (p,) if shape.pixels == 2 else (p, v)
+    temporaries = (p,) if shape.pixels == 2 or is_narrow else (p, v)
     for first in range(0, shape.rows, len(temporaries)):
         rows = list(zip(range(first, shape.rows), temporaries, strict=False))
         lines += [_weight(shape, register) for _, register in rows]
@@ -95,10 +112,15 @@ def _begin(shape: Shape) -> list[str]:
     return lines
 
 
+def _macro(step: list[str]) -> str:
+    return " \\\n".join(["#define STEP", *(f'    "{line}\\n\\t"' for line in step)])
+
+
 def _text(shape: Shape) -> str:
     step = _step(shape)
+    narrow = _step(shape, is_narrow=True)
+    second = '[v] "=&r"(v),' if shape.pixels == 1 else ""
     used = [name for name in _TEMPORARIES if any(f"%[{name}]" in line for line in step)]
-    body = [f'    "{line}\\n\\t"' for line in step]
     has_pixels = shape.layout == "bytes" and shape.pixels > 1
     offsets = [f'[p{i}] "i"({i} * pixel)' for i in range(1, shape.pixels)] if has_pixels else []
     unused = [] if has_pixels else ["(void)pixel;"]
@@ -106,13 +128,17 @@ def _text(shape: Shape) -> str:
     return _FRAME.format(
         unroll=shape.unroll,
         temporaries="\n".join(
-            [f'register int32_t {name} __asm__("{_TEMPORARIES[name]}");' for name in used] + unused
+            [f'register int32_t {name} FIXED("{_TEMPORARIES[name]}");' for name in used]
+            + unused
+            + (["(void)v; /* of gcc alone */"] if second else [])
         ),
-        macro=" \\\n".join(["#define STEP", *body]),
+        narrow=_macro(narrow),
+        wide=_macro(step),
+        second=second,
         begin="\n".join(f'    "{line}\\n\\t"' for line in _begin(shape)),
         uses="    " + " ".join(["STEP"] * shape.unroll),
         sums=",\n      ".join(", ".join(sums[i : i + 4]) for i in range(0, len(sums), 4)),
-        outputs="".join(f', [{name}] "=&r"({name})' for name in used),
+        outputs="".join(f', [{name}] "=&r"({name})' for name in used if name == "p" or not second),
         inputs=", ".join(offsets),
     )
 
