@@ -1,8 +1,8 @@
 /* simulated_clocks.c: a chip behind FWR_REG whose flags follow what switches them on.
  *
  * RULES and FIELDS are given by the test: a flag is up while all bits of its switch are set; a
- * field repeats another one. A chip without rules is one whose oscillators never start. WATCHED is
- * read when the clock is switched over: the flash must be slowed down by then.
+ * field repeats another one. Without an argument the chip is one whose oscillators never start.
+ * WATCHED is read when the clock is switched over: the flash must be slowed down by then.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -34,6 +34,7 @@ static struct {
     volatile uint32_t word;
 } places[PLACES];
 
+static int alive;
 static uint32_t accesses;
 static uint32_t watched_at_switch;
 
@@ -54,7 +55,7 @@ static volatile uint32_t *place(uint32_t address)
 
 static void follow(void)
 {
-    for (uint32_t i = 0; rules[i].on != 0 && ALIVE; i++) {
+    for (uint32_t i = 0; rules[i].on != 0 && alive; i++) {
         if ((*place(rules[i].on) & rules[i].on_mask) == rules[i].on_mask) {
             *place(rules[i].flag) |= rules[i].flag_mask;
         }
@@ -84,8 +85,10 @@ volatile uint32_t *fwr_test_register(uint32_t address)
     return place(address);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    (void)argv;
+    alive = argc > 1;
     fwr_clock_init();
     int raised = fwr_clock_is_raised();
     printf("%d %u\n", raised, watched_at_switch - 1u);

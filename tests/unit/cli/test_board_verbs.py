@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 
-def test_a_board_from_a_scratch_folder_is_made_checked_and_built_for(
+@pytest.mark.qemu
+def test_a_board_from_a_scratch_folder_is_made_checked_built_for_and_flashed(
     fw, tmp_path: Path, digits_path: Path
 ):
-    made = fw("boards", "new", "mine", "--from", "mps2-an385", "-o", tmp_path, "--json").json
+    made = fw("boards", "new", "mine", "--from", "nucleo-h743zi", "-o", tmp_path, "--json").json
     file = Path(made["file"])
-    text = file.read_text().replace("stack = 4096", "stack = 2048")
+    text = file.read_text()
     text += """
 [[memory]]
 name = "code"
-start = 0x0000_0000
+start = 0x0800_0000
 size = 0x0001_0000
 kind = "flash"
 
@@ -32,15 +33,23 @@ pool = "sram"
     file.write_text(text)
     checked = fw("boards", "check", file, "--json").json
     assert (checked["flash_bytes"], checked["ram_bytes"]) == (65536, 16384)
-    assert checked["pools"] == [{"name": "sram", "size_bytes": 16384 - 2048 - 1536}]
+    assert checked["pools"] == [{"name": "sram", "size_bytes": 16384 - 4096 - 1536}]
     said = fw("boards", "check", file)
     assert "only built" in said.out
-    assert "0x20000000" in said.out
+    assert "400,000,000 Hz from 64,000,000 Hz" in said.out
     listed = fw("boards", "--boards-dir", tmp_path, "--json").json["boards"]
     assert "mine" in {board["name"] for board in listed}
     where = ("--board", "mine", "--boards-dir", tmp_path)
     built = fw("build", digits_path, *where, "--json").json
     assert built["regions"][0]["size_bytes"] == 65536
+    found = fw("flash", digits_path, *where, "--dry-run", "--json").json
+    assert found["runner"] == "openocd"
+    assert found["commands"][0][:3] == ["openocd", "-f", "interface/stlink.cfg"]
+    assert found["size_bytes"] == built["flash_bytes"]
+    said = fw("flash", digits_path, *where, "--runner", "uf2")
+    assert said.status == 2
+    assert "says nothing of 'uf2'" in said.err
+    assert fw("flash", digits_path).status == 2
 
 
 def test_a_board_with_a_mistake_is_refused_by_check(fw, tmp_path: Path):
@@ -66,19 +75,6 @@ def test_a_board_with_a_mistake_is_refused_by_check(fw, tmp_path: Path):
 )
 def test_what_boards_cannot_do_is_a_usage_error(fw, words: tuple[str, ...]):
     assert fw(*words).status == 2
-
-
-@pytest.mark.qemu
-def test_flash_shows_its_commands_and_asks_for_what_is_missing(fw, digits_path: Path):
-    words = ("flash", digits_path, "--board", "nucleo-h743zi", "--dry-run", "--json")
-    found = fw(*words).json
-    assert found["runner"] == "openocd"
-    assert found["commands"][0][:3] == ["openocd", "-f", "interface/stlink.cfg"]
-    assert found["size_bytes"] > 10000
-    assert fw("flash", digits_path).status == 2
-    said = fw("flash", digits_path, "--board", "nucleo-h743zi", "--runner", "uf2")
-    assert said.status == 2
-    assert "says nothing of 'uf2'" in said.err
 
 
 def test_erase_and_debug_show_their_commands(fw):

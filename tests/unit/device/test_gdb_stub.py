@@ -31,7 +31,7 @@ MAP = (
     "name",
     [
         pytest.param("mps2-an386", marks=pytest.mark.qemu),
-        pytest.param("hifive1-revb", marks=pytest.mark.qemu("riscv32")),
+        pytest.param("hifive1-revb", marks=[pytest.mark.qemu("riscv32"), pytest.mark.deep]),
         pytest.param("microbit", marks=[pytest.mark.qemu, pytest.mark.deep]),
         pytest.param("netduinoplus2", marks=[pytest.mark.qemu, pytest.mark.deep]),
         pytest.param("mps2-an505", marks=[pytest.mark.qemu, pytest.mark.deep]),
