@@ -30,6 +30,7 @@ from firmwright.device import (
     Session,
     open_transport,
 )
+from firmwright.device.source_lines import source_lines
 
 ROOT = Path(__file__).parents[2]
 SIZE = 600
@@ -90,6 +91,16 @@ def is_doubled(outputs: dict[str, NDArray[Any]], first: int = 1) -> bool:
     return bool(np.array_equal(next(iter(outputs.values())), 2 * ramp(first)[X]))
 
 
+def is_the_crash(name: str, image: Image, error: FaultError) -> bool:
+    """Whether the report leads to the line of tiny_app.c that crashes."""
+    address = error.fault.register("pc", "mepc")
+    assert address is not None
+    (places,) = source_lines(image.elf, [address], toolchain=load_board(name).toolchain)
+    lines = (ROOT / "tests/runtime/tiny_app.c").read_text().splitlines()
+    assert places[0].file == "firmware/fwr_app.c"
+    return "__asm__ volatile" in lines[places[0].line - 1] and places[-1].function == "run"
+
+
 @pytest.mark.parametrize("name", BOARDS)
 def test_the_tiny_model_runs_counts_faults_and_revives(name: str, build_tiny: Build) -> None:
     image = build_tiny(name)
@@ -109,6 +120,8 @@ def test_the_tiny_model_runs_counts_faults_and_revives(name: str, build_tiny: Bu
         with pytest.raises(FaultError) as caught:
             session.run(ramp(CRASH))
         assert caught.value.fault.operator == 0
+        assert 0 < caught.value.fault.stack_used_bytes < session.info.stack_bytes
+        assert is_the_crash(name, image, caught.value)
         session.reset()
         assert session.run(ramp(5))["runs"].tolist() == [1]
 

@@ -58,7 +58,7 @@ static int32_t run(void)
 #if defined(__arm__)
         __asm__ volatile(".short 0xde00"); /* permanently undefined */
 #elif defined(__riscv)
-        __asm__ volatile(".short 0"); /* defined to be illegal */
+        __asm__ volatile("unimp"); /* defined to be illegal */
 #else
         static volatile uintptr_t nowhere = 16;
         *(volatile int *)nowhere = 1;

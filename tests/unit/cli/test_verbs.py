@@ -219,16 +219,26 @@ def test_profile_counts_instructions_exactly_alike_each_time(fw, tmp_path: Path,
     old.write_text(said.out)
     words = ("profile", digits_path, "--board", "mps2-an386", "--against", old, "--json")
     change = fw(*words).json["against"]
-    assert change["total"] == 0
+    assert (change["total"], change["not_alike"]) == (0, [])
+    assert (found["runs"], found["least"]) == (1, found["instructions"])
+    assert found["clock_hz"] == 25_000_000
+    assert "-mcpu=cortex-m4" in found["flags"]
+    assert 0 < found["stack_bytes"] < found["stack_reserve_bytes"]
+    assert [pool["name"] for pool in found["pools"]] == ["sram"]
     assert {row["change"] for row in change["operators"]} == {0}
 
 
 @pytest.mark.host_c
 def test_profile_on_the_host_has_neither_instructions_nor_cycles(fw, digits_path: Path):
-    found = fw("profile", digits_path, "--json").json
+    said = fw("profile", digits_path, "--runs", "3", "--json")
+    found = said.json
+    assert (found["runs"], found["clock_hz"]) == (3, None)
+    assert 0 < found["least"] <= found["nanoseconds"]
+    assert all(row["least"] <= row["nanoseconds"] for row in found["operators"])
     assert (found["instructions"], found["cycles"], found["stack_bytes"]) == (None, None, None)
     assert found["nanoseconds"] > 0
     assert fw("profile", digits_path, "--in-process").status == 2
+    assert fw("profile", digits_path, "--runs", "0").status == 2
 
 
 def test_profile_against_what_is_no_profile_is_bad_usage(fw, tmp_path: Path, digits_path: Path):

@@ -22,10 +22,12 @@ from firmwright.device import (
     FaultRates,
     FaultyTransport,
     ProcessTransport,
+    SerialTransport,
     Session,
     Timeouts,
 )
 from firmwright.device.protocol import Command, Frame, encode_frame, run_request
+from firmwright.device.pty_process import PtyProcess
 from firmwright.device.refusals import RefusedError
 
 pytestmark = pytest.mark.host_c
@@ -347,7 +349,7 @@ class CountingRuns:
         return session
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0])  # test_bad_lines.py has many more, in virtual time
 @pytest.mark.parametrize("program", [(), ("TINY_IN_PLACE",)])
 def test_one_percent_of_flipped_bytes_changes_no_result(
     tiny_firmware: Build, program: tuple[str, ...], seed: int
@@ -355,6 +357,15 @@ def test_one_percent_of_flipped_bytes_changes_no_result(
     check = CountingRuns(tiny_firmware(*program), FaultRates(flip=0.01), seed)
     session = check.check(runs=3)
     assert session._payload_bytes < session.info.payload_max_bytes  # it learned to be modest
+
+
+def test_a_bad_line_over_a_terminal_changes_no_result(tiny_firmware: Build) -> None:
+    with PtyProcess([tiny_firmware()]) as process:
+        line = FaultyTransport(SerialTransport(process.name), FaultRates(flip=0.003), seed=5)
+        with Session(line) as session:
+            for number in (1, 2):
+                assert session.run(ramp(number))[Y].tolist() == doubled(ramp(number))
+        assert line.damaged_bytes > 0
 
 
 @pytest.mark.parametrize("rates", [FaultRates(drop=0.005), FaultRates(duplicate=0.005)])

@@ -19,10 +19,12 @@ from firmwright.cli.base import (
 )
 from firmwright.cli.table import Cell, facts, table
 from firmwright.flows.counting import Counts
-from firmwright.flows.profiling import Profile, profile
+from firmwright.flows.profiling import RUNS, Profile, profile
 
 NAME = "profile"
 HELP = "measure a model on a board, operator by operator"
+CONDITIONS = ("model", "board", "clock_hz", "flags")
+"""What two profiles must have in common to be compared number by number."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +37,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="count each instruction (QEMU only), and give the core's modelled cycles",
     )
+    parser.add_argument(
+        "--runs",
+        metavar="N",
+        type=_runs,
+        help="measure N runs and give median and least (1 in QEMU, where counts repeat; else "
+        f"{RUNS})",
+    )
     add_compile_options(parser)
     add_device(parser)
+
+
+def _runs(text: str) -> int:
+    runs = int(text)
+    if runs < 1:
+        raise ValueError(text)
+    return runs
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -44,7 +60,11 @@ def run(args: argparse.Namespace) -> Outcome:
     if args.in_process:
         raise UsageError("a library in this process has no counters.", hint="no --in-process.")
     found = profile(
-        compiled_of(args), open_with=opener(args), exact=args.exact, compiler=args.compiler
+        compiled_of(args),
+        open_with=opener(args),
+        exact=args.exact,
+        compiler=args.compiler,
+        runs=args.runs,
     )
     data = describe(found)
     if old is not None:
@@ -67,9 +87,18 @@ def describe(found: Profile) -> dict[str, Any]:
         "board": found.board,
         **counts(found.total),
         "resolution": found.resolution,
+        "runs": found.runs,
+        "least": found.least,
+        "clock_hz": found.clock_hz or None,
+        "flags": found.flags,
+        "pools": [
+            {"name": pool.name, "bytes": pool.used_bytes, "limit_bytes": pool.limit_bytes or None}
+            for pool in found.pools
+        ],
         "exact": None if found.exact is None else exact_totals(found.exact),
         "probe_overhead": found.probe_overhead,
         "stack_bytes": found.stack_bytes,
+        "stack_reserve_bytes": found.stack_reserve_bytes or None,
         "macs": found.macs,
         "operators": [
             {
@@ -77,6 +106,7 @@ def describe(found: Profile) -> dict[str, Any]:
                 "kind": operator.kind,
                 "macs": operator.macs,
                 **counts(operator.count),
+                "least": operator.least,
                 "schedule": operator.schedule,
                 "predicted": operator.predicted,
                 "modelled_cycles": operator.modelled_cycles,
@@ -114,11 +144,12 @@ def read_profile(path: str) -> dict[str, Any]:
 
 
 def against(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
-    """New less old, in all and by operator name."""
+    """New less old, in all and by operator name; and what else is not the same."""
     unit = _unit(new)
     before = {str(row.get("name")): row.get(unit) for row in old["operators"]}
     return {
         "unit": unit,
+        "not_alike": [key for key in CONDITIONS if old.get(key, new.get(key)) != new.get(key)],
         "total": _less(new[unit], old.get(unit)),
         "operators": [
             {"name": row["name"], "change": _less(row[unit], before.get(row["name"]))}
@@ -140,13 +171,19 @@ def summary(found: Profile, old: Mapping[str, Any] | None = None) -> str:
     rows: list[tuple[str, Cell]] = [
         ("model", found.model),
         ("board", found.board),
-        (f"{found.unit} per run", found.total),
+        (f"{found.unit} per run", _total(found)),
         ("multiply-adds", found.macs),
     ]
     if found.macs:
         rows.append((f"{found.unit} per multiply-add", found.total / found.macs))
+    for pool in found.pools:
+        limit = f" of {pool.limit_bytes:,}" if pool.limit_bytes else ""
+        rows.append((f"pool {pool.name}", f"{pool.used_bytes:,}{limit} bytes"))
     if found.stack_bytes is not None:
         rows.append(("stack used", f"{found.stack_bytes:,} of {found.stack_reserve_bytes:,} bytes"))
+    if found.clock_hz:
+        rows.append(("clock", f"{found.clock_hz / 1e6:g} MHz"))
+    rows.append(("compiled with", found.flags))
     rows.append(("resolution", f"{found.resolution:,} {found.unit}"))
     if found.exact is None:
         rows.append(("probes cost", f"{found.probe_overhead:,} {found.unit}"))
@@ -155,7 +192,18 @@ def summary(found: Profile, old: Mapping[str, Any] | None = None) -> str:
         rows.append(("modelled cycles", found.exact.total.cycles))
         if found.exact.timing_source:
             rows.append(("cycles are modelled by", found.exact.timing_source))
+    if old is not None:
+        compared = against(describe(found), old)
+        rows.append(("change", compared["total"]))
+        if compared["not_alike"]:
+            rows.append(("not alike", ", ".join(compared["not_alike"])))
     return f"{facts(rows)}\n\n{operator_table(found, old)}"
+
+
+def _total(found: Profile) -> Cell:
+    if found.runs == 1:
+        return found.total
+    return f"{found.total:,}, the median of {found.runs}; {found.least:,} at least"
 
 
 def operator_table(found: Profile, old: Mapping[str, Any] | None = None) -> str:

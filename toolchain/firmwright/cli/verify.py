@@ -16,6 +16,7 @@ from firmwright.cli.base import (
     opener,
 )
 from firmwright.flows.inputs import Tensors, batch_of, generated, read_npz
+from firmwright.flows.layers import FirstDifference
 from firmwright.flows.verifying import Verification, verify
 from firmwright.flows.watching import open_watched
 from firmwright.pipeline import Compiled
@@ -109,6 +110,9 @@ def describe(found: Verification) -> dict[str, Any]:
                 "where": layer.where,
                 "sample": layer.sample,
                 "judged": layer.judged,
+                "values": layer.values,
+                "mismatches": layer.mismatches,
+                "max_abs_error": layer.max_abs_error,
             },
         }
     return data
@@ -150,11 +154,19 @@ def _more(found: Verification) -> list[str]:
         layer = found.layer
         lines.append(
             f"The first operator that differs is {layer.name} ({layer.kind}, {layer.where}), "
-            f"in sample {layer.sample}, judged on {layer.judged}."
+            f"in sample {layer.sample} on {layer.judged}{_how_much(layer)}."
         )
     elif found.layers_compared is not None:
         lines.append(f"None of the {found.layers_compared} operators that were compared differs.")
     return lines
+
+
+def _how_much(layer: FirstDifference) -> str:
+    if not layer.values:
+        return ""
+    return (
+        f": {layer.mismatches:,} of {layer.values:,} values, by at most {layer.max_abs_error:.6g}"
+    )
 
 
 def hint(found: Verification) -> str:

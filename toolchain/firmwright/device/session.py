@@ -214,10 +214,18 @@ class Session:
 
     def measure(self, inputs: Arrays) -> int:
         """What the second of two runs on the same freshly written inputs costs."""
+        return next(self.measurements(inputs, 1))
+
+    def measurements(self, inputs: Arrays, runs: int) -> Iterator[int]:
+        """What each of `runs` runs costs, on the same freshly written inputs, after a first one.
+
+        Until the next is asked for, `profile` is of that run.
+        """
         self.write_inputs(inputs)
         self.execute()
-        self.write_inputs(inputs)
-        return self.execute().total
+        for _ in range(runs):
+            self.write_inputs(inputs)
+            yield self.execute().total
 
     def profile(self) -> tuple[OperatorCount, ...]:
         """What each operator took in the last `execute` (profile images only)."""

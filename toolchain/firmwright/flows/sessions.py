@@ -24,6 +24,7 @@ from firmwright.device.host_library import (
     LibrarySession,
     LibraryTensor,
 )
+from firmwright.flows.crashes import explainer
 from firmwright.flows.images import build_image
 from firmwright.flows.inputs import Array, Tensors, batch_of, stack
 from firmwright.ir.constant_pools import READ_BY_FUNCTION, separate_images
@@ -133,6 +134,7 @@ def open_session(
         open_transport(compiled.board, elf, port=port, plugin=plugin, loads=loads),
         model_id=bytes.fromhex(compiled.model_id),
         timeouts=timeouts,
+        explain=None if image is None else explainer(compiled, image, c_name(compiled)),
     )
     try:
         _send_params(compiled, session)
