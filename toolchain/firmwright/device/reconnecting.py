@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from firmwright.base.errors import DeviceError
-from firmwright.device.transport import Transport
+from firmwright.device.transport import Transport, has_baud
 
 RETRY_S = 0.2
 
@@ -32,6 +32,7 @@ class ReconnectingTransport:
         self._clock = clock
         self._sleep = sleep
         self._inner = reopen()
+        self._baud = 0
         self.reconnections = 0
 
     @property
@@ -54,6 +55,12 @@ class ReconnectingTransport:
         except DeviceError as error:
             self._come_back(error)
 
+    def set_baud(self, baud: int) -> None:
+        """Changes the rate, also of a line that is opened again; 0: as it was opened."""
+        self._baud = baud
+        if has_baud(self._inner):
+            self._inner.set_baud(baud)
+
     def close(self) -> None:
         """Gives the port back."""
         self._inner.close()
@@ -67,6 +74,7 @@ class ReconnectingTransport:
                 self._inner = self._reopen()
             except DeviceError:
                 continue
+            self.set_baud(self._baud)
             self.reconnections += 1
             return
         raise error
