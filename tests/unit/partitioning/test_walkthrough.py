@@ -109,8 +109,9 @@ def test_its_attributes_are_checked_and_it_is_listed(capfd: pytest.CaptureFixtur
     with pytest.raises(UsageError, match=r"target npu1 has no attribute 'colums' .*Try: columns"):
         partition(load_model(DIGITS), "npu1 -colums=3")
     assert main(["backends", "--json"]) == 0
-    (found,) = json.loads(capfd.readouterr().out)["backends"]
-    assert found["name"] == "npu1"
+    listed = {row["name"]: row for row in json.loads(capfd.readouterr().out)["backends"]}
+    assert set(listed) == {"cmsis-nn", "npu1"}
+    found = listed["npu1"]
     assert found["patterns"] == [
         {"name": "npu1.dense", "pattern": "fully_connected(any, constant, constant?)"}
     ]

@@ -26,7 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Outcome:
     board = args.board or "host"
-    found = backend_test(args.target, board, sample_count=args.samples, open_with=opener(args))
+    found = backend_test(
+        args.target,
+        board,
+        sample_count=args.samples,
+        open_with=opener(args),
+        numerics=args.numerics,
+    )
     wrong = [case for entry in found.entries for case, _ in entry.differing]
     error = None
     if wrong:

@@ -8,6 +8,7 @@ itself a result (outputs that differ) gives `error` beside its data; any other f
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from firmwright.frontends.onnx import Given
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 from firmwright.partitioning.custom import load_custom_ops
 from firmwright.pipeline import NUMERICS, OPTIMIZE_GOALS, Compiled, Options
+from firmwright.targets.cmsis_nn import PATH_VARIABLE
 from firmwright.usmp.registry import DEFAULT as DEFAULT_PLANNER
 
 CONSTANT_SCOPES = {"linked": "global", "external": "external", "port": "port", "async": "async"}
@@ -154,6 +156,12 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
 def _add_goals(group: argparse._ArgumentGroup) -> None:
     """What code is made for, and what of it matters most."""
     group.add_argument("--target", metavar="T", help="code generator, e.g. 'cortex-m -mcpu=...'")
+    group.add_argument(
+        "--cmsis-nn",
+        metavar="PATH",
+        action=_CmsisNnPath,
+        help="a copy of CMSIS-NN, for --target 'cmsis-nn, ...' (CMSIS_NN_PATH)",
+    )
     group.add_argument("--numerics", choices=NUMERICS, help="whose roundings (litert)")
     group.add_argument("--optimize", choices=OPTIMIZE_GOALS, help="what to favour (balanced)")
     group.add_argument("--planner", metavar="P", help=f"memory planner ({DEFAULT_PLANNER})")
@@ -171,6 +179,19 @@ def _add_goals(group: argparse._ArgumentGroup) -> None:
         type=_bytes,
         help="the fastest program whose code and constants are at most that large, as predicted",
     )
+
+
+class _CmsisNnPath(argparse.Action):
+    """Kept where the backend looks: how a library is found is no part of a compilation."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        os.environ[PATH_VARIABLE] = str(values)
 
 
 def _add_memory(group: argparse._ArgumentGroup) -> None:

@@ -143,7 +143,8 @@ class _Run:
 
     def results(self, backend: Backend, cases: Sequence[NamedCase]) -> Iterator[EntryResult]:
         """What each entry of the table takes of `cases`."""
-        module = extended(cases_module(cases), self.chain[1:])
+        numerics = str(self.given.get("numerics", "litert"))
+        module = extended(cases_module(cases), self.chain[1:]).with_attrs(numerics=numerics)
         owners = _taken(partition(Model(module), self.target).module)
         chosen = [item for i, item in enumerate(cases) if i in owners]
         names = [owners[i] for i in range(len(cases)) if i in owners]

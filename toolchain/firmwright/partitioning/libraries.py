@@ -8,6 +8,7 @@ function that is in no backend's table is declared by the kernel that calls it (
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -22,6 +23,7 @@ from firmwright.partitioning.owners import owned
 from firmwright.targets.backend import Backend
 from firmwright.targets.registry import backend_of
 
+_CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 BUILD_FILE = "build.json"
 """In a backend's folder: the flags that its files are compiled with."""
 
@@ -102,6 +104,10 @@ def _library(
         for part in walk(kernel.body)
         if isinstance(part, Call) and part.name in symbols
     }
+    folder = f"{FILES}/{backend.name}/"
+    for path, data in module.files.items():
+        if path.startswith(folder):
+            called |= set(_CALLED.findall(data.decode("utf-8", errors="replace")))
     files = dict(backend.c_files(target, frozenset(called)))
     flags = list(backend.c_flags(target))
     if flags:

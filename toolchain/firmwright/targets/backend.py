@@ -91,7 +91,7 @@ class Backend:
         return ()
 
     def c_files(self, target: Target, symbols: frozenset[str]) -> Mapping[str, bytes]:
-        """The library that the kernels call, by file name: what of it `symbols` need."""
+        """The library that kernels call, by file name: what `symbols`, which they call, need."""
         return {}
 
     def c_flags(self, target: Target) -> Sequence[str]:

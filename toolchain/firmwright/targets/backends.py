@@ -11,12 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
 
 from firmwright.base.errors import UsageError
 from firmwright.ops.registry import op_table
 from firmwright.targets.backend import Backend, check_backend
+from firmwright.targets.cmsis_nn import CmsisNn
 
 GROUP = "firmwright.backends"
+BUILTIN: Mapping[str, type[Backend]] = MappingProxyType({CmsisNn.name: CmsisNn})
+"""The project's own."""
 
 
 class Backends:
@@ -42,6 +46,8 @@ class Backends:
 
     def find(self, name: str) -> Backend | None:
         """The backend of that name."""
+        if name in BUILTIN and name not in self._known:
+            self.register(BUILTIN[name])
         if name not in self._known:
             for point in _offered():
                 if point.name == name:
@@ -49,7 +55,9 @@ class Backends:
         return self._known.get(name)
 
     def all(self) -> Mapping[str, Backend]:
-        """Every backend by name, those of packages included."""
+        """Every backend by name: the project's own, those of packages, those of this process."""
+        for name in BUILTIN:
+            self.find(name)
         for point in _offered():
             if point.name not in self._known:
                 self._load(point)

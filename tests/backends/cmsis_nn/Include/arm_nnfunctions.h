@@ -1,0 +1,100 @@
+/* A stand-in for CMSIS-NN in tests: the signatures of what the backend calls, written plainly.
+ *
+ * The names and the order of parameters and members are the interface; everything behind it is
+ * from the definition of the operators, one value after the other.
+ */
+#ifndef ARM_NNFUNCTIONS_H
+#define ARM_NNFUNCTIONS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define ARM_CMSIS_NN_SUCCESS 0
+#define ARM_CMSIS_NN_ARG_ERROR (-1)
+
+typedef int32_t arm_cmsis_nn_status;
+
+typedef struct {
+    void *buf;
+    int32_t size;
+} cmsis_nn_context;
+
+typedef struct {
+    int32_t n, h, w, c;
+} cmsis_nn_dims;
+
+typedef struct {
+    int32_t w, h;
+} cmsis_nn_tile;
+
+typedef struct {
+    int32_t min, max;
+} cmsis_nn_activation;
+
+typedef struct {
+    int32_t *multiplier, *shift;
+} cmsis_nn_per_channel_quant_params;
+
+typedef struct {
+    int32_t multiplier, shift;
+} cmsis_nn_per_tensor_quant_params;
+
+typedef struct {
+    int32_t input_offset, output_offset;
+    cmsis_nn_tile stride, padding, dilation;
+    cmsis_nn_activation activation;
+} cmsis_nn_conv_params;
+
+typedef struct {
+    int32_t input_offset, output_offset, ch_mult;
+    cmsis_nn_tile stride, padding, dilation;
+    cmsis_nn_activation activation;
+} cmsis_nn_dw_conv_params;
+
+typedef struct {
+    int32_t input_offset, filter_offset, output_offset;
+    cmsis_nn_activation activation;
+} cmsis_nn_fc_params;
+
+typedef struct {
+    cmsis_nn_tile stride, padding;
+    cmsis_nn_activation activation;
+} cmsis_nn_pool_params;
+
+arm_cmsis_nn_status arm_convolve_wrapper_s8(
+    const cmsis_nn_context *context, const cmsis_nn_conv_params *params,
+    const cmsis_nn_per_channel_quant_params *quant, const cmsis_nn_dims *input, const int8_t *x,
+    const cmsis_nn_dims *filter, const int8_t *w, const cmsis_nn_dims *channels,
+    const int32_t *bias, const cmsis_nn_dims *output, int8_t *y);
+arm_cmsis_nn_status arm_depthwise_conv_wrapper_s8(
+    const cmsis_nn_context *context, const cmsis_nn_dw_conv_params *params,
+    const cmsis_nn_per_channel_quant_params *quant, const cmsis_nn_dims *input, const int8_t *x,
+    const cmsis_nn_dims *filter, const int8_t *w, const cmsis_nn_dims *channels,
+    const int32_t *bias, const cmsis_nn_dims *output, int8_t *y);
+arm_cmsis_nn_status arm_fully_connected_s8(
+    const cmsis_nn_context *context, const cmsis_nn_fc_params *params,
+    const cmsis_nn_per_tensor_quant_params *quant, const cmsis_nn_dims *input, const int8_t *x,
+    const cmsis_nn_dims *filter, const int8_t *w, const cmsis_nn_dims *channels,
+    const int32_t *bias, const cmsis_nn_dims *output, int8_t *y);
+arm_cmsis_nn_status arm_max_pool_s8(const cmsis_nn_context *context,
+                                    const cmsis_nn_pool_params *params, const cmsis_nn_dims *input,
+                                    const int8_t *x, const cmsis_nn_dims *filter,
+                                    const cmsis_nn_dims *output, int8_t *y);
+arm_cmsis_nn_status arm_avgpool_s8(const cmsis_nn_context *context,
+                                   const cmsis_nn_pool_params *params, const cmsis_nn_dims *input,
+                                   const int8_t *x, const cmsis_nn_dims *filter,
+                                   const cmsis_nn_dims *output, int8_t *y);
+void arm_softmax_s8(const int8_t *x, const int32_t rows, const int32_t depth,
+                    const int32_t multiplier, const int32_t shift, const int32_t least,
+                    int8_t *y);
+arm_cmsis_nn_status arm_elementwise_add_s8(
+    const int8_t *a, const int8_t *b, const int32_t a_offset, const int32_t a_multiplier,
+    const int32_t a_shift, const int32_t b_offset, const int32_t b_multiplier,
+    const int32_t b_shift, const int32_t left_shift, int8_t *y, const int32_t y_offset,
+    const int32_t y_multiplier, const int32_t y_shift, const int32_t low, const int32_t high,
+    const int32_t count);
+
+int32_t stand_in_requantized(int32_t value, int32_t multiplier, int32_t shift);
+int8_t stand_in_clipped(int32_t value, cmsis_nn_activation range);
+
+#endif

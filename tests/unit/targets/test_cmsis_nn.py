@@ -1,0 +1,133 @@
+"""The backend for CMSIS-NN with a stand-in for the library; with the real one where it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from firmwright.base.dtypes import INT8
+from firmwright.base.errors import UsageError
+from firmwright.base.quant import Quantization
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.model import load_model
+from firmwright.flows.testing_backends import backend_test
+from firmwright.flows.verifying import verify
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.targets.c_library import needed_files
+from firmwright.targets.cmsis_nn import HEADER, PATH_VARIABLE
+from firmwright.targets.cmsis_nn_buffers import average_pool_bytes, conv_bytes, depthwise_bytes
+
+ROOT = Path(__file__).resolve().parents[3]
+STAND_IN = ROOT / "tests" / "backends" / "cmsis_nn"
+DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
+MODELS = ROOT.parent / "shared" / "models"
+REAL = os.environ.get(PATH_VARIABLE, "")
+NAMES = ("kws_ref_model", "vww_96_int8", "pretrainedResnet_quant", "str_ww_ref_model", "ad01_int8")
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PATH_VARIABLE, str(STAND_IN))
+
+
+def test_without_a_copy_of_the_library_it_says_what_it_needs(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv(PATH_VARIABLE, raising=False)
+    with pytest.raises(UsageError) as said:
+        compile_for(load_model(DIGITS), target="cmsis-nn")
+    assert str(said.value) == (
+        "the backend cmsis-nn needs a copy of the library, with the file "
+        f"{HEADER} in it. Try: --cmsis-nn PATH or the variable {PATH_VARIABLE}."
+    )
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_it_takes_what_rounds_as_the_library_does():
+    litert, tflm = (
+        compile_for(load_model(DIGITS), board="mps2-an386", target="cmsis-nn", numerics=numerics)
+        for numerics in ("litert", "tflm")
+    )
+
+    def taken(compiled) -> list[str]:
+        rows = compiled.metadata["operators"]
+        return [row["kind"] for row in rows if row["schedule"] == "cmsis-nn"]
+
+    assert {"fully_connected", "softmax"} - {*taken(litert)} == {"fully_connected", "softmax"}
+    assert len(taken(litert)) == 7
+    assert len(taken(tflm)) == 9
+    sources = {name.split("/")[-1] for name in tflm.tree.files if name.startswith("backend/")}
+    assert "arm_softmax_s8.c" in sources
+    assert "arm_softmax_s8.c" not in {name.split("/")[-1] for name in litert.tree.files}
+    assert "arm_elementwise_add_s8.c" not in sources
+
+
+@pytest.mark.qemu
+@pytest.mark.usefixtures("stand_in")
+def test_firmware_with_it_verifies_against_tflm():
+    compiled = compile_for(
+        load_model(DIGITS), board="mps2-an386", target="cmsis-nn", numerics="tflm"
+    )
+    assert verify(compiled, samples=4).mismatches == 0
+
+
+@pytest.mark.host_c
+@pytest.mark.deep
+@pytest.mark.usefixtures("stand_in")
+def test_every_pattern_is_what_the_core_computes():
+    found = backend_test("cmsis-nn", numerics="tflm")
+    assert [entry.name for entry in found.entries if entry.differing] == []
+
+
+@pytest.mark.qemu
+@pytest.mark.models
+@pytest.mark.deep
+@pytest.mark.skipif(not REAL, reason="needs CMSIS-NN; CMSIS_NN_PATH names its folder")
+@pytest.mark.parametrize("board", ["mps2-an386", "mps3-an547"])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_real_library_verifies(name: str, board: str):
+    model = load_model(MODELS / f"{name}.tflite")
+    compiled = compile_for(model, board=board, target="cmsis-nn", numerics="tflm")
+    assert verify(compiled, samples=4).mismatches == 0
+
+
+# ---- buffers -------------------------------------------------------------------------------------
+
+DSP, MVE = frozenset({"dsp"}), frozenset({"dsp", "mve"})
+
+
+def layer(op: str, x: tuple[int, ...], w: tuple[int, ...], padding: int = 0) -> OpCall:
+    quant = Quantization((1.0,), (0,), None)
+    kinds = (TensorType(x, INT8, quant), TensorType(w, INT8, quant))
+    attrs = {"stride": (1, 1), "dilation": (1, 1), "padding": (padding,) * 4, "size": w[1:3]}
+    return OpCall(op, kinds, (TensorType((1, 1, 1, 1), INT8, quant),), attrs)
+
+
+def test_buffers_are_as_large_as_the_library_asks_for():
+    point = layer("conv2d", (1, 8, 8, 16), (32, 1, 1, 16))
+    square = layer("conv2d", (1, 8, 8, 3), (32, 3, 3, 3), 1)
+    assert [conv_bytes(point, core) for core in (frozenset(), DSP, MVE)] == [0, 0, 0]
+    assert [conv_bytes(square, core) for core in (frozenset(), DSP, MVE)] == [112, 112, 128]
+    usual = layer("depthwise_conv2d", (1, 8, 8, 16), (1, 3, 3, 16), 1)
+    wide = layer("depthwise_conv2d", (1, 8, 8, 16), (1, 5, 5, 16), 2)
+    assert [depthwise_bytes(usual, core) for core in (frozenset(), DSP, MVE)] == [0, 0, 4464]
+    assert [depthwise_bytes(wide, core) for core in (frozenset(), DSP, MVE)] == [0, 800, 12400]
+    pool = layer("average_pool2d", (1, 8, 8, 16), (1, 2, 2, 1))
+    assert [average_pool_bytes(pool, core) for core in (frozenset(), DSP, MVE)] == [0, 64, 0]
+
+
+def test_only_the_files_that_are_called_are_taken(tmp_path: Path):
+    (tmp_path / "Include" / "inner").mkdir(parents=True)
+    (tmp_path / "Source").mkdir()
+    for name, text in {
+        "Include/lib.h": '#include "inner/types.h"\n',
+        "Include/inner/types.h": "typedef int word;\n",
+        "Include/other.h": "",
+        "Source/a.c": '#include "lib.h"\n/* unused( */\nword a(int x)\n{\n    return b(x);\n}\n',
+        "Source/b.c": "static int c(int x)\n{\n    return x;\n}\nint b(int x) {return c(x);}\n",
+        "Source/unused.c": "int unused(int x)\n{\n    return x;\n}\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    found = needed_files(tmp_path, ("Include",), "Source", frozenset({"a"}))
+    assert sorted(found) == ["a.c", "b.c", "inner/types.h", "lib.h"]
