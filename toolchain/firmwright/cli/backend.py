@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--samples", metavar="N", type=count_of, default=4, help="for each case (4)"
     )
+    parser.add_argument("--numerics", choices=NUMERICS, default="litert", help="whose (litert)")
     add_board(parser)
     add_device(parser)
 
