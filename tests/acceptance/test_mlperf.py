@@ -7,12 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from firmwright.cli.main import main
 from firmwright.device.serial_port import SerialTransport
 from firmwright.device.transport import Transport
-from firmwright.flows.compiling import compile_for
 from firmwright.flows.mlperf import for_benchmark, on_terminal, read_dataset, score
-from firmwright.flows.model import load_model
 from firmwright.flows.reference import reference_for
 from firmwright.package.mlperf import TASKS, Task
 from firmwright.pipeline import Compiled
@@ -20,16 +17,7 @@ from firmwright.pipeline import Compiled
 pytestmark = [pytest.mark.qemu, pytest.mark.models]
 
 BOARD = "mps2-an386"
-FILES = {
-    "kws": "kws_ref_model", "ad": "ad01_int8", "ic": "pretrainedResnet_quant",
-    "vww": "vww_96_int8", "ww": "str_ww_ref_model",
-}  # fmt: skip
 SAMPLES = 4
-
-
-def compiled_for(task: Task, model_path: Callable[[str], Path]) -> Compiled:
-    model = load_model(model_path(f"{FILES[task.name]}.tflite"))
-    return for_benchmark(compile_for(model, BOARD))
 
 
 def synthetic_set(folder: Path, task: Task) -> None:
@@ -86,15 +74,15 @@ def ranks_area(values: np.ndarray[Any, Any], positive: np.ndarray[Any, Any]) -> 
     ["kws", "ad", *(pytest.param(name, marks=pytest.mark.deep) for name in ("ic", "vww", "ww"))],
 )
 def test_the_score_over_a_terminal_is_that_of_litert(
-    name: str, model_path: Callable[[str], Path], tmp_path: Path
+    name: str, compiled: Callable[..., Compiled], tmp_path: Path
 ):
     task = next(task for task in TASKS if task.name == name)
-    compiled = compiled_for(task, model_path)
+    benchmark = for_benchmark(compiled(name, board=BOARD))
     synthetic_set(tmp_path, task)
     samples = read_dataset(tmp_path, task)
-    with on_terminal(compiled) as terminal:
-        found = score(compiled, samples, port=terminal.name, iterations=2, warmups=1)
-    wanted = litert_results(compiled, task, [sample.windows[0] for sample in samples])
+    with on_terminal(benchmark) as terminal:
+        found = score(benchmark, samples, port=terminal.name, iterations=2, warmups=1)
+    wanted = litert_results(benchmark, task, [sample.windows[0] for sample in samples])
     labels = np.array([sample.label for sample in samples])
     # Single floats against doubles: the last of three digits may fall to the other side.
     np.testing.assert_allclose(found.results, wanted, rtol=2e-6, atol=6e-4)
@@ -121,9 +109,8 @@ def said(transport: Transport, command: str = "") -> list[str]:
     return lines
 
 
-def test_commands_are_answered_by_the_protocols_text(model_path: Callable[[str], Path]):
-    compiled = compiled_for(TASKS[0], model_path)
-    with on_terminal(compiled) as terminal:
+def test_commands_are_answered_by_the_protocols_text(compiled: Callable[..., Compiled]):
+    with on_terminal(for_benchmark(compiled("kws", board=BOARD))) as terminal:
         line = SerialTransport(terminal.name)
         booted = said(line)
         assert booted[0] == "m-timestamp-mode-performance"
@@ -150,14 +137,3 @@ def test_commands_are_answered_by_the_protocols_text(model_path: Callable[[str],
         assert all(a.startswith(b) for a, b in zip(answer, shape, strict=True)), answer
         assert len(answer[6].split(",")) == 12
         line.close()
-
-
-def test_the_verb_tells_score_and_throughput(
-    model_path: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    synthetic_set(tmp_path, TASKS[0])
-    words = ["mlperf", str(model_path("kws_ref_model.tflite")), "--board", BOARD]
-    assert main([*words, "--dataset", str(tmp_path), "--samples", "2", "--iterations", "1"]) == 0
-    told = capsys.readouterr().out
-    for name in ("top-1", "area under the curve", "inferences per second", "the emulator's"):
-        assert name in told

@@ -1,0 +1,36 @@
+"""What `mlperf` says of a score, and what it refuses before anything is compiled."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from firmwright.boards import load_board
+from firmwright.cli.mlperf import describe, summary
+from firmwright.flows.mlperf import Score
+
+SCORE = Score("kws", "Firmwright", 4, 0.75, None, 400.0, 2500.0, ((0.5, 0.25),), ())
+
+
+def compiled(board: str) -> Any:
+    return SimpleNamespace(module=SimpleNamespace(name="m"), board=load_board(board))
+
+
+def test_a_score_is_told_with_whose_time_it_is():
+    told = summary(SCORE, compiled("mps2-an386"))
+    for words in ("75.0 %", "2,500.0 us", "400.00", "the emulator's: 1,000 instructions are 1 us"):
+        assert words in told
+    assert "area" not in told  # all samples of one class
+    assert "emulator" not in summary(SCORE, compiled("nucleo-l4r5zi"))
+    data = describe(SCORE, compiled("mps2-an386"))
+    assert {"task": "kws", "top1": 0.75, "auc": None, "inferences_per_second": 400.0}.items() <= (
+        data.items()
+    )
+
+
+@pytest.mark.parametrize("words", [[], ["--dataset", "x", "--serve"]])
+def test_either_a_data_set_or_the_runner_is_asked_for(words: list[str], fw, digits_path: Path):
+    said = fw("mlperf", digits_path, *words)
+    assert said.status == 2
+    assert "--dataset DIR runs the benchmark, --serve waits for its runner. Try: one of" in said.err
