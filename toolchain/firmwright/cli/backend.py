@@ -9,6 +9,7 @@ from firmwright.base.errors import MismatchError
 from firmwright.cli.base import Outcome, add_board, add_device, count_of, opener
 from firmwright.cli.table import Cell, table
 from firmwright.flows.testing_backends import BackendTest, EntryResult, backend_test
+from firmwright.pipeline import NUMERICS
 
 NAME = "backend"
 HELP = "test a backend on the cases of its operators"
