@@ -1,11 +1,15 @@
 """The node tests that the package `onnx` ships: imported, compiled to C, run, compared.
 
-    PYTHONPATH=toolchain python tests/onnx/backend.py [--update] [PREFIX...]
+    PYTHONPATH=toolchain python tests/onnx/backend.py [--update] [--no-c] [PREFIX...]
+    PYTHONPATH=toolchain python tests/onnx/backend.py --board mps2-an386
+
+The second form runs a test of each operator that we translate, on that board.
 
 A test passes if the generated C gives the expected outputs within the test's own tolerance. Where
 an operator needs an operand to be known, such as a shape, and the test has it as an input, that is
 bound as a constant from the test's data (`--bind`); those tests are counted apart. What we do not
-take is listed in skips.txt, each with the reason that the compiler gives.
+take is listed in skips.txt, each with the reason that the compiler gives; rows.txt has the test
+that stands for each operator that we translate. --update writes both.
 """
 
 from __future__ import annotations
@@ -21,11 +25,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import onnx
 from firmwright.base.errors import FirmwrightError, UnsupportedError
 from firmwright.boards import load_board
 from firmwright.flows.compiling import compile_for
 from firmwright.flows.sessions import open_session
 from firmwright.frontends.onnx import Given, complete, import_onnx
+from firmwright.frontends.onnx.operators.registry import importers
 from firmwright.ir.graph.evaluate import evaluate
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
@@ -37,6 +43,7 @@ from onnx import TensorProto, numpy_helper
 
 Array = NDArray[Any]
 SKIPS = Path(__file__).parent / "skips.txt"
+ROWS = Path(__file__).parent / "rows.txt"
 TESTS_PER_IMAGE = 64
 CALLS_PER_IMAGE = 150
 BEFORE_LOWERING = "recompute"
@@ -133,10 +140,13 @@ def _wants_constants(error: UnsupportedError) -> bool:
 
 def taken(test: NodeTest) -> Taken | str:
     """The test as a module, or why it is not supported."""
-    known = [k for k, x in enumerate(test.inputs) if k and isinstance(x, np.ndarray)]
+    arrays = [k for k, x in enumerate(test.inputs) if isinstance(x, np.ndarray | np.generic)]
+    known = [k for k in arrays if k]
     whole = [k for k in known if test.inputs[k].dtype.kind in "iub"]
     short = [k for k in known if test.inputs[k].ndim < 2]
-    for bound in ((), whole, sorted({*whole, *short})):
+    # At last the first operand too, such as the shape of what is filled.
+    line = [k for k in arrays if test.inputs[k].ndim < 2]
+    for bound in ((), whole, sorted({*whole, *short}), sorted({*whole, *line})):
         try:
             return Taken(test, _imported(test, bound), bool(bound))
         except UnsupportedError as error:
@@ -242,18 +252,88 @@ def in_c(items: Sequence[Taken], board: str = "host") -> dict[str, str]:
     return found
 
 
+# ---- a row for each operator ---------------------------------------------------------------------
+
+
+def operators_of(test: NodeTest) -> set[str]:
+    """The operators of the test's model, as the frontend names them."""
+    nodes = onnx.load_from_string(test.model).graph.node
+    plain = ("", "ai.onnx")
+    return {n.op_type if n.domain in plain else f"{n.domain}:{n.op_type}" for n in nodes}
+
+
+def conformance(tests: Iterable[NodeTest]) -> dict[str, list[Taken]]:
+    """For each operator that we translate the shortest of its tests; none where there is none."""
+    found: dict[str, list[Taken]] = {name: [] for name in importers()}
+    left_out = skips()
+    for test in tests:
+        own = operators_of(test) & found.keys()
+        item = taken(test) if own and test.name not in left_out else ""
+        if isinstance(item, Taken):
+            for name in own:
+                found[name].append(item)
+    return {name: sorted(items, key=_length)[:1] for name, items in found.items()}
+
+
+def all_tests() -> list[NodeTest]:
+    """Those of the package and ours."""
+    from own_cases import own_cases
+
+    return [*collected(), *own_cases()]
+
+
+def _length(item: Taken) -> tuple[bool, int, int, str]:
+    """What is computed comes before what is bound, the short before the long."""
+    entry = item.module.entry
+    assert isinstance(entry, Function)
+    return not entry.params, item.is_bound, len(entry.body), item.test.name
+
+
 # ---- the command -------------------------------------------------------------------------------
 
 
-def skips() -> dict[str, str]:
-    """The committed list: name -> reason."""
-    rows = (line.split(": ", 1) for line in SKIPS.read_text(encoding="utf-8").splitlines())
+def listed(path: Path) -> dict[str, str]:
+    """A committed list."""
+    rows = (line.split(": ", 1) for line in path.read_text(encoding="utf-8").splitlines())
     return {row[0]: row[1] for row in rows}
+
+
+def skips() -> dict[str, str]:
+    """Of each test that is left out the reason."""
+    return listed(SKIPS)
+
+
+def _update(skipped: dict[str, str]) -> None:
+    """Writes both lists: what is left out, and the test that stands for each operator."""
+    _write(SKIPS, skipped)
+    found = conformance(all_tests())
+    _write(ROWS, {name: items[0].test.name for name, items in found.items() if items})
+
+
+def _write(path: Path, rows: dict[str, str]) -> None:
+    path.write_text("".join(sorted(f"{a}: {b}\n" for a, b in rows.items())), encoding="utf-8")
+
+
+def on_board(board: str) -> int:
+    """Runs the rows of all operators on `board`; 1 where one fails or is missing."""
+    rows = conformance(all_tests())
+    items = list({item.test.name: item for found in rows.values() for item in found}.values())
+    missing = sorted(name for name, found in rows.items() if not found)
+    failures = {n: why for group in grouped(items) for n, why in in_c(group, board).items() if why}
+    for name, why in failures.items():
+        print(f"FAILED {name}: {why[:300]}")
+    print(
+        f"{board}: {len(rows) - len(missing)} of {len(rows)} operators in {len(items)} tests, "
+        f"{len(failures)} failed; without a test: {', '.join(missing) or 'none'}"
+    )
+    return 1 if failures or missing else 0
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the tests whose names begin so; 1 where one fails."""
     warnings.simplefilter("ignore")
+    if "--board" in arguments:
+        return on_board(arguments[list(arguments).index("--board") + 1])
     prefixes = tuple(f"test_{word}" for word in arguments if not word.startswith("-"))
     tests = [test for test in collected() if not prefixes or test.name.startswith(prefixes)]
     found = {test.name: taken(test) for test in tests}
@@ -269,8 +349,7 @@ def main(arguments: Sequence[str]) -> int:
         done += len(group)
         print(f"{done} of {len(items)}", file=sys.stderr, flush=True)
     if "--update" in arguments and not prefixes:
-        rows = sorted(f"{name}: {why}\n" for name, why in skipped.items())
-        SKIPS.write_text("".join(rows), encoding="utf-8")
+        _update(skipped)
     for name, why in failures.items():
         print(f"FAILED {name}: {why[:300]}")
     passed = [item for item in items if item.test.name not in failures]

@@ -29,6 +29,7 @@ from firmwright.frontends.onnx.functions import (
 from firmwright.frontends.onnx.operators.registry import importers
 from firmwright.frontends.onnx.protobuf import Message, array_of, attribute, folded
 from firmwright.frontends.onnx.reader import Dimension, OnnxModel, OnnxTensor, read_onnx
+from firmwright.frontends.onnx.reasons import reason
 from firmwright.frontends.onnx.stored import (
     Known,
     Real,
@@ -212,7 +213,7 @@ class _Import:
         if constants is not None:
             return constants
         if found is None and not has_definition(node, opset, self.model.functions):
-            raise NotSupportedError("this operator is not supported")
+            raise NotSupportedError(reason(node.op_type))
         if was_redefined(node, opset):
             raise NotSupportedError(f"as it was in opset {opset}; convert the model to a newer one")
         if blocked:

@@ -69,7 +69,14 @@ def _unsqueeze(c: NodeContext) -> Tensor:
 
 
 def _bit_cast(c: NodeContext) -> Tensor:
-    raise NotSupportedError("bits taken as another element type")
+    """Whole numbers of as many bits: those that the low bits of the other are."""
+    name = dtype_name(int(c.attr("to", 0)))
+    before, after = c.dtype(0), find_dtype(name)
+    if after is None:
+        raise NotSupportedError(f"element type {name}")
+    if before.is_float or after.is_float or before.size_bytes != after.size_bytes:
+        raise NotSupportedError(f"the bits of {before.name} as {after.name}")
+    return c.emit.cast(c.input(0), after)
 
 
 # ---- what shapes say ---------------------------------------------------------------------------
