@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -58,10 +59,16 @@ def has_wide_bias(call: OpCall) -> bool:
 def reduced(factors: Sequence[float], output: TensorType, activation: str) -> Requant:
     """The step of 64-bit sums, as 31-bit multipliers that are multiples of 2^16."""
     params = requant(factors, Rounding.ONCE, output, activation)
-    if max(params.shifts) > _MOST_SHIFT:
+    pairs = zip(params.multipliers, params.shifts, strict=True)
+    multipliers = tuple(cut_multiplier(*pair)[0] << 16 for pair in pairs)
+    return replace(params, multipliers=multipliers)
+
+
+def cut_multiplier(multiplier: int, shift: int) -> tuple[int, int]:
+    """The multiplier in 16 bits and the shift to the right behind it."""
+    if shift > _MOST_SHIFT:
         raise NotSupportedError(f"an int16 layer with a requantise factor above 2^{_MOST_SHIFT}")
-    multipliers = [min((m + (1 << 15)) >> 16, INT16.max) << 16 for m in params.multipliers]
-    return replace(params, multipliers=tuple(multipliers))
+    return min((multiplier + (1 << 15)) >> 16, INT16.max), 15 - shift
 
 
 def accumulator_dtype(call: OpCall, axis: int) -> DType:
@@ -75,8 +82,13 @@ def apply_wide(params: Requant, acc: Array, dtype: DType) -> Array:
         return params.apply(acc, dtype)
     multiplier = np.array(params.multipliers, np.int64) >> 16
     shift = 15 - np.array(params.shifts, np.int64)
-    scaled = (acc * multiplier + (np.int64(1) << (shift - 1))) >> shift
+    scaled = wide_step_meaning(acc, multiplier, shift)
     return np.asarray(np.clip(scaled, params.clamp_min, params.clamp_max), dtype.np)
+
+
+def wide_step_meaning(acc: Array, multiplier: Any, right: Any) -> Array:
+    """`wide_step` of arrays."""
+    return np.asarray((acc * multiplier + (np.int64(1) << (np.int64(right) - 1))) >> right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +146,7 @@ def _wide_ending(b: Kernel, params: Requant, dtype: DType) -> Callable[[E, E], E
 
     def finish(acc: E, channel: E) -> E:
         at = channel if params.per_channel else 0
-        product = acc * b.load(multiplier, [at]).cast(INT64)
-        scaled = _rounded(product, b.load(right, [at])).cast(INT32)
+        scaled = wide_step(acc, b.load(multiplier, [at]), b.load(right, [at]))
         return clamp(scaled, params.clamp_min, params.clamp_max, dtype)
 
     return finish
@@ -159,7 +170,7 @@ def _exact_ending(b: Kernel, scale: ExactScale, dtype: DType) -> Callable[[E, E]
     return finish
 
 
-def _rounded(value: E, right: E) -> E:
-    """value / 2^right in 64 bits, halves up."""
-    places = right.cast(INT64)
-    return (value + (E(immediate(1, INT64)) << (places - 1))) >> places
+def wide_step(acc: E, multiplier: E, right: E) -> E:
+    """acc * multiplier / 2^right in 64 bits, halves up, as 32."""
+    product, places = acc.cast(INT64) * multiplier.cast(INT64), right.cast(INT64)
+    return ((product + (E(immediate(1, INT64)) << (places - 1))) >> places).cast(INT32)

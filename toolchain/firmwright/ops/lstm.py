@@ -10,19 +10,21 @@ steps, and the state after the last. Attribute `cell_clip`: what no cell exceeds
 
 int8 with cells of int16: both products of a gate are requantised to 3 integer bits of 16 and
 added, saturating. LiteRT takes logistic and tanh in fixed point (fixed_sigmoid16.py) and rounds
-products of 16 bits once, TFLM from its table (sigmoid.py) and rounds them twice.
+products of 16 bits once, TFLM from its table (sigmoid.py) and rounds them twice. int16 with weights
+of int8 is TFLM's alone, so both profiles compute that: sums of 64 bits, requantised as
+int16x8.py says, all else as TFLM has it with int8.
 Source of the semantics: TFLite's and TFLM's UnidirectionalSequenceLSTM.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT16
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT16, DType
 from firmwright.base.quant import (
     Rounding,
     multiply_by_quantized_multiplier,
@@ -32,8 +34,6 @@ from firmwright.base.quant import (
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
-    CaseTensor,
     ImportContext,
     Imported,
     NotSupportedError,
@@ -41,22 +41,25 @@ from firmwright.ir.graph.opdef import (
     OpCall,
     OpDef,
 )
-from firmwright.ir.tir.builder import E, expr, maximum, minimum
+from firmwright.ir.tir.builder import E, expr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call as intrinsic
 from firmwright.ir.tir.nodes import Buffer
-from firmwright.ops.fixed_point import per_tensor
+from firmwright.ops.fixed_point import clamp, per_tensor
 from firmwright.ops.fixed_sigmoid16 import sigmoid16
+from firmwright.ops.int16x8 import cut_multiplier, wide_step, wide_step_meaning
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.lstm_cases import GATE_SCALE, cases
 from firmwright.ops.sigmoid import from_table, read_table, sigmoid_table
 
 _GATES = ("input", "forget", "cell", "output")
 _CELL_GATE = 2
 _W, _R, _BIAS, _HIDDEN, _CELLS = 1, 5, 9, 13, 14
 _GATE_BITS = 3
-_GATE_SCALE = 2.0**-12
 _NOT_TAKEN = (*range(9, 12), 16, 17, *range(20, 24))
 """Positions of weights from cells to gates, of a projection, of normalised gates."""
 _POSITIONS = (0, *range(1, 9), *range(12, 16), 18, 19)
+_CONSTANTS = {FLOAT32: (FLOAT32, FLOAT32), INT8: (INT8, INT32), INT16: (INT8, INT64)}
+"""Of activations: the types of weights and biases."""
 
 # ---- types -------------------------------------------------------------------------------------
 
@@ -66,6 +69,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if (x.dtype, hidden.dtype, cells.dtype) not in (
         (FLOAT32, FLOAT32, FLOAT32),
         (INT8, INT8, INT16),
+        (INT16, INT16, INT16),
     ):
         raise NotSupportedError(
             f"an LSTM of {x.dtype.name} with state of {hidden.dtype.name} and {cells.dtype.name}"
@@ -78,7 +82,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         _check_gate(call, gate, inputs, units)
     if {hidden.shape, cells.shape} != {(batch, units)}:
         raise NotSupportedError(f"state of the shapes {list(hidden.shape)}, {list(cells.shape)}")
-    if x.dtype == INT8:
+    if x.dtype != FLOAT32:
         _check_quantized(call)
     y = TensorType((*x.shape[:2], units), x.dtype, call.output.quantization)
     return (y, *(TensorType(kind.shape, kind.dtype, kind.quantization) for kind in (hidden, cells)))
@@ -90,10 +94,10 @@ def _check_gate(call: OpCall, gate: int, inputs: int, units: int) -> None:
         constant = call.constant(first + gate)
         if constant is None or constant.shape != shape:
             raise NotSupportedError(f"weights or biases that are not constant {list(shape)}")
-        kind = call.input(0).dtype
-        if constant.dtype != (INT32 if first == _BIAS and kind == INT8 else kind):
+        weights, bias = _CONSTANTS[call.input(0).dtype]
+        if constant.dtype != (bias if first == _BIAS else weights):
             raise NotSupportedError(f"weights or biases of {constant.dtype.name}")
-        if kind == INT8 and first != _BIAS and per_tensor(call.input(first + gate)).zero_point:
+        if weights == INT8 and first != _BIAS and per_tensor(call.input(first + gate)).zero_point:
             raise NotSupportedError("weights with a zero point other than 0")
 
 
@@ -102,6 +106,8 @@ def _check_quantized(call: OpCall) -> None:
     y = per_tensor(call.output)
     if (hidden.scale, hidden.zero_point) != (y.scale, y.zero_point):
         raise NotSupportedError("hidden values and output quantised differently")
+    if call.input(0).dtype == INT16 and (per_tensor(call.input(0)).zero_point or y.zero_point):
+        raise NotSupportedError("int16 with a zero point other than 0")
     mantissa, exponent = math.frexp(cells.scale)
     if mantissa != 0.5 or cells.zero_point or not -12 <= exponent - 1 <= -10:
         raise NotSupportedError(f"cells of the scale {cells.scale}, which is not 2^-12 to 2^-10")
@@ -130,7 +136,12 @@ def _factors(call: OpCall, gate: int) -> tuple[tuple[int, int], tuple[int, int]]
     """Multiplier and shift of a gate's products with x and with the hidden values."""
     x, hidden = per_tensor(call.input(0)).scale, per_tensor(call.input(_HIDDEN)).scale
     w, r = per_tensor(call.input(_W + gate)).scale, per_tensor(call.input(_R + gate)).scale
-    return quantize_multiplier(x * w / _GATE_SCALE), quantize_multiplier(hidden * r / _GATE_SCALE)
+    return quantize_multiplier(x * w / GATE_SCALE), quantize_multiplier(hidden * r / GATE_SCALE)
+
+
+def _as_tflm(call: OpCall) -> bool:
+    """LiteRT has no kernel of int16."""
+    return call.numerics == "tflm" or call.input(0).dtype == INT16
 
 
 def _hidden_factor(call: OpCall) -> tuple[int, int]:
@@ -142,7 +153,7 @@ def _hidden_factor(call: OpCall) -> tuple[int, int]:
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     turned = bool(call.int_attr("time_major"))
-    step = _float_step if call.input(0).dtype == FLOAT32 else _int8_step
+    step = _float_step if call.input(0).dtype == FLOAT32 else _integer_step
     wide = np.float64 if call.input(0).dtype == FLOAT32 else np.int64
     x = (np.swapaxes(arrays[0], 0, 1) if turned else arrays[0]).astype(wide)
     weights = [array.astype(wide) for array in arrays[1:_HIDDEN]]
@@ -169,16 +180,16 @@ def _float_step(
     return o * np.tanh(cells), cells
 
 
-def _int8_step(
+def _integer_step(
     call: OpCall, x: Array, weights: Sequence[Array], hidden: Array, cells: Array
 ) -> tuple[Array, Array]:
     x_zero, zero = per_tensor(call.input(0)).zero_point, per_tensor(call.input(_HIDDEN)).zero_point
     gates: list[Array] = []
     for k in range(len(_GATES)):
         own, recurrent = _factors(call, k)
-        first = _saturated(_scaled((x - x_zero) @ weights[k].T + weights[k + 8], own))
-        second = _scaled((hidden - zero) @ weights[k + 4].T, recurrent)
-        second = _saturated(second) if call.numerics == "tflm" else second
+        first = _saturated(_summed(call, (x - x_zero) @ weights[k].T + weights[k + 8], own))
+        second = _summed(call, (hidden - zero) @ weights[k + 4].T, recurrent)
+        second = _saturated(second) if _as_tflm(call) else second
         gates.append(_saturated(first + second))
     i, f, g, o = (_activated(call, v, _GATE_BITS, k == _CELL_GATE) for k, v in enumerate(gates))
     kept, new = _product(call, f * cells, 15), _product(call, i * g, 15 + _cell_bits(call))
@@ -187,7 +198,15 @@ def _int8_step(
     limit = _clip(call)
     cells = np.clip(cells, -limit, limit) if limit else cells
     total = _scaled(o * _activated(call, cells, _cell_bits(call), True), _hidden_factor(call))
-    return np.clip(total + zero, INT8.min, INT8.max), cells
+    kind = call.output.dtype
+    return np.clip(total + zero, kind.min, kind.max), cells
+
+
+def _summed(call: OpCall, x: Array, factor: tuple[int, int]) -> Array:
+    """A gate's products with one side, requantised."""
+    if call.input(0).dtype == INT16:
+        return wide_step_meaning(x, *cut_multiplier(*factor))
+    return _scaled(x, factor)
 
 
 def _scaled(x: Array, factor: tuple[int, int]) -> Array:
@@ -199,16 +218,16 @@ def _saturated(x: Array) -> Array:
 
 
 def _activated(call: OpCall, x: Array, integer_bits: int, is_tanh: bool) -> Array:
-    if call.numerics == "litert":
-        return sigmoid16(x, integer_bits, is_tanh).astype(np.int64)
-    return from_table(x * (3 << (integer_bits - _GATE_BITS)), is_tanh)
+    if _as_tflm(call):
+        return from_table(x * (3 << (integer_bits - _GATE_BITS)), is_tanh)
+    return sigmoid16(x, integer_bits, is_tanh).astype(np.int64)
 
 
 def _product(call: OpCall, x: Array, right: int) -> Array:
     """x / 2^right of 32 bits."""
-    if call.numerics == "litert":
-        return rounding_divide_by_pot(x, right)
-    return _scaled(x, quantize_multiplier(2.0**-right))
+    if _as_tflm(call):
+        return _scaled(x, quantize_multiplier(2.0**-right))
+    return rounding_divide_by_pot(x, right)
 
 
 # ---- loops -------------------------------------------------------------------------------------
@@ -231,20 +250,38 @@ def lower(call: OpCall, b: Kernel) -> None:
             b.store(hidden, [n, u], b.load(b.y, [*at, u]))
 
 
+def _sum_dtype(call: OpCall) -> DType:
+    """Of int16, 32 bits only where the weights prove that no sum leaves them."""
+    kind = call.input(0).dtype
+    if kind != INT16:
+        return FLOAT32 if kind == FLOAT32 else INT32
+    reach = 0
+    for gate in range(len(_GATES)):
+        own, recurrent, bias = (call.constant(first + gate) for first in (_W, _R, _BIAS))
+        assert own is not None  # all by infer
+        assert recurrent is not None
+        assert bias is not None
+        sums = (np.abs(c.array().astype(np.int64)).sum(axis=1) << 15 for c in (own, recurrent))
+        first, second = (int(total.max()) for total in sums)
+        reach = max(reach, first + int(np.abs(bias.array()).max()), second)
+    return INT32 if reach <= INT32.max else INT64
+
+
 class _Layer:
     """What the kernels of floats and of integers share: a unit at a step."""
 
     def __init__(self, call: OpCall, b: Kernel) -> None:
         self.call, self.b = call, b
         self.is_real = call.input(0).dtype == FLOAT32
+        self.wide = _sum_dtype(call)
         self.weights = [b.input(index) for index in range(_W, _BIAS)]
         self.biases = [self._bias(gate) for gate in range(len(_GATES))]
         self.table: Buffer | None = None
-        if not self.is_real and call.numerics == "tflm":
+        if not self.is_real and _as_tflm(call):
             self.table = b.constant("sigmoid", sigmoid_table(), UINT16)
 
     def _bias(self, gate: int) -> tuple[Buffer, Buffer | None]:
-        """Of both products; zero points times the sums of weights are taken off."""
+        """Of both products (None: 0); zero points times the sums of weights are taken off."""
         call, b = self.call, self.b
         if self.is_real:
             return b.input(_BIAS + gate), None
@@ -258,14 +295,13 @@ class _Layer:
         assert bias is not None  # by infer
         name = _GATES[gate]
         return (
-            b.constant(f"{name}_bias", bias.array() + found[0], INT32),
-            b.constant(f"{name}_recurrent_bias", found[1], INT32),
+            b.constant(f"{name}_bias", bias.array() + found[0], self.wide),
+            b.constant(f"{name}_recurrent_bias", found[1], INT32) if found[1].any() else None,
         )
 
     def unit(self, at: Sequence[E], n: E, u: E) -> None:
         call, b = self.call, self.b
-        wide = FLOAT32 if self.is_real else INT32
-        sums = b.reg("sums", wide, len(_GATES))
+        sums = b.reg("sums", self.wide, len(_GATES))
         for gate, (bias, _) in enumerate(self.biases):
             b.store(sums, [gate], b.load(bias, [u]))
         with b.for_("i", call.input(0).shape[2]) as i:
@@ -277,14 +313,15 @@ class _Layer:
             if self.is_real:
                 self._finish_float(sums, at, n, u)
             else:
-                self._finish_int8(stack, sums, first, at, n, u)
+                self._finish_integer(stack, sums, first, at, n, u)
 
     def _accumulate(self, sums: Buffer, item: E, first: int, at: Sequence[E]) -> None:
-        b, wide = self.b, sums.dtype
-        with b.let("item", item.cast(wide)) as value:
+        b, narrow = self.b, FLOAT32 if self.is_real else INT32
+        with b.let("item", item.cast(narrow)) as value:
             for gate in range(len(_GATES)):
-                weight = b.load(self.weights[first + gate], at).cast(wide)
-                b.store(sums, [gate], b.load(sums, [gate]) + value * weight)
+                weight = b.load(self.weights[first + gate], at).cast(narrow)
+                product = (value * weight).cast(self.wide)
+                b.store(sums, [gate], b.load(sums, [gate]) + product)
 
     # ---- floats ----
 
@@ -307,22 +344,19 @@ class _Layer:
         """The gates' products with x, requantised; sums begin anew."""
         b, found = self.b, []
         for gate, (_, recurrent) in enumerate(self.biases):
-            assert recurrent is not None  # of integers
-            factor = _factors(self.call, gate)[0]
-            half = _cut(intrinsic("requantize_twice", [b.load(sums, [gate]), *factor], INT32))
+            half = _cut(self._summed(b.load(sums, [gate]), _factors(self.call, gate)[0]))
             found.append(stack.enter_context(b.let(f"{_GATES[gate]}_x", half)))
-            b.store(sums, [gate], b.load(recurrent, [u]))
+            b.store(sums, [gate], 0 if recurrent is None else b.load(recurrent, [u]))
         return found
 
-    def _finish_int8(
+    def _finish_integer(
         self, stack: ExitStack, sums: Buffer, first: Sequence[E], at: Sequence[E], n: E, u: E
     ) -> None:
         call, b, bits = self.call, self.b, _cell_bits(self.call)
         gates = []
         for gate, half in enumerate(first):
-            factor = _factors(call, gate)[1]
-            other = intrinsic("requantize_twice", [b.load(sums, [gate]), *factor], INT32)
-            other = _cut(other) if call.numerics == "tflm" else other
+            other = self._summed(b.load(sums, [gate]), _factors(call, gate)[1])
+            other = _cut(other) if _as_tflm(call) else other
             total = stack.enter_context(b.let(f"{_GATES[gate]}_sum", _cut(half + other)))
             found = self._activated(stack, total, _GATE_BITS, gate == _CELL_GATE)
             gates.append(stack.enter_context(b.let(_GATES[gate], found)))
@@ -337,7 +371,12 @@ class _Layer:
         out = o * self._activated(stack, value, bits, True)
         scaled = intrinsic("requantize_twice", [out, *_hidden_factor(call)], INT32)
         total = scaled + per_tensor(call.input(_HIDDEN)).zero_point
-        b.store(b.y, [*at, u], minimum(maximum(total, INT8.min), INT8.max).cast(INT8))
+        b.store(b.y, [*at, u], clamp(total, b.y.dtype.min, b.y.dtype.max, b.y.dtype))
+
+    def _summed(self, acc: E, factor: tuple[int, int]) -> E:
+        if self.call.input(0).dtype == INT16:
+            return wide_step(acc, *(E(immediate(v, INT32)) for v in cut_multiplier(*factor)))
+        return intrinsic("requantize_twice", [acc, *factor], INT32)
 
     def _activated(self, stack: ExitStack, x: E, integer_bits: int, is_tanh: bool) -> E:
         if self.table is None:
@@ -348,7 +387,7 @@ class _Layer:
 
     def _product(self, x: E, right: int) -> E:
         factor = quantize_multiplier(2.0**-right)
-        if self.call.numerics == "tflm":
+        if _as_tflm(self.call):
             return intrinsic("requantize_twice", [x, *factor], INT32)
         return (x + ((1 << (right - 1)) - (x < 0).cast(INT32))) >> right
 
@@ -366,7 +405,7 @@ def _logistic(x: E) -> E:
     return E(expr(1.0, FLOAT32)) / (intrinsic("exp_f32", [x * -1.0], FLOAT32) + 1.0)
 
 
-# ---- import and cases --------------------------------------------------------------------------
+# ---- import -----------------------------------------------------------------------------------
 
 
 def from_tflite(context: ImportContext) -> Imported:
@@ -386,62 +425,6 @@ def from_tflite(context: ImportContext) -> Imported:
     return Imported("lstm", attrs, _POSITIONS, (18, 19))
 
 
-def _case(
-    name: str, is_real: bool, turned: bool, clip: float, quants: Sequence[tuple[float, int]]
-) -> Case:
-    rng = np.random.Generator(np.random.PCG64(7))
-    batch, time, inputs, units = 2, 4, 5, 3
-    x_shape = (time, batch, inputs) if turned else (batch, time, inputs)
-
-    def tensor(
-        shape: tuple[int, ...],
-        dtype: str,
-        scale: float,
-        zero: int,
-        reach: int = 0,
-        keeps: bool = False,
-    ) -> CaseTensor:
-        if is_real:
-            data = rng.normal(size=shape).astype(np.float32) * np.float32(0.5) if reach else None
-            return CaseTensor(shape, "float32", data=data, keeps=keeps)
-        values = rng.integers(-reach, reach + 1, shape).astype(dtype) if reach else None
-        return CaseTensor(shape, dtype, (float(np.float32(scale)),), (zero,), None, values, keeps)
-
-    (x_scale, x_zero), (h_scale, h_zero), (cell_scale, _) = quants
-    scales = (0.01, 0.012, 0.008, 0.011)
-    given: list[CaseTensor | None] = [tensor(x_shape, "int8", x_scale, x_zero)]
-    given += [tensor((units, inputs), "int8", scale, 0, 127) for scale in scales]
-    given += [tensor((units, units), "int8", scale * 0.9, 0, 127) for scale in scales]
-    given += [None] * 3
-    given += [tensor((units,), "int32", x_scale * scale, 0, 2000) for scale in scales]
-    given += [None] * 2
-    given += [tensor((batch, units), "int8", h_scale, h_zero, keeps=True)]
-    given += [tensor((batch, units), "int16", cell_scale, 0, keeps=True)]
-    given += [None] * 4
-    y = tensor((*x_shape[:2], units), "int8", h_scale, h_zero)
-    gate = CaseTensor((0,), "int16", (_GATE_SCALE,), (0,))
-    hidden = CaseTensor((0,), "int8", (float(np.float32(h_scale)),), (h_zero,))
-    options = {
-        "fused_activation_function": "TANH",
-        "cell_clip": clip,
-        "proj_clip": 0.0,
-        "time_major": turned,
-        "asymmetric_quantize_inputs": False,
-    }
-    between = () if is_real else (gate,) * 4 + (hidden,)
-    builtin = "UNIDIRECTIONAL_SEQUENCE_LSTM"
-    return Case(name, builtin, tuple(given), (y,), options, intermediates=between)
-
-
-def cases() -> Iterator[Case]:
-    plain = ((0.05, 3), (1 / 128, 0), (2.0**-11, 0))
-    yield _case("plain_int8", False, False, 0.0, plain)
-    yield _case("turned_int8", False, True, 0.0, ((0.02, -128), (0.0061, 5), (2.0**-11, 0)))
-    yield _case("clipped_int8", False, False, 0.4, ((0.05, -7), (0.007, -3), (2.0**-12, 0)))
-    yield _case("plain_float32", True, False, 0.0, plain)
-    yield _case("clipped_float32", True, True, 0.4, plain)
-
-
 OPDEF = OpDef(
     name="lstm",
     infer=infer,
@@ -449,7 +432,7 @@ OPDEF = OpDef(
     lower=lower,
     imports={"tflite:UNIDIRECTIONAL_SEQUENCE_LSTM": from_tflite},
     cases=cases,
-    dtypes=("int8", "float32"),
+    dtypes=("int8", "int16", "float32"),
     numerics={
         "litert": NumericsCell(
             Rounding.TWICE, "int32; gates of int16 in fixed point", "lstm_eval Integer8x8_16"
