@@ -20,6 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--op", metavar="OP", action="append", default=[], help="only this one")
     parser.add_argument("--samples", metavar="N", type=int, default=4, help="for each case (4)")
     parser.add_argument(
+        "--one-each", action="store_true", help="one case of each operator, drawn by the board"
+    )
+    parser.add_argument(
         "--matrix",
         action="store_true",
         help="print operators by element types",
@@ -31,7 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Outcome:
     given = given_options(args)
     board = given.pop("board", "host")
-    found = selftest(board, ops=args.op, sample_count=args.samples, open_with=opener(args), **given)
+    found = selftest(
+        board,
+        ops=args.op,
+        sample_count=args.samples,
+        one_each=args.one_each,
+        open_with=opener(args),
+        **given,
+    )
     data = {
         "board": found.board,
         "numerics": found.numerics,

@@ -126,7 +126,7 @@ def wrapped(text: str, width: int) -> Iterator[str]:
 
 def _best_break(text: str, width: int) -> int | None:
     """The place to break: rather outside of brackets than late."""
-    depths = _depths(text)
+    depths = _depths(text[: width + 2])  # a break is at most at `width`, and two make "/*"
     best: tuple[int, int] | None = None
     for match in _BREAKS.finditer(text):
         at = match.start()

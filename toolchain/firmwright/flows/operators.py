@@ -10,11 +10,12 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from firmwright.flows.selftest import EMULATED
 from firmwright.frontends.onnx.operators.registry import importers
 from firmwright.ir.graph.opdef import OpDef, OpTable
 from firmwright.ir.tir.schedule import Rule
 
-_HEAD = ("operator", "TFLite", "element types", "schedules", "limits")
+_HEAD = ("operator", "TFLite", "element types", "cases", "schedules", "limits")
 _PAGE = """\
 # Operators
 
@@ -22,6 +23,8 @@ Made from the operator files by `firmwright.flows.operators`; a test keeps it cu
 ops --json` says the same to programs.
 
 {summary}
+
+{cases}
 
 Under *schedules* stand the kernels beside an operator's own loops, by families of targets. What a
 model holds beyond the limits is reported when it is read, all of it at once, each with its place.
@@ -39,10 +42,20 @@ operator](adding-an-operator.md).
 Operators that the standard defines by others, such as Attention, are replaced by their definition.
 """
 
+_CASES = """\
+*Cases* are conformance cases: each holds an operator's reference against LiteRT and TFLM, and its
+loops and its C against that. All of them run as firmware on {boards} too (`pytest tests/ops --deep`;
+by default one of each operator), and `firmwright selftest --board B` runs them on any board.
+Operators without cases are those of control flow and of ONNX, which have tests of their own.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator as users see it; `schedules` are the names of the rules for it."""
+    """One operator as users see it; `schedules` are the names of the rules for it.
+
+    `boards` are those on which tests run its cases.
+    """
 
     name: str
     tflite: tuple[str, ...]
@@ -51,6 +64,7 @@ class Operator:
     schedules: tuple[str, ...]
     limits: str
     cases: int
+    boards: tuple[str, ...]
 
 
 def operators(ops: OpTable, rules: Sequence[Rule]) -> list[Operator]:
@@ -60,6 +74,7 @@ def operators(ops: OpTable, rules: Sequence[Rule]) -> list[Operator]:
 
 
 def _operator(opdef: OpDef, rules: Sequence[Rule]) -> Operator:
+    cases = sum(1 for _ in opdef.cases())
     return Operator(
         opdef.name,
         _imports(opdef, "tflite:"),
@@ -67,7 +82,8 @@ def _operator(opdef: OpDef, rules: Sequence[Rule]) -> Operator:
         tuple(opdef.numerics),
         tuple(dict.fromkeys(rule.name for rule in rules if rule.op == opdef.name)),
         opdef.limits,
-        sum(1 for _ in opdef.cases()),
+        cases,
+        EMULATED if cases else (),
     )
 
 
@@ -83,7 +99,10 @@ def operators_page(ops: OpTable, rules: Sequence[Rule]) -> str:
     rows = [_HEAD, ("---",) * len(_HEAD), *map(_row, found)]
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     names = textwrap.fill(f"{', '.join(onnx)}.", 100)
-    return _PAGE.format(summary=summary, table=table, onnx=names)
+    cases = textwrap.fill(
+        " ".join(_CASES.format(boards=" and ".join(EMULATED)).split()), 100, break_on_hyphens=False
+    )
+    return _PAGE.format(summary=summary, cases=cases, table=table, onnx=names)
 
 
 def onnx_operators() -> tuple[str, ...]:
@@ -97,6 +116,7 @@ def _row(item: Operator) -> Sequence[str]:
         item.name,
         ", ".join(item.tflite),
         ", ".join(item.dtypes),
+        str(item.cases or ""),
         ", ".join(families),
         item.limits,
     )

@@ -1,17 +1,19 @@
 """Operators of two broadcast inputs: what they share, and maximum to logical_or; see `OPDEFS`.
 
-A `BinaryMeaning` is the numpy reference and the value in TIR for one element type. int8:
-maximum and minimum copy, so all three are quantised alike; comparisons requantise both values,
-shifted up by 8 bits, by their scales; squared_difference brings both to twice the larger scale,
-shifted up by 7; prelu requantises x, or x times alpha where x is negative. All round twice, in both
-profiles. int32 are plain numbers.
+A `BinaryMeaning` is the numpy reference and the value in TIR for one element type. int8 and
+int16: maximum and minimum copy, so all three are quantised alike; comparisons requantise both
+values, shifted up by 8 bits, by their scales; squared_difference brings both to twice the larger
+scale, int8 shifted up by 7; prelu requantises x, or x times alpha where x is negative. All round
+twice, in both profiles. int32 are plain numbers. Of int16, LiteRT has no squared_difference and
+TFLM nothing else, so both profiles take what there is; LiteRT orders int16 as they are, which means
+something where both have one scale, and its prelu of int16 overflows, so there is none.
 Source of the semantics: TFLite's reference operators of these names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -28,6 +30,7 @@ from firmwright.ir.graph.opdef import (
     ImportContext,
     Imported,
     NotSupportedError,
+    Numerics,
     NumericsCell,
     OpCall,
     OpDef,
@@ -43,6 +46,7 @@ from firmwright.ops.fixed_point import (
 )
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.rows import same_rows
+from firmwright.ops.unary import BOTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +160,7 @@ _COMPARED_BITS = 8
 def _smaller_than_one(call: OpCall) -> None:
     _quantized(call)
     if max(per_tensor(call.input(index)).scale for index in (0, 1)) >= 1:
-        raise NotSupportedError("a comparison of int8 with a scale of 1 or more")
+        raise NotSupportedError("a comparison of quantised values with a scale of 1 or more")
 
 
 def _comparison(op: BinaryOp, pick: Any) -> Mapping[DType, BinaryMeaning]:
@@ -177,38 +181,51 @@ def _comparison(op: BinaryOp, pick: Any) -> Mapping[DType, BinaryMeaning]:
         return binary(op, left, right)
 
     plain = BinaryMeaning(lambda call, a, b: pick(a, b), lambda call, a, b: binary(op, a, b))
-    kinds = (INT32, FLOAT32, BOOL) if op in ("eq", "ne") else (INT32, FLOAT32)
-    return {INT8: BinaryMeaning(quantized, value, _smaller_than_one)} | dict.fromkeys(kinds, plain)
+    scaled = BinaryMeaning(quantized, value, _smaller_than_one)
+    found = {INT8: scaled, **dict.fromkeys((INT32, FLOAT32), plain)}
+    if op in ("eq", "ne"):
+        return found | {INT16: scaled, BOOL: plain}
+    return found | {INT16: replace(plain, check=_alike)}
 
 
 # ---- squared_difference ------------------------------------------------------------------------
 
-_SQUARED_BITS = 7
+_SQUARED_BITS = {INT8: 7, INT16: 0}
 
 
 def _square_factors(call: OpCall) -> tuple[float, float, float]:
     a, b, y = (per_tensor(kind).scale for kind in (call.input(0), call.input(1), call.output))
-    twice = 2 * max(a, b)
-    return a / twice, b / twice, twice * twice / ((1 << (2 * _SQUARED_BITS)) * y)
+    twice, bits = 2 * max(a, b), _SQUARED_BITS[call.output.dtype]
+    return a / twice, b / twice, twice * twice / ((1 << (2 * bits)) * y)
 
 
-def _squared_int8(call: OpCall, a: Array, b: Array) -> Array:
+def _squared_quantized(call: OpCall, a: Array, b: Array) -> Array:
     first, second, last = _square_factors(call)
     left, right = _offsets(call, a, b)
-    difference = _scaled(left << _SQUARED_BITS, first) - _scaled(right << _SQUARED_BITS, second)
+    kind = call.output.dtype
+    bits = _SQUARED_BITS[kind]
+    difference = _scaled(left << bits, first) - _scaled(right << bits, second)
     total = _scaled(difference * difference, last) + per_tensor(call.output).zero_point
-    return np.asarray(np.clip(total, INT8.min, INT8.max))
+    return np.asarray(np.clip(total, kind.min, kind.max))
 
 
-def _squared_int8_e(call: OpCall, a: E, b: E) -> E:
+def _squared_quantized_e(call: OpCall, a: E, b: E) -> E:
     first, second, last = _square_factors(call)
+    kind = call.output.dtype
     left, right = (
-        _scaled_e(_offset(call, index, x) * (1 << _SQUARED_BITS), factor)
+        _scaled_e(_offset(call, index, x) * (1 << _SQUARED_BITS[kind]), factor)
         for index, (x, factor) in enumerate(((a, first), (b, second)))
     )
     square = (left - right) * (left - right)
     total = _scaled_e(square, last) + per_tensor(call.output).zero_point
-    return clamp(total, INT8.min, INT8.max, INT8)
+    return clamp(total, kind.min, kind.max, kind)
+
+
+def _all_symmetric(call: OpCall) -> None:
+    _all_quantized(call)
+    kinds = call.input(0), call.input(1), call.output
+    if any(per_tensor(kind).zero_point for kind in kinds):
+        raise NotSupportedError("int16 with a zero point other than 0")
 
 
 def _squared(call: OpCall, a: E, b: E) -> E:
@@ -222,7 +239,8 @@ def _squared_int32(call: OpCall, a: E, b: E) -> E:
 
 
 _SQUARED = {
-    INT8: BinaryMeaning(_squared_int8, _squared_int8_e, _all_quantized),
+    INT8: BinaryMeaning(_squared_quantized, _squared_quantized_e, _all_quantized),
+    INT16: BinaryMeaning(_squared_quantized, _squared_quantized_e, _all_symmetric),
     INT32: BinaryMeaning(lambda call, a, b: (a - b) * (a - b), _squared_int32),
     FLOAT32: BinaryMeaning(lambda call, a, b: (a - b) * (a - b), _squared),
 }
@@ -275,24 +293,35 @@ def _cases(
     dtypes: Sequence[str],
     quants: Sequence[tuple[float, int]],
     result: str = "",
+    int16_oracles: tuple[Numerics, ...] = (),
 ) -> Iterator[Case]:
-    """int8 tensors have the (scale, zero point) of `quants`."""
+    """int8 tensors have the (scale, zero point) of `quants`, int16 hundredths of the scales.
+
+    Those of int16 are plain unless it is said who quantises them.
+    """
     for index, (name, a_shape, b_shape) in enumerate(_SHAPES):
         for dtype in dtypes if index == 0 else dtypes[:1]:
             kinds = zip((a_shape, b_shape, a_shape), (dtype, dtype, result or dtype), strict=True)
             a, b, y = (
-                CaseTensor(shape, kind, (float(np.float32(q[0])),), (q[1],))
-                if kind == "int8"
-                else CaseTensor(shape, kind)
-                for (shape, kind), q in zip(kinds, quants, strict=True)
+                _tensor(shape, kind, quant if kind == "int8" or int16_oracles else None)
+                for (shape, kind), quant in zip(kinds, quants, strict=True)
             )
-            yield Case(f"{name}_{dtype}", builtin, (a, b), (y,))
+            oracles = int16_oracles if dtype == "int16" and int16_oracles else BOTH
+            yield Case(f"{name}_{dtype}", builtin, (a, b), (y,), oracles=oracles)
 
 
+def _tensor(shape: tuple[int, ...], dtype: str, quant: tuple[float, int] | None) -> CaseTensor:
+    if quant is None or dtype not in ("int8", "int16"):
+        return CaseTensor(shape, dtype)
+    scale, zero = quant if dtype == "int8" else (quant[0] / 100, 0)
+    return CaseTensor(shape, dtype, (float(np.float32(scale)),), (zero,))
+
+
+_SQUARES = ((0.05, 3), (0.03, -9), (0.6, 5))
+_COMPARED = ((0.05, 3), (0.05, 3), (0.05, 3))
 _MIXED = ((0.05, 3), (0.03, -9), (0.06, 5))
 _SAME = ((0.05, 3),) * 3
 _FOUR = ("int8", "int16", "int32", "float32")
-_THREE = ("int8", "int32", "float32")
 
 
 _EXACT = NumericsCell(None, "exact", "reference_ops")
@@ -328,7 +357,7 @@ OPDEFS: tuple[OpDef, ...] = (
     binary_op(
         "squared_difference",
         _SQUARED,
-        partial(_cases, "SQUARED_DIFFERENCE", _THREE, _MIXED),
+        partial(_cases, "SQUARED_DIFFERENCE", _FOUR, _SQUARES, "", ("tflm",)),
         _REQUANT,
     ),
     binary_op("prelu", _PRELU, partial(_cases, "PRELU", ("int8", "float32"), _MIXED), _REQUANT),
@@ -339,9 +368,10 @@ OPDEFS: tuple[OpDef, ...] = (
             partial(
                 _cases,
                 name.upper(),
-                (*_THREE, "bool") if op in ("eq", "ne") else _THREE,
-                _MIXED,
+                (*_FOUR, "bool") if op in ("eq", "ne") else _FOUR,
+                _MIXED if op in ("eq", "ne") else _COMPARED,
                 "bool",
+                ("litert",),
             ),
             _REQUANT,
             BOOL,

@@ -1,10 +1,11 @@
 """div: y = x_0 / x_1 with broadcasting, activated.
 
-Attribute: `activation`. int32 quotients go towards zero. int8: the divisor's reciprocal in 32-bit
-fixed point (its sign goes to the dividend), times the dividend shifted as far up as it goes, is
-requantised by scale_0 / (scale_1 * y scale), which LiteRT computes in float32, TFLM in double; both
-round twice. Where the reference would shift by more than 31 bits, which C leaves open, the quotient
-is 0. Divisors of 0 are the model's fault; no access leaves a tensor for them.
+Attribute: `activation`. int32 quotients go towards zero. int8, int16: the divisor's reciprocal in
+32-bit fixed point (its sign goes to the dividend), times the dividend shifted as far up as it goes,
+is requantised by scale_0 / (scale_1 * y scale), which LiteRT computes in float32, TFLM in double;
+both round twice. Where the reference would shift by more than 31 bits, which C leaves open, the
+quotient is 0. int16 is LiteRT's alone. Divisors of 0 are the model's fault; no access leaves a
+tensor for them.
 Source of the semantics: TFLite's reference Div.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32
 from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph.opdef import (
@@ -100,7 +101,7 @@ def _quantized_e(call: OpCall, a: E, b: E) -> E:
     whole = intrinsic("requantize_twice", [dividend, inverse, left], INT32)
     shift = minimum(maximum(lead - left + (params.shifts[0] - 31), MIN_SHIFT), _MOST_LEFT)
     scaled = intrinsic("requantize_twice", [whole, params.multipliers[0], shift], INT32)
-    return clamp(scaled + params.zero_point, params.clamp_min, params.clamp_max, INT8)
+    return clamp(scaled + params.zero_point, params.clamp_min, params.clamp_max, call.output.dtype)
 
 
 def _check_quantized(call: OpCall) -> None:
@@ -131,6 +132,12 @@ def _cases() -> Iterator[Case]:
         )
         options = {"fused_activation_function": activation}
         yield Case(f"{name}_int8", "DIV", (a, b), (y,), options)
+    a, b, y = (
+        CaseTensor((3, 5), "int16", (float(np.float32(scale)),), (0,), limits=limits)
+        for scale, limits in ((0.001, None), (0.002, (9, INT16.max)), (0.0001, None))
+    )
+    options = {"fused_activation_function": "NONE"}
+    yield Case("mid_int16", "DIV", (a, b), (y,), options, ("litert",))
 
 
 def _activation(options: Attrs) -> Attrs:
@@ -140,7 +147,7 @@ def _activation(options: Attrs) -> Attrs:
 OPDEF = binary_op(
     "div",
     {
-        INT8: BinaryMeaning(_quantized, _quantized_e, _check_quantized),
+        **dict.fromkeys((INT8, INT16), BinaryMeaning(_quantized, _quantized_e, _check_quantized)),
         INT32: BinaryMeaning(_whole_quotient, lambda call, a, b: a / b, _only_plain),
         FLOAT32: BinaryMeaning(
             _quotient, lambda call, a, b: activated(a / b, call.str_attr("activation"))

@@ -1,0 +1,48 @@
+"""Every operator's cases as firmware on emulated boards, sixty in an image.
+
+By default one case of each operator on the boards that docs/operators.md names, each with cases of
+its own; with --deep all cases, on further boards too, and those of the profile `tflm`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from firmwright.boards import load_board
+from firmwright.flows.operators import operators
+from firmwright.flows.selftest import EMULATED, SelfTest, selftest
+from firmwright.ops.registry import op_table
+from firmwright.schedules.registry import RULES
+
+
+def _all_passed(found: SelfTest) -> bool:
+    failed = [f"{one.op} {one.case}: {one.first}" for one in found.failed]
+    assert not failed
+    return not found.skipped
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("board", EMULATED)
+def test_a_case_of_every_operator_passes_in_a_few_images(board: str) -> None:
+    found = selftest(board, one_each=True, sample_count=2)
+    assert _all_passed(found)
+    assert found.images <= 3
+    said = {item.name for item in operators(op_table(), RULES) if board in item.boards}
+    assert {result.op for result in found.results} == said
+
+
+@pytest.mark.deep
+@pytest.mark.qemu("arm", "riscv32")
+@pytest.mark.parametrize(
+    ("board", "numerics"),
+    [
+        *((board, "litert") for board in EMULATED),
+        ("mps2-an386", "tflm"),
+        ("microbit", "litert"),
+        ("qemu-riscv32-virt", "litert"),
+    ],
+)
+def test_every_case_passes(board: str, numerics: str) -> None:
+    found = selftest(board, numerics=numerics)
+    fits = _all_passed(found)
+    assert fits or load_board(board).flash.size_bytes < 1 << 20
