@@ -40,6 +40,8 @@ def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array
         "scatter_nd": lambda: call.input(1).elements,
         "lstm": lambda: 4 * (call.input(0).shape[2] + call.input(13).shape[1]),
         "detections": lambda: 32,
+        "detections_by_class": lambda: 32,
+        "local_response_normalization": lambda: 8 * call.input(0).shape[-1],
         "svdf": lambda: call.input(0).shape[1] + call.input(2).shape[1] * call.int_attr("rank"),
         "add_n": lambda: len(call.inputs),
     }
@@ -55,9 +57,9 @@ def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array
             for c in call.constants
         ),
     )
-    if call.op == "softmax":
+    if call.op in ("softmax", "local_response_normalization"):
         sums = expected
-    elif call.op == "detections":  # in units of the image
+    elif call.op.startswith("detections"):  # in units of the image
         sums = np.ones_like(expected)
     else:
         results = op_table()[call.op].reference(positive, [np.abs(array) for array in arrays])

@@ -12,7 +12,7 @@ Source of the semantics: TFLite's detection post-processing with its fast suppre
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -38,7 +38,8 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.moves import lower_fill
 from firmwright.ops.unary import in_both
 
-_NAME = "custom:TFLite_Detection_PostProcess"
+NAME = "custom:TFLite_Detection_PostProcess"
+_EACH_CLASS = 100
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -61,7 +62,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     return tuple(TensorType(shape, FLOAT32) for shape in shapes)
 
 
-def _number(call: OpCall, name: str) -> float:
+def number(call: OpCall, name: str) -> float:
     value = call.attrs[name]
     assert isinstance(value, float)  # by import
     return value
@@ -73,14 +74,15 @@ def _scales(call: OpCall) -> tuple[float, ...]:
     return tuple(float(value) for value in values)  # type: ignore[arg-type]  # numbers by import
 
 
-def _corners(call: OpCall, boxes: Array, anchors: Array) -> Array:
+def corners_of(call: OpCall, boxes: Array, anchors: Array) -> Array:
+    boxes, anchors = boxes.astype(np.float32), anchors.astype(np.float32)
     encoded = boxes / np.array(_scales(call), np.float32)
     centre = encoded[:, :2] * anchors[:, 2:] + anchors[:, :2]
     half = np.float32(0.5) * np.exp(encoded[:, 2:]) * anchors[:, 2:]
     return np.concatenate([centre - half, centre + half], axis=1).astype(np.float32)
 
 
-def _overlap(box: Array, others: Array) -> Array:
+def overlap(box: Array, others: Array) -> Array:
     """Intersection over union; 0 of what has no area."""
     low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
     shared = np.maximum(high - low, 0).prod(axis=1)
@@ -92,10 +94,10 @@ def _overlap(box: Array, others: Array) -> Array:
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     count, most = call.int_attr("num_classes"), call.int_attr("max_detections")
-    corners = _corners(call, arrays[0][0].astype(np.float32), arrays[2].astype(np.float32))
+    corners = corners_of(call, arrays[0][0], arrays[2])
     scores = arrays[1][0][:, -count:]
     best = scores.max(axis=1)
-    open_ = best >= np.float32(_number(call, "score_threshold"))
+    open_ = best >= np.float32(number(call, "score_threshold"))
     results = [np.zeros(kind.shape, np.float32) for kind in call.outputs]
     found = 0
     while found < most and open_.any():
@@ -103,7 +105,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         results[0][0, found] = corners[chosen]
         results[1][0, found], results[2][0, found] = scores[chosen].argmax(), best[chosen]
         found += 1
-        open_ &= _overlap(corners[chosen], corners) <= np.float32(_number(call, "iou_threshold"))
+        open_ &= overlap(corners[chosen], corners) <= np.float32(number(call, "iou_threshold"))
         open_[chosen] = False
     results[3][0] = found
     return tuple(results)
@@ -119,12 +121,12 @@ def lower(call: OpCall, b: Kernel) -> None:
         classes = stack.enter_context(b.allocate("classes", INT32, (count,)))
         is_open = stack.enter_context(b.allocate("is_open", UINT8, (count,)))
         with b.for_("i", count) as i:
-            _decode(call, b, corners, i)
+            decode(call, b, corners, i)
             _classify(call, b, (best, classes, is_open), i)
         found, chosen = b.reg("found", INT32), b.reg("chosen", INT32)
         b.store(found, [0], 0)
         with b.for_("d", call.int_attr("max_detections")) as d:
-            _choose(b, best, is_open, chosen, count)
+            choose(b, lambda i: b.load(best, [i]), is_open, chosen, count)
             with b.if_(b.load(chosen, [0]) >= 0):
                 place = minimum(maximum(b.load(chosen, [0]), 0), count - 1).cast(INDEX)
                 with b.let("place", place) as at:
@@ -133,11 +135,11 @@ def lower(call: OpCall, b: Kernel) -> None:
                     b.store(b.outputs[1], [0, d], b.load(classes, [at]).cast(FLOAT32))
                     b.store(b.outputs[2], [0, d], b.load(best, [at]))
                     b.store(found, [0], b.load(found, [0]) + 1)
-                    _close(call, b, corners, is_open, at)
+                    close(call, b, corners, is_open, at)
         b.store(b.outputs[3], [0], b.load(found, [0]).cast(FLOAT32))
 
 
-def _decode(call: OpCall, b: Kernel, corners: Buffer, i: E) -> None:
+def decode(call: OpCall, b: Kernel, corners: Buffer, i: E) -> None:
     boxes, anchors, scales = b.input(0), b.input(2), _scales(call)
     for axis in (0, 1):
         size = b.load(anchors, [i, axis + 2])
@@ -163,23 +165,23 @@ def _classify(call: OpCall, b: Kernel, into: Sequence[Buffer], i: E) -> None:
         b.store(kind, [0], c.cast(INT32))
     b.store(best, [i], b.load(score, [0]))
     b.store(classes, [i], b.load(kind, [0]))
-    is_high = b.load(score, [0]) >= _number(call, "score_threshold")
+    is_high = b.load(score, [0]) >= number(call, "score_threshold")
     b.store(is_open, [i], is_high.cast(UINT8))
 
 
-def _choose(b: Kernel, best: Buffer, is_open: Buffer, chosen: Buffer, count: int) -> None:
+def choose(b: Kernel, score: Callable[[E], E], is_open: Buffer, chosen: Buffer, count: int) -> None:
     """The open box with the greatest score; -1 if none is."""
     highest = b.reg("highest", FLOAT32)
     b.store(highest, [0], 0.0)
     b.store(chosen, [0], -1)
     with b.for_("i", count) as i, b.if_(b.load(is_open, [i]) > 0):
         first = b.load(chosen, [0]) < 0
-        with b.if_(binary("or", first, b.load(best, [i]) > b.load(highest, [0]))):
-            b.store(highest, [0], b.load(best, [i]))
+        with b.if_(binary("or", first, score(i) > b.load(highest, [0]))):
+            b.store(highest, [0], score(i))
             b.store(chosen, [0], i.cast(INT32))
 
 
-def _close(call: OpCall, b: Kernel, corners: Buffer, is_open: Buffer, at: E) -> None:
+def close(call: OpCall, b: Kernel, corners: Buffer, is_open: Buffer, at: E) -> None:
     """Leaves out the box at `at`, and all that overlap with it too much."""
     b.store(is_open, [at], 0)
     with b.for_("j", call.input(0).shape[1]) as j, ExitStack() as stack:
@@ -201,7 +203,7 @@ def _close(call: OpCall, b: Kernel, corners: Buffer, is_open: Buffer, at: E) -> 
         common = stack.enter_context(b.let("common", shared[0] * shared[1]))
         sound = logical_and(sides[0] > 0.0, sides[1] > 0.0)
         overlap = common / (sides[0] + sides[1] - common)
-        with b.if_(sound), b.if_(overlap > _number(call, "iou_threshold")):
+        with b.if_(sound), b.if_(overlap > number(call, "iou_threshold")):
             b.store(is_open, [j], 0)
 
 
@@ -209,27 +211,32 @@ def from_tflite(context: ImportContext) -> Imported:
     options = context.node.options
     if len(context.inputs) != 3 or None in context.inputs or not options:
         raise NotSupportedError("detections without all of their inputs and options")
-    if options.get("use_regular_nms"):
-        raise NotSupportedError("detections with a suppression for each class (use_regular_nms)")
-    if options.get("max_classes_per_detection", 1) != 1:
+    by_class = bool(options.get("use_regular_nms"))
+    if not by_class and options.get("max_classes_per_detection", 1) != 1:
         raise NotSupportedError("detections with several classes a box")
 
-    def number(name: str) -> float:
+    def option(name: str) -> float:
         value = options.get(name)
         if not isinstance(value, int | float):
             raise NotSupportedError(f"detections without the option {name}")
         return float(value)
 
     attrs: dict[str, Attr] = {
-        "scales": tuple(number(f"{axis}_scale") for axis in "yxhw"),
-        "score_threshold": number("nms_score_threshold"),
-        "iou_threshold": number("nms_iou_threshold"),
-        "num_classes": int(number("num_classes")),
-        "max_detections": int(number("max_detections")),
+        "scales": tuple(option(f"{axis}_scale") for axis in "yxhw"),
+        "score_threshold": option("nms_score_threshold"),
+        "iou_threshold": option("nms_iou_threshold"),
+        "num_classes": int(option("num_classes")),
+        "max_detections": int(option("max_detections")),
     }
-    if min(number(f"{axis}_scale") for axis in "yxhw") <= 0 or number("max_detections") < 1:
+    if min(option(f"{axis}_scale") for axis in "yxhw") <= 0 or option("max_detections") < 1:
         raise NotSupportedError("detections whose scales or number are not positive")
-    return Imported("detections", attrs, (0, 1, 2))
+    if not by_class:
+        return Imported("detections", attrs, (0, 1, 2))
+    each = options.get("detections_per_class", _EACH_CLASS)
+    if not isinstance(each, int) or each < 1:
+        raise NotSupportedError(f"detections with {each} a class")
+    attrs["detections_per_class"] = each
+    return Imported("detections_by_class", attrs, (0, 1, 2))
 
 
 def cases() -> Iterator[Case]:
@@ -253,7 +260,7 @@ def cases() -> Iterator[Case]:
             "num_classes": classes, "y_scale": 10.0, "x_scale": 10.0, "h_scale": 5.0,
             "w_scale": 5.0,
         }  # fmt: skip
-        yield Case(f"{name}_float32", _NAME, inputs, outputs, options)
+        yield Case(f"{name}_float32", NAME, inputs, outputs, options)
 
 
 OPDEF = OpDef(
@@ -261,9 +268,9 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={f"tflite:{_NAME}": from_tflite},
+    imports={f"tflite:{NAME}": from_tflite},
     cases=cases,
     dtypes=("float32",),
     numerics=in_both(NumericsCell(None, "float32", "detection_postprocess")),
-    limits="one class a box, fast suppression",
+    limits="one class a box; regular suppression is detections_by_class",
 )

@@ -1,9 +1,8 @@
-"""reduce_max, _min, _prod, _any and _all over some axes; arg_max and arg_min along one.
+"""reduce_max, _min, _any and _all over some axes; arg_max and arg_min along one.
 
 Attributes of the former as of mean (`axes`, `keep_dims`), of the latter `axis`: their result is the
-index of the first of the greatest (least) values. Exact, but for products of floats. Extremes copy,
-so input and output are quantised alike; products are of floats and plain whole numbers, of which
-they keep the low 32 bits; any and all are of bools.
+index of the first of the greatest (least) values. All exact. Extremes copy, so input and output
+are quantised alike; any and all are of bools.
 Source of the semantics: TFLite's reference Reduce and ArgMinMax.
 """
 
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, UINT32, DType
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, DType
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
@@ -39,7 +38,7 @@ from firmwright.ops.moves import axis_of, constant_ints, ints, plain
 from firmwright.ops.unary import BOTH, in_both
 
 _LITERT: tuple[Numerics, ...] = ("litert",)
-_CELL = in_both(NumericsCell(None, "exact; floats in order", "reference_ops Reduce"))
+_CELL = in_both(NumericsCell(None, "exact", "reference_ops Reduce"))
 
 
 def _lowest(kind: DType) -> float:
@@ -63,7 +62,7 @@ def _cases(name: str, dtypes: Sequence[DType], in_tflm: Sequence[DType]) -> Iter
             yield Case(f"{title}_{kind.name}", name.upper(), tensors, out, options, oracles)
 
 
-def _reduction(
+def reduction_op(
     name: str,
     dtypes: Sequence[DType],
     meaning: Any,
@@ -77,11 +76,7 @@ def _reduction(
         x, axes, keep = call.input(0), call.ints_attr("axes"), bool(call.int_attr("keep_dims"))
         if x.dtype not in dtypes or x.quantization != call.output.quantization:
             raise NotSupportedError(f"a {name} of {x.dtype.name}, or one that requantises")
-        shape = tuple(
-            1 if axis in axes else length
-            for axis, length in enumerate(x.shape)
-            if keep or axis not in axes
-        )
+        shape = reduced_shape(x.shape, axes, keep)
         return (TensorType(shape, x.dtype, call.output.quantization),)
 
     def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -91,27 +86,8 @@ def _reduction(
         return (found.astype(call.output.dtype.np).reshape(call.output.shape),)
 
     def lower(call: OpCall, b: Kernel) -> None:
-        x, axes = call.input(0), call.ints_attr("axes")
-        index: dict[int, E] = {}
-        with ExitStack() as outer:
-            for axis, length in enumerate(x.shape):
-                if axis not in axes:
-                    index[axis] = outer.enter_context(b.for_(f"i{axis}", length))
-            acc = b.reg("acc", x.dtype)
-            first = start(x.dtype)
-            b.store(acc, [0], E(immediate(first, x.dtype)))
-            with ExitStack() as inner:
-                for axis in axes:
-                    index[axis] = inner.enter_context(b.for_(f"k{axis}", x.shape[axis]))
-                item = b.load(b.input(0), [index[axis] for axis in range(len(x.shape))])
-                b.store(acc, [0], step(b.load(acc, [0]), item))
-            keep = bool(call.int_attr("keep_dims"))
-            place = [
-                0 if axis in axes else index[axis]
-                for axis in range(len(x.shape))
-                if keep or axis not in axes
-            ]
-            b.store(b.y, place, b.load(acc, [0]))
+        kind = call.input(0).dtype
+        lower_reduction(call, b, E(immediate(start(kind), kind)), step, lambda acc: acc)
 
     def imported(context: ImportContext) -> Imported:
         return replace(mean.from_tflite(context), op=name)
@@ -121,6 +97,40 @@ def _reduction(
     numerics = {str(profile): _CELL[profile] for profile in (BOTH if in_tflm else _LITERT)}
     cases = partial(_cases, name, dtypes, in_tflm)
     return OpDef(name, infer, reference, lower, imports, cases, names, numerics)
+
+
+def reduced_shape(shape: Sequence[int], axes: Sequence[int], keep: bool) -> tuple[int, ...]:
+    return tuple(
+        1 if axis in axes else length
+        for axis, length in enumerate(shape)
+        if keep or axis not in axes
+    )
+
+
+def lower_reduction(
+    call: OpCall, b: Kernel, start: E, step: Callable[[E, E], E], end: Callable[[E], E]
+) -> None:
+    """One output at a time: every element taken into `start`, in that dtype, by `step`."""
+    x, axes = call.input(0), call.ints_attr("axes")
+    index: dict[int, E] = {}
+    with ExitStack() as outer:
+        for axis, length in enumerate(x.shape):
+            if axis not in axes:
+                index[axis] = outer.enter_context(b.for_(f"i{axis}", length))
+        acc = b.reg("acc", start.expr.dtype)
+        b.store(acc, [0], start)
+        with ExitStack() as inner:
+            for axis in axes:
+                index[axis] = inner.enter_context(b.for_(f"k{axis}", x.shape[axis]))
+            item = b.load(b.input(0), [index[axis] for axis in range(len(x.shape))])
+            b.store(acc, [0], step(b.load(acc, [0]), item))
+        keep = bool(call.int_attr("keep_dims"))
+        place = [
+            0 if axis in axes else index[axis]
+            for axis in range(len(x.shape))
+            if keep or axis not in axes
+        ]
+        b.store(b.y, place, end(b.load(acc, [0])))
 
 
 def _arg(name: str, meaning: Any, better: Callable[[E, E], E]) -> OpDef:
@@ -185,22 +195,14 @@ def _with(index: Sequence[E], axis: int, place: E | int) -> list[E | int]:
     return [*index[:axis], place, *index[axis + 1 :]]
 
 
-def _times(a: E, b: E) -> E:
-    """Whole numbers keep their low 32 bits."""
-    if a.expr.dtype == FLOAT32:
-        return a * b
-    return (a.cast(UINT32) * b.cast(UINT32)).cast(INT32)
-
-
 _ALL = (INT8, INT16, INT32, FLOAT32)
 _ARGS_OF_TFLM = (("int8", "int32"), ("float32", "int32"))
 
 OPDEFS: tuple[OpDef, ...] = (
-    _reduction("reduce_max", _ALL, np.max, _lowest, maximum),
-    _reduction("reduce_min", _ALL, np.min, _greatest, minimum),
-    _reduction("reduce_prod", (INT32, FLOAT32), np.prod, lambda kind: 1, _times, ()),
-    _reduction("reduce_any", (BOOL,), np.any, lambda kind: 0, partial(binary, "or"), ()),
-    _reduction("reduce_all", (BOOL,), np.all, lambda kind: 1, partial(binary, "and"), (BOOL,)),
+    reduction_op("reduce_max", _ALL, np.max, _lowest, maximum),
+    reduction_op("reduce_min", _ALL, np.min, _greatest, minimum),
+    reduction_op("reduce_any", (BOOL,), np.any, lambda kind: 0, partial(binary, "or"), ()),
+    reduction_op("reduce_all", (BOOL,), np.all, lambda kind: 1, partial(binary, "and"), (BOOL,)),
     _arg("arg_max", np.argmax, lambda a, b: a > b),
     _arg("arg_min", np.argmin, lambda a, b: a < b),
 )

@@ -1,0 +1,118 @@
+"""local_response_normalization: values over a power of the squares beside them on the last axis.
+
+    y = x (bias + alpha * sum of squares of x at c - radius .. c + radius - 1)^-beta
+
+Source of the semantics: TFLite's reference kernel, whose window ends one before c + radius.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    NumericsCell,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import INDEX, E, immediate, maximum, minimum
+from firmwright.ir.tir.builder import call as intrinsic
+from firmwright.ops.arity import require_tensors
+from firmwright.ops.kernel import Kernel
+
+_BUILTIN = "LOCAL_RESPONSE_NORMALIZATION"
+_NUMBERS = ("bias", "alpha", "beta")
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x = call.input(0)
+    if x.dtype != FLOAT32 or call.output.dtype != FLOAT32 or not x.shape:
+        raise NotSupportedError(f"a local response normalisation of {x.dtype.name}")
+    return (TensorType(x.shape, FLOAT32),)
+
+
+def _numbers(call: OpCall) -> list[float]:
+    return [float(call.attrs[name]) for name in _NUMBERS]  # type: ignore[arg-type]  # by import
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    x, radius = arrays[0].astype(np.float64), call.int_attr("radius")
+    bias, alpha, beta = _numbers(call)
+    depth = x.shape[-1]
+    sums = np.stack(
+        [
+            (x[..., max(c - radius, 0) : min(c + radius, depth)] ** 2).sum(axis=-1)
+            for c in range(depth)
+        ],
+        axis=-1,
+    )
+    with np.errstate(all="ignore"):
+        return ((x * (bias + alpha * sums) ** -beta).astype(np.float32),)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    depth, radius = call.input(0).shape[-1], call.int_attr("radius")
+    rows = call.input(0).elements // depth
+    bias, alpha, beta = _numbers(call)
+    with ExitStack() as stack:
+        x = stack.enter_context(b.window("rows", b.input(0), 0, (rows, depth)))
+        y = stack.enter_context(b.window("out", b.y, 0, (rows, depth), access="w"))
+        row = stack.enter_context(b.for_("row", rows))
+        c = stack.enter_context(b.for_("c", depth))
+        squares = b.reg("squares", FLOAT32)
+        b.store(squares, [0], 0.0)
+        with (
+            b.for_("k", min(2 * radius, depth + radius)) as k,
+            b.let("at", c + k - radius) as at,
+            b.if_(at >= 0),
+            b.if_(at < depth),
+            b.let("place", minimum(maximum(at, 0), depth - 1).cast(INDEX)) as place,
+            b.let("item", b.load(x, [row, place])) as item,
+        ):
+            b.store(squares, [0], b.load(squares, [0]) + item * item)
+        total = b.load(squares, [0]) * alpha + bias
+        scale = intrinsic("pow_f32", [total, E(immediate(-beta, FLOAT32))], FLOAT32)
+        b.store(y, [row, c], b.load(x, [row, c]) * scale)
+
+
+def from_tflite(context: ImportContext) -> Imported:
+    require_tensors(context, 1)
+    options = context.node.options
+    radius = options["radius"]
+    if not isinstance(radius, int) or radius < 0:
+        raise NotSupportedError(f"a radius of {radius}")
+    numbers = {name: float(options[name]) for name in _NUMBERS}  # type: ignore[arg-type]  # by schema
+    return Imported("local_response_normalization", {"radius": radius, **numbers}, (0,))
+
+
+def cases() -> Iterator[Case]:
+    for name, shape, radius, bias, alpha, beta in (
+        ("narrow", (1, 2, 3, 7), 2, 1.0, 0.5, 0.75),
+        ("wide", (2, 1, 1, 4), 9, 2.0, 0.25, 0.5),
+        ("steep", (1, 1, 2, 12), 3, 0.5, 1.5, 2.0),
+    ):
+        x = CaseTensor(shape, "float32")
+        options = {"radius": radius, "bias": bias, "alpha": alpha, "beta": beta}
+        yield Case(f"{name}_float32", _BUILTIN, (x,), (x,), options, ("litert",))
+
+
+OPDEF = OpDef(
+    name="local_response_normalization",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={f"tflite:{_BUILTIN}": from_tflite},
+    cases=cases,
+    dtypes=("float32",),
+    numerics={"litert": NumericsCell(None, "float32", "reference_ops LocalResponseNormalization")},
+)

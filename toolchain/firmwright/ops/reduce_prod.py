@@ -1,0 +1,143 @@
+"""reduce_prod: the product of x over some of its axes; attributes as of mean.
+
+Floats in order; plain whole numbers keep their low 32 bits. int8 and int16: of n factors, each less
+its zero point, the product with the next one is scaled by the input's scale over the nth root of
+the output's (in 64 bits, one rounding, as int16x8.py says of sums), of which 32 bits are kept; the
+last one is scaled once more.
+Source of the semantics: LiteRT's reference Reduce; TFLM has no products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT32
+from firmwright.base.quant import Rounding, quantize_multiplier
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    NotSupportedError,
+    NumericsCell,
+    OpCall,
+)
+from firmwright.ir.tir.builder import E, binary, immediate, select
+from firmwright.ops.fixed_point import clamp, per_tensor
+from firmwright.ops.int16x8 import cut_multiplier, wide_step, wide_step_meaning
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.mean import summands
+from firmwright.ops.moves import ints
+from firmwright.ops.reductions import lower_reduction, reduced_shape, reduction_op
+
+
+def _times(a: E, b: E) -> E:
+    """Whole numbers keep their low 32 bits."""
+    if a.expr.dtype == FLOAT32:
+        return a * b
+    return (a.cast(UINT32) * b.cast(UINT32)).cast(INT32)
+
+
+_NONE = 1 << 32
+"""No product, as those have 32 bits; what is computed from it does not overflow."""
+_PLAIN = reduction_op("reduce_prod", (INT32, FLOAT32), np.prod, lambda kind: 1, _times, ())
+
+
+def _is_quantized(call: OpCall) -> bool:
+    return call.input(0).dtype in (INT8, INT16)
+
+
+def _factor(call: OpCall) -> tuple[int, int]:
+    """Multiplier and shift to the right of each step."""
+    x, y = per_tensor(call.input(0)).scale, per_tensor(call.output).scale
+    return cut_multiplier(*quantize_multiplier(x / y ** (1.0 / summands(call))))
+
+
+def _infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, axes, keep = call.input(0), call.ints_attr("axes"), bool(call.int_attr("keep_dims"))
+    if not _is_quantized(call):
+        return _PLAIN.infer(call)
+    y = TensorType(reduced_shape(x.shape, axes, keep), call.output.dtype, call.output.quantization)
+    if y.dtype != x.dtype or not x.elements:
+        raise NotSupportedError(f"a product of {x.dtype.name} as {y.dtype.name}")
+    if x.dtype == INT16 and (per_tensor(x).zero_point or per_tensor(y).zero_point):
+        raise NotSupportedError("int16 with a zero point other than 0")
+    _factor(replace(call, outputs=(y,)))
+    return (y,)
+
+
+def _reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    if not _is_quantized(call):
+        return _PLAIN.reference(call, arrays)
+    axes, y, factor = call.ints_attr("axes"), per_tensor(call.output), _factor(call)
+    offsets = arrays[0].astype(np.int64) - per_tensor(call.input(0)).zero_point
+    kept = [axis for axis in range(offsets.ndim) if axis not in axes]
+    rows = offsets.transpose(*kept, *axes).reshape(-1, summands(call))
+    product = rows[:, 0]
+    for column in range(1, rows.shape[1]):
+        product = _in_32_bits(wide_step_meaning(product * rows[:, column], *factor))
+    total = _in_32_bits(wide_step_meaning(product, *factor)) + y.zero_point
+    kind = call.output.dtype
+    return (np.clip(total, kind.min, kind.max).astype(kind.np).reshape(call.output.shape),)
+
+
+def _in_32_bits(x: Array) -> Array:
+    return np.asarray(x.astype(np.int32).astype(np.int64))
+
+
+def _lower(call: OpCall, b: Kernel) -> None:
+    """The accumulator is `_NONE` before the first factor."""
+    if not _is_quantized(call):
+        _PLAIN.lower(call, b)
+        return
+    zero, y, kind = per_tensor(call.input(0)).zero_point, per_tensor(call.output), call.output.dtype
+    multiplier, right = (E(immediate(value, INT32)) for value in _factor(call))
+
+    def step(acc: E, item: E) -> E:
+        factor = (item.cast(INT32) - zero).cast(INT64)
+        product = wide_step(acc * factor, multiplier, right).cast(INT64)
+        return select(binary("eq", acc, E(immediate(_NONE, INT64))), factor, product)
+
+    def end(acc: E) -> E:
+        scaled = wide_step(acc, multiplier, right) + y.zero_point
+        return clamp(scaled, kind.min, kind.max, kind)
+
+    lower_reduction(call, b, E(immediate(_NONE, INT64)), step, end)
+
+
+def _cases() -> Iterator[Case]:
+    yield from _PLAIN.cases()
+    for name, dtype, shape, axes, x_quant, y_quant in (
+        ("last", "int8", (3, 4, 5), (-1,), (0.11, 3), (0.7, -9)),
+        ("image", "int8", (1, 2, 3, 2), (1, 2), (0.02, -128), (0.004, 5)),
+        ("one", "int8", (2, 1, 3), (1,), (0.05, 127), (0.06, 0)),
+        ("last", "int16", (3, 2), (-1,), (0.001, 0), (0.02, 0)),
+        ("three", "int16", (3, 3), (0,), (0.0001, 0), (0.002, 0)),
+    ):
+        x, y = (
+            CaseTensor(size, dtype, (float(np.float32(scale)),), (zero,))
+            for size, (scale, zero) in (
+                (shape, x_quant),
+                (reduced_shape(shape, [axis % len(shape) for axis in axes], False), y_quant),
+            )
+        )
+        title, options = f"{name}_{dtype}_scaled", {"keep_dims": False}
+        yield Case(title, "REDUCE_PROD", (x, ints(*axes)), (y,), options, ("litert",))
+
+
+OPDEF = replace(
+    _PLAIN,
+    infer=_infer,
+    reference=_reference,
+    lower=_lower,
+    cases=_cases,
+    dtypes=("int8", "int16", "int32", "float32"),
+    numerics={
+        "litert": NumericsCell(
+            Rounding.ONCE, "int8, int16 in int64; floats in order", "QuantizedReduceProd"
+        )
+    },
+)
