@@ -46,6 +46,7 @@ from firmwright.schedules.scalar import depthwise_conv2d as scalar_depthwise_con
 from firmwright.schedules.scalar import depthwise_strips as scalar_depthwise_strips
 from firmwright.schedules.scalar import fully_connected as scalar_fully_connected
 from firmwright.schedules.scalar import half_columns as scalar_half_columns
+from firmwright.schedules.scalar import nibbles as scalar_nibbles
 from firmwright.schedules.scalar import rescaled_sum as scalar_rescaled_sum
 from firmwright.schedules.scalar import thumb1
 from firmwright.schedules.scalar import tree_ensemble as scalar_tree_ensemble
@@ -84,6 +85,7 @@ RULES: tuple[Rule, ...] = (
     *scalar_fully_connected.RULES,
     *scalar_depthwise_strips.RULES,
     *scalar_half_columns.RULES,
+    *scalar_nibbles.RULES,
     *scalar_rescaled_sum.RULES,
     *scalar_tree_ensemble.RULES,
     *scalar_winograd.RULES,

@@ -1,0 +1,85 @@
+"""Weights of 4 bits stay in 4 bits under --optimize size, and give the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import INT8
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.model import Model
+from firmwright.flows.reference import by_numpy
+from firmwright.flows.selftest import NamedCase, cases_module
+from firmwright.flows.sessions import open_session
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ops.registry import op_table
+from firmwright.schedules.scalar.nibbles import RULES, packed
+
+OF = {rule.op: rule for rule in RULES}
+
+
+def narrow(call: OpCall) -> OpCall:
+    """`call` with weights of 4 bits, the least one among them."""
+    x, weights, *rest = call.constants
+    assert weights is not None
+    halves = weights.array() >> 4
+    return replace(call, constants=(x, Constant.from_array("w", halves, INT8), *rest))
+
+
+def test_two_weights_are_a_byte_the_first_one_in_its_lower_half() -> None:
+    rows = np.array([[-8, 7, 0], [1, -1, -8]], np.int8)
+    assert packed(rows).tolist() == [[0xF0, 0x08], [0x79, 0x00]]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_convolutions_equal_the_reference(judge, random_convolution, seed: int) -> None:
+    call = narrow(random_convolution(seed, depthwise=False))
+    for config in OF["conv2d"].configs(call):
+        judge(call, OF["conv2d"], config)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_of_convolutions_equal_the_reference(judge, random_row, seed: int) -> None:
+    call = narrow(random_row(seed, depthwise=False))
+    for config in OF["conv2d"].configs(call):
+        judge(call, OF["conv2d"], config)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_fully_connected_equals_the_reference(judge, random_fully_connected, seed: int) -> None:
+    call = narrow(random_fully_connected(seed))
+    for config in OF["fully_connected"].configs(call):
+        judge(call, OF["fully_connected"], config)
+
+
+def test_the_rules_apply_to_narrow_weights_alone(
+    random_convolution: Callable[..., OpCall], random_fully_connected: Callable[[int], OpCall]
+) -> None:
+    calls = [random_convolution(seed, depthwise=False) for seed in range(20)]
+    calls += [random_fully_connected(seed) for seed in range(20)]
+    applied = [bool(OF[call.op].configs(narrow(call))) for call in calls]
+    assert sum(applied) > 30
+    assert not any(OF[call.op].configs(call) for call in calls)
+
+
+@pytest.mark.host_c
+def test_they_are_half_the_flash_where_size_counts() -> None:
+    (case,) = (one for one in op_table()["fully_connected"].cases() if one.name == "long_int8_int4")
+    model = Model(cases_module([NamedCase("fully_connected", case)]))
+    sizes = {}
+    for goal in ("balanced", "size"):
+        compiled = compile_for(model, "host", optimize=goal)
+        constants = compiled.module.constants
+        sizes[goal] = max(constant.size_bytes for constant in constants.values())
+    assert sizes == {"balanced": 7 * 640, "size": 7 * 320}
+    rng = np.random.Generator(np.random.PCG64(1))
+    samples = [{"0.x0": rng.integers(-128, 128, (1, 640)).astype(np.int8)} for _ in range(3)]
+    expected = by_numpy(compiled.imported, samples).outputs
+    with open_session(compiled, in_process=True) as session:
+        actual = session.run_all(samples)
+    for wanted, got in zip(expected, actual, strict=True):
+        np.testing.assert_array_equal(wanted["0.y0"], got["0.y0"])
