@@ -31,7 +31,7 @@ def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array
         "sum": lambda: call.input(0).elements // call.output.elements,
         "gelu": lambda: 2,  # the definition cancels where x is negative
         "resize_bilinear": lambda: 4,
-        "cumsum": lambda: call.input(0).shape[call.int_attr("axis")],
+        "cumulative": lambda: call.input(0).shape[call.int_attr("axis")],
         "reduce_prod": lambda: call.input(0).elements // call.output.elements,
         "batch_matmul": lambda: max(call.input(0).shape[-2:]),
         "l2_normalization": lambda: call.input(0).shape[-1],

@@ -36,9 +36,9 @@ def test_cells_count_cases_and_say_what_is_missing() -> None:
     ("op", "case", "dtype"),
     [
         ("equal", "same_int8", "int8"),  # not its result's
-        ("dynamic_gather", "rows_float32", "float32"),  # not its indices'
+        ("indexed_read", "rows_float32", "float32"),  # not its indices'
         ("select", "spread_int16", "int16"),  # not its condition's
-        ("arg_max", "last_int8", "int8"),
+        ("arg_extreme", "arg_max_last_int8", "int8"),
         ("logical_not", "bool", "bool"),
     ],
 )

@@ -1,12 +1,12 @@
-"""cumsum: running sums along one axis; add_n: the sum of any number of tensors.
+"""cumulative: running sums or products along one axis; add_n: the sum of any number of tensors.
 
-Attributes of cumsum: `axis`, `exclusive` (a sum leaves out its own element), `reverse` (sums begin
-at the end). int8, which only TFLM has: every value less its zero point is scaled to half of itself
-with 20 more bits, and the sum of those, in 32 bits that wrap, is requantised to the output; both
-steps round twice. Its sums begin with a stored 0, which stands for another number where the zero
-point is not 0: so do these.
-Other types are summed as they are, floats in order.
-Source of the semantics: TFLite's reference CumSum and AddN, TFLM's for int8.
+Attributes of cumulative: `axis`, `step` (add, mul), `exclusive` (a result leaves out its own
+element), `reverse` (they begin at the end). int8 with a quantisation, whose sums only TFLM has:
+every value less its zero point is scaled to half of itself with 20 more bits, and the sum of those,
+in 32 bits that wrap, is requantised to the output; both steps round twice. Its sums begin with a
+stored 0, which stands for another number where the zero point is not 0: so do these.
+Other types are joined as they are, floats in order.
+Source of the semantics: TFLite's reference CumSum and AddN, TFLM's for int8, ONNX's CumProd.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, UINT32
 from firmwright.base.quant import Rounding, quantize_multiplier
+from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
@@ -37,13 +38,14 @@ from firmwright.ops.arity import require_tensors
 from firmwright.ops.elementwise import elements
 from firmwright.ops.fixed_point import Requant, per_tensor, requant, requantized
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.moves import LITERT, TFLM, axis_of, constant_ints, present, rank_of
+from firmwright.ops.moves import DTYPES, LITERT, TFLM, axis_of, constant_ints, present, rank_of
 from firmwright.ops.rescaled_sum import Term
 from firmwright.ops.rows import same_rows
 from firmwright.ops.unary import BOTH, in_both
 
 _LEFT_SHIFT = 20
 _DTYPES = (INT8, INT32, FLOAT32)
+_NUMBERS = tuple(kind for kind in DTYPES if kind != BOOL)
 _CELL = NumericsCell(
     Rounding.TWICE, "int32, inputs << 20 (int8: in TFLM alone)", "reference_ops CumSum, AddN"
 )
@@ -91,10 +93,16 @@ def _finished(call: OpCall, total: E) -> E:
 
 
 def _plus(a: E, b: E) -> E:
-    """In 32 bits that wrap."""
-    if a.expr.dtype == FLOAT32:
+    """Of 32 bits, in those that wrap."""
+    if a.expr.dtype != INT32:
         return a + b
     return (a.cast(UINT32) + b.cast(UINT32)).cast(INT32)
+
+
+def _times(a: E, b: E) -> E:
+    if a.expr.dtype != INT32:
+        return a * b
+    return (a.cast(UINT32) * b.cast(UINT32)).cast(INT32)
 
 
 def _finished_array(call: OpCall, total: Array) -> Array:
@@ -105,27 +113,43 @@ def _finished_array(call: OpCall, total: Array) -> Array:
     return wrapped if call.input(0).dtype == INT32 else _output_step(call).apply(wrapped, INT8)
 
 
-# ---- cumsum ------------------------------------------------------------------------------------
+# ---- cumulative --------------------------------------------------------------------------------
 
 
-def _cumsum_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+def _is_quantized(call: OpCall) -> bool:
+    return call.input(0).dtype == INT8 and call.input(0).quantization is not None
+
+
+def _infer_cumulative(call: OpCall) -> tuple[TensorType, ...]:
+    axis, x, step = call.int_attr("axis"), call.input(0), call.str_attr("step")
+    if x.dtype not in _NUMBERS or not 0 <= axis < len(x.shape):
+        raise NotSupportedError(f"running values of {x.dtype.name} along axis {axis}")
+    if step not in ("add", "mul") or (step == "mul" and _is_quantized(call)):
+        raise NotSupportedError(f"values of {x.dtype.name} joined by {step!r}")
+    return _infer(call) if _is_quantized(call) else (TensorType(x.shape, x.dtype),)
+
+
+def _cumulative_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     axis, reverse = call.int_attr("axis"), bool(call.int_attr("reverse"))
-    kind = call.input(0).dtype
-    x: Array = arrays[0].astype(np.float64 if kind == FLOAT32 else np.int64)
-    x = _term(call).apply(arrays[0]) if kind == INT8 else x
+    is_sum, quantized = call.str_attr("step") == "add", _is_quantized(call)
+    x = _term(call).apply(arrays[0]) if quantized else arrays[0]
     x = np.flip(x, axis) if reverse else x
-    total = np.cumsum(x, axis=axis)
     if call.int_attr("exclusive"):
-        total = total - x
-    total = total + (_start(call) if kind == INT8 else 0)
+        head = np.full_like(np.take(x, [0], axis=axis), 0 if is_sum else 1)
+        rest = np.take(x, np.arange(x.shape[axis] - 1), axis=axis)
+        x = np.concatenate([head, rest], axis=axis)
+    total = (np.cumsum if is_sum else np.cumprod)(x, axis=axis, dtype=x.dtype)
     total = np.flip(total, axis) if reverse else total
-    return (np.ascontiguousarray(_finished_array(call, total)),)
+    if quantized:
+        total = _finished_array(call, total + _start(call))
+    return (np.ascontiguousarray(total),)
 
 
-def _cumsum_lower(call: OpCall, b: Kernel) -> None:
+def _cumulative_lower(call: OpCall, b: Kernel) -> None:
     shape, axis, kind = call.input(0).shape, call.int_attr("axis"), call.input(0).dtype
     before, count, after = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-    wide = INT32 if kind == INT8 else kind
+    quantized, is_sum = _is_quantized(call), call.str_attr("step") == "add"
+    wide, join = INT32 if quantized else kind, _plus if is_sum else _times
     with (
         b.window("values", b.input(0), 0, (before, count, after)) as x,
         b.window("sums", b.y, 0, (before, count, after), access="w") as y,
@@ -133,14 +157,15 @@ def _cumsum_lower(call: OpCall, b: Kernel) -> None:
         b.for_("inner", after) as inner,
     ):
         acc = b.reg("acc", wide)
-        b.store(acc, [0], _start(call) if kind == INT8 else 0.0 if wide == FLOAT32 else 0)
+        start = _start(call) if quantized else 0 if is_sum else 1
+        b.store(acc, [0], E(immediate(start, wide)))
         with b.for_("k", count) as k:
             at = [outer, count - 1 - k if call.int_attr("reverse") else k, inner]
             item = b.load(x, at)
-            item = _scaled(call, item) if kind == INT8 else item
-            with b.let("total", _plus(b.load(acc, [0]), item)) as total:
+            item = _scaled(call, item) if quantized else item
+            with b.let("total", join(b.load(acc, [0]), item)) as total:
                 result = b.load(acc, [0]) if call.int_attr("exclusive") else total
-                b.store(y, at, _finished(call, result) if kind == INT8 else result)
+                b.store(y, at, _finished(call, result) if quantized else result)
                 b.store(acc, [0], total)
 
 
@@ -150,7 +175,8 @@ def _cumsum_import(context: ImportContext) -> Imported:
     if len(axis) != 1:
         raise NotSupportedError(f"{len(axis)} axes")
     flags = {name: bool(context.node.options[name]) for name in ("exclusive", "reverse")}
-    return Imported("cumsum", {"axis": axis_of(axis[0], rank_of(context)), **flags}, (0,))
+    attrs: dict[str, Attr] = {"axis": axis_of(axis[0], rank_of(context)), "step": "add", **flags}
+    return Imported("cumulative", attrs, (0,))
 
 
 def _tensor(shape: Sequence[int], dtype: str, quant: tuple[float, int]) -> CaseTensor:
@@ -216,13 +242,13 @@ def _add_n_cases() -> Iterator[Case]:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        name="cumsum",
-        infer=_infer,
-        reference=_cumsum_reference,
-        lower=_cumsum_lower,
+        name="cumulative",
+        infer=_infer_cumulative,
+        reference=_cumulative_reference,
+        lower=_cumulative_lower,
         imports={"tflite:CUMSUM": _cumsum_import},
         cases=_cumsum_cases,
-        dtypes=tuple(kind.name for kind in _DTYPES),
+        dtypes=tuple(kind.name for kind in _NUMBERS),
         numerics=in_both(_CELL),
     ),
     OpDef(

@@ -3,14 +3,17 @@
 indexed_read: elements of x; indexed_write: x with `updates` put, or joined, at some places.
 Attribute `mode` says what an index counts. `along`: indices along `axis`, whole slices are read.
 `elements`: as many indices as results, each along `axis`. `slices`: the last axis of the indices is
-a tuple of coordinates, behind the first `batch_dims` ones, which run in step. An index below 0
-counts from the end; one outside of the input is taken for the nearest inside: nothing is ever read
-or written elsewhere. Writes: `step` none, add, mul, min or max, in the order of the indices.
-Source of the semantics: ONNX's Gather, GatherElements, GatherND and the scatters.
+a tuple of coordinates, behind the first ones. With the last attribute, `batch_dims`, the first axes
+of x and of the indices run in step. An index below 0 counts from the end; one outside of the input
+is taken for the nearest inside: nothing is ever read or written elsewhere. Writes: `step` none,
+add, mul, min or max, in the order of the indices.
+Source of the semantics: ONNX's Gather, GatherElements, GatherND and the scatters, of which TFLite's
+Gather, EmbeddingLookup and GatherNd are cases; where an index is outside, their run fails.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -19,11 +22,22 @@ import numpy as np
 
 from firmwright.base.dtypes import INT32, INT64
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, Case, NotSupportedError, OpCall, OpDef
+from firmwright.ir.graph.opdef import (
+    Array,
+    Case,
+    CaseTensor,
+    ImportContext,
+    Imported,
+    NotSupportedError,
+    NumericsCell,
+    OpCall,
+    OpDef,
+)
 from firmwright.ir.tir.builder import INDEX, E, binary, maximum, minimum, select
 from firmwright.ir.tir.nodes import BinaryOp, Buffer
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.moves import DTYPES
+from firmwright.ops.moves import DTYPES, index_tensor, plain, present
+from firmwright.ops.unary import in_both
 
 _STEPS: Mapping[str, tuple[BinaryOp, Any]] = {
     "add": ("add", np.add), "mul": ("mul", np.multiply), "min": ("min", np.minimum),
@@ -41,12 +55,22 @@ def _check(call: OpCall) -> None:
             raise NotSupportedError(f"axis {call.int_attr('axis')} of {rank} dimensions")
         if mode == "elements" and len(places.shape) != rank:
             raise NotSupportedError(f"indices of {len(places.shape)} dimensions for {rank}")
+        batch = _batch(call)
+        if batch > min(call.int_attr("axis"), len(places.shape)):
+            raise NotSupportedError(f"{batch} batch dimensions along {call.int_attr('axis')}")
     elif mode == "slices":
-        batch = call.int_attr("batch_dims")
+        batch = _batch(call)
         if not places.shape or places.shape[-1] + batch > rank or batch >= len(places.shape):
             raise NotSupportedError(f"coordinates {list(places.shape)} in {list(x.shape)}")
     else:
         raise NotSupportedError(f"places of kind {mode!r}")
+    if x.shape[: _batch(call)] != places.shape[: _batch(call)]:
+        raise NotSupportedError(f"batches of {list(x.shape)} and {list(places.shape)}")
+
+
+def _batch(call: OpCall) -> int:
+    """How many axes of x and of the indices run in step."""
+    return call.int_attr("batch_dims", 0)
 
 
 def _read_shape(call: OpCall) -> tuple[int, ...]:
@@ -54,10 +78,10 @@ def _read_shape(call: OpCall) -> tuple[int, ...]:
     match call.str_attr("mode"):
         case "along":
             axis = call.int_attr("axis")
-            return (*x[:axis], *places, *x[axis + 1 :])
+            return (*x[:axis], *places[_batch(call) :], *x[axis + 1 :])
         case "elements":
             return places
-    return (*places[:-1], *x[call.int_attr("batch_dims") + places[-1] :])
+    return (*places[:-1], *x[_batch(call) + places[-1] :])
 
 
 def infer_read(call: OpCall) -> tuple[TensorType, ...]:
@@ -89,13 +113,14 @@ def _coordinates(call: OpCall, places: Array) -> tuple[Array, ...]:
     at = np.indices(shape)
     match call.str_attr("mode"):
         case "along":
-            axis, rank = call.int_attr("axis"), places.ndim
-            picked = _inside(places, x[axis])[tuple(at[axis : axis + rank])]
-            return (*at[:axis], picked, *at[axis + rank :])
+            axis, batch = call.int_attr("axis"), _batch(call)
+            end = axis + places.ndim - batch
+            picked = _inside(places, x[axis])[(*at[:batch], *at[axis:end])]
+            return (*at[:axis], picked, *at[end:])
         case "elements":
             axis = call.int_attr("axis")
             return (*at[:axis], _inside(places, x[axis]), *at[axis + 1 :])
-    batch, count, lead = call.int_attr("batch_dims"), places.shape[-1], places.ndim - 1
+    batch, count, lead = _batch(call), places.shape[-1], places.ndim - 1
     picked = [_inside(places[..., k], x[batch + k])[tuple(at[:lead])] for k in range(count)]
     return (*at[:batch], *picked, *at[lead:])
 
@@ -131,13 +156,14 @@ def _places(call: OpCall, b: Kernel, stack: ExitStack, at: Sequence[E]) -> list[
 
     match call.str_attr("mode"):
         case "along":
-            axis, rank = call.int_attr("axis"), len(places.shape)
-            picked = bound("place", at[axis : axis + rank], x.shape[axis])
-            return [*at[:axis], picked, *at[axis + rank :]]
+            axis, batch = call.int_attr("axis"), _batch(call)
+            end = axis + len(places.shape) - batch
+            picked = bound("place", [*at[:batch], *at[axis:end]], x.shape[axis])
+            return [*at[:axis], picked, *at[end:]]
         case "elements":
             axis = call.int_attr("axis")
             return [*at[:axis], bound("place", at, x.shape[axis]), *at[axis + 1 :]]
-    batch, lead = call.int_attr("batch_dims"), len(places.shape) - 1
+    batch, lead = _batch(call), len(places.shape) - 1
     found = [
         bound(f"place{k}", [*at[:lead], k], x.shape[batch + k]) for k in range(places.shape[-1])
     ]
@@ -145,9 +171,38 @@ def _places(call: OpCall, b: Kernel, stack: ExitStack, at: Sequence[E]) -> list[
 
 
 def lower_read(call: OpCall, b: Kernel) -> None:
+    """Each place is looked up once: slices are copied by the loops within."""
+    if call.str_attr("mode") == "elements":
+        with ExitStack() as stack:
+            at = [stack.enter_context(b.for_(f"i{k}", n)) for k, n in enumerate(call.output.shape)]
+            b.store(b.y, at, b.load(b.input(0), _places(call, b, stack, at)))
+        return
+    x, indices, batch = call.input(0).shape, call.input(1).shape, _batch(call)
+    along = call.str_attr("mode") == "along"
+    first = call.int_attr("axis") if along else batch
+    tuples, named = (indices, 1) if along else (indices[:-1], indices[-1])
+    batches, before, size = (
+        math.prod(part) for part in (x[:batch], x[batch:first], x[first + named :])
+    )
+    count, axes = math.prod(tuples[batch:]), x[first : first + named]
     with ExitStack() as stack:
-        at = [stack.enter_context(b.for_(f"i{k}", n)) for k, n in enumerate(call.output.shape)]
-        b.store(b.y, at, b.load(b.input(0), _places(call, b, stack, at)))
+
+        def window(name: str, buffer: Buffer, shape: Sequence[int], access: str = "r") -> Buffer:
+            return stack.enter_context(b.window(name, buffer, 0, shape, access=access))  # type: ignore[arg-type]  # r or w
+
+        source = window("slices", b.input(0), (batches, before, *axes, size))
+        places = window("places", b.input(1), (batches, count, named))
+        y = window("out", b.y, (batches, before, count, size), "w")
+        outer = [
+            stack.enter_context(b.for_(name, n))
+            for name, n in (("batch", batches), ("outer", before), ("i", count))
+        ]
+        at = [
+            stack.enter_context(b.let(f"at{k}", _place(b, places, [outer[0], outer[2], k], length)))
+            for k, length in enumerate(axes)
+        ]
+        c = stack.enter_context(b.for_("c", size))
+        b.store(y, [*outer, c], b.load(source, [*outer[:2], *at, c]))
 
 
 def lower_write(call: OpCall, b: Kernel) -> None:
@@ -167,13 +222,72 @@ def lower_write(call: OpCall, b: Kernel) -> None:
         b.store(b.y, there, value)
 
 
-def cases() -> Iterator[Case]:
-    """TFLite has no such operators; tests/onnx covers them."""
+# ---- import and cases --------------------------------------------------------------------------
+
+
+def embedding_lookup(context: ImportContext) -> Imported:
+    """Rows of input 1 that input 0 names."""
+    present(context, 2)
+    return Imported("indexed_read", {"mode": "along", "axis": 0}, (1, 0))
+
+
+def gather_nd(context: ImportContext) -> Imported:
+    present(context, 2)
+    return Imported("indexed_read", {"mode": "slices", "batch_dims": 0}, (0, 1))
+
+
+def _gather_cases() -> Iterator[Case]:
+    for name, x, indices, y, axis, batch in (
+        ("rows", (5, 3), (4,), (4, 3), 0, 0),
+        ("middle", (2, 5, 3), (2, 2), (2, 2, 2, 3), 1, 0),
+        ("batches", (2, 3, 4, 2), (2, 3), (2, 3, 3, 2), 2, 1),
+    ):
+        for dtype in ("int8", "float32"):
+            options = {"axis": axis, "batch_dims": batch}
+            inputs = (plain(x, dtype), index_tensor(indices, x[axis]))
+            yield Case(f"{name}_{dtype}", "GATHER", inputs, (plain(y, dtype),), options)
+    for dtype in ("int8", "float32"):
+        table = plain((7, 4), dtype)
+        table = CaseTensor(
+            table.shape, dtype, table.scales, table.zero_points,
+            data=np.arange(28).reshape(7, 4).astype(dtype),
+        )  # fmt: skip
+        inputs = (index_tensor((3,), 7), table)
+        yield Case(f"table_{dtype}", "EMBEDDING_LOOKUP", inputs, (plain((3, 4), dtype),))
+
+
+def _nd_cases() -> Iterator[Case]:
+    for name, x, indices, y in (
+        ("slices", (3, 3, 4), (5, 2), (5, 4)),
+        ("all", (3, 3), (2, 2, 2), (2, 2)),
+        ("first", (4, 5), (3, 1), (3, 5)),
+    ):
+        for dtype in ("int8", "float32") if name == "slices" else ("int8",):
+            inputs = (plain(x, dtype), index_tensor(indices, min(x[: indices[-1]])))
+            yield Case(f"{name}_{dtype}", "GATHER_ND", inputs, (plain(y, dtype),))
+
+
+def read_cases() -> Iterator[Case]:
+    yield from _gather_cases()
+    yield from _nd_cases()
+
+
+def write_cases() -> Iterator[Case]:
+    """TFLite has no such operator; tests/onnx covers it."""
     return iter(())
 
 
 _NAMES = tuple(kind.name for kind in DTYPES)
 OPDEFS = (
-    OpDef("indexed_read", infer_read, reference_read, lower_read, {}, cases, _NAMES),
-    OpDef("indexed_write", infer_write, reference_write, lower_write, {}, cases, _NAMES),
+    OpDef(
+        name="indexed_read",
+        infer=infer_read,
+        reference=reference_read,
+        lower=lower_read,
+        imports={"tflite:EMBEDDING_LOOKUP": embedding_lookup, "tflite:GATHER_ND": gather_nd},
+        cases=read_cases,
+        dtypes=_NAMES,
+        numerics=in_both(NumericsCell(None, "copies", "reference_ops")),
+    ),
+    OpDef("indexed_write", infer_write, reference_write, lower_write, {}, write_cases, _NAMES),
 )

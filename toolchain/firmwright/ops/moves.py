@@ -266,6 +266,11 @@ def ints(*values: int) -> CaseTensor:
     return CaseTensor((len(values),), "int32", data=np.array(values, np.int32))
 
 
+def index_tensor(shape: Sequence[int], count: int) -> CaseTensor:
+    """Variable indices of `count` places."""
+    return CaseTensor(tuple(shape), "int32", limits=(0, count - 1))
+
+
 BOTH: tuple[Numerics, ...] = ("litert", "tflm")
 LITERT: tuple[Numerics, ...] = ("litert",)
 TFLM: tuple[Numerics, ...] = ("tflm",)

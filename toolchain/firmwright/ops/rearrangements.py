@@ -301,7 +301,7 @@ def _unpack_cases() -> Iterator[Case]:
 
 
 def _gather_import(context: ImportContext) -> Imported:
-    """Constant indices are attributes; others, or with batches, take dynamic_gather."""
+    """Constant indices are attributes; others, or with batches, take indexed_read."""
     present(context, 2)
     x, indices = context.inputs[:2]
     assert x is not None  # by present
@@ -310,7 +310,8 @@ def _gather_import(context: ImportContext) -> Imported:
     batch = context.node.options["batch_dims"]
     if context.constants[1] is None or batch:
         dims = axis_of(batch, len(indices.shape) + 1)
-        return Imported("dynamic_gather", {"axis": axis, "batch_dims": dims}, (0, 1))
+        attrs: dict[str, Attr] = {"mode": "along", "axis": axis, "batch_dims": dims}
+        return Imported("indexed_read", attrs, (0, 1))
     found = constant_ints(context, 1, "indices")
     if not all(0 <= index < x.shape[axis] for index in found):
         raise NotSupportedError("indices outside of the input")

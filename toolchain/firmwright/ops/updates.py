@@ -30,8 +30,16 @@ from firmwright.ir.graph.opdef import (
 )
 from firmwright.ir.tir.builder import INDEX, E, maximum, minimum
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.lookups import check, index_tensor, inside
-from firmwright.ops.moves import DTYPES, LITERT, constant_ints, lower_fill, plain, present
+from firmwright.ops.lookups import check, inside
+from firmwright.ops.moves import (
+    DTYPES,
+    LITERT,
+    constant_ints,
+    index_tensor,
+    lower_fill,
+    plain,
+    present,
+)
 from firmwright.ops.unary import BOTH, in_both
 
 _NAMES = tuple(kind.name for kind in DTYPES)

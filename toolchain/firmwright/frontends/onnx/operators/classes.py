@@ -94,7 +94,7 @@ def classified(c: NodeContext, scores: Tensor, is_positive: bool = False) -> Seq
     rows, count = shape_of(scores)
     if count > 1:
         attrs: dict[str, Attr] = {"axis": 1, "least": False, "last": False}
-        places = c.emit.call("arg_extreme", [scores], attrs)
+        places = c.emit.call("arg_extreme", [scores], attrs, dtype=INT64)
         return label_at(c, places), transformed(c, scores)
     second = c.emit.reshape(scores, (rows,))
     limit = 0.5 if is_positive else 0.0

@@ -82,7 +82,7 @@ def _arg(least: bool, c: NodeContext) -> Tensor:
     attrs: dict[str, Attr] = {
         "axis": axis, "least": least, "last": bool(c.attr("select_last_index", 0)),
     }  # fmt: skip
-    y = c.emit.call("arg_extreme", [c.input(0)], attrs)
+    y = c.emit.call("arg_extreme", [c.input(0)], attrs, dtype=INT64)
     if not c.attr("keepdims", 1):
         return y
     return c.emit.reshape(y, (*shape[:axis], 1, *shape[axis + 1 :]))
@@ -94,7 +94,7 @@ def _top_k(c: NodeContext) -> Sequence[Tensor]:
     attrs: dict[str, Attr] = {"axis": axis, "k": k, "least": not c.attr("largest", 1)}
     found = (*shape[:axis], k, *shape[axis + 1 :])
     kinds = (TensorType(found, c.dtype(0)), TensorType(found, INT64))
-    return c.emit.calls_of("top_along", [c.input(0)], attrs, kinds)
+    return c.emit.calls_of("top_k", [c.input(0)], attrs, kinds)
 
 
 def _cumulative(step: str, c: NodeContext) -> Tensor:

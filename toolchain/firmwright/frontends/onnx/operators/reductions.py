@@ -126,7 +126,8 @@ def _hardmax(c: NodeContext) -> Tensor:
     """1 at the first of the greatest values."""
     only_floats(c)
     axis, shape = c.axis(-1), c.shape(0)
-    place = c.emit.call("arg_max", [c.input(0)], {"axis": axis}, dtype=INT32)
+    attrs: dict[str, Attr] = {"axis": axis, "least": False, "last": False}
+    place = c.emit.call("arg_extreme", [c.input(0)], attrs, dtype=INT32)
     line = [1] * len(shape)
     line[axis] = shape[axis]
     steps = c.emit.const(np.arange(shape[axis], dtype=np.int32).reshape(line), "places")
