@@ -142,16 +142,83 @@ def test_the_plan_of_branches_and_loops_is_watched() -> None:
     assert verify(compiled_for("host"), batch=samples(), open_with=open_watched).exact
 
 
-def test_a_variable_inside_of_a_branch_is_refused() -> None:
+def variables_in_branches_and_loops() -> bytes:
+    """`up` adds x to `sum` or only reads it; then a loop takes `count` up and adds it to `last`."""
     file = ModelFile()
-    main, inner = file.graph("main"), file.graph("inner")
+    main = file.graph("main")
+    then, orelse, cond, body = (file.graph(n) for n in ("then", "else", "cond", "body"))
+    for graph in (then, orelse):
+        x, handle = graph.input("x", *KIND), graph.handle("sum")
+        before = graph.read(handle, "before", *KIND)
+        total = graph.tensor("total", *KIND)
+        graph.op("ADD", [before, x], [total], "AddOptions")
+        if graph is then:
+            graph.assign(handle, total)
+            graph.assign(graph.handle("last"), x)
+        graph.outputs(total if graph is then else before)
+    for graph in (cond, body):
+        rounds = graph.input("rounds", *COUNT)
+        if graph is cond:
+            more = graph.tensor("more", "bool", (1,))
+            zero = graph.constant("zero", np.array([0], np.int32))
+            graph.op("GREATER", [rounds, zero], [more], "GreaterOptions")
+            graph.outputs(more)
+            continue
+        one = graph.constant("one", np.array([1], np.int32))
+        left, more = graph.tensor("left", *COUNT), graph.tensor("more", *COUNT)
+        graph.op("SUB", [rounds, one], [left], "SubOptions")
+        handle = graph.handle("count")
+        graph.op("ADD", [graph.read(handle, "so_far", *COUNT), one], [more], "AddOptions")
+        graph.assign(handle, more)
+        handle, step = graph.handle("last"), graph.tensor("step", *KIND)
+        last = graph.read(handle, "was", *KIND)
+        graph.op("ADD", [last, graph.read(graph.handle("sum"), "sum", *KIND)], [step], "AddOptions")
+        graph.assign(handle, step)
+        graph.outputs(left)
+    once = file.graph("once")
+    for name, first in (("sum", np.int8(3)), ("last", np.int8(5))):
+        start = once.constant(f"{name}/first", np.full((1, 6), first), 0.5, 3)
+        once.assign(once.handle(name), start)
+    once.assign(once.handle("count"), once.constant("none", np.array([0], np.int32)))
+    main.op("CALL_ONCE", [], [], "CallOnceOptions", initSubgraphIndex=5)
     up, x = main.input("up", "bool", (1,)), main.input("x", *KIND)
-    y = main.tensor("y", *KIND)
-    main.op("IF", [up, x], [y], "IfOptions", thenSubgraphIndex=1, elseSubgraphIndex=1)
+    rounds = main.input("rounds", *COUNT)
+    y, left = main.tensor("y", *KIND), main.tensor("rounds_left", *COUNT)
+    main.op("IF", [up, x], [y], "IfOptions", thenSubgraphIndex=1, elseSubgraphIndex=2)
+    main.op("WHILE", [rounds], [left], "WhileOptions", condSubgraphIndex=3, bodySubgraphIndex=4)
+    reads = [main.read(main.handle(n), n, *k) for n, k in (("last", KIND), ("count", COUNT))]
+    main.outputs(y, *reads)
+    return file.data()
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("numerics", ["litert", "tflm"])
+def test_variables_inside_of_branches_and_loops_are_values_that_these_take_and_give(
+    numerics: str,
+) -> None:
+    data = variables_in_branches_and_loops()
+    model = Model(load_bytes(data, "kept.tflite"), data)
+    given = [
+        {name: value for name, value in sample.items() if name != "y"}
+        for sample in samples().samples
+    ]
+    found = verify(compile_for(model, "host", numerics=numerics), batch=Batch(tuple(given)))
+    assert found.values == 5 * (6 + 6 + 1)
+    assert found.exact
+    assert {state.value.name for state in model.module.entry.state} == {"sum", "last", "count"}  # type: ignore[union-attr]  # a graph
+
+
+def test_variables_that_a_condition_assigns_are_refused() -> None:
+    file = ModelFile()
+    main, cond, body = file.graph("main"), file.graph("cond"), file.graph("body")
+    x, y = main.input("x", "bool", (1,)), main.tensor("y", "bool", (1,))
+    main.op("WHILE", [x], [y], "WhileOptions", condSubgraphIndex=1, bodySubgraphIndex=2)
     main.outputs(y)
-    inner.input("x", *KIND)
-    inner.outputs(inner.read(inner.handle("v"), "z", *KIND))
-    with pytest.raises(UnsupportedError, match="a variable inside of a branch or loop"):
+    for graph in (cond, body):
+        value = graph.input("x", "bool", (1,))
+        graph.outputs(value)
+    cond.assign(cond.handle("v"), 0)
+    with pytest.raises(UnsupportedError, match="a variable that a loop's condition assigns"):
         load_bytes(file.data(), "v.tflite")
 
 

@@ -13,7 +13,7 @@ place.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -22,7 +22,7 @@ import numpy as np
 from firmwright.base.dtypes import find_dtype
 from firmwright.base.errors import UnsupportedError, UnsupportedItem, UsageError
 from firmwright.frontends.tflite.advice import advice
-from firmwright.frontends.tflite.variables import Variables
+from firmwright.frontends.tflite.variables import Variable, Variables, known_outside
 from firmwright.frontends.tflite.weights import widened
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.evaluate import evaluate, state_after
@@ -114,6 +114,7 @@ class _Work:
     items: list[UnsupportedItem] = field(default_factory=list)
     reached: set[int] = field(default_factory=set)
     functions: dict[str, Function] = field(default_factory=dict)
+    branches: dict[int, tuple[_Graph, Function]] = field(default_factory=dict)
 
     def importer(self, name: str) -> Callable[[ImportContext], Imported] | None:
         """What imports the operator; None where nothing does."""
@@ -175,6 +176,11 @@ class _Graph:
         return frozenset(index for node in self.graph.nodes for index in node.outputs)
 
     def run(self, name: str) -> Function:
+        function = self.stateless(name)
+        return replace(function, state=self.variables.state(self.work.constant))
+
+    def stateless(self, name: str) -> Function:
+        """The function without what it keeps."""
         self.work.reached.add(self.index)
         self._check_tensors()
         bad = {tensor.index for tensor in self.graph.tensors if not self._is_usable(tensor)}
@@ -183,8 +189,7 @@ class _Graph:
         params = tuple(self._value(index) for index in self.graph.inputs if index not in bad)
         results = [self._value(index) for index in self.graph.outputs if index not in bad]
         results = [self.variables.result(value) for value in results]
-        state = self.variables.state(self.work.constant)
-        return Function(name, params, tuple(self.calls), tuple(results), state=state)
+        return Function(name, params, tuple(self.calls), tuple(results))
 
     def _check_tensors(self) -> None:
         for tensor in self.graph.tensors:
@@ -365,31 +370,96 @@ class _Graph:
     # ---- control flow --------------------------------------------------------------------------
 
     def _control(self, op: str, node: RawNode, parts: Mapping[str, str]) -> None:
-        """A call that runs other subgraphs, by the names that they get as functions."""
-        attrs: dict[str, Attr] = {}
-        for attr, option in parts.items():
-            index = int(str(node.options[option]))
-            attrs[attr] = name = f"{attr}_{index}"
-            if name not in self.work.functions:
-                self.work.functions[name] = _Graph(self.work, index).branch(name)
-        inputs = tuple(self._value(i) for i in node.inputs)
-        outputs = tuple(self._value(i) for i in node.outputs)
-        self.calls.append(Call(op, inputs, outputs, attrs, node.span))
+        """A call that runs other subgraphs, by the names that they get as functions.
 
-    def branch(self, name: str) -> Function:
-        """The subgraph as a function whose results are all made by calls of it, each once."""
-        function = self.run(name)
-        if function.state:
-            raise NotSupportedError("a variable inside of a branch or loop")
-        made = {value.name for call in self.calls for value in call.outputs}
-        results: list[Value] = []
-        for value in function.results:
+        The variables that these touch are further values that they take and give.
+        """
+        indices = {attr: int(str(node.options[option])) for attr, option in parts.items()}
+        kept, changed = self._kept(indices)
+        if op == "while":  # what a loop takes it hands on to its next round
+            changed = list(kept)
+        attrs: dict[str, Attr] = {
+            attr: self._branch(attr, index, kept, [] if attr == "cond" else changed)
+            for attr, index in indices.items()
+        }
+        before = [
+            self.variables.read(key, v.value.name, v.value.type, v.initial.flat[0])
+            for key, v in kept.items()
+        ]
+        inputs = (*(self._value(i) for i in node.inputs), *before)
+        after = {
+            key: Value(self._unique(f"{kept[key].value.name}/next"), kept[key].value.type)
+            for key in changed
+        }
+        outputs = (*(self._value(i) for i in node.outputs), *after.values())
+        self.calls.append(Call(op, inputs, outputs, attrs, node.span))
+        for key, value in after.items():
+            self.variables.assign(key, kept[key].value.name, value)
+
+    def _kept(self, indices: Mapping[str, int]) -> tuple[dict[Hashable, Variable], list[Hashable]]:
+        """The variables that subgraphs touch, by what they are known by here, and those assigned.
+
+        A variable tensor is its subgraph's own, whoever runs it.
+        """
+        kept: dict[Hashable, Variable] = {}
+        changed: dict[Hashable, None] = {}
+        for attr, index in indices.items():
+            if index not in self.work.branches:
+                graph = _Graph(self.work, index)
+                self.work.branches[index] = graph, graph.stateless(f"{attr}_{index}")
+            variables = self.work.branches[index][0].variables
+            if variables.initials:
+                raise NotSupportedError("variables that are set once, inside of a branch or loop")
+            for own, variable in variables.known.items():
+                key = known_outside(index, own)
+                kept.setdefault(key, variable)
+                if variable.current != variable.value:
+                    changed[key] = None
+            if attr == "cond" and changed:
+                raise NotSupportedError("a variable that a loop's condition assigns")
+        return kept, list(changed)
+
+    def _branch(
+        self, attr: str, index: int, kept: Mapping[Hashable, Variable], given: Sequence[Hashable]
+    ) -> str:
+        """The name of subgraph `index` as a function that takes `kept` and gives `given` too."""
+        graph, function = self.work.branches[index]
+        name = f"{attr}_{index}" + (f"_{len(self.work.functions)}" if kept else "")
+        if name not in self.work.functions:
+            self.work.functions[name] = graph.branch(name, function, kept, given)
+        return name
+
+    def branch(
+        self,
+        name: str,
+        function: Function,
+        kept: Mapping[Hashable, Variable],
+        given: Sequence[Hashable],
+    ) -> Function:
+        """`function`, of this subgraph; its results are all made by calls of it, each once."""
+        own = {known_outside(self.index, key): v for key, v in self.variables.known.items()}
+        params: dict[Hashable, Value] = {
+            key: own[key].value
+            if key in own
+            else Value(self._unique(variable.value.name), variable.value.type)
+            for key, variable in kept.items()
+        }
+        wanted = [own[key].current if key in own else params[key] for key in given]
+        calls, results = list(function.body), list[Value]()
+        made = {value.name for call in calls for value in call.outputs}
+        for value in (*function.results, *wanted):
             if value.name not in made or value in results:
                 copy = Value(self._unique(f"{value.name}/copy"), value.type)
-                self.calls.append(Call("reshape", (value,), (copy,)))
+                calls.append(Call("reshape", (value,), (copy,)))
                 value = copy
             results.append(value)
-        return replace(function, body=tuple(self.calls), results=tuple(results))
+        return replace(
+            function,
+            name=name,
+            params=(*function.params, *params.values()),
+            body=tuple(calls),
+            results=tuple(results),
+        )
 
     # ---- variables -----------------------------------------------------------------------------
 

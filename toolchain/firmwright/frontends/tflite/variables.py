@@ -28,6 +28,11 @@ def resting(kind: TensorType) -> int:
     return kind.quantization.zero_points[0]
 
 
+def known_outside(index: int, key: Hashable) -> Hashable:
+    """What a variable of subgraph `index` is known by elsewhere: only named ones are shared."""
+    return key if isinstance(key, tuple) else (index, key)
+
+
 @dataclass
 class Variable:
     """`value` is what a run finds, `current` what the calls so far have made of it."""
@@ -55,7 +60,7 @@ class Variables:
             raise NotSupportedError("a variable that is set once, after it has been used")
         self.initials[key] = initial
 
-    def read(self, key: Hashable, name: str, kind: TensorType, fill: int | None = None) -> Value:
+    def read(self, key: Hashable, name: str, kind: TensorType, fill: float | None = None) -> Value:
         """What it holds now, as a tensor of type `kind`; `fill` before anything is assigned."""
         found = self._variable(key, name, kind, resting(kind) if fill is None else fill).current
         if found.type == kind:
@@ -84,7 +89,7 @@ class Variables:
             made.append(State(variable.value, variable.current, initial))
         return tuple(made)
 
-    def _variable(self, key: Hashable, name: str, kind: TensorType, fill: int) -> Variable:
+    def _variable(self, key: Hashable, name: str, kind: TensorType, fill: float) -> Variable:
         if key not in self.known:
             first = self.initials.get(key)
             initial = np.full(kind.shape, fill, kind.dtype.np) if first is None else first
