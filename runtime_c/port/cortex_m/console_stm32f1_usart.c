@@ -1,18 +1,10 @@
-/* console_stm32f1_usart.c: USART1 of the STM32F1 series, polled (RM0041, chapters 6, 7 and 23).
+/* console_stm32f1_usart.c: a USART of the STM32F1, F2 and F4 series, polled
+ * (RM0041, chapters 6, 7 and 23; RM0090, chapters 7, 8 and 30).
  *
- * Pins are those of port A to which USART1 belongs after reset: 9 sends, 10 receives.
+ * On the F1 it is USART1, on the pins of port A to which it belongs after reset: 9 sends, 10
+ * receives. On the others the board says how units are turned on and pins routed.
  */
 #include "stm32.h"
-
-#define RCC_APB2ENR FWR_REG(0x40021018u)
-#define APB2_PORT_A (1u << 2)
-#define APB2_USART1 (1u << 14)
-
-#define PORT_A_HIGH FWR_REG(0x40010804u) /* four bits each for pins 8 to 15 */
-#define PIN_MASK(pin) (0xFu << (((pin)-8u) * 4u))
-#define PIN_MODE(pin, mode) ((mode) << (((pin)-8u) * 4u))
-#define MODE_ALTERNATE_OUTPUT 0xBu /* push-pull, driven by the peripheral */
-#define MODE_FLOATING_INPUT 0x4u
 
 #define USART_STATUS FWR_REG(FWR_CONSOLE_BASE + 0x00u)
 #define USART_DATA FWR_REG(FWR_CONSOLE_BASE + 0x04u)
@@ -25,12 +17,40 @@
 #define CONTROL1_TX_ENABLE (1u << 3)
 #define CONTROL1_ENABLE (1u << 13)
 
-void fwr_console_init(void)
+#if !defined(FWR_CONSOLE_GPIO) /* the F1 has pins of its own kind */
+
+#define RCC_APB2ENR FWR_REG(0x40021018u)
+#define APB2_PORT_A (1u << 2)
+#define APB2_USART1 (1u << 14)
+
+#define PORT_A_HIGH FWR_REG(0x40010804u) /* four bits each for pins 8 to 15 */
+#define PIN_MASK(pin) (0xFu << (((pin)-8u) * 4u))
+#define PIN_MODE(pin, mode) ((mode) << (((pin)-8u) * 4u))
+#define MODE_ALTERNATE_OUTPUT 0xBu /* push-pull, driven by the peripheral */
+#define MODE_FLOATING_INPUT 0x4u
+
+static void connect(void)
 {
     RCC_APB2ENR |= APB2_PORT_A | APB2_USART1;
     PORT_A_HIGH = (PORT_A_HIGH & ~(PIN_MASK(FWR_CONSOLE_TX_PIN) | PIN_MASK(FWR_CONSOLE_RX_PIN))) |
                   PIN_MODE(FWR_CONSOLE_TX_PIN, MODE_ALTERNATE_OUTPUT) |
                   PIN_MODE(FWR_CONSOLE_RX_PIN, MODE_FLOATING_INPUT);
+}
+
+#else
+
+static void connect(void)
+{
+    fwr_stm32_enable();
+    fwr_stm32_route(FWR_CONSOLE_TX_PIN);
+    fwr_stm32_route(FWR_CONSOLE_RX_PIN);
+}
+
+#endif
+
+void fwr_console_init(void)
+{
+    connect();
     USART_BAUD = fwr_stm32_divider(FWR_CONSOLE_NOW_HZ);
     USART_CONTROL1 = CONTROL1_ENABLE | CONTROL1_TX_ENABLE | CONTROL1_RX_ENABLE;
 }

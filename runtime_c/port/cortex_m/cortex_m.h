@@ -1,16 +1,14 @@
-/* cortex_m.h: what the files of this port share: registers of the core, drivers, linker symbols.
+/* cortex_m.h: what the files of this port share: registers of the core, faults.
  *
  * Addresses are those of the Armv6-M, v7-M and v8-M architecture manuals, equal on every
- * Cortex-M. fwr_board.h is generated from board.toml: name, driver addresses, counter scale.
+ * Cortex-M.
  */
 #ifndef FWR_CORTEX_M_H
 #define FWR_CORTEX_M_H
 
 #include <stdint.h>
 
-#include "fwr_board.h"
-#include "fwr_port.h"
-#include "fwr_wait.h"
+#include "fwr_drivers.h"
 
 /* ---- Registers of every Cortex-M ----------------------------------------------------------- */
 
@@ -42,34 +40,8 @@
 #define MPU_RASR_ENABLE (1u << 0)
 #define MPU_RASR_XN (1u << 28) /* access bits zero: no access at all */
 
-/* ---- Drivers, one of each kind is linked ---------------------------------------------------- */
-
-/* Boards that stay at the clock after reset have no clock driver. FWR_CLOCK_RAISED_HZ is what the
- * driver raises it to; where that fails, FWR_CLOCK_HZ stays. */
-void fwr_clock_init(void);
-int fwr_clock_is_raised(void);
-
-void fwr_caches_init(void); /* where the board asks for it */
-
-/* The console's clock as it is behind fwr_clock_init. */
-#if defined(FWR_CLOCK_RAISED_HZ)
-#define FWR_CONSOLE_NOW_HZ (fwr_clock_is_raised() ? FWR_CONSOLE_RAISED_HZ : FWR_CONSOLE_HZ)
-#else
-#define FWR_CONSOLE_NOW_HZ FWR_CONSOLE_HZ
-#endif
-
-void fwr_console_init(void); /* the driver also defines fwr_port_byte_in and fwr_port_byte_out */
-void fwr_counter_init(void); /* the driver also defines fwr_port_counter */
-
 /* ---- Interrupts and faults ----------------------------------------------------------------- */
 
 void fwr_systick_isr(void); /* defined by the SysTick counter; weak default in startup.c */
-
-/* ---- Symbols of the linker script ----------------------------------------------------------- */
-
-extern uint32_t fwr_ld_data_start[], fwr_ld_data_end[];
-extern const uint32_t fwr_ld_data_load[];
-extern uint32_t fwr_ld_bss_start[], fwr_ld_bss_end[];
-extern uint32_t fwr_ld_stack_low[], fwr_ld_stack_high[];
 
 #endif

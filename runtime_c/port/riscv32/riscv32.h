@@ -1,15 +1,10 @@
-/* riscv32.h: what the files of this port share: drivers, machine registers, linker symbols.
- *
- * fwr_board.h is generated from board.toml: name, driver addresses, counter scale.
- */
+/* riscv32.h: what the files of this port share: machine registers. */
 #ifndef FWR_RISCV32_H
 #define FWR_RISCV32_H
 
 #include <stdint.h>
 
-#include "fwr_board.h"
-#include "fwr_port.h"
-#include "fwr_wait.h"
+#include "fwr_drivers.h"
 
 /* Reads or writes a control and status register by name, whatever -march says of Zicsr. */
 #define FWR_CSR_READ(name, value) \
@@ -19,26 +14,5 @@
     __asm__ volatile(".option push\n\t.option arch, +zicsr\n\tcsrw " name \
                      ", %0\n\t.option pop" ::"r"(value) \
                      : "memory")
-
-/* One of each kind of driver is linked. Boards that stay at the clock after reset have none for it;
- * FWR_CLOCK_RAISED_HZ is what the driver raises it to, and where that fails, FWR_CLOCK_HZ stays. */
-void fwr_clock_init(void);
-int fwr_clock_is_raised(void);
-
-/* The console's clock as it is behind fwr_clock_init. */
-#if defined(FWR_CLOCK_RAISED_HZ)
-#define FWR_CONSOLE_NOW_HZ (fwr_clock_is_raised() ? FWR_CONSOLE_RAISED_HZ : FWR_CONSOLE_HZ)
-#else
-#define FWR_CONSOLE_NOW_HZ FWR_CONSOLE_HZ
-#endif
-
-void fwr_console_init(void); /* the driver also defines fwr_port_byte_in and fwr_port_byte_out */
-void fwr_counter_init(void); /* the driver also defines fwr_port_counter */
-
-/* Symbols of the linker script. */
-extern uint32_t fwr_ld_data_start[], fwr_ld_data_end[];
-extern const uint32_t fwr_ld_data_load[];
-extern uint32_t fwr_ld_bss_start[], fwr_ld_bss_end[];
-extern uint32_t fwr_ld_stack_low[], fwr_ld_stack_high[];
 
 #endif

@@ -48,7 +48,6 @@ CONSOLES: Final = {
         "rp2_uart",
         "stm32_usart",
         "stm32f1_usart",
-        "stm32f4_usart",
     ),
     "riscv32": ("ns16550", "sifive_uart"),
 }

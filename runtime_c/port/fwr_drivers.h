@@ -1,0 +1,41 @@
+/* fwr_drivers.h: what a board without an operating system is brought up from: drivers, linker
+ * symbols.
+ *
+ * fwr_board.h is generated from board.toml: name, driver addresses, counter scale.
+ */
+#ifndef FWR_DRIVERS_H
+#define FWR_DRIVERS_H
+
+#include <stdint.h>
+
+#include "fwr_board.h"
+#include "fwr_port.h"
+#include "fwr_wait.h"
+
+/* ---- Drivers, one of each kind is linked ---------------------------------------------------- */
+
+/* Boards that stay at the clock after reset have no clock driver. FWR_CLOCK_RAISED_HZ is what the
+ * driver raises it to; where that fails, FWR_CLOCK_HZ stays. */
+void fwr_clock_init(void);
+int fwr_clock_is_raised(void);
+
+void fwr_caches_init(void); /* where the board asks for it */
+
+/* The console's clock as it is behind fwr_clock_init. */
+#if defined(FWR_CLOCK_RAISED_HZ)
+#define FWR_CONSOLE_NOW_HZ (fwr_clock_is_raised() ? FWR_CONSOLE_RAISED_HZ : FWR_CONSOLE_HZ)
+#else
+#define FWR_CONSOLE_NOW_HZ FWR_CONSOLE_HZ
+#endif
+
+void fwr_console_init(void); /* the driver also defines fwr_port_byte_in and fwr_port_byte_out */
+void fwr_counter_init(void); /* the driver also defines fwr_port_counter */
+
+/* ---- Symbols of the linker script ----------------------------------------------------------- */
+
+extern uint32_t fwr_ld_data_start[], fwr_ld_data_end[];
+extern const uint32_t fwr_ld_data_load[];
+extern uint32_t fwr_ld_bss_start[], fwr_ld_bss_end[];
+extern uint32_t fwr_ld_stack_low[], fwr_ld_stack_high[];
+
+#endif
