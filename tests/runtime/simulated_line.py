@@ -29,6 +29,7 @@ _READY = -1
 _DECLARATIONS = """
 extern uint8_t sim_out[70000]; extern uint32_t sim_out_size; extern uint32_t sim_baud;
 extern int32_t sim_has_baud; extern uint32_t sim_receive_bytes;
+extern uint32_t sim_marks;
 void sim_start(void);
 int sim_take(uint8_t byte);
 """
@@ -131,6 +132,11 @@ class SimulatedLine:
         while self._events and self._events[0][0] <= until:
             self._next_event()
         self.now = until
+
+    @property
+    def marks(self) -> int:
+        """Runs that the port was told of; more than 2**31 while one goes on."""
+        return int(self._c.sim_marks)
 
     def set_baud(self, baud: int) -> None:
         self.host_baud = baud or BAUD

@@ -12,6 +12,7 @@ uint32_t sim_out_size;
 uint32_t sim_baud; /* 0: that of start-up */
 int32_t sim_has_baud;
 uint32_t sim_receive_bytes;
+uint32_t sim_marks; /* runs that began; the highest bit while one goes on */
 
 void sim_start(void);
 int sim_take(uint8_t byte);
@@ -57,6 +58,11 @@ int32_t fwr_port_set_baud(uint32_t baud, int now)
         sim_baud = baud;
     }
     return FWR_OK;
+}
+
+void fwr_port_mark(int running)
+{
+    sim_marks = running ? (sim_marks + 1u) | 0x80000000u : sim_marks & 0x7fffffffu;
 }
 
 FWR_NORETURN void fwr_port_reset(void)

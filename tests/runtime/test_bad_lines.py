@@ -224,3 +224,13 @@ def test_a_line_that_does_not_come_back_is_a_clear_error(libraries: Libraries) -
     line = SimulatedLine(libraries[PLAIN], Line(gone_after=700), 0)
     with pytest.raises(DeviceError, match="the port failed: gone"), opened(line) as session:
         check_runs(session)
+
+
+def test_a_port_is_told_when_a_run_begins_and_ends(libraries: Libraries) -> None:
+    """Of runs alone: what is measured to calibrate the counter is no inference."""
+    line = SimulatedLine(libraries[PLAIN], Line(), 0)
+    with opened(line) as session:
+        session.write_inputs(ramp())
+        assert line.marks == 0
+        session.execute(3)
+        assert line.marks == 3

@@ -28,6 +28,7 @@ from firmwright.device import (
     ProcessTransport,
     SerialTransport,
     Session,
+    Transport,
     open_transport,
 )
 from firmwright.device.source_lines import source_lines
@@ -171,6 +172,34 @@ def test_one_percent_of_flipped_bytes_to_an_emulated_board_changes_no_result(
             outputs = session.run(ramp(number))
             assert is_doubled(outputs, number)
             assert outputs["runs"].tolist() == [number]
+
+
+class RatedLine:
+    """A process as a line with a rate, of which an emulator takes no notice."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.name, self.read, self.write, self.close = (
+            inner.name,
+            inner.read,
+            inner.write,
+            inner.close,
+        )
+        self.bauds: list[int] = []
+
+    def set_baud(self, baud: int) -> None:
+        self.bauds.append(baud)
+
+
+@pytest.mark.qemu
+def test_a_uart_takes_the_rates_that_its_clock_can_give(build_tiny: Build) -> None:
+    image = build_tiny("mps2-an386")
+    line = RatedLine(open_transport(load_board("mps2-an386"), image.elf))
+    with Session(line) as session:
+        assert session.set_baud(921600)
+        assert is_doubled(session.run(ramp()))
+        assert not session.set_baud(2_000_000), "25 MHz over 12.5 is off by 4 percent"
+        assert is_doubled(session.run(ramp(2)), 2)
+    assert line.bauds == [921600]
 
 
 @pytest.mark.qemu

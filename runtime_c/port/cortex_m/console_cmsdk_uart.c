@@ -1,5 +1,6 @@
 /* console_cmsdk_uart.c: the UART of Arm's Cortex-M System Design Kit, polled (DDI0479, 4.3). */
 #include "cortex_m.h"
+#include "fwr.h"
 
 #define UART_DATA FWR_REG(FWR_CONSOLE_BASE + 0x00u)
 #define UART_STATE FWR_REG(FWR_CONSOLE_BASE + 0x04u)
@@ -12,6 +13,8 @@
 #define CTRL_RX_ENABLE (1u << 1)
 
 #define BAUD 115200u
+#define BAUDDIV_MIN 16u
+#define ERROR_PARTS 50u /* the clock over the baud may be off by one of so many */
 
 void fwr_console_init(void)
 {
@@ -31,4 +34,22 @@ void fwr_port_byte_out(uint8_t byte)
 {
     while ((UART_STATE & STATE_TX_FULL) != 0) {}
     UART_DATA = byte;
+}
+
+/* The byte that is leaving when the rate changes is the second zero behind a frame. */
+int32_t fwr_port_set_baud(uint32_t baud, int now)
+{
+    uint32_t rate = baud == 0 ? BAUD : baud;
+    uint32_t divider = (FWR_CLOCK_HZ + rate / 2u) / rate;
+    uint32_t reached = divider * rate;
+    uint32_t error = reached > FWR_CLOCK_HZ ? reached - FWR_CLOCK_HZ : FWR_CLOCK_HZ - reached;
+
+    if (divider < BAUDDIV_MIN || error > FWR_CLOCK_HZ / ERROR_PARTS) {
+        return FWR_E_UNSUPPORTED;
+    }
+    if (now) {
+        while ((UART_STATE & STATE_TX_FULL) != 0) {}
+        UART_BAUDDIV = divider;
+    }
+    return FWR_OK;
 }
