@@ -7,6 +7,8 @@ family, cycles of a core, bytes of code of a family. All are fitted to exact cou
 Cycles are fitted to what a table gives those counts (targets/timing.py): a model of a model.
 Not fitted but read off code: to read a table where data say (`lookup`) RISC-V computes the address
 from the index, whose load is in it too; on Thumb neither is seen in what a fit leaves.
+Cortex-M7 and M33 run what the M4 runs: over 366 and 196 kernels these weights miss their counts by
+2.9 and 3.1 percent in the median (M4: 2.5 over 661), so they have none of their own.
 `firmwright bench --predict` shows the errors.
 """
 
