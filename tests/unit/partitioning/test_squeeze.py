@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from firmwright.base.errors import UsageError
 from firmwright.flows.compiling import compile_for
 from firmwright.flows.model import load_model, partition, save_module
 from firmwright.flows.verifying import verify
+from firmwright.flows.watching import watched
 from firmwright.ir.text import parse_module, print_module
+from firmwright.pipeline import bundle
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
@@ -70,3 +73,15 @@ def test_three_partitionings_compile_elsewhere_to_the_same_bytes(model: Path, tm
         assert compiled.tree.files == straight.tree.files
         trees.append(compiled.tree.files)
     assert trees[0] != trees[1] != trees[2] != trees[0]
+
+
+@pytest.mark.usefixtures("squeeze")
+def test_models_of_one_firmware_share_a_backends_folder():
+    models = [load_model(DIGITS, name=name) for name in ("one", "two")]
+    parts = [compile_for(m, target="squeeze", planner="greedy_by_size") for m in models]
+    files = bundle(parts).tree.files
+    for name in ("one", "two"):
+        written = f"backend/squeeze/{name}_squeeze_fully_connected_0_run.c"
+        assert f"void {name}_squeeze_fully_connected_0_run(" in str(files[written])
+    with pytest.raises(UsageError, match="memory cannot be watched where the model calls C that"):
+        watched(parts[0], Path("unused"))

@@ -22,6 +22,7 @@ from firmwright.ir.constant_pools import READ_BY_FUNCTION, constant_pools
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.nodes import PrimFunc
 from firmwright.ir.tir.walk import prim_calls
+from firmwright.partitioning.hooks import FILES
 from firmwright.partitioning.libraries import intrinsics_of
 from firmwright.pipeline import Compiled
 from firmwright.schedules.registry import INTRINSICS
@@ -67,6 +68,12 @@ def watched(compiled: Compiled, folder: Path) -> Watched:
         raise UsageError(
             "memory that is filled by a function cannot be watched: nobody sees its writes.",
             hint="--const-pool NAME:external, or constants where they are by default.",
+        )
+    if any(path.startswith(f"{FILES}/") for path in compiled.tree.files):
+        raise UsageError(
+            "memory cannot be watched where the model calls C that is not generated.",
+            where=compiled.module.name,
+            hint="--target without backends.",
         )
     module, moved = apart(compiled.module)
     name = c_name(compiled)
