@@ -87,7 +87,7 @@ def _report(compiled: Compiled, image: Image, measured: Profile) -> Report:
         target=", ".join(known["target"].values()),
         numerics=str(known["numerics"]),
         optimize=compiled.options.optimize,
-        compiler=" ".join([known["compiler"]["tool"], *known["compiler"]["flags"]]),
+        compiler=measured.flags,
         tool_version=str(known["tool_version"]),
         model_id=compiled.model_id,
         unit=measured.unit,
