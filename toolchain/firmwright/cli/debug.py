@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def _emulated(compiled: Compiled, operator: int | None) -> Outcome:
-    debugger = find_debugger()
+    debugger = find_debugger(compiled.board.toolchain)
     with halted(compiled) as (image, address):
         plan = debugging(compiled.board, image.elf, address, operator)
         command = (debugger, *plan.gdb[1:])

@@ -31,7 +31,7 @@ Command = tuple[str, ...]
 PATIENCE_S: Final = 24 * 3600.0
 """A person thinks at a breakpoint, and the firmware does not answer meanwhile."""
 START_S: Final = 20.0
-DEBUGGERS: Final = ("gdb-multiarch", "arm-none-eabi-gdb", "riscv64-unknown-elf-gdb", "gdb")
+DEBUGGER: Final = "gdb-multiarch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def debugging(board: Board, elf: Path, address: str, operator: int | None) -> De
         steps.append("continue")
         steps.append("up")
     words = [word for step in steps for word in ("-ex", step)]
-    return Debugging(server, (DEBUGGERS[0], str(elf), *words))
+    return Debugging(server, (DEBUGGER, str(elf), *words))
 
 
 def _server(board: str, flashing: Flashing) -> tuple[Command, str]:
@@ -77,12 +77,13 @@ def _server(board: str, flashing: Flashing) -> tuple[Command, str]:
     )
 
 
-def find_debugger() -> str:
-    """A GDB that is installed."""
-    for name in DEBUGGERS:
+def find_debugger(toolchain: str) -> str:
+    """A GDB that is installed and knows the toolchain's cores; this machine's own knows its own."""
+    for name in (DEBUGGER, f"{toolchain}-gdb"):
         if shutil.which(name) is not None:
             return name
-    raise ToolMissingError("no GDB is installed.", hint="apt install gdb-multiarch.")
+    what = f"there is neither {DEBUGGER} nor {toolchain}-gdb."
+    raise ToolMissingError(what, hint=f"apt install {DEBUGGER}.")
 
 
 def check_operator(compiled: Compiled, operator: int | None) -> None:
