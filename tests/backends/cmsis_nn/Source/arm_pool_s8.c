@@ -1,9 +1,8 @@
 /* The greatest value of a window, and the mean of it, halves away from zero. */
 #include "arm_nnfunctions.h"
 
-static arm_cmsis_nn_status pool(const cmsis_nn_pool_params *params, const cmsis_nn_dims *input,
-                                const int8_t *x, const cmsis_nn_dims *filter,
-                                const cmsis_nn_dims *output, int8_t *y, int is_mean)
+static void image(const cmsis_nn_pool_params *params, const cmsis_nn_dims *input, const int8_t *x,
+                  const cmsis_nn_dims *filter, const cmsis_nn_dims *output, int8_t *y, int is_mean)
 {
     for (int32_t at = 0; at < output->h * output->w * input->c; ++at) {
         const int32_t c = at % input->c, ox = at / input->c % output->w;
@@ -21,6 +20,17 @@ static arm_cmsis_nn_status pool(const cmsis_nn_pool_params *params, const cmsis_
         }
         const int32_t mean = (sum > 0 ? sum + count / 2 : sum - count / 2) / count;
         y[at] = stand_in_clipped(is_mean ? mean : greatest, params->activation);
+    }
+}
+
+static arm_cmsis_nn_status pool(const cmsis_nn_pool_params *params, const cmsis_nn_dims *input,
+                                const int8_t *x, const cmsis_nn_dims *filter,
+                                const cmsis_nn_dims *output, int8_t *y, int is_mean)
+{
+    for (int32_t n = 0; n < input->n; ++n) {
+        const int8_t *from = x + n * input->h * input->w * input->c;
+        image(params, input, from, filter, output, y, is_mean);
+        y += output->h * output->w * input->c;
     }
     return ARM_CMSIS_NN_SUCCESS;
 }
