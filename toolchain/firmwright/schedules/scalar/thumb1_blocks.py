@@ -27,9 +27,6 @@ _LOW = 2
 """Sums in low registers, the first ones."""
 _STEP_INSTRUCTIONS = 2 + 3 * ROWS
 _LOOP_INSTRUCTIONS = 4
-_COMPILED = 2
-"""The cost model knows no core with so few registers: what a compiler makes of other schedules
-there executes about twice what it predicts. Blocks are priced by the same measure, to compare."""
 
 _PORTABLE = """\
 for (int32_t r = 0; r < 8; ++r) {
@@ -119,7 +116,7 @@ def block(steps: int) -> str:
 
 def _executed(unroll: int, steps: int) -> int:
     each = _STEP_INSTRUCTIONS * unroll + _LOOP_INSTRUCTIONS
-    return (len(_begin()) + len(_end()) + steps // unroll * each) // _COMPILED
+    return len(_begin()) + len(_end()) + steps // unroll * each
 
 
 def _block(unroll: int) -> Intrinsic:

@@ -1,0 +1,36 @@
+"""Which targets share weights of the cost model, and what tables must hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from firmwright.ir.tir.cost import GENERIC, Weights
+from firmwright.targets.cost_weights import weights_of
+from firmwright.targets.registry import parse_target
+
+
+def of_core(core: str) -> Weights:
+    return weights_of(parse_target(f"cortex-m -mcpu={core}"))
+
+
+@pytest.mark.parametrize("core", ["cortex-m0", "cortex-m0plus", "cortex-m23"])
+def test_cores_of_thumb1_share_weights_that_no_other_core_has(core: str) -> None:
+    own = of_core(core)
+    assert own == of_core("cortex-m0")
+    for other in ("cortex-m3", "cortex-m4", "cortex-m55"):
+        assert own.instructions != of_core(other).instructions
+        assert own.code_bytes != of_core(other).code_bytes
+        assert own.registers < of_core(other).registers
+
+
+@pytest.mark.parametrize("core", ["cortex-m0", "cortex-m3", "cortex-m4", "cortex-m55"])
+def test_what_is_priced_by_name_is_priced_in_every_table(core: str) -> None:
+    weights = of_core(core)
+    assert weights.instructions.keys() <= weights.code_bytes.keys()
+    assert all(price >= 0 for price in weights.instructions.values())
+    assert not weights.cycles or weights.cycles.keys() == weights.instructions.keys()
+
+
+def test_a_target_that_nobody_measured_has_generic_weights() -> None:
+    assert weights_of(None) is GENERIC
+    assert weights_of(parse_target("host")) is GENERIC
