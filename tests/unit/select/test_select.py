@@ -62,6 +62,7 @@ GENEROUS = Planner(lambda module: Estimate(0, {}), lambda module: True)
 
 
 def test_the_fastest_alternative_is_taken_where_memory_is_free(digits: IRModule) -> None:
+    digits = digits.with_attrs(optimize="speed")
     offers = _offers(digits)
     selected = select_module(digits, offers, no_rows, GENEROUS)
     for _, found in offers:
