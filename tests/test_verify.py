@@ -183,13 +183,8 @@ def test_the_whole_grid_is_bit_exact(
 
 
 @models
-@pytest.mark.parametrize(
-    "model",
-    [
-        "pretrainedResnet_quant.tflite",
-        pytest.param("vww_96_int8.tflite", marks=pytest.mark.deep),
-    ],
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("model", ["pretrainedResnet_quant.tflite", "vww_96_int8.tflite"])
 def test_a_model_too_large_for_the_smallest_board_says_by_how_much(
     model: str, model_path: Callable[[str], Path]
 ):

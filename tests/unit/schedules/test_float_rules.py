@@ -21,7 +21,7 @@ from firmwright.schedules.registry import INTRINSICS, RULES
 
 HYBRID = [rule for rule in RULES if rule.op == "hybrid_conv2d"]
 WEIGHTED = ("conv2d", "depthwise_conv2d", "fully_connected")
-OF_INTEGERS = ("half_columns", "depthwise.strips")
+OF_INTEGERS = ("half_columns", "depthwise.strips", "nibbles")
 FLOAT = [
     rule
     for rule in RULES
