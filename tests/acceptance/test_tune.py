@@ -23,8 +23,8 @@ from firmwright.pipeline import Compiled
 
 ROOT = Path(__file__).resolve().parents[2]
 BOARD = "mps2-an386"
-SEARCH = ("--per-image", 6)
-"""All kernels of two small layers in a few firmwares."""
+SEARCH = ("--per-image", 4, "--trials", 8)
+"""Some kernels of two small layers in a few firmwares."""
 MODEL = """
 firmwright ir 1
 module @two_layers

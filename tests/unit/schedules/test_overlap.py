@@ -49,7 +49,7 @@ from firmwright.ops.registry import op_table
 from firmwright.passes.tir import BEFORE_PLANNING
 from firmwright.schedules.registry import INTRINSICS, RULES
 
-SEEDS = range(10)
+SEEDS = range(6)
 OPERATORS = {
     "+": "add", "-": "sub", "*": "mul", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
     "==": "eq", "!=": "ne", "<<": "shl", ">>": "shr", "&": "and", "|": "or",
@@ -259,7 +259,7 @@ def test_no_unsafe_difference_is_allowed(random_convolution, random_fully_connec
             if forbidden(func, "x", "y") is not None:
                 shared += assert_exact(func)
                 judged += 1
-    assert judged > 100
+    assert judged > 60
     assert shared > judged // 2
 
 
