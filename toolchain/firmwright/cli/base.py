@@ -352,6 +352,15 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     add_compiler(group)
 
 
+def add_exact(parser: argparse.ArgumentParser) -> None:
+    """How a measurement counts."""
+    parser.add_argument(
+        "--exact",
+        action="store_true",
+        help="count each instruction (QEMU only), and give the core's modelled cycles",
+    )
+
+
 def add_samples(parser: argparse.ArgumentParser, default: int | None) -> None:
     shown = f" ({default})" if default is not None else ""
     parser.add_argument(

@@ -13,6 +13,7 @@ from firmwright.cli.base import (
     Outcome,
     add_compile_options,
     add_device,
+    add_exact,
     add_model,
     compiled_of,
     opener,
@@ -32,11 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", metavar="JSON", help="an earlier profile --json, to compare with"
     )
-    parser.add_argument(
-        "--exact",
-        action="store_true",
-        help="count each instruction (QEMU only), and give the core's modelled cycles",
-    )
+    add_exact(parser)
     parser.add_argument(
         "--runs",
         metavar="N",

@@ -10,6 +10,7 @@ from firmwright.cli.base import (
     Outcome,
     add_compile_options,
     add_device,
+    add_exact,
     add_model,
     compiled_of,
     opener,
@@ -30,11 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", metavar="REPORT", help="an earlier page or report --json, to compare with"
     )
-    parser.add_argument(
-        "--exact",
-        action="store_true",
-        help="count each instruction (QEMU only), and give the core's modelled cycles",
-    )
+    add_exact(parser)
     parser.add_argument(
         "--no-tradeoffs",
         dest="tradeoffs",

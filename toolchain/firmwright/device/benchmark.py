@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from types import TracebackType
 
+from firmwright.base.closing import Closing
 from firmwright.base.errors import DeviceError, DeviceTimeoutError
 from firmwright.device.transport import Transport
 
@@ -33,7 +33,7 @@ class Inference:
     results: tuple[float, ...]
 
 
-class BenchmarkSession:
+class BenchmarkSession(Closing):
     """From the greeting to close. A context manager; `timeout_s` is for one command."""
 
     def __init__(self, transport: Transport, *, timeout_s: float = 300.0) -> None:
@@ -45,17 +45,6 @@ class BenchmarkSession:
         except BaseException:
             transport.close()
             raise
-
-    def __enter__(self) -> BenchmarkSession:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Gives the transport back."""

@@ -15,10 +15,10 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
+from firmwright.base.closing import Closing
 from firmwright.base.errors import DeviceError, ToolFailedError, ToolMissingError
 
 _SOURCE = Path(__file__).with_name("plugin") / "count.c"
@@ -41,7 +41,7 @@ class Cell:
     taken: int
 
 
-class InstructionCounter:
+class InstructionCounter(Closing):
     """A file that the plugin counts into. A context manager; read it once the emulator has ended.
 
     `argument` is what follows QEMU's `-plugin`. The root is the function of `size_bytes` at
@@ -56,15 +56,8 @@ class InstructionCounter:
         parts = {"file": plugin, "from": address, "bytes": size_bytes, "out": name}
         self.argument = ",".join(f"{key}={_escaped(value)}" for key, value in parts.items())
 
-    def __enter__(self) -> InstructionCounter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Removes the file of counts."""
         self._path.unlink(missing_ok=True)
 
     @property

@@ -12,9 +12,9 @@ import re
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final
 
+from firmwright.base.closing import Closing
 from firmwright.base.errors import DeviceError, DeviceTimeoutError, UsageError
 from firmwright.device.flash_image import FlashImage
 
@@ -35,7 +35,7 @@ class _FlashRegion:
     size_bytes: int
 
 
-class GdbStub:
+class GdbStub(Closing):
     """A conversation with a stub. A context manager, which lets the target run when it ends."""
 
     def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
@@ -50,17 +50,6 @@ class GdbStub:
         except BaseException:
             self._socket.close()
             raise
-
-    def __enter__(self) -> GdbStub:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Says goodbye, on which the halted target goes on, and hangs up.

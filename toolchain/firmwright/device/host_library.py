@@ -16,6 +16,7 @@ import cffi
 import numpy as np
 from numpy.typing import NDArray
 
+from firmwright.base.closing import Closing
 from firmwright.base.errors import DeviceError, UsageError
 
 _ALIGNMENT = 64
@@ -66,7 +67,7 @@ class LibraryModel:
     const_pools: tuple[LibraryConstants, ...] = ()
 
 
-class LibrarySession:
+class LibrarySession(Closing):
     """The loaded library with memory for one model. A context manager."""
 
     def __init__(self, library: Path, model: LibraryModel) -> None:
@@ -88,12 +89,6 @@ class LibrarySession:
             self._map_constants(constants)
         self._params = self._map_params()
         self._map_memory()
-
-    def __enter__(self) -> LibrarySession:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Unloads the library; closing twice is allowed."""

@@ -13,12 +13,12 @@ import subprocess
 import tty
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
+from firmwright.base.closing import Closing
 from firmwright.base.errors import ToolMissingError
 
 
-class PtyProcess:
+class PtyProcess(Closing):
     """A running child. A context manager; `name` is what a visitor opens."""
 
     def __init__(self, command: Sequence[str | Path]) -> None:
@@ -38,17 +38,6 @@ class PtyProcess:
             raise ToolMissingError(
                 f"cannot start {command[0]}: {error.strerror}.", hint="build the firmware first."
             ) from error
-
-    def __enter__(self) -> PtyProcess:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def wait(self) -> int:
         """Until the process ends; its exit code."""

@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from firmwright.base.closing import Closing
 from firmwright.base.errors import DeviceError, UsageError
 from firmwright.device import protocol
 from firmwright.device.protocol import (
@@ -109,7 +109,7 @@ class OperatorCount:
     checksum: int
 
 
-class Session:
+class Session(Closing):
     """A conversation with one firmware, from hello to close. A context manager."""
 
     def __init__(
@@ -133,17 +133,6 @@ class Session:
         except BaseException:
             transport.close()
             raise
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Gives the port back, or ends the emulator."""

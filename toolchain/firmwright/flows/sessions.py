@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from firmwright.artifacts import Compiler, Image, MemoryFile, Variant
+from firmwright.base.closing import Closing
 from firmwright.base.errors import InternalError, UsageError
 from firmwright.device import Session, Timeouts, open_transport
 from firmwright.device.host_library import (
@@ -44,19 +45,13 @@ class Runner(Protocol):
         """Ends what was started."""
 
 
-class ModelSession:
+class ModelSession(Closing):
     """A running model. A context manager; `image` is None where a port led to it."""
 
     def __init__(self, compiled: Compiled, runner: Runner, image: Image | None) -> None:
         self.compiled = compiled
         self.image = image
         self._runner = runner
-
-    def __enter__(self) -> ModelSession:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Ends the firmware's process or emulator, or gives the port back."""

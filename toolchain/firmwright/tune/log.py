@@ -12,9 +12,9 @@ import fcntl
 import logging
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import TextIO
 
+from firmwright.base.closing import Closing
 from firmwright.base.errors import UsageError
 from firmwright.flows.tuning import read_measurements
 from firmwright.ir.tuning import Key, Measurement
@@ -22,7 +22,7 @@ from firmwright.ir.tuning import Key, Measurement
 log = logging.getLogger(__name__)
 
 
-class TuningLog:
+class TuningLog(Closing):
     """An open log. A context manager."""
 
     def __init__(self, path: str | Path) -> None:
@@ -46,17 +46,6 @@ class TuningLog:
         if self._ahead.exists():
             _mend(self._ahead)
             self._known |= {item.key: item for item in read_measurements(self._ahead)}
-
-    def __enter__(self) -> TuningLog:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Gives the log back; what waits for its turn stays for the next search."""
