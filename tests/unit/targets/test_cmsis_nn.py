@@ -73,6 +73,27 @@ def test_firmware_with_it_verifies_against_tflm():
 
 
 @pytest.mark.host_c
+@pytest.mark.qemu
+@pytest.mark.models
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize("name", NAMES)
+def test_the_benchmarks_models_verify_with_the_stand_in(name: str):
+    """Each on the host against TFLM, then on the board against what the host gave."""
+    model, expected = load_model(MODELS / f"{name}.tflite"), None
+    for board, target in (
+        ("host", "cmsis-nn"),
+        ("mps2-an386", "cmsis-nn,cortex-m -mcpu=cortex-m4"),
+    ):
+        compiled = compile_for(
+            model, board=board, target=target, numerics="tflm", planner="greedy_by_size"
+        )
+        assert any(row["schedule"] == "cmsis-nn" for row in compiled.metadata["operators"])
+        found = verify(compiled, samples=1, expected=expected)
+        assert found.mismatches == 0
+        expected = found.outputs
+
+
+@pytest.mark.host_c
 @pytest.mark.deep
 @pytest.mark.usefixtures("stand_in")
 def test_every_pattern_is_what_the_core_computes():

@@ -10,23 +10,21 @@ struct layer {
 static int32_t sum_at(const struct layer *layer, const int8_t *x, const int8_t *w, int32_t oy,
                       int32_t ox, int32_t channel)
 {
+    const int32_t taps = layer->filter->h * layer->filter->w;
+    const int32_t first = layer->multiple ? channel / layer->multiple : 0;
     int32_t sum = 0;
-    for (int32_t ky = 0; ky < layer->filter->h; ++ky) {
-        for (int32_t kx = 0; kx < layer->filter->w; ++kx) {
-            const int32_t iy = oy * layer->stride.h - layer->padding.h + ky * layer->dilation.h;
-            const int32_t ix = ox * layer->stride.w - layer->padding.w + kx * layer->dilation.w;
-            if (iy < 0 || ix < 0 || iy >= layer->input->h || ix >= layer->input->w) {
-                continue;
-            }
-            const int32_t tap = ky * layer->filter->w + kx;
-            for (int32_t i = 0; i < layer->depth; ++i) {
-                const int32_t from = layer->multiple ? channel / layer->multiple : i;
-                const int32_t taps = layer->filter->h * layer->filter->w;
-                const int32_t at = layer->multiple ? tap * layer->output->c + channel
-                                                   : (channel * taps + tap) * layer->depth + i;
-                const int8_t value = x[(iy * layer->input->w + ix) * layer->input->c + from];
-                sum += (value + layer->offset) * w[at];
-            }
+    for (int32_t tap = 0; tap < taps; ++tap) {
+        const int32_t ky = tap / layer->filter->w, kx = tap % layer->filter->w;
+        const int32_t iy = oy * layer->stride.h - layer->padding.h + ky * layer->dilation.h;
+        const int32_t ix = ox * layer->stride.w - layer->padding.w + kx * layer->dilation.w;
+        if (iy < 0 || ix < 0 || iy >= layer->input->h || ix >= layer->input->w) {
+            continue;
+        }
+        const int32_t at = layer->multiple ? tap * layer->output->c + channel
+                                           : (channel * taps + tap) * layer->depth;
+        const int8_t *pixel = x + (iy * layer->input->w + ix) * layer->input->c + first;
+        for (int32_t i = 0; i < layer->depth; ++i) {
+            sum += (pixel[i] + layer->offset) * w[at + i];
         }
     }
     return sum;
