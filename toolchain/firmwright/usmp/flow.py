@@ -10,6 +10,8 @@ step that touches it. Invariants:
   own, so a buffer may be live in one branch only.
 * A write never ends the life of the value before: an access pointer says what may be touched, not
   what is overwritten. What does is the Allocate: contents start undefined each time it is entered.
+* The start and the wait of a call on another device each read and write all that the call touches:
+  so that is in memory from the one to the other.
 * A window (DeclBuffer) stands for the buffer it lies in.
 """
 
@@ -275,6 +277,8 @@ class _Tracer:
                     root = frozenset({self.roots[arg.buffer.name]})
                     reads |= root if param.role in _READING_ROLES else frozenset()
                     writes |= root if param.role in _WRITING_ROLES else frozenset()
+        if call.phase != "call":
+            reads = writes = reads | writes
         return self.step(before, Step(self._tick(), reads, writes, call=call))
 
     def _tick(self) -> int:

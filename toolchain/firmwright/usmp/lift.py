@@ -2,7 +2,8 @@
 
 In: a module whose kernels hold Allocates of global scope, anywhere. Out: the same module in which
 each such buffer is a parameter of role `scratch`, after the others, and each call of the kernel
-lies in Allocates of its own for them. Two of a kernel's buffers are taken to be live together.
+lies in Allocates of its own for them. Two of a kernel's buffers are taken to be live together. The
+start and the wait of a call on another device have one scratch, allocated around the whole main.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from firmwright.ir.tir.nodes import (
     PrimFunc,
     Stmt,
 )
+from firmwright.ir.tir.phases import alone
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.walk import Node, local_names, statements
 from firmwright.usmp.liveness import span_bytes
@@ -40,7 +42,8 @@ def lift_scratch(module: IRModule, main: PrimFunc) -> tuple[IRModule, dict[str, 
                 scratch[function.name] = buffers
                 module = module.with_function(_with_scratch_params(function, buffers))
     lifter = _Lifter(scratch, main)
-    return module.with_function(rewrite_func(main, lifter.rule)), lifter.plan_names
+    lifted = lifter.around(rewrite_func(main, lifter.rule))
+    return module.with_function(lifted), lifter.plan_names
 
 
 def is_scratch_name(plan_name: str) -> bool:
@@ -73,20 +76,38 @@ class _Lifter:
         self.scratch = scratch
         self.supply = NameSupply(local_names(main))
         self.plan_names: dict[str, str] = {}
+        self.phased: dict[CallPrim, tuple[Buffer, ...]] = {}
+
+    def around(self, main: PrimFunc) -> PrimFunc:
+        """`main` in the Allocates that belong to no single statement of it."""
+        body = main.body
+        for buffer in reversed([buffer for own in self.phased.values() for buffer in own]):
+            body = Allocate(buffer, body, "scratch")
+        return replace(main, body=body)
 
     def rule(self, part: Node) -> Node | None:
         if not isinstance(part, CallPrim) or part.callee not in self.scratch:
             return None
-        own = tuple(self._window(part.callee, buffer) for buffer in self.scratch[part.callee])
+        own = self._windows(part)
         zero = IntImm(0, INDEX)
         pointers = tuple(
             AccessPtr(buffer, zero, span_bytes(buffer) // buffer.dtype.size_bytes, "rw")
             for buffer in own
         )
         body: Stmt = replace(part, args=part.args + pointers)
-        for buffer in reversed(own):
+        for buffer in reversed(own if part.phase == "call" else ()):
             body = Allocate(buffer, body, "scratch")
         return body
+
+    def _windows(self, call: CallPrim) -> tuple[Buffer, ...]:
+        """The scratch of a call: of one in two steps, the same at both."""
+        begun = alone(call)
+        if call.phase != "call" and begun in self.phased:
+            return self.phased[begun]
+        own = tuple(self._window(call.callee, buffer) for buffer in self.scratch[call.callee])
+        if call.phase != "call":
+            self.phased[begun] = own
+        return own
 
     def _window(self, kernel: str, buffer: Buffer) -> Buffer:
         name = self.supply.take(f"{kernel}_{buffer.name}")

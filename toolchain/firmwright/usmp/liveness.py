@@ -33,7 +33,7 @@ from firmwright.ir.tir.nodes import (
     PrimFunc,
 )
 from firmwright.ir.tir.plan import BufferInfo, BufferKind, LiveRange
-from firmwright.ir.tir.walk import walk
+from firmwright.ir.tir.walk import prim_calls, walk
 from firmwright.usmp.distances import Distances, Overlap
 from firmwright.usmp.flow import KEPT_KINDS, Flow, Loop, Step, last_reads, live_ranges, trace
 
@@ -172,9 +172,10 @@ def _overlaps(flow: Flow, step: Step, last: frozenset[str], distances: Distances
     """What this call's inputs and outputs may share; `last` are the buffers it is the last to read.
 
     A pair counts only if the input ends here, both arguments are whole buffers and no other
-    argument touches either.
+    argument touches either. A call of another device may run at any time until its wait: it shares
+    nothing.
     """
-    if step.call is None:
+    if step.call is None or step.call.device:
         return []
     args = step.call.args
     roots = [flow.roots.get(a.buffer.name) if isinstance(a, AccessPtr) else None for a in args]
@@ -198,8 +199,11 @@ def _loop_overlaps(
     """What a loop reads only and what it writes only may share, taken as one kernel.
 
     Worth asking for are pairs that are alive together in the loop and nowhere else. What is reached
-    through a window of a buffer stays apart from everything.
+    through a window of a buffer stays apart from everything, and so is all where another device
+    takes part.
     """
+    if any(call.device for call in prim_calls(loop.stmt)):
+        return []
     inside = [s for s in flow.steps if loop.live.first <= s.time < loop.live.end]
     reads = {name for step in inside for name in step.reads}
     writes = {name for step in inside for name in step.writes}

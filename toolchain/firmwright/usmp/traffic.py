@@ -97,6 +97,8 @@ class _Function:
             case _:
                 inside = trips
         match node:
+            case CallPrim(phase="wait"):
+                return  # its start has been counted
             case CallPrim():
                 self._call(node, trips)
                 return

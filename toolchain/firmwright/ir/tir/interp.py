@@ -98,7 +98,8 @@ class Interpreter:
     """Runs functions of one module; compiled once, they can run many times.
 
     With `lanes_max` 1 everything runs one step after the other: slow, and the second opinion on
-    which loops are parallel.
+    which loops are parallel. What another device does between its start and its wait is done at the
+    start, or at the wait if `deferred`: both orders must give the same.
     """
 
     def __init__(
@@ -109,12 +110,14 @@ class Interpreter:
         *,
         check_overflow: bool = True,
         lanes_max: int = LANES_MAX,
+        deferred: bool = False,
     ) -> None:
         self.functions = functions
         self.intrinsics = intrinsics
         self.constants = constants
         self.check_overflow = check_overflow
         self.lanes_max = lanes_max
+        self.deferred = deferred
         self._compiled: dict[tuple[str, _Places], Run] = {}
 
     def run(self, name: str, args: Mapping[str, Argument]) -> None:
@@ -419,6 +422,8 @@ class _Compiler:
 
     def _call(self, node: CallPrim, scope: Scope) -> Run:
         args = [self.exprs.compile(arg, scope.bounds) for arg in node.args]
+        if node.phase == ("start" if self.program.deferred else "wait"):
+            return _in_order([])
 
         def run(frame: Frame) -> None:
             if frame.shape:

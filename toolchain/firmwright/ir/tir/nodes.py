@@ -35,6 +35,7 @@ COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 ForKind: TypeAlias = Literal["serial", "unrolled", "vectorized"]
 Access: TypeAlias = Literal["r", "w", "rw"]
 Role: TypeAlias = Literal["in", "out", "inout", "scratch", "const", "pool", "scalar"]
+Phase: TypeAlias = Literal["call", "start", "wait"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,13 +252,18 @@ class Evaluate:
 class CallPrim:
     """Call of a PrimFunc of the module, one argument per parameter.
 
-    `op` is the operator's index in the AOT main (what probes report), -1 outside of it.
+    `op` is the operator's index in the AOT main (what probes report), -1 outside of it. `device`
+    does it, "" is the core that runs the main. A call of another device may be done in two steps:
+    `start` begins it behind what that device was given before, `wait` ends it; both are equal but
+    for the phase, and what the call touches is its own in between (`phases.py`).
     """
 
     callee: str
     args: tuple[Expr, ...]
     span: Span = Span("")
     op: int = -1
+    device: str = ""
+    phase: Phase = "call"
 
 
 Stmt: TypeAlias = (

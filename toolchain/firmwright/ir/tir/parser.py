@@ -27,6 +27,7 @@ from firmwright.ir.tir.nodes import (
     IntImm,
     Let,
     Param,
+    Phase,
     PrimFunc,
     Role,
     Seq,
@@ -41,6 +42,7 @@ SCOPE_DEPTH_MAX = 2_000
 """Statements inside one another, `allocate` and its like included."""
 
 _ROLES = ("in", "out", "inout", "scratch", "const", "pool", "scalar")
+_PHASES: tuple[Phase, ...] = ("start", "wait")
 
 
 class PrimReader(ExprReader):
@@ -248,10 +250,16 @@ class PrimReader(ExprReader):
         return orelse
 
     def _call_prim(self) -> CallPrim:
+        """`call [start|wait] [on "DEVICE"] @name(args) [op N] [span(...)]`"""
+        phase: Phase = "call"
+        for word in _PHASES:
+            if self.tokens.accept(word):
+                phase = word
+        device = self.tokens.string() if self.tokens.accept("on") else ""
         callee = self.tokens.global_()
         args = tuple(self.items("(", ")", self._arg))
         op = self.tokens.int_() if self.tokens.accept("op") else -1
-        return CallPrim(callee, args, self.span(), op)
+        return CallPrim(callee, args, self.span(), op, device, phase)
 
     def _store_or_evaluate(self) -> Stmt:
         token = self.tokens.peek

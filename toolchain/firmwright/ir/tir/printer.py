@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from firmwright.base.dtypes import BOOL, FLOAT32, HANDLE, INT32, INT64, DType
-from firmwright.base.text import format_float, format_global, format_local
+from firmwright.base.text import format_float, format_global, format_local, quote
 from firmwright.ir.core import Span
 from firmwright.ir.syntax import Page, format_attrs, format_shape, format_span, word
 from firmwright.ir.tir.nodes import (
@@ -313,7 +313,9 @@ class Printer:
                 assert_never(stmt)
 
     def _call_prim(self, stmt: CallPrim) -> str:
-        text = f"call {format_global(stmt.callee)}({self.args(stmt.args)})"
+        phase = "" if stmt.phase == "call" else f"{stmt.phase} "
+        place = f"on {quote(stmt.device)} " if stmt.device else ""
+        text = f"call {phase}{place}{format_global(stmt.callee)}({self.args(stmt.args)})"
         if stmt.op != -1:
             text += f" op {stmt.op}"
         return text if stmt.span == Span("") else f"{text}\n{format_span(stmt.span)}"

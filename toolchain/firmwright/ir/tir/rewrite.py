@@ -180,9 +180,9 @@ def _rebuilt_stmt(node: Stmt, rule: Rule) -> Stmt:
         case Evaluate(call):
             new = rewrite_expr(call, rule)
             return node if new is call else Evaluate(cast(Call, new))
-        case CallPrim(callee, args, span, op):
+        case CallPrim(args=args):
             news = _rebuilt_exprs(args, rule)
-            return node if news is args else CallPrim(callee, news, span, op)
+            return node if news is args else replace(node, args=news)
 
 
 def _rebuilt_if(node: If, cond: Expr, then: Stmt, orelse: Stmt | None, rule: Rule) -> Stmt:

@@ -19,6 +19,8 @@ what a pointer advances by stays inside its extent.
 Scalar parameters. One that is the same number at every call stands for that number.
 Calls. Only the AOT main calls; callees are kernels of the module; arguments match parameters in
 number, dtype, size, access. There is no recursion.
+Phases. What other devices do while the main goes on is begun and ended once on every path, and
+nobody touches what they work on meanwhile (phases.py).
 Plan. Every planned buffer is placed in one of its pools, aligned, in range, and keeps its
 conflicts; pools stay within their limits.
 I/O. Inputs and outputs name buffers of the AOT main.
@@ -61,6 +63,7 @@ from firmwright.ir.tir.nodes import (
     Var,
     While,
 )
+from firmwright.ir.tir.phases import phase_problems
 from firmwright.ir.tir.plan import Plan
 from firmwright.ir.tir.printer import format_expr
 from firmwright.ir.tir.rewrite import substitute
@@ -122,6 +125,8 @@ class _PrimChecker(ExprChecker):
         if target and target not in self.module.targets:
             self.problem(f"target {target!r} is not in the module")
         self._stmt(self._settled_body(), Bounds())
+        if not self.problems and self.func.attrs.get("aot_main"):
+            self.problems += phase_problems(self.func, self.module.functions)
 
     def _settled_body(self) -> Stmt:
         """The body with the values of scalar parameters that are the same at every call."""
