@@ -22,11 +22,19 @@ uint32_t fwr_link_crc32(uint32_t crc, const uint8_t *data, uint32_t size)
     return ~crc;
 }
 
-void fwr_link_put(uint8_t *at, uint64_t value, uint32_t size)
+void fwr_link_put(uint8_t *at, uint32_t value, uint32_t size)
 {
     for (uint32_t i = 0; i < size; i++) {
         at[i] = (uint8_t)(value & 0xffu);
         value >>= 8;
+    }
+}
+
+void fwr_link_put_all(uint8_t *at, const uint32_t *values, uint32_t count, uint32_t size)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        fwr_link_put(at, values[i], size);
+        at += size;
     }
 }
 

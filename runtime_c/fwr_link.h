@@ -42,8 +42,9 @@ void fwr_link_send(const uint8_t *frame, uint32_t length);
 /* CRC-32 (IEEE 802.3, reflected) of data, going on from crc; a new one starts from 0. */
 uint32_t fwr_link_crc32(uint32_t crc, const uint8_t *data, uint32_t size);
 
-/* Little-endian integers at any address. */
-void fwr_link_put(uint8_t *at, uint64_t value, uint32_t size);
+/* Little-endian integers of up to four bytes at any address; one after the other. */
+void fwr_link_put(uint8_t *at, uint32_t value, uint32_t size);
+void fwr_link_put_all(uint8_t *at, const uint32_t *values, uint32_t count, uint32_t size);
 uint32_t fwr_link_get(const uint8_t *at, uint32_t size);
 
 #endif

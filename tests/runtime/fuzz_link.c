@@ -14,6 +14,9 @@
 #include "fwr_defaults.c"
 #include "fwr_link.c"
 #include "fwr_loop.c"
+#include "fwr_loop_data.c"
+#include "fwr_loop_facts.c"
+#include "fwr_loop_run.c"
 #include "fwr_probe.c"
 #include "fwr_stack.c"
 
@@ -142,8 +145,8 @@ static void take_sound_frame(uint8_t kind, uint32_t size)
 {
     uint8_t frame[FWR_LINK_HEADER + 255u + FWR_LINK_CRC];
     uint8_t how = next();
-    uint16_t sequence = (uint16_t)(loop.sequence + (how & 3u));
-    uint16_t session = how & 4u ? (uint16_t)next() : loop.session;
+    uint16_t sequence = (uint16_t)(fwr_served.sequence + (how & 3u));
+    uint16_t session = how & 4u ? (uint16_t)next() : fwr_served.session;
     fwr_link_put(&frame[0], session, 2);
     fwr_link_put(&frame[2], how & 8u ? (uint16_t)(sequence + next() * 256u) : sequence, 2);
     frame[4] = kind;
@@ -185,7 +188,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz.size = size;
     fuzz.runs = 0;
     memset(&fuzz.reader, 0, sizeof fuzz.reader);
-    memset(&loop, 0, sizeof loop);
+    memset(&fwr_served, 0, sizeof fwr_served);
     kind = next();
     input = kind & 1u ? 0 : calloc(1, INPUT_BYTES);
     row = kind & 1u ? calloc(1, ROW_BYTES) : 0;

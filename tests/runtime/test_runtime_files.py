@@ -46,7 +46,8 @@ int fwr_link_feed(struct fwr_link *link, uint8_t byte);
 void fwr_link_close(uint8_t *frame, uint32_t length);
 void fwr_link_send(const uint8_t *frame, uint32_t length);
 uint32_t fwr_link_crc32(uint32_t crc, const uint8_t *data, uint32_t size);
-void fwr_link_put(uint8_t *at, uint64_t value, uint32_t size);
+void fwr_link_put(uint8_t *at, uint32_t value, uint32_t size);
+void fwr_link_put_all(uint8_t *at, const uint32_t *values, uint32_t count, uint32_t size);
 uint32_t fwr_link_get(const uint8_t *at, uint32_t size);
 
 uint32_t fwr_stack_used(const void *low, const void *high);
@@ -156,15 +157,15 @@ def test_crc_is_zlibs_and_goes_on_across_pieces(c: Any, data: bytes, cut: int) -
     assert c.fwr_link_crc32(crc, rest, len(rest)) == zlib.crc32(data)
 
 
-@given(value=st.integers(0, 2**64 - 1), size=st.sampled_from([1, 2, 4, 8]))
+@given(value=st.integers(0, 2**32 - 1), size=st.sampled_from([1, 2, 4]))
 @quick
 def test_integers_are_little_endian(c: Any, ffi: Any, value: int, size: int) -> None:
     buffer = ffi.new("uint8_t[9]", b"\xaa" * 9)
-    c.fwr_link_put(buffer, value, size)
+    c.fwr_link_put_all(buffer, [value, 1], 2, size)
     expected = (value % 2 ** (8 * size)).to_bytes(size, "little")
-    assert bytes(buffer) == expected + b"\xaa" * (9 - size)
-    if size <= 4:
-        assert c.fwr_link_get(buffer, size) == int.from_bytes(expected, "little")
+    one = (1).to_bytes(size, "little")
+    assert bytes(buffer) == expected + one + b"\xaa" * (9 - 2 * size)
+    assert c.fwr_link_get(buffer, size) == int.from_bytes(expected, "little")
 
 
 def numbers_in(header: str, pattern: str) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Which task a model is for, and what its firmware is made of."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def test_the_project_has_the_harness_instead_of_the_link():
     assert "runtime/fwr_mlperf.c" not in plain.files
     task = TASKS[3]
     made = benchmark_project(plain, io_of(640, 640), board, task)
-    assert {"runtime/fwr_main.c", "runtime/fwr_loop.c"} & set(made.files) == set()
+    assert not [file for file in made.files if re.match(r"runtime/fwr_(main|loop).*\.c", file)]
     sources = json.loads(str(made.files["board/board.json"]))["runtime_sources"]
     assert {"runtime/fwr_mlperf.c", GLUE} <= set(sources)
     assert "runtime/fwr_main.c" not in sources

@@ -1,7 +1,7 @@
 """The link's bytes as values: frames (COBS, CRC-32) and the payloads of every message.
 
 In: values, or received bytes of any quality. Out: bytes to send, or frames whose checksum holds.
-Pure: no input or output, no clock. The other end is runtime_c/fwr_link.c and fwr_loop.c; the
+Pure: no input or output, no clock. The other end is runtime_c/fwr_link.c and fwr_loop*.c; the
 contract between the two is runtime_c/ABI.md. All integers are little-endian.
 """
 

@@ -1,0 +1,108 @@
+/* fwr_loop_facts.c: what the host may know of model and board. See fwr_loop_parts.h. */
+#include <string.h>
+
+#include "fwr.h"
+#include "fwr_link.h"
+#include "fwr_loop.h"
+#include "fwr_loop_parts.h"
+#include "fwr_stack.h"
+#include "port/fwr_port.h"
+
+int32_t fwr_loop_do_hello(uint8_t *data)
+{
+    const struct fwr_model *model = fwr_served.model;
+    const struct fwr_port_info *port = fwr_port_info();
+    const uint32_t counts[] = {
+        FWR_LINK_PAYLOAD_MAX, model->flags,          model->input_count,
+        model->output_count,  model->operator_count, FWR_PROFILE,
+    };
+    const uint32_t sizes[] = {
+        model->params ? model->params_size_bytes : 0,
+        port->counter_scale_num,
+        port->counter_scale_den,
+        fwr_served.run_cost,
+        port->stack_low ? (uint32_t)((uintptr_t)port->stack_high - (uintptr_t)port->stack_low) : 0,
+        port->receive_bytes, /* two bytes of it */
+    };
+    fwr_link_put(&data[0], FWR_LINK_VERSION, 2);
+    fwr_link_put(&data[2], FWR_ABI, 2);
+    memcpy(&data[4], model->id, 16);
+    fwr_link_put_all(&data[20], counts, 6, 2);
+    fwr_link_put_all(&data[32], sizes, 6, 4);
+    return 54;
+}
+
+const struct fwr_tensor *fwr_loop_find_tensor(uint32_t is_output, uint32_t index)
+{
+    const struct fwr_model *model = fwr_served.model;
+    if (is_output > 1 || index >= (is_output ? model->output_count : model->input_count)) {
+        return 0;
+    }
+    return is_output ? &model->outputs[index] : &model->inputs[index];
+}
+
+static const char *find_text(uint32_t which, uint32_t index)
+{
+    const struct fwr_port_info *port = fwr_port_info();
+    switch (which) {
+    case 0:
+        return fwr_served.model->name;
+    case 1:
+        return port->board;
+    case 2:
+        return port->text;
+    case 3:
+        return port->counter_unit;
+    default: {
+        const struct fwr_tensor *tensor = fwr_loop_find_tensor(which - 4u, index);
+        return tensor ? tensor->name : 0;
+    }
+    }
+}
+
+int32_t fwr_loop_do_text(uint8_t *data)
+{
+    const char *text = find_text(data[0], fwr_link_get(&data[1], 2));
+    uint32_t offset = fwr_link_get(&data[3], 2);
+    uint32_t size = fwr_link_get(&data[5], 2);
+    if (!text || size + 2u > FWR_LINK_PAYLOAD_MAX) {
+        return FWR_E_RANGE;
+    }
+    uint32_t total = (uint32_t)strlen(text);
+    if (offset > total) {
+        return FWR_E_RANGE;
+    }
+    if (size > total - offset) {
+        size = total - offset;
+    }
+    fwr_link_put(data, total, 2);
+    memcpy(&data[2], &text[offset], size);
+    return (int32_t)(2u + size);
+}
+
+int32_t fwr_loop_do_tensor(uint8_t *data)
+{
+    const struct fwr_tensor *tensor = fwr_loop_find_tensor(data[0], fwr_link_get(&data[1], 2));
+    if (!tensor) {
+        return FWR_E_RANGE;
+    }
+    data[0] = tensor->dtype;
+    fwr_link_put(&data[1], tensor->size_bytes, 4);
+    return 5;
+}
+
+/* Bytes of stack used at most so far; 0 if the port does not know its stack. */
+uint32_t fwr_loop_stack_used(void)
+{
+    const struct fwr_port_info *port = fwr_port_info();
+    return port->stack_low ? fwr_stack_used(port->stack_low, port->stack_high) : 0;
+}
+
+int32_t fwr_loop_do_stack(uint8_t *data)
+{
+    if (!fwr_port_info()->stack_low) {
+        return FWR_E_UNSUPPORTED;
+    }
+    fwr_link_put(data, fwr_loop_stack_used(), 4);
+    return 4;
+}

@@ -1,0 +1,242 @@
+/* fwr_loop_run.c: runs, their measure, and pauses behind operators. See fwr_loop_parts.h. */
+#include <string.h>
+
+#include "fwr.h"
+#include "fwr_link.h"
+#include "fwr_loop.h"
+#include "fwr_loop_parts.h"
+#include "fwr_probe.h"
+#include "port/fwr_port.h"
+
+#define CALIBRATION_RUNS 64u
+#define OPERATOR_RECORD 16u
+
+/* ---- Running and measuring ----------------------------------------------------------------- */
+
+static int32_t empty_run(void)
+{
+    return 0;
+}
+
+/* One run through a pointer that the compiler cannot see through, and its ticks. */
+static int32_t timed_run(int32_t (*volatile run)(void), uint64_t *ticks)
+{
+    fwr_port_counter_align();
+    uint64_t begin = fwr_port_counter();
+    int32_t result = run();
+    *ticks = fwr_port_counter() - begin;
+    return result;
+}
+
+void fwr_loop_calibrate(void)
+{
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < CALIBRATION_RUNS; i++) {
+        uint64_t ticks;
+        (void)timed_run(empty_run, &ticks);
+        total += ticks;
+    }
+    /* The mean: a counter of coarse ticks shows the cost of one run in one of many. */
+    fwr_served.run_cost = (uint32_t)((total + CALIBRATION_RUNS / 2u) / CALIBRATION_RUNS);
+}
+
+/* Hears the line between two runs; whether a request came that ends them. */
+static int heard_another(void)
+{
+    int32_t byte = fwr_port_byte_in();
+    while (byte >= 0) {
+        if (fwr_loop_hear((uint8_t)byte)) {
+            switch (fwr_loop_judge()) {
+            case FWR_AGAIN:
+                fwr_loop_say_busy();
+                break;
+            case FWR_FOREIGN:
+            case FWR_LATE:
+                break;
+            default:
+                return 1;
+            }
+        }
+        byte = fwr_port_byte_in();
+    }
+    return 0;
+}
+
+/* Up to `count` runs into `fwr_served.result`: no second place on the stack below the kernels. */
+static void run_and_time(uint32_t count)
+{
+    struct fwr_result *result = &fwr_served.result;
+    *result = (struct fwr_result){0, UINT64_MAX, 0, 0};
+    while (result->done < count && result->status == 0) {
+        uint64_t ticks;
+        if (result->done > 0 && heard_another()) {
+            fwr_served.interrupted = 1;
+            return;
+        }
+        fwr_port_mark(1);
+        result->status = timed_run(fwr_served.model->run, &ticks);
+        fwr_port_mark(0);
+        ticks = fwr_loop_net_ticks(ticks) + fwr_served.feed_ticks;
+        result->total += ticks;
+        result->least = ticks < result->least ? ticks : result->least;
+        result->done++;
+    }
+}
+
+/* Runs as asked for. The request's bytes may be gone afterwards: another may have come. */
+static void run_model(uint32_t count, uint8_t flags)
+{
+    const struct fwr_model *model = fwr_served.model;
+    const struct fwr_result *result = &fwr_served.result;
+    int fresh = fwr_served.input_index >= model->input_count;
+    int consumes = (model->flags & FWR_MODEL_CONSUMES_INPUT) != 0;
+    fwr_loop_say_busy();
+    if (!model->feed) { /* else its first row has done so */
+        fwr_probe_start(model, (flags & FWR_RUN_CHECKSUMS) != 0);
+    }
+    run_and_time(count);
+    fwr_served.output_valid = !fwr_served.interrupted && fresh && result->status == 0 &&
+                              result->done > 0 && (result->done == 1 || !consumes);
+    if (consumes && result->done > 0) {
+        fwr_loop_require_inputs();
+    }
+    fwr_served.has_run = !fwr_served.interrupted;
+}
+
+static int32_t put_result(uint8_t *data)
+{
+    const struct fwr_result *result = &fwr_served.result;
+    uint64_t least = result->done > 0 ? result->least : 0;
+    const uint32_t words[] = {
+        (uint32_t)result->status,        result->done,    (uint32_t)result->total,
+        (uint32_t)(result->total >> 32), (uint32_t)least, (uint32_t)(least >> 32),
+    };
+    fwr_link_put_all(data, words, 6, 4);
+    return FWR_REPLY(result->status == 0 ? FWR_OK : FWR_E_RUN, sizeof words);
+}
+
+int32_t fwr_loop_do_run(uint8_t *data)
+{
+    const struct fwr_model *model = fwr_served.model;
+    if (!fwr_served.has_run) {
+        uint32_t count = fwr_link_get(data, 4);
+        int pauses = fwr_loop_request_size() == 7;
+        if (fwr_loop_request_size() == 6) {
+            return FWR_E_SIZE;
+        }
+        if (model->params && fwr_served.params_written < model->params_size_bytes) {
+            return FWR_E_PARAMS;
+        }
+        if (pauses && (!FWR_PROFILE || count != 1)) {
+            return FWR_E_UNSUPPORTED;
+        }
+#if FWR_PROFILE
+        fwr_served.tapping = pauses != 0;
+        fwr_served.tap = (uint16_t)fwr_link_get(&data[5], 2);
+        fwr_served.tap_asked = FWR_RUN;
+#endif
+        run_model(count, data[4]);
+        if (fwr_served.interrupted) {
+            return 0; /* another request lies where the answer would go */
+        }
+    }
+    return put_result(data);
+}
+
+int32_t fwr_loop_do_profile(uint8_t *data)
+{
+    const struct fwr_operator *operators = fwr_served.model->operators;
+    uint32_t first = fwr_link_get(&data[0], 2);
+    uint32_t count = fwr_link_get(&data[2], 2);
+    if (!FWR_PROFILE || !operators) {
+        return FWR_E_UNSUPPORTED;
+    }
+    if (!fwr_loop_is_inside(first, count, fwr_served.model->operator_count) ||
+        count > FWR_LINK_PAYLOAD_MAX / OPERATOR_RECORD) {
+        return FWR_E_RANGE;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct fwr_operator *of = &operators[first + i];
+        const uint32_t words[] = {(uint32_t)of->count, (uint32_t)(of->count >> 32), of->calls,
+                                  of->checksum};
+        fwr_link_put_all(&data[i * OPERATOR_RECORD], words, 4, 4);
+    }
+    return (int32_t)(count * OPERATOR_RECORD);
+}
+
+/* ---- Pauses behind operators --------------------------------------------------------------- */
+
+#if FWR_PROFILE
+
+/* Behind the last pause: the run is over. */
+int32_t fwr_loop_do_step(uint8_t *data)
+{
+    return fwr_served.has_run ? put_result(data) : FWR_E_COMMAND;
+}
+
+static void send_pause(uint32_t operator_index, uint32_t size_bytes)
+{
+    uint8_t *payload = &fwr_served.link.rx[FWR_LINK_HEADER];
+    fwr_link_put(&payload[0], operator_index, 2);
+    fwr_link_put(&payload[2], size_bytes, 4);
+    fwr_loop_answer((uint8_t)(fwr_served.tap_asked | FWR_KIND_ANSWER), FWR_REPLY(FWR_PAUSED, 6));
+}
+
+static void send_tapped(const uint8_t *data, uint32_t size_bytes)
+{
+    uint8_t *payload = &fwr_served.link.rx[FWR_LINK_HEADER];
+    uint32_t offset = fwr_link_get(payload, 4);
+    uint32_t size = fwr_link_get(&payload[4], 2);
+    if (fwr_served.link.length == FWR_LINK_HEADER + 6u && size <= FWR_LINK_PAYLOAD_MAX &&
+        fwr_loop_is_inside(offset, size, size_bytes)) {
+        memcpy(payload, data + offset, size);
+        fwr_loop_answer(FWR_TAP_READ | FWR_KIND_ANSWER, (int32_t)size);
+    } else {
+        fwr_loop_answer(FWR_TAP_READ | FWR_KIND_ANSWER, FWR_E_RANGE);
+    }
+}
+
+/* A request that came in the pause; whether the run goes on. */
+static int take_in_pause(uint32_t operator_index, const uint8_t *data, uint32_t size_bytes)
+{
+    const uint8_t *frame = fwr_served.link.rx;
+    enum fwr_standing standing = fwr_loop_judge();
+    if (standing == FWR_LATE || standing == FWR_FOREIGN) {
+        return 0;
+    }
+    if (standing == FWR_TAKE_OVER ||
+        (frame[4] != FWR_STEP && frame[4] != FWR_TAP_READ && standing == FWR_NEWER)) {
+        fwr_served.tapping = 0; /* the run goes to its end unheard, then this one has its turn */
+        fwr_served.interrupted = 1;
+        return 1;
+    }
+    fwr_served.sequence = (uint16_t)fwr_link_get(&frame[2], 2);
+    if (frame[4] == FWR_TAP_READ) {
+        send_tapped(data, size_bytes);
+        return 0;
+    }
+    if (standing == FWR_AGAIN) {
+        send_pause(operator_index, size_bytes);
+        return 0;
+    }
+    fwr_served.tap_asked = FWR_STEP;
+    return 1;
+}
+
+void fwr_loop_tap(uint32_t operator_index, const void *data, uint32_t size_bytes)
+{
+    if (!fwr_served.tapping ||
+        (fwr_served.tap != FWR_TAP_ALL && fwr_served.tap != operator_index)) {
+        return;
+    }
+    send_pause(operator_index, size_bytes);
+    for (;;) {
+        int32_t byte = fwr_port_byte_in();
+        if (byte >= 0 && fwr_loop_hear((uint8_t)byte) &&
+            take_in_pause(operator_index, data, size_bytes)) {
+            return;
+        }
+    }
+}
+
+#endif
