@@ -46,6 +46,7 @@ SKIPS = Path(__file__).parent / "skips.txt"
 ROWS = Path(__file__).parent / "rows.txt"
 TESTS_PER_IMAGE = 64
 CALLS_PER_IMAGE = 150
+_NODE_TESTS = "onnx.backend.test.case.node"
 BEFORE_LOWERING = "recompute"
 """The last pass over graphs."""
 
@@ -96,7 +97,13 @@ class _AnyOf(str):
 
 
 def collected(ops: Iterable[str] = ()) -> list[NodeTest]:
-    """The tests of these operators, of all if none is named; once in a process."""
+    """The tests of these operators, of all if none is named.
+
+    The package makes its tests while their modules are imported, so those go before each time.
+    """
+    for name in [name for name in sys.modules if name.startswith(f"{_NODE_TESTS}.")]:
+        del sys.modules[name]
+    sys.modules.pop(_NODE_TESTS, None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnx.backend.test.case.node import collect_testcases

@@ -39,9 +39,10 @@ class GraphFile:
         name: str,
         dtype: str = "int8",
         shape: Sequence[int] = (),
-        scale: float = 0.0,
+        scale: float | Sequence[float] = 0.0,
         zero_point: int = 0,
         *,
+        axis: int = 0,
         variable: bool = False,
     ) -> int:
         made = schema.TensorT()
@@ -50,8 +51,9 @@ class GraphFile:
         made.isVariable = variable
         if scale:
             quant = schema.QuantizationParametersT()
-            quant.scale = np.array([scale], np.float32)
-            quant.zeroPoint = np.array([zero_point], np.int64)
+            quant.scale = np.atleast_1d(np.array(scale, np.float32))
+            quant.zeroPoint = np.full(quant.scale.shape, zero_point, np.int64)
+            quant.quantizedDimension = axis
             made.quantization = quant
         self.made.tensors.append(made)
         return len(self.made.tensors) - 1

@@ -1,12 +1,13 @@
-"""if, while, and variables: what stands for control flow and state among a graph's operators.
+"""What the importers of models take apart: control flow, variables, compressed constants.
 
     if: runs the function `then` or `else`, as input 0 says, on the other inputs.
     while: runs `body` on what it carries as long as `cond` says so.
 
 They run graph functions of the module, so they have neither loops nor a reference of their own:
 `ir/graph/evaluate.py` runs them, `select/inline.py` writes them into the AOT main. Variables are no
-calls at all: the importer follows what is assigned to what is read. Source of the semantics:
-TFLite's operators of these names.
+calls at all: the importer follows what is assigned to what is read; nor is what decodes constants,
+which is done while the model is imported. Source of the semantics: TFLite's operators of these
+names, and TFLM's.
 """
 
 from __future__ import annotations
@@ -55,4 +56,5 @@ OPDEFS = (
     _record("if", "IF"),
     _record("while", "WHILE"),
     _record("variable", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"),
+    _record("decoded", "custom:TFLM_DECODE"),
 )

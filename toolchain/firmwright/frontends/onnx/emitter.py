@@ -139,7 +139,8 @@ class Emitter:
 
     def _computed(self, described: OpCall, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
         arrays = [item.array if isinstance(item, Const) else np.zeros(0) for item in inputs]
-        found = self.ops[described.op].reference(described, arrays)
+        with np.errstate(all="ignore"):  # infinity and NaN are values among floats
+            found = self.ops[described.op].reference(described, arrays)
         return tuple(
             Const(np.asarray(array), f"{self.stem}/{described.op}", kind.quantization)
             for array, kind in zip(found, described.outputs, strict=True)

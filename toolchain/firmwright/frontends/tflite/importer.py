@@ -20,10 +20,12 @@ from functools import cached_property
 import numpy as np
 
 from firmwright.base.dtypes import find_dtype
-from firmwright.base.errors import UnsupportedError, UnsupportedItem, UsageError
+from firmwright.base.errors import UnsupportedError, UsageError
+from firmwright.frontends.tflite import decoded
 from firmwright.frontends.tflite.advice import advice
 from firmwright.frontends.tflite.variables import Variable, Variables, known_outside
 from firmwright.frontends.tflite.weights import widened
+from firmwright.frontends.tflite.work import Work
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.evaluate import evaluate, state_after
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
@@ -40,7 +42,6 @@ from firmwright.ir.graph.opdef import (
 )
 from firmwright.ir.module import IRModule
 from firmwright.ir.raw import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
-from firmwright.ops.custom import import_custom
 
 _FOLDED_BYTES = 1 << 10
 """What calls of constants may become as a constant, however few bytes they are made of."""
@@ -65,7 +66,7 @@ def import_model(
     (for its hash).
     """
     raw = replace(raw, subgraphs=tuple(map(widened, raw.subgraphs)))
-    work = _Work(raw, imports, ops, is_claimed)
+    work = Work(raw, imports, ops, is_claimed)
     first = _entry(raw, signature)
     function = _Graph(work, first).run("main")
     work.check(raw, chosen=bool(signature))
@@ -103,58 +104,10 @@ def _entry(raw: RawModel, signature: str) -> int:
 
 
 @dataclass
-class _Work:
-    """What the import of all subgraphs has in common; `reached` are those that are imported."""
-
-    raw: RawModel
-    imports: Mapping[str, OpDef]
-    ops: OpTable
-    is_claimed: Claims = no_claims
-    constants: dict[str, Constant] = field(default_factory=dict)
-    items: list[UnsupportedItem] = field(default_factory=list)
-    reached: set[int] = field(default_factory=set)
-    functions: dict[str, Function] = field(default_factory=dict)
-    branches: dict[int, tuple[_Graph, Function]] = field(default_factory=dict)
-
-    def importer(self, name: str) -> Callable[[ImportContext], Imported] | None:
-        """What imports the operator; None where nothing does."""
-        found = self.imports.get(f"tflite:{name}")
-        if found is not None:
-            return found.imports[f"tflite:{name}"]
-        is_custom = name.startswith("custom:")
-        return import_custom if is_custom and self.is_claimed("", name[len("custom:") :]) else None
-
-    def refuse(self, op: str, where: str, why: str) -> None:
-        self.items.append(UnsupportedItem(op, where, why))
-
-    def constant(self, constant: Constant) -> str:
-        """Takes it into the table under a name that it alone has there."""
-        name = constant.name
-        while name in self.constants:
-            name += "'"
-        self.constants[name] = replace(constant, name=name)
-        return name
-
-    def check(self, raw: RawModel, *, chosen: bool) -> None:
-        """What is never run would be missed, unless the user has `chosen` where to begin."""
-        unused = len(raw.subgraphs) - len(self.reached)
-        if not unused or chosen or self.items:
-            return
-        keys = {item.key for item in raw.signatures if item.subgraph not in self.reached}
-        if keys:
-            names = ", ".join(item.key for item in raw.signatures)
-            why = f"entry points of its own ({names}): name one, as {raw.file}:{min(keys)}"
-        else:
-            what = f"{unused} subgraph" + ("s" if unused > 1 else "")
-            why = f"{what} that the first one does not run"
-        self.refuse("SUBGRAPHS", raw.file, why)
-
-
-@dataclass
 class _Graph:
     """One subgraph on its way to a graph function."""
 
-    work: _Work
+    work: Work
     index: int
     values: dict[int, Value] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
@@ -263,6 +216,8 @@ class _Graph:
                 case "WHILE":
                     parts = {"cond": "cond_subgraph_index", "body": "body_subgraph_index"}
                     self._control("while", node, parts)
+                case decoded.OPERATOR:
+                    self._decode(node)
                 case _:
                     self._operator(node, bad)
         except NotSupportedError as error:
@@ -345,14 +300,30 @@ class _Graph:
         made = sum(kind.size_bytes for kind in described.outputs)
         if made > max(_KNOWN_BYTES, given):
             return False
-        results = opdef.reference(described, [c.array() for c in described.constants if c])
+        with np.errstate(all="ignore"):  # infinity and NaN are values among floats
+            results = opdef.reference(described, [c.array() for c in described.constants if c])
         self.known.update(zip(places, results, strict=True))
         if made > max(_FOLDED_BYTES, given) or set(places) & set(self.graph.outputs):
             return False
         for index, value, result in zip(places, call.outputs, results, strict=True):
-            constant = Constant.from_array(value.name, result, value.type.dtype)
-            self.values[index] = replace(value, constant=self.work.constant(constant))
+            self._becomes(index, value, result)
         return True
+
+    def _decode(self, node: RawNode) -> None:
+        """Compressed constants are constants; those that are decoded twice are kept once."""
+        tensors = self.graph.tensors
+        for place, index in enumerate(node.outputs):
+            given = [tensors[i] for i in node.inputs[2 * place : 2 * place + 2]]
+            parts = [tensor.buffer for tensor in given if tensor.buffer is not None]
+            if len(parts) != 2:
+                raise NotSupportedError("data to be decoded that is no constant")
+            value = self._value(index)
+            self.known[index] = decoded.decode(parts[0], parts[1], value.type)
+            self._becomes(index, value, self.known[index])
+
+    def _becomes(self, index: int, value: Value, known: Array) -> None:
+        constant = Constant.from_array(value.name, known, value.type.dtype)
+        self.values[index] = replace(value, constant=self.work.constant(constant))
 
     def _infer(self, opdef: OpDef, call: Call) -> None:
         described = self._describe(call)

@@ -38,7 +38,8 @@ def evaluate(
         if param.name not in inputs:
             raise ModelError(f"input {param.name} is missing.", where=module.name)
         values[param.name] = np.asarray(inputs[param.name])
-    _run_calls(_Machine(module, ops, intrinsics), entry, values)
+    with np.errstate(all="ignore"):  # infinity and NaN are values among floats
+        _run_calls(_Machine(module, ops, intrinsics), entry, values)
     return values
 
 
