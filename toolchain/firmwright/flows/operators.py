@@ -46,8 +46,8 @@ _CASES = """\
 *Cases* are conformance cases: each holds an operator's reference against LiteRT and TFLM, and its
 loops and its C against that. All of them run as firmware on {boards} too (`pytest
 tests/ops --deep`; by default one of each operator), and `firmwright selftest --board B` runs them
-on any board. Operators without cases are those of control flow and of ONNX, which have tests of
-their own.
+on any board. Operators without cases are those of control flow, of compressed constants and of
+ONNX, which have tests of their own.
 """
 
 

@@ -3,8 +3,10 @@
     y = x before without its first slot, and x behind it; slots along axis 1.
 
 Source of the semantics: TFLM's custom operator. It can be told to end a run before what follows,
-until so many slots have come; here everything runs each time, so other models are refused. Files
-that do not say how often count 5, 13 and 25 slots as once, as TFLM does.
+until so many slots have come: the importer of TFLite files makes a branch of that, which attribute
+`cycles` asks for. Files that do not say how often count 5, 13 and 25 slots as once and others as
+each second time, as TFLM does; one shape it judges by the number of buffers in the process, and
+that is refused.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.signal_window import ONE_PROFILE
 
 _EACH_RUN = (5, 13, 25)
+_BY_NUMBER = (2, 96)
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -64,12 +67,22 @@ def lower(call: OpCall, b: Kernel) -> None:
 def from_tflite(context: ImportContext) -> Imported:
     require_tensors(context, 1)
     y = context.outputs[0]
-    cycles = context.node.options.get("cycles_max", 0)
-    slots = y.shape[1] if len(y.shape) == 4 else 0
-    if not isinstance(cycles, int) or not (cycles == 1 or (cycles <= 0 and slots in _EACH_RUN)):
-        raise NotSupportedError("a buffer that ends runs before what follows it")
+    cycles = _cycles(context, y.shape)
     zero = y.quantization.zero_points[0] if y.quantization else 0
-    return Imported("circular_buffer", {}, (0,), memory=(Memory("before", y, zero, becomes=0),))
+    memory = (Memory("before", y, zero, becomes=0),)
+    return Imported("circular_buffer", {"cycles": cycles} if cycles > 1 else {}, (0,), (), memory)
+
+
+def _cycles(context: ImportContext, shape: tuple[int, ...]) -> int:
+    """At each how many-th run what follows runs."""
+    told = context.node.options.get("cycles_max", 0)
+    if isinstance(told, int) and told > 0:
+        return told
+    if len(shape) == 4 and shape[1] in _EACH_RUN:
+        return 1
+    if not isinstance(told, int) or shape[2:] == _BY_NUMBER:
+        raise NotSupportedError("a buffer that does not say how often what follows it runs")
+    return 2
 
 
 def cases() -> Iterator[Case]:

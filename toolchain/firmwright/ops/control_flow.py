@@ -40,7 +40,7 @@ def _no_cases() -> Iterator[Case]:
     return iter(())
 
 
-def _record(name: str, *foreign: str) -> OpDef:
+def _record(name: str, *foreign: str, limits: str = "") -> OpDef:
     return OpDef(
         name=name,
         infer=_infer,
@@ -49,6 +49,7 @@ def _record(name: str, *foreign: str) -> OpDef:
         imports={f"tflite:{item}": _import for item in foreign},
         cases=_no_cases,
         dtypes=("int8", "int16", "int32", "float32", "bool"),
+        limits=limits,
     )
 
 
@@ -56,5 +57,9 @@ OPDEFS = (
     _record("if", "IF"),
     _record("while", "WHILE"),
     _record("variable", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"),
-    _record("decoded", "custom:TFLM_DECODE"),
+    _record(
+        "decoded",
+        "custom:TFLM_DECODE",
+        limits="while a model is read: look-up tables, Huffman codes, pruned tensors",
+    ),
 )

@@ -30,6 +30,8 @@ Array = NDArray[np.generic]
 
 RESOURCE = 13  # the schema's element type of a variable's handle, which has no value
 TFLM_ARENA_BYTES = 64 << 20  # never touched beyond what the model needs
+TFLM_ENDED_EARLY = 15
+"""The status of a run that an operator ended (kTfLiteAbort)."""
 
 
 RESOLVERS = {
@@ -117,14 +119,30 @@ class Tflm:
         )
         graph = runtime.convert_bytearray_to_object(bytearray(model)).subgraphs[0]
         self.input_names, self.output_names, self.layer_names = tensor_names(graph, layers)
+        self._outputs: list[Array] = []
 
     def run(self, inputs: Sequence[Array]) -> None:
+        """One run. A model may end it early, and then its outputs are those of the last whole one.
+
+        TFLM leaves in them whatever lay there. Before the first whole run they are zero.
+        """
         for position, value in enumerate(inputs):
             self._interpreter.set_input(value, position)
-        self._interpreter.invoke()
+        if self._interpreter.invoke() == TFLM_ENDED_EARLY:
+            self._outputs = self._outputs or [self._zero(k) for k in range(len(self.output_names))]
+        else:
+            self._outputs = [
+                np.array(self._interpreter.get_output(k)) for k in range(len(self.output_names))
+            ]
+
+    def _zero(self, position: int) -> Array:
+        details = self._interpreter.get_output_details(position)
+        points = details["quantization_parameters"]["zero_points"]
+        is_int8 = details["dtype"] == np.int8 and len(points)
+        return np.full(details["shape"], points[0] if is_int8 else 0, details["dtype"])
 
     def output(self, position: int) -> Array:
-        return np.asarray(self._interpreter.get_output(position))
+        return self._outputs[position]
 
     def layer(self, index: int) -> Array:
         return np.asarray(self._interpreter.GetTensor(index, 0)["tensor_data"])

@@ -23,6 +23,7 @@ from firmwright.base.dtypes import find_dtype
 from firmwright.base.errors import UnsupportedError, UsageError
 from firmwright.frontends.tflite import decoded
 from firmwright.frontends.tflite.advice import advice
+from firmwright.frontends.tflite.ended_runs import with_branches
 from firmwright.frontends.tflite.variables import Variable, Variables, known_outside
 from firmwright.frontends.tflite.weights import widened
 from firmwright.frontends.tflite.work import Work
@@ -68,7 +69,7 @@ def import_model(
     raw = replace(raw, subgraphs=tuple(map(widened, raw.subgraphs)))
     work = Work(raw, imports, ops, is_claimed)
     first = _entry(raw, signature)
-    function = _Graph(work, first).run("main")
+    function = with_branches(_Graph(work, first).run("main"), work)
     work.check(raw, chosen=bool(signature))
     if work.items:
         raise UnsupportedError(

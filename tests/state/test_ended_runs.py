@@ -1,0 +1,95 @@
+"""Streaming models whose buffers end a run early, against TFLM, which ends them with a status."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from model_writer import GraphFile, ModelFile
+
+from firmwright.base.errors import UnsupportedError
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.model import Model
+from firmwright.flows.verifying import verify
+from firmwright.ir.graph.nodes import Function
+from firmwright.pipeline import load_bytes
+
+KIND = ("int8", (1, 1, 1, 2), 0.5, 3)
+
+
+def buffered(graph: GraphFile, name: str, x: int, slots: int, **options: int) -> int:
+    y = graph.tensor(name, "int8", (1, slots, 1, 2), 0.5, 3, variable=True)
+    graph.op("custom:CIRCULAR_BUFFER", [x], [y], **options)
+    return y
+
+
+def averaged(graph: GraphFile, name: str, x: int) -> int:
+    y = graph.tensor(name, *KIND)
+    axes = graph.constant(f"{name}/axes", np.array([1], np.int32))
+    graph.op("MEAN", [x, axes], [y], "ReducerOptions", keepDims=True)
+    return y
+
+
+def streaming() -> bytes:
+    """Every second run goes past the first buffer, every sixth past the second one."""
+    file = ModelFile()
+    main = file.graph("main")
+    x = main.input("x", *KIND)
+    doubled = main.tensor("doubled", *KIND)
+    main.op("ADD", [x, x], [doubled], "AddOptions")
+    first = averaged(main, "first", buffered(main, "slots", doubled, 4))
+    steady = averaged(main, "steady", buffered(main, "slots'", first, 5))
+    last = averaged(main, "last", buffered(main, "slots''", steady, 3, cycles_max=3))
+    mixed = main.tensor("mixed", *KIND)
+    main.op("ADD", [last, doubled], [mixed], "AddOptions")
+    main.outputs(doubled, first, last, mixed)
+    return file.data()
+
+
+@pytest.mark.host_c
+def test_what_follows_a_buffer_runs_as_often_as_it_says() -> None:
+    data = streaming()
+    compiled = compile_for(Model(load_bytes(data, "streaming"), data), "host", numerics="tflm")
+    entry = compiled.imported.entry
+    assert isinstance(entry, Function)
+    assert [value.name for value in entry.results] == ["doubled", "first", "last", "mixed"]
+    found = verify(compiled, samples=13, layers=True)
+    assert found.exact
+    assert found.values == 13 * 8
+    first = [outputs[1].ravel().tolist() for outputs in map(tuple, map(dict.values, found.outputs))]
+    assert first[0] == [3, 3]  # zero before the first whole run
+    assert first[5] != [3, 3]
+    assert first[5] == first[10] != first[11]
+
+
+def test_a_buffer_inside_of_a_branch_is_refused() -> None:
+    file = ModelFile()
+    main, then = file.graph("main"), file.graph("then")
+    other = file.graph("else")
+    x, is_it = main.input("x", *KIND), main.input("is_it", "bool", (1,))
+    y = main.tensor("y", *KIND)
+    options = {"thenSubgraphIndex": 1, "elseSubgraphIndex": 2}
+    main.op("IF", [is_it, x], [y], "IfOptions", **options)
+    main.outputs(y)
+    inner = then.input("inner", *KIND)
+    then.outputs(averaged(then, "mean", buffered(then, "slots", inner, 4, cycles_max=2)))
+    other.outputs(other.input("same", *KIND))
+    with pytest.raises(UnsupportedError, match="ends runs early, inside of a branch"):
+        load_bytes(file.data(), "branches")
+
+
+def test_a_buffer_that_tflm_counts_with_others_is_refused() -> None:
+    file = ModelFile()
+    main = file.graph("main")
+    x = main.input("x", "int8", (1, 1, 2, 96), 0.5, 3)
+    y = main.tensor("y", "int8", (1, 4, 2, 96), 0.5, 3, variable=True)
+    main.op("custom:CIRCULAR_BUFFER", [x], [y], cycles_max=0)
+    main.outputs(y)
+    with pytest.raises(UnsupportedError, match="does not say how often"):
+        load_bytes(file.data(), "counted")
+
+
+def test_the_counter_is_state_that_a_caller_may_reset() -> None:
+    entry = load_bytes(streaming(), "streaming").entry
+    assert isinstance(entry, Function)
+    counters = [state for state in entry.state if state.value.name.endswith("/runs")]
+    assert len(counters) == 2
