@@ -18,7 +18,7 @@ import numpy as np
 
 from firmwright.artifacts import Compiler
 from firmwright.base.errors import FirmwrightError, UsageError
-from firmwright.flows.compiling import compile_for, options_for
+from firmwright.flows.compiling import compile_for
 from firmwright.flows.mlperf import for_benchmark
 from firmwright.flows.model import Model, load_model
 from firmwright.flows.sessions import ModelSession, open_session
@@ -28,6 +28,7 @@ from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 from firmwright.partitioning.custom import load_custom_ops
 from firmwright.pipeline import NUMERICS, OPTIMIZE_GOALS, Compiled, Options
 from firmwright.targets.cmsis_nn import PATH_VARIABLE
+from firmwright.tune.partitions import EAGER, Asked, partitioned
 from firmwright.usmp.registry import DEFAULT as DEFAULT_PLANNER
 
 CONSTANT_SCOPES = {"linked": "global", "external": "external", "port": "port", "async": "async"}
@@ -110,7 +111,7 @@ def add_given(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_board(parser: argparse.ArgumentParser) -> None:
+def add_board(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     parser.add_argument("--board", metavar="B", help="firmwright boards lists them (host)")
     parser.add_argument(
         "--boards-dir",
@@ -156,12 +157,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
 def _add_goals(group: argparse._ArgumentGroup) -> None:
     """What code is made for, and what of it matters most."""
     group.add_argument("--target", metavar="T", help="code generator, e.g. 'cortex-m -mcpu=...'")
-    group.add_argument(
-        "--cmsis-nn",
-        metavar="PATH",
-        action=_CmsisNnPath,
-        help="a copy of CMSIS-NN, for --target 'cmsis-nn, ...' (CMSIS_NN_PATH)",
-    )
+    add_partition(group)
     group.add_argument("--numerics", choices=NUMERICS, help="whose roundings (litert)")
     group.add_argument("--optimize", choices=OPTIMIZE_GOALS, help="what to favour (balanced)")
     group.add_argument("--planner", metavar="P", help=f"memory planner ({DEFAULT_PLANNER})")
@@ -178,6 +174,29 @@ def _add_goals(group: argparse._ArgumentGroup) -> None:
         metavar="BYTES",
         type=_bytes,
         help="the fastest program whose code and constants are at most that large, as predicted",
+    )
+
+
+def add_partition(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Who gets which operators."""
+    parser.add_argument(
+        "--cmsis-nn",
+        metavar="PATH",
+        action=_CmsisNnPath,
+        help="a copy of CMSIS-NN, for --target 'cmsis-nn, ...' (CMSIS_NN_PATH)",
+    )
+    parser.add_argument(
+        "--partition",
+        metavar="HOW",
+        default=EAGER,
+        help="which operators backends get: eager (each the first that takes it), collage "
+        "(where it costs least, measured), none, or a FILE that partition --result wrote (eager)",
+    )
+    parser.add_argument(
+        "--partition-log",
+        metavar="LOG",
+        default="",
+        help="what collage measured: read, and added to",
     )
 
 
@@ -440,12 +459,22 @@ def given_options(args: argparse.Namespace) -> dict[str, Any]:
     return given
 
 
-def options_of(args: argparse.Namespace, model: Model) -> Options:
-    return options_for(model.module, given_options(args))
+def compiling_of(
+    args: argparse.Namespace, model: Model | None = None
+) -> tuple[Model, dict[str, Any]]:
+    """The model, its operators given to targets where --partition says how, and the options."""
+    return partitioned(model or model_of(args), given_options(args), asked_of(args))
+
+
+def asked_of(args: argparse.Namespace) -> Asked:
+    """How the user wants the operators to be given to targets."""
+    port, flash = (getattr(args, name, "") or "" for name in ("port", "flash"))
+    return Asked(args.partition, args.partition_log, port, flash, getattr(args, "timeout", None))
 
 
 def compiled_of(args: argparse.Namespace, model: Model | None = None) -> Compiled:
-    return compile_for(model or model_of(args), **given_options(args))
+    made, given = compiling_of(args, model)
+    return compile_for(made, **given)
 
 
 def opener(args: argparse.Namespace) -> Any:

@@ -18,13 +18,11 @@ from firmwright.cli.base import (
     add_compile_options,
     add_harness,
     add_source,
-    given_options,
+    compiling_of,
     in_harness,
-    model_of,
-    options_of,
 )
 from firmwright.cli.table import Cell, facts, table
-from firmwright.flows.compiling import compile_for, pass_names, verified
+from firmwright.flows.compiling import compile_for, options_for, pass_names, verified
 from firmwright.flows.exporting import save_with_main
 from firmwright.flows.model import save_module
 from firmwright.ir.module import IRModule
@@ -90,13 +88,14 @@ def run(args: argparse.Namespace) -> Outcome:
     (args.model,) = args.models
     watch = Watcher(args)
     start = time.perf_counter()
-    model = model_of(args)
+    model, given = compiling_of(args)
     stopwatch = Stopwatch()
-    compiled = compile_for(model, watch=watch, stopwatch=stopwatch, **given_options(args))
+    compiled = compile_for(model, watch=watch, stopwatch=stopwatch, **given)
     seconds = time.perf_counter() - start
     watch.finish()
     _save(args, in_harness(args, compiled))
-    passes = pass_names(model.module, options_of(args, model)) if args.print_pipeline else ()
+    options = options_for(model.module, given)
+    passes = pass_names(model.module, options) if args.print_pipeline else ()
     timings = stopwatch.rows if args.print_pipeline else []
     data = {**compiled.metadata, "compile_seconds": round(seconds, 3)}
     if args.output:
@@ -110,7 +109,7 @@ def run(args: argparse.Namespace) -> Outcome:
     shown = [table(("pass", "target", "ms"), _timed(timings)), ""] if timings else []
     parts = [*shown, *watch.printed, summary(compiled, seconds, args.output)]
     if args.pareto:
-        found = pareto(model.module, options_of(args, model))
+        found = pareto(model.module, options)
         data["pareto"] = [asdict(item) for item in found]
         parts += ["", tradeoffs(found)]
     return Outcome(data, "\n".join(parts))
@@ -149,8 +148,8 @@ def _run_several(args: argparse.Namespace) -> Outcome:
     watch = Watcher(args)
     parts = []
     for path in args.models:
-        model = model_of(argparse.Namespace(**{**vars(args), "model": path}))
-        parts.append(compile_for(model, watch=watch, **given_options(args)))
+        model, given = compiling_of(argparse.Namespace(**{**vars(args), "model": path}))
+        parts.append(compile_for(model, watch=watch, **given))
     made = bundle(parts, concurrent=args.concurrent)
     seconds = time.perf_counter() - start
     _save(args, made)

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import Any
 
-from firmwright.cli.base import Outcome, add_model, model_of
+from firmwright.base.errors import UsageError
+from firmwright.cli.base import (
+    Outcome,
+    add_board,
+    add_model,
+    add_partition,
+    asked_of,
+    given_options,
+    model_of,
+    seconds_of,
+)
 from firmwright.cli.table import Cell, table
-from firmwright.flows.model import partition, save_module
-from firmwright.flows.partitions import Part, parts_of
+from firmwright.flows.model import Model, partition, save_module, write_file
+from firmwright.flows.partitions import parts_of
+from firmwright.partitioning.parts import Partition
+from firmwright.pipeline import NUMERICS, OPTIMIZE_GOALS
+from firmwright.tune.partitions import COLLAGE, EAGER, partitioned, searched
 
 NAME = "partition"
 HELP = "give a model's operators to targets and write the module"
@@ -21,24 +36,95 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="in order of preference, e.g. 'npu1 -lanes=8, cortex-m -mcpu=cortex-m4'",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the .fwir file")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the .fwir file")
+    parser.add_argument("--numerics", choices=NUMERICS, help="whose roundings (litert)")
+    add_partition(parser)
+    search = parser.add_argument_group("collage")
+    search.add_argument(
+        "--result",
+        metavar="FILE",
+        help="write what was found as JSON, for people to edit and --partition FILE to apply",
+    )
+    add_board(search)
+    search.add_argument("--optimize", choices=OPTIMIZE_GOALS, help="ram: the least memory first")
+    search.add_argument("--port", metavar="URL", default="", help="of a board, which then counts")
+    search.add_argument("--flash", metavar="COMMAND", default="", help="puts {elf}, {bin} on it")
+    search.add_argument("--timeout", metavar="S", type=seconds_of, help="seconds for one run (300)")
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    module = partition(model_of(args), args.target).module
-    save_module(module, args.output)
-    parts = parts_of(module)
-    data = {
-        "model": module.name,
+    if args.result and args.partition != COLLAGE:
+        raise UsageError("--result is what --partition collage found.")
+    if not args.output and not args.result:
+        raise UsageError("nothing is to be written.", hint="-o FILE, or --result FILE.")
+    found: Partition | None = None
+    if args.partition == COLLAGE:
+        made = searched(model_of(args), given_options(args), asked_of(args))
+        found, model = made.partition, made.model
+    else:
+        model = _given(args)
+    if args.result and found is not None:
+        write_file(args.result, found.text().encode())
+    if args.output:
+        save_module(model.module, args.output)
+    parts = parts_of(model.module)
+    data: dict[str, Any] = {
+        "model": model.name,
         "file": args.output,
         "targets": [
             {"target": part.target, "operators": part.operators, "functions": list(part.functions)}
             for part in parts
         ],
+        **({"search": found.as_json()} if found else {}),
     }
-    shown = table(("target", "operators", "functions"), [_row(part) for part in parts])
-    return Outcome(data, f"{shown}\n{args.output}")
+    rows: list[Sequence[Cell]] = [[p.target, p.operators, len(p.functions)] for p in parts]
+    shown = [table(("target", "operators", "functions"), rows)]
+    shown = [_searched(found), *shown] if found else shown
+    files = [file for file in (args.result, args.output) if file]
+    return Outcome(data, "\n\n".join([*shown, "\n".join(files)]))
 
 
-def _row(part: Part) -> list[Cell]:
-    return [part.target, part.operators, len(part.functions)]
+def _given(args: argparse.Namespace) -> Model:
+    if args.partition == EAGER:
+        return partition(model_of(args), args.target, args.numerics or "")
+    model, options = partitioned(model_of(args), given_options(args), asked_of(args))
+    if model.module.attrs.get("partitioned"):
+        return model
+    return partition(model, options["target"] or "c", args.numerics or "")
+
+
+def _searched(found: Partition) -> str:
+    """What was chosen, what else there was, and whole programs beside each other."""
+    parts: list[Sequence[Cell]] = [
+        [" ".join(part.ops), part.target, _count(part.cost), _others(part.alternatives)]
+        for part in found.parts
+    ]
+    programs: list[Sequence[Cell]] = [
+        [
+            how + (" (taken)" if how == found.chosen else ""),
+            total.count if total.count is not None else total.reason,
+            total.workspace_bytes or None,
+            total.flash_bytes,
+        ]
+        for how, total in found.totals.items()
+    ]
+    return "\n\n".join(
+        (
+            table(["operators", "target", found.unit, "or else"], parts),
+            table(["program", found.unit, "workspace bytes", "image's flash"], programs),
+        )
+    )
+
+
+def _others(alternatives: Sequence[Any]) -> str:
+    return ", ".join(f"{other.target} {_count(other.cost)}" for other in alternatives)
+
+
+def _count(cost: Any) -> Cell:
+    match cost.status:
+        case "ok":
+            return f"{cost.count:,}" + (" (modelled)" if cost.how == "modelled" else "")
+        case "failed":
+            return f"failed: {cost.reason}"
+        case _:
+            return "unknown"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from firmwright.cli.base import Outcome, add_compile_options, add_model, model_of, options_of
-from firmwright.flows.compiling import IMPORTED, module_after
+from firmwright.cli.base import Outcome, add_compile_options, add_model, compiling_of
+from firmwright.flows.compiling import IMPORTED, module_after, options_for
 from firmwright.flows.model import write_file
 from firmwright.ir.text import print_module
 
@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    model = model_of(args)
-    module = module_after(model, args.after, options_of(args, model))
+    model, given = compiling_of(args)
+    module = module_after(model, args.after, options_for(model.module, given))
     text = print_module(module, elide_constants=args.elide_constants)
     data = {"model": module.name, "after": args.after}
     if args.output:

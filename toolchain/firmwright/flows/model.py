@@ -68,12 +68,12 @@ def entry_point(path: str | Path) -> tuple[Path, str]:
     return Path(f"{stem}.tflite"), signature
 
 
-def partition(model: Model, targets: str) -> Model:
+def partition(model: Model, targets: str, numerics: str = "") -> Model:
     """`model` with every operator given to one of the targets, in their order of preference.
 
     What backends take becomes functions that carry their target; a core, which may be named last,
     runs all else. The module's text then holds all of that: it compiles to the same bytes anywhere
-    where the backends are.
+    where the backends are. `numerics` becomes part of it: what a backend takes may depend on it.
     """
     asked = parse_targets(targets)
     if "stage" in model.module.attrs:
@@ -84,7 +84,8 @@ def partition(model: Model, targets: str) -> Model:
         )
     core = core_of(asked)
     table = {**({CORE: core} if core else {}), **named(filter(is_backend, asked))}
-    module = assign(replace(model.module, targets=table), Stopwatch())
+    plain = model.module.with_attrs(numerics=numerics) if numerics else model.module
+    module = assign(replace(plain, targets=table), Stopwatch())
     return replace(model, module=module)
 
 

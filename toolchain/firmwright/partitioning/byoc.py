@@ -1,11 +1,12 @@
-"""Gives operators to backends: what their patterns match becomes functions that carry a target.
+"""Gives operators to backends: what they get becomes functions that carry a target.
 
-In: a module with graph functions, and the backends that take part, in order of preference. Out: the
-same program, in which every part that a backend takes is a function with the attributes `target`
-(a name in the module's table), `symbol` (a C name), and `composite` where it is one entry of the
-backend's table; the function it was cut out of calls it. Functions that carry a target are left
-alone, and so are calls that carry another one's. Names do not depend on what else there is: they
-count the parts of one backend that consist of the same operators.
+In: a module with graph functions, the backends that take part, in order of preference, and who says
+what each gets (`matching.eager`, or a choice made before). Out: the same program, in which every
+such part is a function with the attributes `target` (a name in the module's table), `symbol` (a C
+name), and `composite` where it is one entry of the backend's table; the function it was cut out of
+calls it. Functions that carry a target are left alone, and so are calls that carry another one's.
+Names do not depend on what else there is: they count the parts of one backend that consist of the
+same operators.
 """
 
 from __future__ import annotations
@@ -14,32 +15,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from firmwright.base.names import sanitise
-from firmwright.ir.core import Attr, Target
+from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import Call, Function, Value
-from firmwright.ir.graph.patterns import Graph, Match, find
 from firmwright.ir.module import IRModule
+from firmwright.partitioning.matching import Active, Choose, eager, with_rest
 from firmwright.partitioning.owners import owner
 from firmwright.partitioning.regions import Group, in_order, merge_regions
-from firmwright.targets.backend import Backend
 
 _NAMED_OPS = 4
 """Operators that a symbol names before it says `more`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Active:
-    """A backend that takes part: its instance, and the name of that in the module's table."""
-
-    name: str
-    target: Target
-    backend: Backend
-
-
-def partition_module(module: IRModule, active: Sequence[Active]) -> IRModule:
-    """`module` with functions for what the backends take."""
+def partition_module(
+    module: IRModule, active: Sequence[Active], choose: Choose = eager
+) -> IRModule:
+    """`module` with functions for what the backends get."""
     for function in module.functions.values():
         if isinstance(function, Function) and not owner(function):
-            module = _Partition(module, function, active).run()
+            groups = choose(function, module, active)
+            if groups:
+                module = _Partition(module, function, active, groups).run()
     return module
 
 
@@ -50,15 +45,11 @@ class _Partition:
     module: IRModule
     function: Function
     active: Sequence[Active]
+    groups: Sequence[Group]
 
     def run(self) -> IRModule:
-        groups = self._matched()
-        if not groups:
-            return self.module
-        taken = {index for group in groups for index in group.calls}
-        rest = (Group((i,)) for i in range(len(self.function.body)) if i not in taken)
         mergers = {item.name for item in self.active if item.backend.merge_regions}
-        merged = merge_regions(self.function, (*groups, *rest), mergers)
+        merged = merge_regions(self.function, with_rest(self.function, self.groups), mergers)
         body: list[Call] = []
         for group in in_order(self.function, merged):
             calls = self._calls(group)
@@ -69,40 +60,6 @@ class _Partition:
             else:
                 body.append(self._region(group))
         return self.module.with_function(replace(self.function, body=tuple(body)))
-
-    # ---- who takes what ------------------------------------------------------------------------
-
-    def _matched(self) -> list[Group]:
-        """What patterns cover, then single calls that a pass gave to a backend."""
-        groups: list[Group] = []
-        for item in self.active:
-            free = {
-                index
-                for index, call in enumerate(self.function.body)
-                if call.target in ("", item.name) and not call.op.startswith("@")
-            }
-            free -= {index for group in groups for index in group.calls}
-            groups += self._entries(item, free)
-        taken = {index for group in groups for index in group.calls}
-        names = {item.name for item in self.active}
-        for index, call in enumerate(self.function.body):
-            if index not in taken and call.target in names and not call.op.startswith("@"):
-                groups.append(Group((index,), call.target))
-        return groups
-
-    def _entries(self, item: Active, free: set[int]) -> list[Group]:
-        found: list[Group] = []
-        for entry in item.backend.table:
-            for index in reversed(range(len(self.function.body))):
-                calls = find(entry.pattern, index, Graph(self.function, self.module, free))
-                if calls is None:
-                    continue
-                covered = tuple(self.function.body[i] for i in calls)
-                match = Match(covered, self.module, item.target, item.backend.version)
-                if entry.predicate(match):
-                    found.append(Group(calls, item.name, ((entry.name, calls),)))
-                    free -= set(calls)
-        return found
 
     # ---- cutting -------------------------------------------------------------------------------
 

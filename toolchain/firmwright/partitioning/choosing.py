@@ -14,7 +14,7 @@ from firmwright.base.errors import UsageError
 from firmwright.boards import Board
 from firmwright.ir.core import Target
 from firmwright.ir.module import IRModule
-from firmwright.partitioning.byoc import Active
+from firmwright.partitioning.matching import Active
 from firmwright.partitioning.owners import owner
 from firmwright.targets.registry import backend_of, kind_of, parse_target, parse_targets
 

@@ -98,6 +98,21 @@ class Backend:
         """Compiler flags of the backend's own C files."""
         return ()
 
+    def cost(self, match: Match) -> int | None:
+        """Cycles that one run of what is matched takes, as modelled; None: it is to be measured.
+
+        For what an emulator cannot tell: there a cycle of the model stands for an instruction.
+        """
+        return None
+
+    def transfer(self, size_bytes: int) -> int:
+        """Cycles that a tensor of that size takes on its way to the backend, or from it."""
+        return 0
+
+    def library(self, target: Target) -> str:
+        """What its C files are of, beside `version`: measurements hold for that alone."""
+        return ""
+
     # ---- what others see -----------------------------------------------------------------------
 
     @cached_property

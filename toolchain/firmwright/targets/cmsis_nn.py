@@ -13,6 +13,7 @@ public header arm_nnfunctions.h.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -70,6 +71,9 @@ class CmsisNn(Backend):
 
     def c_files(self, target: Target, symbols: frozenset[str]) -> Mapping[str, bytes]:
         return needed_files(_library(), ("Include",), "Source", symbols)
+
+    def library(self, target: Target) -> str:
+        return hashlib.sha256((_library() / HEADER).read_bytes()).hexdigest()[:12]
 
 
 def _library() -> Path:

@@ -29,18 +29,8 @@ class TuningLog(Closing):
         """Raises UsageError if the file cannot be written, or another process writes it."""
         self.path = Path(path)
         self._ahead = self.path.with_name(self.path.name + ".ahead")
-        self._file = _open(self.path)
+        self._file = open_log(self.path)
         self._waiting: TextIO | None = None
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._file.close()
-            raise UsageError(
-                "another search is writing this log.",
-                where=str(path),
-                hint="another --out; logs are merged by cat.",
-            ) from None
-        _mend(self.path)
         self._written = {item.key: item for item in read_measurements(self.path)}
         self._known = dict(self._written)
         if self._ahead.exists():
@@ -73,6 +63,22 @@ class TuningLog(Closing):
             self._known[item.key] = self._written[item.key] = item
 
 
+def open_log(path: Path) -> TextIO:
+    """A log to add lines to, this process's alone; a last line without an end is taken off."""
+    file = _open(path)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise UsageError(
+            "another search is writing this log.",
+            where=str(path),
+            hint="another file; logs are merged by cat.",
+        ) from None
+    _mend(path)
+    return file
+
+
 def _put(file: TextIO, item: Measurement) -> None:
     file.write(item.line() + "\n")
     file.flush()
@@ -85,7 +91,7 @@ def _open(path: Path) -> TextIO:
         raise UsageError(
             f"the tuning log cannot be written: {error.strerror}.",
             where=str(path),
-            hint="another --out.",
+            hint="another path.",
         ) from error
 
 

@@ -216,12 +216,12 @@ def _measured(compiled: Compiled, rig: Rig) -> tuple[list[int], list[int], str]:
         found.append(session.device.read_outputs())
 
     if rig.method == EXACT:
-        exact = count(compiled, open_with=_opener(rig), sample=sample, behind=read)
+        exact = count(compiled, open_with=opener(rig), sample=sample, behind=read)
         counts, unit = [exact.operators[i].instructions for i in exact.operators], "instructions"
     else:
         image = build_image(compiled, "profile")
         flash_board(image, rig.flash)
-        with _opener(rig)(compiled, image=image) as session:
+        with opener(rig)(compiled, image=image) as session:
             session.device.measure(sample)
             counts = [record.count for record in session.device.profile()]
             unit = session.device.info.counter_unit
@@ -229,7 +229,9 @@ def _measured(compiled: Compiled, rig: Rig) -> tuple[list[int], list[int], str]:
     return [int(n) for n in found[0][OUTPUT]], counts, unit
 
 
-def _opener(rig: Rig) -> Any:
+def opener(rig: Rig) -> Any:
+    """`open_session` by that rig."""
+
     def open_it(compiled: Compiled, **more: Any) -> ModelSession:
         return open_session(compiled, port=rig.port, timeout_s=rig.timeout_s, **more)
 

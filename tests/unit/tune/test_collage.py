@@ -1,0 +1,166 @@
+"""Collage in QEMU: parts measured, programs compared, results saved, edited and applied."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from toy_backends import chain
+
+from firmwright.base.errors import UsageError
+from firmwright.cli.main import main
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.model import Model, load_model
+from firmwright.ir.graph.patterns import op
+from firmwright.targets.backend import Backend, PatternEntry
+from firmwright.targets.backends import BACKENDS
+from firmwright.targets.cmsis_nn import PATH_VARIABLE
+from firmwright.tune import collage as collage_module
+from firmwright.tune.part_costs import PartCosts
+from firmwright.tune.partitions import Asked, partitioned, searched
+
+ROOT = Path(__file__).resolve().parents[3]
+STAND_IN = ROOT / "tests" / "backends" / "cmsis_nn"
+DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
+MODELS = ROOT.parent / "shared" / "models"
+NAMES = ("kws_ref_model", "vww_96_int8", "pretrainedResnet_quant", "str_ww_ref_model", "ad01_int8")
+GIVEN = {"board": "mps2-an386", "target": "cmsis-nn", "numerics": "tflm", "optimize": "speed"}
+
+
+@pytest.fixture
+def no_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is gone after it."""
+    monkeypatch.setattr(BACKENDS, "_known", {})
+
+
+@pytest.fixture(autouse=True)
+def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PATH_VARIABLE, str(STAND_IN))
+
+
+@pytest.mark.qemu
+def test_it_is_never_above_eager_and_a_result_is_applied_as_saved_or_edited(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    log, result = tmp_path / "parts.jsonl", tmp_path / "found.json"
+    words = ["partition", str(DIGITS), "--target", "cmsis-nn", "--board", "mps2-an386"]
+    words += [
+        "--numerics",
+        "tflm",
+        "--optimize",
+        "speed",
+        "--partition",
+        "collage",
+        "--partition-log",
+        str(log),
+    ]
+    assert main([*words, "--result", str(result), "-o", str(tmp_path / "it.fwir")]) == 0
+    assert "or else" in capfd.readouterr().out
+    found = json.loads(result.read_text())
+    totals = {how: total["count"] for how, total in found["totals"].items()}
+    assert totals["collage"] <= totals["eager"]
+    assert all(part["alternatives"] for part in found["parts"] if part["ops"] != ["reshape"])
+    taken = sum(part["cost"]["count"] for part in found["parts"])
+    assert taken == pytest.approx(totals["collage"], rel=0.1)
+
+    # What was measured is not measured again: the log and the result stay as they are.
+    before = log.read_text(), found
+    for owner, name in ((PartCosts, "_measured"), (collage_module._Collage, "_run")):
+        monkeypatch.setattr(owner, name, None)
+    again = searched(load_model(DIGITS), GIVEN, Asked("collage", str(log)))
+    assert (log.read_text(), json.loads(again.partition.text())) == before
+
+    # Applied, it compiles to the same bytes as the module that was written; edited, to others.
+    (tmp_path / "elsewhere").mkdir()
+    saved = load_model((tmp_path / "it.fwir").rename(tmp_path / "elsewhere" / "it.fwir"))
+    applied = partitioned(load_model(DIGITS), GIVEN, Asked(str(result)))
+    files = compile_for(saved, "mps2-an386", optimize="speed").tree.files
+    assert compile_for(applied[0], **applied[1]).tree.files == files
+    part = next(p for p in found["parts"] if p["target"] == "cpu" and p["alternatives"])
+    part["target"] = "cmsis-nn"
+    result.write_text(json.dumps(found))
+    edited = partitioned(load_model(DIGITS), GIVEN, Asked(str(result)))
+    kinds = [row["schedule"] for row in compile_for(edited[0], **edited[1]).metadata["operators"]]
+    assert kinds.count("cmsis-nn") == 1
+
+
+class Loud(Backend):
+    """Takes sums and relus; its C for relu is none."""
+
+    name = "loud"
+
+    def patterns(self):
+        return [PatternEntry(name, op(name)) for name in ("add", "relu")]
+
+    def generate(self, kernel):
+        (call,) = kernel.ops
+        words = [f"const float *x{i}" for i in range(len(kernel.inputs))] + ["float *y"]
+        body = "this is no C;" if call.op == "relu" else "y[0] = x0[0];"
+        kernel.file(f"{kernel.symbol}.c", f"void {kernel.symbol}({', '.join(words)}) {{{body}}}\n")
+        kernel.extern(kernel.symbol, [*kernel.inputs, *kernel.outputs])
+
+    def cost(self, match):
+        return self.modelled if match.calls[0].op == "add" else None
+
+    modelled: int | None = None
+
+
+@pytest.mark.qemu
+def test_a_part_that_does_not_build_is_listed_with_its_reason(no_backends: None):
+    BACKENDS.register(Loud)
+    module = chain(("add", "x z", "a"), ("relu", "a", "b"))
+    given = {"board": "mps2-an386", "target": "loud"}
+    found = searched(Model(module), given, Asked("collage")).partition
+    total, relu = found.parts
+    assert (total.target, relu.target) == ("loud", "cpu")
+    (other,) = relu.alternatives
+    assert other.cost.status == "failed"
+    assert "_run.c" in other.cost.reason
+    assert found.totals["eager"].count is None
+    assert found.totals["collage"].count < found.totals["none"].count
+
+
+def test_a_backends_own_model_goes_before_measuring(
+    no_backends: None, monkeypatch: pytest.MonkeyPatch
+):
+    BACKENDS.register(Loud)
+    monkeypatch.setattr(Loud, "modelled", 5)
+    module = chain(("add", "x z", "a"), ("tanh", "a", "b"))
+    given = {"board": "host", "target": "loud"}
+    found = searched(Model(module), given, Asked("collage")).partition
+    first = found.parts[0]
+    assert (first.target, first.cost.count, first.cost.how) == ("loud", 5, "modelled")
+    monkeypatch.setattr(Loud, "transfer", lambda self, size_bytes: 1_000_000)
+    found = searched(Model(module), given, Asked("collage")).partition
+    assert [part.target for part in found.parts] == ["cpu", "cpu"]
+
+
+def test_where_nothing_can_be_measured_the_order_of_preference_holds():
+    found = searched(load_model(DIGITS), {**GIVEN, "board": "host"}, Asked("collage"))
+    assert found.partition.method == "modelled"
+    assert {p.target for p in found.partition.parts if p.entries} == {"cmsis-nn"}
+    straight = compile_for(load_model(DIGITS), **{**GIVEN, "board": "host"})
+    assert compile_for(found.model, **{**GIVEN, "board": "host"}).tree.files == straight.tree.files
+
+
+def test_none_leaves_all_to_the_core_and_what_cannot_be_is_said():
+    model, options = partitioned(load_model(DIGITS), GIVEN, Asked("none"))
+    alone = compile_for(load_model(DIGITS), "mps2-an386", numerics="tflm", optimize="speed")
+    assert compile_for(model, **options).tree.files == alone.tree.files
+    with pytest.raises(UsageError, match="there is nothing to choose: no backend is among the tar"):
+        searched(load_model(DIGITS), {**GIVEN, "target": ""}, Asked("collage"))
+    with pytest.raises(
+        UsageError, match="--partition is eager, collage, none or a file, and colla"
+    ):
+        partitioned(load_model(DIGITS), GIVEN, Asked("collapse"))
+
+
+@pytest.mark.qemu
+@pytest.mark.models
+@pytest.mark.deep
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_never_above_eager_on_the_benchmarks_models(name: str):
+    found = searched(load_model(MODELS / f"{name}.tflite"), GIVEN, Asked("collage"))
+    totals = {how: total.count for how, total in found.partition.totals.items()}
+    assert totals["collage"] <= totals["eager"]

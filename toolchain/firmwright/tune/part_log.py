@@ -1,0 +1,84 @@
+"""The log of a search for a partition: one line for each part or whole program that was measured.
+
+In: a path, or none. Out: what is known of a part, by its structure, the targets and the
+circumstances; nothing is measured twice. Lines are JSON; those of other kinds are passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, TextIO, TypeAlias
+
+from firmwright.base.closing import Closing
+from firmwright.ir.tuning import Circumstances
+from firmwright.partitioning.collage import PartCost
+from firmwright.tune.log import open_log
+
+SCHEMA = "part-1"
+Key: TypeAlias = "tuple[str, str, str, Circumstances]"
+"""Digest of the part, its target, the goal, circumstances."""
+_CIRCUMSTANCES = tuple(field.name for field in fields(Circumstances))
+
+
+@dataclass(frozen=True, slots=True)
+class PartRecord:
+    """What was found of one part; `what` is for readers."""
+
+    key: Key
+    what: str
+    cost: PartCost
+
+    def line(self) -> str:
+        part, target, goal, at = self.key
+        head = {"schema": SCHEMA, "part": part, "target": target, "goal": goal, "what": self.what}
+        return json.dumps({**head, **asdict(self.cost), **asdict(at)})
+
+
+class PartLog(Closing):
+    """An open log, in memory alone where there is no path. A context manager."""
+
+    def __init__(self, path: str | Path = "") -> None:
+        self._file: TextIO | None = None
+        self._known: dict[Key, PartCost] = {}
+        if path:
+            self._file = open_log(Path(path))
+            for line in Path(path).read_text(encoding="utf-8").splitlines():
+                record = _parsed(line)
+                if record is not None:
+                    self._known[record.key] = record.cost
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def find(self, key: Key) -> PartCost | None:
+        return self._known.get(key)
+
+    def append(self, record: PartRecord) -> None:
+        self._known[record.key] = record.cost
+        if self._file is not None:
+            self._file.write(record.line() + "\n")
+            self._file.flush()
+
+
+def _parsed(line: str) -> PartRecord | None:
+    try:
+        data = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        return None
+    try:
+        return _record(data)
+    except (KeyError, TypeError):
+        return None
+
+
+def _record(data: Mapping[str, Any]) -> PartRecord:
+    at = Circumstances(*(str(data[name]) for name in _CIRCUMSTANCES))
+    cost = PartCost(**{field.name: data[field.name] for field in fields(PartCost)})
+    key = (str(data["part"]), str(data["target"]), str(data["goal"]), at)
+    return PartRecord(key, str(data["what"]), cost)
