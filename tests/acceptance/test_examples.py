@@ -1,5 +1,6 @@
 """The examples that are firmware of their own: built as their pages say, and run."""
 
+import os
 import subprocess
 import sys
 import time
@@ -117,3 +118,13 @@ def test_two_tasks_run_one_model_without_a_race(tmp_path: Path):
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout == b"360 images in two tasks: the same answers\n"
+
+
+@pytest.mark.host_c
+def test_a_network_written_by_hand_is_verified() -> None:
+    script = EXAMPLES / "08_by_hand" / "network.py"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}
+    done = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("smooth on host: 60 values, 0 differ from")

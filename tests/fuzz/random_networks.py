@@ -7,18 +7,15 @@ tensors are a few hundred bytes, so that a plan can be executed one access at a 
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32
-from firmwright.base.quant import Quantization
-from firmwright.ir.core import Attr, Constant, PoolInfo
-from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.graph import Graph
+from firmwright.ir.core import Attr, PoolInfo
+from firmwright.ir.graph.nodes import Value
 from firmwright.ir.module import IRModule
 from firmwright.ops.conv_shapes import same_padding
-from firmwright.ops.registry import op_table
 from firmwright.pipeline import Options
 
 TARGETS = (
@@ -29,12 +26,10 @@ TARGETS = (
     "riscv32 -march=rv32imac",
     "c",
 )
-OPS = op_table()
 ACTIVATIONS = ("none", "relu", "relu6")
 KINDS = ["conv", "conv", "depthwise", "pool", "sum", "one", "join", "pad"]
 PARTED = 3000
 """Networks from that seed on have slices too."""
-SOFTMAX = Quantization((1 / 256,), (-128,))
 
 
 def random_network(seed: int) -> IRModule:
@@ -64,21 +59,18 @@ class _Network:
         self.rng = random.Random(seed)
         self.kinds = [*KINDS, "part", "part", "join"] if seed >= PARTED else KINDS
         self.numbers = np.random.Generator(np.random.PCG64(seed))
-        self.calls: list[Call] = []
-        self.constants: dict[str, Constant] = {}
+        self.graph = Graph("net")
         shape = (1, self.rng.randint(2, 6), self.rng.randint(2, 6), self.rng.choice([1, 2, 3, 4]))
-        self.x = Value("x", TensorType(shape, INT8, self._scale()))
-        self.maps = [self.x]
+        self.maps = [self.graph.input("x", shape, **self._scale())]
+        self.used: set[str] = set()
 
     def module(self) -> IRModule:
         for _ in range(self.rng.randint(2, 7)):
             self.maps.append(self._layer(self._any()))
         results = [self._end(self.maps[-1])]
-        used = {value.name for call in self.calls for value in call.inputs if value is not None}
-        loose = [v for v in self.maps[1:] if v.name not in used and v.name != results[0].name]
+        loose = [v for v in self.maps[1:] if v.name not in self.used and v.name != results[0].name]
         results += loose[: self.rng.randint(0, 2)]
-        main = Function("main", (self.x,), tuple(self.calls), tuple(results))
-        return IRModule("net", {"main": main}, self.constants, attrs={"entry": "main"})
+        return self.graph.module(*results)
 
     # ---- layers --------------------------------------------------------------------------------
 
@@ -102,9 +94,9 @@ class _Network:
                 return self._part(x)
             case "pad":
                 paddings = (0, 0, *(self.rng.randint(0, 1) for _ in range(4)), 0, 0)
-                return self._call("pad", (x,), x.type.quantization, paddings=paddings)
+                return self._call("pad", x, paddings=paddings)
             case _:
-                return self._call(self.rng.choice(["relu", "relu6"]), (x,), self._scale())
+                return self._call(self.rng.choice(["relu", "relu6"]), x, **self._scale())
 
     def _convolution(self, x: Value, op: str, count: int) -> Value:
         _, height, width, channels = x.type.shape
@@ -112,25 +104,24 @@ class _Network:
         stride = (self.rng.choice([1, 1, 2]), self.rng.choice([1, 1, 2]))
         shape = (count, *size, channels) if op == "conv2d" else (1, *size, channels)
         weights = self.numbers.integers(-127, 128, shape).astype(np.int8)
-        scales = tuple(float(np.float32(s)) for s in self.numbers.uniform(0.002, 0.02, count))
-        quantization = Quantization(scales, (0,) * count, 0 if op == "conv2d" else 3)
+        scales = self.numbers.uniform(0.002, 0.02, count).tolist()
         bias = self.numbers.integers(-2000, 2000, count).astype(np.int32)
-        inputs = (x, self._constant(weights, quantization), self._constant(bias, None))
+        taps = self.graph.constant(weights, scale=scales, axis=0 if op == "conv2d" else 3)
         more: dict[str, Attr] = {} if op == "conv2d" else {"depth_multiplier": 1}
         padding = (
             *same_padding(height, size[0], stride[0], 1),
             *same_padding(width, size[1], stride[1], 1),
         )
         return self._call(
-            op, inputs, self._scale(), stride=stride, dilation=(1, 1), padding=padding,
-            activation=self.rng.choice(ACTIVATIONS), **more,
+            op, x, taps, self.graph.constant(bias), **self._scale(), stride=stride,
+            dilation=(1, 1), padding=padding, activation=self.rng.choice(ACTIVATIONS), **more,
         )  # fmt: skip
 
     def _pool(self, x: Value) -> Value:
         size = tuple(self.rng.randint(1, min(3, length)) for length in x.type.shape[1:3])
         stride = (self.rng.randint(1, 2), self.rng.randint(1, 2))
         return self._call(
-            self.rng.choice(["max_pool2d", "average_pool2d"]), (x,), x.type.quantization,
+            self.rng.choice(["max_pool2d", "average_pool2d"]), x,
             size=size, stride=stride, dilation=(1, 1), padding=(0, 0, 0, 0), activation="none",
         )  # fmt: skip
 
@@ -139,13 +130,13 @@ class _Network:
         other = self.rng.choice(alike)
         operator = self.rng.choice(["add", "add", "mul", "sub"])
         activation = self.rng.choice(ACTIVATIONS)
-        return self._call(operator, (x, other), self._scale(), activation=activation)
+        return self._call(operator, x, other, **self._scale(), activation=activation)
 
     def _joined(self, x: Value) -> Value:
         axis = self.rng.choice([1, 2, 3])
-        parts = [x, self._call("relu", (x,), x.type.quantization)]
+        parts = [x, self._call("relu", x)]
         self.rng.shuffle(parts)
-        return self._call("concatenation", tuple(parts), x.type.quantization, axis=axis)
+        return self._call("concatenation", *parts, axis=axis)
 
     def _part(self, x: Value) -> Value:
         """Some of the rows."""
@@ -153,7 +144,7 @@ class _Network:
         first = self.rng.randrange(height)
         counts = (1, self.rng.randint(1, height - first), width, channels)
         return self._call(
-            "strided_slice", (x,), x.type.quantization,
+            "strided_slice", x,
             begin=(0, first, 0, 0), strides=(1, 1, 1, 1), counts=counts, shrunk=(),
         )  # fmt: skip
 
@@ -161,40 +152,22 @@ class _Network:
         """The feature map itself, or a classifier."""
         if self.rng.random() < 0.4:
             return x
-        flat = self._view(x)
+        flat = self._call("reshape", x, shape=(1, x.type.elements))
         weights = self.numbers.integers(-127, 128, (5, x.type.elements)).astype(np.int8)
         bias = self.numbers.integers(-2000, 2000, 5).astype(np.int32)
-        quantization = Quantization((0.004,), (0,))
-        inputs = (flat, self._constant(weights, quantization), self._constant(bias, None))
+        taps, start = self.graph.constant(weights, scale=0.004), self.graph.constant(bias)
         scores = self._call(
-            "fully_connected", inputs, self._scale(), activation="none", keep_dims=False
-        )
-        return self._call("softmax", (scores,), SOFTMAX, beta=1.0)
-
-    def _view(self, x: Value) -> Value:
-        made = Value(f"t{len(self.calls)}", replace(x.type, shape=(1, x.type.elements)))
-        self.calls.append(Call("reshape", (x,), (made,), {}))
-        return made
+            "fully_connected", flat, taps, start, **self._scale(),
+            activation="none", keep_dims=False,
+        )  # fmt: skip
+        return self._call("softmax", scores, scale=1 / 256, zero_point=-128, beta=1.0)
 
     # ---- values --------------------------------------------------------------------------------
 
-    def _scale(self) -> Quantization:
-        scale = float(np.float32(self.rng.uniform(0.02, 0.1)))
-        return Quantization((scale,), (self.rng.randint(-128, 127),))
+    def _scale(self) -> dict[str, Any]:
+        scale = self.rng.uniform(0.02, 0.1)
+        return {"scale": scale, "zero_point": self.rng.randint(-128, 127)}
 
-    def _constant(self, array: np.ndarray, quantization: Quantization | None) -> Value:
-        name = f"c{len(self.constants)}"
-        dtype = INT8 if array.dtype == np.int8 else INT32
-        self.constants[name] = Constant.from_array(name, array, dtype)
-        return Value(name, TensorType(array.shape, dtype, quantization), name)
-
-    def _call(
-        self, op: str, inputs: tuple[Value, ...], quantization: Quantization | None, **attrs: Attr
-    ) -> Value:
-        """The call's result, of the shape that the operator infers."""
-        guess = TensorType(inputs[0].type.shape, INT8, quantization)
-        constants = tuple(self.constants.get(value.name) for value in inputs)
-        described = OpCall(op, tuple(v.type for v in inputs), (guess,), attrs, constants)
-        made = Value(f"t{len(self.calls)}", OPS[op].infer(described)[0])
-        self.calls.append(Call(op, inputs, (made,), attrs))
-        return made
+    def _call(self, op: str, *inputs: Value, **rest: Any) -> Value:
+        self.used |= {value.name for value in inputs}
+        return self.graph.call(op, *inputs, **rest)
