@@ -249,7 +249,7 @@ def _inferred(opdef: OpDef, call: OpCall) -> tuple[TensorType, ...]:
     except (AssertionError, TypeError, InternalError) as error:
         said = ", ".join(f"{name}={value!r}" for name, value in call.attrs.items())
         raise UsageError(
-            f"{call.op} cannot have the attributes {said or 'of nobody'}.",
+            f"{call.op} cannot be called with {said or 'no attributes'}.",
             hint="its file in ops/ describes them.",
         ) from error
     return kinds
