@@ -1,8 +1,14 @@
 /* port.c: how every Cortex-M restarts and stops; bring_up.c and the drivers define the rest. */
 #include "cortex_m.h"
+#if defined(FWR_HANDOFF)
+#include "fwr_handoff.h"
+#endif
 
 void fwr_port_reset(void)
 {
+#if defined(FWR_HANDOFF)
+    FWR_HANDOFF_AT->request = FWR_HANDOFF_LISTEN;
+#endif
     __asm__ volatile("dsb" ::: "memory");
     SCB_AIRCR = SCB_AIRCR_SYSRESETREQ;
     __asm__ volatile("dsb" ::: "memory");

@@ -1,5 +1,8 @@
 /* port.c: how a 32-bit RISC-V restarts and stops; bring_up.c and the drivers define the rest. */
 #include "riscv32.h"
+#if defined(FWR_HANDOFF)
+#include "fwr_handoff.h"
+#endif
 
 /* RISC-V leaves the way to restart to the chip. Where the chip's own does nothing, as an emulator's
  * may, the firmware begins anew by itself. */
@@ -7,6 +10,9 @@ void fwr_port_reset(void)
 {
     static const struct fwr_write words[] = FWR_RESET_WRITES;
 
+#if defined(FWR_HANDOFF)
+    FWR_HANDOFF_AT->request = FWR_HANDOFF_LISTEN;
+#endif
     for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         FWR_REG(words[i].address) = words[i].word;
     }

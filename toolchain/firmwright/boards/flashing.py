@@ -22,10 +22,11 @@ RUNNERS: Final = {
     "picotool": "the family's name",
     "uf2": "the label of the volume that the boot ROM shows",
     "gdb": "HOST:PORT of the stub",
-    "serial": "the boot ROM's protocol: an3155",
+    "serial": "the protocol: an3155 of a boot ROM, or loader: our own",
 }
 """The tools by name, and what a board tells them."""
-PROTOCOLS: Final = ("an3155",)
+LOADER: Final = "loader"
+PROTOCOLS: Final = ("an3155", LOADER)
 
 _USB: Final = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}")
 

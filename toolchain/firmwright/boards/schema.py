@@ -16,6 +16,7 @@ from typing import Final, Literal, cast
 from firmwright.base.errors import BoardError
 from firmwright.boards.clock import Clock, read_clock
 from firmwright.boards.flashing import Flashing, read_flashing
+from firmwright.boards.loading import Loader, read_loader
 from firmwright.boards.table import Table
 from firmwright.ir.core import PoolInfo
 
@@ -91,6 +92,7 @@ _ROOT_KEYS: Final = (
     "caches",
     "boot",
     "flash",
+    "loader",
 )
 _CONSOLE_KEYS: Final = (
     "driver",
@@ -219,6 +221,11 @@ class Board:
     boot: str = ""
     """What a boot ROM wants to find in front of a program; empty where it wants nothing."""
     flashing: Flashing = field(default_factory=Flashing)
+    loader: Loader | None = None
+    handoff: int = 0
+    """Where RAM is that loader and application share; 0 where nothing is linked for a loader."""
+    model_only: bool = False
+    """Whether a model alone is linked, for an application that is in another slot."""
 
     @property
     def is_host(self) -> bool:
@@ -340,6 +347,7 @@ def read_board(table: Table, name: str) -> Board:
         caches=table.boolean("caches", default=False),
         boot=table.choice("boot", BOOTS[port]) if table.has("boot") else "",
         flashing=read_flashing(table.sub("flash")),
+        loader=read_loader(table.sub("loader"), port, memory) if table.has("loader") else None,
     )
 
 

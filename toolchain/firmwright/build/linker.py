@@ -16,11 +16,17 @@ from firmwright.boards.schema import MemoryRegion, Writes
 
 _GUARDS = (0x10000, 0x1000, 0x100)
 _ENTRY = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_start"}
+_MODEL_ENTRY = "fwr_model_start"
 
 
 def link_script(board: Board) -> str:
     """The linker script of a board with a memory map."""
-    return _render("link.ld.j2", board=board, entry=_ENTRY[board.port], beside=beside(board))
+    return _render("link.ld.j2", board=board, entry=entry_of(board), beside=beside(board))
+
+
+def entry_of(board: Board) -> str:
+    """The function that everything else is reached from."""
+    return _MODEL_ENTRY if board.model_only else _ENTRY[board.port]
 
 
 def beside(board: Board) -> tuple[MemoryRegion, ...]:

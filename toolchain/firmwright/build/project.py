@@ -16,7 +16,7 @@ from firmwright.artifacts import SourceTree
 from firmwright.base.resources import runtime_dir
 from firmwright.boards import Board
 from firmwright.build import flags
-from firmwright.build.linker import beside, board_header, link_script
+from firmwright.build.linker import beside, board_header, entry_of, link_script
 
 
 def write_project(
@@ -32,17 +32,22 @@ def write_project(
 
 def project_files(board: Board, model_optimisation: str = flags.MODEL_OPTIMISATION) -> SourceTree:
     """What a project for `board` holds besides the emitted sources."""
-    runtime = runtime_files(board)
+    content = _common_files(board, model_optimisation, runtime_files(board))
+    return SourceTree({**content, "firmware/fwr_app_empty.c": _template("fwr_app_empty.c")})
+
+
+def _common_files(
+    board: Board, model_optimisation: str, runtime: dict[str, bytes]
+) -> dict[str, str | bytes]:
     content: dict[str, str | bytes] = {
         "SConstruct": _template("SConstruct"),
-        "firmware/fwr_app_empty.c": _template("fwr_app_empty.c"),
         "board/board.json": _board_json(board, model_optimisation, runtime),
         **runtime,
     }
     if not board.is_host:
         content["board/link.ld"] = link_script(board)
         content["board/fwr_board.h"] = board_header(board)
-    return SourceTree(content)
+    return content
 
 
 def runtime_files(board: Board) -> dict[str, bytes]:
@@ -51,11 +56,51 @@ def runtime_files(board: Board) -> dict[str, bytes]:
     port = root / "port" / board.port
     shared = (root / "port").glob("*.h" if board.is_host else "*.[ch]")
     chosen = [*root.glob("*.[ch]"), *shared, *port.glob("*.[ch]")]
-    return {
+    found = {
         f"runtime/{file.relative_to(root).as_posix()}": file.read_bytes()
         for file in sorted(chosen)
         if not _is_driver_of_another_board(file.stem, board)
     }
+    return _in_slot(board, found) if board.handoff else found
+
+
+def loader_project(board: Board) -> SourceTree:
+    """Every file of a project that becomes the loader of `board`, which is one `as_loader`."""
+    assert board.loader is not None  # as_loader has made sure
+    runtime = {path: data for path, data in runtime_files(board).items() if _is_in_loader(path)}
+    drivers = (f"start_{board.port}.c", f"flash_{board.loader.driver}.c")
+    runtime |= _loader_files("fwr_*.[ch]") | _loader_files(*drivers)
+    main = (runtime_dir() / "loader" / "main.c").read_bytes()
+    return SourceTree(
+        {
+            **_common_files(board, flags.MODEL_OPTIMISATION, runtime),
+            "firmware/fwr_app.c": main,
+            "firmware/fwr_app_empty.c": main,
+        }
+    )
+
+
+def _is_in_loader(path: str) -> bool:
+    """Of the runtime the loader has headers, the link, and the console."""
+    name = path.rsplit("/", 1)[-1]
+    return name.endswith(".h") or name == "fwr_link.c" or name.startswith("console_")
+
+
+def _in_slot(board: Board, runtime: dict[str, bytes]) -> dict[str, bytes]:
+    """Of what a loader starts: an application with another main, or a model without one."""
+    shared = _loader_files("fwr_handoff.h", "fwr_image.h", "fwr_words.h")
+    if board.model_only:
+        headers = {path: data for path, data in runtime.items() if path.endswith(".h")}
+        return headers | shared | _loader_files("model_image.c")
+    kept = {path: data for path, data in runtime.items() if path != "runtime/fwr_main.c"}
+    return kept | shared | _loader_files("slot_main.c")
+
+
+def _loader_files(*patterns: str) -> dict[str, bytes]:
+    """Files of the loader's folder, where a project has them."""
+    root = runtime_dir() / "loader"
+    found = sorted(file for pattern in patterns for file in root.glob(pattern))
+    return {f"runtime/{file.name}": file.read_bytes() for file in found}
 
 
 def _is_driver_of_another_board(stem: str, board: Board) -> bool:
@@ -95,6 +140,8 @@ def _board_json(board: Board, model_optimisation: str, runtime: Iterable[str]) -
         "stack_bytes": board.limits.stack_bytes,
         "fit_stack": board.limits.fit_stack,
     }
+    if board.model_only:
+        facts["root"] = entry_of(board)
     return json.dumps(facts, indent=2) + "\n"
 
 

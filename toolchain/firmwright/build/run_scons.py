@@ -39,6 +39,7 @@ class _Project:
     directory: Path
     board: str
     port: str
+    root: str
     toolchain: str
     regions: tuple[Region, ...]
     exception_frame_bytes: int
@@ -100,6 +101,7 @@ def _read_project(directory: Path, compiler: Compiler, objects: Path | None) -> 
         directory=directory,
         board=facts["name"],
         port=facts["port"],
+        root=facts.get("root", _ROOTS[facts["port"]]),
         toolchain=facts["toolchain"],
         regions=tuple(Region(**region) for region in facts["memory"]),
         exception_frame_bytes=facts["exception_frame_bytes"],
@@ -174,7 +176,7 @@ def _fit_stack(
 def _stack_reserve_bytes(project: _Project, graph: CallGraph) -> int:
     """The worst path with an exception at its end, and room for a fault report in either half."""
     worst = _stacks(project, graph)[1]
-    fault = graph.worst(_ROOTS[project.port]).size_bytes + project.exception_frame_bytes
+    fault = graph.worst(project.root).size_bytes + project.exception_frame_bytes
     report = 2 * graph.worst(_FAULT_ROOT).size_bytes
     least = project.stack_bytes if worst.unknown else 0
     size_bytes = max(worst.size_bytes, fault, report, least)
@@ -239,7 +241,7 @@ def _stacks(project: _Project, graph: CallGraph) -> tuple[StackUse, StackUse]:
     entries = [f"{model}_{entry}" for model in models for entry in _MODEL_ENTRIES]
     stacks = [graph.worst(entry) for entry in entries if graph.has(entry)]
     stack = max(stacks, key=lambda s: s.size_bytes, default=StackUse("", 0, ()))
-    return stack, _with_interrupt(project, graph, graph.worst(_ROOTS[project.port]))
+    return stack, _with_interrupt(project, graph, graph.worst(project.root))
 
 
 def _with_interrupt(project: _Project, graph: CallGraph, use: StackUse) -> StackUse:

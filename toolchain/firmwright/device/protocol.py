@@ -36,7 +36,7 @@ _ENCODED_MAX_BYTES = (PAYLOAD_MAX_BYTES + HEADER_BYTES + CRC_BYTES) * 255 // 254
 
 
 class Command(IntEnum):
-    """What a request asks for (runtime_c/fwr_loop.h)."""
+    """What a request asks for (runtime_c/fwr_loop.h; of the loader, loader/fwr_loader.h)."""
 
     HELLO = 1
     TEXT = 2
@@ -51,6 +51,14 @@ class Command(IntEnum):
     BAUD = 11
     STEP = 12
     TAP_READ = 13
+    LOADER_HELLO = 32
+    LOADER_SLOT = 33
+    LOADER_CHECK = 34
+    LOADER_WRITE = 35
+    LOADER_READ = 36
+    LOADER_COMMIT = 37
+    LOADER_CONFIRM = 38
+    LOADER_BOOT = 39
 
 
 class Status(IntEnum):

@@ -70,6 +70,8 @@ class RefusedError(DeviceError):
     def __init__(self, command: Command, status: int, payload: bytes, *, where: str) -> None:
         known = status in Status.__members__.values()
         reason = _REFUSALS.get(Status(status), "") if known else ""
+        if (command, status) == (Command.HELLO, Status.COMMAND):
+            reason = "a loader answers, and there is no application in its slots"
         super().__init__(
             f"the firmware refused {command.name.lower()}: {reason or f'status {status}'}.",
             where=where,

@@ -51,6 +51,13 @@ def build_image(
         return build_project(folder, variant, compiler=compiler, objects=_objects())
 
 
+def build_tree(project: SourceTree, *, compiler: Compiler = "gcc") -> Image:
+    """Build the release of a whole project, in the cache. Raises as `build_image`."""
+    with _cached_folder(project, compiler) as folder:
+        project.write(folder)
+        return build_project(folder, compiler=compiler, objects=_objects())
+
+
 def cache_root() -> Path:
     """The folder for built images: FIRMWRIGHT_CACHE, the user's cache, else a temporary one."""
     named = os.environ.get("FIRMWRIGHT_CACHE")

@@ -1,0 +1,7 @@
+/* main.c: main() of the loader. */
+#include "fwr_loader.h"
+
+int main(void)
+{
+    fwr_loader();
+}

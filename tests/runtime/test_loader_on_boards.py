@@ -1,0 +1,234 @@
+"""The resident loader in QEMU: images through the line, power cut in the middle, going back.
+
+The flash of the emulated board is a file. Power is cut by killing the emulator; another one that is
+started with the file has nothing else left.
+"""
+
+import contextlib
+import os
+import random
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from firmwright.artifacts import Image, SourceTree
+from firmwright.base.errors import DeviceError, DeviceTimeoutError
+from firmwright.boards import Board, load_board
+from firmwright.boards.loading import LOADER_BYTES, Loader, as_loader
+from firmwright.build.project import project_files
+from firmwright.device import ProcessTransport, Session
+from firmwright.device.loader import NO_SLOT, LoaderLine, SlotState, enter
+from firmwright.flows.loading import Loadable, Loaded, load_by_loader, write_loader
+
+ROOT = Path(__file__).parents[2]
+BOARD = "mps2-an386"
+TINY = (ROOT / "tests/runtime/tiny_app.c").read_text()
+X = "serving_default_x:0"
+ID = ".id = {0, 1,"
+RUN = "    .run = run,\n"
+HANGS = "static void stuck(void)\n{\n    for (;;) {}\n}\n\n"
+CRASHES = 'static void stuck(void)\n{\n    __asm__ volatile(".short 0xde00");\n}\n\n'
+
+pytestmark = pytest.mark.qemu
+
+
+def tiny(number: int, stuck: str = "") -> Loadable:
+    """The tiny model under an id of its own; `stuck` is what it does when it is made ready."""
+    text = TINY.replace(ID, f".id = {{{number}, 1,")
+    if stuck:
+        text = text.replace(
+            "const struct fwr_model fwr_app_model", stuck + "const struct fwr_model fwr_app_model"
+        ).replace(RUN, RUN + "    .init = stuck,\n")
+    identity = bytes((number, *range(1, 15), 255))
+    app = SourceTree({"firmware/fwr_app.c": text})
+    return Loadable(f"tiny {number}", identity, lambda board: app.merged(project_files(board)))
+
+
+@dataclass
+class Plugged:
+    """A board whose flash is a file. Turning it on gives its line."""
+
+    board: Board
+    loader: Image
+    flash: Path
+    line: ProcessTransport | None = None
+
+    def on(self) -> ProcessTransport:
+        self.off()
+        memory = f"memory-backend-file,id=flash,size=16M,mem-path={self.flash},share=on"
+        command = [
+            *("qemu-system-arm", "-machine", "mps2-an386,memory-backend=flash"),
+            *("-object", memory, "-kernel", str(self.loader.elf), "-icount", "shift=0"),
+            *("-display", "none", "-monitor", "none", "-nodefaults"),
+            *("-chardev", "stdio,id=link,signal=off", "-serial", "chardev:link"),
+        ]
+        self.line = ProcessTransport(command, name="the board")
+        return self.line
+
+    def off(self) -> None:
+        if self.line is not None:
+            self.line.close()
+            self.line = None
+
+    def load(self, what: Loadable, *, model_only: bool = False, verify: bool = False) -> Loaded:
+        line = self.on()
+        return load_by_loader(what, self.board, line, verify=verify, model_only=model_only)
+
+    def model_number(self) -> int:
+        """Of what answers after power-on; it computes, too."""
+        with Session(self.on()) as session:
+            values = np.arange(600, dtype=np.int16).astype(np.int8) & 0x3F
+            outputs = session.run({X: values})
+            assert np.array_equal(next(iter(outputs.values())), 2 * values)
+            return session.info.model_id[0]
+
+    def looked_at(self) -> LoaderLine:
+        return enter(self.on())
+
+
+class CutLine:
+    """A line to a board whose power goes after so many bytes to it."""
+
+    def __init__(self, inner: ProcessTransport, size_bytes: int) -> None:
+        self.name, self.read, self.close = inner.name, inner.read, inner.close
+        self._inner, self._left = inner, size_bytes
+
+    def write(self, data: bytes) -> None:
+        if len(data) >= self._left:
+            self._inner.write(data[: self._left])
+            os.kill(self._inner.pid, signal.SIGKILL)
+            raise DeviceError("the power is cut.", where=self.name)
+        self._left -= len(data)
+        self._inner.write(data)
+
+
+@pytest.fixture(scope="module")
+def loader() -> Image:
+    return write_loader(load_board(BOARD))
+
+
+@pytest.fixture
+def plugged(loader: Image, tmp_path: Path) -> Iterator[Plugged]:
+    made = Plugged(load_board(BOARD), loader, tmp_path / "flash.bin")
+    yield made
+    made.off()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "microbit",
+        BOARD,
+        pytest.param("mps2-an505", marks=pytest.mark.deep),
+        pytest.param("qemu-riscv32-virt", marks=pytest.mark.qemu("riscv32")),
+    ],
+)
+def test_the_loader_fits_its_4_kib(name: str) -> None:
+    board = load_board(name)
+    if board.loader is None:
+        start = board.flash.start + LOADER_BYTES
+        board = replace(board, loader=Loader("memory", start, 0x8000, 0x1000, 2))
+    image = write_loader(board)
+    assert 2048 < image.sizes.flash_bytes <= LOADER_BYTES
+    assert image.sizes.bytes_of("data") == 0, "nothing copies initial values"
+    assert image.firmware_stack.size_bytes <= as_loader(board).limits.stack_bytes
+    assert image.sizes.sections[0].address == board.flash.start
+
+
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(s, marks=pytest.mark.deep) for s in range(2, 9))]
+)
+def test_an_update_cut_in_the_middle_leaves_the_old_firmware_and_is_then_finished(
+    seed: int, plugged: Plugged
+) -> None:
+    chance = random.Random(seed)
+    done = plugged.load(tiny(1), verify=True)
+    assert (done.slot, done.verified, done.sent_bytes) == (0, True, done.size_bytes)
+    assert plugged.model_number() == 1
+    for size_bytes in (chance.randrange(100, done.size_bytes), done.size_bytes):
+        line = CutLine(plugged.on(), size_bytes)
+        with pytest.raises(DeviceError, match="the power is cut"):
+            load_by_loader(tiny(2), plugged.board, line)
+        assert plugged.model_number() == 1
+    again = plugged.load(tiny(2), verify=True)
+    assert again.slot == 1
+    assert again.sent_bytes < again.size_bytes, "whole pages were there"
+    assert plugged.model_number() == 2
+    assert plugged.model_number() == 2, "it stays"
+
+
+@pytest.mark.parametrize(
+    ("stuck", "says"),
+    [
+        pytest.param(
+            HANGS,
+            "no firmware answered within .* At the next restart the loader goes back",
+            id="hangs",
+        ),
+        pytest.param(
+            CRASHES,
+            "the processor faulted .* The loader has gone back to what is in slot 0",
+            id="crashes",
+        ),
+    ],
+)
+def test_a_firmware_that_does_not_answer_is_gone_back_from(
+    stuck: str, says: str, plugged: Plugged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("firmwright.flows.loading.ANSWER_S", 1.0)
+    monkeypatch.setattr("firmwright.flows.loading.GO_BACK_S", 0.5)
+    plugged.load(tiny(1))
+    with pytest.raises(DeviceError, match="tiny 2 did not stand its trial: " + says):
+        plugged.load(tiny(2, stuck))
+    assert plugged.model_number() == 1
+    line = plugged.looked_at()
+    assert [slot.state for slot in line.slots()] == [
+        SlotState.CONFIRMED,
+        SlotState.TRIED,
+        SlotState.EMPTY,
+    ]
+    assert line.info.application == 0
+    assert line.info.free == 2, "an empty one first"
+
+
+def test_a_model_alone_replaces_the_model_and_the_application_stays(plugged: Plugged) -> None:
+    with pytest.raises(DeviceError, match=r"no application yet .* Try: flash a whole one first"):
+        plugged.load(tiny(3), model_only=True)
+    whole = plugged.load(tiny(1))
+    one = plugged.load(tiny(2), model_only=True, verify=True)
+    assert one.size_bytes < whole.size_bytes / 3
+    assert plugged.model_number() == 2
+    line = CutLine(plugged.on(), one.size_bytes)
+    with pytest.raises(DeviceError, match="the power is cut"):
+        load_by_loader(tiny(3), plugged.board, line, model_only=True)
+    assert plugged.model_number() == 2
+    plugged.load(tiny(3), model_only=True)
+    assert plugged.model_number() == 3
+    info = plugged.looked_at().info
+    assert (info.application, info.model, info.free) == (0, 2, 1)
+
+
+def test_an_image_larger_than_a_slot_is_refused_before_anything_is_sent(plugged: Plugged) -> None:
+    with pytest.raises(DeviceError, match="a loader answers, and there is no application"):
+        Session(plugged.on())
+    line = plugged.looked_at()
+    assert line.info.application == NO_SLOT
+    with pytest.raises(DeviceError, match=r"524,288 bytes; a slot has room for 520,192: 4,096"):
+        line.send(bytes(line.info.slot_bytes))
+    with pytest.raises(DeviceError, match="what is in the slot differs from the image"):
+        line.commit(b"nothing of this is there", b"")
+
+
+def test_another_board_and_a_line_without_loader_are_told(
+    plugged: Plugged, loader: Image, tmp_path: Path
+) -> None:
+    other = replace(load_board("mps2-an385"), loader=plugged.board.loader)
+    with pytest.raises(DeviceError, match=r"the loader of board mps2-an386, not mps2-an385"):
+        load_by_loader(tiny(1), other, plugged.on())
+    silent = ProcessTransport(["cat", "/dev/zero"], name="the line")
+    with contextlib.closing(silent), pytest.raises(DeviceTimeoutError, match="no loader and no"):
+        enter(silent, patience_s=0.2)

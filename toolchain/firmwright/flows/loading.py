@@ -1,0 +1,269 @@
+"""Firmware through the resident loader: linked for the free slot, sent, tried, confirmed.
+
+In: what can be linked for any slot, its board, a way to the device. Out: a `Loaded`, whose image
+has answered by its model's id. Invariant: until then the image that was confirmed before is there,
+and a restart at any moment goes back to it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from firmwright.artifacts import Image, SourceTree
+from firmwright.base.errors import DeviceError, DoesNotFitError, RegionOverflow, UsageError
+from firmwright.boards import Board
+from firmwright.boards.loading import Loader, as_loader, as_model, in_slot
+from firmwright.build.project import loader_project, project_files
+from firmwright.device import Session, Timeouts, Transport
+from firmwright.device.loader import (
+    IMAGE_BYTES,
+    NO_SLOT,
+    ImageHeader,
+    LoaderInfo,
+    LoaderLine,
+    enter,
+    read_image_header,
+)
+from firmwright.device.protocol import ABI
+from firmwright.flows.images import build_tree
+from firmwright.ir.constant_pools import separate_images
+from firmwright.package.folder import MARKER, with_file_list, write_folder
+from firmwright.pipeline import Compiled
+
+log = logging.getLogger(__name__)
+ANSWER_S: Final = 10.0
+"""How long the new firmware may take to answer."""
+GO_BACK_S: Final = 3.0
+RUNTIME_STACK_BYTES: Final = 512
+"""What loop, link and an exception may take of the stack above a model's run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loadable:
+    """What becomes an image for any slot: `project` gives its files for a board linked so."""
+
+    name: str
+    model_id: bytes
+    project: Callable[[Board], SourceTree]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What was done. `sent_bytes` are fewer where pages were in the slot already."""
+
+    board: str
+    place: str
+    slot: int
+    model_only: bool
+    size_bytes: int
+    sent_bytes: int
+    verified: bool
+
+
+def loadable(compiled: Compiled) -> Loadable:
+    """A compilation; UsageError where more than an image would have to be sent."""
+    if compiled.task is not None:
+        what = "firmware with the benchmark's harness does not answer our link."
+        raise UsageError(what, where=compiled.module.name, hint="another runner.")
+    if separate_images(compiled.module):
+        raise UsageError(
+            "constants outside of the image do not go through the loader.",
+            where=compiled.module.name,
+            hint="compile without --const-pool.",
+        )
+    identity = bytes.fromhex(compiled.model_id)
+    return Loadable(
+        compiled.module.name, identity, lambda board: replace(compiled, board=board).project()
+    )
+
+
+def loadable_folder(folder: Path) -> Loadable:
+    """A project that compile wrote, changed by hand or not."""
+    try:
+        facts = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        identity = bytes.fromhex(facts["model_id"])
+    except (OSError, ValueError, KeyError) as problem:
+        what = f"this is not a project with a model: {problem}."
+        hint = "firmwright compile writes one."
+        raise UsageError(what, where=str(folder), hint=hint) from problem
+    files = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.relative_to(folder).parts[0] in ("model", "firmware", "backend")
+    }
+
+    def project(board: Board) -> SourceTree:
+        return SourceTree({**project_files(board).files, **files})
+
+    return Loadable(folder.name, identity, project)
+
+
+def write_loader(board: Board, directory: Path | None = None) -> Image:
+    """The loader's own image, built in `directory` or in the cache."""
+    project = loader_project(as_loader(board))
+    facts = with_file_list({"board": board.name, "loader": True}, project)
+    text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
+    project = project.merged(SourceTree({MARKER: text}))
+    if directory is None:
+        return build_tree(project)
+    write_folder(project, directory)
+    return build_tree(project)
+
+
+# ---- Loading ------------------------------------------------------------------------------------
+
+
+def load_by_loader(
+    what: Loadable,
+    board: Board,
+    transport: Transport,
+    *,
+    verify: bool = False,
+    model_only: bool = False,
+) -> Loaded:
+    """Brings it into the free slot, starts it, and lets it stay if it answers."""
+    line = _greeted(transport, board)
+    slot = line.info.free
+    log.info("building for slot %d", slot)
+    linked = _linked(board, line, model_only=model_only)
+    image = build_tree(what.project(linked))
+    data = _bytes_of(image)
+    if model_only:
+        _check_stack(image, _application(line), board)
+    line = _greeted(transport, board)  # it may have lost patience while this was built
+    if line.info.free != slot:
+        what_happened = f"slot {slot} is no longer free: another host is at work."
+        raise DeviceError(what_happened, where=transport.name, hint="flash again.")
+    log.info("sending %d bytes", len(data))
+    sent_bytes = line.send(data)
+    if verify:
+        line.verify(data)
+    line.commit(data, what.model_id)
+    _try_out(what, line, transport)
+    return Loaded(board.name, transport.name, slot, model_only, len(data), sent_bytes, verify)
+
+
+def _greeted(transport: Transport, board: Board) -> LoaderLine:
+    line = enter(transport)
+    if line.info.board != board.name:
+        raise DeviceError(
+            f"this is the loader of board {line.info.board}, not {board.name}.",
+            where=transport.name,
+            hint=f"--board {line.info.board}, or another port.",
+        )
+    return line
+
+
+def _linked(board: Board, line: LoaderLine, *, model_only: bool) -> Board:
+    """The board as the image is linked for it, with the slots that the device's loader has."""
+    as_built = _as_built(board, line.info)
+    if as_loader(as_built).handoff != line.info.handoff:
+        raise DeviceError(
+            f"the loader was built for a board whose RAM ends at {line.info.handoff + 16:#x}.",
+            where=board.name,
+            hint="build and flash the loader with this board's file.",
+        )
+    if not model_only:
+        return in_slot(as_built, line.info.free)
+    return as_model(as_built, line.info.free, _application(line).ram)
+
+
+def _as_built(board: Board, info: LoaderInfo) -> Board:
+    driver = board.loader.driver if board.loader is not None else ""
+    loader = Loader(driver, info.start, info.slot_bytes, info.page_bytes, info.count)
+    return replace(board, loader=loader)
+
+
+def _application(line: LoaderLine) -> ImageHeader:
+    """The header of the application that is there; a model alone needs one."""
+    slot = line.info.application
+    header = None if slot == NO_SLOT else read_image_header(line.read(slot, 0, IMAGE_BYTES))
+    if header is None:
+        raise DeviceError(
+            "there is no application yet that could serve a model.",
+            where=line.info.board,
+            hint="flash a whole one first, without --model-only.",
+        )
+    if header.abi != ABI:
+        raise DeviceError(
+            f"the application there is of ABI {header.abi}; this firmwright's models are of {ABI}.",
+            where=line.info.board,
+            hint="flash the whole application, without --model-only.",
+        )
+    return header
+
+
+def _bytes_of(image: Image) -> bytes:
+    assert image.bin is not None  # every board with a loader has flash
+    data = image.bin.read_bytes()
+    return data.ljust(-(-len(data) // 4) * 4, b"\xff")
+
+
+def _check_stack(image: Image, application: ImageHeader, board: Board) -> None:
+    have = application.stack_high - application.stack_low
+    need = image.stack.size_bytes + RUNTIME_STACK_BYTES
+    if need > have:
+        raise DoesNotFitError(
+            f"the model's run needs {need:,} bytes of stack with the runtime's; the application "
+            f"that is there has {have:,}: {need - have:,} too few.",
+            regions=(RegionOverflow("stack", need, have),),
+            where=board.name,
+            hint="flash the whole application, without --model-only.",
+        )
+
+
+# ---- On trial -----------------------------------------------------------------------------------
+
+
+class _Lent:
+    """A transport that a session cannot close: there is more to say afterwards."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.name, self.read, self.write = inner.name, inner.read, inner.write
+
+    def close(self) -> None:
+        """Not ours to close."""
+
+
+def _try_out(what: Loadable, line: LoaderLine, transport: Transport) -> None:
+    """Starts what was committed; it is confirmed when it has answered."""
+    slot = line.info.free
+    line.boot()
+    try:
+        _require_answer(what, transport)
+    except DeviceError as silent:
+        raise _gone_back(what, transport, silent) from silent
+    back = enter(transport)
+    back.confirm(slot)
+    back.boot()
+    _require_answer(what, transport)
+
+
+def _require_answer(what: Loadable, transport: Transport) -> None:
+    timeouts = Timeouts(hello_s=ANSWER_S)
+    Session(_Lent(transport), model_id=what.model_id, timeouts=timeouts).close()
+
+
+def _gone_back(what: Loadable, transport: Transport, why: DeviceError) -> DeviceError:
+    """What to say of a firmware that does not answer, after an attempt to restart it."""
+    try:
+        back = enter(transport, patience_s=GO_BACK_S)
+        there = back.info.application
+        back.boot()
+    except DeviceError:
+        after = "At the next restart the loader goes back to the one before."
+        hint = "restart the board; firmwright loader --port shows what is in its slots."
+    else:
+        after = f"The loader has gone back to what is in slot {there}."
+        hint = "run the model in QEMU or on the host first; flash again."
+    reason = why.what.rstrip(".")
+    return DeviceError(
+        f"the new firmware of {what.name} did not stand its trial: {reason}. {after}",
+        where=transport.name,
+        hint=hint,
+    )
