@@ -128,7 +128,7 @@ def test_a_runner_that_the_board_does_not_name_is_refused(image: Image) -> None:
     with pytest.raises(UsageError, match="says nothing of 'uf2'; it names st-flash, openocd"):
         plan_flashing(load_board("bluepill-f103"), image, "uf2")
     with pytest.raises(UsageError, match="says nothing of no runner; it names none"):
-        plan_flashing(load_board("mps2-an386"), image)
+        plan_flashing(load_board("mps2-an385"), image)
     assert (
         plan_flashing(load_board("mps2-an386"), image, "gdb", "localhost:1").told == "localhost:1"
     )
@@ -143,4 +143,4 @@ def test_a_board_is_erased_by_the_first_of_its_tools_that_can(
     erase(erasing(load_board("nrf52840-dk"), "jlink"))
     assert (tmp_path / "said").read_text() == "halt\nerase\nreset\nexit\n"
     with pytest.raises(UsageError, match="no tool erases this board; its file names none"):
-        erasing(load_board("mps2-an386"))
+        erasing(load_board("mps2-an385"))

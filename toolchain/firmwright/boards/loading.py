@@ -70,7 +70,7 @@ def read_loader(table: Table, port: str, memory: Sequence[MemoryRegion]) -> Load
         raise BoardError(what, where=table.where("page"))
     if count > SLOTS_MAX:
         raise BoardError(f"{count} is above {SLOTS_MAX}.", where=table.where("slots"))
-    if loader.slot_bytes < 2 * page:
+    if loader.slot_bytes < 2 * page and table.has("size"):
         what = f"{size} bytes are too few for {count} slots of two pages."
         raise BoardError(what, where=table.where("size"))
     if start < behind and flash.start < loader.end:
@@ -85,6 +85,12 @@ def _loader_of(board: Board) -> Loader:
             "the board's file says nothing of a loader.",
             where=board.name,
             hint="a table [loader] with driver and page.",
+        )
+    if board.loader.slot_bytes < 2 * board.loader.page_bytes:
+        raise BoardError(
+            f"the flash behind the loader has no room for {board.loader.count} slots of two pages.",
+            where=board.name,
+            hint="a probe, or a boot ROM: --runner with one of the others.",
         )
     return board.loader
 
