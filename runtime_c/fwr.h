@@ -70,6 +70,15 @@ struct fwr_operator {
     uint32_t checksum; /* CRC-32 of the first output's bytes of all calls, if asked for */
 };
 
+#if FWR_FENCES
+/* A pool with FWR_FENCE_BYTES in front of it and behind it that are not the model's. */
+struct fwr_fence {
+    const char *name;
+    uint8_t *pool;
+    uint32_t size_bytes; /* of the pool */
+};
+#endif
+
 /* A run overwrites the inputs, or an input write overwrites the outputs. */
 #define FWR_MODEL_CONSUMES_INPUT 1u
 
@@ -90,6 +99,10 @@ struct fwr_model {
     void *row;                      /* the one row of the input that is in memory, else NULL */
     int32_t (*feed)(uint32_t row);  /* takes in row number `row` from there, in order from 0 */
     struct fwr_operator *operators; /* operator_count records if FWR_PROFILE, else NULL */
+#if FWR_FENCES
+    const struct fwr_fence *fences;
+    uint32_t fence_count;
+#endif
 };
 
 /* ---- The firmware main loop ---------------------------------------------------------------- */

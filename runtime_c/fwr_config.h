@@ -11,6 +11,17 @@
 #define FWR_PROFILE 0
 #endif
 
+/* 1 in a debug image: each pool lies between two fences, which are looked at around every operator.
+ * Twice FWR_FENCE_BYTES of RAM a pool. */
+#ifndef FWR_FENCES
+#define FWR_FENCES 0
+#endif
+
+/* A multiple of every pool's alignment. */
+#ifndef FWR_FENCE_BYTES
+#define FWR_FENCE_BYTES 64
+#endif
+
 /* Largest payload of a frame, in bytes, 64 to 65000. Costs its value in RAM. */
 #ifndef FWR_LINK_PAYLOAD_MAX
 #define FWR_LINK_PAYLOAD_MAX 256

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "fwr.h"
+#include "fwr_fence.h"
 #include "fwr_link.h"
 #include "fwr_loop_parts.h"
 #include "fwr_probe.h"
@@ -235,6 +236,7 @@ void fwr_loop_start(const struct fwr_model *model)
         fwr_stack_paint(fwr_port_info()->stack_low);
     }
     fwr_served.model = model;
+    fwr_fence_build(model);
     if (model->init) {
         model->init();
     }

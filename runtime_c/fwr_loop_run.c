@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "fwr.h"
+#include "fwr_fence.h"
 #include "fwr_link.h"
 #include "fwr_loop.h"
 #include "fwr_loop_parts.h"
@@ -76,6 +77,7 @@ static void run_and_time(uint32_t count)
         fwr_port_mark(1);
         result->status = timed_run(fwr_served.model->run, &ticks);
         fwr_port_mark(0);
+        fwr_fence_check(fwr_served.model);
         ticks = fwr_loop_net_ticks(ticks) + fwr_served.feed_ticks;
         result->total += ticks;
         result->least = ticks < result->least ? ticks : result->least;

@@ -2,6 +2,7 @@
 #include "fwr_probe.h"
 
 #include "fwr.h"
+#include "fwr_fence.h"
 #include "fwr_link.h"
 #include "fwr_loop.h"
 #include "port/fwr_port.h"
@@ -12,22 +13,37 @@
 
 /* One model runs at a time, and probes have no argument to carry this in. */
 static struct {
+#if FWR_FENCES
+    const struct fwr_model *model;
+#endif
     struct fwr_operator *operators;
     uint64_t begin;
     uint32_t operator_count;
     uint32_t pair_cost; /* ticks */
     uint32_t current;
     int with_checksums;
-} probe = {0, 0, 0, 0, FWR_PROBE_NO_OPERATOR, 0};
+} probe = {.current = FWR_PROBE_NO_OPERATOR};
+
+/* What lies around the pools, where a debug image has fences there. */
+static void check_fences(void)
+{
+#if FWR_FENCES
+    if (probe.model) {
+        fwr_fence_check(probe.model);
+    }
+#endif
+}
 
 void fwr_probe(uint32_t operator_index, uint32_t phase, const void *data, uint32_t size_bytes)
 {
     if (phase == 0) {
+        check_fences();
         probe.current = operator_index;
         probe.begin = fwr_port_counter();
         return;
     }
     uint64_t ticks = fwr_port_counter() - probe.begin;
+    check_fences();
     probe.current = FWR_PROBE_NO_OPERATOR;
     if (operator_index >= probe.operator_count) {
         return;
@@ -56,6 +72,9 @@ void fwr_probe_start(const struct fwr_model *model, int with_checksums)
     }
     /* The mean: a counter of coarse ticks shows the cost of one pair in one of many. */
     probe.pair_cost = (uint32_t)((cost.count + CALIBRATION_PAIRS / 2u) / CALIBRATION_PAIRS);
+#if FWR_FENCES
+    probe.model = model;
+#endif
     probe.operators = model->operators;
     probe.operator_count = model->operators ? model->operator_count : 0;
     probe.with_checksums = with_checksums;

@@ -82,7 +82,8 @@ void fwr_port_mark(int running);
 enum fwr_fault_family {
     FWR_FAULT_CORTEX_M = 1, /* r0 r1 r2 r3 r12 lr pc xpsr cfsr hfsr mmfar bfar */
     FWR_FAULT_RISCV32 = 2,  /* mcause mepc mtval mstatus ra sp a0 a1 a2 a3 a4 a5 */
-    FWR_FAULT_HOST = 3      /* signal, low and high half of the address, then zeros */
+    FWR_FAULT_HOST = 3,     /* signal, low and high half of the address, then zeros */
+    FWR_FAULT_FENCE = 4     /* not the processor's: see fwr_fence.c */
 };
 
 #define FWR_FAULT_WORDS 12

@@ -13,7 +13,8 @@ from typing import Final, Literal
 
 from firmwright.base.errors import InternalError
 
-Variant = Literal["release", "profile"]
+Variant = Literal["release", "profile", "debug"]
+"""As shipped; with a probe around each operator; and with fences around the pools besides."""
 Compiler = Literal["gcc", "clang"]
 """What compiles the models; runtime, C library and linker are always the toolchain's."""
 SectionKind = Literal["text", "rodata", "data", "bss", "noinit", "stack", "external"]

@@ -63,3 +63,56 @@ def test_a_crash_is_told_by_its_operator_and_line(
         line = 1 + next(number for number, row in enumerate(text) if MARK in row)
         assert f"(model/digits.c:{line})" in said
         assert "bytes of stack" in said
+
+
+def writing(compiled: Compiled, statement: str) -> Compiled:
+    """The same with a statement at the beginning of operator 2, where the pools are in reach."""
+    files = dict(compiled.tree.files)
+    text = str(files["model/digits.c"])
+    at = text.index("\n", text.index("DIGITS_PROBE(2, 0")) + 1
+    files["model/digits.c"] = f"{text[:at]}    {statement}\n{text[at:]}"
+    return replace(compiled, tree=SourceTree(files))
+
+
+@pytest.mark.parametrize(
+    ("board", "statement", "told"),
+    [
+        pytest.param(
+            "host",
+            "pools->sram[-6] = 0;",
+            "of the fence in front of pool sram 1 byte changed, the nearest one 5 further",
+            marks=pytest.mark.host_c,
+        ),
+        pytest.param(
+            "mps2-an386",
+            "pools->sram[DIGITS_SRAM_SIZE] = pools->sram[DIGITS_SRAM_SIZE + 1] = 0;",
+            "of the fence behind pool sram 2 bytes changed, the nearest one next to it",
+            marks=pytest.mark.qemu,
+        ),
+    ],
+)
+def test_a_byte_written_beside_a_pool_is_told_by_pool_and_operator(
+    board: str, statement: str, told: str, digits_path: Path
+) -> None:
+    compiled = compile_for(load_model(digits_path), board)
+    (sample,) = generated(compiled.module.io.inputs, 1).samples
+    image = build_image(writing(compiled, statement), "debug")
+    with open_session(compiled, image=image) as session, pytest.raises(FaultError) as caught:
+        session.run(sample)
+    said = str(caught.value)
+    assert f"somebody wrote beside a pool in operator 2: {told}" in said
+    assert "The operator is 2, conv_2d_2 (conv2d, " in said
+    assert caught.value.fault.pool == "sram"
+
+
+@pytest.mark.host_c
+def test_a_debug_image_of_a_model_that_keeps_to_its_pools_computes_the_same(
+    digits_path: Path,
+) -> None:
+    compiled = compile_for(load_model(digits_path), "host")
+    (sample,) = generated(compiled.module.io.inputs, 1).samples
+    with open_session(compiled, in_process=True) as session:
+        (expected,) = session.run(sample).values()
+    with open_session(compiled, variant="debug") as session:
+        (digit,) = session.run(sample).values()
+    assert digit.tolist() == expected.tolist()

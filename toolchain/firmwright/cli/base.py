@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Protocol, get_args
 
 import numpy as np
 
-from firmwright.artifacts import Compiler
+from firmwright.artifacts import Compiler, Variant
 from firmwright.base.errors import FirmwrightError, UsageError
 from firmwright.flows.compiling import compile_for
 from firmwright.flows.mlperf import for_benchmark
@@ -371,6 +371,17 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     add_compiler(group)
 
 
+def add_variant(parser: argparse.ArgumentParser) -> None:
+    """Which image of a compilation."""
+    parser.add_argument(
+        "--variant",
+        choices=get_args(Variant),
+        default="release",
+        help="profile has a probe around every operator, debug fences around the pools too "
+        "(release)",
+    )
+
+
 def add_exact(parser: argparse.ArgumentParser) -> None:
     """How a measurement counts."""
     parser.add_argument(
@@ -480,9 +491,20 @@ def compiled_of(args: argparse.Namespace, model: Model | None = None) -> Compile
 def opener(args: argparse.Namespace) -> Any:
     """`open_session` with the device's options filled in."""
 
+    chosen = getattr(args, "variant", "release")
+    if args.in_process and chosen != "release":
+        raise UsageError(
+            f"a library in this process has no {chosen} image.", hint="no --in-process."
+        )
+
     def open_it(compiled: Compiled, **more: Any) -> ModelSession:
         in_process = args.in_process and more.get("variant", "release") == "release"
-        given = {"port": args.port, "timeout_s": args.timeout, "compiler": args.compiler}
+        given = {
+            "port": args.port,
+            "timeout_s": args.timeout,
+            "compiler": args.compiler,
+            "variant": chosen,
+        }
         return open_session(compiled, in_process=in_process, **{**given, **more})
 
     return open_it

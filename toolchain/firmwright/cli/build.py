@@ -15,6 +15,7 @@ from firmwright.cli.base import (
     add_compiler,
     add_harness,
     add_model,
+    add_variant,
     compiled_of,
     given_options,
     in_harness,
@@ -29,12 +30,7 @@ HELP = "build firmware for a board"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser, ".tflite, .onnx or .fwir file, or the folder that compile wrote")
     parser.add_argument("-o", "--output", metavar="DIR", help="of a model: build in this folder")
-    parser.add_argument(
-        "--variant",
-        choices=("release", "profile"),
-        default="release",
-        help="profile has a probe around every operator (release)",
-    )
+    add_variant(parser)
     add_compiler(parser)
     add_harness(parser)
     add_compile_options(parser)

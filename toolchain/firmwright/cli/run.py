@@ -11,6 +11,7 @@ from firmwright.cli.base import (
     add_device,
     add_model,
     add_samples,
+    add_variant,
     compiled_of,
     opener,
 )
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_samples(parser, None)
     add_compile_options(parser)
     add_device(parser)
+    add_variant(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:

@@ -12,6 +12,7 @@ from firmwright.cli.base import (
     add_device,
     add_model,
     add_samples,
+    add_variant,
     compiled_of,
     opener,
 )
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_compile_options(parser)
     add_device(parser)
+    add_variant(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from firmwright.device.protocol import unpack
 
 NO_OPERATOR = 0xFFFF
+_FENCE_FAMILY = 4
 
 _FAULT_REGISTERS = {
     1: ["r0", "r1", "r2", "r3", "r12", "lr", "pc", "xpsr", "cfsr", "hfsr", "mmfar", "bfar"],
     2: ["mcause", "mepc", "mtval", "mstatus", "ra", "sp", "a0", "a1", "a2", "a3", "a4", "a5"],
     3: ["signal", "address_low", "address_high"],
+    4: ["below", "distance", "changed", "address"],
 }
 
 # Bits of the Cortex-M configurable fault status register (Armv7-M manual, B3.2.15).
@@ -62,12 +64,14 @@ _ADDRESS_VALID = {"mmfar": 7, "bfar": 15}
 class Fault:
     """Registers of a processor that faulted, and the operator it was in (None: not known).
 
-    `stack_used_bytes` is the deepest use of the stack so far; 0 where nobody marks it.
+    `stack_used_bytes` is the deepest use of the stack so far; 0 where nobody marks it. `pool` names
+    the one whose fence is broken, where the processor is well but the memory beside a pool changed.
     """
 
     registers: tuple[tuple[str, int], ...]
     operator: int | None
     stack_used_bytes: int
+    pool: str = ""
 
     @classmethod
     def decode(cls, payload: bytes) -> Fault:
@@ -78,6 +82,7 @@ class Fault:
             tuple(zip(names, words, strict=False)),
             None if operator == NO_OPERATOR else operator,
             stack,
+            _text(words[4:]) if family == _FENCE_FAMILY else "",
         )
 
     def register(self, *names: str) -> int | None:
@@ -107,6 +112,11 @@ class Fault:
     def hint(self) -> str:
         """What to try, by the cause."""
         registers = dict(self.registers)
+        if self.pool:
+            return (
+                "firmwright verify --board host --check-plan says which access leaves its buffer; "
+                "what a backend or a custom operator calls is not seen there."
+            )
         cfsr = registers.get("cfsr", 0)
         if any(cfsr >> bit & 1 for bit in _STACK_FAULTS):
             return "give the board a larger stack (limits.stack in board.toml)."
@@ -120,8 +130,27 @@ class Fault:
         )
 
     def __str__(self) -> str:
+        if self.pool:
+            return self._broken_fence()
         why = f" ({', '.join(self.causes)})" if self.causes else ""
         where = "" if self.operator is None else f" in operator {self.operator}"
         values = " ".join(f"{name}=0x{value:08x}" for name, value in self.registers)
         stack = f", {self.stack_used_bytes:,} bytes of stack used" if self.stack_used_bytes else ""
         return f"the processor faulted{where}{why}: {values}{stack}"
+
+    def _broken_fence(self) -> str:
+        at = dict(self.registers)
+        changed = f"{at['changed']} bytes" if at["changed"] > 1 else "1 byte"
+        side = "in front of" if at["below"] else "behind"
+        far = f"{at['distance']} further" if at["distance"] else "next to it"
+        where = "between two operators" if self.operator is None else f"in operator {self.operator}"
+        return (
+            f"somebody wrote beside a pool {where}: of the fence {side} pool {self.pool} {changed} "
+            f"changed, the nearest one {far}, at address 0x{at['address']:08x}"
+        )
+
+
+def _text(words: list[int]) -> str:
+    """Characters as they lie in little-endian words, up to the first zero."""
+    data = b"".join(word.to_bytes(4, "little") for word in words)
+    return data.split(b"\0")[0].decode("ascii", "replace")

@@ -1,5 +1,10 @@
 APP_ALIGNED(M_SRAM_ALIGN)
+#if FWR_FENCES
+static uint8_t fenced_sram[FWR_FENCE_BYTES + M_SRAM_SIZE + FWR_FENCE_BYTES];
+#define pool_sram (fenced_sram + FWR_FENCE_BYTES)
+#else
 static uint8_t pool_sram[M_SRAM_SIZE];
+#endif
 
 static int32_t start_reading(void *context, uint32_t offset, void *dst, uint32_t size)
 {

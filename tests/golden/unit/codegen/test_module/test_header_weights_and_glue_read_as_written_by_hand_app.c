@@ -20,7 +20,12 @@
 #endif
 
 APP_ALIGNED(M_SRAM_ALIGN)
+#if FWR_FENCES
+static uint8_t fenced_sram[FWR_FENCE_BYTES + M_SRAM_SIZE + FWR_FENCE_BYTES];
+#define pool_sram (fenced_sram + FWR_FENCE_BYTES)
+#else
 static uint8_t pool_sram[M_SRAM_SIZE];
+#endif
 
 static const struct m_workspace_pools pools = {
     .sram = pool_sram,
@@ -55,6 +60,11 @@ static const struct fwr_tensor output_tensors[] = {
 #if FWR_PROFILE
 static struct fwr_operator operators[M_OPERATORS];
 #endif
+#if FWR_FENCES
+static const struct fwr_fence fences[] = {
+    {"sram", pool_sram, M_SRAM_SIZE},
+};
+#endif
 
 static int32_t run(void)
 {
@@ -76,5 +86,9 @@ const struct fwr_model fwr_app_model = {
     .run = run,
 #if FWR_PROFILE
     .operators = operators,
+#endif
+#if FWR_FENCES
+    .fences = fences,
+    .fence_count = sizeof fences / sizeof fences[0],
 #endif
 };

@@ -1,0 +1,64 @@
+/* fwr_fence.c: see fwr_fence.h. */
+#include "fwr_fence.h"
+
+#if FWR_FENCES
+
+#include "port/fwr_port.h"
+
+#define NAME_WORD 4u /* words of the report from here on: the pool's name */
+
+/* Not one byte for all: what is written by mistake is often many times the same. */
+static uint8_t mark(uint32_t at)
+{
+    return (uint8_t)(0xa5u + at);
+}
+
+void fwr_fence_build(const struct fwr_model *model)
+{
+    for (uint32_t i = 0; i < model->fence_count; i++) {
+        const struct fwr_fence *fence = &model->fences[i];
+        for (uint32_t at = 0; at < FWR_FENCE_BYTES; at++) {
+            fence->pool[-1 - (int32_t)at] = mark(at);
+            fence->pool[fence->size_bytes + at] = mark(at);
+        }
+    }
+}
+
+static void put_name(uint32_t *words, const char *name)
+{
+    for (uint32_t i = 0; i < 4u * (FWR_FAULT_WORDS - NAME_WORD) && name[i] != 0; i++) {
+        words[i / 4u] |= (uint32_t)(uint8_t)name[i] << (8u * (i % 4u));
+    }
+}
+
+/* `edge` is the byte next to the pool, `step` leads away from it. */
+static void check_side(const struct fwr_fence *fence, const uint8_t *edge, int32_t step)
+{
+    struct fwr_fault fault = {FWR_FAULT_FENCE, {0}};
+    for (uint32_t at = FWR_FENCE_BYTES; at-- > 0;) {
+        const uint8_t *byte = &edge[(int32_t)at * step];
+        if (*byte != mark(at)) {
+            fault.words[1] = at;
+            fault.words[2]++;
+            fault.words[3] = (uint32_t)(uintptr_t)byte;
+        }
+    }
+    if (fault.words[2] > 0) {
+        fault.words[0] = step < 0;
+        put_name(&fault.words[NAME_WORD], fence->name);
+        fwr_fault(&fault);
+    }
+}
+
+void fwr_fence_check(const struct fwr_model *model)
+{
+    for (uint32_t i = 0; i < model->fence_count; i++) {
+        const struct fwr_fence *fence = &model->fences[i];
+        check_side(fence, fence->pool - 1, -1);
+        check_side(fence, fence->pool + fence->size_bytes, 1);
+    }
+}
+
+#else
+typedef int fwr_fence_is_off; /* C99 wants something in every file */
+#endif
