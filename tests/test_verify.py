@@ -1,10 +1,10 @@
 """Models x boards: what runs on the board is what the reference computes.
 
-Every model on the host and the Cortex-M4; keyword spotting and the digits on every board; both
-profiles. `--deep` runs the whole grid with more samples.
+Every model on the host and the Cortex-M4, keyword spotting on every board, both profiles. `--deep`
+runs the whole grid with more samples.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -55,6 +55,14 @@ every_board = pytest.mark.parametrize(
 )
 
 
+def small_first(names: Sequence[str], *large: str) -> list[object]:
+    """Parameters: `names`, those that begin with one of `large` with --deep."""
+    return [
+        pytest.param(name, marks=pytest.mark.deep if name.startswith(large) else ())
+        for name in names
+    ]
+
+
 def verified(path: Path, board: str, count: int = SAMPLES, **options: object) -> Verification:
     return verify(compile_for(load_model(path), board, **options), samples=count)
 
@@ -75,7 +83,7 @@ def test_integer_models_are_bit_exact(model: str, board: str, model_path: Callab
 
 @models
 @host_c
-@pytest.mark.parametrize("model", FLOAT)
+@pytest.mark.parametrize("model", small_first(FLOAT, "vww"))
 def test_float_models_are_within_the_tolerance_on_the_host(
     model: str, model_path: Callable[[str], Path]
 ):
@@ -85,10 +93,7 @@ def test_float_models_are_within_the_tolerance_on_the_host(
 
 @models
 @arm
-@pytest.mark.parametrize(
-    "model",
-    [pytest.param(name, marks=pytest.mark.deep if "vww" in name else ()) for name in FLOAT],
-)
+@pytest.mark.parametrize("model", small_first(FLOAT, "vww", "pretrained"))
 def test_float_models_are_within_the_tolerance_on_the_m4(
     model: str, model_path: Callable[[str], Path], deep: bool
 ):
@@ -99,7 +104,16 @@ def test_float_models_are_within_the_tolerance_on_the_m4(
     assert (found.is_float, found.mismatches) == (True, 0)
 
 
-@every_board
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("host", marks=host_c),
+        pytest.param(M4, marks=arm),
+        *(pytest.param(board, marks=(arm, pytest.mark.deep)) for board in OTHER_ARM + OTHER_DEEP),
+        pytest.param(RISCV, marks=(riscv, pytest.mark.deep)),
+        pytest.param(SMALL_RISCV, marks=riscv),
+    ],
+)
 def test_the_digits_are_bit_exact_on_every_board(board: str, digits_path: Path):
     assert_exact(verified(digits_path, board), board, SAMPLES)
 
@@ -112,8 +126,15 @@ def test_the_digits_fit_and_are_bit_exact_on_the_small_boards(board: str, digits
 
 @models
 @arm
-@pytest.mark.parametrize("board", SMALL)
-@pytest.mark.parametrize("model", [KWS, "str_ww_ref_model.tflite"])
+@pytest.mark.parametrize(
+    ("model", "board"),
+    [
+        (KWS, "microbit"),
+        ("str_ww_ref_model.tflite", "stm32vldiscovery"),
+        pytest.param(KWS, "stm32vldiscovery", marks=pytest.mark.deep),
+        pytest.param("str_ww_ref_model.tflite", "microbit", marks=pytest.mark.deep),
+    ],
+)
 def test_spoken_words_are_bit_exact_on_the_small_boards(
     model: str, board: str, model_path: Callable[[str], Path]
 ):
@@ -145,13 +166,6 @@ def test_the_other_profile_is_bit_exact_on_the_m4_where_the_two_differ(
     model_path: Callable[[str], Path],
 ):
     assert_exact(verified(model_path("ad01_int8.tflite"), M4, numerics="tflm"), M4, SAMPLES)
-
-
-@models
-@host_c
-def test_the_schedules_of_the_m4_are_bit_exact_on_the_host(model_path: Callable[[str], Path]):
-    found = verified(model_path(KWS), "host", target="cortex-m -mcpu=cortex-m4")
-    assert_exact(found, "host", SAMPLES)
 
 
 @host_c
