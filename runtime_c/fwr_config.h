@@ -17,6 +17,12 @@
 #define FWR_FENCES 0
 #endif
 
+/* 1 where the board's watchdog has a time-out: it is fed around every operator and while the line
+ * is waited for, and a restart by it is told. 68 bytes of RAM. */
+#ifndef FWR_WATCHDOG
+#define FWR_WATCHDOG 0
+#endif
+
 /* A multiple of every pool's alignment. */
 #ifndef FWR_FENCE_BYTES
 #define FWR_FENCE_BYTES 64

@@ -13,6 +13,7 @@
 #include "fwr_fence.h"
 #include "fwr_link.h"
 #include "fwr_loop_parts.h"
+#include "fwr_loop_watch.h"
 #include "fwr_probe.h"
 #include "fwr_stack.h"
 #include "port/fwr_port.h"
@@ -242,6 +243,7 @@ void fwr_loop_start(const struct fwr_model *model)
     }
     fwr_loop_require_inputs();
     fwr_loop_calibrate();
+    fwr_loop_watch_tell();
     send_unasked(FWR_KIND_STARTED);
 }
 
@@ -249,7 +251,7 @@ void fwr_loop(const struct fwr_model *model)
 {
     fwr_loop_start(model);
     for (;;) {
-        int32_t byte = fwr_port_byte_in();
+        int32_t byte = fwr_loop_byte_in();
         if (byte >= 0) {
             fwr_loop_take((uint8_t)byte);
         }
@@ -269,11 +271,18 @@ static void send_fault(const struct fwr_fault *fault)
     fwr_loop_answer(FWR_KIND_FAULT, FWR_REPLY(FWR_E_FAULT, 8u + 4u * FWR_FAULT_WORDS));
 }
 
+#if FWR_WATCHDOG
+void fwr_loop_send_fault(const struct fwr_fault *fault)
+{
+    send_fault(fault);
+}
+#endif
+
 static void await_frame(void)
 {
     int32_t byte;
     do {
-        byte = fwr_port_byte_in();
+        byte = fwr_loop_byte_in();
     } while (byte < 0 || fwr_link_feed(&fwr_served.link, (uint8_t)byte) != FWR_LINK_FRAME);
 }
 

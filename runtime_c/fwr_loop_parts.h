@@ -12,6 +12,7 @@
 
 #include "fwr.h"
 #include "fwr_link.h"
+#include "port/fwr_port.h"
 
 /* ---- State --------------------------------------------------------------------------------- */
 
@@ -93,6 +94,9 @@ enum fwr_standing fwr_loop_judge(void);
 /* Sends what lies in `link` behind the header as an answer to the request under way. `reply` is
  * what a request comes to, see above. */
 void fwr_loop_answer(uint8_t kind, int32_t reply);
+
+/* The report of a fault in place of the request, whose session and sequence it keeps. */
+void fwr_loop_send_fault(const struct fwr_fault *fault);
 
 /* Answers the run in `link` before it is over. */
 void fwr_loop_say_busy(void);

@@ -6,6 +6,7 @@
 #include "fwr_link.h"
 #include "fwr_loop.h"
 #include "fwr_loop_parts.h"
+#include "fwr_loop_watch.h"
 #include "fwr_probe.h"
 #include "port/fwr_port.h"
 
@@ -233,7 +234,7 @@ void fwr_loop_tap(uint32_t operator_index, const void *data, uint32_t size_bytes
     }
     send_pause(operator_index, size_bytes);
     for (;;) {
-        int32_t byte = fwr_port_byte_in();
+        int32_t byte = fwr_loop_byte_in();
         if (byte >= 0 && fwr_loop_hear((uint8_t)byte) &&
             take_in_pause(operator_index, data, size_bytes)) {
             return;

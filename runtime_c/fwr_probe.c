@@ -34,10 +34,18 @@ static void check_fences(void)
 #endif
 }
 
+static void feed_watchdog(void)
+{
+#if FWR_WATCHDOG
+    fwr_port_feed();
+#endif
+}
+
 void fwr_probe(uint32_t operator_index, uint32_t phase, const void *data, uint32_t size_bytes)
 {
     if (phase == 0) {
         check_fences();
+        feed_watchdog();
         probe.current = operator_index;
         probe.begin = fwr_port_counter();
         return;
@@ -90,6 +98,13 @@ uint32_t fwr_probe_current(void)
     return probe.current;
 }
 
+#if FWR_WATCHDOG
+void fwr_probe_set_current(uint32_t operator_index)
+{
+    probe.current = operator_index;
+}
+#endif
+
 #else
 
 void fwr_probe_start(const struct fwr_model *model, int with_checksums)
@@ -98,9 +113,36 @@ void fwr_probe_start(const struct fwr_model *model, int with_checksums)
     (void)with_checksums;
 }
 
+#if FWR_WATCHDOG
+
+/* Nothing is counted, but known is which operator runs, and the watchdog is fed. */
+static uint32_t current = FWR_PROBE_NO_OPERATOR;
+
+void fwr_probe(uint32_t operator_index, uint32_t phase, const void *data, uint32_t size_bytes)
+{
+    (void)data;
+    (void)size_bytes;
+    current = phase == 0 ? operator_index : FWR_PROBE_NO_OPERATOR;
+    fwr_port_feed();
+}
+
+uint32_t fwr_probe_current(void)
+{
+    return current;
+}
+
+void fwr_probe_set_current(uint32_t operator_index)
+{
+    current = operator_index;
+}
+
+#else
+
 uint32_t fwr_probe_current(void)
 {
     return FWR_PROBE_NO_OPERATOR;
 }
+
+#endif
 
 #endif

@@ -1,4 +1,5 @@
-/* fwr_probe.h: what the model's probes do in a profile image: count each operator.
+/* fwr_probe.h: what the model's probes do in a profile image: count each operator. In a release
+ * image with a watchdog they feed it.
  *
  * The model is compiled with -DNAME_PROBE_HEADER="\"fwr_probe.h\"" -DNAME_PROBE=FWR_PROBE, and
  * everything with -DFWR_PROFILE=1. Without these the probes are nothing.
@@ -23,5 +24,8 @@ void fwr_probe_start(const struct fwr_model *model, int with_checksums);
 
 /* The operator under way, for a fault report, or FWR_PROBE_NO_OPERATOR. */
 uint32_t fwr_probe_current(void);
+
+/* For the report of what was under way before a restart. Only with FWR_WATCHDOG. */
+void fwr_probe_set_current(uint32_t operator_index);
 
 #endif

@@ -25,6 +25,9 @@ void fwr_port_init(void)
 #endif
     fwr_console_init();
     fwr_counter_init();
+#if FWR_WATCHDOG
+    fwr_watchdog_init();
+#endif
 }
 
 /* Where the clock may fail there are two, so that none needs a place in RAM. */

@@ -161,5 +161,10 @@ __attribute__((used)) void fwr_fault_report(const uint32_t *frame)
     fault.words[10] = SCB_MMFAR;
     fault.words[11] = SCB_BFAR;
 #endif
+#if FWR_WATCHDOG
+    if (fwr_watchdog_bites()) {
+        fwr_bite(&fault);
+    }
+#endif
     fwr_fault(&fault);
 }

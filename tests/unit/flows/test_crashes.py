@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from firmwright.artifacts import SourceTree, Variant
+from firmwright.boards import load_board
+from firmwright.boards.make import new_board
+from firmwright.build.project import project_files
 from firmwright.device import FaultError
 from firmwright.flows.compiling import compile_for
 from firmwright.flows.images import build_image
@@ -65,11 +68,11 @@ def test_a_crash_is_told_by_its_operator_and_line(
         assert "bytes of stack" in said
 
 
-def writing(compiled: Compiled, statement: str) -> Compiled:
-    """The same with a statement at the beginning of operator 2, where the pools are in reach."""
+def with_statement(compiled: Compiled, statement: str, operator: int) -> Compiled:
+    """The same with a statement at the beginning of an operator, where the pools are in reach."""
     files = dict(compiled.tree.files)
     text = str(files["model/digits.c"])
-    at = text.index("\n", text.index("DIGITS_PROBE(2, 0")) + 1
+    at = text.index("\n", text.index(f"DIGITS_PROBE({operator}, 0")) + 1
     files["model/digits.c"] = f"{text[:at]}    {statement}\n{text[at:]}"
     return replace(compiled, tree=SourceTree(files))
 
@@ -96,7 +99,7 @@ def test_a_byte_written_beside_a_pool_is_told_by_pool_and_operator(
 ) -> None:
     compiled = compile_for(load_model(digits_path), board)
     (sample,) = generated(compiled.module.io.inputs, 1).samples
-    image = build_image(writing(compiled, statement), "debug")
+    image = build_image(with_statement(compiled, statement, 2), "debug")
     with open_session(compiled, image=image) as session, pytest.raises(FaultError) as caught:
         session.run(sample)
     said = str(caught.value)
@@ -116,3 +119,40 @@ def test_a_debug_image_of_a_model_that_keeps_to_its_pools_computes_the_same(
     with open_session(compiled, variant="debug") as session:
         (digit,) = session.run(sample).values()
     assert digit.tolist() == expected.tolist()
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(
+    ("chip", "variant"),
+    [
+        ("mps2-an386", "release"),
+        pytest.param("mps2-an505", "profile", marks=pytest.mark.deep),
+    ],
+)
+def test_an_operator_that_hangs_ends_in_a_restart_that_is_named(
+    chip: str, variant: Variant, digits_path: Path, tmp_path: Path
+) -> None:
+    file = new_board("watched", chip, tmp_path)
+    file.write_text(file.read_text() + "\n[watchdog]\ntimeout_ms = 20\n")
+    compiled = compile_for(load_model(digits_path), "watched", board_dirs=(tmp_path,))
+    hangs = "for (volatile int hangs = image[0] == 127; hangs;) {}"
+    image = build_image(with_statement(compiled, hangs, 0), variant)
+    _, hanging, sample = generated(compiled.module.io.inputs, 3).samples
+    with open_session(compiled, image=image) as session:
+        expected = session.run(sample)["digit"].tolist()
+        assert session.device.execute(200).total > 20_000_000, "of 1 ns each: fed in between"
+        with pytest.raises(FaultError) as caught:
+            session.run(hanging)
+        session.device.reset()
+        assert session.run(sample)["digit"].tolist() == expected
+    said = str(caught.value)
+    assert "the watchdog restarted the board: nobody fed it in operator 0: " in said
+    assert "The operator is 0, conv_2d_1 (conv2d, " in said
+    assert "It stood in digits_run (model/digits.c:" in said
+
+
+def test_a_board_without_a_time_out_has_no_watchdog() -> None:
+    files = project_files(load_board("mps2-an386")).files
+    assert "runtime/port/cortex_m/watchdog_cmsdk.c" not in files
+    assert "watchdog" not in str(files["board/fwr_board.h"]).lower()
+    assert "FWR_WATCHDOG" not in str(files["board/board.json"])

@@ -18,6 +18,7 @@ from firmwright.boards.clock import Clock, read_clock
 from firmwright.boards.flashing import Flashing, read_flashing
 from firmwright.boards.loading import Loader, read_loader
 from firmwright.boards.table import Table
+from firmwright.boards.watchdog import Watchdog, read_watchdog
 from firmwright.ir.core import PoolInfo
 
 MemoryKind = Literal["flash", "ram"]
@@ -93,6 +94,7 @@ _ROOT_KEYS: Final = (
     "boot",
     "flash",
     "loader",
+    "watchdog",
 )
 _CONSOLE_KEYS: Final = (
     "driver",
@@ -221,6 +223,7 @@ class Board:
     boot: str = ""
     """What a boot ROM wants to find in front of a program; empty where it wants nothing."""
     flashing: Flashing = field(default_factory=Flashing)
+    watchdog: Watchdog | None = None
     loader: Loader | None = None
     handoff: int = 0
     """Where RAM is that loader and application share; 0 where nothing is linked for a loader."""
@@ -328,6 +331,7 @@ def read_board(table: Table, name: str) -> Board:
     port = table.choice("port", tuple(CONSOLES))
     memory = _read_memory(table, port)
     clock = read_clock(table.sub("clock"), port) if table.has("clock") else None
+    clock_hz, watched = table.integer("clock_hz", 0), table.has("watchdog")
     return Board(
         name=name,
         description=table.text("description"),
@@ -336,7 +340,7 @@ def read_board(table: Table, name: str) -> Board:
         port=port,
         toolchain=table.text("toolchain"),
         cpu_flags=table.strings("cpu_flags"),
-        clock_hz=table.integer("clock_hz", 0),
+        clock_hz=clock_hz,
         memory=memory,
         clock=clock,
         console=_read_console(table.sub("console"), port, clock),
@@ -347,6 +351,7 @@ def read_board(table: Table, name: str) -> Board:
         caches=table.boolean("caches", default=False),
         boot=table.choice("boot", BOOTS[port]) if table.has("boot") else "",
         flashing=read_flashing(table.sub("flash")),
+        watchdog=read_watchdog(table.sub("watchdog"), port, clock_hz) if watched else None,
         loader=read_loader(table.sub("loader"), port, memory) if table.has("loader") else None,
     )
 

@@ -91,7 +91,10 @@ def clang_flags(board: Board) -> tuple[str, ...]:
 def _options(board: Board) -> tuple[str, ...]:
     """Options of `fwr_config.h` in which the board differs from their defaults."""
     payload = board.limits.link_payload_bytes
-    return () if payload == LINK_PAYLOAD_BYTES else (f"-DFWR_LINK_PAYLOAD_MAX={payload}",)
+    watched = () if board.watchdog is None else ("-DFWR_WATCHDOG=1",)
+    if payload == LINK_PAYLOAD_BYTES:
+        return watched
+    return (f"-DFWR_LINK_PAYLOAD_MAX={payload}", *watched)
 
 
 def link_flags(board: Board) -> tuple[str, ...]:

@@ -109,7 +109,10 @@ def _is_driver_of_another_board(stem: str, board: Board) -> bool:
         used.add(f"clock_{board.clock.driver}")
     if board.boot:
         used.add(f"boot_{board.boot}")
-    return stem.startswith(("boot_", "clock_", "console_", "counter_")) and stem not in used
+    if board.watchdog is not None:
+        used.add(f"watchdog_{board.watchdog.driver}")
+    kinds = ("boot_", "clock_", "console_", "counter_", "watchdog_")
+    return stem.startswith(kinds) and stem not in used
 
 
 def _template(name: str) -> str:
@@ -139,6 +142,7 @@ def _board_json(board: Board, model_optimisation: str, runtime: Iterable[str]) -
         "counter_interrupts": board.counter.driver == "systick",
         "stack_bytes": board.limits.stack_bytes,
         "fit_stack": board.limits.fit_stack,
+        "watchdog": board.watchdog is not None,
     }
     if board.model_only:
         facts["root"] = entry_of(board)

@@ -14,6 +14,8 @@ from firmwright.device.protocol import unpack
 
 NO_OPERATOR = 0xFFFF
 _FENCE_FAMILY = 4
+_WATCHDOG = 0x100
+"""Added to a family: the watchdog restarted the firmware, and this is what it was at."""
 
 _FAULT_REGISTERS = {
     1: ["r0", "r1", "r2", "r3", "r12", "lr", "pc", "xpsr", "cfsr", "hfsr", "mmfar", "bfar"],
@@ -66,23 +68,26 @@ class Fault:
 
     `stack_used_bytes` is the deepest use of the stack so far; 0 where nobody marks it. `pool` names
     the one whose fence is broken, where the processor is well but the memory beside a pool changed.
+    With `watchdog` it did not fault either: it was there when the watchdog's time was over.
     """
 
     registers: tuple[tuple[str, int], ...]
     operator: int | None
     stack_used_bytes: int
     pool: str = ""
+    watchdog: bool = False
 
     @classmethod
     def decode(cls, payload: bytes) -> Fault:
         """From the payload of a fault frame."""
         family, operator, stack, *words = unpack("<HHI12I", payload, "fault report")
-        names = _FAULT_REGISTERS.get(family, [f"word{i}" for i in range(12)])
+        names = _FAULT_REGISTERS.get(family & ~_WATCHDOG, [f"word{i}" for i in range(12)])
         return cls(
             tuple(zip(names, words, strict=False)),
             None if operator == NO_OPERATOR else operator,
-            stack,
+            0 if family & _WATCHDOG else stack,
             _text(words[4:]) if family == _FENCE_FAMILY else "",
+            bool(family & _WATCHDOG),
         )
 
     def register(self, *names: str) -> int | None:
@@ -112,6 +117,11 @@ class Fault:
     def hint(self) -> str:
         """What to try, by the cause."""
         registers = dict(self.registers)
+        if self.watchdog:
+            return (
+                "a longer watchdog.timeout_ms if that operator may take so long; the firmware has "
+                "restarted and can be used again."
+            )
         if self.pool:
             return (
                 "firmwright verify --board host --check-plan says which access leaves its buffer; "
@@ -133,10 +143,13 @@ class Fault:
         if self.pool:
             return self._broken_fence()
         why = f" ({', '.join(self.causes)})" if self.causes else ""
+        what = "the processor faulted"
+        if self.watchdog:
+            what, why = "the watchdog restarted the board: nobody fed it", ""
         where = "" if self.operator is None else f" in operator {self.operator}"
         values = " ".join(f"{name}=0x{value:08x}" for name, value in self.registers)
         stack = f", {self.stack_used_bytes:,} bytes of stack used" if self.stack_used_bytes else ""
-        return f"the processor faulted{where}{why}: {values}{stack}"
+        return f"{what}{where}{why}: {values}{stack}"
 
     def _broken_fence(self) -> str:
         at = dict(self.registers)

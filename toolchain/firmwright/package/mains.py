@@ -36,6 +36,12 @@ FWR_NORETURN void fwr_fault(const struct fwr_fault *fault)
     (void)fault;
     fwr_port_fatal();
 }
+
+FWR_NORETURN void fwr_bite(const struct fwr_fault *fault)
+{
+    (void)fault;
+    fwr_port_reset();
+}
 """
 
 

@@ -1,0 +1,50 @@
+/* fwr_loop_watch.c: see fwr_loop_watch.h. */
+#include "fwr_loop_watch.h"
+
+#if FWR_WATCHDOG
+
+#include "fwr.h"
+#include "fwr_loop.h"
+#include "fwr_loop_parts.h"
+#include "fwr_probe.h"
+
+#define KEPT 0x57a7c4edu /* nothing that memory holds after power-on by chance */
+
+/* What was under way when it bit. Neither start-up nor a reset touches it. */
+static struct {
+    uint32_t kept;
+    uint32_t operator_index;
+    struct fwr_fault fault;
+    uint16_t session;
+    uint16_t sequence;
+} watch __attribute__((section(".kept.watch")));
+
+FWR_NORETURN void fwr_bite(const struct fwr_fault *fault)
+{
+    watch.fault = *fault;
+    watch.fault.family |= FWR_FAULT_WATCHDOG;
+    watch.operator_index = fwr_probe_current();
+    watch.session = fwr_served.session;
+    watch.sequence = fwr_served.sequence;
+    watch.kept = KEPT;
+    fwr_port_reset();
+}
+
+void fwr_loop_watch_tell(void)
+{
+    if (watch.kept != KEPT) {
+        return;
+    }
+    watch.kept = 0;
+    fwr_served.session = watch.session;
+    fwr_served.sequence = watch.sequence;
+    fwr_probe_set_current(watch.operator_index);
+    fwr_loop_send_fault(&watch.fault);
+    fwr_probe_set_current(FWR_PROBE_NO_OPERATOR);
+    fwr_served.session = 0;
+    fwr_served.sequence = 0;
+}
+
+#else
+typedef int fwr_loop_watch_is_off; /* C99 wants something in every file */
+#endif
