@@ -91,6 +91,11 @@ def build_project(
     )
 
 
+def project_board(directory: Path) -> str:
+    """The board that a project is for, by name."""
+    return _read_project(directory.resolve(), "gcc", None).board
+
+
 def _read_project(directory: Path, compiler: Compiler, objects: Path | None) -> _Project:
     file = directory / "board" / "board.json"
     if not file.is_file():

@@ -6,12 +6,16 @@ a socket hanging up, is a DeviceError that names the port.
 
 from __future__ import annotations
 
+import termios
+
 import serial
 
 from firmwright.base.errors import DeviceError
 
 DEFAULT_BAUD = 115200
 WRITE_TIMEOUT_S = 10.0
+_GONE = (serial.SerialException, OSError, termios.error)
+"""What a port raises that has gone; waiting for its last bytes fails by an error of its own."""
 
 
 class SerialTransport:
@@ -61,7 +65,7 @@ class SerialTransport:
                 return first
             self._port.timeout = 0
             rest: bytes = self._port.read(limit - 1)
-        except (serial.SerialException, OSError) as error:
+        except _GONE as error:
             raise self._gone(error) from error
         return first + rest
 
@@ -70,7 +74,7 @@ class SerialTransport:
         try:
             self._port.write(data)
             self._port.flush()
-        except (serial.SerialException, OSError) as error:
+        except _GONE as error:
             raise self._gone(error) from error
 
     def set_baud(self, baud: int) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from firmwright.artifacts import Image
 from firmwright.base.errors import DeviceError, ToolFailedError, ToolMissingError, UsageError
 from firmwright.boards import Board
+from firmwright.boards.flashing import LOADER
 from firmwright.device.discovery import Choose, find_port, usb_ports
 from firmwright.device.flash_image import FlashImage, read_hex, to_uf2
 from firmwright.device.flash_tools import JLINK_ERASE, TOOLS, Command, FlashJob, FlashTool
@@ -77,6 +78,12 @@ def plan_flashing(board: Board, image: Image, runner: str = "", address: str = "
             f"the board's file says nothing of {asked}; it names {known}.",
             where=board.name,
             hint="--runner with one of those, --runner gdb --address HOST:PORT for any GDB stub.",
+        )
+    if told == LOADER:
+        raise UsageError(
+            "the resident loader wants firmware that is linked for its slot.",
+            where=board.name,
+            hint="firmwright flash MODEL or PROJECT --runner serial.",
         )
     content = read_hex(image.hex)
     job = FlashJob(

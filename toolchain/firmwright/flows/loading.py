@@ -7,9 +7,10 @@ and a restart at any moment goes back to it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -17,15 +18,19 @@ from typing import Final
 from firmwright.artifacts import Image, SourceTree
 from firmwright.base.errors import DeviceError, DoesNotFitError, RegionOverflow, UsageError
 from firmwright.boards import Board
+from firmwright.boards.flashing import LOADER
 from firmwright.boards.loading import Loader, as_loader, as_model, in_slot
+from firmwright.build import build_project
 from firmwright.build.project import loader_project, project_files
-from firmwright.device import Session, Timeouts, Transport
+from firmwright.device import SerialTransport, Session, Timeouts, Transport
+from firmwright.device.discovery import Choose, find_port, usb_ports
 from firmwright.device.loader import (
     IMAGE_BYTES,
     NO_SLOT,
     ImageHeader,
     LoaderInfo,
     LoaderLine,
+    Slot,
     enter,
     read_image_header,
 )
@@ -84,13 +89,14 @@ def loadable(compiled: Compiled) -> Loadable:
 
 def loadable_folder(folder: Path) -> Loadable:
     """A project that compile wrote, changed by hand or not."""
-    try:
-        facts = json.loads((folder / MARKER).read_text(encoding="utf-8"))
-        identity = bytes.fromhex(facts["model_id"])
-    except (OSError, ValueError, KeyError) as problem:
-        what = f"this is not a project with a model: {problem}."
-        hint = "firmwright compile writes one."
-        raise UsageError(what, where=str(folder), hint=hint) from problem
+    facts = _facts(folder)
+    if "model_id" not in facts:
+        raise UsageError(
+            "a loader does not go through itself." if facts.get(LOADER) else "there is no model.",
+            where=str(folder),
+            hint="--runner with another one, gdb for any GDB stub.",
+        )
+    identity = bytes.fromhex(str(facts["model_id"]))
     files = {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -103,16 +109,40 @@ def loadable_folder(folder: Path) -> Loadable:
     return Loadable(folder.name, identity, project)
 
 
+def _facts(folder: Path) -> dict[str, object]:
+    try:
+        facts = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        what = f"this is not a project of ours: {problem}."
+        hint = "firmwright compile writes one."
+        raise UsageError(what, where=str(folder), hint=hint) from problem
+    return facts if isinstance(facts, dict) else {}
+
+
+def goes_by_loader(board: Board, runner: str) -> bool:
+    """Whether this runner, or the board's own where it is "", is the resident loader."""
+    chosen = runner or next((name for name, _ in board.flashing.tools), "")
+    return chosen == "serial" and board.flashing.told(chosen) == LOADER
+
+
+@contextlib.contextmanager
+def loader_port(board: Board, port: str, choose: Choose | None = None) -> Iterator[Transport]:
+    """The port to the board, open for as long as the block runs."""
+    name = port or find_port(board.name, board.flashing.usb, usb_ports(), choose)
+    with contextlib.closing(SerialTransport(name)) as line:
+        yield line
+
+
 def write_loader(board: Board, directory: Path | None = None) -> Image:
-    """The loader's own image, built in `directory` or in the cache."""
+    """The loader's own image; its project is also written to `directory` where one is named."""
     project = loader_project(as_loader(board))
-    facts = with_file_list({"board": board.name, "loader": True}, project)
+    facts = with_file_list({"board": board.name, LOADER: True}, project)
     text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
     project = project.merged(SourceTree({MARKER: text}))
     if directory is None:
         return build_tree(project)
     write_folder(project, directory)
-    return build_tree(project)
+    return build_project(directory)
 
 
 # ---- Loading ------------------------------------------------------------------------------------
@@ -139,13 +169,26 @@ def load_by_loader(
     if line.info.free != slot:
         what_happened = f"slot {slot} is no longer free: another host is at work."
         raise DeviceError(what_happened, where=transport.name, hint="flash again.")
-    log.info("sending %d bytes", len(data))
-    sent_bytes = line.send(data)
+    sent_bytes = line.send(data, _show)
     if verify:
+        log.info("reading %d bytes back", len(data))
         line.verify(data)
     line.commit(data, what.model_id)
     _try_out(what, line, transport)
     return Loaded(board.name, transport.name, slot, model_only, len(data), sent_bytes, verify)
+
+
+def _show(done: int, whole: int) -> None:
+    log.info("%d of %d bytes are in the slot", done, whole)
+
+
+def look_into_slots(board: Board, transport: Transport) -> tuple[LoaderInfo, tuple[Slot, ...]]:
+    """What the loader there says; the application then goes on, if there is one."""
+    line = _greeted(transport, board)
+    slots = line.slots()
+    if line.info.application != NO_SLOT:
+        line.boot()
+    return line.info, slots
 
 
 def _greeted(transport: Transport, board: Board) -> LoaderLine:

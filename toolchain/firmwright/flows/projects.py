@@ -20,6 +20,12 @@ from firmwright.boards import load_board
 from firmwright.build import build_project
 from firmwright.device import Session, Transport, open_transport
 from firmwright.flows.flashing import flash, plan_flashing
+from firmwright.flows.loading import (
+    goes_by_loader,
+    load_by_loader,
+    loadable_folder,
+    loader_port,
+)
 from firmwright.flows.sessions import ModelSession
 from firmwright.pipeline import Compiled
 
@@ -136,10 +142,14 @@ class BuiltinProject:
     def flash(self, directory: Path, options: Choices) -> None:
         image = self._image(directory, options)
         board = load_board(image.board, _folders(options))
-        if board.run.kind == "serial" or options.get("runner"):
-            address = options.get("address", "")
-            plan = plan_flashing(board, image, options.get("runner", ""), address)
-            flash(plan, address=address)
+        runner, address = options.get("runner", ""), options.get("address", "")
+        if board.run.kind != "serial" and not runner:
+            return
+        if goes_by_loader(board, runner):
+            with loader_port(board, address or options.get("port", "")) as line:
+                load_by_loader(loadable_folder(directory), board, line)
+        else:
+            flash(plan_flashing(board, image, runner, address), address=address)
 
     def open_transport(self, directory: Path, options: Choices) -> None:
         self.close_transport()
