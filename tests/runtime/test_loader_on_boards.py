@@ -5,6 +5,7 @@ started with the file has nothing else left.
 """
 
 import contextlib
+import functools
 import os
 import random
 import signal
@@ -22,6 +23,7 @@ from firmwright.boards.loading import LOADER_BYTES, Loader, as_loader
 from firmwright.build.project import project_files
 from firmwright.device import ProcessTransport, Session
 from firmwright.device.loader import NO_SLOT, LoaderLine, SlotState, enter
+from firmwright.flows.images import build_tree
 from firmwright.flows.loading import Loadable, Loaded, load_by_loader, write_loader
 
 ROOT = Path(__file__).parents[2]
@@ -106,14 +108,29 @@ class CutLine:
         self._inner.write(data)
 
 
+@functools.cache
+def built(files: tuple[tuple[str, str | bytes], ...]) -> Image:
+    return build_tree(SourceTree(dict(files)))
+
+
 @pytest.fixture(scope="module")
 def loader() -> Image:
     return write_loader(load_board(BOARD))
 
 
 @pytest.fixture
-def plugged(loader: Image, tmp_path: Path) -> Iterator[Plugged]:
+def plugged(loader: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugged]:
+    """Each image is built once; meanwhile the emulator, which waits at full speed, stands still."""
     made = Plugged(load_board(BOARD), loader, tmp_path / "flash.bin")
+
+    def build(project: SourceTree) -> Image:
+        assert made.line is not None
+        os.kill(made.line.pid, signal.SIGSTOP)
+        image = built(tuple(project.files.items()))
+        os.kill(made.line.pid, signal.SIGCONT)
+        return image
+
+    monkeypatch.setattr("firmwright.flows.loading.build_tree", build)
     yield made
     made.off()
 

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from firmwright.boards import load_board
+from firmwright.boards.loading import in_slot
 from firmwright.device.pty_process import PtyProcess
+from firmwright.flows.images import build_tree
+from firmwright.flows.loading import loadable_folder
 
 pytestmark = pytest.mark.qemu
 
@@ -71,30 +75,31 @@ def device(fw, tmp_path: Path) -> Iterator[Device]:
 
 
 def test_a_flash_that_is_cut_in_the_middle_and_repeated_ends_with_the_model_verified(
-    fw, device: Device, digits_path: Path
+    fw, device: Device, digits_path: Path, tmp_path: Path
 ):
+    project = tmp_path / "project"
+    assert fw("compile", digits_path, "--board", "mps2-an386", "-o", project).status == 0
+    board = in_slot(load_board("mps2-an386"), 0)
+    build_tree(loadable_folder(project).project(board))  # so the emulator need not wait for it
     port = device.on()
     cutting = device.off_after(8192)
-    said = fw("flash", digits_path, *WHERE, port, "--verify")
+    said = fw("flash", project, *WHERE, port, "--verify")
     cutting.join()
     assert said.status == 1
     assert said.err.count("\n") == 1
     assert port in said.err
     port = device.on()
-    told = fw("loader", "--board", "mps2-an386", "--port", port, "--json").json
-    assert (told["application"], told["free"]) == (None, 0)
-    assert [slot["state"] for slot in told["slots"]] == ["empty"] * 3
-    done = fw("flash", digits_path, *WHERE, port, "--verify", "--json").json
+    told = fw("loader", "--board", "mps2-an386", "--port", port)
+    assert told.out.endswith("mps2-an386 starts nothing; slot 0 is free.\n")
+    done = fw("flash", project, *WHERE, port, "--verify", "--json").json
     assert (done["slot"], done["verified"], done["model_only"]) == (0, True, False)
     assert 0 < done["sent_bytes"] < done["size_bytes"], "it went on where it was cut"
-    said = fw("verify", digits_path, "--board", "mps2-an386", "--port", device.on(), "--samples", 2)
+    port = device.on()
+    said = fw("verify", digits_path, "--board", "mps2-an386", "--port", port, "--samples", 2)
     assert "bit-exact" in said.out
-    again = fw("flash", digits_path, *WHERE, device.on(), "--model-only")
-    assert "the model alone" in again.out
-    assert "It answers, and stays." in again.out
-    listed = fw("loader", "--board", "mps2-an386", "--port", device.on()).out
-    assert "a model for slot 0" in listed
-    assert "mps2-an386 starts slot 0 with the model in slot 1; slot 2 is free." in listed
+    listed = fw("loader", "--board", "mps2-an386", "--port", port, "--json").json
+    assert [slot["state"] for slot in listed["slots"]] == ["confirmed", "empty", "empty"]
+    assert (listed["application"], listed["model"], listed["free"]) == (0, None, 1)
 
 
 def test_what_does_not_go_through_the_loader_is_a_usage_error(
