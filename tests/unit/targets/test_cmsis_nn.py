@@ -5,20 +5,32 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from firmwright.base.dtypes import INT8
+from firmwright.base.dtypes import INT8, INT16, DType
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
 from firmwright.flows.compiling import compile_for
-from firmwright.flows.model import load_model
+from firmwright.flows.model import Model, load_model, partition
+from firmwright.flows.reference import by_numpy
+from firmwright.flows.selftest import NamedCase, case_inputs, cases_module, dtype_of
+from firmwright.flows.sessions import open_session
 from firmwright.flows.testing_backends import backend_test
 from firmwright.flows.verifying import verify
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
+from firmwright.ops.registry import op_table
+from firmwright.oracle.samples import samples
 from firmwright.targets.c_library import needed_files
 from firmwright.targets.cmsis_nn import HEADER, PATH_VARIABLE
-from firmwright.targets.cmsis_nn_buffers import average_pool_bytes, conv_bytes, depthwise_bytes
+from firmwright.targets.cmsis_nn_buffers import (
+    average_pool_bytes,
+    conv_bytes,
+    depthwise_bytes,
+    reversed_bytes,
+    transposed_bytes,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 STAND_IN = ROOT / "tests" / "backends" / "cmsis_nn"
@@ -26,6 +38,12 @@ DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
 MODELS = ROOT.parent / "shared" / "models"
 REAL = os.environ.get(PATH_VARIABLE, "")
 NAMES = ("kws_ref_model", "vww_96_int8", "pretrainedResnet_quant", "str_ww_ref_model", "ad01_int8")
+
+
+FUNCTIONS = (
+    "conv2d", "depthwise_conv2d", "fully_connected", "transpose_conv", "svdf",
+    "average_pool2d", "max_pool2d", "softmax", "add", "mul", "batch_matmul",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -60,7 +78,7 @@ def test_it_takes_what_rounds_as_the_library_does():
     sources = {name.split("/")[-1] for name in tflm.tree.files if name.startswith("backend/")}
     assert "arm_softmax_s8.c" in sources
     assert "arm_softmax_s8.c" not in {name.split("/")[-1] for name in litert.tree.files}
-    assert "arm_elementwise_add_s8.c" not in sources
+    assert "arm_elementwise_s8.c" not in sources
 
 
 @pytest.mark.qemu
@@ -94,6 +112,35 @@ def test_the_benchmarks_models_verify_with_the_stand_in(name: str):
 
 
 @pytest.mark.host_c
+@pytest.mark.usefixtures("stand_in")
+def test_a_case_of_every_function_is_what_its_operator_means():
+    """One of each operator and type, all in one firmware, against the numpy definitions."""
+    first: dict[tuple[str, str], NamedCase] = {}
+    for name in FUNCTIONS:
+        for case in op_table()[name].cases():
+            found = name, dtype_of(case)
+            if found not in first and found[1] != "float32" and takes(NamedCase(name, case)):
+                first[found] = NamedCase(name, case)
+    cases = list(first.values())
+    assert len(cases) == 20
+    given = {"target": "cmsis-nn", "numerics": "tflm", "planner": "greedy_by_size"}
+    compiled = compile_for(Model(cases_module(cases)), "host", **given)
+    assert {row["schedule"] for row in compiled.metadata["operators"]} == {"cmsis-nn"}
+    drawn = tuple(samples(case_inputs(cases), 4, 1))
+    expected = by_numpy(compiled.imported, drawn).outputs
+    with open_session(compiled) as session:
+        actual = session.run_all(drawn)
+    for wanted, got in zip(expected, actual, strict=True):
+        for name in wanted:
+            assert np.array_equal(wanted[name], got[name]), name
+
+
+def takes(named: NamedCase) -> bool:
+    found = partition(Model(cases_module([named])), "cmsis-nn", "tflm").module
+    return len(found.functions) > 1
+
+
+@pytest.mark.host_c
 @pytest.mark.deep
 @pytest.mark.usefixtures("stand_in")
 def test_every_pattern_is_what_the_core_computes():
@@ -118,10 +165,17 @@ def test_the_real_library_verifies(name: str, board: str):
 DSP, MVE = frozenset({"dsp"}), frozenset({"dsp", "mve"})
 
 
-def layer(op: str, x: tuple[int, ...], w: tuple[int, ...], padding: int = 0) -> OpCall:
+def layer(
+    op: str,
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    padding: int = 0,
+    dtype: DType = INT8,
+    stride: tuple[int, int] = (1, 1),
+) -> OpCall:
     quant = Quantization((1.0,), (0,), None)
-    kinds = (TensorType(x, INT8, quant), TensorType(w, INT8, quant))
-    attrs = {"stride": (1, 1), "dilation": (1, 1), "padding": (padding,) * 4, "size": w[1:3]}
+    kinds = (TensorType(x, dtype, quant), TensorType(w, INT8, quant))
+    attrs = {"stride": stride, "dilation": (1, 1), "padding": (padding,) * 4, "size": w[1:3]}
     return OpCall(op, kinds, (TensorType((1, 1, 1, 1), INT8, quant),), attrs)
 
 
@@ -136,6 +190,18 @@ def test_buffers_are_as_large_as_the_library_asks_for():
     assert [depthwise_bytes(wide, core) for core in (frozenset(), DSP, MVE)] == [0, 800, 12400]
     pool = layer("average_pool2d", (1, 8, 8, 16), (1, 2, 2, 1))
     assert [average_pool_bytes(pool, core) for core in (frozenset(), DSP, MVE)] == [0, 64, 0]
+
+
+def test_buffers_of_int16_and_of_transposed_convolutions_are_too():
+    square = layer("conv2d", (1, 8, 8, 3), (32, 3, 3, 3), 1, INT16)
+    assert [conv_bytes(square, core) for core in (frozenset(), DSP, MVE)] == [108, 108, 256]
+    wide = layer("depthwise_conv2d", (1, 8, 8, 16), (1, 5, 5, 16), 2, INT16)
+    assert [depthwise_bytes(wide, core) for core in (frozenset(), DSP, MVE)] == [0, 800, 3208]
+    few = layer("transpose_conv", (1, 4, 4, 8), (3, 2, 2, 8), stride=(2, 2))
+    assert [transposed_bytes(few, core) for core in (DSP, MVE)] == [192, 192]
+    many = layer("transpose_conv", (1, 4, 4, 24), (3, 2, 2, 24), stride=(2, 2))
+    assert [transposed_bytes(many, core) for core in (DSP, MVE)] == [384, 384]
+    assert (reversed_bytes(few), reversed_bytes(many)) == (0, 288)
 
 
 def test_only_the_files_that_are_called_are_taken(tmp_path: Path):

@@ -32,17 +32,18 @@ def check(call: OpCall, beta: float) -> None:
     x, y = per_tensor(call.input(0)), per_tensor(call.output)
     if x.zero_point or (y.scale, y.zero_point) != (2.0**-15, 0):
         raise NotSupportedError("an int16 result must have scale 2^-15, and zero points be 0")
-    if _multiplier(x.scale, beta)[1] > _MOST_SHIFT:
+    if multiplier_of(x.scale, beta)[1] > _MOST_SHIFT:
         raise NotSupportedError(f"an int16 softmax of an input of scale {x.scale}")
     if call.input(0).shape[-1] > _MOST_ELEMENTS:
         raise NotSupportedError(f"an int16 softmax over more than {_MOST_ELEMENTS} elements")
 
 
-def _multiplier(scale: float, beta: float) -> tuple[int, int]:
+def multiplier_of(scale: float, beta: float) -> tuple[int, int]:
+    """What brings differences to steps of 10 / 65535."""
     return quantize_multiplier(scale * beta / _STEP)
 
 
-def _tables() -> tuple[Array, Array]:
+def tables() -> tuple[Array, Array]:
     """Exponentials of [-10, 0] and reciprocals of 1 + [0, 1]."""
     return (
         interpolation_table(np.exp, (-10.0, 0.0), _RESULTS),
@@ -52,8 +53,8 @@ def _tables() -> tuple[Array, Array]:
 
 def reference(call: OpCall, x: Array, beta: float) -> Array:
     """Rows of `x`, two-dimensional."""
-    exponentials, reciprocals = _tables()
-    multiplier, shift = _multiplier(per_tensor(call.input(0)).scale, beta)
+    exponentials, reciprocals = tables()
+    multiplier, shift = multiplier_of(per_tensor(call.input(0)).scale, beta)
     below = x.astype(np.int64) - x.max(axis=1, keepdims=True)
     scaled = multiply_by_quantized_multiplier(below, multiplier, shift, Rounding.TWICE)
     powers = interpolated(exponentials, np.clip(scaled + INT16.max, INT16.min, INT16.max))
@@ -72,9 +73,9 @@ def lower_row(
     """The output holds the exponentials until their sum is known."""
     exponentials, reciprocals = (
         b.constant(name, table, INT16)
-        for name, table in zip(("exponentials", "reciprocals"), _tables(), strict=True)
+        for name, table in zip(("exponentials", "reciprocals"), tables(), strict=True)
     )
-    multiplier, shift = _multiplier(per_tensor(call.input(0)).scale, beta)
+    multiplier, shift = multiplier_of(per_tensor(call.input(0)).scale, beta)
     highest, total = b.reg("highest", INT32), b.reg("total", INT32)
     b.store(highest, [0], INT16.min)
     with b.for_("i", depth) as i:

@@ -81,7 +81,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     return (y, TensorType(state.shape, state.dtype, call.outputs[1].quantization))
 
 
-def _steps(call: OpCall) -> tuple[Requant, Requant]:
+def steps_of(call: OpCall) -> tuple[Requant, Requant]:
     """From the first product to the state, from the second one to the output."""
     x, feature, time, state = (per_tensor(call.input(index)).scale for index in (0, 1, 2, _STATE))
     first, second = x * feature / state, state * time / per_tensor(call.output).scale
@@ -103,14 +103,14 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         x = x - per_tensor(call.input(0)).zero_point
     found = np.asarray(x @ feature.T)
     if not real:
-        found = _steps(call)[0].apply(found, call.input(_STATE).dtype)
+        found = steps_of(call)[0].apply(found, call.input(_STATE).dtype)
     state = np.concatenate([kept[:, :, 1:], found[:, :, None].astype(kept.dtype)], axis=2)
     total = (state.astype(wide) * time).sum(axis=2).reshape(batch, -1, rank).sum(axis=2) + bias
     after = state.reshape(batch, -1)
     if real:
         low, high = float_activation_range(call.str_attr("activation"))
         return np.clip(total, low, high).astype(np.float32), after
-    return _steps(call)[1].apply(total.astype(np.int32), INT8), after
+    return steps_of(call)[1].apply(total.astype(np.int32), INT8), after
 
 
 def lower(call: OpCall, b: Kernel) -> None:
@@ -165,7 +165,7 @@ def _add(call: OpCall, b: Kernel, total: Buffer, value: E, at: Sequence[E | int]
 def _found(call: OpCall, acc: E) -> E:
     if call.input(0).dtype == FLOAT32:
         return acc
-    params = _steps(call)[0]
+    params = steps_of(call)[0]
     kind = call.input(_STATE).dtype
     return requantized(acc, params.multipliers[0], params.shifts[0], params, kind)
 
@@ -173,7 +173,7 @@ def _found(call: OpCall, acc: E) -> E:
 def _output(call: OpCall, total: E) -> E:
     if call.input(0).dtype == FLOAT32:
         return activated(total, call.str_attr("activation"))
-    params = _steps(call)[1]
+    params = steps_of(call)[1]
     acc = total.cast(INT32)
     return requantized(acc, params.multipliers[0], params.shifts[0], params, INT8)
 

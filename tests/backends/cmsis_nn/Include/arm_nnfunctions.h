@@ -6,6 +6,7 @@
 #ifndef ARM_NNFUNCTIONS_H
 #define ARM_NNFUNCTIONS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -61,6 +62,31 @@ typedef struct {
     cmsis_nn_activation activation;
 } cmsis_nn_pool_params;
 
+typedef struct {
+    const void *data;
+    const bool is_int32_bias;
+} cmsis_nn_bias_data;
+
+typedef struct {
+    int32_t input_offset, output_offset;
+    cmsis_nn_tile stride, padding, padding_offsets, dilation;
+    cmsis_nn_activation activation;
+} cmsis_nn_transpose_conv_params;
+
+typedef struct {
+    const bool adj_x, adj_y;
+    cmsis_nn_fc_params fc_params;
+} cmsis_nn_bmm_params;
+
+typedef struct {
+    int32_t rank, input_offset, output_offset;
+    cmsis_nn_activation input_activation, output_activation;
+} cmsis_nn_svdf_params;
+
+typedef struct {
+    const int16_t *exp_lut, *one_by_one_lut;
+} cmsis_nn_softmax_lut_s16;
+
 arm_cmsis_nn_status arm_convolve_wrapper_s8(
     const cmsis_nn_context *context, const cmsis_nn_conv_params *params,
     const cmsis_nn_per_channel_quant_params *quant, const cmsis_nn_dims *input, const int8_t *x,
@@ -94,7 +120,75 @@ arm_cmsis_nn_status arm_elementwise_add_s8(
     const int32_t y_multiplier, const int32_t y_shift, const int32_t low, const int32_t high,
     const int32_t count);
 
-int32_t stand_in_requantized(int32_t value, int32_t multiplier, int32_t shift);
-int8_t stand_in_clipped(int32_t value, cmsis_nn_activation range);
+arm_cmsis_nn_status arm_convolve_wrapper_s16(
+    const cmsis_nn_context *context, const cmsis_nn_conv_params *params,
+    const cmsis_nn_per_channel_quant_params *quant, const cmsis_nn_dims *input, const int16_t *x,
+    const cmsis_nn_dims *filter, const int8_t *w, const cmsis_nn_dims *channels,
+    const cmsis_nn_bias_data *bias, const cmsis_nn_dims *output, int16_t *y);
+arm_cmsis_nn_status arm_depthwise_conv_wrapper_s16(
+    const cmsis_nn_context *context, const cmsis_nn_dw_conv_params *params,
+    const cmsis_nn_per_channel_quant_params *quant, const cmsis_nn_dims *input, const int16_t *x,
+    const cmsis_nn_dims *filter, const int8_t *w, const cmsis_nn_dims *channels,
+    const int64_t *bias, const cmsis_nn_dims *output, int16_t *y);
+arm_cmsis_nn_status arm_transpose_conv_wrapper_s8(
+    const cmsis_nn_context *context, const cmsis_nn_context *turn,
+    const cmsis_nn_transpose_conv_params *params, const cmsis_nn_per_channel_quant_params *quant,
+    const cmsis_nn_dims *input, const int8_t *x, const cmsis_nn_dims *filter, const int8_t *w,
+    const cmsis_nn_dims *channels, const int32_t *bias, const cmsis_nn_dims *output, int8_t *y);
+arm_cmsis_nn_status arm_fully_connected_per_channel_s8(
+    const cmsis_nn_context *context, const cmsis_nn_fc_params *params,
+    const cmsis_nn_per_channel_quant_params *quant, const cmsis_nn_dims *input, const int8_t *x,
+    const cmsis_nn_dims *filter, const int8_t *w, const cmsis_nn_dims *channels,
+    const int32_t *bias, const cmsis_nn_dims *output, int8_t *y);
+arm_cmsis_nn_status arm_fully_connected_s16(
+    const cmsis_nn_context *context, const cmsis_nn_fc_params *params,
+    const cmsis_nn_per_tensor_quant_params *quant, const cmsis_nn_dims *input, const int16_t *x,
+    const cmsis_nn_dims *filter, const int8_t *w, const cmsis_nn_dims *channels,
+    const int64_t *bias, const cmsis_nn_dims *output, int16_t *y);
+arm_cmsis_nn_status arm_max_pool_s16(const cmsis_nn_context *context,
+                                     const cmsis_nn_pool_params *params, const cmsis_nn_dims *input,
+                                     const int16_t *x, const cmsis_nn_dims *filter,
+                                     const cmsis_nn_dims *output, int16_t *y);
+arm_cmsis_nn_status arm_avgpool_s16(const cmsis_nn_context *context,
+                                    const cmsis_nn_pool_params *params, const cmsis_nn_dims *input,
+                                    const int16_t *x, const cmsis_nn_dims *filter,
+                                    const cmsis_nn_dims *output, int16_t *y);
+arm_cmsis_nn_status arm_softmax_s16(const int16_t *x, const int32_t rows, const int32_t depth,
+                                    const int32_t multiplier, const int32_t shift,
+                                    const cmsis_nn_softmax_lut_s16 *tables, int16_t *y);
+arm_cmsis_nn_status arm_elementwise_add_s16(
+    const int16_t *a, const int16_t *b, const int32_t a_offset, const int32_t a_multiplier,
+    const int32_t a_shift, const int32_t b_offset, const int32_t b_multiplier,
+    const int32_t b_shift, const int32_t left_shift, int16_t *y, const int32_t y_offset,
+    const int32_t y_multiplier, const int32_t y_shift, const int32_t low, const int32_t high,
+    const int32_t count);
+arm_cmsis_nn_status arm_elementwise_mul_s8(const int8_t *a, const int8_t *b, const int32_t a_offset,
+                                           const int32_t b_offset, int8_t *y,
+                                           const int32_t y_offset, const int32_t y_multiplier,
+                                           const int32_t y_shift, const int32_t low,
+                                           const int32_t high, const int32_t count);
+arm_cmsis_nn_status arm_elementwise_mul_s16(const int16_t *a, const int16_t *b,
+                                            const int32_t a_offset, const int32_t b_offset,
+                                            int16_t *y, const int32_t y_offset,
+                                            const int32_t y_multiplier, const int32_t y_shift,
+                                            const int32_t low, const int32_t high,
+                                            const int32_t count);
+arm_cmsis_nn_status arm_batch_matmul_s8(
+    const cmsis_nn_context *context, const cmsis_nn_bmm_params *params,
+    const cmsis_nn_per_tensor_quant_params *quant, const cmsis_nn_dims *left, const int8_t *a,
+    const cmsis_nn_dims *right, const int8_t *b, const cmsis_nn_dims *output, int8_t *y);
+arm_cmsis_nn_status arm_batch_matmul_s16(
+    const cmsis_nn_context *context, const cmsis_nn_bmm_params *params,
+    const cmsis_nn_per_tensor_quant_params *quant, const cmsis_nn_dims *left, const int16_t *a,
+    const cmsis_nn_dims *right, const int16_t *b, const cmsis_nn_dims *output, int16_t *y);
+arm_cmsis_nn_status arm_svdf_state_s16_s8(
+    const cmsis_nn_context *first, const cmsis_nn_context *second,
+    const cmsis_nn_svdf_params *params, const cmsis_nn_per_tensor_quant_params *in,
+    const cmsis_nn_per_tensor_quant_params *out, const cmsis_nn_dims *input, const int8_t *x,
+    const cmsis_nn_dims *kept, int16_t *state, const cmsis_nn_dims *features,
+    const int8_t *feature, const cmsis_nn_dims *times, const int16_t *time,
+    const cmsis_nn_dims *sums, const int32_t *bias, const cmsis_nn_dims *output, int8_t *y);
+
+#include "stand_in_numbers.h"
 
 #endif

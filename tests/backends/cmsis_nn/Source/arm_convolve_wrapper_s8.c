@@ -1,53 +1,7 @@
-/* Convolution, and depthwise convolution: one sum for each output. */
-#include "arm_nnfunctions.h"
-
-struct layer {
-    const cmsis_nn_dims *input, *filter, *output;
-    cmsis_nn_tile stride, padding, dilation;
-    int32_t offset, depth, multiple; /* channels summed over; outputs of each, 0: every one */
-};
-
-static int32_t sum_at(const struct layer *layer, const int8_t *x, const int8_t *w, int32_t oy,
-                      int32_t ox, int32_t channel)
-{
-    const int32_t taps = layer->filter->h * layer->filter->w;
-    const int32_t first = layer->multiple ? channel / layer->multiple : 0;
-    int32_t sum = 0;
-    for (int32_t tap = 0; tap < taps; ++tap) {
-        const int32_t ky = tap / layer->filter->w, kx = tap % layer->filter->w;
-        const int32_t iy = oy * layer->stride.h - layer->padding.h + ky * layer->dilation.h;
-        const int32_t ix = ox * layer->stride.w - layer->padding.w + kx * layer->dilation.w;
-        if (iy < 0 || ix < 0 || iy >= layer->input->h || ix >= layer->input->w) {
-            continue;
-        }
-        const int32_t at = layer->multiple ? tap * layer->output->c + channel
-                                           : (channel * taps + tap) * layer->depth;
-        const int8_t *pixel = x + (iy * layer->input->w + ix) * layer->input->c + first;
-        for (int32_t i = 0; i < layer->depth; ++i) {
-            sum += (pixel[i] + layer->offset) * w[at + i];
-        }
-    }
-    return sum;
-}
-
-static arm_cmsis_nn_status run(const struct layer *layer, const int8_t *x, const int8_t *w,
-                               const int32_t *bias, const cmsis_nn_per_channel_quant_params *quant,
-                               int32_t offset, cmsis_nn_activation range, int8_t *y)
-{
-    for (int32_t n = 0; n < layer->input->n; ++n) {
-        for (int32_t at = 0; at < layer->output->h * layer->output->w; ++at) {
-            for (int32_t c = 0; c < layer->output->c; ++c) {
-                const int32_t oy = at / layer->output->w, ox = at % layer->output->w;
-                const int32_t sum = bias[c] + sum_at(layer, x, w, oy, ox, c);
-                const int32_t scaled =
-                    stand_in_requantized(sum, quant->multiplier[c], quant->shift[c]);
-                *y++ = stand_in_clipped(scaled + offset, range);
-            }
-        }
-        x += layer->input->h * layer->input->w * layer->input->c;
-    }
-    return ARM_CMSIS_NN_SUCCESS;
-}
+/* Convolutions of int8. */
+#define VALUE int8_t
+#define SUM int32_t
+#include "stand_in_convolution.h"
 
 arm_cmsis_nn_status arm_convolve_wrapper_s8(
     const cmsis_nn_context *context, const cmsis_nn_conv_params *params,
@@ -55,12 +9,13 @@ arm_cmsis_nn_status arm_convolve_wrapper_s8(
     const cmsis_nn_dims *filter, const int8_t *w, const cmsis_nn_dims *channels,
     const int32_t *bias, const cmsis_nn_dims *output, int8_t *y)
 {
-    const struct layer layer = {input,           filter,           output,
-                                params->stride,  params->padding,  params->dilation,
-                                params->input_offset, input->c, 0};
+    const struct layer layer = {
+        input,           filter, output, params->stride, params->padding, params->dilation,
+        params->input_offset, input->c, 0};
     (void)context;
     (void)channels;
-    return run(&layer, x, w, bias, quant, params->output_offset, params->activation, y);
+    return run(&layer, x, w, bias, true, quant, params->output_offset,
+               params->activation, y);
 }
 
 arm_cmsis_nn_status arm_depthwise_conv_wrapper_s8(
@@ -69,10 +24,10 @@ arm_cmsis_nn_status arm_depthwise_conv_wrapper_s8(
     const cmsis_nn_dims *filter, const int8_t *w, const cmsis_nn_dims *channels,
     const int32_t *bias, const cmsis_nn_dims *output, int8_t *y)
 {
-    const struct layer layer = {input,           filter,           output,
-                                params->stride,  params->padding,  params->dilation,
-                                params->input_offset, 1, params->ch_mult};
+    const struct layer layer = {
+        input,           filter, output, params->stride, params->padding, params->dilation,
+        params->input_offset, 1, params->ch_mult};
     (void)context;
     (void)channels;
-    return run(&layer, x, w, bias, quant, params->output_offset, params->activation, y);
+    return run(&layer, x, w, bias, true, quant, params->output_offset, params->activation, y);
 }
