@@ -32,7 +32,7 @@ MODEL_OPTIMISATION: Final = "-O2"
 RUNTIME_OPTIMISATION: Final = "-Os"
 STACK_ANALYSIS: Final = ("-fstack-usage",)
 
-_LIBC: Final = {
+LIBRARY_OPTIONS: Final = {
     "arm-none-eabi": ("--specs=nano.specs",),
     "riscv64-unknown-elf": ("--specs=picolibc.specs",),
 }
@@ -72,7 +72,7 @@ def tuned_flags(board: Board) -> tuple[str, ...]:
 
 def library_flags(board: Board) -> tuple[str, ...]:
     """Which C library the board's toolchain is to take."""
-    return _LIBC.get(board.toolchain, ())
+    return LIBRARY_OPTIONS.get(board.toolchain, ())
 
 
 def clang_flags(board: Board) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from firmwright.artifacts import MemoryFile
 from firmwright.base.errors import ToolMissingError
 from firmwright.device.host_process import ProcessTransport
 
-_PACKAGES = {"qemu-system-arm": "qemu-system-arm", "qemu-system-riscv32": "qemu-system-misc"}
+PACKAGES = {"qemu-system-arm": "qemu-system-arm", "qemu-system-riscv32": "qemu-system-misc"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def _loader(load: MemoryFile) -> str:
 def start_qemu(command: QemuCommand) -> ProcessTransport:
     """Starts the emulator with the image already running."""
     if shutil.which(command.program) is None:
-        package = _PACKAGES.get(command.program, command.program)
+        package = PACKAGES.get(command.program, command.program)
         raise ToolMissingError(
             f"{command.program} is not installed.",
             where=command.machine,

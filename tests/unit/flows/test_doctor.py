@@ -1,0 +1,71 @@
+"""What doctor finds, and what it advises where something is absent or broken."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from firmwright.cli.main import main
+from firmwright.flows.doctor import Finding, commands, examine
+
+
+def by_name() -> dict[str, Finding]:
+    return {found.name: found for found in examine()}
+
+
+def script(folder: Path, name: str, text: str) -> None:
+    file = folder / name
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+
+
+@pytest.mark.host_c
+def test_what_is_here_has_a_version_and_works() -> None:
+    found = by_name()
+    assert found["numpy"].usable
+    assert found["gcc"].usable
+    assert found["gcc"].found.count(".") == 2
+
+
+def test_what_is_absent_comes_with_one_command_for_each_manager(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = by_name()
+    assert not found["gcc"].found
+    apt = next(line for line in commands(tuple(found.values())) if line.startswith("apt"))
+    words = apt.split()
+    assert {"gcc", "gcc-arm-none-eabi", "qemu-system-arm", "openocd"} <= set(words)
+    assert len(words) == len(set(words))
+
+
+def test_a_compiler_without_its_library_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script(
+        tmp_path,
+        "arm-none-eabi-gcc",
+        '[ "$1" = --version ] && { echo "arm-none-eabi-gcc (15:12.2.rel1-1) 12.2.1"; exit 0; }\n'
+        'echo "<stdin>:1:10: fatal error: math.h: No such file or directory" >&2; exit 1',
+    )
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    found = by_name()["arm-none-eabi-gcc"]
+    assert (found.found, found.usable) == ("12.2.1", False)
+    assert (
+        found.problem
+        == "does not compile: <stdin>:1:10: fatal error: math.h: No such file or directory"
+    )
+    assert main(["doctor"]) == 0
+    said = capsys.readouterr().out
+    assert "12.2.1: does not compile" in said
+    assert "gcc-arm-none-eabi libnewlib-arm-none-eabi" in said
+
+
+def test_a_program_that_says_nothing_of_itself_is_here_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script(tmp_path, "openocd", "exit 3")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/bin")
+    assert by_name()["openocd"].found == "of unknown version"

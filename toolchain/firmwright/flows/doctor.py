@@ -1,0 +1,153 @@
+"""What of the things that Firmwright works with is here, and what the rest would enable.
+
+In: this machine. Out: a `Finding` for each thing: programs are asked for their version, compilers
+compile a line of C against their library, packages are looked up without being imported. Nothing is
+changed, and nothing that is absent is an error: each part of the work asks for what it needs.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+from typing import Final
+
+from firmwright.build.flags import CLANG_PACKAGE, LIBRARY_OPTIONS, package_of
+from firmwright.device.flash_tools import TOOLS
+from firmwright.device.qemu import PACKAGES as EMULATORS
+from firmwright.flows.debugging import DEBUGGER
+
+TIMEOUT_S: Final = 20.0
+LINE_OF_C: Final = "#include <math.h>\n#include <stdint.h>\n#include <string.h>\nint32_t x;\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`found` is a version, "" if the thing is absent; `problem` is why it cannot be used.
+
+    `install` is a command, or a sentence where no command does it.
+    """
+
+    area: str
+    name: str
+    enables: str
+    install: str
+    found: str = ""
+    problem: str = ""
+
+    @property
+    def usable(self) -> bool:
+        return bool(self.found) and not self.problem
+
+
+def examine() -> tuple[Finding, ...]:
+    """All findings, by areas."""
+    return (*_python(), *_compilers(), *_emulators(), *_flashing())
+
+
+def commands(findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Commands that install what is not usable, one for each package manager."""
+    missing = [found.install for found in findings if not found.usable]
+    made = []
+    for manager in ("apt install ", "pip install "):
+        names = (text.split(",")[0] for text in missing if text.startswith(manager))
+        packages = [name.removeprefix(manager) for name in names]
+        if packages:
+            made.append(manager + " ".join(dict.fromkeys(packages)))
+    return tuple(made)
+
+
+# ---- Python -------------------------------------------------------------------------------------
+
+_PACKAGES: Final = (
+    ("numpy", "everything", "numpy"),
+    ("jinja2", "everything", "jinja2"),
+    ("pyserial", "everything", "pyserial"),
+    ("cffi", "everything", "cffi"),
+    ("scons", "everything", "scons"),
+    ("rich", "everything", "rich"),
+    ("ai-edge-litert", "verify against LiteRT", "'firmwright[verify]'"),
+    ("tflite-micro", "verify against TFLM (--numerics tflm)", "'firmwright[verify]'"),
+    ("onnxruntime", "verify and quantize ONNX models", "'firmwright[verify]'"),
+    ("onnx", "read ONNX models", "'firmwright[onnx]'"),
+    ("skl2onnx", "models of scikit-learn", "'firmwright[sklearn]'"),
+    ("ortools", "--planner cpsat", "'firmwright[exact]'"),
+    ("distributed", "tune on a cluster", "'firmwright[dask]'"),
+)
+
+
+def _python() -> Iterator[Finding]:
+    version = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    yield Finding("Python", "python", "everything", "", version)
+    for name, enables, package in _PACKAGES:
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found = ""
+        yield Finding("Python", name, enables, f"pip install {package}", found)
+
+
+# ---- programs -----------------------------------------------------------------------------------
+
+
+def _compilers() -> Iterator[Finding]:
+    for toolchain, enables in (
+        ("", "--board host: firmware as a library of this machine"),
+        ("arm-none-eabi", "boards with Cortex-M"),
+        ("riscv64-unknown-elf", "boards with RISC-V"),
+    ):
+        program = f"{toolchain}-gcc" if toolchain else "gcc"
+        found = _program("compilers", program, enables, f"apt install {package_of(toolchain)}")
+        yield replace(found, problem=_compiles(found, LIBRARY_OPTIONS.get(toolchain, ())))
+    clang = _program("compilers", "clang", "--compiler clang", f"apt install {CLANG_PACKAGE}")
+    yield replace(clang, problem=_compiles(clang, ()))
+
+
+def _emulators() -> Iterator[Finding]:
+    enables = "run, verify and profile without a board"
+    for program, package in EMULATORS.items():
+        yield _program("emulation", program, enables, f"apt install {package}")
+    yield _program("emulation", DEBUGGER, "debug", f"apt install {DEBUGGER}")
+
+
+def _flashing() -> Iterator[Finding]:
+    for name, tool in TOOLS.items():
+        yield _program("flashing", tool.program, f"flash --runner {name}", tool.install)
+
+
+def _program(area: str, program: str, enables: str, install: str) -> Finding:
+    found = _version(program) if shutil.which(program) is not None else ""
+    return Finding(area, program, enables, install, found)
+
+
+def _version(program: str) -> str:
+    """The number in the first line that it says of itself."""
+    first = next(iter((_run([program, "--version"]) or "").splitlines()), "")
+    number = re.search(r"\d+\.\d+\.\d+", first) or re.search(r"\d+(\.\d+)*", first)
+    return number[0] if number else "of unknown version"
+
+
+def _compiles(compiler: Finding, options: Sequence[str]) -> str:
+    """What is wrong with it; "" if it takes a line of C that includes its library."""
+    if not compiler.found:
+        return ""
+    command = [compiler.name, *options, "-x", "c", "-fsyntax-only", "-"]
+    said = _run(command, LINE_OF_C, fails=True)
+    return "" if said is None else f"does not compile: {said.strip().splitlines()[0]}"
+
+
+def _run(command: Sequence[str], given: str = "", *, fails: bool = False) -> str | None:
+    """What it prints; None if it fails, or with `fails` if it does not."""
+    try:
+        done = subprocess.run(
+            command, input=given, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error) if fails else None
+    if fails:
+        return None if done.returncode == 0 else done.stderr or f"status {done.returncode}"
+    return done.stdout or done.stderr
