@@ -66,6 +66,17 @@ int32_t fwr_port_read(uint32_t offset, void *dst, uint32_t size);
 int32_t fwr_port_read_start(uint32_t offset, void *dst, uint32_t size);
 int32_t fwr_port_read_wait(void);
 
+/* ---- A port with further cores provides ---------------------------------------------------- */
+
+/* Has the second core do job(call, argument), behind what it was given before. Returns at once, or
+ * when there is room; 0, or a negative enum fwr_status. A port without one does the job itself. */
+int32_t fwr_port_core_start(void (*job)(uint32_t call, const void *argument), uint32_t call,
+                            const void *argument);
+
+/* Returns when the last job of that number is over and what it wrote can be read: 0, or a negative
+ * enum fwr_status if the core has stopped. It sleeps meanwhile. */
+int32_t fwr_port_core_wait(uint32_t call);
+
 /* ---- The port may provide: without, fwr_defaults.c does nothing -------------------------- */
 
 /* Whether the console can run at this baud, with an error of at most 2 percent: 0, or a negative

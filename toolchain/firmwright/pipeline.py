@@ -46,6 +46,7 @@ from firmwright.package.mlperf import Task, benchmark_project
 from firmwright.partitioning.assign import assign
 from firmwright.partitioning.choosing import check_targets, resolve_targets
 from firmwright.partitioning.custom import is_claimed
+from firmwright.partitioning.devices import with_devices
 from firmwright.partitioning.hooks import check_lowered, run_hook
 from firmwright.partitioning.libraries import intrinsics_of, with_libraries
 from firmwright.partitioning.phases import Stopwatch, for_targets, run_phase
@@ -53,6 +54,7 @@ from firmwright.passes import graph as graph_passes
 from firmwright.passes import tir as tir_passes
 from firmwright.passes.graph.pin import pin_tensors
 from firmwright.passes.graph.recompute import recompute
+from firmwright.passes.graph.split_devices import split_over_cores
 from firmwright.passes.graph.windows import mark_windows
 from firmwright.passes.tir.share_code import share_code
 from firmwright.passes.tir.skeleton import skeleton
@@ -100,6 +102,8 @@ class Options:
     const_pools: tuple[PoolInfo, ...] = ()
     board_dirs: tuple[Path, ...] = ()
     tuning: Tuning = UNTUNED
+    devices: tuple[str, ...] = ()
+    fallback: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +303,7 @@ _BEFORE_LOWERING = (
     *graph_passes.PASSES,
     Pass("order", lambda module: order_calls(module, op_table())),
     Pass("recompute", lambda module: recompute(module, op_table())),
+    Pass("split-devices", lambda module: split_over_cores(module, op_table())),
     Pass("windows", lambda module: mark_windows(module, op_table())),
 )
 
@@ -366,6 +371,7 @@ def configured(model: IRModule, board: Board, options: Options) -> IRModule:
         **({"tuning": options.tuning.digest} if options.tuning.layers else {}),
     )
     check_targets(module, board)
+    module = with_devices(module, board, options.devices, fallback=options.fallback)
     return pin_tensors(_with_program_speed(module, board, options), options.pins)
 
 

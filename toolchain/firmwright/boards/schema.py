@@ -15,6 +15,7 @@ from typing import Final, Literal, cast
 
 from firmwright.base.errors import BoardError
 from firmwright.boards.clock import Clock, read_clock
+from firmwright.boards.cores import Cores, read_cores
 from firmwright.boards.flashing import Flashing, read_flashing
 from firmwright.boards.loading import Loader, read_loader
 from firmwright.boards.table import Table
@@ -95,6 +96,7 @@ _ROOT_KEYS: Final = (
     "flash",
     "loader",
     "watchdog",
+    "cores",
 )
 _CONSOLE_KEYS: Final = (
     "driver",
@@ -229,6 +231,7 @@ class Board:
     """Where RAM is that loader and application share; 0 where nothing is linked for a loader."""
     model_only: bool = False
     """Whether a model alone is linked, for an application that is in another slot."""
+    cores: Cores | None = None
 
     @property
     def is_host(self) -> bool:
@@ -353,6 +356,7 @@ def read_board(table: Table, name: str) -> Board:
         flashing=read_flashing(table.sub("flash")),
         watchdog=read_watchdog(table.sub("watchdog"), port, clock_hz) if watched else None,
         loader=read_loader(table.sub("loader"), port, memory) if table.has("loader") else None,
+        cores=read_cores(table.sub("cores"), port) if table.has("cores") else None,
     )
 
 

@@ -111,7 +111,9 @@ def _is_driver_of_another_board(stem: str, board: Board) -> bool:
         used.add(f"boot_{board.boot}")
     if board.watchdog is not None:
         used.add(f"watchdog_{board.watchdog.driver}")
-    kinds = ("boot_", "clock_", "console_", "counter_", "watchdog_")
+    if board.cores is not None:
+        used.add(f"cores_{board.cores.driver}")
+    kinds = ("boot_", "clock_", "console_", "cores_", "counter_", "watchdog_")
     return stem.startswith(kinds) and stem not in used
 
 

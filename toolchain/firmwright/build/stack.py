@@ -3,8 +3,9 @@
 In: objdump's disassembly of the image and the compiler's `.su` files. Out: `StackUse`. Calls are
 read from the instructions, so that the C library and the compiler's own helpers are seen too; a
 frame is the larger of what `.su` and the instructions say. Function pointers come from the glue
-alone: an indirect call of the model may reach the glue's functions that read constants, one of the
-runtime (through `struct fwr_model`) all others. Recursion has no bound and is an error.
+alone: an indirect call of the model may reach the glue's functions that read constants or speak to
+devices, one of the runtime (through `struct fwr_model`) all others but the jobs of other cores,
+which are the business of what hands jobs over. Recursion has no bound and is an error.
 """
 
 from __future__ import annotations
@@ -37,8 +38,12 @@ _LOWERING: Final = (
 )
 
 
-READERS: Final = frozenset({"read_constants", "start_reading", "wait_for_reading"})
-"""The functions of the glue that a model calls."""
+CALLED_BY_MODEL: Final = ("read_constants", "start_", "wait_for_")
+"""How the names of those functions of the glue begin that a model calls."""
+JOBS: Final = "_does"
+"""How the names of those functions of the glue end that another core calls."""
+HANDS_OVER: Final = "fwr_port_core_start"
+"""The function of the runtime that has another core do a job, or does it itself."""
 
 
 @dataclass(slots=True)
@@ -66,8 +71,9 @@ class CallGraph:
         self._starts = sorted(self._functions)
         names = set(glue)
         called = {a: f.name for a, f in self._functions.items() if f.name in names}
-        self._readers = [a for a, name in called.items() if name in READERS]
-        self._glue = [a for a, name in called.items() if name not in READERS]
+        self._by_model = [a for a, name in called.items() if name.startswith(CALLED_BY_MODEL)]
+        self._jobs = [a for a, name in called.items() if name.endswith(JOBS)]
+        self._glue = [a for a in called if a not in (*self._by_model, *self._jobs)]
         self._known: dict[int, tuple[int, tuple[int, ...]]] = {}
 
     def worst(self, root: str) -> StackUse:
@@ -103,8 +109,13 @@ class CallGraph:
             return []
         inside = {a for a in function.targets if a in self._functions and a != start}
         if function.indirect and function.name in self._frames:
-            inside.update(self._readers if function.name in self._model else self._glue)
+            inside.update(self._reached_by_pointer(function.name))
         return sorted(inside)
+
+    def _reached_by_pointer(self, name: str) -> list[int]:
+        if name in self._model:
+            return self._by_model
+        return self._jobs if name == HANDS_OVER else self._glue
 
     def _reached(self, starts: list[int]) -> list[_Function]:
         seen: set[int] = set()

@@ -18,6 +18,7 @@ import numpy as np
 
 from firmwright.artifacts import Compiler, Variant
 from firmwright.base.errors import FirmwrightError, UsageError
+from firmwright.cli.device_options import add_devices
 from firmwright.flows.compiling import compile_for
 from firmwright.flows.mlperf import for_benchmark
 from firmwright.flows.model import Model, load_model
@@ -158,6 +159,7 @@ def _add_goals(group: argparse._ArgumentGroup) -> None:
     """What code is made for, and what of it matters most."""
     group.add_argument("--target", metavar="T", help="code generator, e.g. 'cortex-m -mcpu=...'")
     add_partition(group)
+    add_devices(group)
     group.add_argument("--numerics", choices=NUMERICS, help="whose roundings (litert)")
     group.add_argument("--optimize", choices=OPTIMIZE_GOALS, help="what to favour (balanced)")
     group.add_argument("--planner", metavar="P", help=f"memory planner ({DEFAULT_PLANNER})")

@@ -19,6 +19,7 @@ from firmwright.cli.base import (
     opener,
 )
 from firmwright.cli.table import Cell, facts, table
+from firmwright.flows.cores import Timeline
 from firmwright.flows.counting import Counts
 from firmwright.flows.profiling import RUNS, Profile, profile
 
@@ -121,9 +122,31 @@ def exact_totals(counts: Counts) -> dict[str, Any]:
         "between": counts.between.instructions,
         "branches_taken": counts.total.taken,
         "modelled_cycles": counts.total.cycles,
+        **({} if counts.timeline is None else {"cores": on_cores(counts.timeline)}),
         "timing": counts.timing_source,
         "instruction_kinds": dict(counts.total.kinds),
         "functions": dict(counts.functions),
+    }
+
+
+def on_cores(line: Timeline) -> dict[str, Any]:
+    """What two cores did, and how long that takes where they work at once, which is modelled."""
+    return {
+        "instructions": list(line.executed),
+        "modelled_makespan": line.makespan,
+        "overlapping_calls": sum(1 for _ in line.overlaps()),
+        "trace": [
+            {
+                "operator": call.op,
+                "core": call.core,
+                "instructions": call.instructions,
+                "begin": list(call.begin),
+                "end": list(call.end),
+                "started": list(call.started),
+                "awaited": list(call.awaited),
+            }
+            for call in line.calls
+        ],
     }
 
 
@@ -187,6 +210,11 @@ def summary(found: Profile, old: Mapping[str, Any] | None = None) -> str:
     else:
         rows.append(("counted one by one", f"{found.exact.total.instructions:,} instructions"))
         rows.append(("modelled cycles", found.exact.total.cycles))
+        if found.exact.timeline is not None:
+            line = found.exact.timeline
+            shares = " and ".join(f"{count:,}" for count in line.executed)
+            rows.append(("on two cores", f"{shares} instructions"))
+            rows.append(("at once, modelled", f"{line.makespan:,} instructions"))
         if found.exact.timing_source:
             rows.append(("cycles are modelled by", found.exact.timing_source))
     if old is not None:

@@ -251,11 +251,15 @@ class MainPrinter(StmtPrinter):
         Copies of constants that stay are no part of a run.
         """
         body = without_copies(self.emitter.module, body)
-        collect_used(body, self.used_names)
+        collect_used(self.own(body), self.used_names)
         for node in statements(body):
             if _is_placed(node) and node.buffer.name in self.used_names:
                 self.place(node)
         self.stmt(body)
+
+    def own(self, body: Stmt) -> Stmt:
+        """What of `body` this printer writes as code that needs its buffers."""
+        return body
 
     def place(self, node: DeclBuffer) -> None:
         """A pointer to a fixed place in a pool, by the name of its offset."""
@@ -284,27 +288,39 @@ class MainPrinter(StmtPrinter):
         super().stmt(node)
 
     def call_prim(self, node: CallPrim) -> None:
-        callee = _kernel(self.emitter.module, node.callee)
-        if len(callee.params) != len(node.args):
-            raise InternalError(f"{node.callee} takes {len(callee.params)} arguments")
-        pairs = list(zip(callee.params, node.args, strict=True))
-        args = ", ".join(self._argument(param, arg) for param, arg in pairs)
-        names = self.emitter.names
+        self.announce(node)
+        probe = self._probe(node, self._pairs(node))
+        if probe:
+            self.out.line(probe.format(phase=0))
+        self.out.line(self.kernel_call(node))
+        if probe:
+            self.out.line(probe.format(phase=1))
+
+    def announce(self, node: CallPrim, more: str = "") -> None:
+        """The comment in front of a call."""
         if node.op >= 0:
             self.out.gap()
+            callee = _kernel(self.emitter.module, node.callee)
             what = str(callee.attrs.get("op", callee.name))
             tensor = node.span.tensor.split(";")[0]  # a fused operator has one name for each part
             place = f", {tensor}" if tensor else ""
-            self.out.comment([f"{node.op}: {what}{place}"])
+            self.out.comment([f"{node.op}: {what}{place}{more}"])
         elif node.span.tensor:
             self.out.gap()
             self.out.comment([f"{node.span.tensor}, for the next run."])
-        probe = self._probe(node, pairs)
-        if probe:
-            self.out.line(probe.format(phase=0))
-        self.out.line(f"{names.c(callee.code)}({args});")
-        if probe:
-            self.out.line(probe.format(phase=1))
+
+    def kernel_call(self, node: CallPrim) -> str:
+        """The statement that calls the kernel's function."""
+        pairs = self._pairs(node)
+        args = ", ".join(self._argument(param, arg) for param, arg in pairs)
+        callee = _kernel(self.emitter.module, node.callee)
+        return f"{self.emitter.names.c(callee.code)}({args});"
+
+    def _pairs(self, node: CallPrim) -> list[tuple[Param, Expr]]:
+        callee = _kernel(self.emitter.module, node.callee)
+        if len(callee.params) != len(node.args):
+            raise InternalError(f"{node.callee} takes {len(callee.params)} arguments")
+        return list(zip(callee.params, node.args, strict=True))
 
     def allocate_const(self, node: AllocateConst) -> None:
         """What is read by a function has no address: `const_load` names its offset."""
@@ -359,10 +375,13 @@ class MainPrinter(StmtPrinter):
         for param, arg in pairs:
             if param.role in _WRITTEN_ROLES and isinstance(arg, AccessPtr):
                 size = arg.extent * arg.buffer.dtype.size_bytes
-                pointer = self._argument(param, arg)
                 macro = self.emitter.names.macro("probe")
-                return f"{macro}({node.op}, {{phase}}, {pointer}, {size});"
+                return f"{macro}({node.op}, {{phase}}, {self.result(param, arg)}, {size});"
         return ""
+
+    def result(self, param: Param, arg: AccessPtr) -> str:
+        """Where a probe finds what a call has made."""
+        return self._argument(param, arg)
 
 
 def _is_placed(node: Node) -> TypeGuard[DeclBuffer]:

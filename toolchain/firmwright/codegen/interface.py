@@ -13,6 +13,7 @@ from firmwright.base.dtypes import FLOAT32
 from firmwright.base.errors import InternalError
 from firmwright.codegen.cvalue import float_literal
 from firmwright.codegen.cwriter import COLUMNS
+from firmwright.codegen.device_calls import DeviceCalls, device_calls
 from firmwright.codegen.names import Names
 from firmwright.ir.core import Constant
 from firmwright.ir.module import IoTensor, IRModule, StateTensor
@@ -126,6 +127,7 @@ class Interface:
 
     `in_pools`: the tensors lie in pools, but for an input that comes in `rows`. `has_init`:
     constants are copied to the pools before the first run. `state` is what runs leave for the next.
+    `devices` are those that work beside the core that runs the model.
     """
 
     names: Names
@@ -138,6 +140,7 @@ class Interface:
     operators: int
     has_init: bool
     state: tuple[Kept, ...] = ()
+    devices: tuple[DeviceCalls, ...] = ()
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -216,6 +219,12 @@ class Signatures:
             f"const struct {name}_inputs *in, const struct {name}_outputs *out, {self._memory}",
         )
 
+    def on_device(self, device: str) -> str:
+        """What the core of that name calls to do its part."""
+        name = self.interface.names.prefix
+        pools = f"const struct {name}_workspace_pools *pools)"
+        return self._signature(f"void {name}_on_{device}(", f"uint32_t call, {pools}")
+
     @property
     def feed_row(self) -> str:
         name = self.interface.names.prefix
@@ -244,7 +253,8 @@ class Signatures:
         """The parameters that the functions have in common, and the closing parenthesis."""
         name = self.interface.names.prefix
         params = f", const struct {name}_params *params" if self.unlinked else ""
-        return f"const struct {name}_workspace_pools *pools{params})"
+        devices = f", const struct {name}_devices *devices" if self.interface.devices else ""
+        return f"const struct {name}_workspace_pools *pools{params}{devices})"
 
     @staticmethod
     def _signature(head: str, params: str) -> str:
@@ -290,6 +300,7 @@ def interface_of(module: IRModule, main: PrimFunc, names: Names) -> Interface:
             Kept(state, by_name[state.buffer], module.constants[state.initial])
             for state in module.io.state
         ),
+        devices=device_calls(main),
     )
 
 

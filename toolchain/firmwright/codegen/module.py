@@ -23,6 +23,7 @@ from firmwright.codegen.const_pools import (
     pool_files,
 )
 from firmwright.codegen.cwriter import COLUMNS, CWriter, c_string, comment_text
+from firmwright.codegen.device_main import device_main
 from firmwright.codegen.exprs import Used
 from firmwright.codegen.functions import Emitter, kept_constants, reachable
 from firmwright.codegen.interface import Interface, Placed, Signatures, interface_of
@@ -123,7 +124,7 @@ def emit(
     memory = ConstantMemory(constants, const_pools, linked)
     emitter = Emitter(module, interface, intrinsics, used, memory)
     kernel_text = emitter.kernels(kernels)
-    main_text = row_main(emitter, main) if interface.rows else emitter.main(main)
+    main_text = _main_text(emitter, main)
     unique = tuple({item.symbol: item for item in constants.values()}.values())
     block = None if linked else params_block(unique)
     places = {place.buffer.name: place for place in interface.placed}
@@ -134,6 +135,15 @@ def emit(
         module, interface, options, unique, const_pools, block, used, tuple(kernels), kept
     )
     return _tree(model, kernel_text, main_text)
+
+
+def _main_text(emitter: Emitter, main: PrimFunc) -> str:
+    """The functions of the interface that run the model."""
+    if emitter.interface.rows:
+        return row_main(emitter, main)
+    if emitter.interface.devices:
+        return device_main(emitter, main, fallback=bool(emitter.module.attrs.get("fallback")))
+    return emitter.main(main)
 
 
 def model_id(tree: SourceTree) -> str:

@@ -1,7 +1,7 @@
 """The way to running firmware: transports, the link's protocol, and the session on top of both."""
 
 from firmwright.device.connect import open_transport
-from firmwright.device.counting import Cell, InstructionCounter, build_plugin, check_plugins
+from firmwright.device.counting import Cell, InstructionCounter, Step, build_plugin, check_plugins
 from firmwright.device.faults import Fault
 from firmwright.device.host_process import ProcessTransport
 from firmwright.device.qemu import QemuCommand, start_qemu
@@ -33,6 +33,7 @@ __all__ = [
     "RunResult",
     "SerialTransport",
     "Session",
+    "Step",
     "TensorInfo",
     "Timeouts",
     "Transport",

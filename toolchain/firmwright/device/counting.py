@@ -13,8 +13,10 @@ import shutil
 import struct
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -25,9 +27,13 @@ _SOURCE = Path(__file__).with_name("plugin") / "count.c"
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = ("-std=c99", "-D_POSIX_C_SOURCE=200809L", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
 _MAGIC = 0x31637766
-_HEADER = struct.Struct("<4I")
+_HEADER = struct.Struct("<6I")
+_STEP = np.dtype([("cpu", "<u4"), ("function", "<u4"), ("executed", "<u8", (2,))])
+_STEPS = 1 << 16
 _CELL = np.dtype([("address", "<u4"), ("site", "<u4"), ("count", "<u8"), ("taken", "<u8")])
 _CELLS = 1 << 19
+Watched: TypeAlias = Sequence[tuple[int, int]]
+"""Functions by their addresses and sizes."""
 _TOOL_TIMEOUT_S = 60.0
 
 
@@ -41,20 +47,35 @@ class Cell:
     taken: int
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Core `cpu` came to the watched function `function`; what each core had executed by then."""
+
+    cpu: int
+    function: int
+    executed: tuple[int, int]
+
+
 class InstructionCounter(Closing):
     """A file that the plugin counts into. A context manager; read it once the emulator has ended.
 
     `argument` is what follows QEMU's `-plugin`. The root is the function of `size_bytes` at
-    `address`; only its last call is counted.
+    `address`; only its last call is counted. `watched` are functions, by address and size, between
+    which the steps of both cores are traced.
     """
 
-    def __init__(self, plugin: Path, address: int, size_bytes: int) -> None:
+    def __init__(self, plugin: Path, address: int, size_bytes: int, watched: Watched = ()) -> None:
         handle, name = tempfile.mkstemp(prefix="fwcount", suffix=".bin")
-        os.ftruncate(handle, _HEADER.size + _CELLS * _CELL.itemsize)  # sparse
+        self._steps = _STEPS if watched else 0
+        size = _HEADER.size + self._steps * _STEP.itemsize + _CELLS * _CELL.itemsize
+        os.ftruncate(handle, size)  # sparse
         os.close(handle)
         self._path = Path(name)
         parts = {"file": plugin, "from": address, "bytes": size_bytes, "out": name}
-        self.argument = ",".join(f"{key}={_escaped(value)}" for key, value in parts.items())
+        words = [f"{key}={_escaped(value)}" for key, value in parts.items()]
+        words += [f"steps={self._steps}"] if watched else []
+        words += [f"watch={start}:{size_bytes}" for start, size_bytes in watched]
+        self.argument = ",".join(words)
 
     def close(self) -> None:
         """Removes the file of counts."""
@@ -67,20 +88,32 @@ class InstructionCounter(Closing):
 
     def read(self) -> tuple[Cell, ...]:
         """The cells of the root's last call that are not zero, first executed first."""
-        magic, used, entries, overflow = self._header()
+        magic, used, entries, overflow, _, _ = self._header()
         if magic != _MAGIC or not entries:
             raise DeviceError("the function to be counted was never called.", where="QEMU's plugin")
         if overflow:
             raise DeviceError(
                 "the code has too many instructions to count each.", where="QEMU's plugin"
             )
-        rows = np.fromfile(self._path, _CELL, used, offset=_HEADER.size)
+        start = _HEADER.size + self._steps * _STEP.itemsize
+        rows = np.fromfile(self._path, _CELL, used, offset=start)
         return tuple(Cell(*map(int, row)) for row in rows[rows["count"] > 0])
 
-    def _header(self) -> tuple[int, int, int, int]:
+    def steps(self) -> tuple[Step, ...]:
+        """What the cores went through from the root's last call on, in order."""
+        rows = np.fromfile(self._path, _STEP, self._header()[4], offset=_HEADER.size)
+        return tuple(
+            Step(
+                int(row["cpu"]),
+                int(row["function"]),
+                (int(row["executed"][0]), int(row["executed"][1])),
+            )
+            for row in rows
+        )
+
+    def _header(self) -> tuple[int, ...]:
         with self._path.open("rb") as file:
-            magic, used, entries, overflow = _HEADER.unpack(file.read(_HEADER.size))
-        return magic, used, entries, overflow
+            return _HEADER.unpack(file.read(_HEADER.size))
 
 
 def build_plugin(folder: Path) -> Path:

@@ -47,6 +47,8 @@ REMEMBERED = (
     "ram_bytes",
     "flash_bytes",
     "recompute",
+    "devices",
+    "fallback",
 )
 """The options that a module carries as attributes."""
 

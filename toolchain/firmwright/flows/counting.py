@@ -11,18 +11,19 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firmwright.artifacts import Compiler, Image, SymbolSize
 from firmwright.base.errors import DeviceError, InternalError, ToolMissingError, UsageError
 from firmwright.build.elf import read_code
 from firmwright.device import Cell, InstructionCounter, build_plugin, check_plugins
+from firmwright.flows.cores import Timeline, timeline, watched
 from firmwright.flows.images import build_image, cache_root
 from firmwright.flows.inputs import Tensors, generated
 from firmwright.flows.predicting import calls_of
 from firmwright.flows.sessions import ModelSession, c_name, open_session
 from firmwright.ir.tir.nodes import CallPrim, For, If, PrimFunc, Stmt, While
-from firmwright.ir.tir.walk import walk
+from firmwright.ir.tir.walk import prim_calls, walk
 from firmwright.pipeline import Compiled
 from firmwright.targets import rv32, thumb
 from firmwright.targets.instruction import KINDS, Instruction, Kind
@@ -50,7 +51,8 @@ class Share:
 class Counts:
     """One run, exactly: by operator index, between operators, and by function (largest first).
 
-    `timer` is what the board's counter said of the same run, rounded to `resolution`.
+    `timer` is what the board's counter said of the same run, rounded to `resolution`. `timeline` is
+    there where a second core has a part; all else is of the core that runs the model.
     """
 
     total: Share
@@ -60,6 +62,7 @@ class Counts:
     timing_source: str
     timer: int
     resolution: int
+    timeline: Timeline | None = None
 
 
 def count(
@@ -90,7 +93,9 @@ def count(
     plugin = build_plugin(cache_root() / "plugins")
     if sample is None:
         (sample,) = generated(compiled.module.io.inputs, 1, 0).samples
-    with InstructionCounter(plugin, code.start(root), root.size_bytes) as counter:
+    traced = watched(compiled, image)
+    places = [(code.start(function), function.size_bytes) for function in traced]
+    with InstructionCounter(plugin, code.start(root), root.size_bytes, places) as counter:
         try:
             with open_with(compiled, image=image, plugin=counter.argument) as session:
                 timer = session.device.measure(sample)
@@ -104,10 +109,16 @@ def count(
                 where=board.name,
                 hint="a QEMU with version 1 of the plugin interface, such as Debian's 7.2.",
             ) from error
-        cells = counter.read()
-    return _counts(
-        compiled, code, root, cells, timer, -(-resolution.numerator // resolution.denominator)
-    )
+        cells, steps = counter.read(), counter.steps()
+    tick = -(-resolution.numerator // resolution.denominator)
+    found = _counts(compiled, code, root, cells, timer, tick)
+    return with_second_core(found, timeline(compiled, traced, steps)) if traced else found
+
+
+def with_second_core(counts: Counts, line: Timeline) -> Counts:
+    """`counts` with the operators of the second core as they are there, not as they are begun."""
+    others = {op: Share(n, {}, 0, None) for op, n in line.of_operators(1).items()}
+    return replace(counts, operators={**counts.operators, **others}, timeline=line)
 
 
 def _decoder(core: str) -> Callable[[bytes], Instruction]:
@@ -198,6 +209,8 @@ def _by_operator(
     """
     main = compiled.module.entry
     assert isinstance(main, PrimFunc)  # compiled to the end
+    if any(call.phase != "call" for call in prim_calls(main.body)):
+        return _named(compiled, code, sites)
     calls = _straight_calls(main.body)
     if len(calls) == len(sites) and all(times[site] == 1 for site in sites):
         # One after the other, whatever names the compiler left: it makes equal functions one.
@@ -225,6 +238,26 @@ def _by_operator(
         if left == times[site]:
             waiting[name].pop(0)
         found[op] += cells
+    return dict(sorted(found.items()))
+
+
+def _named(
+    compiled: Compiled, code: _Code, sites: Mapping[int, list[Cell]]
+) -> dict[int, list[Cell]]:
+    """What ran for each operator of a main that begins calls of another core, by kernels' names.
+
+    What begins and awaits is nobody's.
+    """
+    main = compiled.module.entry
+    assert isinstance(main, PrimFunc)
+    kernels = [call for call in prim_calls(main.body) if not call.device]
+    queue = iter([call.op for call in kernels])
+    found: dict[int, list[Cell]] = {call.op: [] for call in prim_calls(main.body)}
+    prefix = f"{c_name(compiled)}_"
+    for cells in sites.values():
+        name = code.name_at(cells[0].address)
+        own = name.startswith(prefix) and name != f"{prefix}told"
+        found.setdefault(next(queue, _NO_OPERATOR) if own else _NO_OPERATOR, []).extend(cells)
     return dict(sorted(found.items()))
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from firmwright.base.errors import ModelError
 from firmwright.base.names import NameSupply
 from firmwright.ir.core import Attr, Constant, Span
+from firmwright.ir.graph.devices import runs_on
 from firmwright.ir.graph.nodes import CONTROL, Call, Function, Value, functions_of
 from firmwright.ir.module import AnyFunction, IoTensor, IRModule, StateTensor
 from firmwright.ir.tir.builder import INDEX
@@ -217,7 +218,7 @@ class _Main:
             pointer(buffers[value.name], param.role)
             for value, param in zip(values, kernel.params, strict=True)
         )
-        return CallPrim(kernel.name, args, call.span, index)
+        return CallPrim(kernel.name, args, call.span, index, runs_on(call))
 
     def _invoke_named(self, call: Call, index: int, buffers: Mapping[str, Buffer]) -> CallPrim:
         """A call that names a PrimFunc of the module passes every value, constants too."""
@@ -231,7 +232,7 @@ class _Main:
             pointer(buffers[value.name], param.role if param.role != "const" else "in")
             for value, param in zip(values, kernel.params, strict=True)
         )
-        return CallPrim(kernel.name, args, call.span, index)
+        return CallPrim(kernel.name, args, call.span, index, runs_on(call))
 
     def _windows(
         self, placed: Mapping[str, Place], buffers: Mapping[str, Buffer]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
+from firmwright.ir.graph.devices import runs_on
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.opdef import RowFold, RowMap
 from firmwright.ir.tir.schedule import Alternative, RowKernels
@@ -37,7 +38,7 @@ class Segments:
         `feed`: the source is not in memory, its rows come from outside.
         """
         calls = self.entry.body[first:end]
-        if any(_height(call) % band for call in calls):
+        if any(_height(call) % band or runs_on(call) for call in calls):
             return None
         kernels = [self.kernels(index, band) for index in range(first, end)]
         if any(found is None for found in kernels) or not self._is_closed(first, end):

@@ -1,14 +1,20 @@
 /* count.c: a QEMU plugin that counts executed guest instructions, by address and by call site.
  *
- *   -plugin file=count.so,from=ADDRESS,bytes=SIZE,out=FILE
+ *   -plugin file=count.so,from=ADDRESS,bytes=SIZE,out=FILE[,steps=N,watch=ADDRESS:SIZE...]
  *
  * `from` and `bytes` are the range of one function, the root. Between two instructions of the root
  * everything that runs belongs to the one that ran last, its site: a call in the root collects what
  * its callee does, however deep. Entering the root starts all counts anew, so they are those of its
  * last call. What runs after the root has returned is collected by the return, for nobody.
  *
+ * Only core 0 is counted so. With `steps` the cores are traced too: each of the watched functions has
+ * a number, in their order, and whenever a core goes from one of them to another one, that is a step.
+ * What is not watched belongs to the function that ran before. Entering the root starts the trace
+ * anew as well.
+ *
  * FILE exists and has the size that is wanted; it is mapped, so its content survives a killed
- * emulator. Its layout is struct header, then struct cell again and again, in order of appearance.
+ * emulator. Its layout is struct header, then N times struct step, then struct cell again and again,
+ * in order of appearance.
  *
  * QEMU's plugin interface, version 1, is declared here because distributions ship no header.
  */
@@ -51,6 +57,20 @@ struct header {
     uint32_t cells;    /* used */
     uint32_t entries;  /* calls of the root */
     uint32_t overflow; /* not 0: the file is full, counts are missing */
+    uint32_t steps;    /* used */
+    uint32_t step_room;
+};
+
+#define CORES 2u
+#define WATCHED 512u
+#define NO_FUNCTION UINT32_MAX
+
+/* Core `cpu` comes to the watched function `function`; `executed` is what each core has done by
+ * then, since the root was entered. */
+struct step {
+    uint32_t cpu;
+    uint32_t function;
+    uint64_t executed[CORES];
 };
 
 /* Executions of the instruction at `address` on behalf of `site`; `taken` of them went elsewhere
@@ -67,6 +87,7 @@ struct instruction {
     uint32_t size;
     uint32_t site; /* of `cell` */
     struct cell *cell;
+    uint32_t function; /* the watched one that it is in, or NO_FUNCTION */
 };
 
 static struct {
@@ -80,6 +101,15 @@ static struct {
     struct cell *last;
     struct cell nobody;
 } state;
+
+static struct {
+    struct step *steps;
+    uint64_t executed[CORES];
+    uint32_t function[CORES];
+    uint32_t from[WATCHED];
+    uint32_t bytes[WATCHED];
+    uint32_t watched;
+} trace;
 
 static uint32_t cell_slots[SLOTS]; /* index + 1 of a cell; 0 is free */
 static struct instruction *instruction_slots[SLOTS];
@@ -116,11 +146,36 @@ static void start_anew(void)
         state.cells[i].taken = 0;
     }
     ++state.header->entries;
+    state.header->steps = 0;
+    for (uint32_t i = 0; i < CORES; ++i) {
+        trace.executed[i] = 0;
+        trace.function[i] = NO_FUNCTION;
+    }
+}
+
+static void follow(unsigned int cpu, const struct instruction *now)
+{
+    if (now->function != NO_FUNCTION && now->function != trace.function[cpu]) {
+        trace.function[cpu] = now->function;
+        if (state.header->steps < state.header->step_room) {
+            struct step *const step = &trace.steps[state.header->steps++];
+            step->cpu = cpu;
+            step->function = now->function;
+            memcpy(step->executed, trace.executed, sizeof step->executed);
+        } else {
+            state.header->overflow = 1;
+        }
+    }
+    ++trace.executed[cpu];
 }
 
 static void executed(unsigned int cpu, void *data)
 {
     struct instruction *const now = data;
+    const int is_entry = cpu == 0 && now->address == state.from;
+    if (trace.watched != 0 && cpu < CORES && !is_entry) {
+        follow(cpu, now);
+    }
     if (cpu != 0) {
         return;
     }
@@ -128,8 +183,11 @@ static void executed(unsigned int cpu, void *data)
         ++state.last->taken;
     }
     if (now->address - state.from < state.bytes) {
-        if (now->address == state.from) {
+        if (is_entry) {
             start_anew();
+            if (trace.watched != 0) {
+                follow(cpu, now);
+            }
         }
         state.site = now->address;
     }
@@ -140,6 +198,16 @@ static void executed(unsigned int cpu, void *data)
     ++now->cell->count;
     state.last = now->cell;
     state.next = now->address + now->size;
+}
+
+static uint32_t watched_at(uint32_t address)
+{
+    for (uint32_t i = 0; i < trace.watched; ++i) {
+        if (address - trace.from[i] < trace.bytes[i]) {
+            return i;
+        }
+    }
+    return NO_FUNCTION;
 }
 
 /* The record of one instruction: the same one whenever its block is translated again. */
@@ -163,6 +231,7 @@ static struct instruction *find_instruction(const struct qemu_plugin_insn *insn)
         found->address = address;
         found->site = NO_SITE;
         found->cell = &state.nobody;
+        found->function = watched_at(found->address);
         instruction_slots[slot] = found;
     }
     found->size = (uint32_t)qemu_plugin_insn_size(insn);
@@ -185,7 +254,7 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
     }
 }
 
-static int map_file(const char *path)
+static int map_file(const char *path, uint32_t steps)
 {
     struct stat facts;
     const int file = open(path, O_RDWR);
@@ -200,15 +269,34 @@ static int map_file(const char *path)
         fprintf(stderr, "count: %s cannot be mapped\n", path);
         return -1;
     }
+    const size_t taken = sizeof(struct header) + (size_t)steps * sizeof(struct step);
+    if (taken > bytes) {
+        fprintf(stderr, "count: %s is too small\n", path);
+        return -1;
+    }
     state.header = memory;
-    state.cells = (struct cell *)(state.header + 1);
-    state.room = (uint32_t)((bytes - sizeof(struct header)) / sizeof(struct cell));
+    state.header->step_room = steps;
+    trace.steps = (struct step *)(state.header + 1);
+    state.cells = (struct cell *)(trace.steps + steps);
+    state.room = (uint32_t)((bytes - taken) / sizeof(struct cell));
     return 0;
+}
+
+/* ADDRESS:SIZE */
+static void watch(const char *words)
+{
+    char *rest = NULL;
+    if (trace.watched < WATCHED) {
+        trace.from[trace.watched] = (uint32_t)strtoul(words, &rest, 0);
+        trace.bytes[trace.watched] = (uint32_t)strtoul(rest + 1, NULL, 0);
+        ++trace.watched;
+    }
 }
 
 EXPORTED int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int count, char **arguments)
 {
     const char *path = NULL;
+    uint32_t steps = 0;
     (void)info;
     for (int i = 0; i < count; ++i) {
         if (strncmp(arguments[i], "from=", 5) == 0) {
@@ -217,9 +305,13 @@ EXPORTED int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int coun
             state.bytes = (uint32_t)strtoul(arguments[i] + 6, NULL, 0);
         } else if (strncmp(arguments[i], "out=", 4) == 0) {
             path = arguments[i] + 4;
+        } else if (strncmp(arguments[i], "steps=", 6) == 0) {
+            steps = (uint32_t)strtoul(arguments[i] + 6, NULL, 0);
+        } else if (strncmp(arguments[i], "watch=", 6) == 0) {
+            watch(arguments[i] + 6);
         }
     }
-    if (path == NULL || state.bytes == 0 || map_file(path) != 0) {
+    if (path == NULL || state.bytes == 0 || map_file(path, steps) != 0) {
         return -1;
     }
     state.last = &state.nobody;

@@ -10,6 +10,7 @@ from firmwright.passes.tir import (
     merge_constants,
     merge_functions,
     narrow_index,
+    overlap_devices,
     place_constants,
     simplify,
     unroll,
@@ -23,6 +24,7 @@ BEFORE_PLANNING: tuple[Pass, ...] = (
     merge_constants.PASS,
     place_constants.PASS,
     load_constants.PASS,
+    overlap_devices.PASS,
 )
 AFTER_PLANNING: tuple[Pass, ...] = (merge_functions.PASS,)
 UNLINKED: tuple[Pass, ...] = (hoist_params.PASS,)

@@ -1,0 +1,153 @@
+/* cores_sse200.c: the second core of an SSE-200 does jobs that the first one gives it.
+ *
+ * Jobs go through a ring. The first core counts those it has put there, the second those it has
+ * done; each count has one writer. Memory order: a job stands in the ring before `posted` counts it,
+ * and what a job wrote is in memory before `done` counts it (DMB on both sides). Nobody spins: a
+ * core that has to wait sleeps by WFE, and each count is followed by SEV. An event that comes before
+ * the WFE is kept, so none is missed. The caches of an SSE-200 hold instructions only: there is
+ * nothing to clean or to invalidate.
+ *
+ * The second core is held at reset until the first job. A fault there stops it, and every wait for
+ * it says so.
+ */
+#include "cortex_m.h"
+
+#include "fwr.h"
+
+#define SYSCTL_INITSVTOR1 FWR_REG(FWR_CORES_BASE + 0x114u) /* vectors of the second core */
+#define SYSCTL_CPUWAIT FWR_REG(FWR_CORES_BASE + 0x118u)    /* a set bit holds a core at reset */
+
+#define RING_JOBS 8u
+#define VECTORS_ALIGN 128 /* Armv8-M: VTOR has no lower bits */
+
+struct job {
+    void (*does)(uint32_t call, const void *argument);
+    const void *argument;
+    uint32_t call;
+};
+
+static struct {
+    struct job ring[RING_JOBS];
+    volatile uint32_t posted;
+    volatile uint32_t done;
+    volatile uint32_t stopped;
+    uint32_t is_awake;
+} core;
+
+static uint32_t core_stack[FWR_CORE_STACK_BYTES / 4u] __attribute__((aligned(8)));
+
+static void order_memory(void)
+{
+    __asm__ volatile("dmb" ::: "memory");
+}
+
+static void send_event(void)
+{
+    __asm__ volatile("dsb\n\tsev" ::: "memory");
+}
+
+static void sleep_until_event(void)
+{
+    __asm__ volatile("wfe" ::: "memory");
+}
+
+/* ---- The second core ------------------------------------------------------------------------ */
+
+FWR_NORETURN static void core_main(void)
+{
+    __asm__ volatile("msr msplim, %0" ::"r"(core_stack));
+    for (;;) {
+        while (core.posted == core.done) {
+            sleep_until_event();
+        }
+        order_memory();
+        const struct job *job = &core.ring[core.done % RING_JOBS];
+        job->does(job->call, job->argument);
+        order_memory();
+        core.done = core.done + 1u;
+        send_event();
+    }
+}
+
+/* Its stack may be full: nothing is called from here. */
+FWR_NORETURN static void core_fault(void)
+{
+    core.stopped = 1;
+    send_event();
+    for (;;) {
+        __asm__ volatile("wfi");
+    }
+}
+
+static const struct {
+    const void *stack;
+    void (*handlers[15])(void);
+} core_vectors __attribute__((aligned(VECTORS_ALIGN))) = {
+    core_stack + FWR_CORE_STACK_BYTES / 4u,
+    {
+        core_main,  /* 1 reset */
+        core_fault, /* 2 NMI */
+        core_fault, /* 3 HardFault: the other faults are not enabled and end here */
+        core_fault, /* 4 MemManage */
+        core_fault, /* 5 BusFault */
+        core_fault, /* 6 UsageFault */
+        core_fault, /* 7 SecureFault */
+        core_fault, /* 8 reserved */
+        core_fault, /* 9 reserved */
+        core_fault, /* 10 reserved */
+        core_fault, /* 11 SVCall */
+        core_fault, /* 12 DebugMonitor */
+        core_fault, /* 13 reserved */
+        core_fault, /* 14 PendSV */
+        core_fault, /* 15 SysTick: the first core's */
+    },
+};
+
+/* ---- The first core ------------------------------------------------------------------------- */
+
+static void wake(void)
+{
+    if (core.is_awake == 0) {
+        core.is_awake = 1;
+        SYSCTL_INITSVTOR1 = (uint32_t)&core_vectors;
+        order_memory();
+        SYSCTL_CPUWAIT = 0;
+    }
+}
+
+static int32_t wait_until_done(uint32_t count)
+{
+    while ((int32_t)(core.done - count) < 0 && core.stopped == 0) {
+        sleep_until_event();
+    }
+    order_memory();
+    return core.stopped == 0 ? FWR_OK : FWR_E_FAULT;
+}
+
+int32_t fwr_port_core_start(void (*job)(uint32_t call, const void *argument), uint32_t call,
+                            const void *argument)
+{
+    wake();
+    const int32_t status = wait_until_done(core.posted - (RING_JOBS - 1u));
+    if (status != FWR_OK) {
+        return status;
+    }
+    core.ring[core.posted % RING_JOBS] = (struct job){job, argument, call};
+    order_memory();
+    core.posted = core.posted + 1u;
+    send_event();
+    return FWR_OK;
+}
+
+/* The job is among the last ones, or was over when there was room for those. */
+int32_t fwr_port_core_wait(uint32_t call)
+{
+    const uint32_t posted = core.posted;
+    const uint32_t first = posted > RING_JOBS ? posted - RING_JOBS : 0u;
+    for (uint32_t count = posted; count != first; count--) {
+        if (core.ring[(count - 1u) % RING_JOBS].call == call) {
+            return wait_until_done(count);
+        }
+    }
+    return core.stopped == 0 ? FWR_OK : FWR_E_FAULT;
+}

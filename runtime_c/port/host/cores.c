@@ -1,0 +1,20 @@
+/* cores.c (host): what another core would do, done when it is asked for: a stand-in.
+ *
+ * A device may be early, and this one always is.
+ */
+#include "port/fwr_port.h"
+
+#include "fwr.h"
+
+int32_t fwr_port_core_start(void (*job)(uint32_t call, const void *argument), uint32_t call,
+                            const void *argument)
+{
+    job(call, argument);
+    return FWR_OK;
+}
+
+int32_t fwr_port_core_wait(uint32_t call)
+{
+    (void)call;
+    return FWR_OK;
+}

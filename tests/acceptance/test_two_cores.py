@@ -1,0 +1,170 @@
+"""A model over two cores: the same bits on mps2-an521, on threads, and when the device fails."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.errors import UsageError
+from firmwright.flows.counting import count
+from firmwright.flows.inputs import generated
+from firmwright.flows.sessions import ModelSession, c_name
+from firmwright.flows.verifying import verify
+from firmwright.ir.core import Constant
+from firmwright.ir.module import IRModule
+from firmwright.ir.text import parse_module
+from firmwright.pipeline import Compiled, Options, compile_model
+
+Compile = Callable[..., Compiled]
+CORES = ("cpu0", "cpu1")
+HARNESS = Path(__file__).parents[1] / "devices" / "second_core.c"
+
+
+def stand_in(done: Compiled, folder: Path, *flags: str) -> Callable[[str], str]:
+    """Builds the harness for a model; gives what it prints in a mode."""
+    done.save(folder)
+    name, io = c_name(done), done.module.io
+    assert done.module.plan is not None
+    macros = {
+        "NAME": name,
+        "HEADER": f'"{name}.h"',
+        "SRAM": done.module.plan.pool_bytes["sram"],
+        "INPUT": io.inputs[0].buffer,
+        "INPUT_BYTES": io.inputs[0].type.size_bytes,
+        "OUTPUT": io.outputs[0].buffer,
+        "OUTPUT_BYTES": io.outputs[0].type.size_bytes,
+    }
+    program = folder / "second_core"
+    words = ["gcc", "-std=c99", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", *flags]
+    words += [f"-D{macro}={value}" for macro, value in macros.items()]
+    words += ["-I", str(folder / "model"), str(HARNESS), str(folder / "model" / f"{name}.c")]
+    subprocess.run([*words, "-o", str(program), "-lm"], check=True)
+
+    def said(mode: str) -> str:
+        ran = subprocess.run([str(program), mode], capture_output=True, text=True, check=False)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        return ran.stdout.strip()
+
+    return said
+
+
+@pytest.mark.models
+@pytest.mark.host_c
+def test_a_thread_as_second_core_races_with_nobody(compiled: Compile, tmp_path: Path) -> None:
+    done = compiled("kws", board="host", devices=CORES)
+    life, status, outputs = stand_in(done, tmp_path, "-fsanitize=thread")("thread").split()
+    assert (status, outputs) == ("0", "same")
+    assert re.fullmatch(r"A(o(s+w+)+c)+D", life), life
+    assert life.count("s") == life.count("w") == 9
+
+
+@pytest.mark.host_c
+def test_a_device_that_fails_ends_the_run_or_is_done_without(
+    compiled: Compile, tmp_path: Path
+) -> None:
+    alone = stand_in(compiled("digits", board="host", devices=CORES), tmp_path / "alone")
+    assert alone("refuse").split()[:2] == ["AosD", "-6"]
+    assert alone("asleep").split()[:2] == ["AD", "-6"]
+    assert re.fullmatch(r"Aos+wD -6 \w+", alone("break"))
+    both = stand_in(compiled("digits", board="host", devices=CORES, fallback=True), tmp_path / "b")
+    for mode in ("thread", "refuse", "asleep", "break"):
+        life, *rest = both(mode).split()
+        assert (rest, life[0], life[-1]) == (["0", "same"], "A", "D"), mode
+
+
+def layers() -> IRModule:
+    """A convolution and a fully connected layer behind it, of random weights."""
+    text = (
+        "firmwright ir 1\nmodule @net\n"
+        "graph @main(%x: i8[1, 10, 8, 8] quant(0.5, 1)) -> (%y) {\n"
+        "  %a: i8[1, 10, 8, 8] quant(12.0, -2) = conv2d(%x, %w: i8[8, 3, 3, 8] quant(0.1, 0) "
+        "const @w, %b: i32[8] quant(0.05, 0) const @b) {stride=[1, 1], dilation=[1, 1], "
+        'padding=[1, 1, 1, 1], activation="none"}\n'
+        "  %f: i8[1, 640] quant(12.0, -2) = reshape(%a)\n"
+        "  %y: i8[1, 64] quant(900.0, 3) = fully_connected(%f, %v: i8[64, 640] quant(0.1, 0) "
+        'const @v, %c: i32[64] quant(1.2, 0) const @c) {activation="none", keep_dims=0}\n}\n'
+    )
+    rng = np.random.Generator(np.random.PCG64(3))
+    shapes = {"w": (8, 3, 3, 8), "b": (8,), "v": (64, 640), "c": (64,)}
+    constants = {
+        name: Constant.from_array(
+            name, rng.integers(-100, 100, shape), INT32 if name in "bc" else INT8
+        )
+        for name, shape in shapes.items()
+    }
+    declared = "\n".join(
+        f"const @{c.name} = {c.dtype.short}[{', '.join(map(str, c.shape))}] sha256.{c.digest}"
+        for c in constants.values()
+    )
+    head, _, rest = text.partition("graph")
+    module = parse_module(f"{head}{declared}\ngraph{rest}", structure_only=True)
+    return replace(module, constants=constants)
+
+
+@pytest.mark.qemu
+def test_the_cores_share_the_work_and_work_at_once() -> None:
+    one, two = (
+        compile_model(layers(), Options(board="mps2-an521", devices=devices))
+        for devices in ((), CORES)
+    )
+    sample = generated(one.module.io.inputs, 1, 5).samples[0]
+    outputs: list[Any] = []
+
+    def ask(session: ModelSession) -> None:
+        outputs.append(session.run(sample)["y"])
+
+    alone, both = count(one, behind=ask), count(two, behind=ask)
+    assert np.array_equal(*outputs)
+    line = both.timeline
+    assert line is not None
+    assert line.busiest <= 0.6 * alone.total.instructions
+    assert max(line.executed) <= line.makespan <= 0.6 * alone.total.instructions
+    kinds = {row["index"]: row["kind"] for row in two.metadata["operators"]}
+    whole = {row["kind"]: alone.operators[row["index"]] for row in one.metadata["operators"]}
+    for kind in ("conv2d", "fully_connected"):
+        parts = [call for call in line.calls if kinds[call.op] == kind]
+        assert {call.core for call in parts} == {0, 1}
+        assert max(call.instructions for call in parts) <= 0.6 * whole[kind].instructions
+        pairs = [(a, b) for a, b in line.overlaps() if kinds[a.op] == kinds[b.op] == kind]
+        assert pairs, "the cores work on it at the same time"
+
+
+@pytest.mark.models
+@pytest.mark.qemu
+def test_two_cores_compute_what_one_does(compiled: Compile) -> None:
+    found = verify(compiled("kws", board="mps2-an521", devices=CORES), samples=2)
+    assert (found.samples, found.mismatches) == (2, 0)
+
+
+def test_a_model_for_one_core_knows_of_no_other(compiled: Compile) -> None:
+    done = compiled("digits", board="host")
+    text = str(done.tree.files[f"model/{c_name(done)}.c"])
+    assert "device" not in text
+
+
+@pytest.mark.parametrize(
+    ("board", "options", "said"),
+    [
+        ("mps2-an386", {"devices": CORES}, "there is no device cpu1: the board has one core, cpu0"),
+        ("host", {"devices": ("cpu1", "cpu0")}, "the first must be cpu0"),
+        ("host", {"devices": ("cpu0", "2")}, "'2' is no device"),
+        ("host", {"devices": ("cpu0", "cpu0")}, "cpu0 is named twice"),
+        ("host", {"fallback": True}, "--fallback is for what other devices do"),
+        ("host", {"devices": CORES, "io": "caller"}, "--io caller and further devices"),
+        ("host", {"devices": CORES, "input_rows": True}, "--input-rows and further devices"),
+        ("host", {"devices": CORES, "link_params": False}, "--no-link-params and further devices"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_paragraph(
+    board: str, options: dict[str, Any], said: str, compiled: Compile
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        compiled("digits", board=board, **options)

@@ -1,0 +1,25 @@
+"""The options that say which devices share the work."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_devices(group: argparse._ArgumentGroup) -> None:
+    """The fields `devices` and `fallback` of `Options`."""
+    group.add_argument(
+        "--devices",
+        metavar="cpu0,cpu1",
+        type=_names,
+        help="the cores that share the work, the one that runs the model first",
+    )
+    group.add_argument(
+        "--fallback",
+        action="store_true",
+        default=None,
+        help="what another device refuses or breaks off is done by the core that runs the model",
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))

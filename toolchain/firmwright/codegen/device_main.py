@@ -1,0 +1,235 @@
+"""The C of a model that works with other devices: `run`, and what each device does by number.
+
+In: a planned AOT main some of whose calls name a device. Out: `NAME_run`, which activates the
+devices, begins and awaits their calls and deactivates them on every way out, and for each core
+`NAME_on_DEVICE(call, pools)`, the one function that such a core calls. A device is open from its
+first call of a stretch in which something is under way to the last. With `fallback` a call that a
+device refuses or breaks off is done by the main core; without, it ends the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from firmwright.codegen.cwriter import CWriter
+from firmwright.codegen.device_calls import DeviceCalls, without_device_calls
+from firmwright.codegen.exprs import ExprPrinter
+from firmwright.codegen.functions import Emitter, MainPrinter
+from firmwright.codegen.interface import Signatures
+from firmwright.codegen.names import Scope
+from firmwright.codegen.stmts import collect_used
+from firmwright.ir.tir.nodes import (
+    AccessPtr,
+    AllocateConst,
+    CallPrim,
+    DeclBuffer,
+    Param,
+    PrimFunc,
+    Stmt,
+)
+from firmwright.ir.tir.walk import statements, used_buffers
+
+
+def device_main(emitter: Emitter, main: PrimFunc, *, fallback: bool) -> str:
+    """The functions of the devices, then the run."""
+    parts = [_told(emitter)]
+    parts += [_on_device(emitter, main, device) for device in emitter.interface.devices]
+    parts.append(_run(emitter, main, fallback=fallback))
+    return "\n".join(parts)
+
+
+def _told(emitter: Emitter) -> str:
+    out = CWriter()
+    out.comment(["A step of a device's life that the application may leave out."])
+    name = emitter.names.c("told")
+    with out.function(f"static int32_t {name}(int32_t (*step)(void *context), void *context)"):
+        out.line("return step == NULL ? 0 : step(context);")
+    return out.text()
+
+
+# ---- what a device does ------------------------------------------------------------------------
+
+
+def _on_device(emitter: Emitter, main: PrimFunc, device: DeviceCalls) -> str:
+    """A switch over the device's calls, each with the windows that it needs."""
+    out = CWriter()
+    exprs = ExprPrinter(emitter.names, emitter.intrinsics, emitter.used)
+    scope = Scope(("call", "pools"))
+    bodies = [_in_scopes(main.body, call) for call in device.calls]
+    used: set[str] = set()
+    for body in bodies:
+        collect_used(body, used)
+    with _function(out, Signatures(emitter.interface, unlinked=False).on_device(device.name)):
+        for param in main.params:
+            if param.role == "pool" and param.name in used:
+                emitter.main_param(out, exprs, scope, param, used_buffers(main.body))
+        out.gap()
+        out.line("switch (call) {")
+        for number, body in enumerate(bodies):
+            with out.block(f"case {number}:"), scope.block():
+                _OwnPrinter(out, exprs, scope, emitter).main_body(body)
+                out.line("break;")
+        out.line("default:")
+        with out.indent():
+            out.line("break;")
+        out.line("}")
+    return out.text()
+
+
+@contextmanager
+def _function(out: CWriter, signature: str) -> Iterator[None]:
+    """A signature that is broken already, and its braces."""
+    for line in (*signature.split("\n"), "{"):
+        out.raw(line)
+    with out.indent():
+        yield
+    out.line("}")
+
+
+def _in_scopes(body: Stmt, call: CallPrim) -> Stmt:
+    """The call alone, within all declarations of `body`: what is not used is not printed."""
+    inner: Stmt = call
+    for node in reversed(
+        [n for n in statements(body) if isinstance(n, DeclBuffer | AllocateConst)]
+    ):
+        inner = replace(node, body=inner)
+    return inner
+
+
+class _OwnPrinter(MainPrinter):
+    """Prints a device's calls as that device does them: no probes, which are the main core's."""
+
+    __slots__ = ()
+
+    def call_prim(self, node: CallPrim) -> None:
+        self.out.line(self.kernel_call(node))
+
+
+# ---- the run -----------------------------------------------------------------------------------
+
+
+def _run(emitter: Emitter, main: PrimFunc, *, fallback: bool) -> str:
+    out, io, names = CWriter(), emitter.interface, emitter.names
+    exprs = ExprPrinter(names, emitter.intrinsics, emitter.used)
+    scope = Scope(("in", "out", "pools", "devices", "status", "over"))
+    printer = _RunPrinter(out, exprs, scope, emitter, fallback=fallback)
+    with _function(out, Signatures(io, unlinked=False).run):
+        emitter.checks(out, ("in", "out"))
+        steps = [f"devices->{d.name}.{step}" for d in io.devices for step in ("start", "wait")]
+        emitter.refuse(out, [f"{pointer} == NULL" for pointer in ("devices", *steps)], "e_null")
+        used: set[str] = set()
+        collect_used(printer.own(main.body), used)
+        for param in main.params:
+            if param.name in used:
+                emitter.main_param(out, exprs, scope, param, used_buffers(main.body))
+        if not fallback:
+            out.line("int32_t status = 0;")
+        out.gap()
+        for device in io.devices:
+            printer.tell(device, "activate")
+        printer.main_body(main.body)
+        out.gap()
+        if not fallback:
+            out.raw("over:")
+        for device in io.devices:
+            out.line(f"(void){printer.step(device, 'deactivate')};")
+        ok, wrong = names.macro("ok"), names.macro("e_device")
+        out.line(f"return {ok};" if fallback else f"return status == 0 ? {ok} : {wrong};")
+    return out.text()
+
+
+class _RunPrinter(MainPrinter):
+    """Prints the main core's body: the calls of devices are begun and awaited."""
+
+    __slots__ = ("devices", "fallback", "flying", "places")
+
+    def __init__(
+        self, out: CWriter, exprs: ExprPrinter, scope: Scope, emitter: Emitter, *, fallback: bool
+    ) -> None:
+        super().__init__(out, exprs, scope, emitter)
+        self.fallback = fallback
+        self.devices = {device.name: device for device in emitter.interface.devices}
+        self.places = {place.buffer.name: place for place in emitter.interface.placed}
+        self.flying: dict[str, int] = dict.fromkeys(self.devices, 0)
+
+    def own(self, body: Stmt) -> Stmt:
+        return without_device_calls(body)
+
+    def call_prim(self, node: CallPrim) -> None:
+        if not node.device:
+            super().call_prim(node)
+            return
+        if node.phase != "wait":
+            self._begin(node)
+        if node.phase != "start":
+            self._await(node)
+
+    def result(self, param: Param, arg: AccessPtr) -> str:
+        """What a device makes has no name here: by its place in the pool."""
+        place = self.places.get(arg.buffer.name)
+        if arg.buffer.name in self.used_names or place is None:
+            return super().result(param, arg)
+        at = self.emitter.names.offset(arg.buffer.name) if place.direct else str(place.offset)
+        return f"pools->{place.pool} + {at}"
+
+    def step(self, device: DeviceCalls, name: str) -> str:
+        """A step of the device's life that may be left out."""
+        at = f"devices->{device.name}"
+        return f"{self.emitter.names.c('told')}({at}.{name}, {at}.context)"
+
+    def tell(self, device: DeviceCalls, name: str) -> None:
+        """That step; where it fails the run ends, or the device will be done without."""
+        if self.fallback:
+            self.out.line(f"(void){self.step(device, name)};")
+        else:
+            self._or_over(self.step(device, name))
+
+    def _begin(self, node: CallPrim) -> None:
+        device = self.devices[node.device]
+        self.announce(node, f", on {device.name}")
+        if not self.flying[device.name]:
+            self.tell(device, "open")
+        self.flying[device.name] += 1
+        number, at = device.number(node), f"devices->{device.name}"
+        begin = f"{at}.start({at}.context, {number}, pools)"
+        if not self.fallback:
+            self._or_over(begin)
+            return
+        self.out.line(f"const int {self._here(node)} = {begin} != 0;")
+        with self.out.block(f"if ({self._here(node)})"):
+            self.out.line(self._by_main(node))
+
+    def _await(self, node: CallPrim) -> None:
+        device = self.devices[node.device]
+        if node.phase == "wait":
+            self.out.gap()
+        probe = self._probe(node, self._pairs(node))
+        if probe:
+            self.out.line(probe.format(phase=0))
+        at = f"devices->{device.name}"
+        end = f"{at}.wait({at}.context, {device.number(node)})"
+        if self.fallback:
+            with self.out.block(f"if (!{self._here(node)} && {end} != 0)"):
+                self.out.line(self._by_main(node))
+        else:
+            self._or_over(end)
+        if probe:
+            self.out.line(probe.format(phase=1))
+        self.flying[device.name] -= 1
+        if not self.flying[device.name]:
+            self.out.line(f"(void){self.step(device, 'close')};")
+
+    def _or_over(self, call: str) -> None:
+        self.out.line(f"status = {call};")
+        with self.out.block("if (status != 0)"):
+            self.out.line("goto over;")
+
+    def _here(self, node: CallPrim) -> str:
+        return f"{node.device}_{self.devices[node.device].number(node)}_here"
+
+    def _by_main(self, node: CallPrim) -> str:
+        """What the device would do, done by the main core: what it reads is still there."""
+        function = self.emitter.names.c(f"on_{node.device}")
+        return f"{function}({self.devices[node.device].number(node)}, pools);"

@@ -1,0 +1,64 @@
+"""Devices by name, and which one does a call.
+
+A device is written as its type and number: `cpu0` is the core that runs the AOT main, `cpu1` the
+one beside it, `npu0` an engine. A call is done where its outputs are made; values that say nothing
+are the main core's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from firmwright.base.errors import UsageError
+from firmwright.ir.core import UNCONSTRAINED, VirtualDevice
+from firmwright.ir.graph.nodes import Call, Value
+from firmwright.ir.module import IRModule
+
+MAIN = "cpu0"
+"""The device that runs the AOT main."""
+DEVICES = "devices"
+"""The attribute of a module that lists the devices it may use, `MAIN` first."""
+_NAME = re.compile(r"([a-z][a-z_]*)(0|[1-9][0-9]?)\Z")
+
+
+def device_named(name: str) -> VirtualDevice:
+    """The device of that name; UsageError if it is spelled otherwise."""
+    found = _NAME.match(name)
+    if found is None:
+        raise UsageError(f"{name!r} is no device.", hint="a type and a number, such as cpu1.")
+    return VirtualDevice(found[1], int(found[2]))
+
+
+def name_of(device: VirtualDevice) -> str:
+    """The name of a device; "" where none is said."""
+    if not device.device_type or device.device_id == UNCONSTRAINED.device_id:
+        return ""
+    return f"{device.device_type}{device.device_id}"
+
+
+def placed(value: Value, device: str) -> Value:
+    """`value` on the device of that name; its memory scope stays."""
+    at = device_named(device)
+    old = value.virtual_device
+    return replace(
+        value,
+        virtual_device=replace(old, device_type=at.device_type, device_id=at.device_id),
+    )
+
+
+def runs_on(call: Call) -> str:
+    """The device that does `call`; "" for the main core."""
+    name = name_of(call.outputs[0].virtual_device) if call.outputs else ""
+    return "" if name == MAIN else name
+
+
+def devices_of(module: IRModule) -> tuple[str, ...]:
+    """The devices that `module` may use; none where there is only the core that runs it."""
+    found = module.attrs.get(DEVICES, ())
+    return tuple(map(str, found)) if isinstance(found, tuple) else ()
+
+
+def cores_of(module: IRModule) -> tuple[str, ...]:
+    """Those of them that run the target's own kernels."""
+    return tuple(name for name in devices_of(module) if name.startswith("cpu"))
