@@ -43,6 +43,7 @@ from firmwright.ops.registry import import_table, op_table
 from firmwright.package.folder import with_file_list, write_folder
 from firmwright.package.metadata import bundle_metadata, metadata
 from firmwright.package.mlperf import Task, benchmark_project
+from firmwright.package.recipe import recipe
 from firmwright.partitioning.assign import assign
 from firmwright.partitioning.choosing import check_targets, resolve_targets
 from firmwright.partitioning.custom import is_claimed
@@ -242,6 +243,7 @@ def _emitted(
         model_id=model_id(tree),
         tool_version=VERSION,
         compiler={"tool": compiler[0], "flags": list(compiler[1])},
+        recipe=recipe(options),
     )
     text = json.dumps(with_file_list(facts, tree), indent=2, sort_keys=True) + "\n"
     tree = tree.merged(SourceTree({"metadata.json": text}))

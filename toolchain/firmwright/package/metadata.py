@@ -39,10 +39,11 @@ def metadata(
     tool_version: str = "",
     options: Mapping[str, Any] | None = None,
     compiler: Mapping[str, Any] | None = None,
+    recipe: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Everything about the compilation of `module`; `model_id` is of the emitted sources.
 
-    `compiler` is what the sources are tuned for: its tool and flags.
+    `compiler` is what the sources are tuned for: its tool and flags; `recipe` what was asked for.
     """
     main = _aot_main(module)
     plan = module.plan
@@ -58,6 +59,7 @@ def metadata(
         "target": {name: str(target) for name, target in sorted(module.targets.items())},
         "numerics": str(module.attrs.get("numerics", "litert")),
         "options": dict(sorted((options or _attrs(module)).items())),
+        "recipe": dict(recipe or {}),
         "io": {
             "mode": module.io.mode,
             "keep_input": module.io.keep_input,

@@ -1,0 +1,77 @@
+"""What a compilation was asked for, as plain JSON values, and back: `recipe` of metadata.json.
+
+In: a frozen dataclass of options. Out: those that differ from their defaults. What belongs to a
+machine is no part of it (folders of boards), and of measurements only the digest is kept: whoever
+repeats the compilation names them again. Invariant: `asked` gives back what `recipe` was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields
+from pathlib import Path
+from typing import Any, Final
+
+from firmwright.base.errors import ModelError
+from firmwright.ir.core import PoolInfo
+from firmwright.ir.tuning import Tuning
+
+OF_THE_MACHINE: Final = frozenset({"board_dirs"})
+MEASURED: Final = "tuning"
+_POOLS: Final = frozenset({"pools", "const_pools"})
+_DEFAULT_POOL: Final = {f.name: f.default for f in fields(PoolInfo) if f.default is not MISSING}
+
+
+def recipe(options: Any) -> dict[str, Any]:
+    """The options that differ from what they are when nobody names them."""
+    made: dict[str, Any] = {}
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if value == field.default or field.name in OF_THE_MACHINE:
+            continue
+        made[field.name] = _plain(value)
+    return made
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Tuning():
+            return value.digest
+        case PoolInfo():
+            facts = asdict(value)
+            return {n: v for n, v in facts.items() if n == "name" or v != _DEFAULT_POOL.get(n)}
+        case tuple():
+            return [_plain(item) for item in value]
+        case None | bool() | int() | float() | str():
+            return value
+    raise ModelError(f"an option of type {type(value).__name__} cannot be written down.")
+
+
+def asked(found: Mapping[str, Any], known: type, where: Path) -> dict[str, Any]:
+    """Options by name, without `tuning`; ModelError where `found` is no such recipe."""
+    names = {field.name for field in fields(known)} - OF_THE_MACHINE
+    unknown = sorted(set(found) - names)
+    if unknown:
+        raise ModelError(
+            f"the recipe has the option {unknown[0]!r}, which this version does not know.",
+            where=str(where),
+            hint="the version that tool_version names.",
+        )
+    try:
+        return {name: _option(name, value) for name, value in found.items() if name != MEASURED}
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ModelError(
+            f"the recipe cannot be read: {error}.", where=str(where), hint="compile it anew."
+        ) from error
+
+
+def _option(name: str, value: Any) -> Any:
+    return tuple(map(_pool, value)) if name in _POOLS else _frozen(value)
+
+
+def _pool(found: Mapping[str, Any]) -> PoolInfo:
+    return PoolInfo(**{name: _frozen(value) for name, value in found.items()})
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
