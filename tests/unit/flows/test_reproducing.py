@@ -33,6 +33,8 @@ EVERYTHING = Options(
     pools=(PoolInfo("fast", 400, targets=("cpu",)), PoolInfo("slow", read_latency=3)),
     pins=(("x", "fast"),),
     const_pools=(PoolInfo("ext", access="ro", scope="port"),),
+    devices=("cpu0", "cpu1"),
+    fallback=True,
 )
 
 
