@@ -242,6 +242,9 @@ void fwr_loader(void)
     FWR_HANDOFF_AT->vectors = 0;
     fwr_slots_look(&loader.slots);
     fwr_console_init();
+#if defined(FWR_LOADER_COUNTS)
+    fwr_counter_init(); /* QEMU looks anew for bytes that came too early when a timer is set */
+#endif
     loader.turns = asked ? LISTEN_TURNS : KNOCK_TURNS;
     say(FWR_KIND_STARTED);
     for (;;) {

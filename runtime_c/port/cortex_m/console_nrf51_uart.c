@@ -17,6 +17,7 @@
 
 #define ENABLE_UART 4u
 #define BAUDRATE_115200 0x01D7E000u
+#define FIFO_BYTES 6u
 
 void fwr_console_init(void)
 {
@@ -27,6 +28,13 @@ void fwr_console_init(void)
     UART_BAUDRATE = BAUDRATE_115200;
     UART_ENABLE = ENABLE_UART;
     UART_RXDRDY = 0;
+#if defined(FWR_HANDOFF)
+    /* The loader was receiving. Were the event of a byte that waits cleared behind this, that byte
+     * would block the others for ever; one read too many does no harm. */
+    for (uint32_t i = 0; i < FIFO_BYTES; i++) {
+        (void)UART_RXD;
+    }
+#endif
     UART_TXDRDY = 0;
     UART_STARTRX = 1;
     UART_STARTTX = 1;

@@ -23,6 +23,8 @@ LOADER_BYTES: Final = 4096
 HANDOFF_BYTES: Final = 16
 SLOTS_MIN, SLOTS_MAX = 2, 4
 LOADER_STACK_BYTES: Final = 512
+LOADER_RAM_BYTES: Final = 1024
+"""The topmost: what an application keeps over a restart lies at the beginning."""
 LOADER_PAYLOAD_BYTES: Final = 272
 """Of a frame: 256 bytes of flash, and where they go."""
 DRIVERS: Final = {"cortex_m": ("memory", "nrf"), "riscv32": ("memory",)}
@@ -99,6 +101,8 @@ def as_loader(board: Board) -> Board:
     """The board as its loader is linked for it: on its reset clock, with little stack."""
     _loader_of(board)
     flash = replace(board.flash, size_bytes=LOADER_BYTES)
+    below = _below_handoff(board)
+    ram = replace(below, start=below.end - LOADER_RAM_BYTES, size_bytes=LOADER_RAM_BYTES)
     others = tuple(r for r in board.memory if r not in (board.flash, board.ram))
     limits = replace(
         board.limits,
@@ -108,7 +112,7 @@ def as_loader(board: Board) -> Board:
     )
     return replace(
         board,
-        memory=(flash, _below_handoff(board), *others),
+        memory=(flash, ram, *others),
         clock=None,
         limits=limits,
         handoff=_handoff(board),

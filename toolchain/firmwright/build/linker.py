@@ -16,6 +16,8 @@ from firmwright.boards.schema import MemoryRegion, Writes
 
 _GUARDS = (0x10000, 0x1000, 0x100)
 _ENTRY = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_start"}
+SILENT_COUNTERS = ("nrf51_timer",)
+"""Counters that interrupt nobody: a loader may have one run."""
 _MODEL_ENTRY = "fwr_model_start"
 
 
@@ -39,7 +41,11 @@ def beside(board: Board) -> tuple[MemoryRegion, ...]:
 def board_header(board: Board) -> str:
     """`fwr_board.h`: the board's facts as macros for the port's C files."""
     return _render(
-        "fwr_board.h.j2", board=board, guard_bytes=stack_guard_bytes(board), writes=_writes
+        "fwr_board.h.j2",
+        board=board,
+        guard_bytes=stack_guard_bytes(board),
+        silent_counters=SILENT_COUNTERS,
+        writes=_writes,
     )
 
 

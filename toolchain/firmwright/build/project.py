@@ -16,7 +16,7 @@ from firmwright.artifacts import SourceTree
 from firmwright.base.resources import runtime_dir
 from firmwright.boards import Board
 from firmwright.build import flags
-from firmwright.build.linker import beside, board_header, entry_of, link_script
+from firmwright.build.linker import SILENT_COUNTERS, beside, board_header, entry_of, link_script
 
 
 def write_project(
@@ -67,7 +67,13 @@ def runtime_files(board: Board) -> dict[str, bytes]:
 def loader_project(board: Board) -> SourceTree:
     """Every file of a project that becomes the loader of `board`, which is one `as_loader`."""
     assert board.loader is not None  # as_loader has made sure
-    runtime = {path: data for path, data in runtime_files(board).items() if _is_in_loader(path)}
+    counts = board.counter.driver in SILENT_COUNTERS
+    parts = ("fwr_link", "console_", *(("counter_",) if counts else ()))
+    runtime = {
+        path: data
+        for path, data in runtime_files(board).items()
+        if path.endswith(".h") or Path(path).name.startswith(parts)
+    }
     drivers = (f"start_{board.port}.c", f"flash_{board.loader.driver}.c")
     runtime |= _loader_files("fwr_*.[ch]") | _loader_files(*drivers)
     main = (runtime_dir() / "loader" / "main.c").read_bytes()
@@ -78,12 +84,6 @@ def loader_project(board: Board) -> SourceTree:
             "firmware/fwr_app_empty.c": main,
         }
     )
-
-
-def _is_in_loader(path: str) -> bool:
-    """Of the runtime the loader has headers, the link, and the console."""
-    name = path.rsplit("/", 1)[-1]
-    return name.endswith(".h") or name == "fwr_link.c" or name.startswith("console_")
 
 
 def _in_slot(board: Board, runtime: dict[str, bytes]) -> dict[str, bytes]:

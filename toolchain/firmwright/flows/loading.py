@@ -280,7 +280,7 @@ def _try_out(what: Loadable, line: LoaderLine, transport: Transport) -> None:
     try:
         _require_answer(what, transport)
     except DeviceError as silent:
-        raise _gone_back(what, transport, silent) from silent
+        raise _gone_back(what, line.info, transport, silent) from silent
     back = enter(transport)
     back.confirm(slot)
     back.boot()
@@ -292,18 +292,22 @@ def _require_answer(what: Loadable, transport: Transport) -> None:
     Session(_Lent(transport), model_id=what.model_id, timeouts=timeouts).close()
 
 
-def _gone_back(what: Loadable, transport: Transport, why: DeviceError) -> DeviceError:
+def _gone_back(
+    what: Loadable, before: LoaderInfo, transport: Transport, why: DeviceError
+) -> DeviceError:
     """What to say of a firmware that does not answer, after an attempt to restart it."""
+    hint = "run the model in QEMU or on the host first; flash again."
     try:
         back = enter(transport, patience_s=GO_BACK_S)
-        there = back.info.application
-        back.boot()
+        if before.application != NO_SLOT:
+            back.boot()
+        after = "" if before.application != NO_SLOT else "The loader waits for another one."
+        after = after or f"The loader has gone back to what is in slot {back.info.application}."
     except DeviceError:
         after = "At the next restart the loader goes back to the one before."
+        if before.application == NO_SLOT:
+            after = "There is none before it."
         hint = "restart the board; firmwright loader --port shows what is in its slots."
-    else:
-        after = f"The loader has gone back to what is in slot {there}."
-        hint = "run the model in QEMU or on the host first; flash again."
     reason = why.what.rstrip(".")
     return DeviceError(
         f"the new firmware of {what.name} did not stand its trial: {reason}. {after}",
