@@ -9,6 +9,7 @@ import functools
 import os
 import random
 import signal
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,8 +22,9 @@ from firmwright.base.errors import DeviceError, DeviceTimeoutError
 from firmwright.boards import Board, load_board
 from firmwright.boards.loading import LOADER_BYTES, Loader, as_loader
 from firmwright.build.project import project_files
-from firmwright.device import ProcessTransport, Session
+from firmwright.device import FaultError, ProcessTransport, Session
 from firmwright.device.loader import NO_SLOT, LoaderLine, SlotState, enter
+from firmwright.device.protocol import Command, decode_frame
 from firmwright.flows.images import build_tree
 from firmwright.flows.loading import Loadable, Loaded, load_by_loader, write_loader
 
@@ -61,11 +63,14 @@ class Plugged:
 
     def on(self) -> ProcessTransport:
         self.off()
-        memory = f"memory-backend-file,id=flash,size=16M,mem-path={self.flash},share=on"
+        run = self.board.run
+        machine, more = run.machine, tuple(run.args)
+        if self.board.name == BOARD:
+            memory = f"memory-backend-file,id=flash,size=16M,mem-path={self.flash},share=on"
+            machine, more = f"{machine},memory-backend=flash", ("-object", memory)
         command = [
-            *("qemu-system-arm", "-machine", "mps2-an386,memory-backend=flash"),
-            *("-object", memory, "-kernel", str(self.loader.elf), "-icount", "shift=0"),
-            *("-display", "none", "-monitor", "none", "-nodefaults"),
+            *(run.program, "-machine", machine, *more, "-kernel", str(self.loader.elf)),
+            *("-icount", "shift=0", "-display", "none", "-monitor", "none", "-nodefaults"),
             *("-chardev", "stdio,id=link,signal=off", "-serial", "chardev:link"),
         ]
         self.line = ProcessTransport(command, name="the board")
@@ -93,18 +98,20 @@ class Plugged:
 
 
 class CutLine:
-    """A line to a board whose power goes after so many bytes to it."""
+    """A line to a board whose power goes while byte `at` of the image is on its way."""
 
-    def __init__(self, inner: ProcessTransport, size_bytes: int) -> None:
+    def __init__(self, inner: ProcessTransport, at: int) -> None:
         self.name, self.read, self.close = inner.name, inner.read, inner.close
-        self._inner, self._left = inner, size_bytes
+        self._inner, self._at = inner, at
 
     def write(self, data: bytes) -> None:
-        if len(data) >= self._left:
-            self._inner.write(data[: self._left])
-            os.kill(self._inner.pid, signal.SIGKILL)
-            raise DeviceError("the power is cut.", where=self.name)
-        self._left -= len(data)
+        frame = decode_frame(data.strip(b"\0"))
+        if frame is not None and frame.kind == Command.LOADER_WRITE:
+            (offset,) = struct.unpack_from("<I", frame.payload, 1)
+            if offset + len(frame.payload) - 5 > self._at:
+                self._inner.write(data[: len(data) // 2])
+                os.kill(self._inner.pid, signal.SIGKILL)
+                raise DeviceError("the power is cut.", where=self.name)
         self._inner.write(data)
 
 
@@ -113,15 +120,18 @@ def built(files: tuple[tuple[str, str | bytes], ...]) -> Image:
     return build_tree(SourceTree(dict(files)))
 
 
-@pytest.fixture(scope="module")
-def loader() -> Image:
-    return write_loader(load_board(BOARD))
+@functools.cache
+def loader_of(board: Board) -> Image:
+    return write_loader(board)
 
 
 @pytest.fixture
-def plugged(loader: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugged]:
+def plugged(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Plugged]:
     """Each image is built once; meanwhile the emulator, which waits at full speed, stands still."""
-    made = Plugged(load_board(BOARD), loader, tmp_path / "flash.bin")
+    board = load_board(getattr(request, "param", BOARD))
+    made = Plugged(board, loader_of(board), tmp_path / "flash.bin")
 
     def build(project: SourceTree) -> Image:
         assert made.line is not None
@@ -149,7 +159,7 @@ def test_the_loader_fits_its_4_kib(name: str) -> None:
     if board.loader is None:
         start = board.flash.start + LOADER_BYTES
         board = replace(board, loader=Loader("memory", start, 0x8000, 0x1000, 2))
-    image = write_loader(board)
+    image = loader_of(board)
     assert 2048 < image.sizes.flash_bytes <= LOADER_BYTES
     assert image.sizes.bytes_of("data") == 0, "nothing copies initial values"
     assert image.firmware_stack.size_bytes <= as_loader(board).limits.stack_bytes
@@ -166,8 +176,8 @@ def test_an_update_cut_in_the_middle_leaves_the_old_firmware_and_is_then_finishe
     done = plugged.load(tiny(1), verify=True)
     assert (done.slot, done.verified, done.sent_bytes) == (0, True, done.size_bytes)
     assert plugged.model_number() == 1
-    for size_bytes in (chance.randrange(100, done.size_bytes), done.size_bytes):
-        line = CutLine(plugged.on(), size_bytes)
+    for at in (chance.randrange(done.size_bytes), done.size_bytes - 1):
+        line = CutLine(plugged.on(), at)
         with pytest.raises(DeviceError, match="the power is cut"):
             load_by_loader(tiny(2), plugged.board, line)
         assert plugged.model_number() == 1
@@ -219,7 +229,7 @@ def test_a_model_alone_replaces_the_model_and_the_application_stays(plugged: Plu
     one = plugged.load(tiny(2), model_only=True, verify=True)
     assert one.size_bytes < whole.size_bytes / 3
     assert plugged.model_number() == 2
-    line = CutLine(plugged.on(), one.size_bytes)
+    line = CutLine(plugged.on(), one.size_bytes // 2)
     with pytest.raises(DeviceError, match="the power is cut"):
         load_by_loader(tiny(3), plugged.board, line, model_only=True)
     assert plugged.model_number() == 2
@@ -240,8 +250,24 @@ def test_an_image_larger_than_a_slot_is_refused_before_anything_is_sent(plugged:
         line.commit(b"nothing of this is there", b"")
 
 
+@pytest.mark.parametrize("plugged", ["microbit"], indirect=True)
+def test_a_core_that_cannot_move_its_vectors_is_led_to_those_of_the_application(
+    plugged: Plugged,
+) -> None:
+    """The flash is written by the driver of its controller, which this emulator has."""
+    done = plugged.load(tiny(1), verify=True)
+    assert plugged.line is not None
+    with Session(plugged.line) as session:
+        crash = np.full(600, -127, np.int8)
+        with pytest.raises(FaultError, match="the processor faulted"):
+            session.run({X: crash})
+        session.reset()
+        assert session.info.model_id[0] == 1
+    assert done.slot == 0
+
+
 def test_another_board_and_a_line_without_loader_are_told(
-    plugged: Plugged, loader: Image, tmp_path: Path
+    plugged: Plugged,
 ) -> None:
     other = replace(load_board("mps2-an385"), loader=plugged.board.loader)
     with pytest.raises(DeviceError, match=r"the loader of board mps2-an386, not mps2-an385"):
