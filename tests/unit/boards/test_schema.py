@@ -60,7 +60,7 @@ def test_a_console_hangs_on_its_own_clock_or_on_a_divided_one() -> None:
 
 def test_the_tool_that_a_board_prefers_stands_first() -> None:
     flashing = load_board("nrf52840-dk").flashing
-    assert [name for name, _ in flashing.tools] == ["pyocd", "openocd", "jlink"]
+    assert [name for name, _ in flashing.tools] == ["pyocd", "openocd", "jlink", "serial"]
     assert flashing.told("jlink") == "nRF52840_xxAA"
     assert flashing.told("uf2") is None
     assert load_board("host").flashing.tools == ()
