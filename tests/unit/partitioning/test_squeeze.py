@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
-from firmwright.base.errors import UsageError
+from firmwright.base.errors import DeviceError, UsageError
 from firmwright.flows.compiling import compile_for
+from firmwright.flows.inputs import generated
 from firmwright.flows.model import load_model, partition, save_module
+from firmwright.flows.sessions import open_session
 from firmwright.flows.verifying import verify
 from firmwright.flows.watching import watched
 from firmwright.ir.text import parse_module, print_module
 from firmwright.pipeline import bundle
+from firmwright.targets.backends import BACKENDS
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
@@ -85,3 +90,66 @@ def test_models_of_one_firmware_share_a_backends_folder():
         assert f"void {name}_squeeze_fully_connected_0_run(" in str(files[written])
     with pytest.raises(UsageError, match="memory cannot be watched where the model calls C that"):
         watched(parts[0], Path("unused"))
+
+
+def compiled_elsewhere(source: bytes, archive: str) -> bytes:
+    """What a vendor's compiler makes of a region: an object, or an archive with it."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "it.c").write_bytes(source)
+        flags = ["-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16", "-O2"]
+        words = ["arm-none-eabi-gcc", *flags, "-ffreestanding", "-c", "it.c", "-o", "it.o"]
+        subprocess.run(words, cwd=folder, check=True)
+        subprocess.run(["arm-none-eabi-ar", "rcsD", "it.a", "it.o"], cwd=folder, check=True)
+        return (folder / f"it.{archive}").read_bytes()
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("kind", ["o", "a"])
+@pytest.mark.usefixtures("squeeze")
+def test_a_backend_may_bring_objects_instead_of_sources(kind: str, monkeypatch: pytest.MonkeyPatch):
+    squeeze = type(BACKENDS.all()["squeeze"])
+    generate = squeeze.generate
+
+    def as_objects(self, kernel):
+        generate(self, kernel)
+        made = {name.removesuffix("c") + kind: data for name, data in kernel.files.items()}
+        kernel.files = {name: compiled_elsewhere(data, kind) for name, data in made.items()}
+
+    monkeypatch.setattr(squeeze, "generate", as_objects)
+    compiled = compile_for(load_model(DIGITS), board="mps2-an386", target="squeeze")
+    written = [f for f in compiled.tree.files if f.startswith("backend/squeeze/")]
+    assert len(written) == 3
+    assert all(name.endswith(f".{kind}") for name in written)
+    assert verify(compiled, samples=1).mismatches == 0
+
+
+@pytest.mark.host_c
+@pytest.mark.usefixtures("npu1")
+def test_a_run_asks_a_backend_first_whether_it_reads_that_version_of_its_data(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    npu1 = type(BACKENDS.all()["npu1"])
+    check = b'#include "npu1.h"\nint32_t npu1_reads(uint32_t version) { return version != 3; }\n'
+    files = npu1.c_files
+
+    def with_check(self, target, symbols):
+        assert "npu1_reads" in symbols
+        return {**files(self, target, symbols), "npu1_check.c": check}
+
+    monkeypatch.setattr(npu1, "c_files", with_check)
+    monkeypatch.setattr(npu1, "check", "npu1_reads")
+    monkeypatch.setattr(npu1, "data_version", 3)
+    right = compile_for(load_model(DIGITS), target="npu1")
+    (sample,) = generated(right.module.io.inputs, 1).samples
+    with open_session(right, in_process=True) as session:
+        session.run(sample)
+    monkeypatch.setattr(npu1, "data_version", 2)
+    wrong = compile_for(load_model(DIGITS), target="npu1")
+    assert "#define DIGITS_E_BACKEND (-7)" in str(wrong.tree.files["model/digits.h"])
+    assert "npu1_reads(2u) != 0" in str(wrong.tree.files["model/digits.c"])
+    with (
+        open_session(wrong, in_process=True) as session,
+        pytest.raises(DeviceError, match=r"the model's run returned -7"),
+    ):
+        session.run(sample)

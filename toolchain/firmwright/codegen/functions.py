@@ -90,6 +90,14 @@ def _kernel(module: IRModule, name: str) -> PrimFunc:
     return function
 
 
+def backend_checks(module: IRModule) -> list[tuple[str, str]]:
+    """C functions that a run asks first, each with the version of data that it is asked about."""
+    found = module.attrs.get("backend_checks", ())
+    assert isinstance(found, tuple)  # partitioning/libraries.py writes it
+    words = [str(item).split() for item in found]
+    return [(function, version) for function, version in words]
+
+
 class Emitter:
     """Prints the functions of one module."""
 
@@ -202,6 +210,10 @@ class Emitter:
         self.refuse(out, [f"{pointer} == NULL" for pointer in wanted], "e_null")
         self.refuse(out, [f"(uintptr_t){p} % {align} != 0" for p, align in aligned], "e_align")
         self.refuse(out, wrong, "e_io")
+        asked = [
+            f"{function}({version}u) != 0" for function, version in backend_checks(self.module)
+        ]
+        self.refuse(out, asked, "e_backend")
 
     def refuse(self, out: CWriter, conditions: Sequence[str], status: str) -> None:
         """Ends the function with that status if one of the conditions holds."""

@@ -25,7 +25,7 @@ from firmwright.codegen.const_pools import (
 from firmwright.codegen.cwriter import COLUMNS, CWriter, c_string, comment_text
 from firmwright.codegen.device_main import device_main
 from firmwright.codegen.exprs import Used
-from firmwright.codegen.functions import Emitter, kept_constants, reachable
+from firmwright.codegen.functions import Emitter, backend_checks, kept_constants, reachable
 from firmwright.codegen.interface import Interface, Placed, Signatures, interface_of
 from firmwright.codegen.names import Names
 from firmwright.codegen.render import render
@@ -171,6 +171,7 @@ def _tree(model: _Model, kernel_text: str, main_text: str) -> SourceTree:
             "model.c.j2",
             headers=helpers.headers(model.used, copies=bool(model.kept or model.interface.state)),
             foreign_headers=helpers.foreign_headers(model.used),
+            checks=[function for function, _ in backend_checks(model.module)],
             compiler=_compiler_text(model),
             helpers=_helper_text(model),
             kernels=kernel_text,

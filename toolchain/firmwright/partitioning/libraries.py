@@ -84,12 +84,19 @@ def _extern(call: Call) -> Intrinsic:
 
 
 def with_libraries(module: IRModule) -> IRModule:
-    """The module with what its backends' kernels call among its files."""
+    """The module with what its backends' kernels call among its files.
+
+    The attribute `backend_checks` says what a run asks backends first: "function version", each.
+    """
     found: dict[str, bytes] = {}
+    checks: dict[str, None] = {}
     for name, backend in backends_of(module):
         kernels = [func for func in owned(module, name) if isinstance(func, PrimFunc)]
         if kernels:
             found |= _library(module, name, backend, kernels)
+            if backend.check:
+                checks[f"{backend.check} {backend.data_version}"] = None
+    module = module.with_attrs(backend_checks=tuple(checks)) if checks else module
     return replace(module, files={**found, **module.files}) if found else module
 
 
@@ -105,6 +112,8 @@ def _library(
         if isinstance(part, Call) and part.name in symbols
     }
     folder = f"{FILES}/{backend.name}/"
+    if backend.check:
+        called.add(backend.check)
     for path, data in module.files.items():
         if path.startswith(folder):
             called |= set(_CALLED.findall(data.decode("utf-8", errors="replace")))

@@ -63,6 +63,10 @@ class Backend:
     pools: tuple[str, ...] = ()
     """Pools that the board must have."""
     intrinsics: tuple[Intrinsic, ...] = ()
+    check: str = ""
+    """A C function that a run asks first, `int32_t check(uint32_t data_version)`; "": none."""
+    data_version: int = 1
+    """Of constants in the backend's own form: what `check` answers 0 to can be run there."""
     passes: PassChoice = PassChoice(only=TIR_CHOICE)
     """Regions stay as the patterns matched them, unless it asks for more."""
 
