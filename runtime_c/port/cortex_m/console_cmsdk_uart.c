@@ -1,6 +1,7 @@
 /* console_cmsdk_uart.c: the UART of Arm's Cortex-M System Design Kit, polled (DDI0479, 4.3). */
 #include "cortex_m.h"
 #include "fwr.h"
+#include "fwr_baud.h"
 
 #define UART_DATA FWR_REG(FWR_CONSOLE_BASE + 0x00u)
 #define UART_STATE FWR_REG(FWR_CONSOLE_BASE + 0x04u)
@@ -12,13 +13,12 @@
 #define CTRL_TX_ENABLE (1u << 0)
 #define CTRL_RX_ENABLE (1u << 1)
 
-#define BAUD 115200u
 #define BAUDDIV_MIN 16u
-#define ERROR_PARTS 50u /* the clock over the baud may be off by one of so many */
+#define BAUDDIV_MAX 0xFFFFFu
 
 void fwr_console_init(void)
 {
-    UART_BAUDDIV = FWR_CLOCK_HZ / BAUD;
+    UART_BAUDDIV = FWR_CLOCK_HZ / FWR_BAUD;
     UART_CTRL = CTRL_TX_ENABLE | CTRL_RX_ENABLE;
 #if defined(FWR_HANDOFF)
     /* QEMU takes what came before only after a read, or by chance when a timer wakes it: a loader
@@ -44,12 +44,9 @@ void fwr_port_byte_out(uint8_t byte)
 /* The byte that is leaving when the rate changes is the second zero behind a frame. */
 int32_t fwr_port_set_baud(uint32_t baud, int now)
 {
-    uint32_t rate = baud == 0 ? BAUD : baud;
-    uint32_t divider = (FWR_CLOCK_HZ + rate / 2u) / rate;
-    uint32_t reached = divider * rate;
-    uint32_t error = reached > FWR_CLOCK_HZ ? reached - FWR_CLOCK_HZ : FWR_CLOCK_HZ - reached;
+    uint32_t divider = fwr_baud_divider(FWR_CLOCK_HZ, baud, BAUDDIV_MIN, BAUDDIV_MAX);
 
-    if (divider < BAUDDIV_MIN || error > FWR_CLOCK_HZ / ERROR_PARTS) {
+    if (divider == 0) {
         return FWR_E_UNSUPPORTED;
     }
     if (now) {

@@ -1,5 +1,7 @@
 /* console_nrf51_uart.c: the UART of the nRF51 series, polled (reference manual 3.0, chapter 29). */
 #include "cortex_m.h"
+#include "fwr.h"
+#include "fwr_baud.h"
 
 #define UART_STARTRX FWR_REG(FWR_CONSOLE_BASE + 0x000u)
 #define UART_STARTTX FWR_REG(FWR_CONSOLE_BASE + 0x008u)
@@ -16,8 +18,14 @@
 #define GPIO_DIRSET FWR_REG(0x50000518u)
 
 #define ENABLE_UART 4u
-#define BAUDRATE_115200 0x01D7E000u
 #define FIFO_BYTES 6u
+
+/* The register counts in 16 MHz over 2 to the 32; of its bits the lower twelve are not looked at.
+ */
+#define RATE_MIN 1200u
+#define RATE_MAX 1000000u
+#define RATE_STEP 0x1000u
+#define RATE_WORD(baud) (((baud)*268u + (baud)*435u / 1000u + RATE_STEP / 2u) & ~(RATE_STEP - 1u))
 
 void fwr_console_init(void)
 {
@@ -25,7 +33,7 @@ void fwr_console_init(void)
     GPIO_DIRSET = 1u << FWR_CONSOLE_TX_PIN;
     UART_PSELTXD = FWR_CONSOLE_TX_PIN;
     UART_PSELRXD = FWR_CONSOLE_RX_PIN;
-    UART_BAUDRATE = BAUDRATE_115200;
+    UART_BAUDRATE = RATE_WORD(FWR_BAUD);
     UART_ENABLE = ENABLE_UART;
     UART_RXDRDY = 0;
 #if defined(FWR_HANDOFF)
@@ -55,4 +63,18 @@ void fwr_port_byte_out(uint8_t byte)
     UART_TXDRDY = 0;
     UART_TXD = byte;
     while (UART_TXDRDY == 0) {}
+}
+
+/* What was sent has left: each byte is waited for. */
+int32_t fwr_port_set_baud(uint32_t baud, int now)
+{
+    uint32_t rate = baud == 0 ? FWR_BAUD : baud;
+
+    if (rate < RATE_MIN || rate > RATE_MAX) {
+        return FWR_E_UNSUPPORTED;
+    }
+    if (now) {
+        UART_BAUDRATE = RATE_WORD(rate);
+    }
+    return FWR_OK;
 }

@@ -1,6 +1,8 @@
 /* console_rp2_uart.c: the PL011 of RP2040 and RP2350, polled (RP2040 data sheet, 2.19 and 4.2;
  * RP2350 data sheet, 9 and 12.1).
  */
+#include "fwr.h"
+#include "fwr_baud.h"
 #include "rp2.h"
 
 #define CLOCKS_PERIPHERALS FWR_REG(RP2_CLOCKS + 0x48u)
@@ -23,7 +25,9 @@
 #define LINE_8N1_FIFO (3u << 5 | 1u << 4)
 #define CONTROL_ON (1u << 9 | 1u << 8 | 1u << 0)
 
-#define BAUD 115200u
+#define FLAG_BUSY (1u << 3)
+#define EIGHTHS_MIN 128u /* the divider is at least one: 16 clocks a bit */
+#define EIGHTHS_MAX (0xFFFFu << 7)
 
 static void route(uint32_t pin)
 {
@@ -33,15 +37,18 @@ static void route(uint32_t pin)
 
 /* The divider has six fractional bits at 16 samples a bit. A write to the line register takes it.
  */
-void fwr_console_init(void)
+static void set_eighths(uint32_t eighths)
 {
-    uint32_t eighths = 8u * FWR_CONSOLE_NOW_HZ / BAUD;
-
-    (void)fwr_rp2_wake(RP2_RESET_IO | RP2_RESET_PADS | RP2_RESET_UART0);
-    CLOCKS_PERIPHERALS = PERIPHERALS_ON;
     UART_DIVIDER = eighths >> 7;
     UART_FRACTION = ((eighths & 0x7Fu) + 1u) / 2u;
     UART_LINE = LINE_8N1_FIFO;
+}
+
+void fwr_console_init(void)
+{
+    (void)fwr_rp2_wake(RP2_RESET_IO | RP2_RESET_PADS | RP2_RESET_UART0);
+    CLOCKS_PERIPHERALS = PERIPHERALS_ON;
+    set_eighths(8u * FWR_CONSOLE_NOW_HZ / FWR_BAUD);
     UART_CONTROL = CONTROL_ON;
     route(FWR_CONSOLE_TX_PIN);
     route(FWR_CONSOLE_RX_PIN);
@@ -59,4 +66,18 @@ void fwr_port_byte_out(uint8_t byte)
 {
     while ((UART_FLAGS & FLAG_TX_FULL) != 0) {}
     UART_DATA = byte;
+}
+
+int32_t fwr_port_set_baud(uint32_t baud, int now)
+{
+    uint32_t eighths = fwr_baud_divider(8u * FWR_CONSOLE_NOW_HZ, baud, EIGHTHS_MIN, EIGHTHS_MAX);
+
+    if (eighths == 0) {
+        return FWR_E_UNSUPPORTED;
+    }
+    if (now) {
+        (void)fwr_becomes(&UART_FLAGS, FLAG_BUSY, 0);
+        set_eighths(eighths);
+    }
+    return FWR_OK;
 }

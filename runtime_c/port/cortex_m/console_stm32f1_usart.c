@@ -4,6 +4,7 @@
  * On the F1 it is USART1, on the pins of port A to which it belongs after reset: 9 sends, 10
  * receives. On the others the board says how units are turned on and pins routed.
  */
+#include "fwr.h"
 #include "stm32.h"
 
 #define USART_STATUS FWR_REG(FWR_CONSOLE_BASE + 0x00u)
@@ -12,6 +13,7 @@
 #define USART_CONTROL1 FWR_REG(FWR_CONSOLE_BASE + 0x0Cu)
 
 #define STATUS_RX_FULL (1u << 5)
+#define STATUS_SENT (1u << 6)
 #define STATUS_TX_EMPTY (1u << 7)
 #define CONTROL1_RX_ENABLE (1u << 2)
 #define CONTROL1_TX_ENABLE (1u << 3)
@@ -51,7 +53,7 @@ static void connect(void)
 void fwr_console_init(void)
 {
     connect();
-    USART_BAUD = fwr_stm32_divider(FWR_CONSOLE_NOW_HZ);
+    USART_BAUD = fwr_stm32_divider(FWR_CONSOLE_NOW_HZ, 0);
     USART_CONTROL1 = CONTROL1_ENABLE | CONTROL1_TX_ENABLE | CONTROL1_RX_ENABLE;
 }
 
@@ -68,4 +70,18 @@ void fwr_port_byte_out(uint8_t byte)
 {
     while ((USART_STATUS & STATUS_TX_EMPTY) == 0) {}
     USART_DATA = byte;
+}
+
+int32_t fwr_port_set_baud(uint32_t baud, int now)
+{
+    uint32_t divider = fwr_stm32_divider(FWR_CONSOLE_NOW_HZ, baud);
+
+    if (divider == 0) {
+        return FWR_E_UNSUPPORTED;
+    }
+    if (now) {
+        (void)fwr_becomes(&USART_STATUS, STATUS_SENT, STATUS_SENT);
+        USART_BAUD = divider;
+    }
+    return FWR_OK;
 }

@@ -7,8 +7,7 @@
 #define FWR_STM32_H
 
 #include "cortex_m.h"
-
-#define FWR_STM32_BAUD 115200u
+#include "fwr_baud.h"
 
 #define FWR_STM32_PORT(pin, offset) FWR_REG(FWR_CONSOLE_GPIO + ((pin) / 16u) * 0x400u + (offset))
 #define FWR_STM32_MODE(pin) FWR_STM32_PORT(pin, 0x00u) /* two bits a pin */
@@ -49,14 +48,20 @@ static inline void fwr_stm32_enable(void)
 }
 #endif
 
-/* Clock periods for each bit, rounded, where the divider counts FWR_CONSOLE_STEPS a period. */
-static inline uint32_t fwr_stm32_divider(uint32_t clock_hz)
+/* What the divider counts for each bit, FWR_CONSOLE_STEPS a period of the clock, or 0: see
+ * fwr_baud_divider. */
+static inline uint32_t fwr_stm32_divider(uint32_t clock_hz, uint32_t baud)
 {
-#if defined(FWR_CONSOLE_STEPS)
-    return (uint32_t)(((uint64_t)clock_hz * FWR_CONSOLE_STEPS + FWR_STM32_BAUD / 2u) /
-                      FWR_STM32_BAUD);
+#if defined(FWR_CONSOLE_STEPS) /* the low-power one, which wants at least three periods */
+    uint32_t rate = baud == 0 ? FWR_BAUD : baud;
+    uint32_t periods = clock_hz / rate;
+    uint32_t rest = clock_hz % rate * FWR_CONSOLE_STEPS;
+
+    return periods < 3u || periods > 0xFFFu
+               ? 0
+               : periods * FWR_CONSOLE_STEPS + (rest + rate / 2u) / rate;
 #else
-    return (clock_hz + FWR_STM32_BAUD / 2u) / FWR_STM32_BAUD;
+    return fwr_baud_divider(clock_hz, baud, 16u, 0xFFFFu);
 #endif
 }
 

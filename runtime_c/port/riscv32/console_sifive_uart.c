@@ -1,4 +1,6 @@
 /* console_sifive_uart.c: SiFive's UART, polled (FE310-G002 manual, chapters 17 and 18). */
+#include "fwr.h"
+#include "fwr_baud.h"
 #include "riscv32.h"
 
 #define UART_TX_DATA FWR_REG(FWR_CONSOLE_BASE + 0x00u)
@@ -14,14 +16,18 @@
 #define GPIO_FUNCTION_ENABLE FWR_REG(FWR_CONSOLE_GPIO + 0x38u)
 #define GPIO_FUNCTION_SELECT FWR_REG(FWR_CONSOLE_GPIO + 0x3Cu)
 
-#define BAUD 115200u
+#define UART_PENDING FWR_REG(FWR_CONSOLE_BASE + 0x14u)
+#define PENDING_TX 1u                   /* fewer bytes wait than the watermark says */
+#define CONTROL_TX_WATERMARK (1u << 16) /* one */
+#define DIVIDER_MIN 16u
+#define DIVIDER_MAX 0x10000u
 
 void fwr_console_init(void)
 {
     uint32_t pins = 1u << FWR_CONSOLE_TX_PIN | 1u << FWR_CONSOLE_RX_PIN;
 
-    UART_DIVIDER = (FWR_CONSOLE_NOW_HZ + BAUD / 2u) / BAUD - 1u;
-    UART_TX_CONTROL = CONTROL_ENABLE;
+    UART_DIVIDER = (FWR_CONSOLE_NOW_HZ + FWR_BAUD / 2u) / FWR_BAUD - 1u;
+    UART_TX_CONTROL = CONTROL_ENABLE | CONTROL_TX_WATERMARK;
     UART_RX_CONTROL = CONTROL_ENABLE;
     GPIO_FUNCTION_SELECT &= ~pins;
     GPIO_FUNCTION_ENABLE |= pins;
@@ -38,4 +44,19 @@ void fwr_port_byte_out(uint8_t byte)
 {
     while ((UART_TX_DATA & TX_FULL) != 0) {}
     UART_TX_DATA = byte;
+}
+
+/* The byte that is leaving when the rate changes is the second zero behind a frame. */
+int32_t fwr_port_set_baud(uint32_t baud, int now)
+{
+    uint32_t divider = fwr_baud_divider(FWR_CONSOLE_NOW_HZ, baud, DIVIDER_MIN, DIVIDER_MAX);
+
+    if (divider == 0) {
+        return FWR_E_UNSUPPORTED;
+    }
+    if (now) {
+        (void)fwr_becomes(&UART_PENDING, PENDING_TX, PENDING_TX);
+        UART_DIVIDER = divider - 1u;
+    }
+    return FWR_OK;
 }

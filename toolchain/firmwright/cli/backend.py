@@ -6,7 +6,12 @@ import argparse
 from collections.abc import Sequence
 
 from firmwright.base.errors import MismatchError
-from firmwright.cli.base import Outcome, add_board, add_device, count_of, opener
+from firmwright.cli.base import (
+    Outcome,
+    add_board,
+    count_of,
+)
+from firmwright.cli.running_options import add_device, opener
 from firmwright.cli.table import Cell, table
 from firmwright.flows.testing_backends import BackendTest, EntryResult, backend_test
 from firmwright.pipeline import NUMERICS

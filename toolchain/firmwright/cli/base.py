@@ -16,13 +16,12 @@ from typing import Any, NoReturn, Protocol, get_args
 
 import numpy as np
 
-from firmwright.artifacts import Compiler, Variant
+from firmwright.artifacts import Compiler
 from firmwright.base.errors import FirmwrightError, UsageError
 from firmwright.cli.device_options import add_devices
 from firmwright.flows.compiling import compile_for
 from firmwright.flows.mlperf import for_benchmark
 from firmwright.flows.model import Model, load_model
-from firmwright.flows.sessions import ModelSession, open_session
 from firmwright.flows.tuning import read_tuning
 from firmwright.frontends.onnx import Given
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
@@ -357,42 +356,6 @@ def _const_pool(text: str) -> PoolInfo:
     return replace(_pool(head), access="ro", scope=CONSTANT_SCOPES[how or "linked"])
 
 
-def add_device(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("device")
-    group.add_argument(
-        "--port", metavar="URL", default="", help="serial port or pyserial URL of a flashed board"
-    )
-    group.add_argument(
-        "--in-process",
-        action="store_true",
-        help="on the host: the model as a library in this process, not a process of its own",
-    )
-    group.add_argument(
-        "--timeout", metavar="S", type=seconds_of, default=None, help="seconds for one run (300)"
-    )
-    add_compiler(group)
-
-
-def add_variant(parser: argparse.ArgumentParser) -> None:
-    """Which image of a compilation."""
-    parser.add_argument(
-        "--variant",
-        choices=get_args(Variant),
-        default="release",
-        help="profile has a probe around every operator, debug fences around the pools too "
-        "(release)",
-    )
-
-
-def add_exact(parser: argparse.ArgumentParser) -> None:
-    """How a measurement counts."""
-    parser.add_argument(
-        "--exact",
-        action="store_true",
-        help="count each instruction (QEMU only), and give the core's modelled cycles",
-    )
-
-
 def add_samples(parser: argparse.ArgumentParser, default: int | None) -> None:
     shown = f" ({default})" if default is not None else ""
     parser.add_argument(
@@ -488,25 +451,3 @@ def asked_of(args: argparse.Namespace) -> Asked:
 def compiled_of(args: argparse.Namespace, model: Model | None = None) -> Compiled:
     made, given = compiling_of(args, model)
     return compile_for(made, **given)
-
-
-def opener(args: argparse.Namespace) -> Any:
-    """`open_session` with the device's options filled in."""
-
-    chosen = getattr(args, "variant", "release")
-    if args.in_process and chosen != "release":
-        raise UsageError(
-            f"a library in this process has no {chosen} image.", hint="no --in-process."
-        )
-
-    def open_it(compiled: Compiled, **more: Any) -> ModelSession:
-        in_process = args.in_process and more.get("variant", "release") == "release"
-        given = {
-            "port": args.port,
-            "timeout_s": args.timeout,
-            "compiler": args.compiler,
-            "variant": chosen,
-        }
-        return open_session(compiled, in_process=in_process, **{**given, **more})
-
-    return open_it

@@ -15,11 +15,11 @@ from firmwright.cli.base import (
     add_compiler,
     add_harness,
     add_model,
-    add_variant,
     compiled_of,
     given_options,
     in_harness,
 )
+from firmwright.cli.running_options import add_variant
 from firmwright.cli.table import Cell, facts, table
 from firmwright.flows.images import build_image
 

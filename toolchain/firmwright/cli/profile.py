@@ -12,12 +12,10 @@ from firmwright.base.errors import UsageError
 from firmwright.cli.base import (
     Outcome,
     add_compile_options,
-    add_device,
-    add_exact,
     add_model,
     compiled_of,
-    opener,
 )
+from firmwright.cli.running_options import add_device, add_exact, opener
 from firmwright.cli.table import Cell, facts, table
 from firmwright.flows.cores import Timeline
 from firmwright.flows.counting import Counts

@@ -9,12 +9,10 @@ from firmwright.base.errors import UsageError
 from firmwright.cli.base import (
     Outcome,
     add_compile_options,
-    add_device,
-    add_exact,
     add_model,
     compiled_of,
-    opener,
 )
+from firmwright.cli.running_options import add_device, add_exact, opener
 from firmwright.cli.table import Cell, facts
 from firmwright.flows.model import write_file
 from firmwright.flows.reporting import read_report, report

@@ -8,13 +8,11 @@ from firmwright.base.errors import UsageError
 from firmwright.cli.base import (
     Outcome,
     add_compile_options,
-    add_device,
     add_model,
     add_samples,
-    add_variant,
     compiled_of,
-    opener,
 )
+from firmwright.cli.running_options import add_device, add_variant, opener
 from firmwright.cli.table import Cell, shape_text, table
 from firmwright.flows.inputs import Batch, batch_of, generated, read_npz, stack, write_npz
 from firmwright.pipeline import Compiled

@@ -6,7 +6,12 @@ import argparse
 from dataclasses import asdict
 
 from firmwright.base.errors import MismatchError
-from firmwright.cli.base import Outcome, add_compile_options, add_device, given_options, opener
+from firmwright.cli.base import (
+    Outcome,
+    add_compile_options,
+    given_options,
+)
+from firmwright.cli.running_options import add_device, opener
 from firmwright.cli.table import Cell, table
 from firmwright.flows.conformance import DTYPES, matrix
 from firmwright.flows.conformance import Cell as Measured

@@ -9,13 +9,11 @@ from firmwright.base.errors import MismatchError, UsageError
 from firmwright.cli.base import (
     Outcome,
     add_compile_options,
-    add_device,
     add_model,
     add_samples,
-    add_variant,
     compiled_of,
-    opener,
 )
+from firmwright.cli.running_options import add_device, add_variant, opener
 from firmwright.flows.inputs import Tensors, batch_of, generated, read_npz
 from firmwright.flows.layers import FirstDifference
 from firmwright.flows.verifying import Verification, verify

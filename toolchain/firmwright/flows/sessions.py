@@ -17,7 +17,7 @@ import numpy as np
 
 from firmwright.artifacts import Compiler, Image, MemoryFile, Variant
 from firmwright.base.closing import Closing
-from firmwright.base.errors import InternalError, UsageError
+from firmwright.base.errors import DeviceError, InternalError, UsageError
 from firmwright.device import Session, Timeouts, open_transport
 from firmwright.device.host_library import (
     LibraryConstants,
@@ -106,11 +106,13 @@ def open_session(
     image: Image | None = None,
     plugin: str = "",
     compiler: Compiler = "gcc",
+    baud: int = 0,
 ) -> ModelSession:
     """Start the firmware of `compiled`, building it by `compiler` unless `image` is it already.
 
     `port` (a device or pyserial URL) leads to a board that has it flashed. `in_process` (host
     only) loads the model's C as a library instead of starting a process. `plugin` is for QEMU.
+    `baud` is what the line is raised to; DeviceError where board or line cannot.
     """
     if in_process and not compiled.board.is_host:
         raise UsageError(
@@ -132,11 +134,22 @@ def open_session(
         explain=None if image is None else explainer(compiled, image, c_name(compiled)),
     )
     try:
+        _raise_baud(session, baud)
         _send_params(compiled, session)
     except BaseException:
         session.close()
         raise
     return ModelSession(compiled, session, image)
+
+
+def _raise_baud(session: Session, baud: int) -> None:
+    if baud and not session.set_baud(baud):
+        raise DeviceError(
+            f"the line does not run at {baud} baud: it is none of a serial port, or the board's "
+            "clock cannot be divided so, or nothing was heard at that rate.",
+            where=session.info.board,
+            hint="another --baud (230400, 460800, 921600), or none.",
+        )
 
 
 def params_block(compiled: Compiled) -> bytes | None:
