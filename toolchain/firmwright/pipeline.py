@@ -45,7 +45,7 @@ from firmwright.package.metadata import bundle_metadata, metadata
 from firmwright.package.mlperf import Task, benchmark_project
 from firmwright.package.recipe import recipe
 from firmwright.partitioning.assign import assign
-from firmwright.partitioning.choosing import check_targets, resolve_targets
+from firmwright.partitioning.choosing import asked_words, check_targets, resolve_targets
 from firmwright.partitioning.custom import is_claimed
 from firmwright.partitioning.devices import with_devices
 from firmwright.partitioning.hooks import check_lowered, run_hook
@@ -243,7 +243,7 @@ def _emitted(
         model_id=model_id(tree),
         tool_version=VERSION,
         compiler={"tool": compiler[0], "flags": list(compiler[1])},
-        recipe=recipe(options),
+        recipe=recipe(replace(options, target=asked_words(module.targets, board))),
     )
     text = json.dumps(with_file_list(facts, tree), indent=2, sort_keys=True) + "\n"
     tree = tree.merged(SourceTree({"metadata.json": text}))

@@ -21,6 +21,7 @@ from firmwright.targets.backends import BACKENDS
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
+OTHER = ROOT / "examples" / "02_keyword" / "keyword.tflite"
 KEYWORD = ROOT.parent / "shared" / "models" / "kws_ref_model.tflite"
 
 
@@ -60,7 +61,8 @@ TARGETS = ("npu1", "squeeze, c", "npu1 -columns=64, squeeze")
 
 
 @pytest.mark.parametrize(
-    "model", [DIGITS, pytest.param(KEYWORD, marks=(pytest.mark.models, pytest.mark.deep))]
+    "model",
+    [DIGITS, OTHER, pytest.param(KEYWORD, marks=(pytest.mark.models, pytest.mark.deep))],
 )
 @pytest.mark.usefixtures("npu1", "squeeze")
 def test_three_partitionings_compile_elsewhere_to_the_same_bytes(model: Path, tmp_path: Path):

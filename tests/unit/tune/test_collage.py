@@ -144,10 +144,14 @@ def test_where_nothing_can_be_measured_the_order_of_preference_holds():
     assert compile_for(found.model, **{**GIVEN, "board": "host"}).tree.files == straight.tree.files
 
 
-def test_none_leaves_all_to_the_core_and_what_cannot_be_is_said():
+def test_none_leaves_all_to_the_core_and_what_cannot_be_is_said(tmp_path: Path):
     model, options = partitioned(load_model(DIGITS), GIVEN, Asked("none"))
     alone = compile_for(load_model(DIGITS), "mps2-an386", numerics="tflm", optimize="speed")
     assert compile_for(model, **options).tree.files == alone.tree.files
+    path = tmp_path / "it.fwir"
+    words = ["partition", str(DIGITS), "--target", "cmsis-nn", "--partition", "none"]
+    assert main([*words, "-o", str(path), "--numerics", "tflm"]) == 0
+    assert load_model(path).module.targets == {}
     with pytest.raises(UsageError, match="there is nothing to choose: no backend is among the tar"):
         searched(load_model(DIGITS), {**GIVEN, "target": ""}, Asked("collage"))
     with pytest.raises(

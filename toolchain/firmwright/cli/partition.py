@@ -22,7 +22,7 @@ from firmwright.flows.model import Model, partition, save_module, write_file
 from firmwright.flows.partitions import parts_of
 from firmwright.partitioning.parts import Partition
 from firmwright.pipeline import NUMERICS, OPTIMIZE_GOALS
-from firmwright.tune.partitions import COLLAGE, EAGER, partitioned, searched
+from firmwright.tune.partitions import COLLAGE, EAGER, NONE, partitioned, searched
 
 NAME = "partition"
 HELP = "give a model's operators to targets and write the module"
@@ -88,9 +88,9 @@ def _given(args: argparse.Namespace) -> Model:
     if args.partition == EAGER:
         return partition(model_of(args), args.target, args.numerics or "")
     model, options = partitioned(model_of(args), given_options(args), asked_of(args))
-    if model.module.attrs.get("partitioned"):
-        return model
-    return partition(model, options["target"] or "c", args.numerics or "")
+    if args.partition == NONE and options["target"]:
+        return partition(model, options["target"], args.numerics or "")
+    return model
 
 
 def _searched(found: Partition) -> str:

@@ -8,7 +8,7 @@ contradicts the board, and for a pool that a backend needs and the board lacks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board
@@ -79,6 +79,13 @@ def board_target(board: Board) -> Target:
 def in_words(targets: Sequence[Target]) -> str:
     """What `parse_targets` reads back."""
     return ", ".join(map(str, targets))
+
+
+def asked_words(targets: Mapping[str, Target], board: Board) -> str:
+    """The text that asks for this table on `board`, the same whichever way it was asked for."""
+    core = targets.get(CORE)
+    own = [] if core is None or core == board_target(board) else [core]
+    return in_words([target for name, target in targets.items() if name != CORE] + own)
 
 
 def active_backends(module: IRModule) -> tuple[Active, ...]:
