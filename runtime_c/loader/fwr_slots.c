@@ -155,8 +155,8 @@ int32_t fwr_slots_write(struct fwr_slots *slots, uint32_t offset, const uint8_t 
     if ((offset | size) % 4u != 0 || offset > FWR_SLOT_ROOM || size > FWR_SLOT_ROOM - offset) {
         return FWR_E_RANGE;
     }
-    if (is_there(address, data, size)) {
-        return FWR_OK;
+    if (offset % FWR_SLOT_PAGE != 0 && is_there(address, data, size)) {
+        return FWR_OK; /* asked again: the answer was lost */
     }
     if (slots->state[slots->free] != FWR_SLOT_EMPTY) {
         slots->state[slots->free] = FWR_SLOT_EMPTY;

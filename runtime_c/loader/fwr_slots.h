@@ -56,8 +56,7 @@ const struct fwr_record *fwr_slots_record(uint32_t slot);
 const struct fwr_image_words *fwr_slots_image(uint32_t slot);
 uint32_t fwr_slots_address(uint32_t slot);
 
-/* Bytes of the free slot's image; the first of a page erases it. What is there already is left as
- * it is. These return enum fwr_status. */
+/* Bytes of the free slot's image; the first of a page erase it. These return enum fwr_status. */
 int32_t fwr_slots_write(struct fwr_slots *slots, uint32_t offset, const uint8_t *data,
                         uint32_t size);
 

@@ -288,6 +288,21 @@ def test_a_flash_that_forgets_a_bit_is_not_started_from(make: Callable[[int], De
         device.flash = kept
 
 
+def test_a_page_that_begins_like_the_one_before_is_erased_all_the_same(
+    make: Callable[[int], Device],
+) -> None:
+    device = make(2)
+    one = image_of(1)
+    for at in (100, 300, 599):
+        device.install(one)
+        device.install(image_of(2))
+        assert device.slots.free != device.slots.application
+        changed = bytearray(one)
+        changed[at] ^= 0xFF
+        device.install(bytes(changed))
+        assert device.running() == (bytes(changed), b"")
+
+
 def test_an_empty_flash_starts_nothing(make: Callable[[int], Device]) -> None:
     device = make(2)
     for filling in (b"\0", b"\xff", b"\xa5"):
