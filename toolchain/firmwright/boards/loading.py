@@ -27,7 +27,7 @@ LOADER_RAM_BYTES: Final = 1024
 """The topmost: what an application keeps over a restart lies at the beginning."""
 LOADER_PAYLOAD_BYTES: Final = 272
 """Of a frame: 256 bytes of flash, and where they go."""
-DRIVERS: Final = {"cortex_m": ("memory", "nrf"), "riscv32": ("memory",)}
+DRIVERS: Final = {"cortex_m": ("memory", "nrf"), "riscv32": ("memory", "cfi")}
 """The flash drivers of each port: `flash_DRIVER.c` of the loader."""
 
 
