@@ -21,8 +21,15 @@ from firmwright.artifacts import Image, SourceTree
 from firmwright.base.errors import DeviceError, DeviceTimeoutError
 from firmwright.boards import Board, load_board
 from firmwright.boards.loading import LOADER_BYTES, Loader, as_loader
+from firmwright.boards.watchdog import Watchdog
 from firmwright.build.project import project_files
-from firmwright.device import FaultError, ProcessTransport, Session
+from firmwright.device import (
+    FaultError,
+    FaultRates,
+    FaultyTransport,
+    ProcessTransport,
+    Session,
+)
 from firmwright.device.loader import NO_SLOT, LoaderLine, SlotState, enter
 from firmwright.device.protocol import Command, decode_frame
 from firmwright.flows.images import build_tree
@@ -30,6 +37,8 @@ from firmwright.flows.loading import Loadable, Loaded, load_by_loader, write_loa
 
 ROOT = Path(__file__).parents[2]
 BOARD = "mps2-an386"
+RISCV = "qemu-riscv32-virt"
+WATCHDOG = Watchdog("cmsdk", 0x4000_8000, timeout_ms=100, ticks=2_500_000)
 TINY = (ROOT / "tests/runtime/tiny_app.c").read_text()
 X = "serving_default_x:0"
 ID = ".id = {0, 1,"
@@ -64,12 +73,18 @@ class Plugged:
     def on(self) -> ProcessTransport:
         self.off()
         run = self.board.run
-        machine, more = run.machine, tuple(run.args)
+        elf = str(self.loader.elf)
+        machine, more = run.machine, (*run.args, "-kernel", elf)
         if self.board.name == BOARD:
             memory = f"memory-backend-file,id=flash,size=16M,mem-path={self.flash},share=on"
-            machine, more = f"{machine},memory-backend=flash", ("-object", memory)
+            machine, more = f"{machine},memory-backend=flash", (*more, "-object", memory)
+        if self.board.name == RISCV:
+            with self.flash.open("ab") as file:
+                file.truncate(32 << 20)
+            drive = f"if=pflash,unit=1,format=raw,file={self.flash}"
+            more = ("-bios", elf, "-drive", drive)  # with a drive, a kernel is not what starts
         command = [
-            *(run.program, "-machine", machine, *more, "-kernel", str(self.loader.elf)),
+            *(run.program, "-machine", machine, *more),
             *("-icount", "shift=0", "-display", "none", "-monitor", "none", "-nodefaults"),
             *("-chardev", "stdio,id=link,signal=off", "-serial", "chardev:link"),
         ]
@@ -151,7 +166,7 @@ def plugged(
         "microbit",
         BOARD,
         pytest.param("mps2-an505", marks=pytest.mark.deep),
-        pytest.param("qemu-riscv32-virt", marks=pytest.mark.qemu("riscv32")),
+        pytest.param(RISCV, marks=pytest.mark.qemu("riscv32")),
     ],
 )
 def test_the_loader_fits_its_4_kib(name: str) -> None:
@@ -167,10 +182,19 @@ def test_the_loader_fits_its_4_kib(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [1, *(pytest.param(s, marks=pytest.mark.deep) for s in range(2, 9))]
+    ("plugged", "seed"),
+    [
+        (BOARD, 1),
+        *(pytest.param(BOARD, seed, marks=pytest.mark.deep) for seed in range(2, 9)),
+        *(
+            pytest.param(RISCV, seed, marks=[pytest.mark.deep, pytest.mark.qemu("riscv32")])
+            for seed in range(4)
+        ),
+    ],
+    indirect=["plugged"],
 )
 def test_an_update_cut_in_the_middle_leaves_the_old_firmware_and_is_then_finished(
-    seed: int, plugged: Plugged
+    plugged: Plugged, seed: int
 ) -> None:
     chance = random.Random(seed)
     done = plugged.load(tiny(1), verify=True)
@@ -183,7 +207,8 @@ def test_an_update_cut_in_the_middle_leaves_the_old_firmware_and_is_then_finishe
         assert plugged.model_number() == 1
     again = plugged.load(tiny(2), verify=True)
     assert again.slot == 1
-    assert again.sent_bytes < again.size_bytes, "whole pages were there"
+    if plugged.board.name == BOARD:
+        assert again.sent_bytes < again.size_bytes, "whole pages were there"
     assert plugged.model_number() == 2
     assert plugged.model_number() == 2, "it stays"
 
@@ -248,6 +273,26 @@ def test_an_image_larger_than_a_slot_is_refused_before_anything_is_sent(plugged:
         line.send(bytes(line.info.slot_bytes))
     with pytest.raises(DeviceError, match="what is in the slot differs from the image"):
         line.commit(b"nothing of this is there", b"")
+
+
+@pytest.mark.deep
+def test_a_watchdog_ends_the_trial_of_a_firmware_that_hangs(plugged: Plugged) -> None:
+    plugged.load(tiny(1))
+    plugged.board = replace(plugged.board, watchdog=WATCHDOG)
+    with pytest.raises(DeviceError, match=r"tiny 2 did not stand its trial: .* slot 0\."):
+        plugged.load(tiny(2, HANGS))
+    assert plugged.line is not None
+    with Session(plugged.line) as session:
+        assert session.info.model_id[0] == 1
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(3))
+def test_a_bad_line_changes_nothing_but_the_time(seed: int, plugged: Plugged) -> None:
+    line = FaultyTransport(plugged.on(), FaultRates(flip=0.003, drop=0.001), seed=seed)
+    done = load_by_loader(tiny(1), plugged.board, line, verify=True)
+    assert done.verified
+    assert plugged.model_number() == 1
 
 
 @pytest.mark.parametrize("plugged", ["microbit"], indirect=True)
