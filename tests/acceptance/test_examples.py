@@ -23,10 +23,10 @@ KEYWORD = EXAMPLES / "02_keyword" / "keyword.tflite"
 TIMEOUT_S = 60.0
 
 
-def firmware(example: str, out: Path, *models: Path) -> Transport:
+def firmware(example: str, out: Path, *models: Path | str, source: str = "main.c") -> Transport:
     """The example, compiled and built, running in QEMU."""
     words = ["compile", *map(str, models), "--board", BOARD, "--numerics", "tflm"]
-    assert main([*words, "--main", str(EXAMPLES / example / "main.c"), "-o", str(out)]) == 0
+    assert main([*words, "--main", str(EXAMPLES / example / source), "-o", str(out)]) == 0
     return open_transport(load_board(BOARD), build_project(out).elf)
 
 
@@ -118,6 +118,17 @@ def test_two_tasks_run_one_model_without_a_race(tmp_path: Path):
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout == b"360 images in two tasks: the same answers\n"
+
+
+@pytest.mark.qemu
+def test_two_tasks_on_one_core_take_turns_behind_each_operator(tmp_path: Path):
+    transport = firmware("07_tasks", tmp_path, DIGITS, "--steps", source="cooperative.c")
+    try:
+        transport.write(held_out_images()[:20].tobytes())
+        answers = [int(line) for line in lines(transport, 20)]
+    finally:
+        transport.close()
+    assert sum(a == b for a, b in zip(answers, labels()[:20], strict=True)) >= 19
 
 
 @pytest.mark.host_c

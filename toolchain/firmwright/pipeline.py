@@ -95,6 +95,7 @@ class Options:
     recompute: bool = False
     link_params: bool = True
     inline_asm: bool = True
+    steps: bool = False
     name: str = ""
     ram_bytes: int | None = None
     flash_bytes: int | None = None
@@ -236,7 +237,7 @@ def _emitted(
     verify_module(module, op_table(), intrinsics)
     compiler = build_flags.tool(board, "gcc"), build_flags.tuned_flags(board)
     with_files = with_libraries(module)
-    tree = emit(with_files, intrinsics, _emit_options(board, options.inline_asm))
+    tree = emit(with_files, intrinsics, _emit_options(board, options.inline_asm, options.steps))
     facts = metadata(
         module,
         board.name,
@@ -250,11 +251,11 @@ def _emitted(
     return Compiled(module, imported, board, tree, facts, options, source)
 
 
-def _emit_options(board: Board, inline_asm: bool) -> EmitOptions:
+def _emit_options(board: Board, inline_asm: bool, steps: bool) -> EmitOptions:
     """Sources that say which compiler and flags their kernels suit."""
     tool, flags = build_flags.tool(board, "gcc"), " ".join(build_flags.tuned_flags(board))
     notes = (f"Tuned for {tool} with", f"  {flags}")
-    return EmitOptions(tool_version=VERSION, inline_asm=inline_asm, notes=notes)
+    return EmitOptions("", VERSION, inline_asm, steps, notes=notes)
 
 
 def bundle(parts: Sequence[Compiled], *, concurrent: bool = False) -> Bundle:
@@ -282,7 +283,7 @@ def bundle(parts: Sequence[Compiled], *, concurrent: bool = False) -> Bundle:
     tree = emit_bundle(
         [with_libraries(part.module) for part in parts],
         intrinsics,
-        _emit_options(parts[0].board, inline_asm),
+        _emit_options(parts[0].board, inline_asm, any(part.options.steps for part in parts)),
         order=order,
         shared_bytes=shared.pool_bytes if shared else None,
     )

@@ -281,6 +281,12 @@ def _add_code(group: argparse._ArgumentGroup) -> None:
         help="portable C instead of inline assembly",
     )
     group.add_argument(
+        "--steps",
+        action="store_true",
+        default=None,
+        help="also NAME_step, which does one operator a call",
+    )
+    group.add_argument(
         "--tuning",
         metavar="LOG",
         help="what firmwright tune measured: kernels are chosen by counts where there are some",

@@ -219,6 +219,15 @@ class Signatures:
             f"const struct {name}_inputs *in, const struct {name}_outputs *out, {self._memory}",
         )
 
+    @property
+    def one_step(self) -> str:
+        name = self.interface.names.prefix
+        return self._signature(
+            f"int32_t {name}_step(",
+            f"struct {name}_progress *at, const struct {name}_inputs *in, "
+            f"const struct {name}_outputs *out, {self._memory}",
+        )
+
     def on_device(self, device: str) -> str:
         """What the core of that name calls to do its part."""
         name = self.interface.names.prefix

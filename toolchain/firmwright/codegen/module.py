@@ -31,6 +31,7 @@ from firmwright.codegen.names import Names
 from firmwright.codegen.render import render
 from firmwright.codegen.row_main import row_main
 from firmwright.codegen.state import initial_values
+from firmwright.codegen.step_main import step_main
 from firmwright.codegen.weights import (
     PARAMS_ALIGNMENT,
     LinkedConstant,
@@ -64,12 +65,14 @@ FWR_DTYPES: Mapping[str, str] = {
 class EmitOptions:
     """`prefix` "" takes the module's name; `shared` maps constant keys to symbols of other files.
 
-    `notes` are lines for the head of NAME.c: what the kernels are tuned for.
+    With `steps` there is NAME_step. `notes` are lines for the head of NAME.c: what the kernels are
+    tuned for.
     """
 
     prefix: str = ""
     tool_version: str = ""
     inline_asm: bool = True
+    steps: bool = False
     shared: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -125,6 +128,8 @@ def emit(
     emitter = Emitter(module, interface, intrinsics, used, memory)
     kernel_text = emitter.kernels(kernels)
     main_text = _main_text(emitter, main)
+    if options.steps:
+        main_text += "\n" + step_main(emitter, main)
     unique = tuple({item.symbol: item for item in constants.values()}.values())
     block = None if linked else params_block(unique)
     places = {place.buffer.name: place for place in interface.placed}
