@@ -51,6 +51,7 @@ from firmwright.partitioning.devices import with_devices
 from firmwright.partitioning.hooks import check_lowered, run_hook
 from firmwright.partitioning.libraries import intrinsics_of, with_libraries
 from firmwright.partitioning.phases import Stopwatch, for_targets, run_phase
+from firmwright.partitioning.plan_devices import plan_devices
 from firmwright.passes import graph as graph_passes
 from firmwright.passes import tir as tir_passes
 from firmwright.passes.graph.pin import pin_tensors
@@ -106,6 +107,7 @@ class Options:
     tuning: Tuning = UNTUNED
     devices: tuple[str, ...] = ()
     fallback: bool = False
+    places: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +309,7 @@ _BEFORE_LOWERING = (
     Pass("order", lambda module: order_calls(module, op_table())),
     Pass("recompute", lambda module: recompute(module, op_table())),
     Pass("split-devices", lambda module: split_over_cores(module, op_table())),
+    Pass("plan-devices", lambda module: plan_devices(module, op_table())),
     Pass("windows", lambda module: mark_windows(module, op_table())),
 )
 
@@ -319,6 +322,7 @@ def passes_for(options: Options, watch: Stopwatch | None = None) -> tuple[Pass, 
         *_BEFORE_LOWERING,
         Pass("relay-to-runtime", lambda module: run_hook(module, "relay_to_runtime", kind_of)),
         Pass("relay-to-tir", lambda module: run_hook(module, "relay_to_tir", kind_of)),
+        Pass("plan-scopes", lambda module: plan_devices(module, op_table())),
         Pass("lower-select", lambda module: _lower_and_select(check_lowered(module), options)),
         Pass("after-scheduling", lambda m: run_phase(m, "after_scheduling", kind_of, seen)),
         *tir_passes.BEFORE_PLANNING,
@@ -374,7 +378,7 @@ def configured(model: IRModule, board: Board, options: Options) -> IRModule:
         **({"tuning": options.tuning.digest} if options.tuning.layers else {}),
     )
     check_targets(module, board)
-    module = with_devices(module, board, options.devices, fallback=options.fallback)
+    module = with_devices(module, board, options.devices, options.places, fallback=options.fallback)
     return pin_tensors(_with_program_speed(module, board, options), options.pins)
 
 

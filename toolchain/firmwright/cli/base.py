@@ -425,11 +425,13 @@ def given_of(args: argparse.Namespace) -> Given:
 
 def given_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of a compilation that the user gave, by the names of `Options`."""
-    special = ("pools", "pins", "const_pools", "board_dirs", "tuning")
+    special = ("pools", "pins", "places", "const_pools", "board_dirs", "tuning")
     names = [option.name for option in fields(Options) if option.name not in special]
     given = {n: getattr(args, n) for n in names if getattr(args, n, None) is not None}
     if getattr(args, "pool", None):
         given["pools"] = tuple(args.pool)
+    if getattr(args, "place", None):
+        given["places"] = tuple(args.place)
     if getattr(args, "pin", None):
         given["pins"] = tuple(args.pin)
     if getattr(args, "const_pool", None):

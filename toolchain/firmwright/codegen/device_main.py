@@ -16,7 +16,7 @@ from dataclasses import replace
 from firmwright.codegen.cwriter import CWriter
 from firmwright.codegen.device_calls import DeviceCalls, without_device_calls
 from firmwright.codegen.exprs import ExprPrinter
-from firmwright.codegen.functions import Emitter, MainPrinter
+from firmwright.codegen.functions import Emitter, MainPrinter, without_copies
 from firmwright.codegen.interface import Signatures
 from firmwright.codegen.names import Scope
 from firmwright.codegen.stmts import collect_used
@@ -120,7 +120,7 @@ def _run(emitter: Emitter, main: PrimFunc, *, fallback: bool) -> str:
         steps = [f"devices->{d.name}.{step}" for d in io.devices for step in ("start", "wait")]
         emitter.refuse(out, [f"{pointer} == NULL" for pointer in ("devices", *steps)], "e_null")
         used: set[str] = set()
-        collect_used(printer.own(main.body), used)
+        collect_used(printer.own(without_copies(emitter.module, main.body)), used)
         for param in main.params:
             if param.name in used:
                 emitter.main_param(out, exprs, scope, param, used_buffers(main.body))

@@ -214,6 +214,7 @@ def _render(model: _Model, template: str, **more: object) -> str:
         params_alignment=PARAMS_ALIGNMENT,
         signatures=Signatures(model.interface, unlinked=model.params is not None),
         c_line=_c_line,
+        engine_core=model.module.attrs.get("engine_core", ""),
         plan_rows=_plan_rows(model.interface),
         placed_pools=sorted({p.pool for p in model.interface.placed if p.direct}),
         c_string=c_string,

@@ -50,7 +50,7 @@ class LibraryModel:
 
     `inputs_in_pools`, `outputs_in_pools`: they lie in the pools. `params` is the parameter block of
     a model that links no constants, with `param_count` pointers into it; None for one that does.
-    `state` are the buffers that runs leave for the next one.
+    `state` are the buffers that runs leave for the next one. `devices` do each call at its start.
     """
 
     name: str
@@ -65,6 +65,7 @@ class LibraryModel:
     has_init: bool = False
     state: tuple[str, ...] = ()
     const_pools: tuple[LibraryConstants, ...] = ()
+    devices: tuple[str, ...] = ()
 
 
 class LibrarySession(Closing):
@@ -87,6 +88,7 @@ class LibrarySession(Closing):
         self._callbacks: list[Any] = []
         for constants in model.const_pools:
             self._map_constants(constants)
+        self._devices = self._map_devices()
         self._params = self._map_params()
         self._map_memory()
 
@@ -109,7 +111,7 @@ class LibrarySession(Closing):
             if len(data) != tensor.size_bytes:
                 raise UsageError(f"it has {len(data)} bytes.", where=tensor.name)
             self._ffi.memmove(getattr(self._in, tensor.field), data, tensor.size_bytes)
-        more = () if self._params is None else (self._params,)
+        more = tuple(item for item in (self._params, self._devices) if item is not None)
         status = self._function("run")(self._in, self._out, self._pools, *more)
         if status != 0:
             raise DeviceError(f"the model's run returned {status}.", where=self._model.name)
@@ -177,6 +179,26 @@ class LibrarySession(Closing):
         if constants.scope == "async":
             reader.wait = self._held(self._ffi.callback("int32_t(void *)", wait, error=-1))
 
+    def _map_devices(self) -> Any:
+        """Each device does its calls as they are started."""
+        if not self._model.devices:
+            return None
+        devices = self._struct("devices")
+        for name in self._model.devices:
+            does = self._function(f"on_{name}")
+
+            def start(context: Any, call: int, pools: Any, does: Any = does) -> int:
+                does(call, pools)
+                return 0
+
+            device = getattr(devices, name)
+            kind = f"int32_t(void *, uint32_t, struct {self._model.name}_workspace_pools *)"
+            device.start = self._held(self._ffi.callback(kind, start, error=-1))
+            device.wait = self._held(
+                self._ffi.callback("int32_t(void *, uint32_t)", lambda context, call: 0, error=-1)
+            )
+        return devices
+
     def _held(self, callback: Any) -> Any:
         """Callable as long as this session lives."""
         self._callbacks.append(callback)
@@ -222,8 +244,25 @@ def _declarations(model: LibraryModel) -> str:
         lines.append(f"struct {name}_params {{ void *items[{max(model.param_count, 1)}]; }};")
         lines.append(f"void {name}_map_params(const void *, struct {name}_params *);")
         arguments.append(f"struct {name}_params *")
+    if model.devices:
+        lines += _device_declarations(model, arguments[2])
+        arguments.append(f"struct {name}_devices *")
     lines.append(f"int32_t {name}_run({', '.join(arguments)});")
     return "\n".join(lines)
+
+
+def _device_declarations(model: LibraryModel, pools: str) -> list[str]:
+    """The struct of devices as the header has it, and what each device does."""
+    steps = (
+        "void *activate; void *open; "
+        f"int32_t (*start)(void *, uint32_t, {pools}); int32_t (*wait)(void *, uint32_t); "
+        "void *close; void *deactivate; void *context;"
+    )
+    fields = " ".join(f"struct {{ {steps} }} {device};" for device in model.devices)
+    lines = [f"struct {model.name}_devices {{ {fields} }};"]
+    return lines + [
+        f"void {model.name}_on_{device}(uint32_t, {pools});" for device in model.devices
+    ]
 
 
 def _const_pool(constants: LibraryConstants) -> str:

@@ -49,6 +49,7 @@ REMEMBERED = (
     "recompute",
     "devices",
     "fallback",
+    "places",
 )
 """The options that a module carries as attributes."""
 

@@ -29,7 +29,9 @@ from firmwright.flows.crashes import explainer
 from firmwright.flows.images import build_image
 from firmwright.flows.inputs import Array, Tensors, batch_of, stack
 from firmwright.ir.constant_pools import READ_BY_FUNCTION, separate_images
-from firmwright.ir.module import IoTensor
+from firmwright.ir.module import IoTensor, IRModule
+from firmwright.ir.tir.nodes import PrimFunc
+from firmwright.ir.tir.walk import prim_calls
 from firmwright.pipeline import Compiled
 
 log = logging.getLogger(__name__)
@@ -215,11 +217,20 @@ def library_model(compiled: Compiled) -> LibraryModel:
         param_count=len(items),
         has_init=any(buffer.kind == "const" for buffer in plan.buffers) if plan else False,
         state=tuple(tensor.buffer for tensor in module.io.state),
+        devices=_devices(module),
         const_pools=tuple(
             LibraryConstants(image.pool.name, image.pool.scope, image.data)
             for image in separate_images(module)
         ),
     )
+
+
+def _devices(module: IRModule) -> tuple[str, ...]:
+    """The devices that the model's run is handed, by name."""
+    main = module.entry
+    if not isinstance(main, PrimFunc):
+        return ()
+    return tuple(sorted({call.device for call in prim_calls(main.body) if call.device}))
 
 
 def _library_tensor(tensor: IoTensor) -> LibraryTensor:

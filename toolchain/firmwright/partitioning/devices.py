@@ -1,38 +1,100 @@
 """The devices that a compilation may use, from the user's words to attributes of the module.
 
-In: what the user named, and the board. Out: attributes `devices` and `fallback` of the module, none
-where nothing was named. UsageError for what the board does not have, and for what does not go
-together with devices.
+In: what the user named, and the board. Out: attributes `devices`, `fallback` and `places` of the
+module, none where nothing was named, and values that carry what was said of them. UsageError for
+what the board does not have, and for what does not go together with devices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board
 from firmwright.boards.cores import core_count
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.devices import DEVICES, MAIN, device_named
+from firmwright.ir.graph.devices import DEVICES, MAIN, device_named, placed
+from firmwright.ir.graph.nodes import Function, Value
 from firmwright.ir.module import IRModule
+from firmwright.partitioning.choosing import active_backends
+from firmwright.passes.graph.pin import each_value, nearest
+
+Places = Sequence[tuple[str, str, str]]
+"""Tensors, each with the device that makes or holds it and its pool ("" where not said)."""
 
 
 def with_devices(
-    module: IRModule, board: Board, devices: Sequence[str], *, fallback: bool
+    module: IRModule, board: Board, devices: Sequence[str], places: Places, *, fallback: bool
 ) -> IRModule:
-    """`module` that may use those devices besides the core that runs it."""
-    if not devices:
-        if fallback:
-            raise UsageError(
-                "--fallback is for what other devices do.", hint="--devices cpu0,cpu1."
-            )
+    """`module` that may use those devices, and those of its backends, besides the main core."""
+    engines = tuple(item.backend.device for item in active_backends(module) if item.backend.device)
+    if devices:
+        _check_names(devices, board)
+    elif fallback and not engines:
+        raise UsageError("--fallback is for what other devices do.", hint="--devices cpu0,cpu1.")
+    if not devices and not engines and not places:
         return module
-    _check_names(devices, board)
     _check_interface(module)
-    attrs: dict[str, Attr] = {DEVICES: tuple(devices)}
+    attrs: dict[str, Attr] = {DEVICES: tuple(devices)} if devices else {}
     if fallback:
         attrs["fallback"] = True
-    return module.with_attrs(**attrs)
+    if engines and board.cores is not None and len(devices) < 2:
+        attrs["engine_core"] = engines[0]  # the spare core plays it
+    if places:
+        attrs["places"] = tuple(places)
+    module = module.with_attrs(**attrs)
+    return _placed(module, places, dict.fromkeys((MAIN, *devices, *engines))) if places else module
+
+
+def _placed(module: IRModule, places: Places, known: Collection[str]) -> IRModule:
+    """The values that were spoken of carry device and pool."""
+    entry = module.entry
+    if not isinstance(entry, Function):
+        raise UsageError(
+            "tensors of a lowered module cannot be placed.",
+            where=module.name,
+            hint="place them when the model itself is compiled.",
+        )
+    wanted = _checked_places(module, entry, places, known)
+
+    def change(value: Value) -> Value:
+        if value.name not in wanted:
+            return value
+        device, pool = wanted[value.name]
+        found = value if value.constant is not None else placed(value, device)
+        scope = pool or found.virtual_device.memory_scope
+        return replace(found, virtual_device=replace(found.virtual_device, memory_scope=scope))
+
+    return module.with_function(each_value(entry, change))
+
+
+def _checked_places(
+    module: IRModule, entry: Function, places: Places, known: Collection[str]
+) -> dict[str, tuple[str, str]]:
+    values = [v for call in entry.body for v in (*call.inputs, *call.outputs) if v is not None]
+    constants = {value.name for value in values if value.constant is not None}
+    tensors = {value.name for value in (*entry.sources, *values)}
+    pools = [pool.name for pool in module.pools if pool.access == "rw"]
+    found: dict[str, tuple[str, str]] = {}
+    for tensor, device, pool in places:
+        wrong, hint = "", ""
+        if tensor not in tensors:
+            wrong, hint = "the model has no such tensor", nearest(tensor, tensors)
+        elif device not in known:
+            wrong, hint = f"there is no device {device}", f"one of {', '.join(known)}."
+        elif pool and pool not in pools:
+            wrong, hint = f"there is no pool {pool} to write to", f"one of {', '.join(pools)}."
+        elif tensor in constants and not pool:
+            wrong, hint = "a constant is placed in a pool", f"{tensor}={device}:{pools[0]}."
+        elif found.get(tensor, (device, pool)) != (device, pool):
+            wrong = f"--place {tensor}={':'.join(filter(None, found[tensor]))} says otherwise"
+        if wrong:
+            place = ":".join(filter(None, (device, pool)))
+            what = f"--place {tensor}={place} cannot be: {wrong}."
+            raise UsageError(what, where=module.name, hint=hint)
+        found[tensor] = device, pool
+    return found
 
 
 def _check_names(devices: Sequence[str], board: Board) -> None:

@@ -86,7 +86,7 @@ class _Main:
             params += [Param(buffers[value.name], "in") for value in self.entry.params]
         if not self.module.io.outputs_in_pools:
             params += [Param(buffers[value.name], "out") for value in self.entry.results]
-        attrs = {"aot_main": True, **self._pins(buffers)}
+        attrs = {"aot_main": True, **self._pins(buffers), **self._residents()}
         functions["run"] = PrimFunc("run", tuple(params), body, attrs)
         return replace(
             self.module,
@@ -208,6 +208,17 @@ class _Main:
             if value.virtual_device.memory_scope and value.name in buffers
         )
         return {"pins": found} if found else {}
+
+    def _residents(self) -> dict[str, Attr]:
+        """The calls whose constants are to lie in a pool: those with one that says so."""
+        found = tuple(
+            (index, value.virtual_device.memory_scope)
+            for index, call in enumerate(self.entry.body)
+            for value in call.inputs
+            if value is not None and value.constant is not None
+            if value.virtual_device.memory_scope
+        )
+        return {"resident": tuple(dict(found).items())} if found else {}
 
     def _invoke(
         self, kernel: PrimFunc, call: Call, index: int, buffers: Mapping[str, Buffer]

@@ -62,6 +62,11 @@ class Backend:
     merge_regions: bool = False
     pools: tuple[str, ...] = ()
     """Pools that the board must have."""
+    device: str = ""
+    """What does its calls while the core goes on, such as `npu0`; "" is the core itself."""
+    sees: tuple[str, ...] = ()
+    """The pools that its kernels reach: their tensors lie there, their constants are copied there
+    once. () is all of them, and the program's memory."""
     intrinsics: tuple[Intrinsic, ...] = ()
     check: str = ""
     """A C function that a run asks first, `int32_t check(uint32_t data_version)`; "": none."""

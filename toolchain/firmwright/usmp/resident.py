@@ -13,10 +13,12 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import cast
 
 from firmwright.base.names import NameSupply
 from firmwright.ir.constant_pools import is_linked
 from firmwright.ir.core import Attr, PoolInfo
+from firmwright.ir.graph.devices import RESIDENT
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX, Builder
 from firmwright.ir.tir.nodes import (
@@ -32,7 +34,7 @@ from firmwright.ir.tir.nodes import (
 )
 from firmwright.ir.tir.plan import Plan, Planner
 from firmwright.ir.tir.rewrite import rewrite_stmt, substitute
-from firmwright.ir.tir.walk import Node, statements
+from firmwright.ir.tir.walk import Node, prim_calls, statements
 from firmwright.passes.tir.hoist_params import MainConstants, linked, redirect, with_const_params
 from firmwright.usmp.plan_module import POOL_ALIGNMENT, plan
 from firmwright.usmp.pool_choice import cycles, has_speed
@@ -55,7 +57,8 @@ class _Candidate:
 
 
 def keep_constants(module: IRModule, planner: str | Planner) -> IRModule:
-    """The module with the constants in RAM that pay for it."""
+    """The module with the constants in RAM that somebody placed there, and that pay for it."""
+    module = _with_placed(module)
     program = program_memory(module)
     main = module.entry
     fast = [pool for pool in module.pools if pool.access == "rw" and has_speed(pool)]
@@ -74,6 +77,22 @@ def keep_constants(module: IRModule, planner: str | Planner) -> IRModule:
             chosen[one.constant] = one.pool
             left -= taken
             spare[one.pool] -= taken
+    return _resident(module, main, chosen) if chosen else module
+
+
+def _with_placed(module: IRModule) -> IRModule:
+    """The constants of calls that are done where the program's memory is not seen, or by wish."""
+    main = module.entry
+    if module.plan is not None or not isinstance(main, PrimFunc):
+        return module
+    wished = main.attrs.get("resident", ())
+    pools = dict(cast("tuple[tuple[int, str], ...]", wished))
+    chosen: dict[str, str] = {}
+    for call in prim_calls(main.body):
+        kernel = module.functions.get(call.callee)
+        if isinstance(kernel, PrimFunc):
+            pool = pools.get(call.op) or str(kernel.attrs.get(RESIDENT, ""))
+            chosen |= {node.constant: pool for node in linked(kernel) if pool}
     return _resident(module, main, chosen) if chosen else module
 
 

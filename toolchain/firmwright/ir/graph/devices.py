@@ -19,6 +19,8 @@ MAIN = "cpu0"
 """The device that runs the AOT main."""
 DEVICES = "devices"
 """The attribute of a module that lists the devices it may use, `MAIN` first."""
+RESIDENT = "constants_pool"
+"""The attribute of a kernel whose constants are copied to that pool once, before the first run."""
 _NAME = re.compile(r"([a-z][a-z_]*)(0|[1-9][0-9]?)\Z")
 
 

@@ -8,7 +8,7 @@ text of a module may say the same: `%a: i8[16] on(scope="dtcm") = relu(%x)`.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from firmwright.base.errors import UsageError
@@ -37,21 +37,25 @@ def pin_tensors(module: IRModule, pins: Pins) -> IRModule:
             return value
         return replace(value, virtual_device=replace(value.virtual_device, memory_scope=pool))
 
-    def pinned_call(call: Call) -> Call:
-        inputs = tuple(value if value is None else pinned(value) for value in call.inputs)
-        return replace(call, inputs=inputs, outputs=tuple(map(pinned, call.outputs)))
+    return module.with_function(each_value(entry, pinned))
 
-    return module.with_function(
-        replace(
-            entry,
-            params=tuple(map(pinned, entry.params)),
-            body=tuple(map(pinned_call, entry.body)),
-            results=tuple(map(pinned, entry.results)),
-            state=tuple(
-                replace(state, value=pinned(state.value), next=pinned(state.next))
-                for state in entry.state
-            ),
-        )
+
+def each_value(function: Function, change: Callable[[Value], Value]) -> Function:
+    """`function` with `change` applied to every value, wherever it stands."""
+
+    def changed(call: Call) -> Call:
+        inputs = tuple(value if value is None else change(value) for value in call.inputs)
+        return replace(call, inputs=inputs, outputs=tuple(map(change, call.outputs)))
+
+    return replace(
+        function,
+        params=tuple(map(change, function.params)),
+        body=tuple(map(changed, function.body)),
+        results=tuple(map(change, function.results)),
+        state=tuple(
+            replace(state, value=change(state.value), next=change(state.next))
+            for state in function.state
+        ),
     )
 
 
@@ -70,10 +74,10 @@ def _checked(module: IRModule, entry: Function, pins: Pins) -> Mapping[str, str]
         if tensor in constants:
             raise _wrong(module, tensor, pool, "it is a constant, which lies with the program")
         if tensor not in tensors:
-            hint = _nearest(tensor, tensors)
+            hint = nearest(tensor, tensors)
             raise _wrong(module, tensor, pool, "the model has no such tensor in a pool", hint)
         if pool not in pools:
-            hint = _nearest(pool, pools)
+            hint = nearest(pool, pools)
             raise _wrong(module, tensor, pool, "there is no such pool to write to", hint)
         if found.get(tensor, pool) != pool:
             raise _wrong(module, tensor, pool, f"it is pinned to {found[tensor]} already")
@@ -86,6 +90,6 @@ def _wrong(module: IRModule, tensor: str, pool: str, why: str, hint: str = "") -
     return UsageError(what, where=module.name, hint=hint)
 
 
-def _nearest(name: str, known: Collection[str]) -> str:
+def nearest(name: str, known: Collection[str]) -> str:
     near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)
     return f"{near[0]}." if near else ""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from firmwright.base.names import NameSupply
-from firmwright.ir.core import UNCONSTRAINED, Attr, Constant
+from firmwright.ir.core import UNCONSTRAINED, Attr, Constant, Span
 from firmwright.ir.graph.devices import cores_of, placed
 from firmwright.ir.graph.evaluate import describe
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
@@ -99,7 +99,7 @@ class _Split:
         made: list[Call] = []
         results = []
         for core, first, end in zip(self.cores, found, found[1:], strict=False):
-            windows = {x.name: self._window(x, rows, first, end) for x in sources}
+            windows = {x.name: self._window(x, rows, (first, end), call.span) for x in sources}
             made += [slice_ for _, slice_ in windows.values() if slice_ is not None]
             inputs = tuple(
                 windows[v.name][0] if v is not None and v in sources else v for v in call.inputs
@@ -110,8 +110,11 @@ class _Split:
             results.append(part)
         return [*made, self._joint(call, results, 1)]
 
-    def _window(self, x: Value, rows: RowMap, first: int, end: int) -> tuple[Value, Call | None]:
-        """The rows of `x` that output rows first..end are made of, and the call that gives them."""
+    def _window(
+        self, x: Value, rows: RowMap, wanted: tuple[int, int], span: Span
+    ) -> tuple[Value, Call | None]:
+        """The rows of `x` that those of the output are made of, and the call that gives them."""
+        first, end = wanted
         begin = max(0, rows.stride * first - rows.before)
         last = min(x.type.shape[1], rows.stride * (end - 1) - rows.before + rows.reach)
         if (begin, last) == (0, x.type.shape[1]):
@@ -126,7 +129,7 @@ class _Split:
             "counts": counts,
             "shrunk": (),
         }
-        return part, Call("strided_slice", (x,), (part,), attrs)
+        return part, Call("strided_slice", (x,), (part,), attrs, span)
 
     # ---- outputs of a fully connected layer ----------------------------------------------------
 

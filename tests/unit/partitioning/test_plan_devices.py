@@ -1,0 +1,203 @@
+"""Devices and scopes: who sees what, the fewest copies, constants that stay, contradictions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from toy_backends import Toy, chain
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.base.errors import UsageError
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.sessions import c_name, open_session
+from firmwright.ir.core import Constant, PoolInfo
+from firmwright.ir.graph.evaluate import evaluate
+from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.graph.patterns import op
+from firmwright.ir.module import IRModule
+from firmwright.ir.text import parse_module, print_module
+from firmwright.ir.tir.nodes import PrimFunc
+from firmwright.ir.tir.walk import prim_calls
+from firmwright.ops.registry import op_table
+from firmwright.pipeline import Compiled
+from firmwright.targets.backends import BACKENDS
+
+pytestmark = pytest.mark.usefixtures("no_backends")
+POOLS = (PoolInfo("sram"), PoolInfo("npu_sram"))
+
+
+@dataclass(eq=False)
+class Engine(Toy):
+    """A stand-in for an accelerator with memory of its own, which another one may share."""
+
+    entries: Mapping[str, Any] = field(default_factory=dict)
+    device: str = ""
+    sees: tuple[str, ...] = ("npu_sram",)
+
+
+def engines() -> str:
+    """Two that see one private pool: sums are the first one's, products the second one's."""
+    BACKENDS.register(Engine({"sum": op("add")}, name="adder", device="npu0"))
+
+    @dataclass(eq=False)
+    class Other(Engine):
+        pass
+
+    BACKENDS.register(Other({"product": op("mul")}, name="multiplier", device="npu1"))
+    return "adder, multiplier, host"
+
+
+MODULE = chain(("tanh", "x", "a"), ("add", "a z", "b"), ("mul", "b z", "c"), ("tanh", "c", "d"))
+
+
+def compiled(module: IRModule = MODULE, **given: Any) -> Compiled:
+    return compile_for(module, target=engines(), **{"pools": POOLS, **given})
+
+
+def copies(done: Compiled) -> int:
+    """How many tensors a run copies from memory to memory."""
+    main = done.module.entry
+    assert isinstance(main, PrimFunc)
+    kernels = (done.module.functions[call.callee] for call in prim_calls(main.body))
+    return sum(kernel.attrs.get("op") == "device_copy" for kernel in kernels)
+
+
+def is_right(done: Compiled, module: IRModule) -> bool:
+    """Whether a run on the host gives what the graph says."""
+    rng = np.random.Generator(np.random.PCG64(2))
+    entry = module.entry
+    assert isinstance(entry, Function)
+    inputs = {v.name: rng.normal(size=v.type.shape).astype(np.float32) for v in entry.params}
+    with open_session(done, in_process=True) as session:
+        found = session.run(inputs)
+    said = evaluate(module, inputs, op_table(), {})
+    return all(np.allclose(found[v.name], said[v.name], atol=1e-6) for v in entry.results)
+
+
+@pytest.mark.host_c
+def test_an_edge_between_engines_goes_without_the_core_and_without_a_copy() -> None:
+    done = compiled()
+    assert is_right(done, MODULE)
+    assert copies(done) == 0, "the core sees the engines' memory as well"
+    assert done.module.plan is not None
+    places = done.module.plan.placements
+    assert {places[name].pool for name in "abcz"} == {"npu_sram"}
+    text = str(done.tree.files[f"model/{c_name(done)}.c"])
+    run = text[text.index("int32_t toy_run(") :]
+    between = run[run.index("npu0.start") : run.index("npu1.start")]
+    assert "toy_tanh" not in between
+    assert "toy_device_copy" not in run
+
+
+@pytest.mark.host_c
+def test_a_tensor_that_must_lie_elsewhere_is_copied_once_for_all_its_readers() -> None:
+    module = chain(("add", "x z", "a"), ("mul", "x a", "b"), ("tanh", "x", "c"))
+    done = compiled(module, places=(("x", "cpu0", "sram"),))
+    assert copies(done) == 1
+    assert is_right(done, module)
+    assert "io_sram" not in print_module(done.module)
+    saved = parse_module(print_module(done.imported))
+    assert compile_for(saved).tree.files == done.tree.files, "places are in the text"
+
+
+def with_weights() -> IRModule:
+    kind = TensorType((1, 2, 2, 3), FLOAT32)
+    x, w, y = Value("x", kind), Value("w", kind, constant="w"), Value("y", kind)
+    values = np.arange(12, dtype=np.float32).reshape(kind.shape)
+    body = (Call("add", (x, w), (y,), {"activation": "none"}),)
+    main = Function("main", (x,), body, (y,))
+    constants = {"w": Constant.from_array("w", values, FLOAT32)}
+    return IRModule("toy", {"main": main}, constants, attrs={"entry": "main"})
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("by", ["backend", "user"])
+def test_weights_go_over_once_and_never_in_a_run(by: str) -> None:
+    module = with_weights()
+    if by == "backend":
+        done = compiled(module)
+    else:
+        places = (("w", "cpu0", "npu_sram"),)
+        done = compile_for(module, pools=POOLS, places=places)
+    text = str(done.tree.files[f"model/{c_name(done)}.c"])
+    start, run = text.index("void toy_init("), text.index("int32_t toy_run(")
+    assert len(re.findall(r"memcpy\(pools->npu_sram", text[start:run])) == 1
+    assert "memcpy" not in text[run:]
+    assert copies(done) == 0
+    assert is_right(done, module)
+
+
+@pytest.mark.parametrize(
+    ("places", "said"),
+    [
+        (
+            (("b", "cpu0", ""),),
+            "toy: the tensor b cannot be in two places: --place b=cpu0 puts it on cpu0, and the "
+            "partition @adder_add_0, which makes b, puts it on npu0. "
+            "Try: leave out one of the two.",
+        ),
+        (
+            (("b", "npu0", "sram"),),
+            "toy: the tensor b cannot lie in sram: who makes it sees npu_sram. "
+            "Try: another scope for --place, or a --pool of that name.",
+        ),
+        (
+            (("b", "npu0", ""), ("b", "npu1", "")),
+            "toy: --place b=npu1 cannot be: --place b=npu0 says otherwise.",
+        ),
+        (
+            (("bb", "npu0", ""),),
+            "toy: --place bb=npu0 cannot be: the model has no such tensor. Try: b.",
+        ),
+        (
+            (("b", "npu2", ""),),
+            "toy: --place b=npu2 cannot be: there is no device npu2. Try: one of cpu0, npu0, npu1.",
+        ),
+        (
+            (("b", "npu0", "dtcm"),),
+            "toy: --place b=npu0:dtcm cannot be: there is no pool dtcm to write to. "
+            "Try: one of sram, npu_sram.",
+        ),
+    ],
+)
+def test_what_contradicts_is_one_paragraph_that_names_both(
+    places: tuple[tuple[str, str, str], ...], said: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        compiled(places=places)
+    assert str(caught.value) == said
+
+
+def test_a_pool_that_the_board_lacks_is_named() -> None:
+    with pytest.raises(
+        UsageError, match=r"no pool can hold the tensor .: who .* it sees none of sram"
+    ):
+        compiled(pools=(PoolInfo("sram"),))
+
+
+def test_scopes_that_a_kernel_names_flow_out_to_the_graph() -> None:
+    """A PrimFunc of the module whose parameters name a scope: its arguments lie there."""
+    text = """firmwright ir 1
+module @net attrs {entry="main"}
+pool @sram {}
+pool @fast {}
+func @k(in x: i8[8] scope(fast), out y: i8[8] scope(fast)) { for i in 0..8 { y[i] = x[i] } }
+graph @main(%x: i8[8] quant(0.5, 0)) -> (%z) {
+  %a: i8[8] quant(0.5, 0) = relu(%x)
+  %b: i8[8] quant(0.5, 0) = @k(%a)
+  %z: i8[8] quant(0.5, 0) = relu(%b)
+}
+"""
+    done = compile_for(parse_module(text))
+    assert done.module.plan is not None
+    pools = {name: place.pool for name, place in done.module.plan.placements.items()}
+    assert (pools["a"], pools["b"], pools["x"]) == ("fast", "fast", "sram")
+    pinned = replace(parse_module(text)).functions["main"]
+    assert isinstance(pinned, Function)
+    with_copy = compile_for(parse_module(text), pins=(("a", "sram"),))
+    assert copies(with_copy) == 1

@@ -1,0 +1,85 @@
+"""No pass over graphs changes the device of a value or forgets where a call comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from firmwright.boards import load_board
+from firmwright.flows.model import load_model
+from firmwright.ir.core import UNCONSTRAINED, VirtualDevice
+from firmwright.ir.graph.devices import placed
+from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.module import IRModule, Pass
+from firmwright.passes.graph import PASSES
+from firmwright.passes.graph.pin import each_value
+from firmwright.pipeline import Options, configured, passes_for
+
+FILES = ("kws_ref_model.tflite", "pretrainedResnet_quant.tflite")
+LAST = "plan-scopes"
+"""The last pass over graphs."""
+
+
+def graph_passes(options: Options) -> tuple[Pass, ...]:
+    """Those of the pipeline, in order."""
+    steps = passes_for(options)
+    names = [step.name for step in steps]
+    assert {step.name for step in PASSES} <= set(names[: names.index(LAST)])
+    return steps[: names.index(LAST) + 1]
+
+
+def entry(module: IRModule) -> Function:
+    assert isinstance(module.entry, Function)
+    return module.entry
+
+
+def devices(module: IRModule) -> dict[str, VirtualDevice]:
+    """Every value that is made or given, and where."""
+    values = (*entry(module).sources, *(v for call in entry(module).body for v in call.outputs))
+    return {value.name: value.virtual_device for value in values}
+
+
+def spread(module: IRModule) -> IRModule:
+    """Values take turns between two cores."""
+    numbers = count()
+    known: dict[str, Value] = {}
+
+    def change(value: Value) -> Value:
+        if value.constant is not None:
+            return value
+        if value.name not in known:
+            known[value.name] = placed(value, f"cpu{next(numbers) % 2}")
+        return known[value.name]
+
+    return module.with_function(each_value(entry(module), change))
+
+
+def has_span(call: Call) -> bool:
+    return bool(call.span.file)
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("placed_before", [True, False])
+def test_devices_and_spans_outlive_every_pass(
+    file: str, placed_before: bool, model_path: Callable[[str], Path]
+) -> None:
+    options = Options(board="host", devices=("cpu0", "cpu1"))
+    module = configured(load_model(model_path(file)).module, load_board("host"), options)
+    module = spread(module) if placed_before else module
+    assert all(map(has_span, entry(module).body))
+    changing = set()
+    for step in graph_passes(options):
+        before, after = module, step(module)
+        old, new = devices(before), devices(after)
+        for name, device in old.items():
+            if device != UNCONSTRAINED and name in new:
+                assert new[name] == device, f"{step.name} moves {name}"
+        assert all(map(has_span, entry(after).body)), f"{step.name} forgets a span"
+        changing |= {step.name} if after is not before else set()
+        module = after
+    wanted = set() if placed_before else {"split-devices", "windows"}
+    assert wanted | {"plan-devices"} <= changing
