@@ -21,7 +21,7 @@ from firmwright.flows.verifying import verify
 from firmwright.ir.core import Constant
 from firmwright.ir.module import IRModule
 from firmwright.ir.text import parse_module
-from firmwright.pipeline import Compiled, Options, compile_model
+from firmwright.pipeline import Compiled, Options, bundle, compile_model
 
 Compile = Callable[..., Compiled]
 CORES = ("cpu0", "cpu1")
@@ -148,6 +148,12 @@ def test_a_model_for_one_core_knows_of_no_other(compiled: Compile) -> None:
     done = compiled("digits", board="host")
     text = str(done.tree.files[f"model/{c_name(done)}.c"])
     assert "device" not in text
+
+
+def test_several_models_in_one_firmware_have_one_core(compiled: Compile) -> None:
+    parts = [compiled("digits", board="host", devices=CORES, name=name) for name in ("a", "b")]
+    with pytest.raises(UsageError, match=r"a: each model of a bundle runs on one core\."):
+        bundle(parts)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from firmwright.artifacts import SourceTree
 from firmwright.base.errors import InternalError, UsageError
 from firmwright.base.names import sanitise
 from firmwright.codegen.cwriter import c_string
+from firmwright.codegen.device_calls import device_calls
 from firmwright.codegen.interface import Interface, Pool, interface_of
 from firmwright.codegen.module import (
     DEFAULTS,
@@ -132,12 +133,24 @@ def check_bundle(modules: Sequence[IRModule]) -> None:
                 where=module.name,
                 hint="compile without --input-rows.",
             )
+        if _has_devices(module):
+            raise UsageError(
+                "each model of a bundle runs on one core.",
+                where=module.name,
+                hint="compile without --devices, and without engines.",
+            )
         if constant_pools(module):
             raise UsageError(
                 "a bundle keeps the constants of its models where the program is.",
                 where=module.name,
                 hint="compile without --const-pool.",
             )
+
+
+def _has_devices(module: IRModule) -> bool:
+    """Whether other devices have a part in the model."""
+    main = module.entry
+    return isinstance(main, PrimFunc) and bool(device_calls(main))
 
 
 def _with_used_constants(module: IRModule) -> IRModule:
