@@ -41,7 +41,7 @@ NAMES = ("kws_ref_model", "vww_96_int8", "pretrainedResnet_quant", "str_ww_ref_m
 
 
 FUNCTIONS = (
-    "conv2d", "depthwise_conv2d", "fully_connected", "transpose_conv", "svdf",
+    "conv2d", "depthwise_conv2d", "fully_connected", "transpose_conv", "svdf", "lstm",
     "average_pool2d", "max_pool2d", "softmax", "add", "mul", "batch_matmul",
 )  # fmt: skip
 
@@ -122,7 +122,7 @@ def test_a_case_of_every_function_is_what_its_operator_means():
             if found not in first and found[1] != "float32" and takes(NamedCase(name, case)):
                 first[found] = NamedCase(name, case)
     cases = list(first.values())
-    assert len(cases) == 20
+    assert len(cases) == 22
     given = {"target": "cmsis-nn", "numerics": "tflm", "planner": "greedy_by_size"}
     compiled = compile_for(Model(cases_module(cases)), "host", **given)
     assert {row["schedule"] for row in compiled.metadata["operators"]} == {"cmsis-nn"}
@@ -214,7 +214,13 @@ def test_only_the_files_that_are_called_are_taken(tmp_path: Path):
         "Source/a.c": '#include "lib.h"\n/* unused( */\nword a(int x)\n{\n    return b(x);\n}\n',
         "Source/b.c": "static int c(int x)\n{\n    return x;\n}\nint b(int x) {return c(x);}\n",
         "Source/unused.c": "int unused(int x)\n{\n    return x;\n}\n",
+        "Source/d.c": "const int numbers[2] = {\n    1, 2};\n",
+        "Source/e.c": "int e(int x)\n{\n    return numbers[x];\n}\n",
     }.items():
         (tmp_path / name).write_text(text)
     found = needed_files(tmp_path, ("Include",), "Source", frozenset({"a"}))
     assert sorted(found) == ["a.c", "b.c", "inner/types.h", "lib.h"]
+    assert sorted(needed_files(tmp_path, ("Include",), "Source", frozenset({"e"}))) == [
+        "d.c",
+        "e.c",
+    ]

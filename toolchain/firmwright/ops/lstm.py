@@ -53,7 +53,7 @@ from firmwright.ops.sigmoid import from_table, read_table, sigmoid_table
 
 _GATES = ("input", "forget", "cell", "output")
 _CELL_GATE = 2
-_W, _R, _BIAS, _HIDDEN, _CELLS = 1, 5, 9, 13, 14
+W, R, BIAS, HIDDEN, CELLS = 1, 5, 9, 13, 14
 _GATE_BITS = 3
 _NOT_TAKEN = (*range(9, 12), 16, 17, *range(20, 24))
 """Positions of weights from cells to gates, of a projection, of normalised gates."""
@@ -65,7 +65,7 @@ _CONSTANTS = {FLOAT32: (FLOAT32, FLOAT32), INT8: (INT8, INT32), INT16: (INT8, IN
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    x, hidden, cells = call.input(0), call.input(_HIDDEN), call.input(_CELLS)
+    x, hidden, cells = call.input(0), call.input(HIDDEN), call.input(CELLS)
     if (x.dtype, hidden.dtype, cells.dtype) not in (
         (FLOAT32, FLOAT32, FLOAT32),
         (INT8, INT8, INT16),
@@ -76,7 +76,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         )
     if len(x.shape) != 3 or len(hidden.shape) != 2:
         raise NotSupportedError(f"an LSTM over {list(x.shape)}")
-    batch, _, inputs = _sizes(call)
+    batch, _, inputs = sizes(call)
     units = hidden.shape[1]
     for gate in range(len(_GATES)):
         _check_gate(call, gate, inputs, units)
@@ -89,20 +89,20 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _check_gate(call: OpCall, gate: int, inputs: int, units: int) -> None:
-    shapes = ((_W, (units, inputs)), (_R, (units, units)), (_BIAS, (units,)))
+    shapes = ((W, (units, inputs)), (R, (units, units)), (BIAS, (units,)))
     for first, shape in shapes:
         constant = call.constant(first + gate)
         if constant is None or constant.shape != shape:
             raise NotSupportedError(f"weights or biases that are not constant {list(shape)}")
         weights, bias = _CONSTANTS[call.input(0).dtype]
-        if constant.dtype != (bias if first == _BIAS else weights):
+        if constant.dtype != (bias if first == BIAS else weights):
             raise NotSupportedError(f"weights or biases of {constant.dtype.name}")
-        if weights == INT8 and first != _BIAS and per_tensor(call.input(first + gate)).zero_point:
+        if weights == INT8 and first != BIAS and per_tensor(call.input(first + gate)).zero_point:
             raise NotSupportedError("weights with a zero point other than 0")
 
 
 def _check_quantized(call: OpCall) -> None:
-    hidden, cells = per_tensor(call.input(_HIDDEN)), per_tensor(call.input(_CELLS))
+    hidden, cells = per_tensor(call.input(HIDDEN)), per_tensor(call.input(CELLS))
     y = per_tensor(call.output)
     if (hidden.scale, hidden.zero_point) != (y.scale, y.zero_point):
         raise NotSupportedError("hidden values and output quantised differently")
@@ -113,7 +113,7 @@ def _check_quantized(call: OpCall) -> None:
         raise NotSupportedError(f"cells of the scale {cells.scale}, which is not 2^-12 to 2^-10")
 
 
-def _sizes(call: OpCall) -> tuple[int, int, int]:
+def sizes(call: OpCall) -> tuple[int, int, int]:
     """Batch, time, inputs."""
     first, second, inputs = call.input(0).shape
     return (second, first, inputs) if call.int_attr("time_major") else (first, second, inputs)
@@ -121,21 +121,21 @@ def _sizes(call: OpCall) -> tuple[int, int, int]:
 
 def _cell_bits(call: OpCall) -> int:
     """Integer bits of cells."""
-    return 15 + math.frexp(per_tensor(call.input(_CELLS)).scale)[1] - 1
+    return 15 + math.frexp(per_tensor(call.input(CELLS)).scale)[1] - 1
 
 
-def _clip(call: OpCall) -> float:
+def clip_of(call: OpCall) -> float:
     limit = call.attrs["cell_clip"]
     assert isinstance(limit, float)  # by import
     if limit == 0 or call.input(0).dtype == FLOAT32:
         return limit
-    return int(min(limit / per_tensor(call.input(_CELLS)).scale, INT16.max))
+    return int(min(limit / per_tensor(call.input(CELLS)).scale, INT16.max))
 
 
-def _factors(call: OpCall, gate: int) -> tuple[tuple[int, int], tuple[int, int]]:
+def factors(call: OpCall, gate: int) -> tuple[tuple[int, int], tuple[int, int]]:
     """Multiplier and shift of a gate's products with x and with the hidden values."""
-    x, hidden = per_tensor(call.input(0)).scale, per_tensor(call.input(_HIDDEN)).scale
-    w, r = per_tensor(call.input(_W + gate)).scale, per_tensor(call.input(_R + gate)).scale
+    x, hidden = per_tensor(call.input(0)).scale, per_tensor(call.input(HIDDEN)).scale
+    w, r = per_tensor(call.input(W + gate)).scale, per_tensor(call.input(R + gate)).scale
     return quantize_multiplier(x * w / GATE_SCALE), quantize_multiplier(hidden * r / GATE_SCALE)
 
 
@@ -144,8 +144,8 @@ def _as_tflm(call: OpCall) -> bool:
     return call.numerics == "tflm" or call.input(0).dtype == INT16
 
 
-def _hidden_factor(call: OpCall) -> tuple[int, int]:
-    return quantize_multiplier(2.0**-30 / per_tensor(call.input(_HIDDEN)).scale)
+def hidden_factor(call: OpCall) -> tuple[int, int]:
+    return quantize_multiplier(2.0**-30 / per_tensor(call.input(HIDDEN)).scale)
 
 
 # ---- reference ---------------------------------------------------------------------------------
@@ -156,8 +156,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     step = _float_step if call.input(0).dtype == FLOAT32 else _integer_step
     wide = np.float64 if call.input(0).dtype == FLOAT32 else np.int64
     x = (np.swapaxes(arrays[0], 0, 1) if turned else arrays[0]).astype(wide)
-    weights = [array.astype(wide) for array in arrays[1:_HIDDEN]]
-    hidden, cells = (array.astype(wide) for array in arrays[_HIDDEN:])
+    weights = [array.astype(wide) for array in arrays[1:HIDDEN]]
+    hidden, cells = (array.astype(wide) for array in arrays[HIDDEN:])
     found: list[Array] = []
     for t in range(x.shape[1]):
         hidden, cells = step(call, x[:, t], weights, hidden, cells)
@@ -175,7 +175,7 @@ def _float_step(
     ]
     i, f, o = (1 / (1 + np.exp(-gates[k])) for k in (0, 1, 3))
     cells = f * cells + i * np.tanh(gates[_CELL_GATE])
-    limit = _clip(call)
+    limit = clip_of(call)
     cells = np.clip(cells, -limit, limit) if limit else cells
     return o * np.tanh(cells), cells
 
@@ -183,10 +183,10 @@ def _float_step(
 def _integer_step(
     call: OpCall, x: Array, weights: Sequence[Array], hidden: Array, cells: Array
 ) -> tuple[Array, Array]:
-    x_zero, zero = per_tensor(call.input(0)).zero_point, per_tensor(call.input(_HIDDEN)).zero_point
+    x_zero, zero = per_tensor(call.input(0)).zero_point, per_tensor(call.input(HIDDEN)).zero_point
     gates: list[Array] = []
     for k in range(len(_GATES)):
-        own, recurrent = _factors(call, k)
+        own, recurrent = factors(call, k)
         first = _saturated(_summed(call, (x - x_zero) @ weights[k].T + weights[k + 8], own))
         second = _summed(call, (hidden - zero) @ weights[k + 4].T, recurrent)
         second = _saturated(second) if _as_tflm(call) else second
@@ -195,9 +195,9 @@ def _integer_step(
     kept, new = _product(call, f * cells, 15), _product(call, i * g, 15 + _cell_bits(call))
     kept, new = (_saturated(v) for v in (kept, new))
     cells = _saturated(kept + new)
-    limit = _clip(call)
+    limit = clip_of(call)
     cells = np.clip(cells, -limit, limit) if limit else cells
-    total = _scaled(o * _activated(call, cells, _cell_bits(call), True), _hidden_factor(call))
+    total = _scaled(o * _activated(call, cells, _cell_bits(call), True), hidden_factor(call))
     kind = call.output.dtype
     return np.clip(total + zero, kind.min, kind.max), cells
 
@@ -235,11 +235,11 @@ def _product(call: OpCall, x: Array, right: int) -> Array:
 
 def lower(call: OpCall, b: Kernel) -> None:
     """Hidden values of a step go to the output first: all gates need those of the step before."""
-    batch, time, _ = _sizes(call)
-    units = call.input(_HIDDEN).shape[1]
+    batch, time, _ = sizes(call)
+    units = call.input(HIDDEN).shape[1]
     _, hidden, cells = b.outputs
     layer = _Layer(call, b)
-    for source, target in ((_HIDDEN, hidden), (_CELLS, cells)):
+    for source, target in ((HIDDEN, hidden), (CELLS, cells)):
         with b.for_("n", batch) as n, b.for_("u", units) as u:
             b.store(target, [n, u], b.load(b.input(source), [n, u]))
     with b.for_("n", batch) as n, b.for_("t", time) as t:
@@ -257,7 +257,7 @@ def _sum_dtype(call: OpCall) -> DType:
         return FLOAT32 if kind == FLOAT32 else INT32
     reach = 0
     for gate in range(len(_GATES)):
-        own, recurrent, bias = (call.constant(first + gate) for first in (_W, _R, _BIAS))
+        own, recurrent, bias = (call.constant(first + gate) for first in (W, R, BIAS))
         assert own is not None  # all by infer
         assert recurrent is not None
         assert bias is not None
@@ -274,7 +274,7 @@ class _Layer:
         self.call, self.b = call, b
         self.is_real = call.input(0).dtype == FLOAT32
         self.wide = _sum_dtype(call)
-        self.weights = [b.input(index) for index in range(_W, _BIAS)]
+        self.weights = [b.input(index) for index in range(W, BIAS)]
         self.biases = [self._bias(gate) for gate in range(len(_GATES))]
         self.table: Buffer | None = None
         if not self.is_real and _as_tflm(call):
@@ -284,14 +284,14 @@ class _Layer:
         """Of both products (None: 0); zero points times the sums of weights are taken off."""
         call, b = self.call, self.b
         if self.is_real:
-            return b.input(_BIAS + gate), None
+            return b.input(BIAS + gate), None
         found = []
-        for kind, first in ((call.input(0), _W), (call.input(_HIDDEN), _R)):
+        for kind, first in ((call.input(0), W), (call.input(HIDDEN), R)):
             constant = call.constant(first + gate)
             assert constant is not None  # by infer
             sums = constant.array().astype(np.int64).sum(axis=1)
             found.append(-per_tensor(kind).zero_point * sums)
-        bias = call.constant(_BIAS + gate)
+        bias = call.constant(BIAS + gate)
         assert bias is not None  # by infer
         name = _GATES[gate]
         return (
@@ -308,7 +308,7 @@ class _Layer:
             self._accumulate(sums, b.load(b.input(0), [*at, i]), 0, [u, i])
         with ExitStack() as stack:
             first = [] if self.is_real else self._halves(stack, sums, u)
-            with b.for_("j", call.input(_HIDDEN).shape[1]) as j:
+            with b.for_("j", call.input(HIDDEN).shape[1]) as j:
                 self._accumulate(sums, b.load(b.outputs[1], [n, j]), len(_GATES), [u, j])
             if self.is_real:
                 self._finish_float(sums, at, n, u)
@@ -326,7 +326,7 @@ class _Layer:
     # ---- floats ----
 
     def _finish_float(self, sums: Buffer, at: Sequence[E], n: E, u: E) -> None:
-        b, limit = self.b, _clip(self.call)
+        b, limit = self.b, clip_of(self.call)
         i, f, g, o = (
             _tanh(b.load(sums, [k])) if k == _CELL_GATE else _logistic(b.load(sums, [k]))
             for k in range(len(_GATES))
@@ -344,7 +344,7 @@ class _Layer:
         """The gates' products with x, requantised; sums begin anew."""
         b, found = self.b, []
         for gate, (_, recurrent) in enumerate(self.biases):
-            half = _cut(self._summed(b.load(sums, [gate]), _factors(self.call, gate)[0]))
+            half = _cut(self._summed(b.load(sums, [gate]), factors(self.call, gate)[0]))
             found.append(stack.enter_context(b.let(f"{_GATES[gate]}_x", half)))
             b.store(sums, [gate], 0 if recurrent is None else b.load(recurrent, [u]))
         return found
@@ -355,7 +355,7 @@ class _Layer:
         call, b, bits = self.call, self.b, _cell_bits(self.call)
         gates = []
         for gate, half in enumerate(first):
-            other = self._summed(b.load(sums, [gate]), _factors(call, gate)[1])
+            other = self._summed(b.load(sums, [gate]), factors(call, gate)[1])
             other = _cut(other) if _as_tflm(call) else other
             total = stack.enter_context(b.let(f"{_GATES[gate]}_sum", _cut(half + other)))
             found = self._activated(stack, total, _GATE_BITS, gate == _CELL_GATE)
@@ -363,14 +363,14 @@ class _Layer:
         i, f, g, o = gates
         kept = self._product(f * b.load_i32(b.outputs[2], [n, u]), 15)
         cell = _cut(_cut(kept) + _cut(self._product(i * g, 15 + bits)))
-        limit = int(_clip(call))
+        limit = int(clip_of(call))
         if limit:
             cell = minimum(maximum(cell, -limit), limit)
         value = stack.enter_context(b.let("cell_value", cell))
         b.store(b.outputs[2], [n, u], value.cast(INT16))
         out = o * self._activated(stack, value, bits, True)
-        scaled = intrinsic("requantize_twice", [out, *_hidden_factor(call)], INT32)
-        total = scaled + per_tensor(call.input(_HIDDEN)).zero_point
+        scaled = intrinsic("requantize_twice", [out, *hidden_factor(call)], INT32)
+        total = scaled + per_tensor(call.input(HIDDEN)).zero_point
         b.store(b.y, [*at, u], clamp(total, b.y.dtype.min, b.y.dtype.max, b.y.dtype))
 
     def _summed(self, acc: E, factor: tuple[int, int]) -> E:

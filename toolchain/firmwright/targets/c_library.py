@@ -2,7 +2,7 @@
 
 In: the library's folder, the names that are called. Out: by name, the sources that define those
 functions and, in turn, what they call, and the headers that those include. A file is found by the
-functions that it defines: text that looks like one at the beginning of a line.
+functions and tables that it defines: text that looks like one at the beginning of a line.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from pathlib import Path
 
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _DEFINITION = re.compile(r"^[A-Za-z_][\w \t\*\n]*?\b(\w+)\s*\([^;{}()]*\)\s*\{", re.MULTILINE)
+_TABLE = re.compile(r"^(?!static)[A-Za-z_][\w \t\*]*?\b(\w+)\s*\[[^\]]*\]\s*=\s*\{", re.MULTILINE)
+_WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
@@ -26,6 +28,8 @@ def needed_files(
         for path in sorted((root / source_folder).rglob("*.c"))
     }
     homes = {name: path for path, text in texts.items() for name in _defined(text)}
+    tables = {name: path for path, text in texts.items() for name in _TABLE.findall(text)}
+    homes |= tables
     headers = _headers(root, include_folders)
     found: dict[str, bytes] = {}
     queue = sorted(symbols)
@@ -36,6 +40,7 @@ def needed_files(
             continue
         found[home.name] = home.read_bytes()
         names, included = _asked_for(texts[home], headers)
+        names |= tables.keys() & set(_WORD.findall(texts[home]))
         found |= included
         new = sorted(names - seen)
         seen.update(new)

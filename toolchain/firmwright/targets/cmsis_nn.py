@@ -31,6 +31,7 @@ from firmwright.targets import cmsis_nn_layers as layers
 from firmwright.targets import cmsis_nn_values as values
 from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.c_library import needed_files
+from firmwright.targets.cmsis_nn_lstm import lstm_layer, takes_lstm
 from firmwright.targets.composite import Composite
 
 PATH_VARIABLE = "CMSIS_NN_PATH"
@@ -42,6 +43,7 @@ _WRITERS: Mapping[str, Callable[[Composite, OpCall], None]] = MappingProxyType(
         "fully_connected": layers.connected,
         "transpose_conv": layers.transposed,
         "svdf": layers.svdf_layer,
+        "lstm": lstm_layer,
         "average_pool2d": values.pool,
         "max_pool2d": values.pool,
         "softmax": values.soften,
@@ -96,6 +98,8 @@ def _takes(match: Match) -> bool:
     if call.op == "svdf":
         kinds = [call.input(index).dtype for index in (0, 1, 2, 4)]
         return kinds == [INT8, INT8, INT16, INT16]
+    if call.op == "lstm":
+        return takes_lstm(call)
     kinds = [kind.dtype for kind in (*call.inputs, call.output) if kind is not None]
     if kinds[0] not in (INT8, INT16) or len(set(kinds)) > 1:
         return False

@@ -53,7 +53,7 @@ def write(
     kernel: Composite, params: Sequence[str], lines: Sequence[str], arguments: Sequence[Buffer]
 ) -> None:
     """One C file with one function."""
-    head = _filled(f"void {kernel.symbol}({', '.join(params)})", "")
+    head = _head(f"void {kernel.symbol}(", params)
     body = "\n".join(_filled(line, "    ") for line in lines)
     headers = "".join(
         f"#include {name}\n"
@@ -64,6 +64,18 @@ def write(
     text = f'{between}#include "arm_nnfunctions.h"\n\n{head}\n{{\n{body}\n}}\n'
     kernel.file(f"{kernel.symbol}.c", text)
     kernel.extern(kernel.symbol, list(arguments))
+
+
+def _head(start: str, params: Sequence[str]) -> str:
+    """A function's head, no parameter broken."""
+    lines = [start]
+    for index, param in enumerate(params):
+        word = param + (", " if index + 1 < len(params) else ")")
+        if len(lines[-1]) + len(word.rstrip()) > _COLUMNS:
+            lines[-1] = lines[-1].rstrip()
+            lines.append("    ")
+        lines[-1] += word
+    return "\n".join(lines)
 
 
 def _filled(line: str, indent: str) -> str:

@@ -87,6 +87,30 @@ typedef struct {
     const int16_t *exp_lut, *one_by_one_lut;
 } cmsis_nn_softmax_lut_s16;
 
+typedef enum { ARM_SIGMOID = 0, ARM_TANH = 1 } arm_nn_activation_type;
+
+typedef struct {
+    int32_t input_multiplier, input_shift;
+    const void *input_weights, *input_effective_bias;
+    int32_t hidden_multiplier, hidden_shift;
+    const void *hidden_weights, *hidden_effective_bias;
+    const void *bias;
+    arm_nn_activation_type activation_type;
+} cmsis_nn_lstm_gate;
+
+typedef struct {
+    int32_t time_major, batch_size, time_steps, input_size, hidden_size, input_offset;
+    int32_t forget_to_cell_multiplier, forget_to_cell_shift;
+    int32_t input_to_cell_multiplier, input_to_cell_shift;
+    int32_t cell_clip, cell_scale_power;
+    int32_t output_multiplier, output_shift, output_offset;
+    cmsis_nn_lstm_gate forget_gate, input_gate, cell_gate, output_gate;
+} cmsis_nn_lstm_params;
+
+typedef struct {
+    void *temp1, *temp2, *cell_state, *hidden_state;
+} cmsis_nn_lstm_context;
+
 arm_cmsis_nn_status arm_convolve_wrapper_s8(
     const cmsis_nn_context *context, const cmsis_nn_conv_params *params,
     const cmsis_nn_per_channel_quant_params *quant, const cmsis_nn_dims *input, const int8_t *x,
@@ -188,6 +212,13 @@ arm_cmsis_nn_status arm_svdf_state_s16_s8(
     const cmsis_nn_dims *kept, int16_t *state, const cmsis_nn_dims *features,
     const int8_t *feature, const cmsis_nn_dims *times, const int16_t *time,
     const cmsis_nn_dims *sums, const int32_t *bias, const cmsis_nn_dims *output, int8_t *y);
+
+arm_cmsis_nn_status arm_lstm_unidirectional_s8(const int8_t *x, int8_t *y,
+                                               const cmsis_nn_lstm_params *params,
+                                               cmsis_nn_lstm_context *buffers);
+arm_cmsis_nn_status arm_lstm_unidirectional_s16(const int16_t *x, int16_t *y,
+                                                const cmsis_nn_lstm_params *params,
+                                                cmsis_nn_lstm_context *buffers);
 
 #include "stand_in_numbers.h"
 
