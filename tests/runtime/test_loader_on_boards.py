@@ -5,24 +5,26 @@ started with the file has nothing else left.
 """
 
 import contextlib
-import functools
+import json
 import os
 import random
 import signal
 import struct
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from firmwright.artifacts import Image, SourceTree
+from firmwright.artifacts import Image, SourceTree, StackUse
 from firmwright.base.errors import DeviceError, DeviceTimeoutError
 from firmwright.boards import Board, load_board
-from firmwright.boards.loading import LOADER_BYTES, Loader, as_loader
+from firmwright.boards.loading import LOADER_BYTES, LOADER_RAM_BYTES, Loader, as_loader
 from firmwright.boards.watchdog import Watchdog
-from firmwright.build.project import project_files
+from firmwright.build.project import loader_project, project_files
+from firmwright.build.sizes import read_sizes
 from firmwright.device import (
     FaultError,
     FaultRates,
@@ -32,8 +34,7 @@ from firmwright.device import (
 )
 from firmwright.device.loader import NO_SLOT, LoaderLine, SlotState, enter
 from firmwright.device.protocol import Command, decode_frame
-from firmwright.flows.images import build_tree
-from firmwright.flows.loading import Loadable, Loaded, load_by_loader, write_loader
+from firmwright.flows.loading import Loadable, Loaded, load_by_loader
 
 ROOT = Path(__file__).parents[2]
 BOARD = "mps2-an386"
@@ -130,28 +131,74 @@ class CutLine:
         self._inner.write(data)
 
 
-@functools.cache
-def built(files: tuple[tuple[str, str | bytes], ...]) -> Image:
-    return build_tree(SourceTree(dict(files)))
+Files = tuple[tuple[str, str | bytes], ...]
 
 
-@functools.cache
-def loader_of(board: Board) -> Image:
-    return write_loader(board)
+def linked(project: SourceTree, folder: Path) -> Image:
+    """The image of a project by one command with the project's own flags: SCons takes longer."""
+    project.write(folder)
+    facts = json.loads((folder / "board" / "board.json").read_text())
+    tool, port = facts["toolchain"], facts["port"]
+    places = [
+        f"-I{place}" for place in ("board", "runtime", "runtime/port", f"runtime/port/{port}")
+    ]
+    linking = [flag for flag in facts["link_flags"] if flag not in facts["compile_flags"]]
+    if facts["fit_stack"]:
+        linking.append(f"-Wl,--defsym=fwr_ld_stack_bytes={facts['stack_bytes']}")
+    command = [
+        *(f"{tool}-gcc", *facts["compile_flags"], *facts["warnings"], "-Os", *places),
+        *("firmware/fwr_app.c", *facts["runtime_sources"], *linking, "-o", "image.elf"),
+    ]
+    copy = [f"{tool}-objcopy", "-O", "binary", "image.elf", "image.bin"]
+    for words in (command, copy):
+        subprocess.run(words, cwd=folder, check=True)
+    elf, none = folder / "image.elf", StackUse("", 0, ())
+    return Image(
+        board=facts["name"],
+        variant="release",
+        directory=folder,
+        elf=elf,
+        bin=elf.with_suffix(".bin"),
+        hex=None,
+        library=None,
+        sizes=read_sizes(elf, []),
+        model_flash_bytes=0,
+        model_ram_bytes=0,
+        stack=none,
+        firmware_stack=none,
+    )
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Callable[[SourceTree], Image]:
+    """Each image is built once."""
+    known: dict[Files, Image] = {}
+
+    def find(project: SourceTree) -> Image:
+        files = tuple(project.files.items())
+        if files not in known:
+            known[files] = linked(project, tmp_path_factory.mktemp("image"))
+        return known[files]
+
+    return find
 
 
 @pytest.fixture
 def plugged(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    images: Callable[[SourceTree], Image],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Plugged]:
-    """Each image is built once; meanwhile the emulator, which waits at full speed, stands still."""
+    """While an image is built the emulator, which waits at full speed, stands still."""
     board = load_board(getattr(request, "param", BOARD))
-    made = Plugged(board, loader_of(board), tmp_path / "flash.bin")
+    loader = images(loader_project(as_loader(board)))
+    made = Plugged(board, loader, tmp_path / "flash.bin")
 
     def build(project: SourceTree) -> Image:
         assert made.line is not None
         os.kill(made.line.pid, signal.SIGSTOP)
-        image = built(tuple(project.files.items()))
+        image = images(project)
         os.kill(made.line.pid, signal.SIGCONT)
         return image
 
@@ -162,23 +209,18 @@ def plugged(
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "microbit",
-        BOARD,
-        pytest.param("mps2-an505", marks=pytest.mark.deep),
-        pytest.param(RISCV, marks=pytest.mark.qemu("riscv32")),
-    ],
+    ["microbit", BOARD, "mps2-an505", pytest.param(RISCV, marks=pytest.mark.qemu("riscv32"))],
 )
-def test_the_loader_fits_its_4_kib(name: str) -> None:
+def test_the_loader_fits_its_4_kib(name: str, images: Callable[[SourceTree], Image]) -> None:
     board = load_board(name)
     if board.loader is None:
         start = board.flash.start + LOADER_BYTES
         board = replace(board, loader=Loader("memory", start, 0x8000, 0x1000, 2))
-    image = loader_of(board)
-    assert 2048 < image.sizes.flash_bytes <= LOADER_BYTES
-    assert image.sizes.bytes_of("data") == 0, "nothing copies initial values"
-    assert image.firmware_stack.size_bytes <= as_loader(board).limits.stack_bytes
-    assert image.sizes.sections[0].address == board.flash.start
+    sizes = images(loader_project(as_loader(board))).sizes
+    assert 2048 < sizes.flash_bytes <= LOADER_BYTES
+    assert sizes.bytes_of("data") == 0, "nothing copies initial values"
+    assert sizes.ram_bytes <= LOADER_RAM_BYTES
+    assert sizes.sections[0].address == board.flash.start
 
 
 @pytest.mark.parametrize(
@@ -225,6 +267,7 @@ def test_an_update_cut_in_the_middle_leaves_the_old_firmware_and_is_then_finishe
             CRASHES,
             "the processor faulted .* The loader has gone back to what is in slot 0",
             id="crashes",
+            marks=pytest.mark.deep,
         ),
     ],
 )

@@ -68,7 +68,9 @@ class Device:
 
 @pytest.fixture
 def device(fw, tmp_path: Path) -> Iterator[Device]:
-    elf = fw("loader", "--board", "mps2-an386", "--json").json["elf"]
+    folder = tmp_path / "loader"
+    elf = fw("loader", "--board", "mps2-an386", "-o", folder, "--json").json["elf"]
+    assert Path(elf).is_relative_to(folder)
     made = Device(elf, tmp_path / "flash.bin")
     yield made
     made.off()
@@ -81,7 +83,11 @@ def test_a_flash_that_is_cut_in_the_middle_and_repeated_ends_with_the_model_veri
     assert fw("compile", digits_path, "--board", "mps2-an386", "-o", project).status == 0
     board = in_slot(load_board("mps2-an386"), 0)
     build_tree(loadable_folder(project).project(board))  # so the emulator need not wait for it
+    shown = fw("flash", project, *WHERE, "/dev/null", "--dry-run").out
+    assert shown.strip() == "serial: project, linked for the slot that the loader says is free."
     port = device.on()
+    said = fw("flash", tmp_path / "loader", *WHERE, port)
+    assert (said.status, "a loader does not go through itself" in said.err) == (2, True)
     cutting = device.off_after(8192)
     said = fw("flash", project, *WHERE, port, "--verify")
     cutting.join()
@@ -102,19 +108,10 @@ def test_a_flash_that_is_cut_in_the_middle_and_repeated_ends_with_the_model_veri
     assert (listed["application"], listed["model"], listed["free"]) == (0, None, 1)
 
 
-def test_what_does_not_go_through_the_loader_is_a_usage_error(
-    fw, tmp_path: Path, digits_path: Path
-):
-    folder = tmp_path / "loader"
-    built = fw("loader", "--board", "mps2-an386", "-o", folder)
-    assert "of 4,096 bytes, 3 slots of 524,288 bytes" in built.out
-    said = fw("flash", folder, *WHERE, "/dev/null")
-    assert (said.status, "a loader does not go through itself" in said.err) == (2, True)
+def test_what_does_not_go_through_the_loader_is_a_usage_error(fw, digits_path: Path):
     said = fw("flash", digits_path, "--board", "nucleo-h743zi", "--model-only")
     assert (said.status, "needs the resident loader on the board" in said.err) == (2, True)
     said = fw("loader", "--board", "nucleo-h743zi")
     assert (said.status, "says nothing of a loader" in said.err) == (2, True)
     said = fw("flash", digits_path, *WHERE, "/dev/null", "--const-pool", "psram:external")
     assert (said.status, "do not go through the loader" in said.err) == (2, True)
-    shown = fw("flash", digits_path, *WHERE, "/dev/null", "--dry-run").out
-    assert shown.strip() == "serial: digits, linked for the slot that the loader says is free."
