@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz_frames.h"
 #include "fwr_defaults.c"
 #include "fwr_link.c"
 #include "fwr_loop.c"
@@ -118,29 +119,6 @@ static uint8_t next(void)
     return fuzz.size == 0 ? 0 : (fuzz.size--, *fuzz.data++);
 }
 
-/* Stuffs a frame for the firmware as fwr_link_send does for the host. */
-static void take_stuffed(const uint8_t *frame, uint32_t end)
-{
-    uint32_t at = 0;
-    fwr_loop_take(0);
-    while (at <= end) {
-        uint32_t length = 0;
-        while (length < 254u && at + length < end && frame[at + length] != 0) {
-            length++;
-        }
-        fwr_loop_take((uint8_t)(length + 1u));
-        for (uint32_t i = 0; i < length; i++) {
-            fwr_loop_take(frame[at + i]);
-        }
-        at += length;
-        if (length == 254u && at == end) {
-            break;
-        }
-        at += length < 254u;
-    }
-    fwr_loop_take(0);
-}
-
 static void take_sound_frame(uint8_t kind, uint32_t size)
 {
     uint8_t frame[FWR_LINK_HEADER + 255u + FWR_LINK_CRC];
@@ -155,7 +133,7 @@ static void take_sound_frame(uint8_t kind, uint32_t size)
         frame[FWR_LINK_HEADER + i] = next();
     }
     fwr_link_close(frame, FWR_LINK_HEADER + size);
-    take_stuffed(frame, FWR_LINK_HEADER + size + FWR_LINK_CRC);
+    hand_over(fwr_loop_take, frame, FWR_LINK_HEADER + size + FWR_LINK_CRC);
 }
 
 static void steps(const struct fwr_model *model, int knows_stack)

@@ -1,6 +1,6 @@
-"""libFuzzer on the link's C side with ASan and UBSan: a few thousand inputs, or with --deep many.
+"""libFuzzer on the C side of link and loader, with ASan and UBSan: some thousand inputs, or many.
 
-FIRMWRIGHT_FUZZ_SECONDS sets how long the deep run goes on (600). A finding is a file that the
+FIRMWRIGHT_FUZZ_SECONDS sets how long a run with --deep goes on (600). A finding is a file that the
 message names; the program takes it as an argument and fails again.
 """
 
@@ -16,21 +16,38 @@ import pytest
 pytestmark = pytest.mark.host_c
 
 ROOT = Path(__file__).parents[2]
-RUNS = 20_000
 SANITIZERS = "-fsanitize=fuzzer,address,undefined"
+LOADERS_BOARD = """
+#include <stdint.h>
+extern uint8_t *fuzz_flash;
+extern struct fwr_handoff fuzz_handoff;
+#define FWR_BOARD_NAME "fuzz"
+#define FWR_CLOCK_HZ 1000000u
+#define FWR_SLOT_COUNT 3u
+#define FWR_SLOT_BASE 0x1000u
+#define FWR_SLOT_BYTES 0x400u
+#define FWR_SLOT_PAGE 0x100u
+#define FWR_HANDOFF 0x2000u
+#define FWR_HANDOFF_AT (&fuzz_handoff)
+#define FWR_FLASH_PLACE(address) (fuzz_flash + ((address) - FWR_SLOT_BASE))
+"""
 
 
-def test_no_input_makes_the_firmware_leave_its_memory(tmp_path: Path, deep: bool) -> None:
+@pytest.mark.parametrize(("name", "runs"), [("fuzz_link", 20_000), ("fuzz_loader", 5_000)])
+def test_no_input_makes_the_firmware_leave_its_memory(
+    name: str, runs: int, tmp_path: Path, deep: bool
+) -> None:
     if shutil.which("clang") is None:
         pytest.skip("needs clang for libFuzzer")
-    program = tmp_path / "fuzz_link"
-    source = ROOT / "tests/runtime/fuzz_link.c"
+    program = tmp_path / name
+    source = ROOT / f"tests/runtime/{name}.c"
+    (tmp_path / "fwr_board.h").write_text(LOADERS_BOARD)
+    folders = (ROOT / "runtime_c", ROOT / "runtime_c/port", ROOT / "runtime_c/loader", tmp_path)
     flags = ["-std=c99", "-O1", "-g", SANITIZERS, "-fno-sanitize-recover=all", "-DFWR_PROFILE=1"]
-    subprocess.run(
-        ["clang", *flags, f"-I{ROOT / 'runtime_c'}", str(source), "-o", str(program)], check=True
-    )
+    places = [f"-I{folder}" for folder in folders]
+    subprocess.run(["clang", *flags, *places, str(source), "-o", str(program)], check=True)
     seconds = os.environ.get("FIRMWRIGHT_FUZZ_SECONDS", "600")
-    most = [f"-max_total_time={seconds}"] if deep else [f"-runs={RUNS}"]
+    most = [f"-max_total_time={seconds}"] if deep else [f"-runs={runs}"]
     found = subprocess.run(
         [str(program), "-seed=1", "-max_len=2048", "-print_final_stats=1", *most],
         cwd=tmp_path,

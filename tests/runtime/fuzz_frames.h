@@ -1,0 +1,30 @@
+/* fuzz_frames.h: a host's frames for a firmware under a fuzzer. */
+#ifndef FUZZ_FRAMES_H
+#define FUZZ_FRAMES_H
+
+#include <stdint.h>
+
+/* Stuffs a closed frame of `end` bytes, as fwr_link_send does for the host, into `take`. */
+static inline void hand_over(void (*take)(uint8_t), const uint8_t *frame, uint32_t end)
+{
+    uint32_t at = 0;
+    take(0);
+    while (at <= end) {
+        uint32_t length = 0;
+        while (length < 254u && at + length < end && frame[at + length] != 0) {
+            length++;
+        }
+        take((uint8_t)(length + 1u));
+        for (uint32_t i = 0; i < length; i++) {
+            take(frame[at + i]);
+        }
+        at += length;
+        if (length == 254u && at == end) {
+            break;
+        }
+        at += length < 254u;
+    }
+    take(0);
+}
+
+#endif
