@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final, Literal, cast
+from typing import Final, Literal, cast, get_args
 
 from firmwright.base.errors import BoardError
 from firmwright.boards.clock import Clock, read_clock
 from firmwright.boards.cores import Cores, read_cores
+from firmwright.boards.drivers import BOOTS, CONSOLES, COUNTERS
 from firmwright.boards.flashing import Flashing, read_flashing
 from firmwright.boards.loading import Loader, read_loader
 from firmwright.boards.table import Table
@@ -23,7 +24,7 @@ from firmwright.boards.watchdog import Watchdog, read_watchdog
 from firmwright.ir.core import PoolInfo
 
 MemoryKind = Literal["flash", "ram"]
-RunKind = Literal["host", "qemu", "serial"]
+RunKind = Literal["host", "qemu", "serial", "renode", "fvp", "plugin"]
 CounterUnit = Literal["instructions", "cycles", "ns"]
 Evidence = Literal["emulated", "built", "run"]
 Writes = tuple[tuple[int, int], ...]
@@ -42,28 +43,6 @@ CORES: Final = (
     "cortex-m85",
     "rv32imac",
 )
-# The drivers that each port has: `console_DRIVER.c` and `counter_DRIVER.c` in its folder.
-CONSOLES: Final = {
-    "host": ("stdio",),
-    "cortex_m": (
-        "cmsdk_uart",
-        "nrf51_uart",
-        "rp2_uart",
-        "stm32_usart",
-        "stm32f1_usart",
-    ),
-    "riscv32": ("ns16550", "sifive_uart"),
-}
-COUNTERS: Final = {
-    "host": ("clock",),
-    "cortex_m": ("systick", "nrf51_timer"),
-    "riscv32": ("minstret",),
-}
-BOOTS: Final[dict[str, tuple[str, ...]]] = {
-    "host": (),
-    "cortex_m": ("rp2040", "rp2350"),
-    "riscv32": (),
-}
 UNITS: Final = ("instructions", "cycles", "ns")
 EVIDENCE: Final = ("emulated", "built", "run")
 POOL_ALIGN: Final = 16
@@ -466,12 +445,11 @@ def _read_counter(table: Table, port: str) -> Counter:
 
 def _read_run(table: Table) -> Run:
     table.expect_keys(("kind", "program", "machine", "args"))
-    kind = cast(RunKind, table.choice("kind", ("host", "qemu", "serial")))
-    emulated = kind == "qemu"
+    kind = cast(RunKind, table.choice("kind", get_args(RunKind)))
     return Run(
         kind=kind,
-        program=table.text("program", None if emulated else ""),
-        machine=table.text("machine", None if emulated else ""),
+        program=table.text("program", None if kind in ("qemu", "fvp", "plugin") else ""),
+        machine=table.text("machine", None if kind in ("qemu", "fvp", "renode") else ""),
         args=table.strings("args", ()),
     )
 

@@ -12,8 +12,11 @@ from pathlib import Path
 from firmwright.artifacts import MemoryFile
 from firmwright.boards import Board
 from firmwright.device.discovery import find_port, usb_ports
+from firmwright.device.emulators import open_fvp, open_renode
 from firmwright.device.host_process import ProcessTransport
+from firmwright.device.opening import Opening, offered_for_board, offered_for_port
 from firmwright.device.qemu import QemuCommand, start_qemu
+from firmwright.device.qemu_rtt import open_rtt
 from firmwright.device.reconnecting import ReconnectingTransport
 from firmwright.device.serial_port import DEFAULT_BAUD, SerialTransport
 from firmwright.device.transport import Transport
@@ -44,8 +47,10 @@ def open_transport(
 
     Raises ToolMissingError, DeviceError if a port cannot be opened, UsageError if it must be named.
     """
+    opening = Opening(board, elf, port, baud, tuple(loads))
     if port:
-        return _reconnecting(port, baud)
+        opener = offered_for_port(port)
+        return _reconnecting(port, baud) if opener is None else opener(opening)
     match board.run.kind:
         case "host":
             external = {EXTERNAL_FILE: str(loads[0].file)} if loads else {}
@@ -56,10 +61,18 @@ def open_transport(
             command = QemuCommand(
                 run.machine, elf, run.program, tuple(run.args), plugin=plugin, loads=tuple(loads)
             )
+            if board.console.driver == "rtt":
+                return open_rtt(command, board)
             return start_qemu(command)
         case "serial":
             found = find_port(board.name, board.flashing.usb, usb_ports())
             return _reconnecting(found, baud)
+        case "renode":
+            return open_renode(opening)
+        case "fvp":
+            return open_fvp(opening)
+        case "plugin":
+            return offered_for_board(board)(opening)
 
 
 def _reconnecting(port: str, baud: int) -> Transport:

@@ -126,6 +126,20 @@ class GdbStub(Closing):
         if stopped[:1] not in (b"S", b"T"):
             raise self._refused("stop", stopped)
 
+    def go(self) -> None:
+        """Lets the target run; nothing is asked of the stub until `halt`."""
+        self._send(b"c")
+
+    def halt(self) -> None:
+        """Stops a target that `go` let run."""
+        try:
+            self._socket.sendall(b"\x03")
+        except OSError as error:
+            raise self._gone(error) from error
+        stopped = self._receive()
+        if stopped[:1] not in (b"S", b"T"):
+            raise self._refused("halt", stopped)
+
     def step(self) -> None:
         """One instruction."""
         stopped = self._request(b"s")

@@ -26,7 +26,7 @@ class QemuCommand:
     `plugin` is the argument of `-plugin`, where there is one (see counting.py).
     `loads` are files that the emulator puts into memory before the firmware starts. `gdb` is the
     path of a socket on which a debugger is waited for, the processor halted; the machine may
-    then start without an image.
+    then start without an image. Without `has_uart` the link goes another way, through memory.
     """
 
     machine: str
@@ -37,6 +37,7 @@ class QemuCommand:
     plugin: str = ""
     loads: tuple[MemoryFile, ...] = ()
     gdb: str = ""
+    has_uart: bool = True
 
     def arguments(self) -> list[str]:
         """The whole command line, the program first."""
@@ -52,7 +53,7 @@ class QemuCommand:
             *("-display", "none", "-monitor", "none", "-nodefaults"),
             *("-chardev", "stdio,id=link,signal=off"),
             *unused,
-            *("-serial", "chardev:link"),
+            *(("-serial", "chardev:link") if self.has_uart else ()),
             *(_debugger(self.gdb) if self.gdb else ()),
         ]
 
