@@ -15,6 +15,7 @@ import pytest
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.errors import UsageError
 from firmwright.flows.counting import count
+from firmwright.flows.exporting import export_model
 from firmwright.flows.inputs import generated
 from firmwright.flows.sessions import ModelSession, c_name
 from firmwright.flows.verifying import verify
@@ -148,6 +149,29 @@ def test_a_model_for_one_core_knows_of_no_other(compiled: Compile) -> None:
     done = compiled("digits", board="host")
     text = str(done.tree.files[f"model/{c_name(done)}.c"])
     assert "device" not in text
+
+
+@pytest.mark.qemu
+def test_the_spare_core_plays_an_engine(compiled: Compile) -> None:
+    done = compiled("digits", board="mps2-an521", target="vanilla")
+    rows = [row for row in done.metadata["operators"] if row["schedule"] == "vanilla"]
+    assert [row["kind"] for row in rows] == ["conv2d", "fully_connected"]
+    assert "vanilla0 is played by the second core" in str(done.tree.files["firmware/fwr_app.c"])
+    assert verify(done, samples=1).mismatches == 0
+
+
+@pytest.mark.host_c
+def test_what_is_made_in_parts_is_compared_as_a_whole(compiled: Compile) -> None:
+    found = verify(compiled("digits", board="host", devices=CORES), samples=1, layers=True)
+    assert found.exact
+    assert found.layer is None
+    assert found.layers_compared
+
+
+def test_a_package_holds_a_model_for_one_core(compiled: Compile, tmp_path: Path) -> None:
+    done = compiled("digits", board="host", devices=CORES)
+    with pytest.raises(UsageError, match=r"a package holds a model for one core\."):
+        export_model(done, "cmake", tmp_path)
 
 
 def test_several_models_in_one_firmware_have_one_core(compiled: Compile) -> None:

@@ -18,6 +18,8 @@ from firmwright.flows.model import write_file
 from firmwright.flows.reference import reference_for
 from firmwright.frontends.onnx import is_onnx
 from firmwright.ir.text import print_module
+from firmwright.ir.tir.nodes import PrimFunc
+from firmwright.ir.tir.walk import prim_calls
 from firmwright.package.exporting import ARCHIVES, Exported, Tests, export, zipped
 from firmwright.package.folder import write_folder
 from firmwright.package.mains import with_own_main
@@ -32,6 +34,7 @@ def export_model(
     compiled: Compiled, form: str, output: str | Path, *, with_tests: bool = False
 ) -> SourceTree:
     """Write the package; the files that it has."""
+    check_one_core(compiled)
     exported = Exported(compiled.tree, compiled.metadata, print_module(compiled.module))
     tree = export(exported, form, _tests(compiled) if with_tests else None)
     if form == "mlf":
@@ -41,6 +44,17 @@ def export_model(
     else:
         write_folder(tree, Path(output))
     return tree
+
+
+def check_one_core(compiled: Compiled) -> None:
+    """UsageError for a model whose run wants devices: a package's program has none to hand over."""
+    main = compiled.module.entry
+    if isinstance(main, PrimFunc) and any(call.device for call in prim_calls(main.body)):
+        raise UsageError(
+            "a package holds a model for one core.",
+            where=compiled.module.name,
+            hint="export without --devices and engines; compile -o DIR writes the whole project.",
+        )
 
 
 def save_with_main(compiled: Compiled | Bundle, main: str | Path, output: str | Path) -> None:

@@ -26,7 +26,7 @@ from firmwright.flows.reference import Reference
 from firmwright.flows.sessions import ModelSession
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.nodes import DeclBuffer, PrimFunc
-from firmwright.ir.tir.walk import walk
+from firmwright.ir.tir.walk import prim_calls, walk
 from firmwright.oracle.compare import Comparison, compare_tensor
 from firmwright.pipeline import Compiled
 
@@ -104,15 +104,30 @@ class _Judged:
 def _judged(compiled: Compiled, layers: Tensors) -> list[_Judged]:
     """The operators that can be compared, in the order of the main."""
     shapes, known = _shapes(compiled.module), _by_buffer(layers)
+    parts = _parts(compiled.module)
     found = []
     for row in sorted(compiled.metadata["operators"], key=lambda row: int(row["index"])):
         name, tensor = str(row["name"]), str(row["tensor"])
+        if name in parts:
+            continue  # what several cores make together is no tensor of the model
         is_own = tensor in layers and bool(re.fullmatch(rf"{sanitise(tensor)}(_\d+)?", name))
         layer = tensor if is_own else known.get(name.removesuffix(MOVED), "")
         is_moved = not is_own and name.endswith(MOVED) and name not in known
         if is_own or (layer and _is_alike(layers[layer], shapes.get(name), is_moved=is_moved)):
             found.append(_Judged(row, layer, is_moved, layers[layer].dtype.kind == "f"))
     return found
+
+
+def _parts(module: IRModule) -> set[str]:
+    """The buffers of a main for several cores that lie in others."""
+    main = module.entry
+    if not isinstance(main, PrimFunc) or not any(call.device for call in prim_calls(main.body)):
+        return set()
+    return {
+        node.buffer.name
+        for node in walk(main.body)
+        if isinstance(node, DeclBuffer) and node.source.buffer.scope != "pool"
+    }
 
 
 def _is_alike(expected: Array, shape: tuple[int, ...] | None, *, is_moved: bool) -> bool:

@@ -17,9 +17,12 @@ from firmwright.base.errors import UsageError
 from firmwright.ops.registry import op_table
 from firmwright.targets.backend import Backend, check_backend
 from firmwright.targets.cmsis_nn import CmsisNn
+from firmwright.targets.vanilla import Vanilla
 
 GROUP = "firmwright.backends"
-BUILTIN: Mapping[str, type[Backend]] = MappingProxyType({CmsisNn.name: CmsisNn})
+BUILTIN: Mapping[str, type[Backend]] = MappingProxyType(
+    {CmsisNn.name: CmsisNn, Vanilla.name: Vanilla}
+)
 """The project's own."""
 
 

@@ -1,0 +1,62 @@
+"""vanilla: an accelerator to learn from, which works while the core goes on.
+
+It takes int8 convolutions and fully connected layers. What it computes is the operators' own loops,
+so any C compiler makes it; what is like hardware is how it is spoken to: calls by number that are
+begun and awaited, in order. On a board with a spare core that core is the engine and the event
+between the cores its doorbell; elsewhere a model in C does each call at its start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from firmwright.base.dtypes import INT8
+from firmwright.ir.core import Target
+from firmwright.ir.graph.evaluate import describe
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.graph.patterns import Match, constant, op, wildcard
+from firmwright.ir.module import IRModule
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.registry import op_table
+from firmwright.targets.backend import Backend, PatternEntry
+from firmwright.targets.composite import flat_calls
+from firmwright.targets.kind import Hooks, Lowered, TargetKind
+
+_OPERATORS = ("conv2d", "fully_connected")
+
+
+class Vanilla(Backend):
+    """An accelerator to learn from, beside the core: int8 convolutions, fully connected layers."""
+
+    name = "vanilla"
+    device = "vanilla0"
+
+    def patterns(self) -> Sequence[PatternEntry]:
+        weighted = (wildcard(), constant(), constant())
+        return [PatternEntry(name, op(name, *weighted), _is_int8) for name in _OPERATORS]
+
+    @cached_property
+    def kind(self) -> TargetKind:
+        return TargetKind(
+            self.name,
+            str(type(self).__doc__),
+            is_core=False,
+            hooks=Hooks(relay_to_tir=_own_loops),
+            passes=self.passes,
+        )
+
+
+def _is_int8(match: Match) -> bool:
+    (call,) = match.ops
+    return call.input(0).dtype == call.input(1).dtype == INT8
+
+
+def _own_loops(function: Function, module: IRModule, target: Target) -> Lowered:
+    """The operator as its definition says."""
+    (call,) = flat_calls(function, module)
+    described, opdef = describe(call, module), op_table()[call.op]
+    kernel = Kernel(function.name, described, call.span)
+    opdef.lower(described, kernel)
+    made = kernel.build(op=call.op, schedule=target.kind, macs=opdef.macs(described))
+    return Lowered(made, dict(kernel.constants))
