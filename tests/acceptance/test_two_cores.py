@@ -155,7 +155,7 @@ def test_a_model_for_one_core_knows_of_no_other(compiled: Compile) -> None:
 def test_the_spare_core_plays_an_engine(compiled: Compile) -> None:
     done = compiled("digits", board="mps2-an521", target="vanilla")
     rows = [row for row in done.metadata["operators"] if row["schedule"] == "vanilla"]
-    assert [row["kind"] for row in rows] == ["conv2d", "fully_connected"]
+    assert {row["kind"] for row in rows} == {"conv2d", "fully_connected"}
     assert "vanilla0 is played by the second core" in str(done.tree.files["firmware/fwr_app.c"])
     assert verify(done, samples=1).mismatches == 0
 
