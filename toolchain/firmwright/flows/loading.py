@@ -47,6 +47,10 @@ GO_BACK_S: Final = 3.0
 RUNTIME_STACK_BYTES: Final = 512
 """What loop, link and an exception may take of the stack above a model's run."""
 
+_LOOP: Final = "runtime/fwr_loop.c"
+_NO_LINK: Final = "firmware with another main than ours does not answer, so it cannot be confirmed."
+_FAR_CONSTANTS: Final = "constants outside of the image do not go through the loader."
+
 
 @dataclass(frozen=True, slots=True)
 class Loadable:
@@ -73,14 +77,10 @@ class Loaded:
 def loadable(compiled: Compiled) -> Loadable:
     """A compilation; UsageError where more than an image would have to be sent."""
     if compiled.task is not None:
-        what = "firmware with the benchmark's harness does not answer our link."
-        raise UsageError(what, where=compiled.module.name, hint="another runner.")
+        raise UsageError(_NO_LINK, where=compiled.module.name, hint="another runner.")
     if separate_images(compiled.module):
-        raise UsageError(
-            "constants outside of the image do not go through the loader.",
-            where=compiled.module.name,
-            hint="compile without --const-pool.",
-        )
+        name = compiled.module.name
+        raise UsageError(_FAR_CONSTANTS, where=name, hint="compile without --const-pool.")
     identity = bytes.fromhex(compiled.model_id)
     return Loadable(
         compiled.module.name, identity, lambda board: replace(compiled, board=board).project()
@@ -88,8 +88,11 @@ def loadable(compiled: Compiled) -> Loadable:
 
 
 def loadable_folder(folder: Path) -> Loadable:
-    """A project that compile wrote, changed by hand or not."""
-    facts = _facts(folder)
+    """A project that compile wrote, its model and glue changed by hand or not.
+
+    UsageError where it does not answer our link, or has constants outside of the image.
+    """
+    facts = _facts(folder / MARKER)
     if "model_id" not in facts:
         raise UsageError(
             "a loader does not go through itself." if facts.get(LOADER) else "there is no model.",
@@ -97,6 +100,11 @@ def loadable_folder(folder: Path) -> Loadable:
             hint="--runner with another one, gdb for any GDB stub.",
         )
     identity = bytes.fromhex(str(facts["model_id"]))
+    sources = _facts(folder / "board" / "board.json").get("runtime_sources")
+    if not isinstance(sources, list) or _LOOP not in sources:
+        raise UsageError(_NO_LINK, where=str(folder), hint="another runner.")
+    if any(not file.name.endswith(".params.bin") for file in folder.glob("model/*.bin")):
+        raise UsageError(_FAR_CONSTANTS, where=str(folder), hint="compile without --const-pool.")
     files = {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -109,13 +117,13 @@ def loadable_folder(folder: Path) -> Loadable:
     return Loadable(folder.name, identity, project)
 
 
-def _facts(folder: Path) -> dict[str, object]:
+def _facts(file: Path) -> dict[str, object]:
     try:
-        facts = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        facts = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:
-        what = f"this is not a project of ours: {problem}."
+        what = f"this is not of a project of ours: {problem}."
         hint = "firmwright compile writes one."
-        raise UsageError(what, where=str(folder), hint=hint) from problem
+        raise UsageError(what, where=str(file), hint=hint) from problem
     return facts if isinstance(facts, dict) else {}
 
 
