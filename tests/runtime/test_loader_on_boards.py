@@ -290,6 +290,11 @@ def test_a_firmware_that_does_not_answer_is_gone_back_from(
     assert line.info.free == 2, "an empty one first"
 
 
+@pytest.mark.parametrize(
+    "plugged",
+    [BOARD, pytest.param(RISCV, marks=[pytest.mark.deep, pytest.mark.qemu("riscv32")])],
+    indirect=True,
+)
 def test_a_model_alone_replaces_the_model_and_the_application_stays(plugged: Plugged) -> None:
     with pytest.raises(DeviceError, match=r"no application yet .* Try: flash a whole one first"):
         plugged.load(tiny(3), model_only=True)

@@ -18,12 +18,20 @@ _GUARDS = (0x10000, 0x1000, 0x100)
 _ENTRY = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_start"}
 SILENT_COUNTERS = ("nrf51_timer",)
 """Counters that interrupt nobody: a loader may have one run."""
+IMAGE_TLS_BYTES = 16
+"""What an application in a slot keeps at its thread pointer, which a model alone uses too."""
 _MODEL_ENTRY = "fwr_model_start"
 
 
 def link_script(board: Board) -> str:
     """The linker script of a board with a memory map."""
-    return _render("link.ld.j2", board=board, entry=entry_of(board), beside=beside(board))
+    return _render(
+        "link.ld.j2",
+        board=board,
+        entry=entry_of(board),
+        beside=beside(board),
+        tls_bytes=IMAGE_TLS_BYTES,
+    )
 
 
 def entry_of(board: Board) -> str:
