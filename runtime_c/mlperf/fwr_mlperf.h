@@ -39,6 +39,7 @@ struct fwr_mlperf_task {
     uint32_t units_per_second; /* of the port's counter, whose ticks are scaled to units */
     uint8_t input;             /* enum fwr_mlperf_sample */
     uint8_t results;           /* enum fwr_mlperf_results */
+    uint8_t energy;            /* a mark on a pin where performance mode prints the time */
     uint8_t flushes;           /* the port buffers lines: a zero byte behind "m-ready" sends them */
     struct fwr_mlperf_quantization in;
     struct fwr_mlperf_quantization out;

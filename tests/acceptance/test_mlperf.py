@@ -137,3 +137,15 @@ def test_commands_are_answered_by_the_protocols_text(compiled: Callable[..., Com
         assert all(a.startswith(b) for a, b in zip(answer, shape, strict=True)), answer
         assert len(answer[6].split(",")) == 12
         line.close()
+
+
+def test_in_energy_mode_no_time_is_printed(compiled: Callable[..., Compiled]):
+    with on_terminal(for_benchmark(compiled("kws", board=BOARD), energy=True)) as terminal:
+        line = SerialTransport(terminal.name)
+        assert said(line) == ["m-timestamp-mode-energy", "m-init-done", "m-ready"]
+        assert said(line, "timestamp") == ["m-ready"]
+        assert said(line, "db load 490") == ["m-[Expecting 490 bytes]", "m-ready"]
+        answer = said(line, "infer 2 1")
+        assert not [text for text in answer if "lap" in text]
+        assert answer[-2].startswith("m-results-[")
+        line.close()

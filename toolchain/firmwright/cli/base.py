@@ -125,9 +125,10 @@ def add_board(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None
 def add_harness(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--harness",
-        choices=("link", "mlperf"),
+        choices=("link", "mlperf", "mlperf-energy"),
         default="link",
-        help="what the firmware answers: our link, or MLPerf Tiny's device protocol (link)",
+        help="what the firmware answers: our link, or MLPerf Tiny's device protocol, for "
+        "performance or for energy (link)",
     )
 
 
@@ -142,7 +143,9 @@ def add_compiler(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> N
 
 def in_harness(args: argparse.Namespace, compiled: Compiled) -> Compiled:
     """`compiled` with the firmware that was asked for."""
-    return for_benchmark(compiled) if args.harness == "mlperf" else compiled
+    if args.harness == "link":
+        return compiled
+    return for_benchmark(compiled, energy=args.harness == "mlperf-energy")
 
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:

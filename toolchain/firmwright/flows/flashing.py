@@ -133,7 +133,7 @@ def erasing(board: Board, runner: str = "") -> ErasePlan:
         raise UsageError(
             f"no tool erases this board; its file names {known}.",
             where=board.name,
-            hint="--runner with one of those.",
+            hint=f"--runner {able[0][0]}." if able else "flash overwrites what it needs.",
         )
     name, told = found
     nothing = Path(tempfile.gettempdir()) / f"firmwright-erase-{os.getuid()}.bin"

@@ -62,9 +62,10 @@ class Score:
     timings: tuple[Inference, ...]
 
 
-def for_benchmark(compiled: Compiled, task: str = "") -> Compiled:
-    """`compiled` with the benchmark's firmware around it."""
-    return replace(compiled, task=task_of(compiled.module.io, task))
+def for_benchmark(compiled: Compiled, task: str = "", *, energy: bool = False) -> Compiled:
+    """`compiled` with the benchmark's firmware around it, in performance or in energy mode."""
+    found = task_of(compiled.module.io, task)
+    return replace(compiled, task=replace(found, energy=energy))
 
 
 def score(

@@ -33,7 +33,8 @@ class Task:
     """One of the benchmark's tasks.
 
     `elements` and `results` are the sizes of the model's input and output, by which a model is
-    known. `is_error` tells that the one result is the difference of output and input.
+    known. `is_error` tells that the one result is the difference of output and input. With `energy`
+    the firmware marks times on a pin.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Task:
     results: int
     sample: SampleKind
     is_error: bool = False
+    energy: bool = False
 
     @property
     def sample_bytes(self) -> int:
@@ -110,6 +112,7 @@ def _glue(io: IoBinding, board: Board, task: Task) -> str:
         f".units_per_second = {_units_per_second(board)}u",
         f".input = {_SAMPLE_WORDS[task.sample]}",
         f".results = {'FWR_MLPERF_ERROR' if task.is_error else 'FWR_MLPERF_OUTPUTS'}",
+        f".energy = {int(task.energy)}",
         f".flushes = {int(board.is_host)}",
         f".in = {_quantization(io.inputs[0])}",
         f".out = {_quantization(io.outputs[0])}",
