@@ -18,7 +18,10 @@ from firmwright.passes.graph import PASSES
 from firmwright.passes.graph.pin import each_value
 from firmwright.pipeline import Options, configured, passes_for
 
-FILES = ("kws_ref_model.tflite", "pretrainedResnet_quant.tflite")
+FILES = (
+    "kws_ref_model.tflite",
+    pytest.param("pretrainedResnet_quant.tflite", marks=pytest.mark.deep),
+)
 LAST = "plan-scopes"
 """The last pass over graphs."""
 
