@@ -15,6 +15,7 @@ import pytest
 
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.errors import DeviceError, UsageError
+from firmwright.codegen.bundle import check_bundle
 from firmwright.device import Session, open_transport
 from firmwright.flows.counting import count
 from firmwright.flows.exporting import export_model
@@ -24,7 +25,7 @@ from firmwright.flows.verifying import verify
 from firmwright.ir.core import Constant
 from firmwright.ir.module import IRModule
 from firmwright.ir.text import parse_module
-from firmwright.pipeline import Compiled, Options, bundle, compile_model
+from firmwright.pipeline import Compiled, Options, compile_model
 
 Compile = Callable[..., Compiled]
 CORES = ("cpu0", "cpu1")
@@ -201,9 +202,9 @@ def test_a_package_holds_a_model_for_one_core(compiled: Compile, tmp_path: Path)
 
 
 def test_several_models_in_one_firmware_have_one_core(compiled: Compile) -> None:
-    parts = [compiled("digits", board="host", devices=CORES, name=name) for name in ("a", "b")]
-    with pytest.raises(UsageError, match=r"a: each model of a bundle runs on one core\."):
-        bundle(parts)
+    module = compiled("digits", board="host", devices=CORES).module
+    with pytest.raises(UsageError, match=r"digits: each model of a bundle runs on one core\."):
+        check_bundle([module, replace(module, name="b")])
 
 
 @pytest.mark.parametrize(
