@@ -22,6 +22,7 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ops.registry import op_table
 from firmwright.oracle.samples import samples
+from firmwright.pipeline import Options, compile_model
 from firmwright.targets.c_library import needed_files
 from firmwright.targets.cmsis_nn import HEADER, PATH_VARIABLE
 from firmwright.targets.cmsis_nn_buffers import (
@@ -31,6 +32,7 @@ from firmwright.targets.cmsis_nn_buffers import (
     reversed_bytes,
     transposed_bytes,
 )
+from firmwright.tune.part_costs import unordered
 
 ROOT = Path(__file__).resolve().parents[3]
 STAND_IN = ROOT / "tests" / "backends" / "cmsis_nn"
@@ -123,11 +125,12 @@ def test_a_case_of_every_function_is_what_its_operator_means():
                 first[found] = NamedCase(name, case)
     cases = list(first.values())
     assert len(cases) == 22
-    given = {"target": "cmsis-nn", "numerics": "tflm", "planner": "greedy_by_size"}
-    compiled = compile_for(Model(cases_module(cases)), "host", **given)
+    options = Options(target="cmsis-nn", numerics="tflm", planner="greedy_by_size")
+    module = cases_module(cases)
+    compiled = compile_model(unordered(module, options), options)
     assert {row["schedule"] for row in compiled.metadata["operators"]} == {"cmsis-nn"}
     drawn = tuple(samples(case_inputs(cases), 4, 1))
-    expected = by_numpy(compiled.imported, drawn).outputs
+    expected = by_numpy(module.with_attrs(numerics="tflm"), drawn).outputs
     with open_session(compiled) as session:
         actual = session.run_all(drawn)
     for wanted, got in zip(expected, actual, strict=True):

@@ -137,7 +137,7 @@ class PartCosts:
         log.info("%d parts in one firmware", len(groups))
         options = apart(self.options)
         compiled = compile_model(
-            _unordered(islands(self.module, function, groups), options),
+            unordered(islands(self.module, function, groups), options),
             options,
             watch=lambda name, module: made.update({name: module}),
         )
@@ -190,7 +190,7 @@ def apart(options: Options) -> Options:
     )
 
 
-def _unordered(module: IRModule, options: Options) -> IRModule:
+def unordered(module: IRModule, options: Options) -> IRModule:
     """The module past the search for an order of calls: parts have none, and it would take long."""
     module = configured(module, load_board(options.board, options.board_dirs), options)
     for step in remaining(module, options):
