@@ -162,6 +162,17 @@ def test_what_keeps_getting_lost_is_sent_in_smaller_pieces() -> None:
     assert bytes(peer.flash[SLOT : SLOT + 600]) == IMAGE
 
 
+def test_a_loader_that_falls_silent_is_told_with_what_the_board_has_then() -> None:
+    peer = Peer(lost_writes=1_000_000)
+    line = entered(peer)
+    with pytest.raises(DeviceTimeoutError) as caught:
+        line.send(IMAGE)
+    assert str(caught.value) == (
+        "the line: the loader did not go on answering within 20 s. Try: flash again: it goes on "
+        "where it was, and the board has what it ran before."
+    )
+
+
 def test_a_flash_that_keeps_something_else_is_found_by_reading_back() -> None:
     peer = Peer(worn_at=40)
     line = entered(peer)

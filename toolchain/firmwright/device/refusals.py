@@ -107,6 +107,9 @@ def timed_out(
         case Command.RUN | Command.STEP:
             what = "the run was accepted but did not end" if accepted else "no answer to run"
             hint = "a large model on a slow board may need a longer time-out."
+        case _ if command >= Command.LOADER_HELLO:
+            what = "the loader did not go on answering"
+            hint = "flash again: it goes on where it was, and the board has what it ran before."
         case _:
             what = f"no answer to {command.name.lower()}"
             hint = "the firmware hangs or the line is too bad: reset the board and try again."
