@@ -17,7 +17,11 @@ import numpy as np
 import pytest
 
 from firmwright.base.errors import UsageError
+from firmwright.device.pty_process import PtyProcess
+from firmwright.flows.compiling import compile_for
 from firmwright.flows.exporting import export_model
+from firmwright.flows.images import build_image
+from firmwright.flows.model import load_model
 from firmwright.package.exporting import FORMATS
 from firmwright.pipeline import Compiled
 
@@ -211,6 +215,27 @@ def test_a_package_runs_its_tests_on_a_board_and_sees_a_wrong_answer(
     )
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "Mismatched elements: 1 / 10" in done.stdout
+
+
+@pytest.mark.host_c
+def test_a_package_runs_its_tests_on_firmware_behind_a_port(digits: Compiled, tmp_path: Path):
+    export_model(digits, "cmake", tmp_path, with_tests=True)
+    model = load_model(tmp_path / "tests" / "digits.tflite")
+    image = build_image(compile_for(model, "host"))
+    plugin = () if IS_INSTALLED else ("-p", "firmwright.pytest_plugin")
+    path = {**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}
+    with PtyProcess([image.elf]) as terminal:
+        command = [sys.executable, "-m", "pytest", "-q", *plugin, "--fw-port", terminal.name]
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=path,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_what_a_package_cannot_say_is_refused(digits: Compiled, tmp_path: Path):

@@ -11,6 +11,7 @@ imported before a fixture is asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def fw_session(pytestconfig: pytest.Config, fw_board: Any) -> Iterator[Any]:
     from firmwright.flows.model import load_model
     from firmwright.flows.sessions import open_session
 
-    options = dict(_option(line) for line in pytestconfig.getini("fw_options"))
+    options = dict(_option(line) for line in _lines(pytestconfig, "fw_options") if line)
     compiled = compile_for(
         load_model(_path(pytestconfig, "fw_model")),
         fw_board.name,
@@ -67,10 +68,29 @@ def _folders(config: pytest.Config) -> tuple[Path, ...]:
 
 
 def _path(config: pytest.Config, name: str) -> Path:
-    given = config.getini(name)
+    given = [line for line in _lines(config, name) if line]
     if not given:
         raise pytest.UsageError(f"{name} is not set: name the file in pytest.ini")
-    return config.rootpath / str(given)
+    return _root(config) / given[0]
+
+
+def _lines(config: pytest.Config, name: str) -> list[str]:
+    """What pytest.ini says of `name`, a line each."""
+    if config.inipath is not None:
+        given = config.getini(name)
+        return list(given) if isinstance(given, list) else [str(given)] if given else []
+    file = ConfigParser(interpolation=None)
+    file.read(_root(config) / "pytest.ini", encoding="utf-8")
+    return file.get("pytest", name, fallback="").split("\n") if file.has_section("pytest") else []
+
+
+def _root(config: pytest.Config) -> Path:
+    """The project's folder.
+
+    A port that is a file, as /dev/ttyACM0 is, makes pytest look for its root there: then nothing is
+    found, and the folder is the one in which pytest was called.
+    """
+    return config.invocation_params.dir if config.inipath is None else config.rootpath
 
 
 def _option(line: str) -> tuple[str, Any]:
