@@ -13,6 +13,7 @@ from firmwright.cli.main import main
 from firmwright.flows.compiling import compile_for
 from firmwright.flows.model import Model, load_model, save_module
 from firmwright.ir.graph.patterns import op
+from firmwright.partitioning.collage import PartCost
 from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.backends import BACKENDS
 from firmwright.targets.cmsis_nn import PATH_VARIABLE
@@ -78,7 +79,7 @@ def test_it_is_never_above_eager_and_a_result_is_applied_as_saved_or_edited(
     assert main([*words, "--result", str(result), "-o", str(tmp_path / "it.fwir")]) == 0
     found = json.loads(result.read_text())
     totals = {how: total["count"] for how, total in found["totals"].items()}
-    assert totals["collage"] <= totals["eager"]
+    assert totals[found["chosen"]] == min(totals.values())
     assert [len(part["alternatives"]) for part in found["parts"]] == [1, 1, 0]
     costs = [[part["cost"], *(a["cost"] for a in part["alternatives"])] for part in found["parts"]]
     assert all(cost["count"] == min(c["count"] for c in (cost, *more)) for cost, *more in costs)
@@ -168,4 +169,20 @@ def test_none_leaves_all_to_the_core_and_what_cannot_be_is_said(tmp_path: Path):
 def test_it_is_never_above_eager_on_the_benchmarks_models(name: str):
     found = searched(load_model(MODELS / f"{name}.tflite"), GIVEN, Asked("collage"))
     totals = {how: total.count for how, total in found.partition.totals.items()}
-    assert totals["collage"] <= totals["eager"]
+    assert totals[found.partition.chosen] == min(totals.values())
+
+
+def test_with_little_memory_asked_for_the_program_with_least_workspace_is_taken(
+    no_backends: None, monkeypatch: pytest.MonkeyPatch
+):
+    BACKENDS.register(Loud)
+    counts = iter((10, 30, 20))
+    monkeypatch.setattr(
+        collage_module._Collage, "_run", lambda self, compiled: PartCost("ok", next(counts))
+    )
+    monkeypatch.setattr(Loud, "modelled", 1)
+    given = {**TOY_GIVEN, "board": "host", "optimize": "ram"}
+    found = searched(Model(TOY), given, Asked("collage")).partition
+    bytes_of = {how: total.workspace_bytes for how, total in found.totals.items()}
+    assert bytes_of[found.chosen] == min(bytes_of.values()) < bytes_of["eager"]
+    assert {part.target for part in found.parts} == {"cpu"}

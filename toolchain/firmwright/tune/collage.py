@@ -3,8 +3,8 @@
 In: a model, options with backends among the targets, how to measure, a log. Out: the `Partition`
 that was found, and the model partitioned so. Parts are priced one by one and the least sum is
 searched. A sum is not a program (neighbours share code, fuse, overlap in memory), so whole programs
-are measured too: the best sum, the order of preference (`eager`), the core alone. The better of the
-first two is taken: where both can be run, Collage is never above eager. With `--optimize ram` the
+are measured too: the best sum, the order of preference (`eager`), the core alone (`none`). The best
+of them is taken: where they can be run, Collage is never above eager. With `--optimize ram` the
 least workspace counts, then time. A program that does not fit makes way for one with less memory.
 """
 
@@ -92,7 +92,7 @@ class _Collage:
     book: PartLog
 
     def run(self) -> Found:
-        made = {"eager": self._divided(eager), "none": self._divided(lambda f, m, a: ())}
+        made = {"eager": self._divided(eager), "none": self._divided(_none)}
         totals = {how: self._total(module) for how, module in made.items()}
         searched = [self._searched(function) for function in self._functions()]
         parts: tuple[Part, ...] = ()
@@ -106,10 +106,15 @@ class _Collage:
             parts = self._parts(searched, picked)
             if not totals["collage"].reason.startswith(_NO_ROOM):
                 break
-        best = "collage"
-        if self._key(totals["eager"]) < self._key(totals["collage"]):
-            best = "eager"
-            parts = self._parts(searched, self._eager_programs(searched))
+        given = any(_is_given(c.target) for f in self._functions() for c in f.body)
+        best = min(
+            ("collage", "eager", *(() if given else ("none",))),
+            key=lambda how: self._key(totals[how]),
+        )
+        if best != "collage":
+            parts = self._parts(
+                searched, self._programs(searched, eager if best == "eager" else _none)
+            )
         found = Partition(
             model=self.model.name,
             board=self.options.board,
@@ -157,12 +162,13 @@ class _Collage:
         ends = (backends[name] for name in (source, to) if name in backends)
         return sum(backend.transfer(size_bytes) for backend in ends)
 
-    def _eager_programs(self, searched: Sequence[_Searched]) -> dict[str, Program]:
+    def _programs(self, searched: Sequence[_Searched], choose: Choose) -> dict[str, Program]:
+        """What that choice makes of each function, with what is known of its parts."""
         found: dict[str, Program] = {}
         active = active_backends(self.module)
         for function, candidates, _ in searched:
             costs = {(c.group.owner, c.group.calls): c.cost for c in candidates}
-            groups = with_rest(function, eager(function, self.module, active))
+            groups = with_rest(function, choose(function, self.module, active))
             parts = (
                 Candidate(g, costs.get((g.owner, g.calls), PartCost("unknown"))) for g in groups
             )
@@ -279,6 +285,11 @@ def _prepared(model: Model, options: Options) -> IRModule:
 
 _NO_ROOM = "it does not fit:"
 _Searched = tuple[Function, list[Candidate], tuple[Program, ...]]
+
+
+def _none(function: Function, module: IRModule, active: Sequence[Active]) -> Sequence[Group]:
+    """The core has all."""
+    return ()
 
 
 def _is_given(target: str) -> bool:
