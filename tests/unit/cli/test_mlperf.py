@@ -36,3 +36,19 @@ def test_either_a_data_set_or_the_runner_is_asked_for(words: list[str], fw, digi
     assert (
         "--dataset DIR runs the benchmark, --serve waits for its runner: one of them." in said.err
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("build", "--harness", "mlperf", "--variant", "debug"), "has no debug image"),
+        (("run", "--samples", "1", "--in-process", "--variant", "debug"), "has no debug image"),
+        (("compile", "--steps", "--input-rows"), "--input-rows and --steps do not go together"),
+    ],
+)
+def test_what_does_not_go_together_is_said(
+    words: tuple[str, ...], what: str, fw, digits_path: Path
+):
+    said = fw(words[0], digits_path, *words[1:])
+    assert said.status == 2
+    assert what in said.err

@@ -40,6 +40,13 @@ def run(args: argparse.Namespace) -> Outcome:
     if Path(args.model).is_dir():
         image = _build_folder(args)
     else:
+        if args.harness != "link" and args.variant != "release":
+            raise UsageError(
+                f"the benchmark's firmware has no {args.variant} image: that one's counts are read "
+                "over our link.",
+                where=args.model,
+                hint="--variant release, or no --harness.",
+            )
         compiled = in_harness(args, compiled_of(args))
         image = build_image(compiled, args.variant, args.output, compiler=args.compiler)
     return Outcome(describe(image), summary(image))

@@ -38,12 +38,13 @@ def _check(emitter: Emitter) -> None:
             pool.scope == "async" for pool in emitter.memory.pools
         ),
     }
+    more = "; rows that are fed are steps already" if io.rows else ""
     for what, is_so in wrong.items():
         if is_so:
             raise UsageError(
                 f"{what} and --steps do not go together.",
                 where=emitter.module.name,
-                hint="leave one of them out; rows that are fed are steps already.",
+                hint=f"leave one of them out{more}.",
             )
 
 
