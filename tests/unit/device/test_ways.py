@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from firmwright.artifacts import SourceTree
-from firmwright.base.errors import ToolMissingError, UsageError
+from firmwright.base.errors import DeviceError, ToolMissingError, UsageError
 from firmwright.boards import Board, load_board
 from firmwright.boards.make import new_board
 from firmwright.build import build_project, write_project
@@ -43,6 +43,11 @@ def test_the_link_goes_through_memory(tmp_path: Path) -> None:
         outputs = session.run({X: values})
         assert next(iter(outputs.values())).tolist() == (2 * values).tolist()
         assert session.execute(3).runs == 3, "between runs the line is looked at"
+
+
+def test_a_probe_that_is_not_there_is_named() -> None:
+    with pytest.raises(DeviceError, match="there is no stub to connect to"):
+        open_transport(load_board("nucleo-h743zi"), Path(), port="rtt://localhost:1")
 
 
 def opened_by(tmp_path: Path, kind: str, more: str) -> Opening:

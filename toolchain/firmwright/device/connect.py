@@ -13,11 +13,13 @@ from firmwright.artifacts import MemoryFile
 from firmwright.boards import Board
 from firmwright.device.discovery import find_port, usb_ports
 from firmwright.device.emulators import open_fvp, open_renode
+from firmwright.device.gdb_stub import GdbStub
 from firmwright.device.host_process import ProcessTransport
 from firmwright.device.opening import Opening, offered_for_board, offered_for_port
 from firmwright.device.qemu import QemuCommand, start_qemu
 from firmwright.device.qemu_rtt import open_rtt
 from firmwright.device.reconnecting import ReconnectingTransport
+from firmwright.device.rtt import RttTransport
 from firmwright.device.serial_port import DEFAULT_BAUD, SerialTransport
 from firmwright.device.transport import Transport
 
@@ -25,6 +27,7 @@ EXTERNAL_FILE = "FWR_EXTERNAL"
 """The environment variable by which a firmware on the host finds the file that it reads."""
 
 
+RTT_SCHEME = "rtt://"
 RECONNECT_S = 5.0
 """How long a port that went may take to come back, as an adapter does that is plugged anew."""
 
@@ -40,6 +43,7 @@ def open_transport(
 ) -> Transport:
     """The way to `board`'s firmware. A `port` (device or pyserial URL) wins over the board's own.
 
+    `rtt://HOST:PORT` is the GDB server of a debug probe, through which memory is the line.
     A board behind a serial port is found by its USB ids where no port is named.
 
     `loads` are put into an emulator's memory; behind a port they must be in place already.
@@ -48,6 +52,9 @@ def open_transport(
     Raises ToolMissingError, DeviceError if a port cannot be opened, UsageError if it must be named.
     """
     opening = Opening(board, elf, port, baud, tuple(loads))
+    if port.startswith(RTT_SCHEME) and not board.is_host:
+        stub = GdbStub(port.removeprefix(RTT_SCHEME))
+        return RttTransport(stub, board.ram.start, board.ram.size_bytes, port)
     if port:
         opener = offered_for_port(port)
         return _reconnecting(port, baud) if opener is None else opener(opening)
