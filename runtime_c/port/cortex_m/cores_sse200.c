@@ -1,11 +1,11 @@
 /* cores_sse200.c: the second core of an SSE-200 does jobs that the first one gives it.
  *
  * Jobs go through a ring. The first core counts those it has put there, the second those it has
- * done; each count has one writer. Memory order: a job stands in the ring before `posted` counts it,
- * and what a job wrote is in memory before `done` counts it (DMB on both sides). Nobody spins: a
- * core that has to wait sleeps by WFE, and each count is followed by SEV. An event that comes before
- * the WFE is kept, so none is missed. The caches of an SSE-200 hold instructions only: there is
- * nothing to clean or to invalidate.
+ * done; each count has one writer. Memory order: a job stands in the ring before `posted` counts
+ * it, and what a job wrote is in memory before `done` counts it (DMB on both sides). Nobody spins:
+ * a core that has to wait sleeps by WFE, and each count is followed by SEV. An event that comes
+ * before the WFE is kept, so none is missed. The caches of an SSE-200 hold instructions only: there
+ * is nothing to clean or to invalidate.
  *
  * The second core is held at reset until the first job. A fault there stops it, and every wait for
  * it says so.
