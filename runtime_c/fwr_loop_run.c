@@ -106,7 +106,8 @@ static void run_model(uint32_t count, uint8_t flags)
     fwr_served.has_run = !fwr_served.interrupted;
 }
 
-static int32_t put_result(uint8_t *data)
+/* Apart from its callers: what it keeps on the stack is not below a model's run then. */
+__attribute__((noinline)) static int32_t put_result(uint8_t *data)
 {
     const struct fwr_result *result = &fwr_served.result;
     uint64_t least = result->done > 0 ? result->least : 0;

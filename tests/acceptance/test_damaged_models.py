@@ -27,7 +27,9 @@ Opener = Callable[[Compiled], ModelSession]
 
 
 @pytest.mark.host_c
-@pytest.mark.parametrize("name", ["digits", pytest.param("kws", marks=pytest.mark.models)])
+@pytest.mark.parametrize(
+    "name", ["digits", pytest.param("kws", marks=[pytest.mark.models, pytest.mark.deep])]
+)
 def test_a_damaged_model_ends_in_an_error_or_verified(
     name: str, model_file: Callable[[str], Path], quickly: Opener, deep: bool
 ) -> None:

@@ -79,7 +79,7 @@ def test_two_processes_write_the_same_bytes(name: str, model_file: ModelFile, py
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("target", [pytest.param("host", marks=pytest.mark.deep), M4])
-@pytest.mark.parametrize("name", each(INT8 + FLOAT, ("digits", "kws")))
+@pytest.mark.parametrize("name", each(INT8 + FLOAT, ("digits",)))
 def test_a_run_is_clean_under_the_sanitizers(
     name: str, target: str, compiled: Compile, tmp_path: Path
 ) -> None:

@@ -33,7 +33,7 @@ def test_constants_that_are_not_linked_survive_every_pass(compiled: Compile) -> 
 
 @pytest.mark.models
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n == "kws" else pytest.mark.deep) for n in INT8 + FLOAT]
+    "name", [pytest.param(n, marks=() if n == "ad" else pytest.mark.deep) for n in INT8 + FLOAT]
 )
 def test_every_model_goes_on_after_every_pass(name: str, compiled: Compile, deep: bool) -> None:
     stages = None if deep else {"lower-select", "usmp"}

@@ -27,6 +27,7 @@ EVERYTHING = Options(
     recompute=True,
     link_params=False,
     inline_asm=False,
+    steps=True,
     name="other",
     ram_bytes=10_000,
     flash_bytes=20_000,
@@ -35,12 +36,13 @@ EVERYTHING = Options(
     const_pools=(PoolInfo("ext", access="ro", scope="port"),),
     devices=("cpu0", "cpu1"),
     fallback=True,
+    places=(("w", "cpu1", "sram"),),
 )
 
 
 @pytest.fixture
 def project(tmp_path: Path, digits_path: Path) -> Path:
-    options = ["--board", "mps2-an386", "--optimize", "ram", "--keep-input", "--name", "ten"]
+    options = ["--board", "mps2-an386", "--io", "caller", "--keep-input", "--name", "ten"]
     assert main(["compile", str(digits_path), *options, "-o", str(tmp_path / "out")]) == 0
     return tmp_path / "out"
 
@@ -77,7 +79,7 @@ def test_two_models_in_one_firmware_are_made_again(
     other = tmp_path / "other.tflite"
     other.write_bytes(digits_path.read_bytes())
     out = tmp_path / "both"
-    words = ["compile", str(digits_path), str(other), "--board", "mps2-an386", "-o", str(out)]
+    words = ["compile", str(digits_path), str(other), "--board", "host", "-o", str(out)]
     assert main(words) == 0
     assert reproduce(out, [digits_path, other]).exact
     with pytest.raises(UsageError, match="made of 2 models, not of 1"):

@@ -110,7 +110,7 @@ def test_its_attributes_are_checked_and_it_is_listed(capfd: pytest.CaptureFixtur
         partition(load_model(DIGITS), "npu1 -colums=3")
     assert main(["backends", "--json"]) == 0
     listed = {row["name"]: row for row in json.loads(capfd.readouterr().out)["backends"]}
-    assert set(listed) == {"cmsis-nn", "npu1"}
+    assert set(listed) == {"cmsis-nn", "npu1", "vanilla"}
     found = listed["npu1"]
     assert found["patterns"] == [
         {"name": "npu1.dense", "pattern": "fully_connected(any, constant, constant?)"}
