@@ -57,8 +57,15 @@ class CWriter(Writer):
 
     @contextmanager
     def function(self, signature: str) -> Iterator[None]:
-        """A function's signature, then its braces on lines of their own."""
-        self.line(signature)
+        """A function's signature, then its braces on lines of their own.
+
+        A signature of several lines is broken already, at the left margin.
+        """
+        if "\n" in signature:
+            for line in signature.split("\n"):
+                self.raw(line)
+        else:
+            self.line(signature)
         self.line("{")
         with self.indent():
             yield

@@ -9,8 +9,6 @@ device refuses or breaks off is done by the main core; without, it ends the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 from firmwright.codegen.cwriter import CWriter
@@ -61,7 +59,7 @@ def _on_device(emitter: Emitter, main: PrimFunc, device: DeviceCalls) -> str:
     used: set[str] = set()
     for body in bodies:
         collect_used(body, used)
-    with _function(out, Signatures(emitter.interface, unlinked=False).on_device(device.name)):
+    with out.function(Signatures(emitter.interface, unlinked=False).on_device(device.name)):
         for param in main.params:
             if param.role == "pool" and param.name in used:
                 emitter.main_param(out, exprs, scope, param, used_buffers(main.body))
@@ -76,16 +74,6 @@ def _on_device(emitter: Emitter, main: PrimFunc, device: DeviceCalls) -> str:
             out.line("break;")
         out.line("}")
     return out.text()
-
-
-@contextmanager
-def _function(out: CWriter, signature: str) -> Iterator[None]:
-    """A signature that is broken already, and its braces."""
-    for line in (*signature.split("\n"), "{"):
-        out.raw(line)
-    with out.indent():
-        yield
-    out.line("}")
 
 
 def _in_scopes(body: Stmt, call: CallPrim) -> Stmt:
@@ -115,7 +103,7 @@ def _run(emitter: Emitter, main: PrimFunc, *, fallback: bool) -> str:
     exprs = ExprPrinter(names, emitter.intrinsics, emitter.used)
     scope = Scope(("in", "out", "pools", "devices", "status", "over"))
     printer = _RunPrinter(out, exprs, scope, emitter, fallback=fallback)
-    with _function(out, Signatures(io, unlinked=False).run):
+    with out.function(Signatures(io, unlinked=False).run):
         emitter.checks(out, ("in", "out"))
         steps = [f"devices->{d.name}.{step}" for d in io.devices for step in ("start", "wait")]
         emitter.refuse(out, [f"{pointer} == NULL" for pointer in ("devices", *steps)], "e_null")

@@ -165,9 +165,7 @@ class Emitter:
         scope = Scope(("in", "out", "pools", "params"))
         printer = MainPrinter(out, exprs, scope, self)
         signature = Signatures(io, unlinked=not self.memory.linked).run
-        for line in (*signature.split("\n"), "{"):
-            out.raw(line)
-        with out.indent():
+        with out.function(signature):
             self.checks(out, ("in", "out"))
             for param in function.params:
                 self.main_param(out, exprs, scope, param, used_buffers(function.body))
@@ -176,7 +174,6 @@ class Emitter:
             printer.main_body(function.body)
             out.line()
             out.line(f"return {self.names.macro('ok')};")
-        out.line("}")
         return out.text()
 
     def checks(

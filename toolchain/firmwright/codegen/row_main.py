@@ -8,8 +8,7 @@ behind it belong to `finish`. Nothing is kept between calls but what lies in the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from firmwright.base.errors import InternalError
@@ -108,14 +107,6 @@ class _RowMain:
     def _ok(self, out: CWriter) -> None:
         out.line(f"return {self.emitter.names.macro('ok')};")
 
-    @contextmanager
-    def _function(self, out: CWriter, signature: str) -> Iterator[None]:
-        for line in (*signature.split("\n"), "{"):
-            out.raw(line)
-        with out.indent():
-            yield
-        out.line("}")
-
     def _printer(self, out: CWriter, scope: Scope, body: Stmt) -> MainPrinter:
         """A printer of `body`, with the pools that it uses declared."""
         emitter = self.emitter
@@ -140,7 +131,7 @@ class _RowMain:
                 "row that is due then.",
             ]
         )
-        with self._function(out, self._signatures.step):
+        with out.function(self._signatures.step):
             scope = Scope(("row", "step", "pools", "params"))
             printer = self._printer(out, scope, self.parts.body)
             buffer = next(
@@ -156,7 +147,7 @@ class _RowMain:
 
     def _feed_row(self, out: CWriter) -> None:
         emitter, rows = self.emitter, self.rows
-        with self._function(out, self._signatures.feed_row):
+        with out.function(self._signatures.feed_row):
             emitter.checks(out, ("row",), {"row": f"{rows.macro}_ROW_ALIGN"})
             emitter.refuse(out, [f"y >= {rows.macro}_ROWS"], "e_row")
             if any(prim_calls(self.parts.before)):
@@ -168,7 +159,7 @@ class _RowMain:
     def _finish(self, out: CWriter) -> None:
         loop = self.parts.loop
         assert isinstance(loop.extent, IntImm)
-        with self._function(out, self._signatures.finish):
+        with out.function(self._signatures.finish):
             self.emitter.checks(out, ("out",))
             if loop.extent.value > self.rows.count:
                 head = f"int32_t step = {self.rows.macro}_ROWS; step < {loop.extent.value}; ++step"
@@ -187,7 +178,7 @@ class _RowMain:
 
     def _run(self, out: CWriter) -> None:
         rows = self.rows
-        with self._function(out, self._signatures.run):
+        with out.function(self._signatures.run):
             self.emitter.refuse(out, ["in == NULL", f"in->{rows.field} == NULL"], "e_null")
             with out.block(f"for (uint32_t y = 0; y < {rows.macro}_ROWS; ++y)"):
                 row = f"in->{rows.field} + y * {rows.macro}_ROW_ELEMENTS"

@@ -113,9 +113,7 @@ class _StepMain:
         emitter = self.emitter
         macro = emitter.names.macro
         signature = Signatures(emitter.interface, unlinked=not emitter.memory.linked).one_step
-        for line in (*signature.split("\n"), "{"):
-            out.raw(line)
-        with out.indent():
+        with out.function(signature):
             emitter.refuse(out, ["at == NULL"], "e_null")
             emitter.checks(out, ("in", "out"))
             if not emitter.interface.pools and not emitter.memory.pools:
@@ -130,7 +128,6 @@ class _StepMain:
                 out.line(f"return {macro('more')};")
             out.line("at->part = 0;")
             out.line(f"return {macro('ok')};")
-        out.line("}")
         return out.text()
 
     def _case(self, out: CWriter, number: int, part: _Part) -> None:

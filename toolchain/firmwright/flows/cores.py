@@ -18,7 +18,7 @@ from firmwright.base.errors import UsageError
 from firmwright.device import Step
 from firmwright.flows.sessions import c_name
 from firmwright.ir.tir.nodes import CallPrim, For, If, PrimFunc, While
-from firmwright.ir.tir.walk import walk
+from firmwright.ir.tir.walk import prim_calls, walk
 from firmwright.pipeline import Compiled
 
 _STARTS, _WAITS, _IDLES = "fwr_port_core_start", "fwr_port_core_wait", "core_main"
@@ -91,7 +91,7 @@ def watched(compiled: Compiled, image: Image) -> tuple[SymbolSize, ...]:
 
 
 def _phases(main: PrimFunc) -> list[CallPrim]:
-    return [n for n in walk(main.body) if isinstance(n, CallPrim) and n.phase != "call"]
+    return [call for call in prim_calls(main.body) if call.phase != "call"]
 
 
 def timeline(
@@ -102,7 +102,7 @@ def timeline(
     assert isinstance(main, PrimFunc)
     prefix = c_name(compiled)
     spans = [list(_spans(functions, steps, core, prefix)) for core in (0, 1)]
-    calls = [n for n in walk(main.body) if isinstance(n, CallPrim)]
+    calls = list(prim_calls(main.body))
     own = [span for span in spans[0] if span.name == ""]
     other = [span for span in spans[1] if span.name == ""]
     mine = [call for call in calls if not call.device]

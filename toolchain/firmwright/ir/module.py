@@ -86,6 +86,10 @@ class IRModule:
     def entry(self) -> AnyFunction:
         return self.functions[str(self.attrs.get("entry", "main"))]
 
+    def callee(self, op: str) -> AnyFunction | None:
+        """The function that a call of `op` calls, `@name`; None where it is an operator."""
+        return self.functions.get(op[1:]) if op.startswith("@") else None
+
     def with_function(self, function: AnyFunction) -> IRModule:
         """This module with `function` added, or put in the place of the one of its name."""
         return replace(self, functions={**self.functions, function.name: function})

@@ -37,7 +37,6 @@ def metadata(
     *,
     model_id: str = "",
     tool_version: str = "",
-    options: Mapping[str, Any] | None = None,
     compiler: Mapping[str, Any] | None = None,
     recipe: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -58,7 +57,7 @@ def metadata(
         "compiler": dict(compiler or {}),
         "target": {name: str(target) for name, target in sorted(module.targets.items())},
         "numerics": str(module.attrs.get("numerics", "litert")),
-        "options": dict(sorted((options or _attrs(module)).items())),
+        "options": dict(sorted(_attrs(module).items())),
         "recipe": dict(recipe or {}),
         "io": {
             "mode": module.io.mode,

@@ -8,13 +8,12 @@ what the board does not have, and for what does not go together with devices.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board
 from firmwright.boards.cores import core_count
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.devices import DEVICES, MAIN, device_named, placed
+from firmwright.ir.graph.devices import DEVICES, MAIN, device_named, lying_in, placed
 from firmwright.ir.graph.nodes import Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.choosing import active_backends
@@ -64,7 +63,7 @@ def _placed(module: IRModule, places: Places, known: Collection[str]) -> IRModul
         device, pool = wanted[value.name]
         found = value if value.constant is not None else placed(value, device)
         scope = pool or found.virtual_device.memory_scope
-        return replace(found, virtual_device=replace(found.virtual_device, memory_scope=scope))
+        return lying_in(found, scope)
 
     return module.with_function(each_value(entry, change))
 

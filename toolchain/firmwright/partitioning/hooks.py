@@ -165,7 +165,7 @@ def structure(function: Function, module: IRModule) -> Hashable:
         return numbers.setdefault(item.name, len(numbers)), _type(item.type)
 
     def call(item: Call) -> Hashable:
-        callee = module.functions.get(item.op[1:]) if item.op.startswith("@") else None
+        callee = module.callee(item.op)
         op = structure(callee, module) if isinstance(callee, Function) else item.op
         attrs = tuple(sorted((name, repr(found)) for name, found in item.attrs.items()))
         return op, attrs, tuple(map(value, item.inputs)), tuple(map(value, item.outputs))

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from firmwright.base.errors import UsageError
 from firmwright.base.names import NameSupply
 from firmwright.ir.core import UNCONSTRAINED, Span
-from firmwright.ir.graph.devices import MAIN, RESIDENT, name_of, placed
+from firmwright.ir.graph.devices import MAIN, RESIDENT, lying_in, name_of, placed
 from firmwright.ir.graph.nodes import Call, Function, State, Value
 from firmwright.ir.graph.opdef import WINDOWS, OpTable
 from firmwright.ir.module import IRModule
@@ -94,7 +94,7 @@ class _Planner:
     def doer(self, call: Call) -> Doer:
         """Who does `call` as far as targets say: a backend's device, or the main core."""
         every = frozenset(self.pools)
-        callee = self.module.functions.get(call.op[1:]) if call.op.startswith("@") else None
+        callee = self.module.callee(call.op)
         target = self.module.targets.get(owner(callee)) if callee is not None else None
         backend = backend_of(target) if target is not None else None
         if backend is None:
@@ -103,7 +103,7 @@ class _Planner:
 
     def _scopes(self, call: Call) -> Iterator[tuple[Value, str]]:
         """The scopes that a kernel's parameters name, with the values that they are given."""
-        callee = self.module.functions.get(call.op[1:]) if call.op.startswith("@") else None
+        callee = self.module.callee(call.op)
         if not isinstance(callee, PrimFunc):
             return
         values = [v for v in (*call.inputs, *call.outputs) if v is not None]
@@ -192,7 +192,7 @@ class _Planner:
     def _with_residents(self, module: IRModule) -> IRModule:
         """Kernels that do not see the program's memory have their constants in a pool of theirs."""
         for call in self.entry.body:
-            callee = module.functions.get(call.op[1:]) if call.op.startswith("@") else None
+            callee = module.callee(call.op)
             doer = self.doer(call)
             if isinstance(callee, PrimFunc) and doer.sees != frozenset(self.pools):
                 pool = next(name for name in self.pools if name in doer.sees)
@@ -278,7 +278,7 @@ class _Moves:
             return value
         found = placed(value, self.devices.get(self.made_with.get(value.name, value.name), MAIN))
         scope = self.pools.get(self.planner.root(value.name), found.virtual_device.memory_scope)
-        return replace(found, virtual_device=replace(found.virtual_device, memory_scope=scope))
+        return lying_in(found, scope)
 
     def rebuilt(self) -> Function:
         """The entry with every value where it lies, and the copies before their first reader."""
@@ -310,7 +310,6 @@ class _Moves:
         source = self.at(value)
         target = replace(source, name=self.names.take(f"{value.name}_in_{pool}"))
         target = placed(target, MAIN)
-        device = replace(target.virtual_device, memory_scope=pool)
-        target = replace(target, virtual_device=device)
+        target = lying_in(target, pool)
         self.copies[value.name, pool] = target
         return [Call("device_copy", (source,), (target,), {}, span)]

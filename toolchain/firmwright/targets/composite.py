@@ -142,7 +142,7 @@ def flat_calls(function: Function, module: IRModule) -> tuple[Call, ...]:
     """
     found: list[Call] = []
     for call in function.body:
-        inner = module.functions.get(call.op[1:]) if call.op.startswith("@") else None
+        inner = module.callee(call.op)
         if isinstance(inner, Function):
             found += flat_calls(inner, module)
         else:

@@ -49,6 +49,11 @@ def placed(value: Value, device: str) -> Value:
     )
 
 
+def lying_in(value: Value, scope: str) -> Value:
+    """`value` in the memory of that name; its device stays."""
+    return replace(value, virtual_device=replace(value.virtual_device, memory_scope=scope))
+
+
 def runs_on(call: Call) -> str:
     """The device that does `call`; "" for the main core."""
     name = name_of(call.outputs[0].virtual_device) if call.outputs else ""

@@ -55,7 +55,7 @@ def _run_calls(machine: _Machine, function: Function, values: dict[str, Array]) 
     module = machine.module
     for call in function.body:
         arrays = [_array(module, value, values) for value in call.inputs]
-        callee = module.functions.get(call.op[1:]) if call.op.startswith("@") else None
+        callee = module.callee(call.op)
         if isinstance(callee, Function):
             results = _run_graph(machine, callee, arrays)
         elif call.op.startswith("@"):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from firmwright.base.errors import UsageError
+from firmwright.ir.graph.devices import lying_in
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
 
@@ -35,7 +36,7 @@ def pin_tensors(module: IRModule, pins: Pins) -> IRModule:
         pool = wanted.get(value.name)
         if pool is None or value.constant is not None:
             return value
-        return replace(value, virtual_device=replace(value.virtual_device, memory_scope=pool))
+        return lying_in(value, pool)
 
     return module.with_function(each_value(entry, pinned))
 
