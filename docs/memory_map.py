@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 - a script beside the pages that it draws for, in no package
 """Draws a memory plan as it changes over a run: time to the right, bytes upwards.
 
     python docs/memory_map.py OUT/metadata.json -o plan.svg [--pool sram] [--title TEXT]

@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 - a script beside the pages that it writes into, in no package
 """Writes what the README quotes from commands: the demo's session, figures, boards.
 
     python docs/readme_figures.py MODELS     # the folder of the MLPerf Tiny models

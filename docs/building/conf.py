@@ -1,0 +1,25 @@
+"""How Sphinx turns the gathered pages into HTML: everything local, every warning an error."""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "toolchain"))
+
+from firmwright.base.version import VERSION
+
+project = "Firmwright"
+author = "The Firmwright authors"
+project_copyright = author
+release = VERSION
+root_doc = "index"
+exclude_patterns = ["source/**"]
+
+extensions = ["myst_parser"]
+myst_heading_anchors = 4
+html_theme = "furo"
+html_title = f"Firmwright {VERSION}"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_last_updated_fmt = None

@@ -1,0 +1,35 @@
+"""Makes the documentation's site; any warning ends it.
+
+    python docs/building/make.py [FOLDER]       # build/docs unless said; the site is FOLDER/site
+
+The pages as Markdown stay beside it in FOLDER/pages. Needs the extra `docs`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def render(pages: Path, site: Path) -> None:
+    """HTML of a folder of pages; whatever Sphinx has to say raises SystemExit."""
+    options = ["--quiet", "--nitpicky", "--fail-on-warning", "--keep-going", "--jobs", "2"]
+    command = [sys.executable, "-m", "sphinx", *options, "-c", str(HERE), str(pages), str(site)]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit(f"the site cannot be made:\n{done.stderr.strip()}")
+
+
+def main() -> None:
+    """The command."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else HERE.parents[1] / "build/docs")
+    subprocess.run([sys.executable, HERE / "stage.py", folder / "pages"], check=True)
+    render(folder / "pages", folder / "site")
+    print(f"{folder / 'site' / 'index.html'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""The order in which the site shows its pages.
+
+A page that no section names is an error of the build, so the list is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pages import decision_pages, example_pages
+
+SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Tutorial": (),
+    "Guides: the right numbers": (
+        "when-outputs-differ.md",
+        "onnx.md",
+        "state.md",
+    ),
+    "Guides: smaller and faster": (
+        "report.md",
+        "less-ram-flash-time.md",
+        "tuning.md",
+        "devices.md",
+    ),
+    "Guides: in a product": (
+        "on-the-device.md",
+        "integration/README.md",
+        "mlperf.md",
+    ),
+    "Guides: growing it": (
+        "adding-a-board.md",
+        "adding-an-operator.md",
+        "custom-operators.md",
+        "adding-an-accelerator.md",
+        "cmsis-nn.md",
+        "project-api.md",
+    ),
+    "Guides: coming and staying": ("coming-from.md", "contributing.md", "security.md"),
+    "Examples": ("examples/index.md",),
+    "Reference": (
+        "reference/cli.md",
+        "reference/python.md",
+        "reference/c.md",
+        "operators.md",
+        "reference/board-keys.md",
+        "reference/boards.md",
+        "reference/runtime.md",
+        "reference/abi.md",
+        "changelog.md",
+    ),
+    "Explanations": (
+        "architecture.md",
+        "numerics.md",
+        "predictions.md",
+        "compilers.md",
+        "decisions/index.md",
+    ),
+}
+INTEGRATION: Final = (
+    "integration/cmake.md",
+    "integration/makefile.md",
+    "integration/arduino.md",
+    "integration/platformio.md",
+    "integration/zephyr.md",
+    "integration/esp-idf.md",
+    "integration/cmsis-pack.md",
+    "integration/mlf.md",
+)
+
+
+def lists() -> dict[str, str]:
+    """What is put behind the text of pages that others hang below, by the page's place."""
+    examples = [page.place for page in example_pages()]
+    decisions = [page.place for page in decision_pages()]
+    return {
+        "index.md": "".join(_toctree(pages, title) for title, pages in SECTIONS.items()),
+        "integration/README.md": _toctree(INTEGRATION),
+        "examples/index.md": _toctree(examples),
+        "decisions/index.md": _toctree(decisions),
+    }
+
+
+def _toctree(pages: tuple[str, ...] | list[str], title: str = "") -> str:
+    """A list for the side of each page; links in the text are the text's own."""
+    caption = f":caption: '{title}'\n" if title else ""
+    entries = "\n".join(f"/{page.removesuffix('.md')}" for page in pages)
+    return f"\n```{{toctree}}\n:hidden:\n{caption}\n{entries}\n```\n"

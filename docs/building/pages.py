@@ -1,0 +1,147 @@
+"""Which files of the project are pages of the site, and where a link of one leads there.
+
+In: Markdown as it stands in the project, where links are paths beside the file. Out: the same with
+links that hold in the site. A link to a page goes to the page, one to any other file to a copy of
+it below `source/`, so that nothing leads out of the site. Every path here is relative to the
+project, with slashes.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+OUTSIDE: Final[Mapping[str, str]] = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+    "LICENSE": "source/LICENSE.txt",
+    "boards/README.md": "reference/boards.md",
+    "runtime_c/README.md": "reference/runtime.md",
+    "runtime_c/ABI.md": "reference/abi.md",
+}
+"""Pages that lie beside what they are about, and their places in the site."""
+FOLDERS: Final[Mapping[str, str]] = {
+    "examples": "examples/index.md",
+    "docs/decisions": "decisions/index.md",
+    "docs/integration": "integration/README.md",
+    "runtime_c": "reference/runtime.md",
+    "boards": "reference/boards.md",
+}
+"""What a link to a folder means."""
+LINK: Final = re.compile(r"(?<!\\)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+FENCE: Final = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LANGUAGES: Final[Mapping[str, str]] = {
+    "sh": "sh", "py": "python", "python": "python", "c": "c", "toml": "toml", "ini": "ini",
+}  # fmt: skip
+"""What a fence's first word means to the highlighter; every other is plain text."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePage:
+    """A Markdown file of the project and its place in the site."""
+
+    file: str
+    place: str
+
+    @property
+    def text(self) -> str:
+        return (ROOT / self.file).read_text(encoding="utf-8")
+
+    @property
+    def title(self) -> str:
+        return self.text.partition("\n")[0].removeprefix("# ")
+
+
+def example_pages() -> tuple[SourcePage, ...]:
+    """The examples' pages, in their order."""
+    found = sorted((ROOT / "examples").glob("*/README.md"))
+    return tuple(
+        SourcePage(f"examples/{page.parent.name}/README.md", f"examples/{page.parent.name}.md")
+        for page in found
+    )
+
+
+def decision_pages() -> tuple[SourcePage, ...]:
+    """The decisions, by number."""
+    found = sorted((ROOT / "docs/decisions").glob("*.md"))
+    return tuple(
+        SourcePage(f"docs/decisions/{page.name}", f"decisions/{page.name}") for page in found
+    )
+
+
+def outside_pages() -> tuple[SourcePage, ...]:
+    """Pages that do not lie in docs/."""
+    named = (SourcePage(file, place) for file, place in OUTSIDE.items() if file.endswith(".md"))
+    return (*named, *example_pages())
+
+
+def places() -> dict[str, str]:
+    """Where each file and folder that a link may name is found in the site."""
+    inside = {
+        f"docs/{page.relative_to(ROOT / 'docs').as_posix()}": page.relative_to(
+            ROOT / "docs"
+        ).as_posix()
+        for page in (ROOT / "docs").rglob("*.md")
+    }
+    outside = {page.file: page.place for page in outside_pages()}
+    folders = {posixpath.dirname(page.file): page.place for page in example_pages()}
+    return {**inside, **OUTSIDE, **outside, **folders, **FOLDERS}
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A page for the site, and the files that it wants copied there."""
+
+    text: str
+    copies: frozenset[str]
+
+
+def rewritten(text: str, file: str, place: str, known: Mapping[str, str]) -> Rewritten:
+    """The page at `file` for its `place`: links lead through the site, fences are highlighted."""
+    copies: set[str] = set()
+
+    def link(found: re.Match[str]) -> str:
+        target, anchor = found[1], found[2] or ""
+        if re.match(r"[a-z]+:", target):
+            return found[0]
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(file), target))
+        if path not in known and (ROOT / path).is_file():
+            copies.add(path)
+        if path not in known and path not in copies:
+            return found[0]  # of the site itself, or nowhere: mkdocs says which
+        there = known.get(path, copy_place(path))
+        start = posixpath.dirname(place) or "."
+        return f"]({posixpath.relpath(there, start)}{anchor})"
+
+    parts, done = [], 0
+    for fence in FENCE.finditer(text):
+        parts += [LINK.sub(link, text[done : fence.start()]), _highlighted(fence)]
+        done = fence.end()
+    parts.append(LINK.sub(link, text[done:]))
+    return Rewritten("".join(parts), frozenset(copies))
+
+
+def _highlighted(fence: re.Match[str]) -> str:
+    """The fence with its language alone, and the file that it quotes above it."""
+    first, *rest = fence[1].split() or [""]
+    language = LANGUAGES.get(first, "text")
+    file = next((word for word in rest if (ROOT / word).is_file()), "")
+    if first.startswith("{"):
+        return fence[0]
+    if file:
+        return f"```{{code-block}} {language}\n:caption: {file}\n\n{fence[2]}```"
+    return f"```{language}\n{fence[2]}```"
+
+
+def copy_place(path: str) -> str:
+    """Where a copy of a file that is no page lies; what a browser shows keeps its name."""
+    shown = os.path.splitext(path)[1] in {".svg", ".png", ".html", ".json"}
+    return f"source/{path}" if shown else f"source/{path}.txt"

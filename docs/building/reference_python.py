@@ -1,0 +1,128 @@
+"""The page of the Python interface: the public names, and the values that they give."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from markdown_pieces import cell, fence, page, table
+from reference_cli import parsers_of
+
+import firmwright
+from firmwright.cli.main import _parser, verbs
+from firmwright.flows.sessions import ModelSession
+from firmwright.flows.verifying import Verification
+from firmwright.ir.core import PoolInfo
+from firmwright.pipeline import Options
+
+VALUES = (Verification, ModelSession, Options, PoolInfo)
+"""What the public names take and give, and users meet thereby."""
+
+
+def python_page() -> str:
+    """The public names in their order, then the values."""
+    public = [(name, getattr(firmwright, name)) for name in firmwright.__all__ if name[0] != "_"]
+    return page(
+        "Python",
+        "the docstrings of `firmwright`",
+        fence("python", inspect.getdoc(firmwright).partition("\n\n")[2]),  # type: ignore[union-attr]
+        "## Public names",
+        *(part for name, thing in public for part in _entry(f"firmwright.{name}", name, thing)),
+        "## Values",
+        *(part for kind in VALUES for part in _entry(kind.__name__, kind.__name__, kind)),
+    )
+
+
+def _entry(title: str, name: str, thing: Any) -> Iterator[str]:
+    yield f"### {title}"
+    if inspect.isclass(thing):
+        yield from _class(thing)
+    else:
+        yield fence("python", _signature(name, thing))
+        yield _prose(thing)
+
+
+def _class(kind: type) -> Iterator[str]:
+    yield _prose(kind)
+    if kind is Options:
+        yield table(("field", "type", "default", "means"), _options())
+    elif dataclasses.is_dataclass(kind):
+        yield table(("field", "type", "default"), _fields(kind))
+    for name, member in vars(kind).items():
+        if name.startswith("_"):
+            continue
+        if isinstance(member, property):
+            yield f"**`{name}`** (property): {_prose(member) or _first_line_of_source(member)}"
+        elif inspect.isfunction(member):
+            yield fence("python", _signature(name, member))
+            yield _prose(member)
+
+
+def _first_line_of_source(member: property) -> str:
+    return f"`{inspect.signature(member.fget).return_annotation}`"  # type: ignore[arg-type]
+
+
+def _fields(kind: Any) -> Iterator[tuple[str, str, str]]:
+    for item in dataclasses.fields(kind):
+        yield f"`{item.name}`", f"`{item.type}`", _default(item)
+
+
+def _options() -> Iterator[tuple[str, str, str, str]]:
+    """Fields of `Options`; what they mean is said by the options of `compile`."""
+    meanings = {a.dest: a.help or "" for a in parsers_of(_parser(verbs()))["compile"]._actions}
+    known = {"pools": "pool", "pins": "pin", "const_pools": "const_pool", "places": "place"}
+    for item in dataclasses.fields(Options):
+        said = meanings.get(known.get(item.name, item.name), "")
+        yield f"`{item.name}`", f"`{item.type}`", _default(item), cell(said.replace("<", "&lt;"))
+
+
+def _default(item: dataclasses.Field[Any]) -> str:
+    if item.default is dataclasses.MISSING:
+        return ""
+    shown = repr(item.default)
+    return f"`{shown}`" if len(shown) < 30 else ""
+
+
+def _signature(name: str, thing: Any) -> str:
+    """A signature as it stands in the source, one parameter a line where it is long."""
+    said = inspect.signature(thing)
+    said = said.replace(parameters=[_plain(p) for p in said.parameters.values()])
+    text = re.sub(r"(?<=[:>\[ (|,])'([^']*)'", r"\1", f"def {name}{said}")
+    if len(text) <= 88:
+        return text
+    parameters = ",\n    ".join(_lines(said))
+    returned = f" -> {said.return_annotation}".replace("'", "")
+    return f"def {name}(\n    {parameters},\n){returned}"
+
+
+class _Name(str):
+    """Shown as it is."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _plain(parameter: inspect.Parameter) -> inspect.Parameter:
+    """A default that is a function goes by its name, not by its address."""
+    if inspect.isroutine(parameter.default):
+        return parameter.replace(default=_Name(parameter.default.__name__))
+    return parameter
+
+
+def _lines(said: inspect.Signature) -> Iterator[str]:
+    star = False
+    for parameter in said.parameters.values():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not star:
+            star = True
+            yield "*"
+        yield str(parameter).replace("'", "")
+
+
+def _prose(thing: Any) -> str:
+    """A docstring as paragraphs; nothing where a dataclass would write its own."""
+    said = inspect.getdoc(thing) or ""
+    return "" if said.startswith(f"{getattr(thing, '__name__', '')}(") else textwrap.dedent(said)

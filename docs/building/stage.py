@@ -1,0 +1,48 @@
+"""Gathers the whole site as Markdown in one folder, from which Sphinx makes HTML.
+
+    python docs/building/stage.py FOLDER
+
+In: the pages below docs/, those that lie beside what they are about, and the code that the
+generated ones are made from. Out: every page at its place with links that hold there, pictures,
+and copies of the files that links name. The same tree gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "toolchain")]
+
+from navigation import lists  # noqa: E402 - the paths above are needed first
+from pages import ROOT, copy_place, places, rewritten  # noqa: E402
+from reference import GENERATED  # noqa: E402
+
+
+def stage(folder: Path) -> None:
+    """Writes all of it; what the folder held before is gone."""
+    shutil.rmtree(folder, ignore_errors=True)
+    known, below, copies = places(), lists(), {"LICENSE"}
+    texts = {
+        place: (file, (ROOT / file).read_text(encoding="utf-8"))
+        for file, place in known.items()
+        if file.endswith(".md")
+    }
+    texts |= {place: (f"docs/{place}", made()) for place, made in GENERATED.items()}
+    for place, (file, text) in texts.items():
+        page = rewritten(text, file, place, known)
+        copies |= page.copies
+        _write(folder / place, (page.text + below.get(place, "")).encode())
+    for path in sorted(copies):
+        _write(folder / copy_place(path), (ROOT / path).read_bytes())
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+if __name__ == "__main__":
+    stage(Path(sys.argv[1]))

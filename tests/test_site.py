@@ -1,0 +1,106 @@
+"""The documentation as a site: it builds without a warning, alone, and complete."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from firmwright.boards.drivers import CONSOLES
+from firmwright.cli.main import verbs
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILDING = ROOT / "docs/building"
+LOADED = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*\b(?:src|href)=["'](https?:|//)[^>]*>""")
+
+
+@pytest.fixture(scope="module")
+def sphinx(pytestconfig: pytest.Config) -> None:
+    missing = [
+        name for name in ("sphinx", "myst_parser", "furo") if not importlib.util.find_spec(name)
+    ]
+    if missing:
+        reason = f"needs {', '.join(missing)}: pip install '.[docs]'"
+        if pytestconfig.getoption("--strict-rings"):
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+
+
+def python(
+    *words: str | Path, seed: str = "0", path: Path = ROOT / "toolchain"
+) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(path)}
+    return subprocess.run(
+        [sys.executable, *words], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def site(sphinx: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with `pages` and `site`."""
+    folder = tmp_path_factory.mktemp("docs")
+    done = python(BUILDING / "make.py", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_every_page_is_in_the_site(site: Path) -> None:
+    inside = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
+    missing = [page for page in inside if not (site / "site" / page.with_suffix(".html")).is_file()]
+    assert not missing
+    assert "<h1>Firmwright" in (site / "site/index.html").read_text(encoding="utf-8")
+
+
+def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    files = [*(site / "site").rglob("*.html"), *(site / "site/_static").rglob("*.css")]
+    texts = {file.name: file.read_text(encoding="utf-8") for file in files}
+    pages = {name: text for name, text in texts.items() if LOADED.search(text)}
+    styles = {name for name, text in texts.items() if re.search(r"(@import|url\()\W*https?:", text)}
+    assert not pages
+    assert not styles
+
+
+def test_the_references_name_all_that_there_is(site: Path) -> None:
+    def page(name: str) -> str:
+        return (site / "pages/reference" / name).read_text(encoding="utf-8")
+
+    assert re.findall(r"^## ([a-z]+)$", page("cli.md"), re.MULTILINE) == sorted(verbs())
+    assert "`--pareto`" in page("cli.md")
+    import firmwright
+
+    public = re.findall(r"^### firmwright\.(\w+)$", page("python.md"), re.MULTILINE)
+    assert public == [name for name in firmwright.__all__ if not name.startswith("_")]
+    assert "void fwr_loop_take(uint8_t byte);" in page("c.md")
+    assert "int32_t digits_run(" in page("c.md")
+    drivers = {driver for names in CONSOLES.values() for driver in names}
+    assert drivers <= set(re.findall(r"`(\w+)`", page("board-keys.md")))
+
+
+def test_the_same_tree_gives_the_same_pages(site: Path, tmp_path: Path) -> None:
+    assert python(BUILDING / "stage.py", tmp_path, seed="1").returncode == 0
+    first, second = contents(site / "pages"), contents(tmp_path)
+    assert first == second
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_a_link_that_leads_nowhere_and_a_page_in_no_list_end_the_build(
+    sphinx: None, tmp_path: Path
+) -> None:
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    (pages / "index.md").write_text("# A\n\n[x](absent.md) [y](#no-such-heading)\n")
+    (pages / "lonely.md").write_text("# B\n\n[z](index.md#nothing)\n")
+    code = "import make, sys, pathlib; make.render(*map(pathlib.Path, sys.argv[1:]))"
+    done = python("-c", code, pages, tmp_path / "site", path=BUILDING)
+    assert done.returncode == 1
+    for said in ("absent.md", "no-such-heading", "nothing", "lonely.md"):
+        assert said in done.stderr
