@@ -7,6 +7,7 @@ where those are absent. With --strict-rings (CI) a missing tool fails instead. T
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -42,7 +43,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(no_models_reason())
     missing = missing_tools(item)
     if missing:
-        reason = f"needs {', '.join(missing)}, not found on PATH"
+        reason = f"needs {', '.join(missing)}, not found"
         if item.config.getoption("--strict-rings"):
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
@@ -53,6 +54,8 @@ def missing_tools(item: pytest.Item) -> list[str]:
     missing = []
     if item.get_closest_marker("host_c") and not any(map(shutil.which, HOST_COMPILERS)):
         missing.append("a C compiler")
+    if item.get_closest_marker("zig") and importlib.util.find_spec("ziglang") is None:
+        missing.append("the Python package ziglang")
     for marker in item.iter_markers("qemu"):
         for family in marker.args or ("arm",):
             missing += [tool for tool in QEMU_TOOLS[family] if not shutil.which(tool)]

@@ -15,8 +15,9 @@ from firmwright.base.errors import InternalError
 
 Variant = Literal["release", "profile", "debug"]
 """As shipped; with a probe around each operator; and with fences around the pools besides."""
-Compiler = Literal["gcc", "clang"]
-"""What compiles the models; runtime, C library and linker are always the toolchain's."""
+Compiler = Literal["gcc", "clang", "zig"]
+"""What compiles the models. With clang, runtime, C library and linker stay the toolchain's; zig
+takes the place of all of them."""
 SectionKind = Literal["text", "rodata", "data", "bss", "noinit", "stack", "external"]
 
 SECTION_KINDS: Final[tuple[SectionKind, ...]] = (
@@ -169,3 +170,8 @@ class Image:
     def model_ram_with_stack_bytes(self) -> int:
         """What the model takes of a device's RAM while it runs: its pools, data and stack."""
         return self.model_ram_bytes + self.stack.size_bytes
+
+    @property
+    def stack_is_known(self) -> bool:
+        """Whether the toolchain told what functions take; if not, both paths are empty."""
+        return self.firmware_stack.root not in self.firmware_stack.unknown

@@ -27,7 +27,8 @@ LANGUAGE: Final = (
     "-fdata-sections",
     "-fno-common",
 )
-NO_UNWINDING: Final = ("-fno-unwind-tables", "-fno-asynchronous-unwind-tables")
+BARE: Final = ("-fno-pic", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables")
+"""What code without an operating system does without."""
 MODEL_OPTIMISATION: Final = "-O2"
 RUNTIME_OPTIMISATION: Final = "-Os"
 STACK_ANALYSIS: Final = ("-fstack-usage",)
@@ -60,9 +61,9 @@ def package_of(toolchain: str) -> str:
 
 def compile_flags(board: Board) -> tuple[str, ...]:
     """Flags of every compilation for `board`, without warnings and optimisation level."""
-    bare = () if board.is_host else ("-fno-pic", *NO_UNWINDING)
+    bare = () if board.is_host else BARE
     libc = library_flags(board)
-    return (*board.cpu_flags, *libc, *LANGUAGE, *bare, *_options(board), *STACK_ANALYSIS, "-g")
+    return (*board.cpu_flags, *libc, *LANGUAGE, *bare, *options(board), *STACK_ANALYSIS, "-g")
 
 
 def tuned_flags(board: Board) -> tuple[str, ...]:
@@ -88,7 +89,7 @@ def clang_flags(board: Board) -> tuple[str, ...]:
     return (f"--target={target}", "-ffreestanding", "-fomit-frame-pointer", *flags)
 
 
-def _options(board: Board) -> tuple[str, ...]:
+def options(board: Board) -> tuple[str, ...]:
     """Options of `fwr_config.h` in which the board differs from their defaults."""
     payload = board.limits.link_payload_bytes
     watched = () if board.watchdog is None else ("-DFWR_WATCHDOG=1",)

@@ -17,6 +17,7 @@ from firmwright.base.resources import runtime_dir
 from firmwright.boards import Board
 from firmwright.build import flags
 from firmwright.build.linker import SILENT_COUNTERS, beside, board_header, entry_of, link_script
+from firmwright.build.zig import zig_flags, zig_target
 
 
 def write_project(
@@ -129,6 +130,8 @@ def _board_json(board: Board, model_optimisation: str, runtime: Iterable[str]) -
         "toolchain": board.toolchain,
         "compile_flags": flags.compile_flags(board),
         "clang_flags": flags.clang_flags(board),
+        "zig_flags": zig_flags(board),
+        "zig_target": zig_target(board),
         "library_flags": flags.library_flags(board),
         "warnings": flags.WARNINGS,
         "runtime_sources": sorted(file for file in runtime if file.endswith(".c")),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firmwright.artifacts import Compiler, Image, StackUse, Variant
-from firmwright.base.errors import ToolFailedError, ToolMissingError, UsageError
-from firmwright.build.flags import CLANG_PACKAGE, package_of
+from firmwright.base.errors import ToolFailedError, UsageError
+from firmwright.build.compilers import chosen, require
 from firmwright.build.sizes import Region, does_not_fit, find_overflows, read_sizes
 from firmwright.build.stack import CallGraph, read_frames
+from firmwright.build.zig import zig_command
 
 BUILD_TIMEOUT_S = 900.0
 _ROOTS = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_reset", "host": "main"}
@@ -46,6 +46,7 @@ class _Project:
     counter_interrupts: bool
     fit_stack: bool
     stack_bytes: int
+    has_zig_flags: bool
     compiler: Compiler
     objects: Path | None
 
@@ -57,7 +58,7 @@ def build_project(
     directory: Path,
     variant: Variant = "release",
     *,
-    compiler: Compiler = "gcc",
+    compiler: Compiler | None = None,
     objects: Path | None = None,
     timeout_s: float = BUILD_TIMEOUT_S,
 ) -> Image:
@@ -66,22 +67,27 @@ def build_project(
     What is in the folder `objects` from another build alike is not compiled again.
     """
     directory = directory.resolve()
-    project = _read_project(directory, compiler, objects)
-    _require_compiler(project)
+    project = _read_project(directory, chosen(compiler), objects)
+    require(
+        project.compiler,
+        project.toolchain,
+        board=project.board,
+        has_zig_flags=project.has_zig_flags,
+    )
     _link(project, variant, timeout_s)
     build = directory / "build"
     elf = build / variant / "firmware.elf"
     sizes = read_sizes(elf, project.regions)
     empty = read_sizes(build / "empty" / "firmware.elf", project.regions)
-    stack, firmware_stack = _stacks(project, _call_graph(project, variant, elf))
+    stack, firmware_stack = _stack_use(project, variant, elf)
     host = project.port == "host"
     return Image(
         board=project.board,
         variant=variant,
         directory=directory,
         elf=elf,
-        bin=None if host else elf.with_suffix(".bin"),
-        hex=None if host else elf.with_suffix(".hex"),
+        bin=_beside(elf, ".bin"),
+        hex=_beside(elf, ".hex"),
         library=elf.with_name("libmodel.so") if host and variant == "release" else None,
         sizes=sizes,
         model_flash_bytes=sizes.flash_bytes - empty.flash_bytes,
@@ -89,6 +95,12 @@ def build_project(
         stack=stack,
         firmware_stack=firmware_stack,
     )
+
+
+def _beside(elf: Path, suffix: str) -> Path | None:
+    """Another form of the image, where this build made it."""
+    file = elf.with_suffix(suffix)
+    return file if file.is_file() else None
 
 
 def project_board(directory: Path) -> str:
@@ -113,23 +125,10 @@ def _read_project(directory: Path, compiler: Compiler, objects: Path | None) -> 
         counter_interrupts=facts["counter_interrupts"],
         fit_stack=facts["fit_stack"],
         stack_bytes=facts["stack_bytes"],
+        has_zig_flags=bool(facts.get("zig_flags")),
         compiler=compiler,
         objects=objects,
     )
-
-
-def _require_compiler(project: _Project) -> None:
-    """The toolchain's own, which links, and the one for the models."""
-    wanted = {project.tool("gcc"): package_of(project.toolchain)}
-    if project.compiler == "clang":
-        wanted["clang"] = CLANG_PACKAGE
-    for compiler, packages in wanted.items():
-        if shutil.which(compiler) is None:
-            raise ToolMissingError(
-                f"the compiler {compiler} is not installed.",
-                where=project.board,
-                hint=f"apt install {packages}." if packages else f"install {compiler}.",
-            )
 
 
 def _link(project: _Project, variant: Variant, timeout_s: float) -> None:
@@ -137,7 +136,8 @@ def _link(project: _Project, variant: Variant, timeout_s: float) -> None:
     scons = [sys.executable, "-m", "SCons", "-Q", "--cache-show", f"-j{os.cpu_count() or 1}"]
     command = [*scons, f"compiler={project.compiler}", variant, "empty"]
     status, output = _run(command, project.directory, timeout_s, project.objects)
-    if project.fit_stack and _fit_stack(project, variant, status, output, timeout_s):
+    fits = project.fit_stack and project.compiler != "zig"
+    if fits and _fit_stack(project, variant, status, output, timeout_s):
         status, output = _run(command, project.directory, timeout_s, project.objects)
     if status == 0:
         return
@@ -191,12 +191,15 @@ def _stack_reserve_bytes(project: _Project, graph: CallGraph) -> int:
 def _messages(project: _Project, output: str) -> list[str]:
     """What the tools said, without the command lines that SCons shows."""
     commands = (project.tool("gcc") + " ", project.tool("objcopy") + " ", "clang ")
-    return [line for line in output.splitlines() if not line.startswith(commands)]
+    zig = (*(shlex.quote(word) for word in zig_command()[:1]), "zig ")
+    return [line for line in output.splitlines() if not line.startswith((*commands, *zig))]
 
 
 def _link_anyway(project: _Project, variant: Variant, output: str, timeout_s: float) -> Path | None:
     """Link the image that does not fit once more without that check, to see what is in it."""
     image = f"-o build/{variant}/firmware.elf"
+    if project.compiler == "zig":
+        return None
     links = [line for line in output.splitlines() if "-Tboard/link.ld" in line and image in line]
     if not links:
         return None
@@ -227,6 +230,13 @@ def _run(
         what = f"the build took longer than {timeout_s:g} s."
         raise ToolFailedError(what, command=command, where=str(directory)) from problem
     return done.returncode, done.stdout.decode("utf-8", "replace")
+
+
+def _stack_use(project: _Project, variant: Variant, elf: Path) -> tuple[StackUse, StackUse]:
+    """The worst paths of models and firmware; zig tells nothing of either."""
+    if project.compiler == "zig":
+        return StackUse("", 0, (), ("",)), StackUse(project.root, 0, (), (project.root,))
+    return _stacks(project, _call_graph(project, variant, elf))
 
 
 def _call_graph(project: _Project, variant: Variant, elf: Path) -> CallGraph:

@@ -15,7 +15,7 @@ from firmwright.artifacts import ImageSizes, RegionUse, SectionSize
 from firmwright.base.errors import DoesNotFitError, RegionOverflow
 from firmwright.build.elf import read_elf
 
-_OVERFLOW = re.compile(r"region [`'](\w+)' overflowed by (\d+) bytes")
+_OVERFLOW = re.compile(r"region [`'](\w+)'(?:: | )overflowed by (\d+) bytes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,10 +134,13 @@ def add_harness(parser: argparse.ArgumentParser) -> None:
 
 def add_compiler(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     parser.add_argument(
+        "--toolchain",
         "--compiler",
+        dest="compiler",
         choices=get_args(Compiler),
-        default="gcc",
-        help="what compiles the model; the toolchain links either way (gcc)",
+        default=None,
+        help="what compiles the model: gcc, clang (the board's gcc links), or zig, which needs "
+        "nothing but its Python package (FIRMWRIGHT_TOOLCHAIN, else gcc)",
     )
 
 

@@ -73,7 +73,8 @@ def _build_folder(args: argparse.Namespace) -> Image:
 
 
 def describe(image: Image) -> dict[str, Any]:
-    """The keys of `build --json`."""
+    """The keys of `build --json`; what a toolchain does not tell of stacks is null."""
+    known = image.stack_is_known
     return {
         "board": image.board,
         "variant": image.variant,
@@ -86,14 +87,14 @@ def describe(image: Image) -> dict[str, Any]:
         "ram_bytes": image.sizes.ram_bytes,
         "model_flash_bytes": image.model_flash_bytes,
         "model_ram_bytes": image.model_ram_bytes,
-        "model_ram_with_stack_bytes": image.model_ram_with_stack_bytes,
+        "model_ram_with_stack_bytes": image.model_ram_with_stack_bytes if known else None,
         "text_bytes": image.sizes.bytes_of("text"),
         "rodata_bytes": image.sizes.bytes_of("rodata"),
         "data_bytes": image.sizes.bytes_of("data"),
         "bss_bytes": image.sizes.bytes_of("bss", "noinit"),
-        "stack_bytes": image.stack.size_bytes,
+        "stack_bytes": image.stack.size_bytes if known else None,
         "stack_path": list(image.stack.path),
-        "firmware_stack_bytes": image.firmware_stack.size_bytes,
+        "firmware_stack_bytes": image.firmware_stack.size_bytes if known else None,
         "stack_unknown": list(image.firmware_stack.unknown),
         "regions": [
             {"name": r.name, "used_bytes": r.used_bytes, "size_bytes": r.size_bytes}
@@ -108,9 +109,15 @@ def summary(image: Image) -> str:
     rows: list[list[Cell]] = [
         ["flash", sizes.flash_bytes, image.model_flash_bytes],
         ["data and pools", data_bytes, image.model_ram_bytes],
-        ["stack, worst path", stack.size_bytes, image.stack.size_bytes],
-        ["RAM in all", data_bytes + stack.size_bytes, image.model_ram_with_stack_bytes],
     ]
+    if image.stack_is_known:
+        total = data_bytes + stack.size_bytes
+        rows.append(["stack, worst path", stack.size_bytes, image.stack.size_bytes])
+        rows.append(["RAM in all", total, image.model_ram_with_stack_bytes])
+    else:
+        kept = sizes.bytes_of("stack")
+        rows.append(["stack, worst path", "unknown", "unknown"])
+        rows += [["stack that is kept", kept, None]] if kept else []
     regions: list[list[Cell]] = [
         [r.name, r.used_bytes, r.size_bytes, f"{100 * r.used_bytes / r.size_bytes:.1f} %"]
         for r in sizes.regions

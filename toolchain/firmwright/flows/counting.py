@@ -69,7 +69,7 @@ def count(
     compiled: Compiled,
     *,
     image: Image | None = None,
-    compiler: Compiler = "gcc",
+    compiler: Compiler | None = None,
     open_with: Callable[..., ModelSession] = open_session,
     sample: Tensors | None = None,
     behind: Callable[[ModelSession], None] = lambda session: None,

@@ -17,6 +17,8 @@ from importlib import metadata
 from typing import Final
 
 from firmwright.build.flags import CLANG_PACKAGE, LIBRARY_OPTIONS, package_of
+from firmwright.build.zig import INSTALL as INSTALL_ZIG
+from firmwright.build.zig import zig_command
 from firmwright.device.flash_tools import TOOLS
 from firmwright.device.qemu import PACKAGES as EMULATORS
 from firmwright.flows.debugging import DEBUGGER
@@ -105,6 +107,15 @@ def _compilers() -> Iterator[Finding]:
         yield replace(found, problem=_compiles(found, LIBRARY_OPTIONS.get(toolchain, ())))
     clang = _program("compilers", "clang", "--compiler clang", f"apt install {CLANG_PACKAGE}")
     yield replace(clang, problem=_compiles(clang, ()))
+    yield _zig()
+
+
+def _zig() -> Finding:
+    """The Python package, or a program of that name."""
+    command = zig_command()
+    said = ((_run([*command, "version"]) if command else "") or "").strip()
+    enables = "--toolchain zig: every board without another compiler"
+    return Finding("compilers", "zig", enables, INSTALL_ZIG, said)
 
 
 def _emulators() -> Iterator[Finding]:

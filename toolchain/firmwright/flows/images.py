@@ -21,6 +21,7 @@ from pathlib import Path
 
 from firmwright.artifacts import Compiler, Image, SourceTree, Variant
 from firmwright.build import build_project
+from firmwright.build.compilers import chosen
 from firmwright.pipeline import Bundle, Compiled
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ def build_image(
     variant: Variant = "release",
     directory: str | Path | None = None,
     *,
-    compiler: Compiler = "gcc",
+    compiler: Compiler | None = None,
 ) -> Image:
     """Build one variant of a compilation or bundle in `directory`, or in the cache.
 
@@ -46,14 +47,14 @@ def build_image(
     if directory is not None:
         compiled.save(directory)
         return build_project(Path(directory), variant, compiler=compiler, objects=_objects())
-    with _cached_folder(compiled.project(), compiler) as folder:
+    with _cached_folder(compiled.project(), chosen(compiler)) as folder:
         compiled.save(folder)
         return build_project(folder, variant, compiler=compiler, objects=_objects())
 
 
-def build_tree(project: SourceTree, *, compiler: Compiler = "gcc") -> Image:
+def build_tree(project: SourceTree, *, compiler: Compiler | None = None) -> Image:
     """Build the release of a whole project, in the cache. Raises as `build_image`."""
-    with _cached_folder(project, compiler) as folder:
+    with _cached_folder(project, chosen(compiler)) as folder:
         project.write(folder)
         return build_project(folder, compiler=compiler, objects=_objects())
 

@@ -20,7 +20,9 @@ from typing import Any
 
 from firmwright.artifacts import Compiler
 from firmwright.boards import Board
+from firmwright.build.compilers import chosen
 from firmwright.build.flags import MODEL_OPTIMISATION, clang_flags, compile_flags
+from firmwright.build.zig import zig_flags
 from firmwright.device import OperatorCount, Session
 from firmwright.flows.counting import Counts, count
 from firmwright.flows.inputs import Tensors, generated
@@ -97,7 +99,7 @@ def profile(
     *,
     open_with: Callable[..., ModelSession] = open_session,
     exact: bool = False,
-    compiler: Compiler = "gcc",
+    compiler: Compiler | None = None,
     runs: int | None = None,
 ) -> Profile:
     """Measure `compiled` on its board; `exact` counts instructions one by one in QEMU.
@@ -135,7 +137,7 @@ def profile(
         runs=runs,
         least=min(totals),
         clock_hz=_clock_hz(compiled.board, info.start_up_text),
-        flags=_flags(compiled.board, compiler),
+        flags=_flags(compiled.board, chosen(compiler)),
         pools=tuple(
             PoolUse(name, row["bytes"], row["limit_bytes"] or 0)
             for name, row in compiled.metadata["pools"].items()
@@ -161,8 +163,8 @@ def _probed(
 
 def _flags(board: Board, compiler: Compiler) -> str:
     """The compiler of the model, and what it is told."""
-    own = clang_flags(board) if compiler == "clang" else compile_flags(board)
-    return " ".join((compiler, MODEL_OPTIMISATION, *own))
+    flags = {"gcc": compile_flags, "clang": clang_flags, "zig": zig_flags}[compiler]
+    return " ".join((compiler, MODEL_OPTIMISATION, *flags(board)))
 
 
 def _clock_hz(board: Board, start_up_text: str) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 
 from firmwright.artifacts import Compiler, Image
 from firmwright.base.errors import UsageError
+from firmwright.build.compilers import chosen
 from firmwright.flows.images import build_image
 from firmwright.flows.profiling import OperatorCost, Profile, profile
 from firmwright.flows.sessions import ModelSession, c_name, open_session
@@ -46,10 +47,19 @@ def report(
     *,
     open_with: Callable[..., ModelSession] = open_session,
     exact: bool = False,
-    compiler: Compiler = "gcc",
+    compiler: Compiler | None = None,
     tradeoffs: bool = True,
 ) -> Report:
-    """Build and measure `compiled`; `exact` as for `profile`, `tradeoffs` looks for less RAM."""
+    """Build and measure `compiled`; `exact` as for `profile`, `tradeoffs` looks for less RAM.
+
+    UsageError for a toolchain that does not tell what functions take of the stack.
+    """
+    if chosen(compiler) == "zig":
+        raise UsageError(
+            "zig does not tell what functions take of the stack, which a report states.",
+            where=compiled.board.name,
+            hint="--toolchain gcc or clang; profile works with zig.",
+        )
     image = build_image(compiled, compiler=compiler)
     measured = profile(compiled, open_with=open_with, exact=exact, compiler=compiler)
     found = _report(compiled, image, measured)

@@ -107,7 +107,7 @@ def open_session(
     timeout_s: float | None = None,
     image: Image | None = None,
     plugin: str = "",
-    compiler: Compiler = "gcc",
+    compiler: Compiler | None = None,
     baud: int = 0,
 ) -> ModelSession:
     """Start the firmware of `compiled`, building it by `compiler` unless `image` is it already.
