@@ -79,8 +79,11 @@ def test_every_board_of_ours_has_a_core_in_the_words_of_zig() -> None:
     assert zig_target(load_board("hifive1-revb"))[2] == "-mcpu=generic_rv32+m+a+c"
 
 
-def test_a_core_without_a_name_in_zig_is_refused() -> None:
-    with pytest.raises(UsageError, match="zig has no target for this board's core"):
+def test_a_core_without_a_c_library_in_zig_is_refused(twice: Tree, tmp_path: Path) -> None:
+    write_project(load_board("microbit"), twice(), tmp_path)
+    with pytest.raises(UsageError, match="zig has no C library for this board's core"):
+        build_project(tmp_path, compiler="zig")
+    with pytest.raises(UsageError, match="zig has no C library for this board's core"):
         require("zig", "xtensa-esp32-elf", board="esp32", has_zig_flags=False)
 
 
@@ -134,7 +137,7 @@ def test_a_build_by_zig_runs_and_says_that_its_stack_is_unknown(
 
 @pytest.mark.zig
 @pytest.mark.deep
-@pytest.mark.parametrize("name", ["microbit", "mps2-an386", "mps3-an547", "hifive1-revb"])
+@pytest.mark.parametrize("name", ["bluepill-f103", "mps2-an386", "hifive1-revb"])
 def test_zig_links_firmware_for_bare_boards(name: str, twice: Tree, tmp_path: Path) -> None:
     board = load_board(name)
     write_project(board, twice(), tmp_path)

@@ -60,7 +60,7 @@ def require(compiler: Compiler, toolchain: str, *, board: str, has_zig_flags: bo
 def _require_zig(board: str, *, has_zig_flags: bool) -> None:
     if not has_zig_flags:
         raise UsageError(
-            "zig has no target for this board's core.", where=board, hint="--toolchain gcc."
+            "zig has no C library for this board's core.", where=board, hint="--toolchain gcc."
         )
     if not zig_command():
         raise ToolMissingError(

@@ -31,6 +31,8 @@ _EXTRAS: Final = {
     "cortex-m55": "+mve_fp+fp_armv8d16",
 }
 """What a core of that name has by gcc's account; Zig's models are the bare architectures."""
+_WITHOUT_LIBRARY: Final = ("cortex-m0", "cortex-m0plus", "cortex-m55")
+"""Cores for which musl, whose Linux has a larger one in mind, has assembly that they lack."""
 
 
 def zig_command() -> tuple[str, ...]:
@@ -41,13 +43,13 @@ def zig_command() -> tuple[str, ...]:
 
 
 def zig_flags(board: Board) -> tuple[str, ...]:
-    """Flags of every compilation for a bare `board`; () where Zig has no name for its core.
+    """Flags of every compilation for `board`; () where Zig has no C library for its core.
 
     For the host the project's SConstruct names the system that it runs on.
     """
     if board.is_host:
         return (*LANGUAGE, *options(board), "-g")
-    target = zig_target(board)
+    target = () if board.core in _WITHOUT_LIBRARY else zig_target(board)
     code = (*LANGUAGE, *BARE, "-fomit-frame-pointer", "-fno-stack-protector")
     return (*target, *code, *options(board), "-g") if target else ()
 
