@@ -77,6 +77,16 @@ int32_t fwr_port_core_start(void (*job)(uint32_t call, const void *argument), ui
  * enum fwr_status if the core has stopped. It sleeps meanwhile. */
 int32_t fwr_port_core_wait(uint32_t call);
 
+/* ---- A port with a DMA controller provides -------------------------------------------------- */
+
+/* Begins to copy size bytes between memories that do not overlap, when what was begun before is
+ * over: 0, or a negative enum fwr_status. */
+int32_t fwr_port_copy_start(void *to, const void *from, uint32_t size);
+
+/* Returns when all that was begun is over and can be read: 0, or a negative enum fwr_status if the
+ * controller reports an error. It sleeps meanwhile. */
+int32_t fwr_port_copy_wait(void);
+
 /* ---- The port may provide: without, fwr_defaults.c does nothing -------------------------- */
 
 /* Whether the console can run at this baud, with an error of at most 2 percent: 0, or a negative

@@ -357,11 +357,12 @@ def configured(model: IRModule, board: Board, options: Options) -> IRModule:
     if "stage" in model.attrs:
         return model
     _check(options)
+    targets = resolve_targets(board, options.target)
     module = replace(
         model,
         name=options.name or model.name,
-        targets=resolve_targets(board, options.target),
-        pools=_pools(board, options),
+        targets=targets,
+        pools=_pools(board, options, tuple(targets)),
         io=_io(model, options),
     ).with_attrs(
         numerics=options.numerics,
@@ -390,9 +391,9 @@ def _with_program_speed(module: IRModule, board: Board, options: Options) -> IRM
     return module.with_attrs(program_bandwidth=speed, program_latency=board.flash.latency or 0)
 
 
-def _pools(board: Board, options: Options) -> tuple[PoolInfo, ...]:
+def _pools(board: Board, options: Options, targets: Sequence[str]) -> tuple[PoolInfo, ...]:
     taken = {pool.name for pool in options.const_pools}
-    buffers = buffer_pools(board, options.pools, taken, options.ram_bytes)
+    buffers = buffer_pools(board, options.pools, taken, options.ram_bytes, targets)
     if options.const_pools and not options.link_params:
         raise UsageError("--no-link-params leaves no constant for --const-pool.")
     constants = constant_pools(board, options.const_pools, options.pools, options.input_rows)

@@ -2,7 +2,8 @@
 
 from firmwright.boards.clock import Clock
 from firmwright.boards.load import list_boards, load_board
-from firmwright.boards.schema import Board, Console, Counter, Limits, MemoryRegion, Run
+from firmwright.boards.memory import MemoryRegion
+from firmwright.boards.schema import Board, Console, Counter, Limits, Run
 
 __all__ = [
     "Board",

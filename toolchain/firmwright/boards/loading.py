@@ -16,7 +16,8 @@ from firmwright.base.errors import BoardError
 from firmwright.boards.table import Table
 
 if TYPE_CHECKING:
-    from firmwright.boards.schema import Board, MemoryRegion
+    from firmwright.boards.memory import MemoryRegion
+    from firmwright.boards.schema import Board
 
 LOADER_BYTES: Final = 4096
 """What a loader may take of flash."""

@@ -19,11 +19,12 @@ from firmwright.boards.cores import Cores, read_cores
 from firmwright.boards.drivers import BOOTS, CONSOLES, COUNTERS
 from firmwright.boards.flashing import Flashing, read_flashing
 from firmwright.boards.loading import Loader, read_loader
+from firmwright.boards.memory import ADDRESSES, MemoryKind, MemoryRegion, read_memory
 from firmwright.boards.table import Table
+from firmwright.boards.transfers import Transfers, read_transfers
 from firmwright.boards.watchdog import Watchdog, read_watchdog
 from firmwright.ir.core import PoolInfo
 
-MemoryKind = Literal["flash", "ram"]
 RunKind = Literal["host", "qemu", "serial", "renode", "fvp", "plugin"]
 CounterUnit = Literal["instructions", "cycles", "ns"]
 Evidence = Literal["emulated", "built", "run"]
@@ -51,7 +52,6 @@ STACK_BYTES_MIN: Final = 320
 LINK_PAYLOAD_BYTES: Final = 256
 LINK_PAYLOAD_BYTES_MIN: Final = 64
 LINK_PAYLOAD_BYTES_MAX: Final = 65000
-_ADDRESSES: Final = 1 << 32
 
 _ROOT_KEYS: Final = (
     "name",
@@ -76,6 +76,7 @@ _ROOT_KEYS: Final = (
     "loader",
     "watchdog",
     "cores",
+    "dma",
 )
 _CONSOLE_KEYS: Final = (
     "driver",
@@ -90,38 +91,6 @@ _CONSOLE_KEYS: Final = (
     "enable",
 )
 _PIN: Final = re.compile(r"P([A-K])(\d|1[0-5])")
-_REGION_KEYS: Final = (
-    "name",
-    "start",
-    "size",
-    "kind",
-    "pool",
-    "bandwidth",
-    "latency",
-    "const_pool",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryRegion:
-    """Addresses `[start, start + size_bytes)`; `pool` names the planner's pool in it, or is "".
-
-    `bandwidth` is bytes per cycle and `latency` cycles, None where they are not known.
-    `const_pool` names the pool of constants in it, or is "".
-    """
-
-    name: str
-    start: int
-    size_bytes: int
-    kind: MemoryKind
-    pool: str = ""
-    bandwidth: float | None = None
-    latency: int | None = None
-    const_pool: str = ""
-
-    @property
-    def end(self) -> int:
-        return self.start + self.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +180,7 @@ class Board:
     model_only: bool = False
     """Whether a model alone is linked, for an application that is in another slot."""
     cores: Cores | None = None
+    dma: Transfers | None = None
 
     @property
     def is_host(self) -> bool:
@@ -252,6 +222,7 @@ class Board:
                 read_latency=r.latency,
                 write_latency=r.latency,
                 section=f".noinit.{r.name}",
+                targets=r.targets,
             )
             for r in self.memory
             if r.pool
@@ -311,7 +282,7 @@ def read_board(table: Table, name: str) -> Board:
         what = f"the name is {table.text('name')!r}, but the folder is called {name!r}."
         raise BoardError(what, where=table.where("name"), hint="give both the same name.")
     port = table.choice("port", tuple(CONSOLES))
-    memory = _read_memory(table, port)
+    memory = read_memory(table, port)
     clock = read_clock(table.sub("clock"), port) if table.has("clock") else None
     clock_hz, watched = table.integer("clock_hz", 0), table.has("watchdog")
     return Board(
@@ -336,55 +307,8 @@ def read_board(table: Table, name: str) -> Board:
         watchdog=read_watchdog(table.sub("watchdog"), port, clock_hz) if watched else None,
         loader=read_loader(table.sub("loader"), port, memory) if table.has("loader") else None,
         cores=read_cores(table.sub("cores"), port) if table.has("cores") else None,
+        dma=read_transfers(table.sub("dma"), port) if table.has("dma") else None,
     )
-
-
-def _read_memory(table: Table, port: str) -> tuple[MemoryRegion, ...]:
-    regions: list[MemoryRegion] = []
-    for sub in table.subs("memory"):
-        sub.expect_keys(_REGION_KEYS)
-        region = MemoryRegion(
-            name=_identifier(sub, "name"),
-            start=sub.integer("start"),
-            size_bytes=sub.integer("size", minimum=1),
-            kind=cast(MemoryKind, sub.choice("kind", ("flash", "ram"))),
-            pool=_identifier(sub, "pool") if sub.has("pool") else "",
-            bandwidth=sub.number("bandwidth") if sub.has("bandwidth") else None,
-            latency=sub.integer("latency") if sub.has("latency") else None,
-            const_pool=_identifier(sub, "const_pool") if sub.has("const_pool") else "",
-        )
-        _check_region(sub, region, regions)
-        regions.append(region)
-    for kind in () if port == "host" else ("flash", "ram"):
-        if not any(r.kind == kind for r in regions):
-            raise BoardError(f"there is no region of kind {kind}.", where=table.where("memory"))
-    return tuple(regions)
-
-
-def _check_region(sub: Table, region: MemoryRegion, earlier: list[MemoryRegion]) -> None:
-    if region.end > _ADDRESSES:
-        raise BoardError(f"it ends at {region.end:#x}, above 32 bits.", where=sub.where("size"))
-    if region.pool and region.kind != "ram":
-        raise BoardError("only a region of kind ram gives a pool.", where=sub.where("pool"))
-    for other in earlier:
-        if region.name == other.name:
-            raise BoardError(f"two regions are called {other.name}.", where=sub.where("name"))
-        if region.pool and region.pool == other.pool:
-            what = f"{other.name} gives a pool of this name already."
-            raise BoardError(what, where=sub.where("pool"))
-        if region.const_pool and region.const_pool == other.const_pool:
-            what = f"{other.name} gives a pool of this name already."
-            raise BoardError(what, where=sub.where("const_pool"))
-        if region.start < other.end and other.start < region.end:
-            what = f"{region.name} overlaps {other.name} at {max(region.start, other.start):#x}."
-            raise BoardError(what, where=sub.where("start"))
-
-
-def _identifier(table: Table, key: str) -> str:
-    value = table.text(key)
-    if not value.isidentifier() or not value.isascii():
-        raise BoardError(f"{value!r} is not a C identifier.", where=table.where(key))
-    return value
 
 
 def _read_console(table: Table, port: str, clock: Clock | None) -> Console:
@@ -423,7 +347,7 @@ def _read_writes(table: Table, key: str) -> Writes:
     """Pairs of an address and a word."""
     pairs = table.pairs(key)
     for address, word in pairs:
-        if address % 4 or max(address, word) >= _ADDRESSES or min(address, word) < 0:
+        if address % 4 or max(address, word) >= ADDRESSES or min(address, word) < 0:
             what = f"[{address:#x}, {word:#x}] is not the address of a word and a word."
             raise BoardError(what, where=table.where(key))
     return pairs

@@ -12,7 +12,8 @@ from __future__ import annotations
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from firmwright.boards import Board
-from firmwright.boards.schema import MemoryRegion, Writes
+from firmwright.boards.memory import MemoryRegion
+from firmwright.boards.schema import Writes
 
 _GUARDS = (0x10000, 0x1000, 0x100)
 _ENTRY = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_start"}

@@ -114,7 +114,9 @@ def _is_driver_of_another_board(stem: str, board: Board) -> bool:
         used.add(f"watchdog_{board.watchdog.driver}")
     if board.cores is not None:
         used.add(f"cores_{board.cores.driver}")
-    kinds = ("boot_", "clock_", "console_", "cores_", "counter_", "watchdog_")
+    if board.dma is not None:
+        used.add(f"dma_{board.dma.driver}")
+    kinds = ("boot_", "clock_", "console_", "cores_", "counter_", "dma_", "watchdog_")
     return stem.startswith(kinds) and stem not in used
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from firmwright.ir.graph.devices import is_copier
 from firmwright.ir.tir.nodes import CallPrim, PrimFunc, Seq, Stmt
 from firmwright.ir.tir.phases import alone
 from firmwright.ir.tir.rewrite import rewrite_stmt
@@ -25,6 +26,11 @@ class DeviceCalls:
     def is_core(self) -> bool:
         """Whether it runs the model's own C."""
         return self.name.startswith("cpu")
+
+    @property
+    def is_copier(self) -> bool:
+        """Whether its calls are copies, which it is told by their addresses."""
+        return is_copier(self.name)
 
     def number(self, call: CallPrim) -> int:
         """What the device knows `call` by."""

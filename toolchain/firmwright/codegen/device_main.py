@@ -23,6 +23,8 @@ from firmwright.ir.tir.nodes import (
     AllocateConst,
     CallPrim,
     DeclBuffer,
+    Expr,
+    IntImm,
     Param,
     PrimFunc,
     Stmt,
@@ -33,7 +35,11 @@ from firmwright.ir.tir.walk import statements, used_buffers
 def device_main(emitter: Emitter, main: PrimFunc, *, fallback: bool) -> str:
     """The functions of the devices, then the run."""
     parts = [_told(emitter)]
-    parts += [_on_device(emitter, main, device) for device in emitter.interface.devices]
+    for device in emitter.interface.devices:
+        if device.is_copier:
+            parts += [_transfer(emitter, device), _copying(emitter, device)]
+        else:
+            parts.append(_on_device(emitter, main, device))
     parts.append(_run(emitter, main, fallback=fallback))
     return "\n".join(parts)
 
@@ -73,6 +79,52 @@ def _on_device(emitter: Emitter, main: PrimFunc, device: DeviceCalls) -> str:
         with out.indent():
             out.line("break;")
         out.line("}")
+    return out.text()
+
+
+def _transfer(emitter: Emitter, device: DeviceCalls) -> str:
+    """A switch over the copies of a device, which gives their addresses."""
+    out, names = CWriter(), emitter.names
+    kind = f"struct {names.prefix}_transfer"
+    with out.function(Signatures(emitter.interface, unlinked=False).transfer_of(device.name)):
+        out.line("switch (call) {")
+        for number, call in enumerate(device.calls):
+            out.line(f"case {number}:")
+            with out.indent():
+                source, target = (_place(emitter, arg) for arg in call.args)
+                out.line(f"return ({kind}){{{target}, {source}, {_copied_bytes(call)}}};")
+        out.line("default:")
+        with out.indent():
+            out.line(f"return ({kind}){{NULL, NULL, 0}};")
+        out.line("}")
+    return out.text()
+
+
+def _place(emitter: Emitter, argument: Expr) -> str:
+    """The address of a buffer in a pool."""
+    assert isinstance(argument, AccessPtr)
+    assert isinstance(argument.offset, IntImm)
+    place = next(p for p in emitter.interface.placed if p.buffer.name == argument.buffer.name)
+    first = argument.offset.value * place.buffer.dtype.size_bytes
+    if place.direct and not first:
+        return f"pools->{place.pool} + {emitter.names.offset(argument.buffer.name)}"
+    return f"pools->{place.pool} + {place.offset + first}"
+
+
+def _copied_bytes(call: CallPrim) -> int:
+    target = call.args[1]
+    assert isinstance(target, AccessPtr)
+    return target.extent * target.buffer.dtype.size_bytes
+
+
+def _copying(emitter: Emitter, device: DeviceCalls) -> str:
+    """Has the core that calls it do one of the copies."""
+    out, names = CWriter(), emitter.names
+    with out.function(Signatures(emitter.interface, unlinked=False).on_device(device.name)):
+        made = f"{names.c(f'transfer_of_{device.name}')}(call, pools)"
+        out.line(f"const struct {names.prefix}_transfer copy = {made};")
+        with out.block("if (copy.size_bytes != 0u)"):
+            out.line("(void)memcpy(copy.to, copy.from, copy.size_bytes);")
     return out.text()
 
 

@@ -19,6 +19,7 @@ from firmwright.codegen.exprs import ExprPrinter, Memory, Used
 from firmwright.codegen.interface import Interface, Signatures, keeps_constant
 from firmwright.codegen.names import Names, Scope
 from firmwright.codegen.stmts import StmtPrinter, collect_used
+from firmwright.ir.graph.devices import is_copier
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.indices import folded
 from firmwright.ir.tir.intrinsic import IntrinsicTable
@@ -55,8 +56,12 @@ _WRITTEN_ROLES = ("out", "inout")
 
 def reachable(module: IRModule, main: PrimFunc) -> tuple[PrimFunc, ...]:
     """The kernels that `main` calls in a run, in the order of the first call."""
-    kernels = (_kernel(module, name) for name in callees(without_copies(module, main.body)))
-    return tuple(kernels)
+
+    def is_copied(node: Node) -> Node | None:
+        return Seq(()) if isinstance(node, CallPrim) and is_copier(node.device) else None
+
+    body = rewrite_stmt(without_copies(module, main.body), is_copied)
+    return tuple(_kernel(module, name) for name in callees(body))
 
 
 def without_copies(module: IRModule, body: Stmt) -> Stmt:

@@ -143,6 +143,11 @@ class Interface:
     devices: tuple[DeviceCalls, ...] = ()
 
     @property
+    def copies(self) -> bool:
+        """Whether a device copies from memory to memory."""
+        return any(device.is_copier for device in self.devices)
+
+    @property
     def tensors(self) -> tuple[Tensor, ...]:
         return (*self.inputs, *self.outputs)
 
@@ -233,6 +238,13 @@ class Signatures:
         name = self.interface.names.prefix
         pools = f"const struct {name}_workspace_pools *pools)"
         return self._signature(f"void {name}_on_{device}(", f"uint32_t call, {pools}")
+
+    def transfer_of(self, device: str) -> str:
+        """What says where a copy goes."""
+        name = self.interface.names.prefix
+        pools = f"const struct {name}_workspace_pools *pools)"
+        head = f"struct {name}_transfer {name}_transfer_of_{device}("
+        return self._signature(head, f"uint32_t call, {pools}")
 
     @property
     def feed_row(self) -> str:

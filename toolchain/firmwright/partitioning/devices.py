@@ -12,8 +12,9 @@ from collections.abc import Collection, Sequence
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board
 from firmwright.boards.cores import core_count
+from firmwright.boards.transfers import DEVICE as DMA
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.devices import DEVICES, MAIN, device_named, lying_in, placed
+from firmwright.ir.graph.devices import COPIER, DEVICES, MAIN, device_named, lying_in, placed
 from firmwright.ir.graph.nodes import Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.choosing import active_backends
@@ -38,8 +39,10 @@ def with_devices(
     attrs: dict[str, Attr] = {DEVICES: tuple(devices)} if devices else {}
     if fallback:
         attrs["fallback"] = True
-    if engines and board.cores is not None and len(devices) < 2:
+    if engines and board.cores is not None and "cpu1" not in devices:
         attrs["engine_core"] = engines[0]  # the spare core plays it
+    if DMA in devices or (engines and board.dma is not None):
+        attrs[COPIER] = DMA
     if places:
         attrs["places"] = tuple(places)
     module = module.with_attrs(**attrs)
@@ -98,12 +101,14 @@ def _checked_places(
 
 def _check_names(devices: Sequence[str], board: Board) -> None:
     cores = [f"cpu{number}" for number in range(core_count(board.cores, is_host=board.is_host))]
+    copiers = [DMA] if board.is_host or board.dma is not None else []
     for name in devices:
         device_named(name)
         if devices.count(name) > 1:
             raise UsageError(f"the device {name} is named twice.")
-        if name not in cores:
+        if name not in (*cores, *copiers):
             has = f"the cores {', '.join(cores)}" if cores[1:] else "one core, cpu0"
+            has += f", and {DMA}" if copiers else ""
             raise UsageError(
                 f"there is no device {name}: the board has {has}.",
                 where=board.name,

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from firmwright.base.errors import UsageError
 from firmwright.base.names import NameSupply
 from firmwright.ir.core import UNCONSTRAINED, Span
-from firmwright.ir.graph.devices import MAIN, RESIDENT, lying_in, name_of, placed
+from firmwright.ir.graph.devices import COPIER, COPY, MAIN, RESIDENT, lying_in, name_of, placed
 from firmwright.ir.graph.nodes import Call, Function, State, Value
 from firmwright.ir.graph.opdef import WINDOWS, OpTable
 from firmwright.ir.module import IRModule
@@ -69,6 +69,18 @@ class _Planner:
         found = tuple(pool.name for pool in self.module.pools if pool.access == "rw")
         return found or ("sram",)
 
+    @property
+    def copier(self) -> str:
+        """Who copies from memory to memory."""
+        return str(self.module.attrs.get(COPIER, MAIN))
+
+    @property
+    def common(self) -> frozenset[str]:
+        """The pools that the main core sees: all but those that are an engine's own."""
+        default = next(iter(self.module.targets), "")
+        own = {p.name for p in self.module.pools if p.targets and default not in p.targets}
+        return frozenset(self.pools) - own
+
     def is_needed(self) -> bool:
         """Whether anybody speaks of devices or scopes."""
         values = (*self.entry.sources, *(v for call in self.entry.body for v in call.outputs))
@@ -78,7 +90,7 @@ class _Planner:
     def _is_special(self, call: Call) -> bool:
         doer = self.doer(call)
         named = any(scope for _, scope in self._scopes(call))
-        return doer.device != MAIN or doer.sees != frozenset(self.pools) or named
+        return doer.device != MAIN or not self.common <= doer.sees or named
 
     def planned(self) -> IRModule:
         self._unite()
@@ -93,13 +105,17 @@ class _Planner:
 
     def doer(self, call: Call) -> Doer:
         """Who does `call` as far as targets say: a backend's device, or the main core."""
-        every = frozenset(self.pools)
+        if call.op == COPY:
+            return Doer(self.copier, frozenset(self.pools))
         callee = self.module.callee(call.op)
-        target = self.module.targets.get(owner(callee)) if callee is not None else None
+        name = owner(callee) if callee is not None else ""
+        target = self.module.targets.get(name)
         backend = backend_of(target) if target is not None else None
         if backend is None:
-            return Doer(MAIN, every)
-        return Doer(backend.device or MAIN, frozenset(backend.sees) or every)
+            return Doer(MAIN, self.common)
+        own = frozenset(pool.name for pool in self.module.pools if name in pool.targets)
+        sees = frozenset(backend.sees) or (backend.device and own) or self.common | own
+        return Doer(backend.device or MAIN, sees)
 
     def _scopes(self, call: Call) -> Iterator[tuple[Value, str]]:
         """The scopes that a kernel's parameters name, with the values that they are given."""
@@ -194,7 +210,7 @@ class _Planner:
         for call in self.entry.body:
             callee = module.callee(call.op)
             doer = self.doer(call)
-            if isinstance(callee, PrimFunc) and doer.sees != frozenset(self.pools):
+            if isinstance(callee, PrimFunc) and not self.common <= doer.sees:
                 pool = next(name for name in self.pools if name in doer.sees)
                 attrs = {**callee.attrs, RESIDENT: pool}
                 module = module.with_function(replace(callee, attrs=attrs))
@@ -211,6 +227,8 @@ class _Moves:
     pools: dict[str, str] = field(default_factory=dict)
     copies: dict[tuple[str, str], Value] = field(default_factory=dict)
     reads: dict[tuple[int, str], str] = field(default_factory=dict)
+    unseen: dict[str, str] = field(default_factory=dict)
+    """Results that are made where the caller does not look, by what they are called there."""
     names: NameSupply = field(init=False)
     made_with: dict[str, str] = field(init=False)
 
@@ -225,6 +243,8 @@ class _Moves:
         planner, every = self.planner, frozenset(self.planner.pools)
         scope = self.scopes.get(root, "")
         makers, readers = self._users(root)
+        if any(self._is_in(value, root) for value in planner.entry.params):
+            every &= planner.common
         for number, value in makers:
             every &= planner.sees(planner.entry.body[number], value)
         if scope and scope not in every:
@@ -240,8 +260,11 @@ class _Moves:
         seen = {use: planner.sees(planner.entry.body[use[0]], use[1]) for use in readers}
         served = {p: sum(p in pools for pools in seen.values()) for p in candidates}
         best = max(candidates, key=lambda p: served[p])
-        if scope or any(not set(planner.pools) <= pools for pools in (every, *seen.values())):
+        if scope or any(not planner.common <= pools for pools in (every, *seen.values())):
             self.pools[root] = best
+        for value in planner.entry.results if best not in planner.common else ():
+            if self._is_in(value, root):
+                self.unseen[value.name] = self.names.take(f"{value.name}_in_{best}")
         left = {use: pools for use, pools in seen.items() if best not in pools}
         while left:
             pool = max(planner.pools, key=lambda p: sum(p in pools for pools in left.values()))
@@ -278,7 +301,7 @@ class _Moves:
             return value
         found = placed(value, self.devices.get(self.made_with.get(value.name, value.name), MAIN))
         scope = self.pools.get(self.planner.root(value.name), found.virtual_device.memory_scope)
-        return lying_in(found, scope)
+        return lying_in(replace(found, name=self.unseen.get(value.name, value.name)), scope)
 
     def rebuilt(self) -> Function:
         """The entry with every value where it lies, and the copies before their first reader."""
@@ -295,13 +318,21 @@ class _Moves:
             outputs = tuple(self.at(value) for value in call.outputs)
             body.append(replace(call, inputs=tuple(inputs), outputs=outputs))
         entry = self.planner.entry
+        seen = tuple(self._seen(value) for value in entry.results)
+        for value in dict.fromkeys(value for value in seen if value.name in self.unseen):
+            body.append(Call(COPY, (self.at(value),), (value,), {}, Span("", tensor=value.name)))
         return replace(
             entry,
             params=tuple(self.at(value) for value in entry.params),
             body=tuple(body),
-            results=tuple(self.at(value) for value in entry.results),
+            results=seen,
             state=tuple(State(self.at(s.value), self.at(s.next), s.initial) for s in entry.state),
         )
+
+    def _seen(self, value: Value) -> Value:
+        """A result, where the caller can look at it."""
+        is_unseen = value.name in self.unseen
+        return placed(lying_in(value, ""), self.planner.copier) if is_unseen else self.at(value)
 
     def _copied(self, value: Value, pool: str, span: Span) -> list[Call]:
         """The call that copies `value` to a pool: none where it is there already."""
@@ -309,7 +340,6 @@ class _Moves:
             return []
         source = self.at(value)
         target = replace(source, name=self.names.take(f"{value.name}_in_{pool}"))
-        target = placed(target, MAIN)
-        target = lying_in(target, pool)
+        target = lying_in(placed(target, self.planner.copier), pool)
         self.copies[value.name, pool] = target
-        return [Call("device_copy", (source,), (target,), {}, span)]
+        return [Call(COPY, (source,), (target,), {}, span)]

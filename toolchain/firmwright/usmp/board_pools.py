@@ -18,13 +18,22 @@ from firmwright.usmp.plan_module import DEFAULT_POOL
 
 
 def buffer_pools(
-    board: Board, asked: Sequence[PoolInfo], taken: Collection[str], ram_bytes: int | None
+    board: Board,
+    asked: Sequence[PoolInfo],
+    taken: Collection[str],
+    ram_bytes: int | None,
+    targets: Collection[str] = (),
 ) -> tuple[PoolInfo, ...]:
     """The board's pools, or those asked for, with at most `ram_bytes` writable bytes in all.
 
-    Memory that is `taken` by constants is no pool for buffers.
+    Memory that is `taken` by constants is no pool for buffers, nor is that of engines whose targets
+    are not among `targets`: nothing is compiled for them.
     """
-    own = {pool.name: pool for pool in board.pools() if pool.name not in taken}
+    own = {
+        pool.name: pool
+        for pool in board.pools()
+        if pool.name not in taken and (not pool.targets or set(pool.targets) & set(targets))
+    }
     if not asked:
         return _within(tuple(own.values()), ram_bytes)
     if board.is_host:

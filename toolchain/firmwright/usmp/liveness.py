@@ -21,6 +21,7 @@ from typing import cast
 
 from firmwright.base.errors import InternalError, UsageError
 from firmwright.ir.core import PoolInfo
+from firmwright.ir.graph.devices import COPY
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.nodes import (
     AccessPtr,
@@ -127,8 +128,13 @@ def _users(module: IRModule, main: PrimFunc, flow: Flow) -> dict[str, set[str]]:
     default = next(iter(module.targets), "")
     own = str(main.attrs.get("target", default))
     users: dict[str, set[str]] = {name: set() for name in flow.allocates}
+    for name, allocate in flow.allocates.items():
+        if allocate.kind in ("input", "output"):
+            users[name].add(own)  # the caller is where the main is
     for step in flow.steps:
         callee = module.functions.get(step.call.callee) if step.call else None
+        if callee is not None and (callee.attrs.get("op") == COPY or callee.attrs.get("keeps")):
+            continue  # copies reach everything
         target = str(callee.attrs.get("target", default)) if callee else own
         for name in step.touched:
             users[name].add(target)

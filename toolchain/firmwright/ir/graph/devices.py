@@ -19,6 +19,10 @@ MAIN = "cpu0"
 """The device that runs the AOT main."""
 DEVICES = "devices"
 """The attribute of a module that lists the devices it may use, `MAIN` first."""
+COPY = "device_copy"
+"""The operator that copies a tensor from one memory to another."""
+COPIER = "copier"
+"""The attribute of a module that names the device which does these copies, if not `MAIN`."""
 RESIDENT = "constants_pool"
 """The attribute of a kernel whose constants are copied to that pool once, before the first run."""
 _NAME = re.compile(r"([a-z][a-z_]*)(0|[1-9][0-9]?)\Z")
@@ -64,6 +68,11 @@ def devices_of(module: IRModule) -> tuple[str, ...]:
     """The devices that `module` may use; none where there is only the core that runs it."""
     found = module.attrs.get(DEVICES, ())
     return tuple(map(str, found)) if isinstance(found, tuple) else ()
+
+
+def is_copier(device: str) -> bool:
+    """Whether a device of that name does nothing but copy."""
+    return device.startswith("dma")
 
 
 def cores_of(module: IRModule) -> tuple[str, ...]:

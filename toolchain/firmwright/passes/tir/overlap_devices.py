@@ -5,14 +5,17 @@ of another device is begun as soon as what it reads is there, and waited for jus
 needs what it works on. Only the main's straight line is changed: calls in branches and loops stay
 in one step. Invariants: a device does its calls in the order they had, so a call may begin behind
 one of its own device that it depends on; between a start and its wait nobody else touches what the
-call touches, except to read what it reads. With the module's attribute `fallback`, where the main
-core may have to do a call instead, it does not begin before those that it depends on are over.
+call touches, except to read what it reads. A copy begins behind the start that stands before it,
+one call ahead and no more: so two buffers do for what comes in by parts. With the module's
+attribute `fallback`, where the main core may have to do a call instead, it does not begin before
+those that it depends on are over.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from firmwright.ir.graph.devices import is_copier
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.nodes import (
     Allocate,
@@ -104,7 +107,8 @@ class _Line:
 
     def _may_pass(self, before: Stmt, device: str, regions: Regions) -> bool:
         own = isinstance(before, CallPrim) and before.device == device
-        if own and isinstance(before, CallPrim) and before.phase == "start":
+        is_start = isinstance(before, CallPrim) and before.phase == "start"
+        if is_start and (own or is_copier(device)):
             return False
         is_ordered = own and not self.fallback
         touched = self.touched.of(alone(before) if isinstance(before, CallPrim) else before)

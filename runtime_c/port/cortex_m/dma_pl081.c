@@ -1,0 +1,157 @@
+/* dma_pl081.c: copies by Arm's PL080 and PL081 (DDI0196, DDI0218), from memory to memory.
+ *
+ * One channel does one copy after another. A copy of more words than a transfer counts is a list of
+ * transfers, and one longer than the list goes on when somebody looks after it. The end of a list
+ * raises the interrupt, which wakes the core and is never taken: it is enabled only while
+ * interrupts are masked. The channel switches itself off at the end, so that is what tells.
+ *
+ * Memory order: what is copied is in memory before the channel is on, and what was copied is read
+ * after it is off (DSB). No data cache is between the core and these memories.
+ */
+#include "cortex_m.h"
+
+#include "fwr.h"
+#include "port/fwr_port.h"
+
+#define DMA_TC_CLEAR FWR_REG(FWR_DMA_BASE + 0x008u)
+#define DMA_ERRORS FWR_REG(FWR_DMA_BASE + 0x018u)
+#define DMA_ERROR_CLEAR FWR_REG(FWR_DMA_BASE + 0x010u)
+#define DMA_ENABLED FWR_REG(FWR_DMA_BASE + 0x01Cu)
+#define DMA_CONFIG FWR_REG(FWR_DMA_BASE + 0x030u)
+#define CH_FROM FWR_REG(FWR_DMA_BASE + 0x100u)
+#define CH_TO FWR_REG(FWR_DMA_BASE + 0x104u)
+#define CH_NEXT FWR_REG(FWR_DMA_BASE + 0x108u)
+#define CH_CONTROL FWR_REG(FWR_DMA_BASE + 0x10Cu)
+#define CH_CONFIG FWR_REG(FWR_DMA_BASE + 0x110u)
+#define CHANNEL 1u /* the bit of channel 0 */
+
+#define CONTROL_ITEMS_MAX 0xFFFu
+#define CONTROL_WORDS ((2u << 18) | (2u << 21)) /* what is read and written at a time; 0 is bytes \
+                                                 */
+#define CONTROL_INCREMENT ((1u << 26) | (1u << 27))
+#define CONTROL_INTERRUPT (1u << 31)
+#define CONFIG_ON (1u << 0)
+#define CONFIG_INTERRUPTS ((1u << 14) | (1u << 15)) /* of errors, of ends */
+
+#define NVIC_ENABLE FWR_REG(0xE000E100u + FWR_DMA_IRQ / 32u * 4u)
+#define NVIC_DISABLE FWR_REG(0xE000E180u + FWR_DMA_IRQ / 32u * 4u)
+#define NVIC_FORGET FWR_REG(0xE000E280u + FWR_DMA_IRQ / 32u * 4u)
+#define NVIC_BIT (1u << (FWR_DMA_IRQ % 32u))
+
+#define LIST_TRANSFERS 8u
+
+/* As the controller reads it. */
+struct transfer {
+    uint32_t from;
+    uint32_t to;
+    uint32_t next;
+    uint32_t control;
+};
+
+static struct transfer list[LIST_TRANSFERS];
+
+static struct {
+    uint32_t from;
+    uint32_t to;
+    uint32_t left; /* bytes that are not in a list yet */
+    uint32_t failed;
+} copy;
+
+static void order_memory(void)
+{
+    __asm__ volatile("dsb" ::: "memory");
+}
+
+static int is_busy(void)
+{
+    return (DMA_ENABLED & CHANNEL) != 0;
+}
+
+/* Returns at an interrupt, that of the channel among others, or when the channel is off. */
+static void sleep_while_busy(void)
+{
+    uint32_t masked;
+    __asm__ volatile("mrs %0, primask\n\tcpsid i" : "=r"(masked)::"memory");
+    NVIC_ENABLE = NVIC_BIT;
+    order_memory();
+    if (is_busy()) {
+        __asm__ volatile("wfi" ::: "memory");
+    }
+    NVIC_DISABLE = NVIC_BIT;
+    DMA_TC_CLEAR = CHANNEL;
+    order_memory();
+    NVIC_FORGET = NVIC_BIT;
+    __asm__ volatile("msr primask, %0\n\tisb" ::"r"(masked) : "memory");
+}
+
+/* Lists what is left, as far as the list goes, and switches the channel on. */
+static void begin_list(void)
+{
+    const int by_words = ((copy.from | copy.to | copy.left) & 3u) == 0;
+    const uint32_t item_bytes = by_words ? 4u : 1u;
+    uint32_t count = 0;
+    while (copy.left != 0 && count != LIST_TRANSFERS) {
+        const uint32_t wanted = copy.left / item_bytes;
+        const uint32_t items = wanted < CONTROL_ITEMS_MAX ? wanted : CONTROL_ITEMS_MAX;
+        struct transfer *one = &list[count];
+        one->from = copy.from;
+        one->to = copy.to;
+        one->next = (uint32_t)&list[count + 1u];
+        one->control = items | (by_words ? CONTROL_WORDS : 0u) | CONTROL_INCREMENT;
+        copy.from += items * item_bytes;
+        copy.to += items * item_bytes;
+        copy.left -= items * item_bytes;
+        count++;
+    }
+    list[count - 1u].next = 0;
+    list[count - 1u].control |= CONTROL_INTERRUPT;
+    order_memory();
+    CH_FROM = list[0].from;
+    CH_TO = list[0].to;
+    CH_NEXT = list[0].next;
+    CH_CONTROL = list[0].control;
+    DMA_CONFIG = CONFIG_ON;
+    CH_CONFIG = CONFIG_ON | CONFIG_INTERRUPTS;
+}
+
+/* Returns when nothing is under way. */
+static int32_t finish(void)
+{
+    while (is_busy() || copy.left != 0) {
+        if (is_busy()) {
+            sleep_while_busy();
+        } else {
+            begin_list();
+        }
+        if ((DMA_ERRORS & CHANNEL) != 0) {
+            DMA_ERROR_CLEAR = CHANNEL;
+            copy.left = 0;
+            copy.failed = 1;
+        }
+    }
+    DMA_TC_CLEAR = CHANNEL;
+    order_memory();
+    const uint32_t failed = copy.failed;
+    copy.failed = 0;
+    return failed == 0 ? FWR_OK : FWR_E_FAULT;
+}
+
+int32_t fwr_port_copy_start(void *to, const void *from, uint32_t size)
+{
+    const int32_t status = finish();
+    if (status != FWR_OK) {
+        return status;
+    }
+    copy.from = (uint32_t)from;
+    copy.to = (uint32_t)to;
+    copy.left = size;
+    if (size != 0) {
+        begin_list();
+    }
+    return FWR_OK;
+}
+
+int32_t fwr_port_copy_wait(void)
+{
+    return finish();
+}
