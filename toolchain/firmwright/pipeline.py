@@ -52,6 +52,7 @@ from firmwright.partitioning.hooks import check_lowered, run_hook
 from firmwright.partitioning.libraries import intrinsics_of, with_libraries
 from firmwright.partitioning.phases import Stopwatch, for_targets, run_phase
 from firmwright.partitioning.plan_devices import plan_devices
+from firmwright.partitioning.tile_transfers import tile_transfers
 from firmwright.passes import graph as graph_passes
 from firmwright.passes import tir as tir_passes
 from firmwright.passes.graph.pin import pin_tensors
@@ -309,6 +310,7 @@ _BEFORE_LOWERING = (
     Pass("order", lambda module: order_calls(module, op_table())),
     Pass("recompute", lambda module: recompute(module, op_table())),
     Pass("split-devices", lambda module: split_over_cores(module, op_table())),
+    Pass("tile-transfers", lambda module: tile_transfers(module, op_table())),
     Pass("plan-devices", lambda module: plan_devices(module, op_table())),
     Pass("windows", lambda module: mark_windows(module, op_table())),
 )

@@ -67,6 +67,9 @@ class Backend:
     sees: tuple[str, ...] = ()
     """The pools that its kernels reach: their tensors lie there, their constants are copied there
     once. () is all of them, and the program's memory."""
+    tiles: int = 1
+    """Into how many row tiles a call may be cut, so that transfers overlap with work, where its
+    device has a pool to itself."""
     intrinsics: tuple[Intrinsic, ...] = ()
     check: str = ""
     """A C function that a run asks first, `int32_t check(uint32_t data_version)`; "": none."""

@@ -31,6 +31,7 @@ class Vanilla(Backend):
 
     name = "vanilla"
     device = "vanilla0"
+    tiles = 4
 
     def patterns(self) -> Sequence[PatternEntry]:
         weighted = (wildcard(), constant(), constant())

@@ -10,17 +10,17 @@ bit of every value is as before; a value that says its device is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from firmwright.base.names import NameSupply
-from firmwright.ir.core import UNCONSTRAINED, Attr, Constant, Span
-from firmwright.ir.graph.devices import cores_of, placed
+from firmwright.ir.core import UNCONSTRAINED, Constant
+from firmwright.ir.graph.devices import cores_of
 from firmwright.ir.graph.evaluate import describe
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.opdef import OpTable, RowMap
 from firmwright.ir.module import IRModule
 from firmwright.ops.kernel import KERNEL_ALIGNMENT
+from firmwright.passes.graph.row_parts import cuts, joined, part_of, row_parts
 
 WORTH = 4096
 """Multiply-adds, or elements, below which a call is left whole: beginning a part costs too."""
@@ -35,22 +35,6 @@ def split_over_cores(module: IRModule, ops: OpTable) -> IRModule:
     body = tuple(part for call in entry.body for part in split.parts(call))
     changed = replace(module, constants={**module.constants, **split.constants})
     return changed.with_function(replace(entry, body=body))
-
-
-def cuts(count: int, parts: int, is_good: Callable[[int], bool]) -> tuple[int, ...] | None:
-    """Where to cut `count` into `parts` as equal as good places allow: 0, ..., count.
-
-    Of two the earlier: the first core has what is not split as well.
-    """
-    found = [0]
-    for number in range(1, parts):
-        ideal = count * number / parts
-        places = (place for place in range(found[-1] + 1, count) if is_good(place))
-        best = min(places, key=lambda place: (abs(place - ideal), place), default=None)
-        if best is None:
-            return None
-        found.append(best)
-    return (*found, count)
 
 
 @dataclass
@@ -81,55 +65,12 @@ class _Split:
         rows = op.rows(described)
         return self._rows(call, rows) if isinstance(rows, RowMap) else [call]
 
-    # ---- rows ----------------------------------------------------------------------------------
-
     def _rows(self, call: Call, rows: RowMap) -> list[Call]:
-        y, sources = call.outputs[0], rows.sources(call)
-        is_plain = (rows.reach, rows.stride, rows.before) == (1, 1, 0)
-        if "padding" not in call.attrs and not is_plain:
-            return [call]
-
-        def is_good(place: int) -> bool:
-            first = [max(0, rows.stride * place - rows.before) * _row_bytes(x) for x in sources]
-            return not any(n % KERNEL_ALIGNMENT for n in (place * _row_bytes(y), *first))
-
-        found = cuts(y.type.shape[1], len(self.cores), is_good)
+        found = row_parts(call, rows, self.cores, self.names)
         if found is None:
             return [call]
-        made: list[Call] = []
-        results = []
-        for core, first, end in zip(self.cores, found, found[1:], strict=False):
-            windows = {x.name: self._window(x, rows, (first, end), call.span) for x in sources}
-            made += [slice_ for _, slice_ in windows.values() if slice_ is not None]
-            inputs = tuple(
-                windows[v.name][0] if v is not None and v in sources else v for v in call.inputs
-            )
-            part = self._part(y, 1, end - first, core)
-            attrs = _padded(call, rows, first, end)
-            made.append(replace(call, inputs=inputs, outputs=(part,), attrs=attrs))
-            results.append(part)
-        return [*made, self._joint(call, results, 1)]
-
-    def _window(
-        self, x: Value, rows: RowMap, wanted: tuple[int, int], span: Span
-    ) -> tuple[Value, Call | None]:
-        """The rows of `x` that those of the output are made of, and the call that gives them."""
-        first, end = wanted
-        begin = max(0, rows.stride * first - rows.before)
-        last = min(x.type.shape[1], rows.stride * (end - 1) - rows.before + rows.reach)
-        if (begin, last) == (0, x.type.shape[1]):
-            return x, None
-        counts = (1, last - begin, *x.type.shape[2:])
-        part = replace(
-            x, name=self.names.take(f"{x.name}_rows"), type=replace(x.type, shape=counts)
-        )
-        attrs: dict[str, Attr] = {
-            "begin": (0, begin, 0, 0),
-            "strides": (1, 1, 1, 1),
-            "counts": counts,
-            "shrunk": (),
-        }
-        return part, Call("strided_slice", (x,), (part,), attrs, span)
+        made = [stmt for part in found for stmt in (*part.slices, part.call)]
+        return [*made, joined(call, [part.output for part in found], 1)]
 
     # ---- outputs of a fully connected layer ----------------------------------------------------
 
@@ -150,10 +91,10 @@ class _Split:
             own = tuple(
                 None if v is None else self._own_constant(v, first, end) for v in call.inputs[1:]
             )
-            part = self._part(y, axis, end - first, core)
+            part = part_of(y, axis, end - first, core, self.names)
             made.append(replace(call, inputs=(call.inputs[0], *own), outputs=(part,)))
             results.append(part)
-        return [*made, self._joint(call, results, axis)]
+        return [*made, joined(call, results, axis)]
 
     def _own_constant(self, value: Value, first: int, end: int) -> Value:
         """Entries first..end of a constant along its first axis, with their scales."""
@@ -172,34 +113,3 @@ class _Split:
             )
         kind = replace(kind, quantization=quantization)
         return replace(value, name=self.names.take(f"{value.name}_part"), type=kind, constant=name)
-
-    # ---- both ----------------------------------------------------------------------------------
-
-    def _part(self, y: Value, axis: int, count: int, core: str) -> Value:
-        shape = (*y.type.shape[:axis], count, *y.type.shape[axis + 1 :])
-        part = replace(
-            y, name=self.names.take(f"{y.name}_{core}"), type=replace(y.type, shape=shape)
-        )
-        return placed(part, core)
-
-    def _joint(self, call: Call, parts: Sequence[Value], axis: int) -> Call:
-        """The parts one behind the other: the output that was asked for."""
-        return Call("concatenation", tuple(parts), call.outputs, {"axis": axis}, call.span)
-
-
-def _row_bytes(value: Value) -> int:
-    return value.type.size_bytes // value.type.shape[1]
-
-
-def _padded(call: Call, rows: RowMap, first: int, end: int) -> dict[str, Attr]:
-    """The attributes of output rows first..end: only the outer parts see padding above or below."""
-    attrs = dict(call.attrs)
-    if "padding" not in attrs:
-        return attrs
-    x = rows.sources(call)[0]
-    padding = attrs["padding"]
-    assert isinstance(padding, tuple)
-    above = max(0, rows.before - rows.stride * first)
-    below = max(0, rows.stride * (end - 1) - rows.before + rows.reach - x.type.shape[1])
-    attrs["padding"] = (above, below, *padding[2:])
-    return attrs

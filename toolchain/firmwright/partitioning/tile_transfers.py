@@ -1,0 +1,142 @@
+"""Cuts the work of an engine with memory of its own into rows, so that transfers overlap with it.
+
+In: a module that is partitioned, whose entry is a graph function. Out: the same results; a call of
+an engine (`Backend.tiles` above 1, a pool that it has to itself) whose tensors come from outside
+that memory and go outside again is several calls, each with a copy of the rows that it reads in
+front and one of the rows that it makes behind. They stand in the order of a pipeline with two
+buffers: a tile's result goes out behind the start of the next tile. Where the engine itself made
+the input, or reads the output, nothing goes over, and the call is left whole. Invariants: the last
+bit of every value is as before; what a user placed is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from firmwright.base.names import NameSupply
+from firmwright.ir.core import UNCONSTRAINED
+from firmwright.ir.graph.devices import COPIER, COPY, MAIN, placed
+from firmwright.ir.graph.evaluate import describe
+from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.opdef import OpTable, RowMap
+from firmwright.ir.module import IRModule
+from firmwright.partitioning.owners import owner
+from firmwright.passes.graph.row_parts import Part, joined, row_parts
+from firmwright.targets.registry import backend_of
+
+WORTH_BYTES = 1024
+"""What a tile moves at least, in and out: beginning a transfer costs too."""
+
+
+def tile_transfers(module: IRModule, ops: OpTable) -> IRModule:
+    """The module with such calls cut; the same one where no engine has a pool to itself."""
+    entry = module.entry
+    if not isinstance(entry, Function) or not any(pool.targets for pool in module.pools):
+        return module
+    tiling = _Tiling(module, ops, entry)
+    body = tuple(stmt for call in entry.body for stmt in tiling.tiled(call))
+    return tiling.module.with_function(replace(entry, body=body))
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """Whose call it is: the target's name, the device, and into how many parts it may be cut."""
+
+    target: str
+    device: str
+    tiles: int
+
+
+@dataclass
+class _Tiling:
+    module: IRModule
+    ops: OpTable
+    entry: Function
+    names: NameSupply = field(init=False)
+    functions: NameSupply = field(init=False)
+
+    def __post_init__(self) -> None:
+        values = [v for c in self.entry.body for v in (*c.inputs, *c.outputs) if v is not None]
+        taken = (value.name for value in (*self.entry.sources, *values))
+        self.names = NameSupply((*taken, *self.module.constants))
+        self.functions = NameSupply(self.module.functions)
+        self.makers = {value.name: call for call in self.entry.body for value in call.outputs}
+
+    def tiled(self, call: Call) -> Sequence[Call]:
+        """What stands in the place of `call`."""
+        engine, region = self._engine(call), self.module.callee(call.op)
+        if engine is None or not isinstance(region, Function) or len(region.body) != 1:
+            return [call]
+        if len(call.inputs) != 1 or len(call.outputs) != 1 or not self._goes_over(call, engine):
+            return [call]
+        parts = self._parts(replace(region.body[0], span=call.span), call, engine)
+        return [call] if parts is None else self._pipeline(call, region, parts)
+
+    def _engine(self, call: Call) -> _Engine | None:
+        """The engine that does `call`, if it works in a pool that is its own."""
+        callee = self.module.callee(call.op)
+        name = owner(callee) if callee is not None else ""
+        target = self.module.targets.get(name)
+        backend = backend_of(target) if target is not None else None
+        if backend is None or not any(name in pool.targets for pool in self.module.pools):
+            return None
+        is_one = bool(backend.device) and backend.tiles > 1 and not backend.sees
+        return _Engine(name, backend.device, backend.tiles) if is_one else None
+
+    def _goes_over(self, call: Call, engine: _Engine) -> bool:
+        """Whether what it reads and makes is to be in another memory, and nobody said where."""
+        (x,), (y,) = call.inputs, call.outputs
+        if x is None or {x.virtual_device, y.virtual_device} != {UNCONSTRAINED}:
+            return False
+        others = [other for other in self.entry.body if y in other.inputs]
+        others += [self.makers[x.name]] if x.name in self.makers else []
+        return not any(self._engine(other) == engine for other in others)
+
+    def _parts(self, inner: Call, call: Call, engine: _Engine) -> tuple[Part, ...] | None:
+        """The operator of the region in rows, with the values of the entry."""
+        (x,), (y,) = call.inputs, call.outputs
+        assert x is not None
+        if inner.op not in self.ops or len(inner.variables) != 1:
+            return None
+        inputs = tuple(x if v in inner.variables else v for v in inner.inputs)
+        inner = replace(inner, inputs=inputs, outputs=(y,))
+        rows = self.ops[inner.op].rows(describe(inner, self.module))
+        count = min(engine.tiles, (x.type.size_bytes + y.type.size_bytes) // WORTH_BYTES)
+        if not isinstance(rows, RowMap) or count < 2:
+            return None
+        return row_parts(inner, rows, (engine.device,) * count, self.names)
+
+    def _pipeline(self, call: Call, region: Function, parts: Sequence[Part]) -> list[Call]:
+        """Copies in, calls, copies out; each result behind the call of the next tile."""
+        copier = str(self.module.attrs.get(COPIER, MAIN))
+        body: list[Call] = []
+        late: list[Call] = []
+        seen: list[Value] = []
+        for part in parts:
+            (x,) = part.call.variables
+            inside = replace(placed(x, copier), name=self.names.take(f"{x.name}_in"))
+            body += [*part.slices, Call(COPY, (x,), (inside,), {}, call.span)]
+            body.append(self._call_of(part, region, inside))
+            body += late
+            outside = replace(
+                placed(part.output, copier), name=self.names.take(f"{part.output.name}_out")
+            )
+            late = [Call(COPY, (part.output,), (outside,), {}, call.span)]
+            seen.append(outside)
+        return [*body, *late, joined(call, seen, 1)]
+
+    def _call_of(self, part: Part, region: Function, inside: Value) -> Call:
+        """The call of a function like `region`, which makes that part."""
+        name = self.functions.take(region.name)
+        x = replace(inside, virtual_device=UNCONSTRAINED)
+        y = replace(part.output, virtual_device=UNCONSTRAINED)
+        (read,) = part.call.variables
+        inputs = tuple(x if value == read else value for value in part.call.inputs)
+        inner = replace(part.call, inputs=inputs, outputs=(y,))
+        number = name.removeprefix(region.name)
+        attrs = {**region.attrs, "symbol": f"{region.attrs['symbol']}{number}"}
+        self.module = self.module.with_function(
+            replace(region, name=name, params=(x,), body=(inner,), results=(y,), attrs=attrs)
+        )
+        return Call(f"@{name}", (inside,), (part.output,), {}, part.call.span)
