@@ -5,7 +5,9 @@ In: a compilation with calls on a second core, its image, and the trace of a cou
 each core had executed when it began and ended, and the makespan. An emulator lets one core work at
 a time, so its clock shows the sum of both; the makespan is modelled from the counts: each core does
 its calls in their order, a call of the second one not before its start, a wait not before its end.
-What a core executes while it sleeps and looks again is left out.
+What a core executes while it sleeps and looks again is left out. Of a copy that a DMA controller
+does, what the first core executes to begin it counts, and the transfer itself takes no time: an
+emulator does it in one go.
 """
 
 from __future__ import annotations
@@ -15,14 +17,17 @@ from dataclasses import dataclass
 
 from firmwright.artifacts import Image, SymbolSize
 from firmwright.base.errors import UsageError
+from firmwright.codegen.functions import without_copies
 from firmwright.device import Step
 from firmwright.flows.sessions import c_name
+from firmwright.ir.graph.devices import is_copier
+from firmwright.ir.module import IRModule
 from firmwright.ir.tir.nodes import CallPrim, For, If, PrimFunc, While
 from firmwright.ir.tir.walk import prim_calls, walk
 from firmwright.pipeline import Compiled
 
 _STARTS, _WAITS, _IDLES = "fwr_port_core_start", "fwr_port_core_wait", "core_main"
-_DEVICE = "cpu1"
+_COPIES = ("fwr_port_copy_start", "fwr_port_copy_wait")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,7 @@ class Timeline:
 def watched(compiled: Compiled, image: Image) -> tuple[SymbolSize, ...]:
     """The functions whose begins and ends tell what the cores do; none where there is one core."""
     main = compiled.module.entry
-    if not isinstance(main, PrimFunc) or not _phases(main):
+    if not isinstance(main, PrimFunc) or not _phases(compiled.module, main):
         return ()
     if any(isinstance(node, For | If | While) for node in walk(main.body)):
         return ()  # which call a start is of depends on the run
@@ -86,12 +91,18 @@ def watched(compiled: Compiled, image: Image) -> tuple[SymbolSize, ...]:
         symbol
         for symbol in image.sizes.symbols
         if symbol.kind == "text"
-        and (symbol.name.startswith(model) or symbol.name in (_STARTS, _WAITS, _IDLES))
+        and (symbol.name.startswith(model) or symbol.name in (_STARTS, _WAITS, _IDLES, *_COPIES))
     )
 
 
-def _phases(main: PrimFunc) -> list[CallPrim]:
-    return [call for call in prim_calls(main.body) if call.phase != "call"]
+def _phases(module: IRModule, main: PrimFunc) -> list[CallPrim]:
+    return [call for call in _core_calls(module, main) if call.phase != "call"]
+
+
+def _core_calls(module: IRModule, main: PrimFunc) -> list[CallPrim]:
+    """The calls that cores do in a run."""
+    body = without_copies(module, main.body)
+    return [call for call in prim_calls(body) if not is_copier(call.device)]
 
 
 def timeline(
@@ -102,7 +113,7 @@ def timeline(
     assert isinstance(main, PrimFunc)
     prefix = c_name(compiled)
     spans = [list(_spans(functions, steps, core, prefix)) for core in (0, 1)]
-    calls = list(prim_calls(main.body))
+    calls = _core_calls(compiled.module, main)
     own = [span for span in spans[0] if span.name == ""]
     other = [span for span in spans[1] if span.name == ""]
     mine = [call for call in calls if not call.device]
@@ -170,7 +181,8 @@ def _spans(
 
     What begins last has no end in the trace: the run's last instructions, and the last sleep.
     """
-    own = {f"{prefix}_run", f"{prefix}_told", _STARTS, _WAITS}
+    own = {f"{prefix}_run", f"{prefix}_told", _STARTS, _WAITS, *_COPIES}
+    own |= {f.name for f in functions if f.name.startswith(f"{prefix}_transfer_of_")}
     between = own if core == 0 else {_IDLES}
     mine = [step for step in steps if step.cpu == core]
     begun: tuple[str, tuple[int, int]] | None = None

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from firmwright.artifacts import Compiler, Image, SymbolSize
 from firmwright.base.errors import DeviceError, InternalError, ToolMissingError, UsageError
 from firmwright.build.elf import read_code
+from firmwright.codegen.functions import without_copies
 from firmwright.device import Cell, InstructionCounter, build_plugin, check_plugins
 from firmwright.flows.cores import Timeline, timeline, watched
 from firmwright.flows.images import build_image, cache_root
@@ -250,8 +251,8 @@ def _named(
     """
     main = compiled.module.entry
     assert isinstance(main, PrimFunc)
-    kernels = [call for call in prim_calls(main.body) if not call.device]
-    queue = iter([call.op for call in kernels])
+    body = without_copies(compiled.module, main.body)
+    queue = iter([call.op for call in prim_calls(body) if not call.device])
     found: dict[int, list[Cell]] = {call.op: [] for call in prim_calls(main.body)}
     prefix = f"{c_name(compiled)}_"
     for cells in sites.values():

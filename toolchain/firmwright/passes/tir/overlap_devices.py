@@ -116,7 +116,10 @@ class _Line:
 
 
 def _waits_first(stmts: list[Stmt]) -> list[Stmt]:
-    """Waits before the starts that stand right in front of them: less is under way at once."""
+    """Waits before the starts that stand right in front of them: less is under way at once.
+
+    A copy stays in front: it is short, and what is waited for may take long.
+    """
     found: list[Stmt] = []
     for stmt in stmts:
         place = len(found)
@@ -128,8 +131,9 @@ def _waits_first(stmts: list[Stmt]) -> list[Stmt]:
 
 
 def _is_start_of_another(before: Stmt, wait: CallPrim) -> bool:
-    is_start = isinstance(before, CallPrim) and before.phase == "start"
-    return is_start and before != replace(wait, phase="start")
+    if not isinstance(before, CallPrim) or before.phase != "start" or is_copier(before.device):
+        return False
+    return before != replace(wait, phase="start")
 
 
 PASS = Pass("overlap-devices", run)

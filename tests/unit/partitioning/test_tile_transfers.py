@@ -1,0 +1,183 @@
+"""An engine with a bank of its own: what goes over, who brings it, in tiles, double-buffered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.errors import UsageError
+from firmwright.flows.compiling import compile_for
+from firmwright.flows.inputs import generated
+from firmwright.flows.sessions import c_name, open_session
+from firmwright.ir.core import Constant, PoolInfo
+from firmwright.ir.graph.evaluate import evaluate
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.module import IRModule
+from firmwright.ir.text import parse_module, print_module
+from firmwright.ir.tir.nodes import AccessPtr, CallPrim, PrimFunc
+from firmwright.ir.tir.walk import prim_calls
+from firmwright.ops.registry import op_table
+from firmwright.pipeline import Compiled
+
+BANK = (PoolInfo("sram"), PoolInfo("bank", targets=("vanilla",)))
+
+
+def chain(*operators: str) -> IRModule:
+    """Operators one behind another on 16 x 8 x 8, each "conv2d" with weights of its own."""
+    rng = np.random.Generator(np.random.PCG64(5))
+    constants: dict[str, Constant] = {}
+    lines = []
+    kind = "i8[1, 16, 8, 8] quant(12.0, -2)"
+    for number, op in enumerate(operators):
+        given, made = f"%v{number}", f"%v{number + 1}"
+        if op != "conv2d":
+            lines.append(f"  {made}: {kind} = {op}({given})")
+            continue
+        weights = rng.integers(-100, 100, (8, 3, 3, 8))
+        biases = rng.integers(-100, 100, (8,))
+        for name, array, dtype in (("w", weights, INT8), ("b", biases, INT32)):
+            constants[f"{name}{number}"] = Constant.from_array(f"{name}{number}", array, dtype)
+        lines.append(
+            f"  {made}: {kind} = conv2d({given}, %w{number}: i8[8, 3, 3, 8] quant(0.01, 0) const "
+            f"@w{number}, %b{number}: i32[8] quant(0.12, 0) const @b{number}) "
+            '{stride=[1, 1], dilation=[1, 1], padding=[1, 1, 1, 1], activation="none"}'
+        )
+    declared = "\n".join(
+        f"const @{c.name} = {c.dtype.short}[{', '.join(map(str, c.shape))}] sha256.{c.digest}"
+        for c in constants.values()
+    )
+    body = "\n".join(lines)
+    text = (
+        f"firmwright ir 1\nmodule @net\n{declared}\n"
+        f"graph @main(%v0: {kind}) -> (%v{len(operators)}) {{\n{body}\n}}\n"
+    )
+    return replace(parse_module(text, structure_only=True), constants=constants)
+
+
+def compiled(module: IRModule, **given: object) -> Compiled:
+    options = {"target": "vanilla, host", "pools": BANK, "devices": ("cpu0", "dma0"), **given}
+    return compile_for(module, **options)
+
+
+def steps(done: Compiled) -> list[str]:
+    """Who begins (s), ends (w) or does (-) each call of a run."""
+    marks = {"start": "s", "wait": "w", "call": "-"}
+    return [f"{marks[call.phase]}{call.device or 'cpu0'}" for call in run_calls(done)]
+
+
+def run_calls(done: Compiled) -> list[CallPrim]:
+    main = done.module.entry
+    assert isinstance(main, PrimFunc)
+    kernels = done.module.functions
+    return [c for c in prim_calls(main.body) if not kernels[c.callee].attrs.get("keeps")]
+
+
+def is_right(done: Compiled, module: IRModule) -> bool:
+    (sample,) = generated(done.module.io.inputs, 1, 3).samples
+    entry = module.entry
+    assert isinstance(entry, Function)
+    with open_session(done, in_process=True) as session:
+        found = session.run(sample)
+    said = evaluate(module, sample, op_table(), {})
+    return all(np.array_equal(found[v.name], said[v.name]) for v in entry.results)
+
+
+def places(done: Compiled) -> dict[str, set[str]]:
+    """The pools in which each device's calls have their arguments."""
+    assert done.module.plan is not None
+    placements = done.module.plan.placements
+    found: dict[str, set[str]] = {}
+    for call in run_calls(done):
+        for arg in call.args:
+            if isinstance(arg, AccessPtr) and arg.buffer.name in placements:
+                pool = placements[arg.buffer.name].pool
+                found.setdefault(call.device or "cpu0", set()).add(pool)
+    return found
+
+
+@pytest.mark.host_c
+def test_what_an_engine_alone_sees_is_brought_there_and_back_by_the_copier() -> None:
+    module = chain("conv2d")
+    done = compiled(module)
+    assert is_right(done, module)
+    assert places(done)["vanilla0"] == {"bank"}
+    text = str(done.tree.files[f"model/{c_name(done)}.c"])
+    copies = text[text.index("_transfer_of_dma0(") : text.index("_on_dma0(")]
+    assert copies.count("{pools->bank") == copies.count("{pools->sram") == 2
+    assert "device_copy_" not in text, "no core has a copy to do"
+
+
+@pytest.mark.host_c
+def test_the_next_tile_comes_in_and_the_last_one_goes_out_while_the_engine_works() -> None:
+    module = chain("relu", "conv2d", "relu")
+    done = compiled(module)
+    assert is_right(done, module)
+    found = steps(done)
+    assert found.count("svanilla0") == 2
+    assert found[0] == found[-1] == "-cpu0"
+    under_way = 0
+    beside = []
+    for step in found:
+        under_way += {"svanilla0": 1, "wvanilla0": -1}.get(step, 0)
+        beside += [step] if step == "sdma0" and under_way else []
+    assert len(beside) == 2, "of four copies: the second one in, and the first one out"
+
+
+def test_double_buffers_take_less_of_the_bank_than_whole_tensors() -> None:
+    module = chain("relu", *("conv2d", "relu") * 2)
+    whole = compiled(module, pools=(PoolInfo("sram"), replace(BANK[1], size_bytes=1 << 20)))
+    assert whole.module.plan is not None
+    weights = sum(c.shape[0] * 72 for n, c in module.constants.items() if n.startswith("w"))
+    tables = 2 * 3 * 32  # biases, multipliers and shifts of eight channels
+    assert whole.module.plan.pool_bytes["bank"] - weights - tables < 2 * 16 * 64
+
+
+def test_between_calls_of_the_engine_nothing_goes_over() -> None:
+    done = compiled(chain("conv2d", "conv2d"))
+    assert steps(done).count("sdma0") == 2, "in once and out once"
+
+
+def test_weights_are_in_the_bank_before_the_first_run() -> None:
+    done = compiled(chain("conv2d", "conv2d"))
+    text = str(done.tree.files[f"model/{c_name(done)}.c"])
+    head, run = text[: text.index("int32_t net_run(")], text[text.index("int32_t net_run(") :]
+    assert head.count("memcpy(pools->bank") == 6, "weights and biases of two, tables of both"
+    assert "memcpy" not in run
+
+
+@pytest.mark.host_c
+def test_what_the_copier_refuses_the_core_copies() -> None:
+    module = chain("relu", "conv2d", "relu")
+    assert is_right(compiled(module, fallback=True), module)
+
+
+def test_a_bank_is_nobodys_where_its_engine_is_not_asked_for() -> None:
+    names: Callable[[str], list[str]] = lambda target: [  # noqa: E731  # a table of two
+        pool.name
+        for pool in compile_for(chain("relu"), board="mps2-an521", target=target).module.pools
+    ]
+    assert names("") == ["sram"]
+    assert names("vanilla") == ["sram", "bank"]
+
+
+def test_a_bank_that_is_too_small_is_named() -> None:
+    pools = (PoolInfo("sram"), replace(BANK[1], size_bytes=256))
+    with pytest.raises(Exception, match="bank") as caught:
+        compiled(chain("conv2d"), pools=pools)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_a_tiled_module_is_the_same_from_its_text() -> None:
+    done = compiled(chain("relu", "conv2d", "relu"))
+    saved = parse_module(print_module(done.imported), structure_only=True)
+    saved = replace(saved, constants=done.imported.constants)
+    assert compile_for(saved).tree.files == done.tree.files
+
+
+def test_a_copier_that_the_board_lacks_is_named() -> None:
+    with pytest.raises(UsageError, match="there is no device dma0: the board has one core, cpu0"):
+        compile_for(chain("relu"), board="mps2-an386", devices=("cpu0", "dma0"))
