@@ -186,6 +186,19 @@ def test_the_spare_core_plays_an_engine(compiled: Compile) -> None:
     assert verify(done, samples=1).mismatches == 0
 
 
+@pytest.mark.models
+@pytest.mark.qemu
+def test_a_dma_controller_brings_the_engine_its_tiles(compiled: Compile) -> None:
+    """On mps2-an521 a PL081 is the only way from SSRAM 2 to SSRAM 3, where the engine works."""
+    done = compiled("kws", board="mps2-an521", target="vanilla")
+    text = str(done.tree.files[f"model/{c_name(done)}.c"])
+    assert "device_copy_" not in text
+    assert verify(done, samples=2).mismatches == 0
+    line = count(done).timeline
+    assert line is not None
+    assert {call.core for call in line.calls} == {0, 1}
+
+
 @pytest.mark.deep
 @pytest.mark.host_c
 def test_what_is_made_in_parts_is_compared_as_a_whole(compiled: Compile) -> None:
