@@ -26,8 +26,7 @@
 #define CHANNEL 1u /* the bit of channel 0 */
 
 #define CONTROL_ITEMS_MAX 0xFFFu
-#define CONTROL_WORDS ((2u << 18) | (2u << 21)) /* what is read and written at a time; 0 is bytes \
-                                                 */
+#define CONTROL_WORDS ((2u << 18) | (2u << 21)) /* read and written at a time; 0 is bytes */
 #define CONTROL_INCREMENT ((1u << 26) | (1u << 27))
 #define CONTROL_INTERRUPT (1u << 31)
 #define CONFIG_ON (1u << 0)
