@@ -3,9 +3,10 @@
  * Jobs go through a ring. The first core counts those it has put there, the second those it has
  * done; each count has one writer. Memory order: a job stands in the ring before `posted` counts
  * it, and what a job wrote is in memory before `done` counts it (DMB on both sides). Nobody spins:
- * a core that has to wait sleeps by WFE, and each count is followed by SEV. An event that comes
- * before the WFE is kept, so none is missed. The caches of an SSE-200 hold instructions only: there
- * is nothing to clean or to invalidate.
+ * a core that has to wait sleeps by WFI, and each count is followed by the other core's doorbell,
+ * an interrupt of the message handling unit. It wakes and is never taken: interrupts are masked
+ * while a core looks and falls asleep, and one that comes between the two ends the sleep at once.
+ * The caches of an SSE-200 hold instructions only: there is nothing to clean or to invalidate.
  *
  * The second core is held at reset until the first job. A fault there stops it, and every wait for
  * it says so.
@@ -16,6 +17,14 @@
 
 #define SYSCTL_INITSVTOR1 FWR_REG(FWR_CORES_BASE + 0x114u) /* vectors of the second core */
 #define SYSCTL_CPUWAIT FWR_REG(FWR_CORES_BASE + 0x118u)    /* a set bit holds a core at reset */
+
+/* The message handling unit 0: a word of doorbells for each core. */
+#define MHU_RING(core) FWR_REG(0x50003004u + 0x10u * (core))
+#define MHU_HUSH(core) FWR_REG(0x50003008u + 0x10u * (core))
+#define MHU_INTERRUPT (1u << 6) /* of either core */
+#define NVIC_ENABLE FWR_REG(0xE000E100u)
+#define NVIC_DISABLE FWR_REG(0xE000E180u)
+#define NVIC_FORGET FWR_REG(0xE000E280u)
 
 #define RING_JOBS 8u
 #define VECTORS_ALIGN 128 /* Armv8-M: VTOR has no lower bits */
@@ -41,31 +50,37 @@ static void order_memory(void)
     __asm__ volatile("dmb" ::: "memory");
 }
 
-static void send_event(void)
+static void ring(uint32_t number)
 {
-    __asm__ volatile("dsb\n\tsev" ::: "memory");
+    __asm__ volatile("dsb" ::: "memory");
+    MHU_RING(number) = 1;
 }
 
-static void sleep_until_event(void)
+/* Until the doorbell of core `number`, or another interrupt; interrupts are masked. */
+static void sleep_until_ring(uint32_t number)
 {
-    __asm__ volatile("wfe" ::: "memory");
+    __asm__ volatile("dsb\n\twfi" ::: "memory");
+    MHU_HUSH(number) = 1;
+    __asm__ volatile("dsb" ::: "memory");
+    NVIC_FORGET = MHU_INTERRUPT;
 }
 
 /* ---- The second core ------------------------------------------------------------------------ */
 
 FWR_NORETURN static void core_main(void)
 {
-    __asm__ volatile("msr msplim, %0" ::"r"(core_stack));
+    __asm__ volatile("msr msplim, %0\n\tcpsid i" ::"r"(core_stack));
+    NVIC_ENABLE = MHU_INTERRUPT;
     for (;;) {
         while (core.posted == core.done) {
-            sleep_until_event();
+            sleep_until_ring(1);
         }
         order_memory();
         const struct job *job = &core.ring[core.done % RING_JOBS];
         job->does(job->call, job->argument);
         order_memory();
         core.done = core.done + 1u;
-        send_event();
+        ring(0);
     }
 }
 
@@ -73,7 +88,7 @@ FWR_NORETURN static void core_main(void)
 FWR_NORETURN static void core_fault(void)
 {
     core.stopped = 1;
-    send_event();
+    MHU_RING(0) = 1;
     for (;;) {
         __asm__ volatile("wfi");
     }
@@ -115,10 +130,22 @@ static void wake(void)
     }
 }
 
+static int is_before(uint32_t count, uint32_t wanted)
+{
+    return (int32_t)(count - wanted) < 0;
+}
+
 static int32_t wait_until_done(uint32_t count)
 {
-    while ((int32_t)(core.done - count) < 0 && core.stopped == 0) {
-        sleep_until_event();
+    while (is_before(core.done, count) && core.stopped == 0) {
+        uint32_t masked;
+        __asm__ volatile("mrs %0, primask\n\tcpsid i" : "=r"(masked)::"memory");
+        NVIC_ENABLE = MHU_INTERRUPT;
+        if (is_before(core.done, count) && core.stopped == 0) {
+            sleep_until_ring(0);
+        }
+        NVIC_DISABLE = MHU_INTERRUPT;
+        __asm__ volatile("msr primask, %0\n\tisb" ::"r"(masked) : "memory");
     }
     order_memory();
     return core.stopped == 0 ? FWR_OK : FWR_E_FAULT;
@@ -135,7 +162,7 @@ int32_t fwr_port_core_start(void (*job)(uint32_t call, const void *argument), ui
     core.ring[core.posted % RING_JOBS] = (struct job){job, argument, call};
     order_memory();
     core.posted = core.posted + 1u;
-    send_event();
+    ring(1);
     return FWR_OK;
 }
 
