@@ -226,6 +226,19 @@ def test_a_line_that_does_not_come_back_is_a_clear_error(libraries: Libraries) -
         check_runs(session)
 
 
+@pytest.mark.parametrize("ago", [1, 2, 40, 0x7FFF])
+def test_a_request_of_long_ago_is_left_alone(ago: int, libraries: Libraries) -> None:
+    line = SimulatedLine(libraries[PLAIN], Line(), 0)
+    with opened(line) as session:
+        check_runs(session, 1)
+        numbers = session._line
+        sequence = (numbers._sequence - ago) & 0xFFFF
+        run = Frame(numbers._session, sequence, Command.RUN, 0, (1).to_bytes(4, "little") + b"\0")
+        line.write(encode_frame(run))
+        assert line.marks == 1
+        assert session.run(ramp(2))["runs"].tolist() == [2]
+
+
 def test_a_port_is_told_when_a_run_begins_and_ends(libraries: Libraries) -> None:
     """Of runs alone: what is measured to calibrate the counter is no inference."""
     line = SimulatedLine(libraries[PLAIN], Line(), 0)

@@ -37,6 +37,7 @@ DECLARATIONS = """
 struct fwr_slots {{ uint8_t state[{count}]; uint8_t application; uint8_t model; uint8_t free; }};
 extern uint8_t sim_flash[];
 extern int32_t sim_power;
+extern int32_t sim_stuck;
 int32_t sim_update(struct fwr_slots *, const uint8_t *image, uint32_t size, uint32_t crc);
 int32_t sim_start(struct fwr_slots *);
 int32_t sim_confirm(struct fwr_slots *, uint32_t slot);
@@ -258,6 +259,39 @@ def test_a_model_that_does_not_suit_the_application_is_refused(
     assert device.update(image_of(2, size=SLOT)) == Status.RANGE
     device.start()
     assert device.running() == (image_of(1, ram=0x200), b"")
+
+
+@pytest.mark.parametrize("word", [IMAGE_MAGIC ^ 1, IMAGE_MAGIC + 1])
+def test_an_image_that_is_none_by_its_first_word_is_refused(
+    word: int, make: Callable[[int], Device]
+) -> None:
+    device = make(3)
+    assert device.update(struct.pack("<I", word) + image_of(1)[4:]) == Status.UNSUPPORTED
+    device.start()
+    assert device.running() == (b"", b"")
+
+
+def test_a_model_for_another_interface_is_refused(make: Callable[[int], Device]) -> None:
+    device = make(3)
+    device.install(image_of(1))
+    model = bytearray(image_of(5, model=True))
+    struct.pack_into("<I", model, 4, ABI + 1)
+    assert device.update(bytes(model)) == Status.UNSUPPORTED
+    assert device.update(image_of(5, model=True)) == Status.OK
+
+
+def test_a_byte_that_the_flash_does_not_keep_ends_the_update(make: Callable[[int], Device]) -> None:
+    device = make(3)
+    device.install(image_of(1))
+    wrong = device.slots.free * SLOT + 100
+    assert image_of(2)[100] & 1 == 0
+    device.c.sim_stuck = wrong
+    try:
+        assert device.update(image_of(2)) == Status.IO
+    finally:
+        device.c.sim_stuck = 0
+    device.start()
+    assert device.running() == (image_of(1), b"")
 
 
 def test_the_only_application_is_started_again_though_nobody_confirmed_it(

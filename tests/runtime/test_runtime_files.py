@@ -28,6 +28,7 @@ from firmwright.device.protocol import (
     Frame,
     FrameReader,
     Status,
+    cobs_encode,
     encode_frame,
 )
 
@@ -147,6 +148,35 @@ def test_a_frame_longer_than_the_buffer_is_damaged_and_the_next_is_read(c: Any, 
     stream = encode_frame(Frame(1, 1, 1, 0, bytes(PAYLOAD_MAX + 1))) + encode_frame(Frame(1, 2, 3))
     events = [c.fwr_link_feed(link, byte) for byte in stream]
     assert [event for event in events if event != NOTHING] == [DAMAGED, FRAME]
+
+
+@pytest.mark.parametrize("size", range(236, PAYLOAD_MAX + 1, 2))
+def test_runs_as_long_as_a_block_go_both_ways(size: int, c: Any, ffi: Any) -> None:
+    """Frames without a zero byte, about the 254 bytes of a full block."""
+    frame = Frame(0x0101, 0x0101, 1, 1, b"\7" * size)
+    plain, link = content(frame), ffi.new("struct fwr_link *")
+    buffer = ffi.new("uint8_t[]", plain + bytes(4))
+    c.fake_out_size = 0
+    c.fwr_link_close(buffer, len(plain))
+    c.fwr_link_send(buffer, len(plain))
+    sent = bytes(ffi.buffer(c.fake_out, c.fake_out_size))
+    assert sent == encode_frame(frame)
+    taken = [
+        bytes(ffi.buffer(link.rx, link.length))
+        for byte in sent
+        if c.fwr_link_feed(link, byte) == FRAME
+    ]
+    assert taken == [plain]
+    assert FrameReader().feed(sent) == [frame]
+
+
+def test_a_sound_frame_with_bytes_behind_it_is_damaged(c: Any, ffi: Any) -> None:
+    """What the buffer has no room for counts, even where all that it holds is right."""
+    plain = content(Frame(1, 1, 1, 0, bytes(PAYLOAD_MAX)))
+    whole = plain + zlib.crc32(plain).to_bytes(4, "little")
+    link = ffi.new("struct fwr_link *")
+    events = [c.fwr_link_feed(link, b) for b in b"\0" + cobs_encode(whole + b"\1\2") + b"\0"]
+    assert [event for event in events if event != NOTHING] == [DAMAGED]
 
 
 @quick

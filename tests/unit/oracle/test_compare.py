@@ -24,6 +24,14 @@ def test_the_first_wrong_integer_is_placed() -> None:
     assert found.first == Difference(1, "y", (1, 0), 3, -128)
 
 
+def test_what_differs_in_an_earlier_sample_or_tensor_counts_too() -> None:
+    right, wrong = np.zeros(3, np.int8), np.ones(3, np.int8)
+    expected = [{"x": right, "y": right}] * 3
+    found = compare(expected, [{"x": wrong, "y": right}, {"x": right, "y": wrong}, expected[0]])
+    assert (found.values, found.mismatches) == (18, 6)
+    assert found.first == Difference(0, "x", (0,), 0, 1)
+
+
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.uint8])
 def test_the_largest_error_does_not_wrap(dtype: type[np.integer]) -> None:
     info = np.iinfo(dtype)

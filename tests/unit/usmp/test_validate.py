@@ -61,6 +61,25 @@ def test_a_relaxed_conflict_allows_what_it_says_and_no_more(
     assert "conflict" in complaint(plan_of(0, 8, 24), buffers, at_one_place)
 
 
+@pytest.mark.parametrize(("lo", "hi"), [(-16, 9), (7, 16)])
+def test_an_interval_forbids_all_between_its_ends(
+    lo: int, hi: int, buffers: tuple[BufferInfo, ...]
+) -> None:
+    """8 lies in both, next to one end."""
+    assert "conflict" in complaint(plan_of(0, 8, 24), buffers, Conflict("a", "b", lo, hi))
+    check_plan(plan_of(0, 8, 24), buffers, (Conflict("a", "b", lo, 8),), POOLS)
+    check_plan(plan_of(0, 8, 24), buffers, (Conflict("a", "b", 8, hi),), POOLS)
+
+
+def test_a_pool_of_the_board_that_is_none_of_the_buffers_is_named(
+    make_buffer: Callable[..., BufferInfo],
+) -> None:
+    pools = (PoolInfo("sram"), PoolInfo("fast"))
+    plan = Plan("test", {"a": Placement("fast", 0)}, {"fast": 16}, 0)
+    with pytest.raises(InternalError, match="a may not lie in pool 'fast'"):
+        check_plan(plan, (make_buffer("a", 16, (0, 2)),), (), pools)
+
+
 def test_a_missing_placement_is_named(buffers: tuple[BufferInfo, ...]) -> None:
     plan = Plan("test", {"a": Placement("sram", 0)}, {"sram": 16}, 0)
     assert complaint(plan, buffers) == "it places ['a'], the buffers are ['a', 'b']."

@@ -22,13 +22,14 @@ number, dtype, size, access. There is no recursion.
 Phases. What other devices do while the main goes on is begun and ended once on every path, and
 nobody touches what they work on meanwhile (phases.py).
 Plan. Every planned buffer is placed in one of its pools, aligned, in range, and keeps its
-conflicts; pools stay within their limits.
+conflicts; two that live at once without a conflict lie apart; pools stay within their limits and
+are no larger than what lies in them; the windows of the AOT main are where it says.
 I/O. Inputs and outputs name buffers of the AOT main.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from firmwright.base.dtypes import BOOL
 from firmwright.base.errors import ModelError
@@ -64,7 +65,7 @@ from firmwright.ir.tir.nodes import (
     While,
 )
 from firmwright.ir.tir.phases import phase_problems
-from firmwright.ir.tir.plan import Plan
+from firmwright.ir.tir.plan_problems import plan_problems
 from firmwright.ir.tir.printer import format_expr
 from firmwright.ir.tir.rewrite import substitute
 from firmwright.ir.tir.walk import local_names, prim_calls, walk
@@ -384,36 +385,3 @@ def _io_problems(module: IRModule) -> list[str]:
         for tensor in (*module.io.inputs, *module.io.outputs, *module.io.state)
         if tensor.buffer not in known
     ]
-
-
-def plan_problems(plan: Plan, module: IRModule) -> list[str]:
-    """A line for everything that is wrong with the placements."""
-    problems: list[str] = []
-    limits: Mapping[str, int | None] = {pool.name: pool.size_bytes for pool in module.pools}
-    for pool, size in plan.pool_bytes.items():
-        limit = limits.get(pool)
-        if limits and pool not in limits:
-            problems.append(f"plan: pool {pool} is not in the module")
-        elif limit is not None and size > limit:
-            problems.append(f"plan: pool {pool} takes {size} bytes of {limit}")
-    for buffer in plan.buffers:
-        place = plan.placements.get(buffer.name)
-        if place is None:
-            problems.append(f"plan: {buffer.name} has no place")
-            continue
-        end = place.offset + buffer.size_bytes
-        if place.pool not in buffer.pools:
-            problems.append(f"plan: {buffer.name} lies in {place.pool}, which is no candidate")
-        if place.offset < 0 or end > plan.pool_bytes.get(place.pool, 0):
-            problems.append(f"plan: {buffer.name} ends at {end}, outside of {place.pool}")
-        if place.offset % buffer.alignment:
-            problems.append(f"plan: {buffer.name} at {place.offset} breaks its alignment")
-    for conflict in plan.conflicts:
-        a, b = plan.placements.get(conflict.a), plan.placements.get(conflict.b)
-        if a is None or b is None:
-            problems.append(
-                f"plan: a conflict names {conflict.a} and {conflict.b}, not both placed"
-            )
-        elif a.pool == b.pool and not conflict.allows(a.offset, b.offset):
-            problems.append(f"plan: {conflict.a} and {conflict.b} overlap")
-    return problems

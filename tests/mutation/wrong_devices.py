@@ -1,0 +1,83 @@
+"""Defects in what several devices do: starts and waits that are dropped, doubled or elsewhere.
+
+In: a model that two cores share. Out: mutants of its AOT main. The verifier of the IR judges them,
+as it does each compilation; none of them reaches a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+
+from mutants import Mutant, Outcome, drawn
+from subjects import Subject, checked
+
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.nodes import CallPrim, PrimFunc, Seq, Stmt
+from firmwright.ir.tir.rewrite import NOTHING, rewrite_func
+from firmwright.ir.tir.walk import Node, prim_calls
+
+CORES = ("cpu0", "cpu1")
+Change = Callable[[CallPrim], Stmt | None]
+"""What a call becomes; None where the kind does not apply."""
+
+
+def mutants(subject: Subject, per_kind: int) -> Iterator[Mutant]:
+    """Each kind at some of the calls."""
+    main = subject.compiled.module.entry
+    assert isinstance(main, PrimFunc)
+    calls = tuple(prim_calls(main.body))
+    for kind, change in CHANGES.items():
+        sites = [number for number, call in enumerate(calls) if change(call) is not None]
+        for number in drawn(sites, per_kind, f"devices {kind}"):
+            site = f"{subject.name}: {calls[number].phase} of @{calls[number].callee}"
+            yield Mutant(kind, site, partial(_judged, subject, number, change))
+
+
+def _judged(subject: Subject, number: int, change: Change) -> Outcome:
+    return checked(subject, _planted(subject.compiled.module, number, change))
+
+
+def _planted(module: IRModule, number: int, change: Change) -> IRModule:
+    main = module.entry
+    assert isinstance(main, PrimFunc)
+    calls = tuple(prim_calls(main.body))
+
+    def rule(node: Node) -> Node | None:
+        if isinstance(node, CallPrim) and node == calls[number]:
+            return change(node)
+        return None
+
+    return module.with_function(rewrite_func(main, rule))
+
+
+def _dropped(phase: str) -> Change:
+    return lambda call: NOTHING if call.phase == phase else None
+
+
+def _doubled(phase: str) -> Change:
+    return lambda call: Seq((call, call)) if call.phase == phase else None
+
+
+def _to(phase: str, after: str) -> Change:
+    def change(call: CallPrim) -> Stmt | None:
+        return replace(call, phase=after) if call.phase == phase else None  # type: ignore[arg-type]
+
+    return change
+
+
+def _elsewhere(call: CallPrim) -> Stmt | None:
+    """Waited for on another device than it was started on."""
+    return replace(call, device="npu0") if call.phase == "wait" else None
+
+
+CHANGES: Mapping[str, Change] = {
+    "start of a device dropped": _dropped("start"),
+    "wait for a device dropped": _dropped("wait"),
+    "start of a device doubled": _doubled("start"),
+    "wait for a device doubled": _doubled("wait"),
+    "wait turned into a start": _to("wait", "start"),
+    "start turned into a wait": _to("start", "wait"),
+    "wait for another device": _elsewhere,
+}

@@ -1,0 +1,336 @@
+"""Defects in what kernels compute: indices, loops, arithmetic, constants, the calls of the main.
+
+In: a subject. Out: mutants of its lowered module. Each is judged by the verifier of the IR, then
+the C compiler, then sanitizers and the reference runtime, value by value in every layer. One that
+leaves the C as it is, or the machine code that an optimising compiler makes of it, changed nothing.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from mutants import Mutant, Outcome, drawn
+from reachable import same_results
+from search import differing
+from subjects import Subject, checked
+
+from firmwright.artifacts import SourceTree
+from firmwright.ir.core import Constant
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.nodes import (
+    AccessPtr,
+    AllocateConst,
+    Binary,
+    BufferLoad,
+    BufferStore,
+    CallPrim,
+    For,
+    If,
+    IntImm,
+    PrimFunc,
+    Seq,
+)
+from firmwright.ir.tir.rewrite import rewrite_func
+from firmwright.ir.tir.walk import Node
+
+Change = Callable[[Node], Node | None]
+"""The defect of a node; None where the kind does not apply."""
+
+
+def mutants(subject: Subject, per_kind: int) -> Iterator[Mutant]:
+    """Up to `per_kind` of each kind, spread over the kernels."""
+    for kind, change in CHANGES.items():
+        for func, place in drawn(list(_sites(subject, change)), per_kind, f"{subject.name} {kind}"):
+            module = partial(_planted, subject.compiled.module, func, place, change)
+            site = f"{subject.name}: @{func}, site {place}"
+            yield Mutant(kind, site, partial(judge, subject, module))
+    for kind, make in CONSTANTS.items():
+        sites = drawn(list(make(subject.compiled.module)), per_kind, f"{subject.name} {kind}")
+        for label, changed in sites:
+            module = partial(_with_constants, subject.compiled.module, changed)
+            yield Mutant(kind, f"{subject.name}: {label}", partial(judge, subject, module))
+
+
+def judge(subject: Subject, make: Callable[[], IRModule]) -> Outcome:
+    """Every checker in the order in which a compilation meets them."""
+    module = make()
+    found = checked(subject, module)
+    if not found.survived:
+        return found
+    tree, sound = subject.emitted(module), subject.emitted(subject.compiled.module)
+    if tree == sound:
+        return Outcome(same="the C is the same")
+    found = subject.judged(tree)
+    if not found.survived:
+        return found
+    reason = _same_sums(subject, module)
+    if reason:
+        return Outcome(same=reason)
+    if _machine_code(subject, tree) == _machine_code(subject, sound):
+        return Outcome(same="the machine code is the same")
+    sample = differing(subject, sound, tree)
+    return subject.with_sample(sample).judged(tree) if sample is not None else found
+
+
+def _machine_code(subject: Subject, tree: SourceTree) -> bytes:
+    tree.write(subject.folder)
+    source, made = subject.folder / "model" / "mutant.c", subject.folder / "mutant.s"
+    words = ["gcc", "-std=c99", "-O2", "-w", "-S", str(source), "-o", str(made)]
+    subprocess.run(words, check=True)
+    return made.read_bytes()
+
+
+# ---- one node of one function ----------------------------------------------------------------
+
+
+def _sites(subject: Subject, change: Change) -> Iterator[tuple[str, int]]:
+    for name, func in subject.compiled.module.functions.items():
+        if not isinstance(func, PrimFunc):
+            continue
+        count = 0
+
+        def rule(node: Node) -> None:
+            nonlocal count
+            count += change(node) is not None
+
+        rewrite_func(func, rule)
+        yield from ((name, place) for place in range(count))
+
+
+def _planted(module: IRModule, name: str, place: int, change: Change) -> IRModule:
+    """`module` with the change at the `place`-th node of the function that it applies to."""
+    func, count = module.functions[name], 0
+    assert isinstance(func, PrimFunc)
+
+    def rule(node: Node) -> Node | None:
+        nonlocal count
+        changed = change(node)
+        count += changed is not None
+        return changed if changed is not None and count == place + 1 else None
+
+    mutant = rewrite_func(func, rule)
+    # What serves several kernels is printed once: the defect must be in the one that is printed.
+    return module.with_function(replace(mutant, attrs={**mutant.attrs, "code": mutant.name}))
+
+
+def _load_index(node: Node) -> Node | None:
+    if not isinstance(node, BufferLoad):
+        return None
+    last = node.indices[-1]
+    return replace(node, indices=(*node.indices[:-1], _plus(last, 1)))
+
+
+def _store_index(node: Node) -> Node | None:
+    if not isinstance(node, BufferStore):
+        return None
+    first = node.indices[0]
+    return replace(node, indices=(_plus(first, -1), *node.indices[1:]))
+
+
+def _plus(value: Node, by: int) -> Node:
+    if isinstance(value, IntImm):
+        return IntImm(value.value + by, value.dtype)
+    return Binary("add", value, IntImm(by, value.dtype))  # type: ignore[arg-type,union-attr]
+
+
+def _loop(part: str, by: int) -> Change:
+    def change(node: Node) -> Node | None:
+        if not isinstance(node, For) or not isinstance(getattr(node, part), IntImm):
+            return None
+        return replace(node, **{part: _plus(getattr(node, part), by)})
+
+    return change
+
+
+def _pointer(by: int, longer: int) -> Change:
+    def change(node: Node) -> Node | None:
+        if not isinstance(node, AccessPtr):
+            return None
+        return replace(node, offset=_plus(node.offset, by), extent=node.extent + longer)
+
+    return change
+
+
+def _operator(before: str, after: str) -> Change:
+    def change(node: Node) -> Node | None:
+        if isinstance(node, Binary) and node.op == before:
+            return replace(node, op=after)
+        return None
+
+    return change
+
+
+def _unsaturated(node: Node) -> Node | None:
+    """`min(max(x, low), high)` of constants without its lower bound."""
+    if not (isinstance(node, Binary) and node.op == "min" and isinstance(node.b, IntImm)):
+        return None
+    inner = node.a
+    if isinstance(inner, Binary) and inner.op == "max" and isinstance(inner.b, IntImm):
+        return replace(node, a=inner.a)
+    return None
+
+
+def _shift(node: Node) -> Node | None:
+    """Rounds by another power of two."""
+    if isinstance(node, Binary) and node.op == "shr" and isinstance(node.b, IntImm):
+        return replace(node, b=_plus(node.b, -1))
+    return None
+
+
+def _rounding(node: Node) -> Node | None:
+    """A shift to the right that rounds up instead of down."""
+    if not (isinstance(node, Binary) and node.op == "shr" and isinstance(node.b, IntImm)):
+        return None
+    half = IntImm((1 << node.b.value) - 1, node.a.dtype)
+    return replace(node, a=Binary("add", node.a, half))
+
+
+def _without_call(node: Node) -> Node | None:
+    calls = [part for part in getattr(node, "stmts", ()) if isinstance(part, CallPrim)]
+    if not isinstance(node, Seq) or not calls:
+        return None
+    return Seq(tuple(part for part in node.stmts if part is not calls[0]))
+
+
+def _swapped_arguments(node: Node) -> Node | None:
+    if not isinstance(node, CallPrim):
+        return None
+    return replace(node, args=(node.args[1], node.args[0], *node.args[2:]))
+
+
+def _condition(node: Node) -> Node | None:
+    if not isinstance(node, If):
+        return None
+    return node.then
+
+
+def _other_constant(node: Node) -> Node | None:
+    if not isinstance(node, AllocateConst) or not node.constant.endswith(".bias"):
+        return None
+    other = {"conv2d_2": "depthwise_conv2d_4", "conv2d_5": "depthwise_conv2d_4"}
+    owner = node.constant.removesuffix(".bias")
+    return replace(node, constant=f"{other.get(owner, 'conv2d_2')}.bias")
+
+
+CHANGES: Mapping[str, Change] = {
+    "index of a load one too high": _load_index,
+    "index of a store one too low": _store_index,
+    "loop ends one too late": _loop("extent", 1),
+    "loop ends one too early": _loop("extent", -1),
+    "loop begins one too late": _loop("start", 1),
+    "pointer one element too far": _pointer(1, 0),
+    "pointer good for one element more": _pointer(0, 1),
+    "sum turned into a difference": _operator("add", "sub"),
+    "maximum turned into a minimum": _operator("max", "min"),
+    "comparison includes its bound": _operator("lt", "le"),
+    "saturation removed": _unsaturated,
+    "shift one too small": _shift,
+    "rounding up instead of down": _rounding,
+    "condition dropped": _condition,
+    "call dropped": _without_call,
+    "arguments of a call swapped": _swapped_arguments,
+    "another operator's constant": _other_constant,
+}
+
+
+# ---- constants -------------------------------------------------------------------------------
+
+Values = np.ndarray[Any, Any]
+Site = tuple[str, dict[str, Constant]]
+
+
+def _with_constants(module: IRModule, changed: Mapping[str, Constant]) -> IRModule:
+    return replace(module, constants={**module.constants, **changed})
+
+
+def _each(
+    suffix: str, change: Callable[[Values, int], None], columns: slice = slice(None)
+) -> Callable[[IRModule], list[Site]]:
+    """Sites: the elements of the columns of those constants, each changed by itself."""
+
+    def sites(module: IRModule) -> list[Site]:
+        found: list[Site] = []
+        for name, constant in module.constants.items():
+            if name.endswith(suffix):
+                places = np.arange(constant.array().size).reshape(constant.shape)[..., columns]
+                for place in map(int, places.reshape(-1)):
+                    changed = _changed(constant, change, place)
+                    found.append((f"{name}[{place}]", {name: changed}))
+        return found
+
+    return sites
+
+
+def _changed(constant: Constant, change: Callable[[Values, int], None], place: int) -> Constant:
+    values = constant.array().copy()
+    change(values.reshape(-1), place)
+    return replace(constant, data=values.tobytes())
+
+
+def _add(by: int) -> Callable[[Values, int], None]:
+    def change(values: Values, place: int) -> None:
+        highest = np.iinfo(values.dtype).max
+        values[place] += by if values[place] < highest - by else -by
+
+    return change
+
+
+def _a_thousandth(values: Values, place: int) -> None:
+    values[place] -= values[place] >> 10
+
+
+def _rolled(values: Values, place: int) -> None:
+    values[:] = np.roll(values, 1 + place % (values.size - 1) if values.size > 1 else 0)
+
+
+def _swapped(values: Values, place: int) -> None:
+    other = next((n for n, v in enumerate(values) if v != values[place]), place)
+    values[[place, other]] = values[[other, place]]
+
+
+def _whole(module: IRModule) -> list[Site]:
+    """Sites: two constants of one type, one in the place of the other."""
+    found: list[Site] = []
+    items = list(module.constants.items())
+    for number, (name, one) in enumerate(items):
+        for other_name, other in items[:number]:
+            if (one.dtype, one.shape) == (other.dtype, other.shape) and one.data != other.data:
+                changed = {
+                    name: replace(one, data=other.data),
+                    other_name: replace(other, data=one.data),
+                }
+                found.append((f"{name} and {other_name}", changed))
+    return found
+
+
+MULTIPLIER, ADDEND, SHIFT = slice(0, 1), slice(1, 2), slice(2, 3)
+CONSTANTS: Mapping[str, Callable[[IRModule], list[Site]]] = {
+    "bias changed by one": _each(".bias", _add(1)),
+    "weight changed by one": _each(".weights", _add(1)),
+    "multiplier changed by one": _each(".requant", _add(1), MULTIPLIER),
+    "multiplier changed by a thousandth": _each(".requant", _a_thousandth, MULTIPLIER),
+    "rounding changed by one unit": _each(".requant", _add(1), ADDEND),
+    "shift changed by one": _each(".requant", _add(1), SHIFT),
+    "table of a softmax shifted": _each(".exponentials", _rolled),
+    "constants shifted": _each(".weights", _rolled),
+    "biases shifted": _each(".bias", _rolled),
+    "two weights swapped": _each(".weights", _swapped),
+    "two whole constants swapped": _whole,
+}
+
+
+def _same_sums(subject: Subject, module: IRModule) -> str:
+    """Why what layers requantise by may be changed like that; "" if it is not known that it may."""
+    sound = subject.compiled.module
+    changed = [n for n, c in module.constants.items() if sound.constants[n].data != c.data]
+    reasons = [
+        same_results(sound, subject.compiled.imported, name, module.constants[name])
+        for name in changed
+        if name.endswith(".requant")
+    ]
+    return reasons[0] if reasons and all(reasons) and len(reasons) == len(changed) else ""

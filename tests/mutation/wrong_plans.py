@@ -1,0 +1,365 @@
+"""Defects of memory plans and of the problems that they are made for.
+
+In: a subject. Out: mutants. A plan with a defect goes to the plan's validator. A problem with a
+defect (a conflict gone, a life cut short, an overlap that the kernel does not allow) gives a plan
+that is right for it; then the model's C is executed with every byte held against who wrote it last,
+as `verify --check-plan` does. `free_of_collisions` judges what the validator lets pass, by another
+method: a map of bytes at every moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+from unittest.mock import patch
+
+from mutants import SURVIVED, Mutant, Outcome, caught, drawn
+from subjects import Subject, checked, with_module
+
+from firmwright.base.errors import FirmwrightError, InternalError
+from firmwright.flows.watching import open_watched
+from firmwright.ir.core import PoolInfo
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.affine import has_load
+from firmwright.ir.tir.nodes import (
+    AccessPtr,
+    BufferLoad,
+    BufferStore,
+    For,
+    If,
+    PrimFunc,
+    While,
+)
+from firmwright.ir.tir.overlap import Forbidden
+from firmwright.ir.tir.plan import BufferInfo, Conflict, LiveRange, Placement, Plan
+from firmwright.ir.tir.walk import Node, walk
+from firmwright.usmp import distances, plan_module
+from firmwright.usmp.distances import Spans
+from firmwright.usmp.liveness import Extraction
+from firmwright.usmp.validate import check_plan
+
+RUNS = 2
+
+
+def plan_of(subject: Subject) -> Plan:
+    """The subject's own."""
+    plan = subject.compiled.module.plan
+    assert plan is not None
+    return plan
+
+
+# ---- the plan --------------------------------------------------------------------------------
+
+
+def plan_mutants(subject: Subject, per_kind: int) -> Iterator[Mutant]:
+    """Plans that the validator has to refuse."""
+    plan, pools = plan_of(subject), subject.compiled.module.pools
+    for kind, make in PLANS.items():
+        sites = [(site, wrong) for site, wrong in make(plan, pools) if wrong != plan]
+        for site, wrong in drawn(sites, per_kind, f"{subject.name} {kind}"):
+            yield Mutant(kind, f"{subject.name}: {site}", partial(judge_plan, wrong, plan, pools))
+    for site, smaller in _smaller_pools(plan, pools):
+        judge = partial(judge_plan, plan, plan, smaller)
+        yield Mutant("size of a board's pool too small", f"{subject.name}: {site}", judge)
+    module = subject.compiled.module
+    for kind, make in PLANS.items():
+        sites = [(site, wrong) for site, wrong in make(plan, pools) if wrong != plan]
+        for site, wrong in drawn(sites, per_kind // 2, f"{subject.name} module {kind}"):
+            judge = partial(judge_module, subject, replace(module, plan=wrong), wrong)
+            yield Mutant(f"{kind}, in a text", f"{subject.name}: {site}", judge)
+
+
+def judge_plan(wrong: Plan, plan: Plan, pools: tuple[PoolInfo, ...]) -> Outcome:
+    """By the validator; what it lets pass must be as good a plan as the other."""
+    try:
+        check_plan(wrong, plan.buffers, plan.conflicts, pools)
+    except InternalError as error:
+        return caught("plan validator", error)
+    return _harmless(wrong)
+
+
+def judge_module(subject: Subject, module: IRModule, wrong: Plan) -> Outcome:
+    """By the verifier of modules that were read from a text."""
+    found = checked(subject, module)
+    return _harmless(wrong) if found.survived else found
+
+
+def _harmless(wrong: Plan) -> Outcome:
+    if free_of_collisions(wrong):
+        return Outcome(same="no byte is two buffers' at any moment")
+    return SURVIVED
+
+
+def free_of_collisions(plan: Plan) -> bool:
+    """Whether at each moment each byte is one buffer's; False where buffers may share by rule.
+
+    Also that figures are right: a pool is as large as its highest buffer.
+    """
+    tops: dict[str, int] = {}
+    for buffer in plan.buffers:
+        place = plan.placements.get(buffer.name)
+        if place is None or place.offset % buffer.alignment:
+            return False
+        tops[place.pool] = max(tops.get(place.pool, 0), place.offset + buffer.size_bytes)
+    moments = sorted({edge for b in plan.buffers for live in b.live for edge in _edges(live)})
+    return tops == dict(plan.pool_bytes) and all(_one_owner(plan, now) for now in moments)
+
+
+def _edges(live: LiveRange) -> range:
+    return range(live.first, live.end)
+
+
+def _one_owner(plan: Plan, now: int) -> bool:
+    owners: dict[tuple[str, int], str] = {}
+    meeting = {frozenset((c.a, c.b)) for c in plan.conflicts if c.lo != -_size(plan, c.b)}
+    for buffer in plan.buffers:
+        if any(live.first <= now < live.end for live in buffer.live):
+            place = plan.placements[buffer.name]
+            for byte in range(place.offset, place.offset + buffer.size_bytes):
+                owner = owners.setdefault((place.pool, byte), buffer.name)
+                if owner != buffer.name and frozenset((owner, buffer.name)) not in meeting:
+                    return False
+    return True
+
+
+def _size(plan: Plan, name: str) -> int:
+    return next(buffer.size_bytes for buffer in plan.buffers if buffer.name == name)
+
+
+Wrongs = Iterator[tuple[str, Plan]]
+
+
+def _moved(by: Callable[[BufferInfo], int]) -> Callable[[Plan, Any], Wrongs]:
+    def make(plan: Plan, pools: Any) -> Wrongs:
+        for buffer in plan.buffers:
+            place = plan.placements[buffer.name]
+            moved = replace(place, offset=place.offset + by(buffer))
+            yield buffer.name, _placed(plan, buffer.name, moved)
+
+    return make
+
+
+def _placed(plan: Plan, name: str, place: Placement) -> Plan:
+    return replace(plan, placements={**plan.placements, name: place})
+
+
+def _onto_another(plan: Plan, pools: Any) -> Wrongs:
+    """A buffer where another one lies that must keep all of its bytes meanwhile."""
+    for conflict in plan.conflicts:
+        a, b = (_buffer(plan, name) for name in (conflict.a, conflict.b))
+        place = plan.placements[a.name]
+        if (conflict.lo, conflict.hi) == (-b.size_bytes, a.size_bytes) and place.pool in b.pools:
+            yield f"{b.name} on {a.name}", _placed(plan, b.name, place)
+
+
+def _buffer(plan: Plan, name: str) -> BufferInfo:
+    return next(buffer for buffer in plan.buffers if buffer.name == name)
+
+
+def _swapped(plan: Plan, pools: Any) -> Wrongs:
+    names = [buffer.name for buffer in plan.buffers]
+    for a, b in pairwise(names):
+        places = {**plan.placements, a: plan.placements[b], b: plan.placements[a]}
+        yield f"{a} and {b}", replace(plan, placements=places)
+
+
+def _in_no_pool(plan: Plan, pools: Any) -> Wrongs:
+    for buffer in plan.buffers:
+        place = plan.placements[buffer.name]
+        yield buffer.name, _placed(plan, buffer.name, replace(place, pool="flash"))
+
+
+def _missing(plan: Plan, pools: Any) -> Wrongs:
+    for name in plan.placements:
+        rest = {other: place for other, place in plan.placements.items() if other != name}
+        yield name, replace(plan, placements=rest)
+
+
+def _figures(by: int) -> Callable[[Plan, Any], Wrongs]:
+    def make(plan: Plan, pools: Any) -> Wrongs:
+        for pool, size in plan.pool_bytes.items():
+            yield pool, replace(plan, pool_bytes={**plan.pool_bytes, pool: size + by})
+
+    return make
+
+
+def _bound(plan: Plan, pools: Any) -> Wrongs:
+    yield "bound", replace(plan, lower_bound_bytes=plan.workspace_bytes + 1)
+
+
+def _smaller_pools(
+    plan: Plan, pools: tuple[PoolInfo, ...]
+) -> Iterator[tuple[str, tuple[PoolInfo, ...]]]:
+    for pool in pools:
+        if pool.name in plan.pool_bytes:
+            less = replace(pool, size_bytes=plan.pool_bytes[pool.name] - 1)
+            yield pool.name, tuple(less if each is pool else each for each in pools)
+
+
+PLANS: Mapping[str, Callable[[Plan, Any], Wrongs]] = {
+    "offset one byte too high": _moved(lambda buffer: 1),
+    "offset one byte too low": _moved(lambda buffer: -1),
+    "offset one alignment too high": _moved(lambda buffer: buffer.alignment),
+    "offset one alignment too low": _moved(lambda buffer: -buffer.alignment),
+    "buffer on one that lives": _onto_another,
+    "two buffers swapped": _swapped,
+    "buffer in a pool of its own": _in_no_pool,
+    "buffer without a place": _missing,
+    "size of a pool too small": _figures(-1),
+    "size of a pool too large": _figures(16),
+    "bound above the plan": _bound,
+}
+
+
+# ---- the problem -----------------------------------------------------------------------------
+
+
+def problem_mutants(subject: Subject, per_kind: int) -> Iterator[Mutant]:
+    """Problems of which something is left out, planned as they are."""
+    plan = plan_of(subject)
+    for site, conflicts in drawn(list(_dropped(plan)), per_kind, f"{subject.name} dropped"):
+        judge = partial(judge_conflicts, subject, plan, conflicts)
+        yield Mutant("conflict dropped", f"{subject.name}: {site}", judge)
+    lives = drawn(list(_shorter(plan)), per_kind, f"{subject.name} lives")
+    for site, kind, name, live in lives:
+        judge = partial(judge_problem, subject, partial(_with_life, name, live))
+        yield Mutant(kind, f"{subject.name}: {site}", judge)
+    yield from (
+        Mutant(kind, subject.name, partial(judge_problem, subject, make))
+        for kind, make in OVERLAPS.items()
+    )
+
+
+def judge_conflicts(subject: Subject, plan: Plan, conflicts: tuple[Conflict, ...]) -> Outcome:
+    """A planner that is not told of a conflict, and the validator that is not either."""
+    pools = subject.compiled.module.pools
+    made = _careless(plan, conflicts)
+    try:
+        check_plan(made, plan.buffers, conflicts, pools)
+    except InternalError as error:
+        return caught("plan validator", error)
+    return _harmless(made)
+
+
+def _careless(plan: Plan, conflicts: tuple[Conflict, ...]) -> Plan:
+    """The plan with the two buffers of the missing conflict in one place."""
+    (missing,) = [each for each in plan.conflicts if each not in conflicts]
+    return _placed(plan, missing.b, plan.placements[missing.a])
+
+
+def _dropped(plan: Plan) -> Iterator[tuple[str, tuple[Conflict, ...]]]:
+    for number, conflict in enumerate(plan.conflicts):
+        rest = plan.conflicts[:number] + plan.conflicts[number + 1 :]
+        if conflict.hi - conflict.lo >= 2 and not any(
+            {other.a, other.b} == {conflict.a, conflict.b} for other in rest
+        ):
+            yield f"{conflict.a} and {conflict.b}", rest
+
+
+def _shorter(plan: Plan) -> Iterator[tuple[str, str, str, LiveRange]]:
+    for buffer in plan.buffers:
+        live = buffer.live[0]
+        if len(buffer.live) == 1 and live.end - live.first > 1:
+            early = LiveRange(live.first, live.end - 1)
+            late = LiveRange(live.first + 1, live.end)
+            yield buffer.name, "life ends one call too early", buffer.name, early
+            yield buffer.name, "life begins one call too late", buffer.name, late
+
+
+def _with_life(name: str, live: LiveRange) -> AbstractContextManager[Any]:
+    real = plan_module.extract_buffers
+
+    def extract(*words: Any) -> Extraction:
+        found = real(*words)
+        buffers = tuple(
+            replace(buffer, live=(live,)) if buffer.name == name else buffer
+            for buffer in found.buffers
+        )
+        return replace(found, buffers=buffers)
+
+    return patch.object(plan_module, "extract_buffers", extract)
+
+
+def _with_spans(change: Callable[[Spans | None], Spans | None]) -> AbstractContextManager[Any]:
+    """What a kernel's input and output may share is found wrongly."""
+    real = distances.forbidden
+
+    def found(*words: Any) -> Spans | None:
+        return change(real(*words))
+
+    return patch.object(distances, "forbidden", found)
+
+
+def _nothing_is_forbidden(spans: Spans | None) -> Spans | None:
+    return ()
+
+
+def _narrower(by: int) -> Callable[[Spans | None], Spans | None]:
+    def change(spans: Spans | None) -> Spans | None:
+        if spans is None:
+            return None
+        return tuple(Forbidden(one.lo + by, one.hi - by, one.modulus) for one in spans)
+
+    return change
+
+
+def _other_side(spans: Spans | None) -> Spans | None:
+    """In place forward where the kernel works backward."""
+    if spans is None:
+        return None
+    return tuple(Forbidden(-one.hi, -one.lo, one.modulus) for one in spans)
+
+
+def judge_problem(subject: Subject, defect: Callable[[], AbstractContextManager[Any]]) -> Outcome:
+    """Plans with the defect and executes the C with the memory watched."""
+    with defect():
+        module = subject.planned(subject.unplanned)
+    found = checked(subject, module)
+    if not found.survived:
+        return found
+    if _windows(module) == _windows(subject.compiled.module):
+        return Outcome(same="the plan is the same")
+    try:
+        with open_watched(with_module(subject.compiled, module)) as session:
+            session.run_all(subject.samples[:RUNS])
+    except FirmwrightError as error:
+        return caught("--check-plan", error)
+    if accesses_are_fixed(module):
+        return Outcome(same="no byte is read that another buffer wrote, in any run")
+    return SURVIVED
+
+
+def accesses_are_fixed(module: IRModule) -> bool:
+    """Whether every run makes the same accesses: nothing that steers them was read from memory."""
+    kernels = [func for func in module.functions.values() if isinstance(func, PrimFunc)]
+    return not any(_steers(node) for kernel in kernels for node in walk(kernel.body))
+
+
+def _steers(node: Node) -> bool:
+    match node:
+        case BufferLoad(_, indices) | BufferStore(_, indices):
+            return any(has_load(index) for index in indices)
+        case For(_, start, extent):
+            return has_load(start) or has_load(extent)
+        case If(cond) | While(cond):
+            return has_load(cond)
+        case AccessPtr(_, offset):
+            return has_load(offset)
+        case _:
+            return False
+
+
+def _windows(module: IRModule) -> dict[str, Placement]:
+    assert module.plan is not None
+    return dict(module.plan.placements)
+
+
+OVERLAPS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
+    "output on its input, whatever the order": partial(_with_spans, _nothing_is_forbidden),
+    "output closer to its input than allowed": partial(_with_spans, _narrower(64)),
+    "output on the wrong side of its input": partial(_with_spans, _other_side),
+}

@@ -1,0 +1,272 @@
+"""Defects in sources: of the runtime in C, and of what checks, in Python.
+
+In: the checkout. Out: mutants, each an edit of one file in a copy of the checkout. The checkers are
+tests of the suite, run in the copy by a process of their own; the mutant is caught when they fail.
+`sound` runs them all without any edit first.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from mutants import SURVIVED, Mutant, Outcome, caught
+
+ROOT = Path(__file__).resolve().parents[2]
+COPIED = ("toolchain", "runtime_c", "tests", "boards", "examples", "pyproject.toml")
+TIMEOUT_S = 180
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """`old`, which the file has once, becomes `new`; `tests` have to notice."""
+
+    kind: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+FRAMES = "tests/runtime/test_runtime_files.py"
+LINES = "tests/runtime/test_bad_lines.py -k 'perfect_line or every_session'"
+SLOTS = "tests/runtime/test_loader_slots.py"
+PROTOCOL = "tests/unit/device/test_protocol.py " + FRAMES
+COMPARE = "tests/unit/oracle/test_compare.py"
+VALIDATE = "tests/unit/usmp/test_validate.py tests/unit/usmp/test_pitfalls.py"
+VERIFY = "tests/test_filetests.py tests/unit/ir/test_phases.py tests/unit/ir/test_verify.py"
+TUNING = "tests/unit/ir/test_tuning.py tests/unit/lower/test_tuned.py"
+STACK = "tests/unit/build/test_stack.py"
+C_LINK, C_DATA, C_LOOP = (f"runtime_c/fwr_{name}.c" for name in ("link", "loop_data", "loop"))
+C_RUN, C_SLOTS = "runtime_c/fwr_loop_run.c", "runtime_c/loader/fwr_slots.c"
+STATE = "tests/state/test_variables.py"
+SPANS = "tests/unit/passes/test_devices_and_spans.py tests/unit/passes/test_split_devices.py"
+PY = "toolchain/firmwright/"
+
+EDITS = (
+    # ---- the link, in C --------------------------------------------------------------------
+    Edit("frame's checksum skipped", C_LINK,
+         "        return FWR_LINK_DAMAGED;\n    }\n    return FWR_LINK_FRAME;",
+         "        return FWR_LINK_FRAME;\n    }\n    return FWR_LINK_FRAME;", FRAMES),
+    Edit("frame's checksum altered", C_LINK, "0x1db71064u", "0x1db71065u", FRAMES),
+    Edit("frame's checksum altered", C_LINK, "return ~crc;", "return crc;", FRAMES),
+    Edit("frame's checksum altered", C_LINK, "crc = ~crc;", "crc = 0;", FRAMES),
+    Edit("wire length off by one", C_LINK, "uint32_t end = length + FWR_LINK_CRC;",
+         "uint32_t end = length + FWR_LINK_CRC - 1u;", FRAMES),
+    Edit("wire length off by one", C_LINK, "link->length < FWR_LINK_FRAME_MAX",
+         "link->length < FWR_LINK_FRAME_MAX - 1u", FRAMES),
+    Edit("wire length off by one", C_LINK, "run < 254u &&", "run < 253u &&", FRAMES),
+    Edit("wire length off by one", C_LINK, "link->owes_zero = byte != 0xffu;",
+         "link->owes_zero = 1;", FRAMES),
+    Edit("wire length off by one", C_DATA, "fwr_loop_request_size() - 6u",
+         "fwr_loop_request_size() - 7u", LINES),
+    Edit("damage of a frame forgotten", C_LINK, "    link->broken = 0;\n", "", FRAMES),
+    Edit("damage of a frame forgotten", C_LINK, "        link->broken = 1;\n", "", FRAMES),
+    Edit("request carried out twice", C_LOOP, "return ahead == 0 ? FWR_AGAIN : FWR_NEWER;",
+         "return FWR_NEWER;", LINES),
+    Edit("request of another session taken", C_LOOP, "session != fwr_served.session",
+         "session == 0xffffu", LINES),
+    Edit("old request taken", C_LOOP, "if (ahead >= 0x8000u)", "if (ahead >= 0xffffu)", LINES),
+    Edit("place in an input off by one", C_DATA,
+         "        fwr_served.input_offset = offset + size;\n        pass_full_inputs();",
+         "        fwr_served.input_offset = offset + size - 1u;\n        pass_full_inputs();",
+         LINES),
+    Edit("input not copied", C_DATA,
+         "    memcpy((uint8_t *)tensor->data + offset, &data[6], size);\n", "", LINES),
+    Edit("output read at its beginning always", C_DATA,
+         "memcpy(data, (const uint8_t *)tensor->data + offset, size);",
+         "memcpy(data, (const uint8_t *)tensor->data, size);", LINES),
+    Edit("stale output given away", C_RUN, "fwr_served.output_valid = !fwr_served.interrupted &&",
+         "fwr_served.output_valid = 1 || fwr_served.interrupted ||",
+         "tests/unit/device/test_session.py"),
+    # ---- the link, in Python ---------------------------------------------------------------
+    Edit("frame's checksum skipped", PY + "device/protocol.py",
+         "if zlib.crc32(content) != crc:", "if False:", PROTOCOL),
+    Edit("frame's checksum altered", PY + "device/protocol.py",
+         "if zlib.crc32(content) != crc:", "if (zlib.crc32(content) ^ crc) & 0xFFFF:", PROTOCOL),
+    Edit("wire length off by one", PY + "device/protocol.py",
+         "if last and last % 254 == 0:", "if last and last % 255 == 0:", PROTOCOL),
+    Edit("wire length off by one", PY + "device/protocol.py",
+         "len(block) != code - 1", "len(block) > code - 1", PROTOCOL),
+    # ---- the loader ------------------------------------------------------------------------
+    Edit("loader's checksum skipped", C_SLOTS,
+         "        record->crc != fwr_link_crc32(0, FWR_FLASH_PLACE(fwr_slots_address(slot)), "
+         "record->size)) {", "        0) {", SLOTS),
+    Edit("loader's checksum skipped", C_SLOTS,
+         "        record->check != fwr_link_crc32(0, (const uint8_t *)record, CHECKED) ||\n", "",
+         SLOTS),
+    Edit("loader's checksum skipped", C_SLOTS,
+         " ||\n        fwr_link_crc32(0, FWR_FLASH_PLACE(flash_address), size) != crc) {", ") {",
+         SLOTS),
+    Edit("loader takes another image", C_SLOTS, "if (image->magic != FWR_IMAGE_MAGIC) {",
+         "if (0) {", SLOTS),
+    Edit("loader takes another image", C_SLOTS, "->abi == image->abi &&", "->abi != 0 &&", SLOTS),
+    Edit("loader takes another image", C_SLOTS, "->ram <= image->ram;", "->ram != 0;", SLOTS),
+    Edit("loader overwrites what is kept", C_SLOTS, "slot != application && slot != model &&",
+         "slot != model &&", SLOTS),
+    Edit("loader overwrites what is kept", C_SLOTS,
+         "return kept != FWR_SLOT_NONE ? kept : slots->application;", "return slots->application;",
+         SLOTS),
+    Edit("loader tries for ever", C_SLOTS,
+         "set_mark(slots, started[i], FWR_RECORD_TRIED) != 0", "0", SLOTS),
+    Edit("loader trusts its flash", C_SLOTS, " || !is_there(address, data, size)", "", SLOTS),
+    Edit("loader's order lost", C_SLOTS,
+         "record.sequence = fwr_slots_record(other)->sequence + 1u;",
+         "record.sequence = fwr_slots_record(other)->sequence;", SLOTS),
+    # ---- the judges ------------------------------------------------------------------------
+    Edit("outputs compared with themselves", PY + "flows/verifying.py",
+         "compare(reference.outputs, actual)", "compare(actual, actual)",
+         "tests/unit/flows/test_verifying.py -k first_operator"),
+    Edit("comparison blind to integers", PY + "oracle/compare.py", "wrong = expected != actual",
+         "wrong = errors > 1", COMPARE),
+    Edit("comparison blind to signs", PY + "oracle/compare.py",
+         "errors = np.abs(actual.astype(wide) - expected.astype(wide))\n",
+         "errors = np.abs(np.abs(actual.astype(wide)) - np.abs(expected.astype(wide)))\n", COMPARE),
+    Edit("comparison lets NaN pass", PY + "oracle/compare.py", "~same & ~(errors <= bound)",
+         "~same & (errors > bound)", COMPARE),
+    Edit("comparison counts one sample", PY + "oracle/compare.py",
+         "        mismatches += part.mismatches\n", "        mismatches = part.mismatches\n",
+         COMPARE),
+    Edit("validator without alignment", PY + "usmp/validate.py",
+         "place.offset < 0 or place.offset % buffer.alignment != 0", "place.offset < 0", VALIDATE),
+    Edit("validator without limits", PY + "usmp/validate.py",
+         "if limit is not None and end > limit:", "if False:", VALIDATE),
+    Edit("validator without conflicts", PY + "usmp/validate.py", "if inside and not periodic:",
+         "if False:", VALIDATE),
+    Edit("validator without pairs", PY + "usmp/validate.py",
+         "if (a.name, b.name) in related or not _alive_together(a, b):", "if True:", VALIDATE),
+    Edit("validator without figures", PY + "usmp/validate.py",
+         "if dict(plan.pool_bytes) != highest:", "if False:", VALIDATE),
+    Edit("validator off by one", PY + "usmp/validate.py",
+         "conflict.lo < difference and difference < conflict.hi",
+         "conflict.lo < difference and difference < conflict.hi - 1", VALIDATE),
+    Edit("validator takes any pool", PY + "usmp/validate.py",
+         "place.pool not in buffer.pools or place.pool not in pools", "place.pool not in pools",
+         VALIDATE),
+    Edit("verifier blind to devices", PY + "ir/tir/phases.py",
+         "        self._others(self.touched.of(call), foreign, _shown(call))\n", "", VERIFY),
+    Edit("verifier blind to devices", PY + "ir/tir/phases.py",
+         '        judge.problem(f"{_shown(call)} is started and never waited for")\n',
+         "        pass\n", VERIFY),
+    Edit("verifier blind to devices", PY + "ir/tir/phases.py",
+         "if (call in one) != (call in other):", "if False:", VERIFY),
+    Edit("verifier without plans", PY + "ir/tir/plan_problems.py",
+         "        elif a.pool == b.pool and not conflict.allows(a.offset, b.offset):",
+         "        elif False:", VERIFY),
+    Edit("verifier without plans", PY + "ir/tir/plan_problems.py",
+         "if buffer.lives_with(other) and", "if False and", VERIFY),
+    Edit("verifier without plans", PY + "ir/tir/plan_problems.py", "        if not right:",
+         "        if False:", VERIFY),
+    Edit("verifier without plans", PY + "ir/tir/plan_problems.py",
+         "if pool in tops and size > tops[pool]:", "if False:", VERIFY),
+    # ---- stack, tuning, passes ------------------------------------------------------------
+    Edit("stack estimate too low", PY + "build/stack.py", "frame + deepest[0]", "deepest[0]",
+         STACK),
+    Edit("stack estimate too low", PY + "build/stack.py",
+         "deepest = max(deepest, self._depth(callee, (*above, start)))",
+         "deepest = self._depth(callee, (*above, start))", STACK),
+    Edit("stack estimate too low", PY + "build/stack.py", "int(span[3]) - int(span[2]) + 1",
+         "int(span[3]) - int(span[2])", STACK),
+    Edit("stack estimate too low", PY + "build/stack.py",
+         "frames[name] = max(frames.get(name, 0), int(size))",
+         "frames[name] = int(size)", STACK),
+    Edit("tuning of another structure applied", PY + "lower/tuned.py",
+         "if measurement.kernel == kernel]", "]", TUNING),
+    Edit("tuning of another structure applied", PY + "ir/tuning.py",
+         '        "inputs": [\n', '        "inputs": [] and [\n', TUNING),
+    Edit("tuning of another structure applied", PY + "ir/tuning.py",
+         '        "target": str(target),\n', "", TUNING),
+    Edit("tuning of another structure applied", PY + "ir/tuning.py",
+         '        "numerics": call.numerics,\n', "", TUNING),
+    # ---- what is kept, where constants lie, spans -----------------------------------------
+    Edit("state not committed", PY + "select/aot_main.py",
+         "            if held != source:\n", "            if False:\n", STATE),
+    Edit("state not reset", PY + "codegen/templates/model.c.j2", "kept.fill, kept.io",
+         "kept.fill + 1, kept.io", STATE),
+    Edit("state not reset", PY + "codegen/templates/model.c.j2",
+         '{{ c_line("memcpy(%s, %s_initial_%s, sizeof %s_initial_%s);" % (at, name, kept.field, '
+         "name, kept.field)) }}\n", "", STATE),
+    Edit("address of a file in memory wrong", PY + "flows/sessions.py",
+         "0 if region is None else region.start", "16 if region is None else region.start",
+         "tests/acceptance/test_constant_pools.py -k host_reads"),
+    Edit("pass drops a span", PY + "passes/graph/split_devices.py",
+         "(part,), attrs, span)", "(part,), attrs)", SPANS),
+    Edit("pass drops a span", PY + "passes/graph/functions.py",
+         "        name: change(func) if", "        name: replace(f := change(func), body=tuple("
+         "replace(c, span=type(c.span)('')) for c in f.body)) if", SPANS),
+    Edit("pass changes a device", PY + "passes/graph/functions.py",
+         "        name: change(func) if",
+         "        name: replace(f := change(func), body=tuple(replace(c, outputs=tuple("
+         "replace(v, virtual_device=type(v.virtual_device)('cpu9')) for v in c.outputs)) "
+         "for c in f.body)) if", SPANS),
+)  # fmt: skip
+
+
+def copy_of(root: Path, folder: Path) -> Path:
+    """A copy of all that tests read, without what was built."""
+    target = folder / "copy"
+    skipped = shutil.ignore_patterns("__pycache__", "*.pyc", ".git")
+    target.mkdir()
+    for path in sorted(root.iterdir()):
+        if path.name in COPIED:
+            if path.is_dir():
+                shutil.copytree(path, target / path.name, ignore=skipped)
+            else:
+                shutil.copy(path, target / path.name)
+        elif not path.name.startswith("."):
+            (target / path.name).symlink_to(path)
+    return target
+
+
+def check_sound(copy: Path) -> None:
+    """That all of the tests pass as long as nothing is edited."""
+    for tests in dict.fromkeys(edit.tests for edit in EDITS):
+        failed = failure(copy, tests)
+        assert not failed, f"without any defect: {failed}"
+
+
+def mutants(copy: Path, edits: Sequence[Edit] = EDITS) -> Iterator[Mutant]:
+    """The edits, each with the text it changes as its site."""
+    for edit in edits:
+        site = f"{edit.file}: {' '.join(edit.old.split())[:60]}"
+        yield Mutant(edit.kind, site, partial(judge, copy, edit))
+
+
+def judge(copy: Path, edit: Edit) -> Outcome:
+    """Whether the tests fail with the edit."""
+    path = copy / edit.file
+    sound = path.read_text()
+    assert sound.count(edit.old) == 1, f"{edit.file} has {sound.count(edit.old)} times: {edit.old}"
+    path.write_text(sound.replace(edit.old, edit.new))
+    try:
+        failed = failure(copy, edit.tests)
+    finally:
+        path.write_text(sound)
+    return caught("tests", failed) if failed else SURVIVED
+
+
+def failure(copy: Path, tests: str) -> str:
+    """The first test that fails; "" if all pass."""
+    words = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "PYTHONPATH": str(copy / "toolchain"), "PYTEST_ADDOPTS": ""}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    words += shlex.split(tests)
+    try:
+        ran = subprocess.run(
+            words, cwd=copy, env=environment, capture_output=True, text=True, check=False,
+            timeout=TIMEOUT_S,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "the tests hang"
+    if ran.returncode == 0:
+        return ""
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", ran.stdout, re.MULTILINE)
+    return found[1] if found else ran.stdout[-200:]
