@@ -10,7 +10,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import shutil
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,6 +35,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--deep", action="store_true", help="run the larger grids too")
     group.addoption("--strict-rings", action="store_true", help="a missing tool fails, not skips")
     group.addoption("--board", default=None, help="run the tests of physical board NAME")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With FIRMWRIGHT_TOOLCHAIN=zig, what tests compile by themselves is compiled by it too."""
+    if os.environ.get("FIRMWRIGHT_TOOLCHAIN") != "zig" or os.name != "posix":
+        return
+    folder = tempfile.TemporaryDirectory(prefix="firmwright-cc-")
+    config.add_cleanup(folder.cleanup)
+    program = Path(folder.name) / "cc"
+    command = f"{shlex.quote(sys.executable)} -m ziglang cc -mcpu=baseline"
+    program.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8", newline="\n")
+    program.chmod(0o755)
+    os.environ["PATH"] = f"{folder.name}{os.pathsep}{os.environ['PATH']}"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -36,7 +36,7 @@ def test_importing_the_package_imports_none_of_its_parts():
 
 
 def test_the_version_is_that_of_the_package_metadata():
-    pyproject = TOOLCHAIN.parent / "pyproject.toml"
+    pyproject = Path(__file__).parents[1] / "pyproject.toml"
     assert f'version = "{fw.__version__}"' in pyproject.read_text(encoding="utf-8")
 
 
