@@ -1,28 +1,50 @@
-"""`pip install .` into an environment of its own: what a user who only generates C has.
+"""Environments of their own: what a user has after `pip install`.
 
-Neither the checkout, nor a reference runtime, nor a compiler is in reach of it.
+The light one has neither the checkout, nor a reference runtime, nor a compiler in reach, until it
+is given the last two. With --deep, wheel and sdist are built, installed with their extras, and pass
+the host's part of the suite (docs/installing.md), by gcc and, with no compiler on PATH, by zig.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import sysconfig
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+import pytest
 
 from firmwright.pipeline import Compiled
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL_TIMEOUT_S = 600
 
+HOST_PART = (
+    "tests/test_api.py",
+    "tests/test_filetests.py",
+    "tests/state",
+    "tests/unit/build",
+    "tests/unit/codegen",
+    "tests/unit/device",
+    "tests/unit/frontends",
+    "tests/unit/ir",
+)
+"""What of the suite needs neither a cross-compiler nor QEMU nor the larger models."""
+
 Firmwright = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.mark.host_c
 def test_an_installed_copy_needs_nothing_else(
     digits_path: Path, compiled: Callable[..., Compiled], tmp_path: Path
 ) -> None:
-    """One test, since the installation takes most of its time."""
+    """One test, since the installation takes most of its time; the reference comes last."""
     firmwright = installed(tmp_path)
     it_stands_alone(firmwright)
     it_finds_its_boards(firmwright)
@@ -35,6 +57,87 @@ def test_an_installed_copy_needs_nothing_else(
     for path, content in expected.items():
         data = content.encode() if isinstance(content, str) else content
         assert (out / path).read_bytes() == data, path
+    lend_packages(tmp_path / "environment")
+    it_verifies_what_it_builds(firmwright, digits_path)
+
+
+@pytest.mark.deep
+@pytest.mark.zig
+@pytest.mark.parametrize("toolchain", ["gcc", "zig"])
+@pytest.mark.parametrize("form", ["wheel", "sdist"])
+def test_the_hosts_part_of_the_suite_passes_in_a_clean_environment(
+    form: str, toolchain: str, tmp_path: Path
+) -> None:
+    home = tmp_path / "environment"
+    run([sys.executable, "-m", "venv", str(home)])
+    pip = [str(home / "bin" / "python"), "-m", "pip", "install", "-q"]
+    run([*pip, "hatchling"])
+    dist = tmp_path / "dist"
+    run([str(home / "bin" / "python"), "-m", "hatchling", "build", "-d", str(dist)], cwd=ROOT)
+    (archive,) = dist.glob("*.tar.gz")
+    (made,) = [archive] if form == "sdist" else dist.glob("*.whl")
+    run([*pip, f"{made}[verify,onnx,zig,dev]"])
+    suite = unpacked(archive, tmp_path / "suite")
+    shutil.rmtree(suite / "toolchain")  # what is tested is what was installed
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    if toolchain == "zig":
+        environment = {**environment, "PATH": without_compilers(tmp_path / "bin")}
+        environment["FIRMWRIGHT_TOOLCHAIN"] = "zig"
+    marks = ["-m", "not qemu and not board and not models and not deep"]
+    command = [str(home / "bin" / "python"), "-m", "pytest", "-q", "-n", "2", *marks, *HOST_PART]
+    done = run(command, cwd=suite, env=environment)
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    assert int(passed[1]) > 500, done.stdout
+
+
+def test_the_documented_part_of_the_suite_is_the_one_that_is_run() -> None:
+    text = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
+    shown = re.search(r"```sh\nFIRMWRIGHT_TOOLCHAIN=\w+ pytest (.*?)\n```", text, re.DOTALL)
+    assert shown is not None
+    words = [word for word in shown[1].replace("\\", " ").split() if word.startswith("tests/")]
+    assert tuple(words) == HOST_PART
+    assert all((ROOT / word).exists() for word in words)
+
+
+def run(
+    command: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """What it did, which must be a success."""
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=None if env is None else dict(env),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-8000:]}{done.stderr[-2000:]}"
+    return done
+
+
+def lend_packages(home: Path) -> None:
+    """The reference runtimes of this environment, behind what was installed in `home`."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    lent = home / "lib" / version / "site-packages" / "lent.pth"
+    lent.write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8", newline="\n")
+
+
+def unpacked(archive: Path, folder: Path) -> Path:
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    (suite,) = folder.iterdir()
+    return suite
+
+
+def without_compilers(folder: Path) -> str:
+    """A PATH with a shell and what starts Python, and nothing that compiles."""
+    folder.mkdir()
+    for name in ("sh", "env"):
+        found = shutil.which(name)
+        assert found is not None
+        (folder / name).symlink_to(found)
+    return str(folder)
 
 
 def installed(folder: Path) -> Firmwright:
@@ -50,11 +153,16 @@ def installed(folder: Path) -> Firmwright:
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def run(*words: str, program: str = "firmwright") -> subprocess.CompletedProcess[str]:
+    def run(
+        *words: str, program: str = "firmwright", path: str = ""
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(home / "bin" / program), *words],
             cwd=place,
-            env={"PATH": str(home / "bin"), "HOME": str(place)},
+            env={
+                "PATH": os.pathsep.join(filter(None, (str(home / "bin"), path))),
+                "HOME": str(place),
+            },
             capture_output=True,
             text=True,
             check=False,
@@ -83,3 +191,11 @@ def it_names_the_tools_that_it_lacks(firmwright: Firmwright, digits_path: Path) 
     error = json.loads(done.stdout)["error"]
     assert error["code"] == "tool_missing"
     assert "gcc-arm-none-eabi" in error["hint"]
+
+
+def it_verifies_what_it_builds(firmwright: Firmwright, digits_path: Path) -> None:
+    verify = ("verify", str(digits_path), "--board", "host", "--samples", "5", "--json")
+    done = firmwright(*verify, path=os.environ["PATH"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert (found["mismatches"], found["values"]) == (0, 50)
