@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import UnsupportedError
+from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.nodes import Call, Function
-from firmwright.ir.graph.opdef import NotSupportedError
+from firmwright.ir.graph.opdef import NotSupportedError, OpCall
 from firmwright.ir.module import IRModule
+from firmwright.ir.tir.schedule import Rule
 from firmwright.lower.lower import LoweredCall, lower_module
 from firmwright.ops.registry import op_table
+from firmwright.passes.graph.pin import pin_tensors
 from firmwright.pipeline import load
 from firmwright.schedules.registry import INTRINSICS, RULES
 from firmwright.targets.registry import features, parse_target
@@ -70,3 +73,27 @@ def test_everything_that_no_lowering_takes_is_named_at_once(digits: IRModule) ->
         _lowered(digits, ops)
     assert len(caught.value.items) == sum(map(is_refused, entry.body))
     assert {item.why for item in caught.value.items} == {"not today"}
+
+
+def test_a_rule_may_ask_where_tensors_lie(digits: IRModule) -> None:
+    """One for sources in fast memory is offered for the call whose input is pinned there alone."""
+
+    def configs(call: OpCall) -> list[dict[str, int]]:
+        return [{}] if call.input_scope(0) == "fast" else []
+
+    def build(call: OpCall, config: object, kernel: object) -> None:
+        op_table()[call.op].lower(call, kernel)
+
+    rule = Rule("from-fast-memory", "conv2d", frozenset(), configs, build)
+    entry = digits.entry
+    assert isinstance(entry, Function)
+    convolutions = [call for call in entry.body if call.op == "conv2d"]
+    second = convolutions[1].variables[0].name
+    module = pin_tensors(replace(digits, pools=(PoolInfo("fast"),)), [(second, "fast")])
+    found = lower_module(module, op_table(), (*RULES, rule), INTRINSICS, features)
+    offered = [
+        any(item.rule == rule.name for item in lowered.alternatives)
+        for lowered in found
+        if lowered.call.op == "conv2d"
+    ]
+    assert offered[:2] == [False, True]

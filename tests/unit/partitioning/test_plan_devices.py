@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toy_backends import Toy, chain
+from toy_backends import Toy, chain, default_loops
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.base.errors import UsageError
 from firmwright.flows.compiling import compile_for
 from firmwright.flows.sessions import c_name, open_session
-from firmwright.ir.core import Constant, PoolInfo
+from firmwright.ir.core import Constant, PoolInfo, Target
 from firmwright.ir.graph.evaluate import evaluate
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.patterns import op
@@ -26,6 +26,8 @@ from firmwright.ir.tir.walk import prim_calls
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compiled
 from firmwright.targets.backends import BACKENDS
+from firmwright.targets.composite import Composite
+from firmwright.targets.kind import Lowered
 
 pytestmark = pytest.mark.usefixtures("no_backends")
 POOLS = (PoolInfo("sram"), PoolInfo("npu_sram"))
@@ -201,3 +203,17 @@ graph @main(%x: i8[8] quant(0.5, 0)) -> (%z) {
     assert isinstance(pinned, Function)
     with_copy = compile_for(parse_module(text), pins=(("a", "sram"),))
     assert copies(with_copy) == 1
+
+
+def test_a_backend_knows_where_the_tensors_of_a_region_lie() -> None:
+    seen: list[tuple[str, ...]] = []
+
+    def hook(function: Function, module: IRModule, target: Target) -> Lowered:
+        kernel = Composite(function, module, target)
+        seen.append(tuple(kernel.scope(b) for b in (*kernel.inputs, *kernel.outputs)))
+        return default_loops(function, module, target)
+
+    BACKENDS.register(Engine({"sum": op("add")}, name="adder", device="npu0", hook=hook))
+    module = chain(("add", "x z", "a"), ("tanh", "a", "b"))
+    compile_for(module, target="adder, host", pools=POOLS)
+    assert seen == [("npu_sram", "npu_sram", "npu_sram")]

@@ -29,6 +29,7 @@ from firmwright.ir.graph.opdef import WINDOWS, OpTable
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.nodes import Buffer, PrimFunc
 from firmwright.partitioning.owners import owner
+from firmwright.passes.graph.pin import each_value
 from firmwright.targets.registry import backend_of
 
 _PLAIN_SCOPES = ("global", "const")
@@ -99,7 +100,8 @@ class _Planner:
         moves = _Moves(self, devices, {r: self._one(r, said) for r, said in self.scopes.items()})
         for root in dict.fromkeys(self.root(value.name) for value in self._values()):
             moves.place(root)
-        return self._with_residents(self.module.with_function(moves.rebuilt()))
+        entry = moves.rebuilt()
+        return self._with_residents(_with_scopes(self.module.with_function(entry), entry))
 
     # ---- who does what -------------------------------------------------------------------------
 
@@ -215,6 +217,30 @@ class _Planner:
                 attrs = {**callee.attrs, RESIDENT: pool}
                 module = module.with_function(replace(callee, attrs=attrs))
         return module
+
+
+def _with_scopes(module: IRModule, entry: Function) -> IRModule:
+    """The module whose regions know where their tensors lie, as far as all their calls agree."""
+    calls: dict[str, list[Call]] = {}
+    for call in entry.body:
+        if isinstance(module.callee(call.op), Function):
+            calls.setdefault(call.op, []).append(call)
+    for op, users in calls.items():
+        region = module.callee(op)
+        assert isinstance(region, Function)
+        lies = [_scopes_of((*call.inputs, *call.outputs)) for call in users]
+        if any(lies[0]) and all(found == lies[0] for found in lies):
+            names = [value.name for value in (*region.params, *region.results)]
+            module = module.with_function(_lying(region, dict(zip(names, lies[0], strict=True))))
+    return module
+
+
+def _lying(region: Function, scopes: Mapping[str, str]) -> Function:
+    return each_value(region, lambda value: lying_in(value, scopes.get(value.name, "")))
+
+
+def _scopes_of(values: Sequence[Value | None]) -> tuple[str, ...]:
+    return tuple(v.virtual_device.memory_scope for v in values if v is not None)
 
 
 @dataclass

@@ -80,6 +80,12 @@ class Composite(Builder):
         found = next((call for call in self.calls if call.op in names), None)
         return None if found is None else describe(found, self.module)
 
+    def scope(self, buffer: Buffer) -> str:
+        """The pool in which an input or output lies; "" if the planner will choose."""
+        values = (*self.graph.params, *self.graph.results)
+        known = dict(zip((*self.inputs, *self.outputs), values, strict=True))
+        return known[buffer].virtual_device.memory_scope
+
     # ---- what the kernel is made of ------------------------------------------------------------
 
     def workspace(self, name: str, elements: int, dtype: DType = UINT8) -> Buffer:

@@ -105,6 +105,8 @@ def describe(call: Call, module: IRModule) -> OpCall:
         module.constants[value.constant] if value is not None and value.constant else None
         for value in call.inputs
     )
+    values = (*call.inputs, *call.outputs)
+    scopes = tuple("" if v is None else v.virtual_device.memory_scope for v in values)
     return OpCall(
         call.op,
         tuple(None if value is None else value.type for value in call.inputs),
@@ -112,6 +114,7 @@ def describe(call: Call, module: IRModule) -> OpCall:
         call.attrs,
         constants,
         "tflm" if module.attrs.get("numerics") == "tflm" else "litert",
+        scopes if any(scopes) else (),
     )
 
 

@@ -40,7 +40,8 @@ class NotSupportedError(Exception):
 class OpCall:
     """One call: types of inputs (None: absent) and outputs, attributes, constants, profile.
 
-    `constants[i]` is set when input i is a constant.
+    `constants[i]` is set when input i is a constant. `scopes` are the pools that inputs, then
+    outputs, are known to lie in, "" where the planner will choose; () if nothing is known.
     """
 
     op: str
@@ -49,6 +50,15 @@ class OpCall:
     attrs: Attrs = field(default_factory=dict)
     constants: tuple[Constant | None, ...] = ()
     numerics: Numerics = "litert"
+    scopes: tuple[str, ...] = ()
+
+    def input_scope(self, index: int) -> str:
+        """The pool that an input lies in; "" if the planner will choose."""
+        return self.scopes[index] if index < len(self.inputs) and self.scopes else ""
+
+    def output_scope(self, index: int = 0) -> str:
+        """As `input_scope`, of an output."""
+        return self.scopes[len(self.inputs) + index] if self.scopes else ""
 
     def input(self, index: int) -> TensorType:
         """The type of an input that must be there."""

@@ -23,9 +23,9 @@ class Rule:
     """One way to lower `op` on targets that have all of `requires`.
 
     `configs` lists the configurations worth trying for a call, best guess first, none where the
-    rule does not apply. `build` writes the kernel into an `ops.kernel.Kernel`. Results are
-    identical whatever is picked, but for rules that fuse. A call may be a few rows of a layer: one
-    row, no padding above and below.
+    rule does not apply; where the call's tensors lie may decide it. `build` writes the kernel into
+    an `ops.kernel.Kernel`. Results are identical whatever is picked, but for rules that fuse. A
+    call may be a few rows of a layer: one row, no padding above and below.
     `keeps_order` says that the kernel's loads stand where registers are free: a compiler that
     hoists them spills (gcc's first scheduling pass does). A rule with a `goal` is offered under
     `--optimize GOAL` alone: it pays with what other goals save. One that `fuses` rounds sums of
