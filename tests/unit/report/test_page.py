@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from sample_report import made, operator
 
-from firmwright.report.facts import Finding, Tradeoff
+from firmwright.report.facts import Choice, Chosen, Finding, Program, Search, Tradeoff
 from firmwright.report.page import FACTS, page
 
 REPORT = made(
@@ -87,6 +87,23 @@ def test_the_page_says_peak_findings_and_what_less_memory_costs():
         assert words in text
     assert "b&lt;c" in text
     assert "b<c" not in text
+
+
+def test_a_search_for_targets_is_told_with_what_it_did_not_take():
+    taken = Choice("conv2d relu", "vanilla", 600)
+    other = Choice("", "cortex-m", None, "does <not> build")
+    programs = (
+        Program("collage", 1000, 160, 5000, taken=True),
+        Program("eager", None, 0, None, taken=False, note="no room"),
+    )
+    search = Search("instructions", "measured in QEMU", (Chosen(taken, (other,)),), programs)
+    text = page(made(search=search))
+    tags = Tags()
+    tags.feed(text)
+    assert tags.open == []
+    for words in ("Who runs what", "<b>collage</b>, taken", "does &lt;not&gt; build", "no room"):
+        assert words in text
+    assert "Who runs what" not in page(made())
 
 
 def test_a_later_report_reads_the_facts_of_the_page_and_shows_changes():

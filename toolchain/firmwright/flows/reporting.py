@@ -22,12 +22,18 @@ from firmwright.flows.images import build_image
 from firmwright.flows.profiling import OperatorCost, Profile, profile
 from firmwright.flows.sessions import ModelSession, c_name, open_session
 from firmwright.ir.graph.nodes import Function
+from firmwright.partitioning.collage import PartCost
+from firmwright.partitioning.parts import Partition
 from firmwright.pipeline import Compiled, pareto
 from firmwright.report.facts import (
+    Choice,
+    Chosen,
     Operator,
     Pool,
+    Program,
     Region,
     Report,
+    Search,
     Section,
     Stack,
     Tradeoff,
@@ -49,9 +55,11 @@ def report(
     exact: bool = False,
     compiler: Compiler | None = None,
     tradeoffs: bool = True,
+    partition: Partition | None = None,
 ) -> Report:
     """Build and measure `compiled`; `exact` as for `profile`, `tradeoffs` looks for less RAM.
 
+    `partition` is the search that said who runs what, where there was one.
     UsageError for a toolchain that does not tell what functions take of the stack.
     """
     if chosen(compiler) == "zig":
@@ -65,7 +73,8 @@ def report(
     found = _report(compiled, image, measured)
     if tradeoffs:
         found = replace(found, tradeoffs=_tradeoffs(compiled))
-    return replace(found, findings=findings(found))
+    search = None if partition is None else _search(partition)
+    return replace(found, findings=findings(found), search=search)
 
 
 def read_report(path: str | Path) -> Mapping[str, Any]:
@@ -183,6 +192,38 @@ def _constants(compiled: Compiled) -> Counter[int]:
         if owner:
             bytes_by[int(owner[1])] += int(row["size_bytes"])
     return bytes_by
+
+
+def _search(found: Partition) -> Search:
+    """What a search found, in the words of a report."""
+    return Search(
+        found.unit,
+        found.method,
+        tuple(
+            Chosen(
+                _choice(" ".join(part.ops), part.target, part.cost),
+                tuple(_choice("", other.target, other.cost) for other in part.alternatives),
+            )
+            for part in found.parts
+        ),
+        tuple(
+            Program(
+                how,
+                total.count,
+                total.workspace_bytes,
+                total.flash_bytes,
+                how == found.chosen,
+                total.reason,
+            )
+            for how, total in found.totals.items()
+        ),
+    )
+
+
+def _choice(operators: str, target: str, cost: PartCost) -> Choice:
+    notes = {"ok": "" if cost.how == "measured" else f"({cost.how})", "failed": cost.reason}
+    note = notes.get(cost.status, cost.status)
+    return Choice(operators, target, cost.count if cost.status == "ok" else None, note)
 
 
 def _tradeoffs(compiled: Compiled) -> tuple[Tradeoff, ...]:

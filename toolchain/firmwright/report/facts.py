@@ -106,6 +106,49 @@ class Tradeoff:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """A target that may run some operators, and what that costs; None where it is not known.
+
+    `note` says what the count is if not measured, or why there is none.
+    """
+
+    operators: str
+    target: str
+    count: int | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What a search took for some operators, and what else there was."""
+
+    taken: Choice
+    others: tuple[Choice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A whole program, by how its operators were given to targets."""
+
+    how: str
+    count: int | None
+    workspace_bytes: int
+    flash_bytes: int | None
+    taken: bool
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A search for who runs what: the parts it took, and whole programs beside each other."""
+
+    unit: str
+    method: str
+    parts: tuple[Chosen, ...]
+    programs: tuple[Program, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """Something worth a look, and what to try."""
 
@@ -149,6 +192,7 @@ class Report:
     library_floats: bool = False
     tradeoffs: tuple[Tradeoff, ...] = ()
     findings: tuple[Finding, ...] = ()
+    search: Search | None = None
 
     @property
     def macs(self) -> int:
