@@ -65,6 +65,11 @@ class Counts:
     resolution: int
     timeline: Timeline | None = None
 
+    @property
+    def until_over(self) -> int:
+        """The instructions until the run is over; of two cores that work at once, as modelled."""
+        return self.total.instructions if self.timeline is None else self.timeline.makespan
+
 
 def count(
     compiled: Compiled,

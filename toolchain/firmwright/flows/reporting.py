@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from firmwright.flows.images import build_image
 from firmwright.flows.profiling import OperatorCost, Profile, profile
 from firmwright.flows.sessions import ModelSession, c_name, open_session
 from firmwright.ir.graph.nodes import Function
+from firmwright.ir.tir.nodes import PrimFunc
+from firmwright.ir.tir.walk import prim_calls
 from firmwright.partitioning.collage import PartCost
 from firmwright.partitioning.parts import Partition
 from firmwright.pipeline import Compiled, pareto
@@ -165,7 +167,7 @@ def _operators(
     )
 
 
-def _code(compiled: Compiled, image: Image, rows: list[Mapping[str, Any]]) -> Counter[int]:
+def _code(compiled: Compiled, image: Image, rows: Sequence[Mapping[str, Any]]) -> Counter[int]:
     """Bytes of code by operator; what several call is shared out among them."""
     prefix = f"{c_name(compiled)}_"
     users: dict[str, list[int]] = {}
@@ -173,25 +175,38 @@ def _code(compiled: Compiled, image: Image, rows: list[Mapping[str, Any]]) -> Co
         users.setdefault(str(row["kernel"]), []).append(int(row["index"]))
     bytes_by: Counter[int] = Counter()
     for symbol in image.sizes.symbols:
-        if symbol.kind != "text" or not symbol.name.startswith(prefix):
-            continue
-        kernel = symbol.name.removeprefix(prefix).split(".")[0]  # gcc splits: NAME.part.0
-        owner = _OWNER.match(kernel)
-        sharing = users.get(kernel) or ([int(owner[1])] if owner else [])
-        for place, index in enumerate(sharing):
-            share, rest = divmod(symbol.size_bytes, len(sharing))
-            bytes_by[index] += share + (place < rest)
+        if symbol.kind == "text" and symbol.name.startswith(prefix):
+            kernel = symbol.name.removeprefix(prefix).split(".")[0]  # gcc splits: NAME.part.0
+            bytes_by += _shared_out(symbol.size_bytes, kernel, users)
     return bytes_by
 
 
 def _constants(compiled: Compiled) -> Counter[int]:
-    """Bytes of constants by the operator that they were made for."""
+    """Bytes of constants by the operators that they were made for."""
+    main = compiled.module.entry
+    assert isinstance(main, PrimFunc)  # compiled to the end
+    users: dict[str, list[int]] = {}
+    for call in prim_calls(main.body):
+        if call.op >= 0 and call.phase != "wait":
+            users.setdefault(call.callee, []).append(call.op)
     bytes_by: Counter[int] = Counter()
     for row in compiled.metadata["constants"]:
-        owner = _OWNER.match(str(row["name"]).rpartition(".")[0])
-        if owner:
-            bytes_by[int(owner[1])] += int(row["size_bytes"])
+        kernel = str(row["name"]).rpartition(".")[0]
+        bytes_by += _shared_out(int(row["size_bytes"]), kernel, users)
     return bytes_by
+
+
+def _shared_out(size_bytes: int, kernel: str, users: Mapping[str, Sequence[int]]) -> Counter[int]:
+    """`size_bytes` by the operators that call `kernel`, or that it is named after."""
+    owner = _OWNER.match(kernel)
+    sharing = users.get(kernel) or ([int(owner[1])] if owner else [])
+    shares = (divmod(size_bytes, len(sharing)) for _ in sharing)
+    return Counter(
+        {
+            index: share + (place < rest)
+            for place, (index, (share, rest)) in enumerate(zip(sharing, shares, strict=True))
+        }
+    )
 
 
 def _search(found: Partition) -> Search:

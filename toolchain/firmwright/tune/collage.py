@@ -226,7 +226,7 @@ class _Collage:
         assert self.rig is not None
         if self.rig.method == EXACT:
             try:
-                return count(compiled, open_with=opener(self.rig)).total.instructions
+                return count(compiled, open_with=opener(self.rig)).until_over
             except SharedKernelError:
                 log.info("%s: counted by the timer", compiled.module.name)
         image = build_image(compiled)
