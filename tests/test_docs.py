@@ -1,8 +1,9 @@
 """The pages say what is: what they quote, run, link to, name and count is compared with the thing.
 
-Fences carry what they are: `sh` is commands, `fwir` and `c` of architecture.md are pieces of the
-digits example's module and C ("..." stands for what is left out), `bytes FILE OFFSET` are a file's
-bytes, `python FILE` a piece of that file, `toml` a whole board.
+Fences carry what they are: `fwir` and `c` of architecture.md are pieces of the digits example's
+module and C ("..." stands for what is left out), `bytes FILE OFFSET` are a file's bytes,
+`python FILE` and `c FILE` a piece of that file, `toml` a whole board. Commands are run by
+tests/test_docs_run.py.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import csv
 import io
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tomllib
@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 from firmwright.boards import list_boards, load_board
-from firmwright.cli.main import main, verbs
+from firmwright.cli.main import main
 from firmwright.flows.operators import operators_page
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
@@ -48,7 +48,6 @@ GENERATED = {
     "my_boards/small-m4/board.toml", "npu1/__init__.py", "npu1/npu1.h", "npu1/npu1.c",
 }  # fmt: skip
 """Files of a project that `compile` writes, and those that readers of the guides write."""
-CHEAP = {"boards", "targets", "ops", "planners"}
 
 
 @dataclass(frozen=True)
@@ -131,56 +130,6 @@ SIBLINGS = {
 """Folders that a page has named before it names a file in them alone."""
 
 
-# ---- commands -----------------------------------------------------------------------------------
-
-
-def commands() -> list[object]:
-    found = []
-    for fence in fences("sh"):
-        for line in fence.text.splitlines():
-            words = shlex.split(line, comments=True)
-            if words:
-                found.append(pytest.param(words, id=" ".join(words)[:60]))
-    return found
-
-
-@pytest.mark.parametrize("words", commands())
-def test_every_command_is_one_that_there_is(words: list[str]) -> None:
-    """Lists run; other verbs of ours are parsed; scripts of others exist."""
-    settings = [word for word in words if re.fullmatch(r"[A-Z]+=\S+", word)]
-    program, *rest = words[len(settings) :]
-    match program:
-        case "firmwright" | "./fw":
-            assert_usable(rest)
-        case "python" | "python3":
-            assert rest[0] == "-m" or (ROOT / rest[0]).is_file()
-        case _:
-            pytest.fail(f"{program} is not a command that the pages may tell to run")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        line.removeprefix("$ ").split("#")[0]
-        for fence in fences("text")
-        for line in fence.text.splitlines()
-        if re.match(r"(\$ )?(firmwright|\./fw) ", line)
-    ],
-)
-def test_every_command_shown_parses(line: str) -> None:
-    assert_usable(shlex.split(line)[1:], run=False)
-
-
-def assert_usable(words: list[str], *, run: bool = True) -> None:
-    from firmwright.cli.main import _parser  # the one place that knows every verb's options
-
-    args = _parser(verbs()).parse_args(words)
-    if run and args.verb in CHEAP:
-        with contextlib.redirect_stdout(io.StringIO()) as spoken:
-            assert main(words) == 0
-        assert spoken.getvalue()
-
-
 # ---- quotations ---------------------------------------------------------------------------------
 
 
@@ -223,8 +172,10 @@ def test_quoted_bytes_are_those_of_the_file(fence: Fence) -> None:
     assert (ROOT / file).read_bytes()[int(offset) :].startswith(quoted)
 
 
-@pytest.mark.parametrize("fence", fences("python", 1), ids=lambda fence: fence.text[:30])
-def test_quoted_python_stands_in_its_file(fence: Fence) -> None:
+@pytest.mark.parametrize(
+    "fence", [*fences("python", 1), *fences("c", 1)], ids=lambda fence: fence.text[:30]
+)
+def test_quoted_code_stands_in_its_file(fence: Fence) -> None:
     (file,) = fence.arguments
     assert fence.text in (ROOT / file).read_text(encoding="utf-8")
 
@@ -279,7 +230,7 @@ def test_the_c_example_compiles(tmp_path: Path) -> None:
 
 @pytest.mark.qemu
 def test_the_python_example_runs(tmp_path: Path) -> None:
-    (fence,) = fences("python", 0)
+    (fence,) = (f for f in fences("python", 0) if f.page.name == "README.md")
     script = tmp_path / "example.py"
     script.write_text(fence.text.replace('"out"', repr(str(tmp_path / "out"))))
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}

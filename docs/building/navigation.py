@@ -11,8 +11,9 @@ from typing import Final
 from pages import decision_pages, example_pages
 
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Tutorial": (),
+    "Tutorial": ("tutorial.md",),
     "Guides: the right numbers": (
+        "quantise-well.md",
         "when-outputs-differ.md",
         "onnx.md",
         "state.md",
@@ -21,9 +22,12 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "report.md",
         "less-ram-flash-time.md",
         "tuning.md",
+        "two-models.md",
         "devices.md",
     ),
     "Guides: in a product": (
+        "streaming-audio.md",
+        "rtos.md",
         "on-the-device.md",
         "integration/README.md",
         "mlperf.md",
@@ -52,8 +56,10 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Explanations": (
         "architecture.md",
         "numerics.md",
+        "instructions-and-cycles.md",
         "predictions.md",
         "compilers.md",
+        "benchmarks.md",
         "decisions/index.md",
     ),
 }

@@ -1,6 +1,6 @@
-"""Which pages are made while the site is built, and by whom.
+"""Which pages and pictures are made while the site is built, and by whom.
 
-`GENERATED` names each page's place and the function that writes its Markdown, with links as they
+`GENERATED` names each one's place and the function that writes its text; links of pages are as they
 hold from `docs/<place>`. None takes longer than a second; the same tree gives the same text.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from benchmarks import benchmarks_page, charts
 from markdown_pieces import page
 from pages import SourcePage, decision_pages, example_pages
 from reference_boards import board_keys_page
@@ -41,6 +42,8 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "reference/python.md": python_page,
     "reference/c.md": c_page,
     "reference/board-keys.md": board_keys_page,
+    "benchmarks.md": benchmarks_page,
+    **{chart.place: chart.svg for chart in charts()},
     "decisions/index.md": decisions_list,
     "examples/index.md": examples_list,
 }

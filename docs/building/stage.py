@@ -32,6 +32,9 @@ def stage(folder: Path) -> None:
     }
     texts |= {place: (f"docs/{place}", made()) for place, made in GENERATED.items()}
     for place, (file, text) in texts.items():
+        if not place.endswith(".md"):
+            _write(folder / place, text.encode())
+            continue
         page = rewritten(text, file, place, known)
         copies |= page.copies
         _write(folder / place, (page.text + below.get(place, "")).encode())
