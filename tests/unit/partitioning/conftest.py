@@ -52,7 +52,7 @@ def install(no_backends: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def npu1(install: Install) -> None:
     """The package of docs/adding-an-accelerator.md, word for word."""
     blocks = re.findall(r"```(\w+)\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    toml, python, header, source = (text for _, text in blocks)
+    toml, python, header, source = (text for kind, text in blocks if kind != "text")
     entry = re.search(r'^npu1 = "(.*)"$', toml, re.MULTILINE)
     assert entry is not None
     install("npu1", entry[1], {"__init__.py": python, "npu1.h": header, "npu1.c": source})
