@@ -41,7 +41,7 @@ BLOCK = re.compile(
 PROGRAMS = (
     "firmwright", "./fw", "python", "python3", "pip", "pytest", "make", "cc", "west", "dask",
     "qemu-system-arm", "timeout", "tail", "mkdir", "scons", "export", ".venv/bin/scons",
-    ".venv/bin/pytest", "./digits", "./tasks",
+    ".venv/bin/pytest", "./digits", "./tasks", "jupyter",
 )  # fmt: skip
 """What a line that is a command begins with."""
 OURS = ("firmwright", "./fw")

@@ -30,6 +30,8 @@ def python_page() -> str:
         "Python",
         "the docstrings of `firmwright`",
         fence("python", inspect.getdoc(firmwright).partition("\n\n")[2]),  # type: ignore[union-attr]
+        "In a notebook these objects show themselves as tables and drawings, and `%load_ext "
+        "firmwright` shows progress ([example](../../examples/10_notebook/README.md)).",
         "## Public names",
         *(part for name, thing in public for part in _entry(f"firmwright.{name}", name, thing)),
         "## Values",

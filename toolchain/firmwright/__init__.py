@@ -63,5 +63,12 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"{__name__}.{module}"), attribute)
 
 
+def load_ipython_extension(ipython: Any) -> None:
+    """`%load_ext firmwright`: while a cell works, what it is at stands below it."""
+    from firmwright.cli.notebook import attach, below_the_cell
+
+    attach(ipython.events, below_the_cell)
+
+
 def __dir__() -> list[str]:
     return sorted(__all__)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from firmwright.base.errors import InternalError
+from firmwright.base.html import bar, box, facts, table
 
 Variant = Literal["release", "profile", "debug"]
 """As shipped; with a probe around each operator; and with fences around the pools besides."""
@@ -170,6 +171,26 @@ class Image:
     def model_ram_with_stack_bytes(self) -> int:
         """What the model takes of a device's RAM while it runs: its pools, data and stack."""
         return self.model_ram_bytes + self.stack.size_bytes
+
+    def _repr_html_(self) -> str:
+        sizes = self.sizes
+        rows = (
+            ("flash", sizes.flash_bytes, self.model_flash_bytes),
+            ("RAM", sizes.ram_bytes, self.model_ram_bytes),
+            ("stack, worst path", self.firmware_stack.size_bytes, self.stack.size_bytes),
+        )
+        return box(
+            f"{self.variant} image for {self.board}",
+            facts([("file", str(self.elf))]),
+            table(("bytes", "firmware", "model's share"), rows),
+            table(
+                ("region", "used", "size", "full"),
+                [
+                    (r.name, r.used_bytes, r.size_bytes, bar(r.used_bytes / max(r.size_bytes, 1)))
+                    for r in sizes.regions
+                ],
+            ),
+        )
 
     @property
     def stack_is_known(self) -> bool:

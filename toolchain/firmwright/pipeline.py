@@ -61,6 +61,7 @@ from firmwright.passes.graph.split_devices import split_over_cores
 from firmwright.passes.graph.windows import mark_windows
 from firmwright.passes.tir.share_code import share_code
 from firmwright.passes.tir.skeleton import skeleton
+from firmwright.report.notebook import compiled_html
 from firmwright.schedules.registry import INTRINSICS, RULES
 from firmwright.select.candidates import Tradeoff
 from firmwright.select.choice import Estimate
@@ -144,6 +145,9 @@ class Compiled:
     def save(self, directory: str | Path) -> None:
         """Write that project; UsageError if `directory` holds anything that is not ours."""
         write_folder(self.project(), Path(directory))
+
+    def _repr_html_(self) -> str:
+        return compiled_html(self.metadata)
 
 
 @dataclass(frozen=True, slots=True)

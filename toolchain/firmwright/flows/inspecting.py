@@ -69,7 +69,7 @@ class Inspection:
 def inspect_model(path: str | Path, given: Given = Given()) -> Inspection:
     """Look at a model file. Raises UsageError, ModelError."""
     try:
-        return _of_module(load_model(path, given=given).module)
+        return inspection_of(load_model(path, given=given).module)
     except UnsupportedError as error:
         # Only a model file is imported, so only that can be unsupported.
         file = Path(path)
@@ -78,7 +78,8 @@ def inspect_model(path: str | Path, given: Given = Given()) -> Inspection:
         return _of_file(file, error.items)
 
 
-def _of_module(module: IRModule) -> Inspection:
+def inspection_of(module: IRModule) -> Inspection:
+    """Look at a module that is read already."""
     entry = module.entry
     if not isinstance(entry, Function):
         inputs = tuple(

@@ -38,6 +38,11 @@ class Model:
     def name(self) -> str:
         return self.module.name
 
+    def _repr_html_(self) -> str:
+        from firmwright.flows.showing import model_html  # it looks at models, too
+
+        return model_html(self)
+
 
 def load_model(
     path: str | Path, *, name: str = "", source: str | Path = "", given: Given = Given()

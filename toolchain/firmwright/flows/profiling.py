@@ -28,6 +28,7 @@ from firmwright.flows.counting import Counts, count
 from firmwright.flows.inputs import Tensors, generated
 from firmwright.flows.predicting import predicted
 from firmwright.flows.sessions import ModelSession, open_session
+from firmwright.flows.showing import profile_html
 from firmwright.pipeline import Compiled
 
 log = logging.getLogger(__name__)
@@ -92,6 +93,9 @@ class Profile:
     @property
     def macs(self) -> int:
         return sum(operator.macs for operator in self.operators)
+
+    def _repr_html_(self) -> str:
+        return profile_html(self)
 
 
 def profile(

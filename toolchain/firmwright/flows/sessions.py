@@ -28,6 +28,7 @@ from firmwright.device.host_library import (
 from firmwright.flows.crashes import explainer
 from firmwright.flows.images import build_image
 from firmwright.flows.inputs import Array, Tensors, batch_of, stack
+from firmwright.flows.showing import session_html
 from firmwright.ir.constant_pools import READ_BY_FUNCTION, separate_images
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.nodes import PrimFunc
@@ -58,6 +59,9 @@ class ModelSession(Closing):
     def close(self) -> None:
         """Ends the firmware's process or emulator, or gives the port back."""
         self._runner.close()
+
+    def _repr_html_(self) -> str:
+        return session_html(self)
 
     @property
     def device(self) -> Session:

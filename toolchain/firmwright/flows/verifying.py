@@ -17,6 +17,7 @@ from firmwright.flows.inputs import Batch, Tensors, generated
 from firmwright.flows.layers import FirstDifference, first_difference
 from firmwright.flows.reference import Reference, by_oracle, numerics_of, reference_for
 from firmwright.flows.sessions import ModelSession, open_session
+from firmwright.flows.showing import verification_html
 from firmwright.frontends.onnx import is_onnx
 from firmwright.oracle.compare import Comparison, Difference, Tolerance, compare
 from firmwright.oracle.run import Runtime
@@ -62,6 +63,9 @@ class Verification:
     @property
     def exact(self) -> bool:
         return self.mismatches == 0
+
+    def _repr_html_(self) -> str:
+        return verification_html(self)
 
 
 def verify(

@@ -1,0 +1,160 @@
+"""The example notebook: kept without outputs, executed whole; what it shows, and progress in it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import firmwright as fw
+from firmwright.cli.notebook import CellProgress, attach, line
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOK = ROOT / "examples/10_notebook/digits.ipynb"
+EXECUTE = """
+import sys, nbclient, nbformat
+notebook = nbformat.read(sys.argv[1], as_version=4)
+resources = {"metadata": {"path": sys.argv[2]}}
+nbclient.NotebookClient(notebook, timeout=120, resources=resources).execute()
+nbformat.write(notebook, sys.argv[3])
+"""
+
+
+def test_the_notebook_is_kept_without_outputs() -> None:
+    """examples/10_notebook/README.md has people run it for themselves."""
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    assert all(not cell.get("outputs") and not cell.get("execution_count") for cell in cells)
+
+
+@pytest.mark.host_c
+def test_the_notebook_runs_and_its_values_show_themselves(
+    tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    missing = [name for name in ("nbclient", "ipykernel") if not importlib.util.find_spec(name)]
+    if missing:
+        reason = f"needs {', '.join(missing)}: pip install '.[dev]'"
+        if pytestconfig.getoption("--strict-rings"):
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    executed = tmp_path / "executed.ipynb"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "toolchain"),
+        "IPYTHONDIR": str(tmp_path),
+        "JUPYTER_CONFIG_DIR": str(tmp_path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", EXECUTE, NOTEBOOK, NOTEBOOK.parent, executed],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    shown = _outputs(json.loads(executed.read_text(encoding="utf-8")))
+    assert "model digits" in shown["load"]
+    assert "358 of 360 digits are right" in shown["run"]
+    assert "all 50 values equal" in shown["verify"]
+    assert "<svg" in shown["compile"]
+    assert "the least possible" in shown["compile"]
+
+
+def _outputs(notebook: dict[str, Any]) -> dict[str, str]:
+    """What each cell shows, as one text; anything on stderr fails."""
+    found = {}
+    for cell in notebook["cells"]:
+        texts = []
+        for output in cell.get("outputs", ()):
+            assert output.get("name") != "stderr", output["text"]
+            assert output["output_type"] != "error"
+            data = output.get("data", {})
+            texts.append("".join(data.get("text/html", output.get("text", ""))))
+        found[cell["id"]] = "".join(texts)
+    return found
+
+
+# ---- progress -----------------------------------------------------------------------------------
+
+
+class Shell:
+    """Plays IPython's events."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, Callable[..., None]] = {}
+
+    def register(self, event: str, function: Callable[..., None]) -> None:
+        self.functions[event] = function
+
+    def unregister(self, event: str, function: Callable[..., None]) -> None:
+        del self.functions[event]
+
+
+def test_what_is_logged_during_a_cell_stands_below_it_until_the_cell_is_done() -> None:
+    shell, shown = Shell(), []
+    attach(shell, lambda: shown.append)
+    logger = logging.getLogger("firmwright.flows.tuning")
+    level = logging.getLogger("firmwright").level
+    logger.info("before any cell")
+    shell.functions["pre_run_cell"]()
+    logger.info("measuring 3 of 1,200 kernels of a<b")
+    shell.functions["post_run_cell"]()
+    logger.info("between cells")
+    assert shown == [
+        '<progress value="3" max="1200"></progress> '
+        "<span>measuring 3 of 1,200 kernels of a&lt;b</span>",
+        "",
+    ]
+    assert logging.getLogger("firmwright").level == level
+
+
+def test_a_cell_that_logs_nothing_shows_nothing() -> None:
+    def no_place() -> Callable[[str], None]:
+        raise AssertionError("a place was made")
+
+    progress = CellProgress(no_place)
+    progress.begin()
+    progress.end()
+
+
+def test_a_bar_without_an_end_has_no_value() -> None:
+    assert line("compiling") == "<progress></progress> <span>compiling</span>"
+
+
+# ---- values -------------------------------------------------------------------------------------
+
+
+@pytest.mark.host_c
+def test_results_show_what_they_hold(digits_path: Path) -> None:
+    from firmwright.flows.profiling import profile
+
+    compiled = fw.compile(fw.load(digits_path))
+    image = fw.build_image(compiled)
+    assert f">{image.sizes.flash_bytes:,}</td>" in image._repr_html_()
+    with fw.session(compiled, image=image) as session:
+        assert "session: digits on host" in session._repr_html_()
+    measured = profile(compiled)
+    assert all(operator.name in measured._repr_html_() for operator in measured.operators)
+
+
+def test_names_from_a_model_cannot_write_html() -> None:
+    from firmwright.base.html import box, facts, table
+
+    bad = "<script>alert(1)</script>"
+    shown = box(bad, facts([(bad, bad)]), table((bad,), [(bad,)]))
+    assert "<script" not in shown
+    assert shown.count("&lt;script&gt;") == 5
+
+
+def test_a_long_table_says_how_much_more_there_is() -> None:
+    from firmwright.base.html import table
+
+    shown = table(("n",), [(n,) for n in range(1_500)])
+    assert "and 1,440 more" in shown
+    assert shown.count("<tr") == 61
