@@ -208,10 +208,16 @@ def test_what_is_made_in_parts_is_compared_as_a_whole(compiled: Compile) -> None
     assert found.layers_compared
 
 
-def test_a_package_holds_a_model_for_one_core(compiled: Compile, tmp_path: Path) -> None:
-    done = compiled("digits", board="host", devices=CORES)
-    with pytest.raises(UsageError, match=r"a package holds a model for one core\."):
-        export_model(done, "cmake", tmp_path)
+@pytest.mark.host_c
+def test_a_package_hands_over_devices_that_an_engineer_replaces(
+    compiled: Compile, tmp_path: Path
+) -> None:
+    done = compiled("digits", board="host", devices=(*CORES, "dma0"))
+    export_model(done, "makefile", tmp_path)
+    words = ["make", "check", "CFLAGS=-O1 -Wall -Wextra -Wpedantic -Werror"]
+    subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
+    example = (tmp_path / "example" / "main.c").read_text(encoding="utf-8")
+    assert "digits_on_cpu1(call, memory);" in example
 
 
 def test_several_models_in_one_firmware_have_one_core(compiled: Compile) -> None:

@@ -13,13 +13,13 @@ import numpy as np
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import UsageError
+from firmwright.codegen.device_calls import device_calls
 from firmwright.flows.inputs import Tensors, generated, npz_bytes
 from firmwright.flows.model import write_file
 from firmwright.flows.reference import reference_for
 from firmwright.frontends.onnx import is_onnx
 from firmwright.ir.text import print_module
 from firmwright.ir.tir.nodes import PrimFunc
-from firmwright.ir.tir.walk import prim_calls
 from firmwright.package.exporting import ARCHIVES, Exported, Tests, export, zipped
 from firmwright.package.folder import write_folder
 from firmwright.package.mains import with_own_main
@@ -34,8 +34,11 @@ def export_model(
     compiled: Compiled, form: str, output: str | Path, *, with_tests: bool = False
 ) -> SourceTree:
     """Write the package; the files that it has."""
-    check_one_core(compiled)
-    exported = Exported(compiled.tree, compiled.metadata, print_module(compiled.module))
+    main = compiled.module.entry
+    assert isinstance(main, PrimFunc)  # compiled to the end
+    devices = tuple(device.name for device in device_calls(main))
+    text = print_module(compiled.module)
+    exported = Exported(compiled.tree, compiled.metadata, text, devices)
     tree = export(exported, form, _tests(compiled) if with_tests else None)
     if form == "mlf":
         write_file(output, archived(tree))
@@ -44,17 +47,6 @@ def export_model(
     else:
         write_folder(tree, Path(output))
     return tree
-
-
-def check_one_core(compiled: Compiled) -> None:
-    """UsageError for a model whose run wants devices: a package's program has none to hand over."""
-    main = compiled.module.entry
-    if isinstance(main, PrimFunc) and any(call.device for call in prim_calls(main.body)):
-        raise UsageError(
-            "a package holds a model for one core.",
-            where=compiled.module.name,
-            hint="export without --devices and engines; compile -o DIR writes the whole project.",
-        )
 
 
 def save_with_main(compiled: Compiled | Bundle, main: str | Path, output: str | Path) -> None:

@@ -45,11 +45,15 @@ _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A compilation as far as packages care; `text` is the module, for the library format."""
+    """A compilation as far as packages care.
+
+    `text` is the module, for the library format; `devices` are those that a run is to be given.
+    """
 
     tree: SourceTree
     metadata: Mapping[str, Any]
     text: str
+    devices: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -149,6 +153,7 @@ def _values(exported: Exported) -> dict[str, Any]:
         ],
         "has_init": any(row["kind"] == "const" for row in plan["buffers"]),
         "has_state": bool(known["io"].get("state")),
+        "devices": exported.devices,
     }
 
 
