@@ -70,6 +70,8 @@ def missing_tools(item: pytest.Item) -> list[str]:
     missing = []
     if item.get_closest_marker("host_c") and not any(map(shutil.which, HOST_COMPILERS)):
         missing.append("a C compiler")
+    if item.get_closest_marker("gcc") and shutil.which("gcc") is None:
+        missing.append("gcc")
     if item.get_closest_marker("zig") and importlib.util.find_spec("ziglang") is None:
         missing.append("the Python package ziglang")
     for marker in item.iter_markers("qemu"):

@@ -93,7 +93,7 @@ def test_the_hosts_part_of_the_suite_passes_in_a_clean_environment(
 
 def test_the_documented_part_of_the_suite_is_the_one_that_is_run() -> None:
     text = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
-    shown = re.search(r"```sh\nFIRMWRIGHT_TOOLCHAIN=\w+ pytest (.*?)\n```", text, re.DOTALL)
+    shown = re.search(r"```text\nFIRMWRIGHT_TOOLCHAIN=\w+ pytest (.*?)\n```", text, re.DOTALL)
     assert shown is not None
     words = [word for word in shown[1].replace("\\", " ").split() if word.startswith("tests/")]
     assert tuple(words) == HOST_PART
@@ -133,7 +133,7 @@ def unpacked(archive: Path, folder: Path) -> Path:
 def without_compilers(folder: Path) -> str:
     """A PATH with a shell and what starts Python, and nothing that compiles."""
     folder.mkdir()
-    for name in ("sh", "env"):
+    for name in ("sh", "env", "sleep"):
         found = shutil.which(name)
         assert found is not None
         (folder / name).symlink_to(found)

@@ -138,6 +138,7 @@ def test_each_branch_and_round_is_statements_of_the_run() -> None:
 
 
 @pytest.mark.host_c
+@pytest.mark.gcc
 def test_the_plan_of_branches_and_loops_is_watched() -> None:
     assert verify(compiled_for("host"), batch=samples(), open_with=open_watched).exact
 

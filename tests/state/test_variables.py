@@ -160,6 +160,7 @@ def test_state_is_saved_loaded_and_reset_through_the_c_interface(
     assert done.stdout == "3 5 7 5 3 3"
 
 
+@pytest.mark.gcc
 def test_a_plan_with_state_is_watched_too(compiled: Compiled) -> None:
     from firmwright.flows.watching import open_watched
 

@@ -19,7 +19,7 @@ int function(void) { return initialised[0] + zeros[0] + constant[0]; }
 @pytest.mark.parametrize(
     "compiler",
     [
-        pytest.param("gcc", marks=pytest.mark.host_c),
+        pytest.param("cc", marks=pytest.mark.host_c),
         pytest.param("arm-none-eabi-gcc", marks=pytest.mark.qemu),
     ],
 )

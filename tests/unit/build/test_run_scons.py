@@ -20,6 +20,7 @@ from firmwright.base.resources import boards_dir
 from firmwright.boards import Board, load_board
 from firmwright.boards.schema import STACK_BYTES_MIN
 from firmwright.build import build_project, write_project
+from firmwright.build.compilers import chosen
 from firmwright.device.host_process import ProcessTransport
 from firmwright.device.qemu import QemuCommand, start_qemu
 from firmwright.device.session import Session
@@ -313,7 +314,7 @@ def test_the_project_builds_by_scons_alone_and_then_has_nothing_to_do(
     twice: Tree, tmp_path: Path
 ) -> None:
     write_project(load_board("host"), twice(), tmp_path)
-    command = [sys.executable, "-I", "-m", "SCons", "-Q"]
+    command = [sys.executable, "-I", "-m", "SCons", "-Q", f"compiler={chosen(None)}"]
     for words in ("firmware.elf", "is up to date"):
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
         assert words in done.stdout

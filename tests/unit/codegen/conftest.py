@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -34,10 +35,11 @@ from firmwright.ir.tir.nodes import (
 
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
 FLAGS = ["-std=c99", *WARNINGS, "-ffp-contract=off"]
+GCC = "gcc" if shutil.which("gcc") else "cc"
 BUILDS = (
-    ("gcc", "-O0", "-fsanitize=undefined"),
-    ("gcc", "-O2", "-fsanitize=undefined"),
-    ("gcc", "-O3"),
+    (GCC, "-O0", "-fsanitize=undefined"),
+    (GCC, "-O2", "-fsanitize=undefined"),
+    (GCC, "-O3"),
     ("clang", "-O2"),
 )
 

@@ -25,6 +25,8 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.nodes import AllocateConst, Buffer, CallPrim, Param, PrimFunc, Seq
 
+GCC = "gcc" if shutil.which("gcc") else "cc"
+
 COUNT = 8
 
 
@@ -91,7 +93,7 @@ def program(tmp_path: Path, tree: SourceTree, main: str, *flags: str) -> str:
     sources = [str(tmp_path / "main.c"), *map(str, sorted((tmp_path / "model").glob("*.c")))]
     warnings = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
     sanitize = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    command = ["gcc", "-std=c99", "-O1", *warnings, *sanitize, f"-I{tmp_path / 'model'}", *flags]
+    command = [GCC, "-std=c99", "-O1", *warnings, *sanitize, f"-I{tmp_path / 'model'}", *flags]
     binary = tmp_path / "program"
     built = subprocess.run(
         [*command, "-o", str(binary), *sources], capture_output=True, text=True, check=False

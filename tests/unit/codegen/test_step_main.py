@@ -1,5 +1,6 @@
 """An inference in steps computes what a run computes, wherever it is left."""
 
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 from firmwright.base.errors import UsageError
 from firmwright.flows.compiling import compile_for
 from firmwright.flows.model import load_model
+
+GCC = "gcc" if shutil.which("gcc") else "cc"
 
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 MAIN = """
@@ -70,7 +73,7 @@ def steps_taken(model: Path, folder: Path, **options: Any) -> int:
     compiled = compile_for(load_model(model), "host", steps=True, **options)
     compiled.save(folder)
     (folder / "main.c").write_text(MAIN)
-    command = ["gcc", "-std=c99", "-O1", *WARNINGS, f"-I{folder}/model", str(folder / "main.c")]
+    command = [GCC, "-std=c99", "-O1", *WARNINGS, f"-I{folder}/model", str(folder / "main.c")]
     command += [str(folder / "model/digits.c"), "-lm", "-o", str(folder / "main")]
     subprocess.run(command, check=True)
     return int(subprocess.run([str(folder / "main")], check=True, stdout=-1).stdout)

@@ -7,9 +7,9 @@ import json
 import os
 from pathlib import Path
 
-from firmwright.base.errors import UsageError
 from firmwright.cli.base import Outcome
 from firmwright.flows.bills import project_bill
+from firmwright.flows.model import write_file
 
 NAME = "sbom"
 HELP = "write a project's bill of materials (CycloneDX)"
@@ -25,12 +25,7 @@ def run(args: argparse.Namespace) -> Outcome:
     text = json.dumps(bill, indent=2)
     if not args.output:
         return Outcome({"bom": bill}, text)
-    try:
-        Path(args.output).write_text(text + "\n", encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise UsageError(
-            f"the file cannot be written: {error.strerror}.", where=args.output
-        ) from error
+    write_file(args.output, f"{text}\n".encode())
     count = len(bill["components"])
     said = f"{args.output}: CycloneDX {bill['specVersion']}, {count} components."
     return Outcome({"bom": bill, "file": args.output}, said)

@@ -1,0 +1,55 @@
+"""`firmwright bugreport`: what a report of a fault needs, in one archive."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from firmwright.cli.base import Outcome, add_compile_options, add_model, compiling_of
+from firmwright.cli.table import Cell, table
+from firmwright.flows.bug_reports import Request, bug_report
+from firmwright.flows.doctor import examine
+from firmwright.flows.model import Model, write_file
+
+NAME = "bugreport"
+HELP = "pack versions, options and a model's texts for a bug report"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", default="bugreport.zip", help="(bugreport.zip)"
+    )
+    parser.add_argument(
+        "--with-weights",
+        action="store_true",
+        help="also the model file and all constants; without, their shapes and hashes",
+    )
+    add_compile_options(parser)
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    def read() -> tuple[Model, Mapping[str, Any]]:
+        return compiling_of(args)
+
+    request = Request(read, sys.argv[1:], examine(), args.with_weights, str(Path.home()))
+    report = bug_report(request)
+    write_file(args.output, report.data)
+    rows: list[list[Cell]] = [[path, size] for path, size in report.files.items()]
+    weights = "with" if args.with_weights else "without"
+    said = [
+        f"{args.output}: {len(report.files)} files, {len(report.data):,} bytes, {weights} weights.",
+        table(["file", "bytes"], rows),
+        f"The compilation ended so: {report.outcome}",
+    ]
+    data = {
+        "file": args.output,
+        "bytes": len(report.data),
+        "files": dict(report.files),
+        "with_weights": args.with_weights,
+        "outcome": report.outcome,
+    }
+    return Outcome(data, "\n\n".join(said))
