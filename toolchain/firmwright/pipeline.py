@@ -80,6 +80,7 @@ from firmwright.usmp.together import check_apart, plan_together
 
 OPTIMIZE_GOALS = ("speed", "size", "ram", "balanced")
 NUMERICS = ("litert", "tflm")
+C_APIS = ("own", "tvm")
 Watch = Callable[[str, IRModule], None]
 
 
@@ -99,6 +100,7 @@ class Options:
     link_params: bool = True
     inline_asm: bool = True
     steps: bool = False
+    c_api: str = "own"
     name: str = ""
     ram_bytes: int | None = None
     flash_bytes: int | None = None
@@ -244,7 +246,7 @@ def _emitted(
     verify_module(module, op_table(), intrinsics)
     compiler = build_flags.tool(board, "gcc"), build_flags.tuned_flags(board)
     with_files = with_libraries(module)
-    tree = emit(with_files, intrinsics, _emit_options(board, options.inline_asm, options.steps))
+    tree = emit(with_files, intrinsics, _emit_options(board, options))
     facts = metadata(
         module,
         board.name,
@@ -258,11 +260,12 @@ def _emitted(
     return Compiled(module, imported, board, tree, facts, options, source)
 
 
-def _emit_options(board: Board, inline_asm: bool, steps: bool) -> EmitOptions:
+def _emit_options(board: Board, asked: Options) -> EmitOptions:
     """Sources that say which compiler and flags their kernels suit."""
     tool, flags = build_flags.tool(board, "gcc"), " ".join(build_flags.tuned_flags(board))
     notes = (f"Tuned for {tool} with", f"  {flags}")
-    return EmitOptions("", VERSION, inline_asm, steps, notes=notes)
+    tvm = asked.c_api == "tvm"
+    return EmitOptions("", VERSION, asked.inline_asm, asked.steps, tvm, notes=notes)
 
 
 def bundle(parts: Sequence[Compiled], *, concurrent: bool = False) -> Bundle:
@@ -284,13 +287,15 @@ def bundle(parts: Sequence[Compiled], *, concurrent: bool = False) -> Bundle:
         order, shared = found.order, found.plan
         parts = [_moved(part, moved) for part, moved in zip(parts, found.modules, strict=True)]
     inline_asm = all(part.options.inline_asm for part in parts)
+    steps = any(part.options.steps for part in parts)
+    asked = replace(parts[0].options, inline_asm=inline_asm, steps=steps)
     intrinsics: IntrinsicTable = INTRINSICS
     for part in parts:
         intrinsics = intrinsics_of(part.module, intrinsics)
     tree = emit_bundle(
         [with_libraries(part.module) for part in parts],
         intrinsics,
-        _emit_options(parts[0].board, inline_asm, any(part.options.steps for part in parts)),
+        _emit_options(parts[0].board, asked),
         order=order,
         shared_bytes=shared.pool_bytes if shared else None,
     )
@@ -426,6 +431,7 @@ def _check(options: Options) -> None:
         ("numerics", options.numerics, NUMERICS),
         ("optimize", options.optimize, OPTIMIZE_GOALS),
         ("io", options.io, ("workspace", "caller")),
+        ("c-api", options.c_api, C_APIS),
     ):
         if value not in known:
             raise UsageError(f"--{name} cannot be {value!r}.", hint=f"one of {', '.join(known)}.")

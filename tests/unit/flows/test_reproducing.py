@@ -28,6 +28,7 @@ EVERYTHING = Options(
     link_params=False,
     inline_asm=False,
     steps=True,
+    c_api="tvm",
     name="other",
     ram_bytes=10_000,
     flash_bytes=20_000,

@@ -26,7 +26,7 @@ from firmwright.flows.tuning import read_tuning
 from firmwright.frontends.onnx import Given
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 from firmwright.partitioning.custom import load_custom_ops
-from firmwright.pipeline import NUMERICS, OPTIMIZE_GOALS, Compiled, Options
+from firmwright.pipeline import C_APIS, NUMERICS, OPTIMIZE_GOALS, Compiled, Options
 from firmwright.targets.cmsis_nn import PATH_VARIABLE
 from firmwright.tune.partitions import EAGER, Asked, partitioned
 from firmwright.usmp.registry import DEFAULT as DEFAULT_PLANNER
@@ -291,6 +291,11 @@ def _add_code(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         default=None,
         help="also NAME_step, which does one operator a call",
+    )
+    group.add_argument(
+        "--c-api",
+        choices=C_APIS,
+        help="tvm: microTVM's tvmgen_NAME.h too, in the folder tvm (own)",
     )
     group.add_argument(
         "--tuning",

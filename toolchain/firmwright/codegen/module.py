@@ -32,6 +32,7 @@ from firmwright.codegen.render import render
 from firmwright.codegen.row_main import row_main
 from firmwright.codegen.state import initial_values
 from firmwright.codegen.step_main import step_main
+from firmwright.codegen.tvm_api import tvm_files
 from firmwright.codegen.weights import (
     PARAMS_ALIGNMENT,
     LinkedConstant,
@@ -65,14 +66,15 @@ FWR_DTYPES: Mapping[str, str] = {
 class EmitOptions:
     """`prefix` "" takes the module's name; `shared` maps constant keys to symbols of other files.
 
-    With `steps` there is NAME_step. `notes` are lines for the head of NAME.c: what the kernels are
-    tuned for.
+    With `steps` there is NAME_step, with `tvm_api` microTVM's interface beside the model's. `notes`
+    are lines for the head of NAME.c: what the kernels are tuned for.
     """
 
     prefix: str = ""
     tool_version: str = ""
     inline_asm: bool = True
     steps: bool = False
+    tvm_api: bool = False
     shared: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -144,7 +146,11 @@ def emit(
     model = _Model(
         module, interface, options, unique, const_pools, block, used, tuple(kernels), kept
     )
-    return _tree(model, kernel_text, main_text)
+    tree = _tree(model, kernel_text, main_text)
+    if not options.tvm_api:
+        return tree
+    found = {"linked": linked, "const_pools": bool(const_pools)}
+    return tree.merged(tvm_files(interface, model.banner, **found))
 
 
 def _main_text(emitter: Emitter, main: PrimFunc) -> str:
