@@ -1,6 +1,7 @@
 """The order in which the site shows its pages.
 
-A page that no section names is an error of the build, so the list is complete.
+Pages that no section names stand in the last one, by name. Decisions are listed on their own page
+alone: a hundred titles beside every page are no help.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pages import decision_pages, example_pages
+from pages import example_pages, inside_pages
 
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Tutorial": ("tutorial.md",),
+    "Beginning": ("installing.md", "tutorial.md"),
     "Guides: the right numbers": (
         "quantise-well.md",
         "when-outputs-differ.md",
@@ -30,6 +31,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "rtos.md",
         "on-the-device.md",
         "integration/README.md",
+        "provenance.md",
         "mlperf.md",
     ),
     "Guides: growing it": (
@@ -78,13 +80,19 @@ INTEGRATION: Final = (
 def lists() -> dict[str, str]:
     """What is put behind the text of pages that others hang below, by the page's place."""
     examples = [page.place for page in example_pages()]
-    decisions = [page.place for page in decision_pages()]
+    sections = {**SECTIONS, "Further pages": _unnamed()}
     return {
-        "index.md": "".join(_toctree(pages, title) for title, pages in SECTIONS.items()),
+        "index.md": "".join(_toctree(pages, title) for title, pages in sections.items() if pages),
         "integration/README.md": _toctree(INTEGRATION),
         "examples/index.md": _toctree(examples),
-        "decisions/index.md": _toctree(decisions),
     }
+
+
+def _unnamed() -> tuple[str, ...]:
+    """Pages that nobody has given a place yet."""
+    named = {page for pages in (*SECTIONS.values(), INTEGRATION) for page in pages}
+    found = {page.place for page in inside_pages() if not page.place.startswith("decisions/")}
+    return tuple(sorted(found - named))
 
 
 def _toctree(pages: tuple[str, ...] | list[str], title: str = "") -> str:

@@ -77,6 +77,12 @@ def decision_pages() -> tuple[SourcePage, ...]:
     )
 
 
+def inside_pages() -> tuple[SourcePage, ...]:
+    """Pages that lie in docs/, by name."""
+    found = sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").rglob("*.md"))
+    return tuple(SourcePage(page, page.removeprefix("docs/")) for page in found)
+
+
 def outside_pages() -> tuple[SourcePage, ...]:
     """Pages that do not lie in docs/."""
     named = (SourcePage(file, place) for file, place in OUTSIDE.items() if file.endswith(".md"))
@@ -85,15 +91,9 @@ def outside_pages() -> tuple[SourcePage, ...]:
 
 def places() -> dict[str, str]:
     """Where each file and folder that a link may name is found in the site."""
-    inside = {
-        f"docs/{page.relative_to(ROOT / 'docs').as_posix()}": page.relative_to(
-            ROOT / "docs"
-        ).as_posix()
-        for page in (ROOT / "docs").rglob("*.md")
-    }
-    outside = {page.file: page.place for page in outside_pages()}
+    pages = {page.file: page.place for page in (*inside_pages(), *outside_pages())}
     folders = {posixpath.dirname(page.file): page.place for page in example_pages()}
-    return {**inside, **OUTSIDE, **outside, **folders, **FOLDERS}
+    return {**pages, **OUTSIDE, **folders, **FOLDERS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,10 +36,16 @@ def stage(folder: Path) -> None:
             _write(folder / place, text.encode())
             continue
         page = rewritten(text, file, place, known)
+        head = "---\norphan: true\n---\n\n" if _is_decision(place) else ""
         copies |= page.copies
-        _write(folder / place, (page.text + below.get(place, "")).encode())
+        _write(folder / place, (head + page.text + below.get(place, "")).encode())
     for path in sorted(copies):
         _write(folder / copy_place(path), (ROOT / path).read_bytes())
+
+
+def _is_decision(place: str) -> bool:
+    """Whether a page is meant to be reached by links alone."""
+    return place.startswith("decisions/") and not place.endswith("/index.md")
 
 
 def _write(path: Path, data: bytes) -> None:
