@@ -101,6 +101,6 @@ def _read_soc(table: Table, directories: Sequence[Path]) -> Table:
 def _parse(file: Path) -> dict[str, object]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:
         where = f"{file.parent.name}/{file.name}"
         raise BoardError(f"this is not TOML: {problem}.", where=where) from problem

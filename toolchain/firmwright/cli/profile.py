@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from firmwright.base.errors import UsageError
+from firmwright.base.json_text import read_json
 from firmwright.cli.base import (
     Outcome,
     add_compile_options,
@@ -151,7 +151,7 @@ def on_cores(line: Timeline) -> dict[str, Any]:
 def read_profile(path: str) -> dict[str, Any]:
     """An object that `profile --json` printed."""
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        found = read_json(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"the earlier profile cannot be read: {error}.", where=path) from error
     if not isinstance(found, dict) or not isinstance(found.get("operators"), list):

@@ -282,6 +282,12 @@ class Session(Closing):
                 where=self._transport.name,
                 hint="build and flash the firmware of this model again.",
             )
+        if hello.payload_max_bytes < _PAYLOAD_MIN_BYTES:
+            raise DeviceError(
+                f"the firmware takes payloads of {hello.payload_max_bytes} bytes at most; "
+                f"{_PAYLOAD_MIN_BYTES} are the least.",
+                where=self._transport.name,
+            )
         self._payload_bytes = min(hello.payload_max_bytes, self._payload_limit)
         return DeviceInfo(
             model_name=name,

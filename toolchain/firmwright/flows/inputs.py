@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,10 @@ from firmwright.flows.model import write_file
 from firmwright.ir.module import IoTensor
 from firmwright.oracle.samples import SampleInput, samples
 
+_NO_ARCHIVE = (
+    ValueError, EOFError, zipfile.BadZipFile, zlib.error,
+    NotImplementedError, RuntimeError,  # other methods of compression, passwords
+)  # fmt: skip
 Array = NDArray[Any]
 Tensors = Mapping[str, Array]
 
@@ -59,7 +64,7 @@ def read_npz(path: str | Path) -> dict[str, Array]:
     except OSError as error:
         what = error.strerror or str(error)
         raise UsageError(f"the arrays cannot be read: {what}.", where=str(path)) from error
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except _NO_ARCHIVE as error:
         raise UsageError(
             f"this is not an .npz file of plain arrays: {error}.",
             where=str(path),

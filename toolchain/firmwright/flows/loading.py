@@ -17,6 +17,7 @@ from typing import Final
 
 from firmwright.artifacts import Image, SourceTree
 from firmwright.base.errors import DeviceError, DoesNotFitError, RegionOverflow, UsageError
+from firmwright.base.json_text import read_json
 from firmwright.boards import Board
 from firmwright.boards.flashing import LOADER
 from firmwright.boards.loading import Loader, as_loader, as_model, in_slot
@@ -99,7 +100,11 @@ def loadable_folder(folder: Path) -> Loadable:
             where=str(folder),
             hint="--runner with another one, gdb for any GDB stub.",
         )
-    identity = bytes.fromhex(str(facts["model_id"]))
+    try:
+        identity = bytes.fromhex(str(facts["model_id"]))
+    except ValueError as error:
+        what = "its metadata.json names no model."
+        raise UsageError(what, where=str(folder), hint="compile it anew.") from error
     sources = _facts(folder / "board" / "board.json").get("runtime_sources")
     if not isinstance(sources, list) or _LOOP not in sources:
         raise UsageError(_NO_LINK, where=str(folder), hint="another runner.")
@@ -119,7 +124,7 @@ def loadable_folder(folder: Path) -> Loadable:
 
 def _facts(file: Path) -> dict[str, object]:
     try:
-        facts = json.loads(file.read_text(encoding="utf-8"))
+        facts = read_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:
         what = f"this is not of a project of ours: {problem}."
         hint = "firmwright compile writes one."

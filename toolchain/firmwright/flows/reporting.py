@@ -7,7 +7,6 @@ cost.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 from firmwright.artifacts import Compiler, Image
 from firmwright.base.errors import UsageError
+from firmwright.base.json_text import read_json
 from firmwright.build.compilers import chosen
 from firmwright.flows.images import build_image
 from firmwright.flows.profiling import OperatorCost, Profile, profile
@@ -87,7 +87,7 @@ def read_report(path: str | Path) -> Mapping[str, Any]:
         raise UsageError(f"the earlier report cannot be read: {error}.", where=str(path)) from error
     found = FACTS.search(text)
     try:
-        facts = json.loads(found[1] if found else text)
+        facts = read_json(found[1] if found else text)
     except ValueError:
         facts = None
     if not isinstance(facts, dict) or not {"operators", "total", "workspace_bytes"} <= set(facts):

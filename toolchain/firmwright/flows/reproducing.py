@@ -6,13 +6,13 @@ which of the files differ, are missing, or are no part of it. Invariant: nothing
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from firmwright.base.errors import ModelError, UsageError
+from firmwright.base.json_text import read_json
 from firmwright.base.version import VERSION
 from firmwright.flows.compiling import compile_for
 from firmwright.flows.model import load_model
@@ -70,9 +70,9 @@ def _facts(folder: Path) -> Mapping[str, Any]:
             "this is not a project folder.", where=str(folder), hint="one that compile -o wrote."
         )
     try:
-        facts = json.loads(file.read_text(encoding="utf-8"))
+        facts = read_json(file.read_text(encoding="utf-8"))
         version = facts.get("tool_version") or facts["models"][0]["tool_version"]
-    except (ValueError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, IndexError) as error:
         raise ModelError("metadata.json cannot be read.", where=str(file)) from error
     if version != VERSION:
         raise UsageError(
@@ -98,9 +98,7 @@ def _compiled(
             where=str(path),
             hint=f"the folder's has {str(facts.get('source_sha256'))[:16]}...",
         )
-    found = facts.get("recipe")
-    if not isinstance(found, dict):
-        raise ModelError("metadata.json has no recipe.", where=str(folder / METADATA))
+    found = recipe_in(facts, folder)
     digest = found.get(MEASURED, "")
     if digest != (log.digest if log else ""):
         raise UsageError(
@@ -114,6 +112,14 @@ def _compiled(
     if log is not None:
         given[MEASURED] = log
     return compile_for(model, board_dirs=board_dirs, **{"board": "host", **given})
+
+
+def recipe_in(facts: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """How the model of those facts was compiled; ModelError where they do not say so."""
+    found = facts.get("recipe")
+    if not isinstance(found, dict):
+        raise ModelError("metadata.json has no recipe.", where=str(folder / METADATA))
+    return found
 
 
 def _compared(folder: Path, made: Compiled | Bundle, model: str) -> Reproduction:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from firmwright.base.json_text import read_json
 from firmwright.ir.core import Attr, Span, Target
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
@@ -98,7 +99,7 @@ class Measurement:
 def parse_line(text: str) -> Measurement | None:
     """The measurement in a line of a log; None where it is none that this version knows."""
     try:
-        data = json.loads(text)
+        data = read_json(text)
     except ValueError:
         return None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA or not _is_sound(data):

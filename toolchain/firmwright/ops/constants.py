@@ -106,6 +106,8 @@ def _range_import(context: ImportContext) -> Imported:
             raise NotSupportedError("a range whose ends and step are not constant")
         numbers.append(array.reshape(-1)[0].item())
     start, limit, step = numbers
+    if not all(map(math.isfinite, numbers)):
+        raise NotSupportedError(f"a range from {start} to {limit} by {step}")
     if step == 0 or not 0 < math.ceil((limit - start) / step) <= _MOST_NUMBERS:
         raise NotSupportedError(f"a range from {start} to {limit} by {step}")
     return _vector([start + k * step for k in range(math.ceil((limit - start) / step))])

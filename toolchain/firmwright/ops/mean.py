@@ -175,6 +175,8 @@ def from_tflite(context: ImportContext) -> Imported:
     x, axes = context.inputs[0], context.constants[1]
     if x is None or axes is None:
         raise NotSupportedError("the axes are not constant")
+    if axes.dtype.kind not in "iu":
+        raise NotSupportedError(f"axes of type {axes.dtype}")
     rank = len(x.shape)
     given = [int(axis) for axis in np.ravel(axes)]
     if any(not -rank <= axis < rank for axis in given):

@@ -245,6 +245,8 @@ def constant_ints(context: ImportContext, index: int, what: str) -> tuple[int, .
     array = context.constants[index] if index < len(context.constants) else None
     if array is None:
         raise NotSupportedError(f"{what} that are not constant")
+    if array.dtype.kind not in "iub":
+        raise NotSupportedError(f"{what} of type {array.dtype}")
     return tuple(int(n) for n in array.reshape(-1))
 
 

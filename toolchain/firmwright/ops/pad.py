@@ -119,6 +119,8 @@ def from_tflite(context: ImportContext) -> Imported:
     paddings = context.constants[1]
     if paddings is None:
         raise NotSupportedError("paddings that are not constant")
+    if paddings.dtype.kind not in "iu":
+        raise NotSupportedError(f"paddings of type {paddings.dtype}")
     return Imported(
         "pad",
         {"paddings": tuple(int(n) for n in paddings.reshape(-1))},

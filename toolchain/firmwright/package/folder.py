@@ -8,11 +8,11 @@ it finds there.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import UsageError
+from firmwright.base.json_text import read_json
 
 MARKER = "metadata.json"
 _OWNED = "files"
@@ -58,8 +58,8 @@ def _read_marker(marker: Path) -> dict[str, object] | None:
     if not marker.is_file():
         return None
     try:
-        facts = json.loads(marker.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
+        facts = read_json(marker.read_text(encoding="utf-8"))
+    except ValueError:
         return None
     ours = isinstance(facts, dict) and "schema" in facts and "model" in facts
     return facts if ours else None

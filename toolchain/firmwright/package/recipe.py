@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from firmwright.base.errors import ModelError
-from firmwright.ir.core import PoolInfo
+from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 from firmwright.ir.tuning import Tuning
 
 OF_THE_MACHINE: Final = frozenset({"board_dirs"})
@@ -58,19 +58,46 @@ def asked(found: Mapping[str, Any], known: type, where: Path) -> dict[str, Any]:
             hint="the version that tool_version names.",
         )
     try:
-        return {name: _option(name, value) for name, value in found.items() if name != MEASURED}
+        return {
+            name: _option(name, value, getattr(known(), name))
+            for name, value in found.items()
+            if name != MEASURED
+        }
     except (TypeError, ValueError, AttributeError) as error:
         raise ModelError(
             f"the recipe cannot be read: {error}.", where=str(where), hint="compile it anew."
         ) from error
 
 
-def _option(name: str, value: Any) -> Any:
-    return tuple(map(_pool, value)) if name in _POOLS else _frozen(value)
+def _option(name: str, value: Any, default: Any) -> Any:
+    """The value as the option has it; TypeError where it is of another kind than its default."""
+    if name in _POOLS:
+        return tuple(map(_pool, value))
+    if name.endswith("_bytes"):
+        if value is not None and type(value) is not int:
+            raise TypeError(f"{name} is a number of bytes")
+    elif isinstance(value, list) != isinstance(default, tuple) or (
+        not isinstance(value, list) and type(value) is not type(default)
+    ):
+        raise TypeError(f"{name} is of another kind")
+    elif isinstance(value, list) and not all(map(_is_words, value)):
+        raise TypeError(f"{name} is a list of words")
+    return _frozen(value)
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, list) and all(map(_is_words, value)))
 
 
 def _pool(found: Mapping[str, Any]) -> PoolInfo:
-    return PoolInfo(**{name: _frozen(value) for name, value in found.items()})
+    pool = PoolInfo(**{name: _frozen(value) for name, value in found.items()})
+    texts = (pool.name, pool.access, pool.scope, pool.section, *pool.targets)
+    speeds = (getattr(pool, name) for name in POOL_SPEEDS)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a text of a pool is none")
+    if not all(n is None or type(n) in (int, float) for n in (pool.size_bytes, *speeds)):
+        raise TypeError("a number of a pool is none")
+    return pool
 
 
 def _frozen(value: Any) -> Any:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from firmwright.base.errors import UsageError
+from firmwright.base.json_text import read_json
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.choosing import CORE
@@ -172,7 +173,7 @@ def _check_apart(groups: Sequence[Group], function: Function, where: str) -> Non
 def read_parts(text: str, where: str) -> tuple[Part, ...]:
     """The parts that a result's text says; UsageError where it is none."""
     try:
-        data = json.loads(text)
+        data = read_json(text)
         if data["schema"] != SCHEMA:
             raise ValueError(f"schema {data['schema']}, where {SCHEMA} is known")
         return tuple(_part(row) for row in data["parts"])

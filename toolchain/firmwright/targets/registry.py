@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from firmwright.base.errors import UsageError
+from firmwright.base.json_text import read_json
 from firmwright.ir.core import Target
 from firmwright.targets import c, cortex_m, host, riscv32
 from firmwright.targets.backend import Backend
@@ -136,6 +137,6 @@ def target_of_json(found: Any) -> Target:
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
+        return read_json(text)
+    except ValueError as error:
         raise UsageError(f"the target is no JSON: {error}.", where=text) from error

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
 from firmwright.base.closing import Closing
+from firmwright.base.json_text import read_json
 from firmwright.ir.tuning import Circumstances
 from firmwright.partitioning.collage import PartCost
 from firmwright.tune.log import open_log
@@ -45,7 +46,7 @@ class PartLog(Closing):
         self._known: dict[Key, PartCost] = {}
         if path:
             self._file = open_log(Path(path))
-            for line in Path(path).read_text(encoding="utf-8").splitlines():
+            for line in Path(path).read_text(encoding="utf-8", errors="replace").split("\n"):
                 record = _parsed(line)
                 if record is not None:
                     self._known[record.key] = record.cost
@@ -66,19 +67,30 @@ class PartLog(Closing):
 
 def _parsed(line: str) -> PartRecord | None:
     try:
-        data = json.loads(line)
+        data = read_json(line)
     except ValueError:
         return None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         return None
     try:
         return _record(data)
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError):
         return None
 
 
 def _record(data: Mapping[str, Any]) -> PartRecord:
     at = Circumstances(*(str(data[name]) for name in _CIRCUMSTANCES))
     cost = PartCost(**{field.name: data[field.name] for field in fields(PartCost)})
+    _check_cost(cost)
     key = (str(data["part"]), str(data["target"]), str(data["goal"]), at)
     return PartRecord(key, str(data["what"]), cost)
+
+
+def _check_cost(cost: PartCost) -> None:
+    """TypeError where a field is of another kind than what a part's cost is made of."""
+    texts = (cost.status, cost.how, cost.reason)
+    numbers = (cost.count, cost.constants_bytes, *dict(cost.scratch).values())
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a text is none")
+    if not all(type(n) is int for n in numbers):
+        raise TypeError("a number is none")

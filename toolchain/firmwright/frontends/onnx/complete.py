@@ -70,10 +70,13 @@ def _newer(model: Message) -> Message | None:
     # The converter knows the standard operators alone.
     if any(node.domain == "ai.onnx.ml" for node in model.graph.node):
         return None
+    converter, shapes = library().version_converter, library().shape_inference
     try:
-        return library().version_converter.convert_version(model, OPSET_MIN)
+        return converter.convert_version(model, OPSET_MIN)
     # The converter is C++: what it has no adapter for is a RuntimeError, or an error of its own.
     except (RuntimeError, ValueError, IndexError, TypeError):
+        return None
+    except (converter.ConvertError, shapes.InferenceError):
         return None
 
 

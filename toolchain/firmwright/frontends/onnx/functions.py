@@ -83,7 +83,7 @@ def _schema(node: Message, opset: int) -> Message | None:
     domain = "" if node.domain == "ai.onnx" else node.domain
     try:
         return onnx.defs.get_schema(node.op_type, opset if domain == "" else 1, domain)
-    except onnx.defs.SchemaError:
+    except (onnx.defs.SchemaError, TypeError):  # a name that is no text is no operator's
         return None
 
 

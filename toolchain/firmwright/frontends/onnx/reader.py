@@ -129,7 +129,7 @@ def _tensor(info: Message) -> OnnxTensor:
 def _array(tensor: Message, file: str) -> Array:
     try:
         return array_of(tensor)
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
         raise ModelError(
             f"the model is broken: the data of {tensor.name!r} do not fit its shape.",
             where=file,

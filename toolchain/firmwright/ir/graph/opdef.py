@@ -87,7 +87,9 @@ class OpCall:
         value = self.attrs[name]
         if not isinstance(value, tuple):
             raise InternalError(f"{self.op}: attribute {name} is {value!r}, not a tuple")
-        return tuple(int(item) for item in value)  # type: ignore[arg-type]  # checked by infer
+        if not all(isinstance(item, int) for item in value):
+            raise InternalError(f"{self.op}: attribute {name} is {value!r}, not of ints")
+        return tuple(int(item) for item in value)  # type: ignore[arg-type]  # checked above
 
     def str_attr(self, name: str, default: str = "") -> str:
         return str(self.attrs.get(name, default))

@@ -159,6 +159,9 @@ class _GraphChecker:
         except (KeyError, IndexError) as error:  # what a rule meets in an incomplete call
             self.problems.append(f"{place}an input or attribute is missing ({error!r})")
             return
+        except (TypeError, ValueError, ArithmeticError) as error:  # an attribute of another form
+            self.problems.append(f"{place}an input or attribute is not what it should be ({error})")
+            return
         self._outputs(call, inferred, place)
 
     def _seen(self, call: Call) -> OpCall:

@@ -1,0 +1,308 @@
+"""What reads files that others wrote: sound files, how they are bent, and the reader of each.
+
+A reader takes bytes and returns, or raises an error of ours that is no InternalError. What it
+accepts it also judges where there is a judge: a module goes through the verifier.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+from bending import Bend, by_bytes, by_flatbuffer, by_protobuf, by_tokens, by_values, few
+from onnx_models import Net
+from random_networks import random_network
+from replayed import answers_of_a_session, replay
+from tflite_writer import write_cases
+
+from firmwright.base.errors import FirmwrightError, InternalError, ModelError
+from firmwright.base.resources import boards_dir
+from firmwright.boards.load import _read as read_board_file
+from firmwright.cli.profile import read_profile
+from firmwright.flows import loading, reproducing
+from firmwright.flows.inputs import npz_bytes, read_npz
+from firmwright.flows.reporting import read_report
+from firmwright.flows.tuning import read_tuning
+from firmwright.frontends.onnx.complete import Given, complete
+from firmwright.ir.module import IRModule
+from firmwright.ir.text import parse_module, print_module
+from firmwright.ir.tir.verify import verify_module
+from firmwright.ops.registry import op_table
+from firmwright.package.folder import _check as owned_paths
+from firmwright.package.recipe import asked
+from firmwright.partitioning.libraries import intrinsics_of
+from firmwright.partitioning.parts import SCHEMA, read_parts
+from firmwright.pipeline import Options, compile_model, load_bytes
+from firmwright.schedules.registry import INTRINSICS
+from firmwright.targets import backends
+from firmwright.targets.registry import parse_target
+from firmwright.tune.part_log import PartLog
+
+ROOT = Path(__file__).resolve().parents[2]
+OPERATORS = (
+    "conv2d", "depthwise_conv2d", "fully_connected", "add", "softmax", "concatenation", "pad",
+    "strided_slice", "reshape", "mean", "transpose", "resize_bilinear", "gather", "lstm",
+)  # fmt: skip
+LARGEST_CASE_BYTES = 4000
+SMALL_NETWORKS = (8, 29)
+MEMORY_DISK = Path("/dev/shm")
+_SOC = b"\n#### soc\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """`share` of all cases go to it; at least `LEAST_CASES` of a million do."""
+
+    name: str
+    seeds: Callable[[], Sequence[bytes]]
+    bend: Bend
+    read: Callable[[bytes], object]
+    share: int
+
+
+# ---- models --------------------------------------------------------------------------------------
+
+
+def _verified(module: IRModule) -> IRModule:
+    verify_module(module, op_table(), intrinsics_of(module, INTRINSICS))
+    return module
+
+
+def _read_tflite(data: bytes) -> object:
+    return _verified(load_bytes(data, "hostile.tflite"))
+
+
+def _read_onnx(data: bytes) -> object:
+    whole = complete(data, "hostile.onnx", Given(), _folder())
+    return _verified(load_bytes(whole, "hostile.onnx"))
+
+
+def _read_text(data: bytes) -> object:
+    return load_bytes(b"firmwright" + data.removeprefix(b"firmwright"), "hostile.fwir")
+
+
+def _read_fragment(data: bytes) -> object:
+    """Without the first line, as parts of texts are written by hand."""
+    text = "firmwright ir 1\nmodule @hostile\n" + data.decode("utf-8", "replace")
+    return _verified(parse_module(text, "hostile.fwir"))
+
+
+@cache
+def _tflite_seeds() -> tuple[bytes, ...]:
+    found = []
+    for name in OPERATORS:
+        cases = [case for case in op_table()[name].cases() if case.builtin]
+        files = sorted((write_cases([case]) for case in cases[:12]), key=len)
+        found += [file for file in files if len(file) <= LARGEST_CASE_BYTES][:2]
+    return tuple(found)
+
+
+@cache
+def _onnx_seeds() -> tuple[bytes, ...]:
+    small = []
+    for seed in range(4):
+        net = Net(seed)
+        x = net.input("x", (1, 2, 6, 6))
+        y = net.node("Relu", net.conv(x, 2, 3, (3, 3), pads=[1, 1, 1, 1]))
+        match seed:
+            case 0:
+                y = net.node("MaxPool", y, kernel_shape=[2, 2], strides=[2, 2])
+            case 1:
+                y = net.node("Softmax", net.node("Flatten", y), axis=1)
+            case 2:
+                y = net.node("Concat", y, net.node("Transpose", y, perm=[0, 1, 3, 2]), axis=1)
+            case _:
+                y = net.node("ReduceMean", net.node("Add", y, y), axes=[2, 3], keepdims=0)
+        small.append(net.model(y))
+    return tuple(small)
+
+
+@cache
+def _graph_seeds() -> tuple[bytes, ...]:
+    return tuple(print_module(random_network(seed)).encode() for seed in (1, 5, 9))
+
+
+@cache
+def _lowered_seeds() -> tuple[bytes, ...]:
+    """Small modules behind selection and behind planning."""
+    seen: list[bytes] = []
+
+    def watch(step: str, module: IRModule) -> None:
+        if step in ("lower-select", "usmp"):
+            seen.append(print_module(module).encode())
+
+    for seed in SMALL_NETWORKS:
+        compile_model(random_network(seed), Options(target="c"), watch=watch)
+    return tuple(seen)
+
+
+@cache
+def _filetest_seeds() -> tuple[bytes, ...]:
+    files = sorted((ROOT / "tests" / "filetests").rglob("*.fwir"))
+    return tuple(file.read_bytes() for file in files)
+
+
+# ---- boards, logs, facts -------------------------------------------------------------------------
+
+
+@cache
+def _folder() -> Path:
+    """A folder of this process's own."""
+    base = MEMORY_DISK if MEMORY_DISK.is_dir() else None
+    return Path(tempfile.mkdtemp(prefix="firmwright-hostile-", dir=base))
+
+
+def _file(data: bytes, name: str) -> Path:
+    path = _folder() / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def _read_board(data: bytes) -> object:
+    """A board's file, behind the mark the one of its chip."""
+    board, _, soc = data.partition(_SOC)
+    _file(soc, "soc/hostile.toml")
+    return read_board_file(_file(board, "hostile/board.toml"), (_folder(),))
+
+
+@cache
+def _board_seeds() -> tuple[bytes, ...]:
+    found = []
+    for file in sorted(boards_dir().glob("*/board.toml")):
+        text = re.sub('^name = ".*"', 'name = "hostile"', file.read_text(), flags=re.MULTILINE)
+        named = re.search('^soc = "(.*)"', text, flags=re.MULTILINE)
+        soc = (boards_dir() / "soc" / f"{named[1]}.toml").read_text() if named else ""
+        text = re.sub('^soc = ".*"', 'soc = "hostile"', text, flags=re.MULTILINE)
+        found.append(text.encode() + _SOC + soc.encode())
+    return tuple(found)
+
+
+@cache
+def _tuning_seeds() -> tuple[bytes, ...]:
+    line = {
+        "schema": 1, "layer": "a" * 24, "kernel": "b" * 24, "what": "conv2d 8x8", "rule": "r",
+        "config": {"pixels": 2, "order": "x"}, "status": "ok", "count": 1200, "unit": "cycles",
+        "board": "b", "method": "exact", "compiler": "gcc", "flags": "-O2", "version": "0.1.0",
+    }  # fmt: skip
+    return (b"\n".join(json.dumps({**line, "count": n}).encode() for n in range(3)),)
+
+
+@cache
+def _part_seeds() -> tuple[bytes, ...]:
+    line = {
+        "schema": "part-1", "part": "p", "target": "npu", "goal": "speed", "what": "conv2d",
+        "status": "ok", "count": 12, "how": "measured", "scratch": {"sram": 4},
+        "constants_bytes": 100, "reason": "", "board": "b", "method": "exact", "compiler": "gcc",
+        "flags": "", "version": "0.1.0",
+    }  # fmt: skip
+    return (b"\n".join(json.dumps({**line, "count": n}).encode() for n in range(2)),)
+
+
+def _read_tuning_log(data: bytes) -> object:
+    tuning = read_tuning(_file(data, "tuning.log"))
+    if not tuning.layers:
+        raise ModelError("no line of it is a measurement.")
+    return tuning, [tuning.of_layer(layer, "b") for layer in tuning.layers]
+
+
+def _read_part_log(data: bytes) -> object:
+    with PartLog(_file(data, "parts.log")) as log:
+        if not log._known:
+            raise ModelError("no line of it says what a part costs.")
+        return log
+
+
+def _read_facts(data: bytes) -> object:
+    """A project's metadata.json, by all that read one."""
+    place = _file(data, "project/metadata.json").parent
+    _tried(lambda: owned_paths(place))
+    _tried(lambda: loading.loadable_folder(place))
+    facts = reproducing._facts(place)
+    return Options(**asked(reproducing.recipe_in(facts, place), Options, place))
+
+
+def _tried(read: Callable[[], object]) -> None:
+    try:
+        read()
+    except InternalError:
+        raise
+    except FirmwrightError:
+        return
+
+
+@cache
+def _facts_seeds() -> tuple[bytes, ...]:
+    options = Options(target="cortex-m -mcpu=cortex-m4", keep_input=True, ram_bytes=50_000)
+    done = compile_model(random_network(3), options)
+    return (str(done.tree.files["metadata.json"]).encode(),)
+
+
+def _read_earlier(data: bytes) -> object:
+    """Reports and profiles that are compared with new ones."""
+    path = _file(data, "earlier.json")
+    _tried(lambda: read_profile(str(path)))
+    return read_report(path)
+
+
+@cache
+def _earlier_seeds() -> tuple[bytes, ...]:
+    row = {"name": "conv", "kind": "conv2d", "instructions": 12, "macs": 3}
+    facts = {"operators": [row, row], "total": 24, "workspace_bytes": 10, "unit": "instructions"}
+    return (json.dumps(facts).encode(),)
+
+
+@cache
+def _result_seeds() -> tuple[bytes, ...]:
+    part = {"target": "npu", "makes": ["a", "b"], "ops": ["conv2d"], "entries": ["x"]}
+    return (json.dumps({"schema": SCHEMA, "parts": [part, part]}).encode(),)
+
+
+@cache
+def _target_seeds() -> tuple[bytes, ...]:
+    attrs = {"mcpu": "cortex-m4"}
+    return (
+        b"cortex-m -mcpu=cortex-m55",
+        b"riscv32 -march=rv32imac",
+        json.dumps({"kind": "cortex-m", "attrs": attrs}).encode(),
+    )
+
+
+def _read_target(data: bytes) -> object:
+    # What is installed does not change meanwhile, and takes long to list.
+    with patch.object(backends, "_offered", return_value=[]):
+        return parse_target(data.decode("utf-8", "replace"))
+
+
+@cache
+def _array_seeds() -> tuple[bytes, ...]:
+    return (npz_bytes({"x": np.arange(12, dtype=np.int8), "y": np.zeros((2, 2), np.float32)}),)
+
+
+READERS: tuple[Reader, ...] = (
+    Reader("tflite", _tflite_seeds, few(by_flatbuffer), _read_tflite, 32),
+    Reader("onnx", _onnx_seeds, few(by_protobuf), _read_onnx, 2),
+    Reader("text of graphs", _graph_seeds, few(by_tokens), _read_text, 2),
+    Reader("text of kernels", _lowered_seeds, few(by_tokens), _read_text, 2),
+    Reader("texts by hand", _filetest_seeds, few(by_tokens), _read_fragment, 2),
+    Reader("boards", _board_seeds, few(by_tokens), _read_board, 3),
+    Reader("tuning log", _tuning_seeds, few(by_values),
+           _read_tuning_log, 9),
+    Reader("log of parts", _part_seeds, few(by_values), _read_part_log, 9),
+    Reader("partition", _result_seeds, few(by_values),
+           lambda data: read_parts(data.decode("utf-8", "replace"), "hostile.json"), 12),
+    Reader("metadata and recipe", _facts_seeds, few(by_values), _read_facts, 2),
+    Reader("earlier results", _earlier_seeds, few(by_values), _read_earlier, 7),
+    Reader("targets", _target_seeds, few(by_tokens),
+           _read_target, 11),
+    Reader("arrays", _array_seeds, few(by_bytes), lambda data: read_npz(_file(data, "x.npz")), 5),
+    Reader("answers of a device", answers_of_a_session, few(by_bytes), replay, 2),
+)  # fmt: skip
+"""`share` is in percent of all cases."""

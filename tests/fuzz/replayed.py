@@ -1,0 +1,114 @@
+"""A session with a device that says what it likes: the frames are whole, their content is bent.
+
+In: answers of a sound device, each as kind, status, length and payload. Out: a session that is
+greeted, fed and read, each request answered by the next one of them, in virtual time.
+"""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from simulated_line import Line, SimulatedLine, build
+
+from firmwright.base.errors import DeviceError
+from firmwright.device import Session
+from firmwright.device.protocol import KIND_ANSWER, Frame, FrameReader, encode_frame
+
+HEAD = "<BbH"
+SIZE = 600
+
+
+def _packed(frame: Frame) -> bytes:
+    return struct.pack(HEAD, frame.kind, frame.status, len(frame.payload)) + frame.payload
+
+
+def _unpacked(data: bytes) -> list[tuple[int, int, bytes]]:
+    found, at = [], 0
+    while at + 4 <= len(data):
+        kind, status, size = struct.unpack_from(HEAD, data, at)
+        found.append((kind, status, data[at + 4 : at + 4 + size]))
+        at += 4 + size
+    return found
+
+
+@dataclass
+class Replay:
+    """The transport: the n-th request gets the n-th answer, under the request's own numbers."""
+
+    answers: list[tuple[int, int, bytes]]
+
+    name = "the replayed device"
+
+    def __post_init__(self) -> None:
+        self.now = 0.0
+        self.heard = FrameReader()
+        self.waiting = b""
+        self.reads = 0
+
+    def clock(self) -> float:
+        return self.now
+
+    def read(self, limit: int, timeout_s: float) -> bytes:
+        self.reads += 1
+        if not self.waiting:
+            self.now += max(timeout_s, 0.05)
+            return b""
+        data, self.waiting = self.waiting[:limit], self.waiting[limit:]
+        return data
+
+    def write(self, data: bytes) -> None:
+        for request in self.heard.feed(data):
+            if request is not None and self.answers:
+                kind, status, payload = self.answers.pop(0)
+                # What kind it is follows the request, but where the bent answer says otherwise.
+                kind = request.kind | KIND_ANSWER if kind & KIND_ANSWER else kind
+                frame = Frame(request.session, request.sequence, kind, status, payload)
+                self.waiting += encode_frame(frame)
+
+    def close(self) -> None:
+        self.answers = []
+
+
+def replay(data: bytes) -> object:
+    """Greeted, written to, run, read: an error of the link, or results."""
+    device = Replay(_unpacked(data))
+    with Session(device, clock=device.clock) as session:
+        inputs = {t.name: np.zeros(t.size_bytes, np.uint8) for t in session.info.inputs}
+        if any(t.dtype != "uint8" for t in session.info.inputs):
+            inputs = {t.name: _zeros(t.dtype, t.size_bytes) for t in session.info.inputs}
+        return session.run(inputs)
+
+
+def _zeros(dtype: str, size_bytes: int) -> np.ndarray:
+    each = np.dtype(dtype).itemsize
+    if size_bytes > 1 << 20:
+        raise DeviceError("the device names a larger input than this test has.")
+    return np.zeros(size_bytes // each, np.dtype(dtype))
+
+
+class _Recorded(SimulatedLine):
+    """Remembers the answers of a sound device."""
+
+    frames: list[Frame]
+
+    def read(self, limit: int, timeout_s: float) -> bytes:
+        data = super().read(limit, timeout_s)
+        self.frames += [f for f in self.reader.feed(data) if f is not None and f.session]
+        return data
+
+
+@cache
+def answers_of_a_session() -> tuple[bytes, ...]:
+    """What the runtime's own C answers to a greeting, its inputs and a run."""
+    with tempfile.TemporaryDirectory(prefix="firmwright-replayed-") as folder:
+        line = _Recorded(build(Path(folder)), Line(says_bytes=0), 0)
+        line.frames, line.reader = [], FrameReader()
+        with Session(line, clock=line.clock) as session:
+            session.run({t.name: _zeros(t.dtype, t.size_bytes) for t in session.info.inputs})
+        line.end()
+    return (b"".join(_packed(frame) for frame in line.frames),)
