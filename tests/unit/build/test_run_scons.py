@@ -295,6 +295,7 @@ def test_a_missing_compiler_names_its_packages(
     twice: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("FIRMWRIGHT_TOOLCHAIN", raising=False)
     with pytest.raises(ToolMissingError) as caught:
         build(load_board("mps2-an386"), twice(), tmp_path / "project")
     assert str(caught.value) == (

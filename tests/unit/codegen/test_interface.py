@@ -246,6 +246,7 @@ def test_probes_stand_around_each_operator(tmp_path, module_of) -> None:
 
 
 @pytest.mark.host_c
+@pytest.mark.gcc  # and nm beside it
 def test_equal_constants_of_two_models_are_one_array_in_the_image(tmp_path, module_of) -> None:
     modules = [module_of(adder(), name="one"), module_of(adder("other_add"), name="two")]
     shared = shared_constants(modules)

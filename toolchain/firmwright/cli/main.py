@@ -29,11 +29,11 @@ from firmwright.base.errors import (
     InternalError,
     UnsupportedError,
 )
-from firmwright.base.version import VERSION
+from firmwright.base.version import JSON_VERSION, VERSION
 from firmwright.cli.base import Outcome, Parser, Verb
 from firmwright.cli.progress import progress
 
-SCHEMA = 1
+SCHEMA = JSON_VERSION
 OUTPUT_FLAGS = ("--json", "--verbose", "-v", "--debug")
 EXIT_INTERRUPTED = 130
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import InternalError
 from firmwright.base.names import sanitise
+from firmwright.base.version import ABI
 from firmwright.codegen import intrinsics as helpers
 from firmwright.codegen.const_pools import (
     ConstantMemory,
@@ -45,7 +46,7 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.nodes import PrimFunc
 
-FWR_ABI = 2
+FWR_ABI = ABI
 """The version of runtime_c/fwr.h that the glue is written for."""
 
 FWR_DTYPES: Mapping[str, str] = {

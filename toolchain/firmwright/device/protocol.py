@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from firmwright.base.errors import DeviceError
+from firmwright.base.version import ABI as ABI
 
 LINK_VERSION = 2
-ABI = 2
 
 HEADER_BYTES = 6
 CRC_BYTES = 4

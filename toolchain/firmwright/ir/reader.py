@@ -19,6 +19,7 @@ import numpy as np
 from firmwright.base.dtypes import DType
 from firmwright.base.errors import ModelError
 from firmwright.base.text import Token, Tokenizer
+from firmwright.base.version import IR_TEXT_VERSION
 from firmwright.ir.core import Attr, Constant, PoolInfo, Target
 from firmwright.ir.graph.parser import GraphReader
 from firmwright.ir.module import AnyFunction, IoBinding, IoTensor, IRModule, StateTensor
@@ -26,7 +27,7 @@ from firmwright.ir.syntax import Reader
 from firmwright.ir.tir.parser import PrimReader
 from firmwright.ir.tir.plan import BufferInfo, BufferKind, Conflict, LiveRange, Placement, Plan
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = IR_TEXT_VERSION
 _CONSTANT_BYTES_MAX = 1 << 31  # a shape beyond this is a slip, not a tensor
 _DATA = re.compile(r"^data \{[ \t]*$", re.MULTILINE)
 _SECTIONS = ("attrs", "target", "pool", "io", "const", "file", "graph", "func", "plan")

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from firmwright.base.errors import InternalError
+from firmwright.base.version import ABI, METADATA_VERSION
 from firmwright.ir.constant_pools import constant_pools, pool_image
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.nodes import (
@@ -26,8 +27,8 @@ from firmwright.ir.tir.nodes import (
 from firmwright.ir.tir.plan import BufferInfo, Plan
 from firmwright.ir.tir.walk import callees, prim_calls, used_constants, walk
 
-SCHEMA = 1
-FWR_ABI = 2
+SCHEMA = METADATA_VERSION
+FWR_ABI = ABI
 """The version of the runtime's interface that the emitted glue is written for."""
 
 
