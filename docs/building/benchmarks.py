@@ -61,7 +61,8 @@ class Chart:
             (f"`{model}`", *(_shown(self.value(model, name)) for name in self.systems))
             for model in MODELS
         )
-        return table(("model", *self.systems), rows)
+        heads = (f"`{name}`" if name.startswith("--") else name for name in self.systems)
+        return table(("model", *heads), rows)
 
 
 def _shown(value: int | None) -> str:

@@ -15,6 +15,7 @@ root_doc = "index"
 exclude_patterns = ["source/**"]
 
 extensions = ["myst_parser"]
+smartquotes = False  # "--option" is no dash
 myst_heading_anchors = 4
 html_theme = "furo"
 html_title = f"Firmwright {VERSION}"

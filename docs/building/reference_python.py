@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import re
 import textwrap
 from collections.abc import Iterator
 from typing import Any
@@ -92,36 +91,30 @@ def _default(item: dataclasses.Field[Any]) -> str:
 def _signature(name: str, thing: Any) -> str:
     """A signature as it stands in the source, one parameter a line where it is long."""
     said = inspect.signature(thing)
-    said = said.replace(parameters=[_plain(p) for p in said.parameters.values()])
-    text = re.sub(r"(?<=[:>\[ (|,])'([^']*)'", r"\1", f"def {name}{said}")
+    returned = f" -> {said.return_annotation}"
+    if said.return_annotation is inspect.Signature.empty:
+        returned = ""
+    text = f"def {name}({', '.join(_parameters(said))}){returned}"
     if len(text) <= 88:
         return text
-    parameters = ",\n    ".join(_lines(said))
-    returned = f" -> {said.return_annotation}".replace("'", "")
-    return f"def {name}(\n    {parameters},\n){returned}"
+    lines = ",\n    ".join(_parameters(said))
+    return f"def {name}(\n    {lines},\n){returned}"
 
 
-class _Name(str):
-    """Shown as it is."""
-
-    __slots__ = ()
-    __repr__ = str.__str__
-
-
-def _plain(parameter: inspect.Parameter) -> inspect.Parameter:
-    """A default that is a function goes by its name, not by its address."""
-    if inspect.isroutine(parameter.default):
-        return parameter.replace(default=_Name(parameter.default.__name__))
-    return parameter
-
-
-def _lines(said: inspect.Signature) -> Iterator[str]:
+def _parameters(said: inspect.Signature) -> Iterator[str]:
+    """Each as it stands in the source; a default that is a function goes by its name."""
     star = False
     for parameter in said.parameters.values():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not star:
             star = True
             yield "*"
-        yield str(parameter).replace("'", "")
+        prefix = "**" if parameter.kind is inspect.Parameter.VAR_KEYWORD else ""
+        known = parameter.annotation is not inspect.Parameter.empty
+        text = f"{prefix}{parameter.name}" + (f": {parameter.annotation}" if known else "")
+        default = parameter.default
+        if default is not inspect.Parameter.empty:
+            text += f" = {default.__name__ if inspect.isroutine(default) else repr(default)}"
+        yield text
 
 
 def _prose(thing: Any) -> str:
