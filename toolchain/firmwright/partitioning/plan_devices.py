@@ -23,28 +23,16 @@ from dataclasses import dataclass, field, replace
 from firmwright.base.errors import UsageError
 from firmwright.base.names import NameSupply
 from firmwright.ir.core import UNCONSTRAINED, Span
-from firmwright.ir.graph.devices import COPIER, COPY, MAIN, RESIDENT, lying_in, name_of, placed
+from firmwright.ir.graph.devices import COPY, MAIN, RESIDENT, lying_in, name_of, placed
 from firmwright.ir.graph.nodes import Call, Function, State, Value
 from firmwright.ir.graph.opdef import WINDOWS, OpTable
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.nodes import Buffer, PrimFunc
-from firmwright.partitioning.owners import owner
+from firmwright.ir.tir.nodes import PrimFunc
+from firmwright.partitioning.doers import Doers
 from firmwright.passes.graph.pin import each_value
-from firmwright.targets.registry import backend_of
-
-_PLAIN_SCOPES = ("global", "const")
-
 
 Claims = list[tuple[str, str]]
 """What is said of a class, a device or a scope, each with who says so."""
-
-
-@dataclass(frozen=True, slots=True)
-class Doer:
-    """Who does a call, and the pools that it sees."""
-
-    device: str
-    sees: frozenset[str]
 
 
 def plan_devices(module: IRModule, ops: OpTable) -> IRModule:
@@ -52,7 +40,7 @@ def plan_devices(module: IRModule, ops: OpTable) -> IRModule:
     entry = module.entry
     if not isinstance(entry, Function):
         return module
-    planner = _Planner(module, entry, ops)
+    planner = _Planner(module, entry, ops, Doers(module))
     return planner.planned() if planner.is_needed() else module
 
 
@@ -61,26 +49,10 @@ class _Planner:
     module: IRModule
     entry: Function
     ops: OpTable
+    doers: Doers
     parents: dict[str, str] = field(default_factory=dict)
     devices: dict[str, Claims] = field(default_factory=dict)
     scopes: dict[str, Claims] = field(default_factory=dict)
-
-    @property
-    def pools(self) -> tuple[str, ...]:
-        found = tuple(pool.name for pool in self.module.pools if pool.access == "rw")
-        return found or ("sram",)
-
-    @property
-    def copier(self) -> str:
-        """Who copies from memory to memory."""
-        return str(self.module.attrs.get(COPIER, MAIN))
-
-    @property
-    def common(self) -> frozenset[str]:
-        """The pools that the main core sees: all but those that are an engine's own."""
-        default = next(iter(self.module.targets), "")
-        own = {p.name for p in self.module.pools if p.targets and default not in p.targets}
-        return frozenset(self.pools) - own
 
     def is_needed(self) -> bool:
         """Whether anybody speaks of devices or scopes."""
@@ -89,9 +61,9 @@ class _Planner:
         return spoken or any(self._is_special(call) for call in self.entry.body)
 
     def _is_special(self, call: Call) -> bool:
-        doer = self.doer(call)
-        named = any(scope for _, scope in self._scopes(call))
-        return doer.device != MAIN or not self.common <= doer.sees or named
+        doer = self.doers.of(call)
+        named = any(scope for _, scope in self.doers.scopes(call))
+        return doer.device != MAIN or not self.doers.common <= doer.sees or named
 
     def planned(self) -> IRModule:
         self._unite()
@@ -102,37 +74,6 @@ class _Planner:
             moves.place(root)
         entry = moves.rebuilt()
         return self._with_residents(_with_scopes(self.module.with_function(entry), entry))
-
-    # ---- who does what -------------------------------------------------------------------------
-
-    def doer(self, call: Call) -> Doer:
-        """Who does `call` as far as targets say: a backend's device, or the main core."""
-        if call.op == COPY:
-            return Doer(self.copier, frozenset(self.pools))
-        callee = self.module.callee(call.op)
-        name = owner(callee) if callee is not None else ""
-        target = self.module.targets.get(name)
-        backend = backend_of(target) if target is not None else None
-        if backend is None:
-            return Doer(MAIN, self.common)
-        own = frozenset(pool.name for pool in self.module.pools if name in pool.targets)
-        sees = frozenset(backend.sees) or (backend.device and own) or self.common | own
-        return Doer(backend.device or MAIN, sees)
-
-    def _scopes(self, call: Call) -> Iterator[tuple[Value, str]]:
-        """The scopes that a kernel's parameters name, with the values that they are given."""
-        callee = self.module.callee(call.op)
-        if not isinstance(callee, PrimFunc):
-            return
-        values = [v for v in (*call.inputs, *call.outputs) if v is not None]
-        for value, param in zip(values, callee.params, strict=False):
-            if isinstance(param.value, Buffer) and param.value.scope not in _PLAIN_SCOPES:
-                yield value, param.value.scope
-
-    def sees(self, call: Call, value: Value) -> frozenset[str]:
-        """The pools in which `value` may lie for `call`."""
-        named = {scope for given, scope in self._scopes(call) if given.name == value.name}
-        return self.doer(call).sees & named if named else self.doer(call).sees
 
     # ---- classes -------------------------------------------------------------------------------
 
@@ -182,11 +123,11 @@ class _Planner:
                 why = why if device else f"--pin {value.name}={scope}"
                 self.scopes.setdefault(self.root(value.name), []).append((scope, why))
         for call in self.entry.body:
-            doer = self.doer(call)
+            doer = self.doers.of(call)
             for value in call.outputs if doer.device != MAIN else ():
                 why = f"the partition {call.op}, which makes {value.name},"
                 self.devices.setdefault(call.outputs[0].name, []).append((doer.device, why))
-            for value, scope in self._scopes(call):
+            for value, scope in self.doers.scopes(call):
                 if value in call.outputs:
                     why = f"the kernel {call.op}, which writes it,"
                     self.scopes.setdefault(self.root(value.name), []).append((scope, why))
@@ -211,9 +152,9 @@ class _Planner:
         """Kernels that do not see the program's memory have their constants in a pool of theirs."""
         for call in self.entry.body:
             callee = module.callee(call.op)
-            doer = self.doer(call)
-            if isinstance(callee, PrimFunc) and not self.common <= doer.sees:
-                pool = next(name for name in self.pools if name in doer.sees)
+            doer = self.doers.of(call)
+            if isinstance(callee, PrimFunc) and not self.doers.common <= doer.sees:
+                pool = next(name for name in self.doers.pools if name in doer.sees)
                 attrs = {**callee.attrs, RESIDENT: pool}
                 module = module.with_function(replace(callee, attrs=attrs))
         return module
@@ -266,13 +207,14 @@ class _Moves:
 
     def place(self, root: str) -> None:
         """The pool of a class, where it matters, and which of its readers need another one."""
-        planner, every = self.planner, frozenset(self.planner.pools)
+        planner, doers = self.planner, self.planner.doers
+        every = frozenset(doers.pools)
         scope = self.scopes.get(root, "")
         makers, readers = self._users(root)
         if any(self._is_in(value, root) for value in planner.entry.params):
-            every &= planner.common
+            every &= doers.common
         for number, value in makers:
-            every &= planner.sees(planner.entry.body[number], value)
+            every &= doers.sees(planner.entry.body[number], value)
         if scope and scope not in every:
             raise UsageError(
                 f"the tensor {root} cannot lie in {scope}: who makes it sees "
@@ -280,20 +222,20 @@ class _Moves:
                 where=planner.module.name,
                 hint="another scope for --place, or a --pool of that name.",
             )
-        candidates = [p for p in planner.pools if p in every and scope in ("", p)]
+        candidates = [p for p in doers.pools if p in every and scope in ("", p)]
         if not candidates:
             raise self._unseen(root, "makes")
-        seen = {use: planner.sees(planner.entry.body[use[0]], use[1]) for use in readers}
+        seen = {use: doers.sees(planner.entry.body[use[0]], use[1]) for use in readers}
         served = {p: sum(p in pools for pools in seen.values()) for p in candidates}
         best = max(candidates, key=lambda p: served[p])
-        if scope or any(not planner.common <= pools for pools in (every, *seen.values())):
+        if scope or any(not doers.common <= pools for pools in (every, *seen.values())):
             self.pools[root] = best
-        for value in planner.entry.results if best not in planner.common else ():
+        for value in planner.entry.results if best not in doers.common else ():
             if self._is_in(value, root):
                 self.unseen[value.name] = self.names.take(f"{value.name}_in_{best}")
         left = {use: pools for use, pools in seen.items() if best not in pools}
         while left:
-            pool = max(planner.pools, key=lambda p: sum(p in pools for pools in left.values()))
+            pool = max(doers.pools, key=lambda p: sum(p in pools for pools in left.values()))
             if not any(pool in pools for pools in left.values()):
                 raise self._unseen(root, "reads")
             for number, value in [use for use, pools in left.items() if pool in pools]:
@@ -301,7 +243,7 @@ class _Moves:
                 del left[number, value]
 
     def _unseen(self, root: str, does: str) -> UsageError:
-        pools = ", ".join(self.planner.pools)
+        pools = ", ".join(self.planner.doers.pools)
         return UsageError(
             f"no pool can hold the tensor {root}: who {does} it sees none of {pools}.",
             where=self.planner.module.name,
@@ -358,7 +300,9 @@ class _Moves:
     def _seen(self, value: Value) -> Value:
         """A result, where the caller can look at it."""
         is_unseen = value.name in self.unseen
-        return placed(lying_in(value, ""), self.planner.copier) if is_unseen else self.at(value)
+        return (
+            placed(lying_in(value, ""), self.planner.doers.copier) if is_unseen else self.at(value)
+        )
 
     def _copied(self, value: Value, pool: str, span: Span) -> list[Call]:
         """The call that copies `value` to a pool: none where it is there already."""
@@ -366,6 +310,6 @@ class _Moves:
             return []
         source = self.at(value)
         target = replace(source, name=self.names.take(f"{value.name}_in_{pool}"))
-        target = lying_in(placed(target, self.planner.copier), pool)
+        target = lying_in(placed(target, self.planner.doers.copier), pool)
         self.copies[value.name, pool] = target
         return [Call(COPY, (source,), (target,), {}, span)]

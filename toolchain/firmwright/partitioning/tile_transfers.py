@@ -16,14 +16,13 @@ from dataclasses import dataclass, field, replace
 
 from firmwright.base.names import NameSupply
 from firmwright.ir.core import UNCONSTRAINED
-from firmwright.ir.graph.devices import COPIER, COPY, MAIN, placed
+from firmwright.ir.graph.devices import COPY, placed
 from firmwright.ir.graph.evaluate import describe
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.opdef import OpTable, RowMap
 from firmwright.ir.module import IRModule
-from firmwright.partitioning.owners import owner
+from firmwright.partitioning.doers import Doers
 from firmwright.passes.graph.row_parts import Part, joined, row_parts
-from firmwright.targets.registry import backend_of
 
 WORTH_BYTES = 1024
 """What a tile moves at least, in and out: beginning a transfer costs too."""
@@ -57,6 +56,7 @@ class _Tiling:
     functions: NameSupply = field(init=False)
 
     def __post_init__(self) -> None:
+        self.doers = Doers(self.module)
         values = [v for c in self.entry.body for v in (*c.inputs, *c.outputs) if v is not None]
         taken = (value.name for value in (*self.entry.sources, *values))
         self.names = NameSupply((*taken, *self.module.constants))
@@ -75,12 +75,10 @@ class _Tiling:
 
     def _engine(self, call: Call) -> _Engine | None:
         """The engine that does `call`, if it works in a pool that is its own."""
-        callee = self.module.callee(call.op)
-        name = owner(callee) if callee is not None else ""
-        target = self.module.targets.get(name)
-        backend = backend_of(target) if target is not None else None
-        if backend is None or not any(name in pool.targets for pool in self.module.pools):
+        found = self.doers.backend(call)
+        if found is None or not self.doers.own_pools(found[0]):
             return None
+        name, backend = found
         is_one = bool(backend.device) and backend.tiles > 1 and not backend.sees
         return _Engine(name, backend.device, backend.tiles) if is_one else None
 
@@ -109,7 +107,7 @@ class _Tiling:
 
     def _pipeline(self, call: Call, region: Function, parts: Sequence[Part]) -> list[Call]:
         """Copies in, calls, copies out; each result behind the call of the next tile."""
-        copier = str(self.module.attrs.get(COPIER, MAIN))
+        copier = self.doers.copier
         body: list[Call] = []
         late: list[Call] = []
         seen: list[Value] = []
