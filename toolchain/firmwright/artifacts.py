@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -40,8 +40,9 @@ class SourceTree:
 
     def __post_init__(self) -> None:
         for path in self.files:
-            pure = PurePosixPath(path)
-            if pure.is_absolute() or ".." in pure.parts or str(pure) != path:
+            pure, windows = PurePosixPath(path), PureWindowsPath(path)
+            leaves = pure.is_absolute() or ".." in windows.parts or windows.drive or "\\" in path
+            if leaves or str(pure) != path:
                 raise InternalError("a file of a source tree leaves its folder.", where=path)
         object.__setattr__(self, "files", MappingProxyType(dict(sorted(self.files.items()))))
 

@@ -34,6 +34,6 @@ def new_board(name: str, like: str, place: Path, extra_dirs: Sequence[Path] = ()
     ):
         text = re.sub(rf"(?m)^{key} = .*$", f'{key} = "{value}"', text, count=1)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
+    file.write_text(text, encoding="utf-8", newline="\n")
     load_board(name, (place, *extra_dirs))
     return file

@@ -174,7 +174,9 @@ def _fit_stack(
     fitted = {**earlier, variant: size_bytes, "empty": size_bytes}
     if fitted == earlier:
         return False
-    file.write_text(json.dumps(fitted, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    file.write_text(
+        json.dumps(fitted, indent=2, sort_keys=True) + "\n", encoding="utf-8", newline="\n"
+    )
     return True
 
 

@@ -32,7 +32,7 @@ def build_watched(folder: Path, name: str) -> Path:
         )
     for file in _FILES:
         text = (files("firmwright.build") / "watch" / file).read_text(encoding="utf-8")
-        (folder / file).write_text(text, encoding="utf-8")
+        (folder / file).write_text(text, encoding="utf-8", newline="\n")
     flags = (*LANGUAGE, "-O1", "-fPIC", "-I.", "-Imodel")
     probe = f"-D{name.upper()}_PROBE(i, phase, output, bytes)=fwr_watch_operator((i), (phase))"
     header = f'-D{name.upper()}_PROBE_HEADER="fwr_watch.h"'

@@ -10,36 +10,18 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import os
-import select
 import signal
 import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from firmwright.base.errors import DeviceError, ToolMissingError
+from firmwright.device.children import end, reader_of, start_options
 
-_PR_SET_PDEATHSIG = 1
 _STDERR_LINES = 20
 _STOP_WAIT_S = 5.0
-
-
-def _die_with_parent() -> Callable[[], None] | None:
-    """What a child does before exec so that the kernel kills it when its parent dies."""
-    if not sys.platform.startswith("linux"):
-        return None
-    libc = ctypes.CDLL(None)
-    parent = os.getpid()
-
-    def before_exec() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)  # it died before the request took hold
-
-    return before_exec
 
 
 class ProcessTransport:
@@ -68,8 +50,7 @@ class ProcessTransport:
                 stderr=self._stderr,
                 bufsize=0,
                 env={**os.environ, **(environment or {})},
-                start_new_session=True,
-                preexec_fn=_die_with_parent(),
+                **start_options(),
             )
         except OSError as error:
             self._stderr.close()
@@ -78,6 +59,8 @@ class ProcessTransport:
                 where=self._name,
                 hint=hint or "build the firmware first, or install the program.",
             ) from error
+        assert self._process.stdout is not None  # it was asked for
+        self._reader = reader_of(self._process.stdout)
         atexit.register(self.close)
 
     @property
@@ -95,11 +78,8 @@ class ProcessTransport:
         stdout = self._process.stdout
         if stdout is None or stdout.closed:
             raise self._gone()
-        ready, _, _ = select.select([stdout], [], [], timeout_s)
-        if not ready:
-            return b""
-        data = os.read(stdout.fileno(), limit)
-        if not data:
+        data = self._reader.read(limit, timeout_s)
+        if data is None:
             raise self._gone()
         return data
 
@@ -122,9 +102,7 @@ class ProcessTransport:
             if pipe is not None:
                 pipe.close()
         if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            end(self._process)
         self._stderr.close()
 
     def _gone(self) -> DeviceError:

@@ -7,23 +7,29 @@ This side keeps the terminal open too, so that a visitor who leaves does not end
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
-import signal
 import subprocess
-import tty
 from collections.abc import Sequence
 from pathlib import Path
 
 from firmwright.base.closing import Closing
-from firmwright.base.errors import ToolMissingError
+from firmwright.base.errors import ToolMissingError, UsageError
+from firmwright.device.children import end, start_options
 
 
 class PtyProcess(Closing):
     """A running child. A context manager; `name` is what a visitor opens."""
 
     def __init__(self, command: Sequence[str | Path]) -> None:
+        if not hasattr(os, "openpty"):
+            raise UsageError(
+                "this system has no pseudo terminals.",
+                where=str(command[0]),
+                hint="a board at a serial port, or Linux or macOS.",
+            )
         self._ours, self._theirs = os.openpty()
-        tty.setraw(self._theirs)
+        importlib.import_module("tty").setraw(self._theirs)
         self.name = os.ttyname(self._theirs)
         try:
             self._process = subprocess.Popen(
@@ -31,7 +37,7 @@ class PtyProcess(Closing):
                 stdin=self._ours,
                 stdout=self._ours,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,
+                **start_options(),
             )
         except OSError as error:
             self._close_terminal()
@@ -45,10 +51,7 @@ class PtyProcess(Closing):
 
     def close(self) -> None:
         """Ends the process and its group, and the terminal."""
-        if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        end(self._process)
         self._close_terminal()
 
     def _close_terminal(self) -> None:

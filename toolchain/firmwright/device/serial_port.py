@@ -6,7 +6,7 @@ a socket hanging up, is a DeviceError that names the port.
 
 from __future__ import annotations
 
-import termios
+import contextlib
 
 import serial
 
@@ -14,8 +14,12 @@ from firmwright.base.errors import DeviceError
 
 DEFAULT_BAUD = 115200
 WRITE_TIMEOUT_S = 10.0
-_GONE = (serial.SerialException, OSError, termios.error)
-"""What a port raises that has gone; waiting for its last bytes fails by an error of its own."""
+_GONE: tuple[type[Exception], ...] = (serial.SerialException, OSError)
+"""What a port raises that has gone; on POSIX waiting for its last bytes fails by another error."""
+with contextlib.suppress(ImportError):
+    import termios
+
+    _GONE = (*_GONE, termios.error)
 
 
 class SerialTransport:

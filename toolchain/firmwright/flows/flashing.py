@@ -8,7 +8,6 @@ run), the volume of a boot ROM (the file is copied), a GDB stub, or a boot ROM b
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import subprocess
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from firmwright.artifacts import Image
 from firmwright.base.errors import DeviceError, ToolFailedError, ToolMissingError, UsageError
+from firmwright.base.systems import user_tag
 from firmwright.boards import Board
 from firmwright.boards.flashing import LOADER
 from firmwright.device.discovery import Choose, find_port, usb_ports
@@ -136,7 +136,7 @@ def erasing(board: Board, runner: str = "") -> ErasePlan:
             hint=f"--runner {able[0][0]}." if able else "flash overwrites what it needs.",
         )
     name, told = found
-    nothing = Path(tempfile.gettempdir()) / f"firmwright-erase-{os.getuid()}.bin"
+    nothing = Path(tempfile.gettempdir()) / f"firmwright-erase-{user_tag()}.bin"
     job = FlashJob(told, nothing, nothing, nothing, board.flash.start, 0)
     script = job.script if TOOLS[name].script is not None else None
     return ErasePlan(board.name, name, TOOLS[name].erase(job), script)
@@ -145,7 +145,7 @@ def erasing(board: Board, runner: str = "") -> ErasePlan:
 def erase(plan: ErasePlan) -> None:
     """Empties the whole flash."""
     if plan.script is not None:
-        plan.script.write_text(JLINK_ERASE, encoding="ascii")
+        plan.script.write_text(JLINK_ERASE, encoding="ascii", newline="\n")
     for command in plan.commands:
         _run(command, TOOLS[plan.runner], plan.board)
 
@@ -157,7 +157,7 @@ def _by_tool(plan: FlashPlan, tool: FlashTool, *, verify: bool) -> str:
     if plan.runner == "picotool":
         plan.job.uf2.write_bytes(to_uf2(plan.image, plan.board.flashing.uf2_family))
     if tool.script is not None:
-        plan.job.script.write_text(tool.script(plan.job, verify), encoding="ascii")
+        plan.job.script.write_text(tool.script(plan.job, verify), encoding="ascii", newline="\n")
     for command in plan.commands(verify=verify):
         _run(command, tool, plan.board.name)
     if verify and tool.read is not None:

@@ -9,7 +9,6 @@ Beside them the cache has single objects: of the runtime most are the same in ev
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import logging
 import os
@@ -20,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from firmwright.artifacts import Compiler, Image, SourceTree, Variant
+from firmwright.base.systems import lock, user_tag
 from firmwright.build import build_project
 from firmwright.build.compilers import chosen
 from firmwright.pipeline import Bundle, Compiled
@@ -72,7 +72,7 @@ def cache_root() -> Path:
             return root
     except OSError as error:
         log.debug("no cache in %s: %s", root, error)
-    return Path(tempfile.gettempdir()) / f"firmwright-{os.getuid()}"
+    return Path(tempfile.gettempdir()) / f"firmwright-{user_tag()}"
 
 
 def _objects() -> Path:
@@ -115,13 +115,8 @@ def _key(project: SourceTree) -> str:
 @contextlib.contextmanager
 def _lock(root: Path, name: str, *, wait: bool = True) -> Iterator[bool]:
     """Whether the lock was had; with `wait`, always. It ends with the process at the latest."""
-    with open(root / f"{name}.lock", "w", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+    with open(root / f"{name}.lock", "w", encoding="utf-8", newline="\n") as file:
+        yield lock(file, wait=wait)
 
 
 def _remove_oldest(root: Path) -> None:

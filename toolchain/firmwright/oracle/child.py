@@ -335,7 +335,7 @@ def reported(folder: Path, work: Callable[[Path], dict[str, Any]]) -> int:
     ) as error:
         # The ways in which the runtimes and their schema readers report a model they dislike.
         found = {"error": "refused", "what": str(error) or type(error).__name__}
-    (folder / "answer.json").write_text(json.dumps(found), encoding="utf-8")
+    (folder / "answer.json").write_text(json.dumps(found), encoding="utf-8", newline="\n")
     return 0
 
 

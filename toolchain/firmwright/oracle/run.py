@@ -109,7 +109,7 @@ def write_request(
     np.savez(folder / "inputs.npz", **stacked)
     (folder / "model").write_bytes(model)
     request = {**more, "inputs": names, "samples": len(inputs)}
-    (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+    (folder / "request.json").write_text(json.dumps(request), encoding="utf-8", newline="\n")
 
 
 def ask_child(folder: Path, module: str, tool: str, timeout_s: float) -> dict[str, Any]:

@@ -8,7 +8,6 @@ in order. One process writes at a time.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TextIO
 
 from firmwright.base.closing import Closing
 from firmwright.base.errors import UsageError
+from firmwright.base.systems import lock
 from firmwright.flows.tuning import read_measurements
 from firmwright.ir.tuning import Key, Measurement
 
@@ -66,15 +66,13 @@ class TuningLog(Closing):
 def open_log(path: Path) -> TextIO:
     """A log to add lines to, this process's alone; a last line without an end is taken off."""
     file = _open(path)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not lock(file, wait=False):
         file.close()
         raise UsageError(
             "another search is writing this log.",
             where=str(path),
             hint="another file; logs are merged by cat.",
-        ) from None
+        )
     _mend(path)
     return file
 
@@ -86,7 +84,7 @@ def _put(file: TextIO, item: Measurement) -> None:
 
 def _open(path: Path) -> TextIO:
     try:
-        return path.open("a", encoding="utf-8")
+        return path.open("a", encoding="utf-8", newline="\n")
     except OSError as error:
         raise UsageError(
             f"the tuning log cannot be written: {error.strerror}.",
