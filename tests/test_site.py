@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -79,6 +81,27 @@ def test_the_references_name_all_that_there_is(site: Path) -> None:
     assert "int32_t digits_run(" in page("c.md")
     drivers = {driver for names in CONSOLES.values() for driver in names}
     assert drivers <= set(re.findall(r"`(\w+)`", page("board-keys.md")))
+
+
+def test_every_figure_of_the_benchmarks_is_in_their_page_and_in_a_drawing(site: Path) -> None:
+    page = (site / "pages/benchmarks.md").read_text(encoding="utf-8")
+    drawn = {
+        name: "".join(
+            ElementTree.parse(site / f"pages/images/bench_{name}.svg").getroot().itertext()
+        )
+        for name in ("time", "memory", "flash", "plan")
+    }
+    with (ROOT / "benchmarks/budgets.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert rows
+    for row in rows:
+        workspace, balanced = int(row["workspace_bytes"]), row["mode"] == "balanced"
+        assert f"{workspace:,}" in page
+        assert f"{workspace:,}" in drawn["memory"]
+        assert not balanced or f"{int(row['instructions']):,}" in drawn["time"]
+    with (ROOT / "benchmarks/peers.csv").open(encoding="utf-8") as file:
+        peers = list(csv.DictReader(file))
+    assert all(row["obtained"].split(";")[0] in page for row in peers)
 
 
 def test_the_same_tree_gives_the_same_pages(site: Path, tmp_path: Path) -> None:

@@ -23,4 +23,5 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
+html_use_index = False
 html_last_updated_fmt = None

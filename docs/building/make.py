@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 
 def render(pages: Path, site: Path) -> None:
     """HTML of a folder of pages; whatever Sphinx has to say raises SystemExit."""
-    options = ["--quiet", "--nitpicky", "--fail-on-warning", "--keep-going", "--jobs", "2"]
+    options = ["--quiet", "--nitpicky", "--fail-on-warning", "--keep-going"]
     command = [sys.executable, "-m", "sphinx", *options, "-c", str(HERE), str(pages), str(site)]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     if done.returncode:

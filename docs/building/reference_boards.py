@@ -128,7 +128,7 @@ def _watching(seen: Seen, name: str, read: Callable[..., Any]) -> Callable[..., 
 def _shown(value: Any) -> str:
     """A value as TOML has it, addresses in hexadecimal."""
     if isinstance(value, list | tuple):
-        inside = ", ".join(_shown(item) for item in value)
+        inside = ", ".join(f'"{v}"' if isinstance(v, str) else _shown(v) for v in value)
         return f"[{inside}]" if inside else ""
     if isinstance(value, bool):
         return str(value).lower()

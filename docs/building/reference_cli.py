@@ -38,7 +38,8 @@ def commands_page() -> str:
 
 def _failures() -> Iterator[tuple[str, str, str]]:
     for kind in vars(errors).values():
-        if isinstance(kind, type) and issubclass(kind, Exception) and hasattr(kind, "exit_code"):
+        base = errors.FirmwrightError
+        if isinstance(kind, type) and issubclass(kind, base) and kind is not base:
             said = (kind.__doc__ or "").partition("\n\n")[0]
             yield f"`{kind.code}`", str(kind.exit_code), cell(said)
 

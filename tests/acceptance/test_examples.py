@@ -1,6 +1,7 @@
 """The examples that are firmware of their own: built as their pages say, and run."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -66,6 +67,35 @@ def test_words_in_audio_from_a_uart(tmp_path: Path):
     transport.write(speech())
     assert lines(transport, 2) == ["00.90 s  up", "02.00 s  down"]
     transport.close()
+
+
+@pytest.mark.deep
+@pytest.mark.qemu
+def test_an_led_blinks_on_words_as_the_tutorial_says(tmp_path: Path):
+    tutorial = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
+    told = re.findall(r"^(led_change_intensity .*)$", tutorial, re.MULTILINE)
+    words = ["compile", str(KEYWORD), "--board", BOARD, "--numerics", "tflm"]
+    source = EXAMPLES / "09_blink/main.c"
+    assert main([*words, "--main", str(source), "-o", str(tmp_path)]) == 0
+    elf = build_project(tmp_path).elf
+    (tmp_path / "speech.raw").write_bytes(speech())
+    command = ["qemu-system-arm", "-machine", BOARD, "-kernel", str(elf), "-display", "none"]
+    command += ["-monitor", "none", "-trace", "led_change_intensity", "-serial", "stdio"]
+    with (
+        (tmp_path / "speech.raw").open("rb") as sound,
+        (tmp_path / "trace").open("wb") as trace,
+        subprocess.Popen(command, stdin=sound, stdout=trace, stderr=trace) as emulator,
+    ):
+        deadline = time.monotonic() + TIMEOUT_S
+        while told != _leds(tmp_path / "trace")[-4:] and time.monotonic() < deadline:
+            time.sleep(0.1)
+        emulator.kill()
+    assert _leds(tmp_path / "trace")[-4:] == told
+
+
+def _leds(trace: Path) -> list[str]:
+    """What the two LEDs did, without the board's others."""
+    return [line for line in trace.read_text().splitlines() if "USERLED" in line]
 
 
 @pytest.mark.qemu

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import pytest
 
 import firmwright as fw
 from firmwright.cli.notebook import CellProgress, attach, line
+from firmwright.flows.profiling import OperatorCost, Profile
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "examples/10_notebook/digits.ipynb"
@@ -131,16 +133,24 @@ def test_a_bar_without_an_end_has_no_value() -> None:
 
 
 @pytest.mark.host_c
-def test_results_show_what_they_hold(digits_path: Path) -> None:
-    from firmwright.flows.profiling import profile
-
+def test_images_and_sessions_show_what_they_hold(digits_path: Path) -> None:
     compiled = fw.compile(fw.load(digits_path))
     image = fw.build_image(compiled)
     assert f">{image.sizes.flash_bytes:,}</td>" in image._repr_html_()
     with fw.session(compiled, image=image) as session:
         assert "session: digits on host" in session._repr_html_()
-    measured = profile(compiled)
-    assert all(operator.name in measured._repr_html_() for operator in measured.operators)
+
+
+def test_a_profile_shows_operators_with_their_shares() -> None:
+    costs = (
+        OperatorCost("first", "conv2d", 9_216, 750, "dsp.conv2d.columns", 700),
+        OperatorCost("second", "softmax", 0, 250, "default", 300),
+    )
+    found = Profile("digits", "mps2-an386", "instructions", 1_000, 40, costs, 0, 248, 4_096)
+    shown = found._repr_html_()
+    assert "digits on mps2-an386: 1,000 instructions" in shown
+    assert re.findall(r"width:(\d+)px", shown) == ["90", "30"]  # of 120
+    assert "modelled cycles" not in shown  # nobody counted one by one
 
 
 def test_names_from_a_model_cannot_write_html() -> None:
