@@ -102,7 +102,8 @@ def main(words: Sequence[str]) -> int:
     rows: list[Row] = []
     with ProcessPoolExecutor(asked.jobs) as pool:
         for name, found in zip(names, pool.map(run_part, names), strict=True):
-            print(f"{name}: {len(found)}", file=sys.stderr, flush=True)
+            lost = sum(row.outcome.survived for row in found)
+            print(f"{name}: {len(found)} judged, {lost} survived", file=sys.stderr, flush=True)
             rows += found
     print(table(rows))
     return int(any(row.outcome.survived for row in rows))

@@ -12,6 +12,7 @@ import pytest
 import wrong_devices
 import wrong_kernels
 import wrong_plans
+import wrong_sources
 from mutants import SURVIVED, Mutant, Outcome, Row, judged, table
 from subjects import check_sound, models_file, subject
 
@@ -37,6 +38,12 @@ def test_what_nothing_catches_survives_in_the_table() -> None:
     assert "  survived: a defect: here" in table(rows)
     with pytest.raises(AssertionError):
         assert_none_survives(rows, 0)
+
+
+@pytest.mark.parametrize("edit", wrong_sources.EDITS, ids=lambda edit: edit.kind)
+def test_each_edit_of_a_source_has_its_place(edit: wrong_sources.Edit) -> None:
+    assert (wrong_sources.ROOT / edit.file).read_text().count(edit.old) == 1
+    assert edit.old != edit.new
 
 
 def test_every_wrong_plan_is_refused(tmp_path: Path) -> None:
