@@ -197,11 +197,13 @@ def main(words: Sequence[str]) -> int:
     begin = time.monotonic()
     with ProcessPoolExecutor(asked.jobs, initializer=settle) as pool:
         asks = [
-            (n, pool.submit(run_block, n, asked.seed, a, z))
-            for n, a, z in blocks(asked.cases, readers)
+            (name, pool.submit(run_block, name, asked.seed, first, end))
+            for name, first, end in blocks(asked.cases, readers)
         ]
-        for name, ask in asks:
+        for number, (name, ask) in enumerate(asks):
             results[name].add(ask.result())
+            if number + 1 == len(asks) or asks[number + 1][0] != name:
+                print(_row(name, results[name]), file=sys.stderr, flush=True)
     _show(results, time.monotonic() - begin)
     for found in results.values():
         _keep(found, asked.findings)
@@ -211,14 +213,18 @@ def main(words: Sequence[str]) -> int:
 def _show(results: dict[str, Found], seconds: float) -> None:
     print(f"{'reader':22} {'cases':>9} {'accepted':>9} {'ms a case':>9} {'slowest s':>9}  findings")
     for name, found in results.items():
-        each_ms = 1000 * found.seconds / max(found.cases, 1)
-        print(
-            f"{name:22} {found.cases:9,} {found.accepted:9,} {each_ms:9.2f} "
-            f"{found.slowest_s:9.2f}  {len(found.findings)}"
-        )
+        print(_row(name, found))
     total = sum(found.cases for found in results.values())
     findings = Counter(name for name, found in results.items() for _ in found.findings)
     print(f"{total:,} cases, {findings.total()} findings, {seconds:.0f} s")
+
+
+def _row(name: str, found: Found) -> str:
+    each_ms = 1000 * found.seconds / max(found.cases, 1)
+    return (
+        f"{name:22} {found.cases:9,} {found.accepted:9,} {each_ms:9.2f} "
+        f"{found.slowest_s:9.2f}  {len(found.findings)}"
+    )
 
 
 def _keep(found: Found, folder: Path) -> None:
