@@ -38,11 +38,18 @@ OUTPUT_FLAGS = ("--json", "--verbose", "-v", "--debug")
 EXIT_INTERRUPTED = 130
 
 
-def verbs() -> dict[str, Verb]:
-    """Every module of this package that is a verb, by name."""
+def verbs(words: Sequence[str] = ()) -> dict[str, Verb]:
+    """Every module of this package that is a verb, by name; where `words` name one, that alone.
+
+    A verb's module is called as the verb is. Others take a while to import.
+    """
     names = sorted(info.name for info in pkgutil.iter_modules(cli.__path__))
-    modules = [importlib.import_module(f"{cli.__name__}.{name}") for name in names]
-    found = [cast(Verb, module) for module in modules if hasattr(module, "NAME")]
+    asked = next((word for word in words if not word.startswith("-")), "")
+    for wanted in ([asked] if asked in names else [], names):
+        modules = [importlib.import_module(f"{cli.__name__}.{name}") for name in wanted]
+        found = [cast(Verb, module) for module in modules if hasattr(module, "NAME")]
+        if found:
+            break
     return {verb.NAME: verb for verb in found}
 
 
@@ -53,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         words.append(words.pop(0))
         if all(word in OUTPUT_FLAGS for word in words):
             break
-    known = verbs()
+    known = {} if words[:1] == ["--version"] else verbs(words)
     name = next((word for word in words if word in known), "")
     # Before the words are parsed: their errors too must be an object where one is asked for.
     as_json, debug = "--json" in words, "--debug" in words

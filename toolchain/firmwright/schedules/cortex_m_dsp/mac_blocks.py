@@ -33,6 +33,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -219,6 +220,7 @@ _NAMES = re.compile(r"\b(c[0-7]|[uvpq])\b")
 _ADDRESS = re.compile(r"\{([wx])([0-7])\}")
 
 
+@cache  # steps of one kind have the same operations, whatever their number
 def _operation(text: str) -> str:
     """`smlad c0, u, p` or `ldr p, {x0}` as the text between two quotes of a macro's body."""
     named = _NAMES.sub(r"%[\1]", text)
@@ -249,7 +251,8 @@ def _assembly(shape: _Shape, text: str, steps: int) -> str:
         starting = [item.replace("smlad", "smuad") for item in operations]
         macros.insert(0, _macro("START", used, starting))
         undefined.insert(0, "#undef START")
-    names = [name for name in _TEMPORARIES if re.search(rf"\b{name}\b", text)]
+    used_names = set(_NAMES.findall(text))
+    names = [name for name in _TEMPORARIES if name in used_names]
     declared = [f'register uint32_t {name} FIXED("{_TEMPORARIES[name]}");' for name in names]
     return _STATEMENT.format(
         macro="\n".join([*declared, *macros]),
