@@ -194,6 +194,11 @@ class Image:
         )
 
     @property
+    def sizes_are_known(self) -> bool:
+        """Whether the image is of a form that is read; if not, all its sizes are zero."""
+        return bool(self.sizes.sections)
+
+    @property
     def stack_is_known(self) -> bool:
         """Whether the toolchain told what functions take; if not, both paths are empty."""
         return self.firmware_stack.root not in self.firmware_stack.unknown

@@ -1,8 +1,12 @@
 """Regions and overflows, from section lists and the linker's words."""
 
+from pathlib import Path
+
+import pytest
+
 from firmwright.artifacts import ImageSizes, SectionSize, SymbolSize
-from firmwright.base.errors import RegionOverflow
-from firmwright.build.sizes import Region, does_not_fit, find_overflows
+from firmwright.base.errors import RegionOverflow, ToolFailedError
+from firmwright.build.sizes import Region, does_not_fit, find_overflows, read_sizes
 
 REGIONS = (
     Region("code", 0, 4096, "flash"),
@@ -63,3 +67,11 @@ def test_the_error_names_missing_bytes_and_largest_contributors() -> None:
     )
     assert [r.name for r in error.regions] == ["code", "sram"]
     assert ("the stack", 1000) in error.peak
+
+
+def test_of_a_program_that_is_no_elf_nothing_is_said(tmp_path: Path) -> None:
+    program = tmp_path / "firmware.elf"
+    program.write_bytes(bytes.fromhex("cffaedfe") + bytes(60))  # as on macOS
+    assert not read_sizes(program, ()).sections
+    with pytest.raises(ToolFailedError, match="not a little-endian ELF"):
+        read_sizes(program, REGIONS)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import struct
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import firmwright as fw
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import DoesNotFitError, ToolMissingError, UsageError
 from firmwright.boards import Board, list_boards, load_board
@@ -119,6 +121,18 @@ def test_what_its_linker_says_of_a_region_is_understood() -> None:
     said = "error: ld.lld: section '.text' will not fit in region 'flash': overflowed by 24 bytes"
     (over,) = find_overflows(said, (Region("flash", 0, 100, "flash"),))
     assert (over.need_bytes, over.have_bytes) == (124, 100)
+
+
+@pytest.mark.zig
+@pytest.mark.deep
+def test_the_hosts_firmware_links_for_macos(tmp_path: Path) -> None:
+    digits = ROOT / "examples" / "01_digits" / "digits.tflite"
+    fw.compile(fw.load(digits)).save(tmp_path)
+    scons = [sys.executable, "-m", "SCons", "-Q", "compiler=zig", "target=aarch64-macos"]
+    subprocess.run(scons, cwd=tmp_path, check=True, capture_output=True)
+    made = tmp_path / "build" / "release"
+    for file in ("firmware.elf", "libmodel.so"):
+        assert (made / file).read_bytes()[:4] == bytes.fromhex("cffaedfe")
 
 
 @pytest.mark.zig

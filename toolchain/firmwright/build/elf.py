@@ -65,6 +65,12 @@ def read_elf(path: Path) -> tuple[tuple[SectionSize, ...], tuple[SymbolSize, ...
     return sized, _read_symbols(data, layout, sections)
 
 
+def is_elf(path: Path) -> bool:
+    """Whether the file says so of itself."""
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
 def read_code(path: Path) -> tuple[tuple[int, bytes], ...]:
     """The sections that hold instructions: each with its address and its bytes."""
     data, layout = _open(path)

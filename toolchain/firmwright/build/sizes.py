@@ -13,7 +13,7 @@ from pathlib import Path
 
 from firmwright.artifacts import ImageSizes, RegionUse, SectionSize
 from firmwright.base.errors import DoesNotFitError, RegionOverflow
-from firmwright.build.elf import read_elf
+from firmwright.build.elf import is_elf, read_elf
 
 _OVERFLOW = re.compile(r"region [`'](\w+)'(?:: | )overflowed by (\d+) bytes")
 
@@ -29,7 +29,12 @@ class Region:
 
 
 def read_sizes(elf: Path, regions: Sequence[Region]) -> ImageSizes:
-    """The sizes of `elf`; `regions` is empty on the host."""
+    """The sizes of `elf`; `regions` is empty on the host.
+
+    Programs of macOS and Windows are in other forms, of which nothing is said.
+    """
+    if not regions and not is_elf(elf):
+        return ImageSizes((), (), ())
     sections, symbols = read_elf(elf)
     used = dict.fromkeys((r.name for r in regions), 0)
     for section in sections if regions else ():

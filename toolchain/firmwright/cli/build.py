@@ -74,7 +74,7 @@ def _build_folder(args: argparse.Namespace) -> Image:
 
 def describe(image: Image) -> dict[str, Any]:
     """The keys of `build --json`; what a toolchain does not tell of stacks is null."""
-    known = image.stack_is_known
+    known, sized = image.stack_is_known, image.sizes_are_known
     return {
         "board": image.board,
         "variant": image.variant,
@@ -83,10 +83,10 @@ def describe(image: Image) -> dict[str, Any]:
         "bin": str(image.bin) if image.bin else None,
         "hex": str(image.hex) if image.hex else None,
         "library": str(image.library) if image.library else None,
-        "flash_bytes": image.sizes.flash_bytes,
-        "ram_bytes": image.sizes.ram_bytes,
-        "model_flash_bytes": image.model_flash_bytes,
-        "model_ram_bytes": image.model_ram_bytes,
+        "flash_bytes": image.sizes.flash_bytes if sized else None,
+        "ram_bytes": image.sizes.ram_bytes if sized else None,
+        "model_flash_bytes": image.model_flash_bytes if sized else None,
+        "model_ram_bytes": image.model_ram_bytes if sized else None,
         "model_ram_with_stack_bytes": image.model_ram_with_stack_bytes if known else None,
         "text_bytes": image.sizes.bytes_of("text"),
         "rodata_bytes": image.sizes.bytes_of("rodata"),
@@ -104,6 +104,9 @@ def describe(image: Image) -> dict[str, Any]:
 
 
 def summary(image: Image) -> str:
+    head = facts([("image", str(image.elf)), ("board", image.board), ("variant", image.variant)])
+    if not image.sizes_are_known:
+        return f"{head}\n\nIts sizes are not known: it is no ELF."
     sizes, stack = image.sizes, image.firmware_stack
     data_bytes = sizes.ram_bytes - sizes.bytes_of("stack")
     rows: list[list[Cell]] = [
@@ -123,7 +126,7 @@ def summary(image: Image) -> str:
         for r in sizes.regions
     ]
     parts = [
-        facts([("image", str(image.elf)), ("board", image.board), ("variant", image.variant)]),
+        head,
         table(["bytes", "firmware", "model's share"], rows),
     ]
     if regions:

@@ -193,7 +193,7 @@ def weights_text(names: Names, constants: Sequence[LinkedConstant], banner: str)
 
 def _attribute_macro(out: CWriter, macro: str) -> None:
     out.line()
-    out.line("#if defined(__GNUC__)")
+    out.line("#if defined(__GNUC__) && !defined(__APPLE__)")
     out.line(f"#define {macro}(in, bytes) __attribute__((section(in), aligned(bytes)))")
     out.line("#else")
     out.line(f"#define {macro}(in, bytes)")

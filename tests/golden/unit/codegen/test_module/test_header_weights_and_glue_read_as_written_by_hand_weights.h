@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#if defined(__GNUC__)
+#if defined(__GNUC__) && !defined(__APPLE__)
 #define M_CONST(in, bytes) __attribute__((section(in), aligned(bytes)))
 #else
 #define M_CONST(in, bytes)
