@@ -51,16 +51,16 @@ _PORTABLE = """\
 int32_t sums[8] = {{{start}}};
 for (int32_t i = 0; i < {steps}; ++i) {{
     for (int32_t pair = 0; pair < {pairs}; ++pair) {{
-        const uint32_t even_word = w[{words} * i + {step} * pair];
-        const uint32_t odd_word = w[{words} * i + {step} * pair + {step} - 1];
+        const uint32_t even_word = w[{first}];
+        const uint32_t odd_word = w[{last}];
         const int32_t a0 = {a0};
         const int32_t a1 = {a1};
         const int32_t b0 = {b0};
         const int32_t b1 = {b1};
-        int32_t *even = &sums[2 * pair * {pixels}];
+        int32_t *even = &sums[{pair_sums}];
         for (int32_t p = 0; p < {pixels}; ++p) {{
-            const int32_t low = (int16_t)(x[{pixels} * i + p] & 0xffffu);
-            const int32_t high = (int16_t)(x[{pixels} * i + p] >> 16);
+            const int32_t low = (int16_t)(x[{column} + p] & 0xffffu);
+            const int32_t high = (int16_t)(x[{column} + p] >> 16);
             const uint32_t odd = (uint32_t)(b0 * low) + (uint32_t)(b1 * high);
             const uint32_t sum = (uint32_t)(a0 * low) + (uint32_t)(a1 * high);
             even[p] = (int32_t)((uint32_t)even[p] + sum);
@@ -310,10 +310,17 @@ def _meaning(shape: _Shape) -> Callable[..., tuple[Any, ...]]:
     return run
 
 
+def _times(factor: int, name: str) -> str:
+    """A product as a person writes it."""
+    return name if factor == 1 else f"{factor} * {name}"
+
+
 def _block(shape: _Shape, steps: int) -> Intrinsic:
     lanes = ("(int16_t)({} & 0xffffu)", "(int16_t)({} >> 16)")
     low_bytes = ("(int8_t)({} & 0xffu)", "(int8_t)(({} >> 16) & 0xffu)")
     high_bytes = ("(int8_t)(({} >> 8) & 0xffu)", "(int8_t)({} >> 24)")
+    step = shape.words // shape.pairs
+    first = f"{_times(shape.words, 'i')} + {_times(step, 'pair')}"
     a0, a1 = (text.format("even_word") for text in (lanes if shape.has_wide_weights else low_bytes))
     b0, b1 = (text.format("odd_word") for text in (high_bytes if shape.kind == "mac" else lanes))
     return Intrinsic(
@@ -330,8 +337,10 @@ def _block(shape: _Shape, steps: int) -> Intrinsic:
             steps=steps,
             pairs=shape.pairs,
             pixels=shape.pixels,
-            words=shape.words,
-            step=shape.words // shape.pairs,
+            first=first,
+            last=f"{first} + {step - 1}" if step > 1 else first,
+            pair_sums=_times(2 * shape.pixels, "pair"),
+            column=_times(shape.pixels, "i"),
             a0=a0,
             a1=a1,
             b0=b0,
