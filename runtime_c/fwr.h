@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr.h: the whole public interface of the Firmwright runtime.
  *
  * The generated glue fills one `struct fwr_model`; fwr_main() serves it over the serial link.

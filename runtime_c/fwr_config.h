@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_config.h: every option of the runtime, its default and what it costs.
  *
  * Set an option on the compiler's command line (-DFWR_PROFILE=1); nothing here is edited. All

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_defaults.c: what a port need not provide (port/fwr_port.h), doing nothing. */
 #include "fwr.h"
 #include "port/fwr_port.h"

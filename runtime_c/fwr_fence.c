@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_fence.c: see fwr_fence.h. */
 #include "fwr_fence.h"
 

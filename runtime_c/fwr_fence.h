@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_fence.h: bytes on both sides of each pool of a debug image that nobody may write.
  *
  * The glue lays them there, with -DFWR_FENCES=1. Where one has changed when an operator begins or

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_link.c: see fwr_link.h. */
 #include "fwr_link.h"
 

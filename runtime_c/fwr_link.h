@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_link.h: frames over a byte stream: COBS between zero bytes, closed by a CRC-32.
  *
  * In: raw bytes of any quality. Out: frames whose checksum holds, and only those. After any

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_loop.c: answers the link's requests for one model.
  *
  * Each run is carried out once: a repeated request gets its kept result again. All others change
@@ -170,6 +171,7 @@ static int has_its_size(uint8_t command)
     uint32_t at = command - 1u;
     uint32_t size = fwr_loop_request_size() < ANY ? fwr_loop_request_size() : ANY;
     return at >= sizeof sizes / sizeof sizes[0] ||
+           /* cppcheck-suppress knownConditionTrueFalse ; it takes each `most` for the first, ANY */
            (size >= sizes[at].least && size <= sizes[at].most);
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_loop.h: the commands of the link and the kinds of its frames. ABI.md has their payloads. */
 #ifndef FWR_LOOP_H
 #define FWR_LOOP_H

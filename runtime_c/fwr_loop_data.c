@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_loop_data.c: bytes in and out: inputs, the parameter block, outputs. See fwr_loop_parts.h. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_loop_facts.c: what the host may know of model and board. See fwr_loop_parts.h. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_loop_parts.h: what the files of the loop share. Only they include it.
  *
  * fwr_loop.c        whose frame it is, who answers it, fault reports

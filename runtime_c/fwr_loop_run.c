@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_loop_run.c: runs, their measure, and pauses behind operators. See fwr_loop_parts.h. */
 #include <string.h>
 
@@ -149,12 +150,12 @@ int32_t fwr_loop_do_run(uint8_t *data)
 
 int32_t fwr_loop_do_profile(uint8_t *data)
 {
+    if (!FWR_PROFILE || !fwr_served.model->operators) {
+        return FWR_E_UNSUPPORTED;
+    }
     const struct fwr_operator *operators = fwr_served.model->operators;
     uint32_t first = fwr_link_get(&data[0], 2);
     uint32_t count = fwr_link_get(&data[2], 2);
-    if (!FWR_PROFILE || !operators) {
-        return FWR_E_UNSUPPORTED;
-    }
     if (!fwr_loop_is_inside(first, count, fwr_served.model->operator_count) ||
         count > FWR_LINK_PAYLOAD_MAX / OPERATOR_RECORD) {
         return FWR_E_RANGE;
@@ -163,7 +164,7 @@ int32_t fwr_loop_do_profile(uint8_t *data)
         const struct fwr_operator *of = &operators[first + i];
         const uint32_t words[] = {(uint32_t)of->count, (uint32_t)(of->count >> 32), of->calls,
                                   of->checksum};
-        fwr_link_put_all(&data[i * OPERATOR_RECORD], words, 4, 4);
+        fwr_link_put_all(&data[(size_t)i * OPERATOR_RECORD], words, 4, 4);
     }
     return (int32_t)(count * OPERATOR_RECORD);
 }

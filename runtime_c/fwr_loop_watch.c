@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_loop_watch.c: see fwr_loop_watch.h. */
 #include "fwr_loop_watch.h"
 

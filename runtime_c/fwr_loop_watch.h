@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_loop_watch.h: a watchdog that is fed between operators, and what is told after it bit.
  *
  * Only with -DFWR_WATCHDOG=1, which the build gives for a board whose watchdog has a time-out.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_main.c: main() of a firmware: serve the one model of the image for ever. */
 #include "fwr.h"
 

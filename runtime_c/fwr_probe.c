@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_probe.c: see fwr_probe.h. */
 #include "fwr_probe.h"
 

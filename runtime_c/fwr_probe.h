@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_probe.h: what the model's probes do in a profile image: count each operator. In a release
  * image with a watchdog they feed it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_stack.c: see fwr_stack.h. Stacks grow downwards on every core we serve. */
 #include "fwr_stack.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_stack.h: how deep the stack went: paint it once, look later for the deepest spot changed. */
 #ifndef FWR_STACK_H
 #define FWR_STACK_H

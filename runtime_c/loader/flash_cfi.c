@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* flash_cfi.c: parallel NOR flash of two 16-bit chips side by side, by Intel's basic command set
  * (JEDEC's common flash interface, command set 0x0001).
  *

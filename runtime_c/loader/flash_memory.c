@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* flash_memory.c: ordinary memory that plays a flash, as an emulated board has it.
  *
  * It keeps to the rules of NOR flash: a page is erased as a whole, and writing only clears bits.

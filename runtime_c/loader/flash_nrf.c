@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* flash_nrf.c: the flash of the nRF51 and nRF52 series, by its controller (NVMC; reference manual
  * of the nRF51, 3.0, chapter 6, and the product specification of the nRF52840, chapter 4.3).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_flash.h: what a flash driver provides to the loader; flash_NAME.c, one is linked.
  *
  * Addresses are the board's; pages have FWR_SLOT_PAGE bytes. Every wait is bounded.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_handoff.h: what loader and application say to each other: in RAM above the application's.
  *
  * fwr_board.h says where (FWR_HANDOFF). The words mean nothing after power-on; a restart keeps

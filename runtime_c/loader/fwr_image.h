@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_image.h: what an image in a slot begins with: addresses of its own.
  *
  * One of `entry` and `start` is zero: the image is an application or a model.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_loader.c: listens for a while, then starts the newest image; meanwhile it takes new ones.
  *
  * No command depends on an earlier one, and each may be carried out twice: what it is about, it

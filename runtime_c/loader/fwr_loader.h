@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_loader.h: the loader's commands. ABI.md has their payloads. */
 #ifndef FWR_LOADER_H
 #define FWR_LOADER_H

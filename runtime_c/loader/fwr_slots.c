@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_slots.c: see fwr_slots.h. */
 #include "fwr_slots.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_slots.h: slots of flash, each with one image and, in its last page, the record of it.
  *
  * An image is an application, or a model for the application that was there when it came. Nothing

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_words.h: memory made ready before C relies on it. */
 #ifndef FWR_WORDS_H
 #define FWR_WORDS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* main.c: main() of the loader. */
 #include "fwr_loader.h"
 

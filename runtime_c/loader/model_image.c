@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model_image.c: a model alone in a slot, for an application that is there: data, then the model.
  *
  * It is linked without anything of the runtime. The application calls `start` before all else.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* slot_main.c: main() of an application in a slot: serves its own model, or a later one.
  *
  * The loader says whether there is a model image that was made for this application. Such an image

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* start_cortex_m.c: the loader's vectors and reset on a Cortex-M, and its way out.
  *
  * Where a core cannot move its vectors (Cortex-M0) these stay in force for good: each exception is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* start_riscv32.c: the loader's first instructions on a 32-bit RISC-V, and its way out. */
 #include "fwr_loader.h"
 #include "fwr_words.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_mlperf.c: main() of a benchmark firmware. See fwr_mlperf.h. */
 #include "fwr_mlperf.h"
 

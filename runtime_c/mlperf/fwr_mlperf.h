@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_mlperf.h: a firmware that speaks MLPerf Tiny's device protocol instead of our link.
  *
  * The generated glue has the model (`fwr_app_model`, fwr.h) and the task: what a sample is, how it

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bring_up.c: a board's drivers in order, and what is known of it: the same on every core. */
 #include "fwr_drivers.h"
 

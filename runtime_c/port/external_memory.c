@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* external_memory.c: reads memory that the core cannot address, on boards of all ports.
  *
  * A board with a serial flash has its driver here. On an emulated board ordinary memory plays the

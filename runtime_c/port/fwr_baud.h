@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_baud.h: dividers for a line's rate, the same for every UART that counts periods of a clock.
  */
 #ifndef FWR_BAUD_H

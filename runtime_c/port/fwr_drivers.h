@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_drivers.h: what a board without an operating system is brought up from: drivers, linker
  * symbols.
  *

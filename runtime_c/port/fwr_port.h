@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_port.h: what a port provides, and what the runtime offers to a port.
  *
  * Start-up code calls main() with .data copied and .bss cleared. Every wait in a port is bounded,

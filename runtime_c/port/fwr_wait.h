@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_wait.h: registers as boards name them, and waiting for their flags with a bound. */
 #ifndef FWR_WAIT_H
 #define FWR_WAIT_H
@@ -18,7 +19,7 @@ struct fwr_write {
 #define FWR_WAIT_TURNS 50000u
 
 /* Whether the masked bits become value before the turns are over. */
-static inline int fwr_becomes(volatile uint32_t *place, uint32_t mask, uint32_t value)
+static inline int fwr_becomes(const volatile uint32_t *place, uint32_t mask, uint32_t value)
 {
     for (uint32_t turn = 0; turn < FWR_WAIT_TURNS; turn++) {
         if ((*place & mask) == value) {

@@ -23,6 +23,7 @@ from firmwright.boards import Board, load_board
 from firmwright.build import flags as build_flags
 from firmwright.build.project import project_files
 from firmwright.codegen.bundle import check_bundle, emit_bundle
+from firmwright.codegen.house_rules import common_rules, rules_of
 from firmwright.codegen.module import EmitOptions, emit, model_id
 from firmwright.frontends.onnx import Given, complete, import_onnx, is_onnx
 from firmwright.frontends.tflite import read_tflite
@@ -69,7 +70,7 @@ from firmwright.select.order import order_calls
 from firmwright.select.select import Planner, programs, select_module
 from firmwright.targets.cost_weights import weights_of
 from firmwright.targets.registry import features, kind_of
-from firmwright.usmp.board_pools import buffer_pools, constant_pools
+from firmwright.usmp.board_pools import pools_of, with_program_speed
 from firmwright.usmp.bound import needs_by_time
 from firmwright.usmp.distances import KnownSpans
 from firmwright.usmp.plan_module import plan
@@ -112,6 +113,10 @@ class Options:
     devices: tuple[str, ...] = ()
     fallback: bool = False
     places: tuple[tuple[str, str, str], ...] = ()
+    c_standard: str = "c99"
+    sections: tuple[tuple[str, str], ...] = ()
+    license: str = ""
+    constants_in_header: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +144,8 @@ class Compiled:
 
     def project(self) -> SourceTree:
         """Every file of a project that builds alone with `scons`."""
-        project = self.tree.merged(project_files(self.board))
+        files = project_files(self.board, c_standard=self.options.c_standard)
+        project = self.tree.merged(files)
         if self.task is None:
             return project
         return benchmark_project(project, self.module.io, self.board, self.task)
@@ -171,7 +177,8 @@ class Bundle:
 
     def project(self) -> SourceTree:
         """Every file of a project that builds alone with `scons`."""
-        return self.tree.merged(project_files(self.board))
+        standard = self.parts[0].options.c_standard
+        return self.tree.merged(project_files(self.board, c_standard=standard))
 
     def save(self, directory: str | Path) -> None:
         """Write that project; UsageError if `directory` holds anything that is not ours."""
@@ -261,11 +268,15 @@ def _emitted(
 
 
 def _emit_options(board: Board, asked: Options) -> EmitOptions:
-    """Sources that say which compiler and flags their kernels suit."""
-    tool, flags = build_flags.tool(board, "gcc"), " ".join(build_flags.tuned_flags(board))
-    notes = (f"Tuned for {tool} with", f"  {flags}")
-    tvm = asked.c_api == "tvm"
-    return EmitOptions("", VERSION, asked.inline_asm, asked.steps, tvm, notes=notes)
+    """Sources that say which compiler and flags their kernels suit, by the rules of the house."""
+    return EmitOptions(
+        tool_version=VERSION,
+        inline_asm=asked.inline_asm,
+        steps=asked.steps,
+        tvm_api=asked.c_api == "tvm",
+        notes=build_flags.tuned_words(board),
+        rules=rules_of(asked),
+    )
 
 
 def bundle(parts: Sequence[Compiled], *, concurrent: bool = False) -> Bundle:
@@ -288,6 +299,7 @@ def bundle(parts: Sequence[Compiled], *, concurrent: bool = False) -> Bundle:
         parts = [_moved(part, moved) for part, moved in zip(parts, found.modules, strict=True)]
     inline_asm = all(part.options.inline_asm for part in parts)
     steps = any(part.options.steps for part in parts)
+    common_rules([part.options for part in parts])
     asked = replace(parts[0].options, inline_asm=inline_asm, steps=steps)
     intrinsics: IntrinsicTable = INTRINSICS
     for part in parts:
@@ -368,12 +380,13 @@ def configured(model: IRModule, board: Board, options: Options) -> IRModule:
     if "stage" in model.attrs:
         return model
     _check(options)
+    rules_of(options)
     targets = resolve_targets(board, options.target)
     module = replace(
         model,
         name=options.name or model.name,
         targets=targets,
-        pools=_pools(board, options, tuple(targets)),
+        pools=pools_of(board, options, tuple(targets)),
         io=_io(model, options),
     ).with_attrs(
         numerics=options.numerics,
@@ -391,24 +404,7 @@ def configured(model: IRModule, board: Board, options: Options) -> IRModule:
     )
     check_targets(module, board)
     module = with_devices(module, board, options.devices, options.places, fallback=options.fallback)
-    return pin_tensors(_with_program_speed(module, board, options), options.pins)
-
-
-def _with_program_speed(module: IRModule, board: Board, options: Options) -> IRModule:
-    """The speed of the memory that constants lie in, where it may decide that some are moved."""
-    speed = None if board.is_host else board.flash.bandwidth
-    if speed is None or options.optimize != "speed" or not options.link_params:
-        return module
-    return module.with_attrs(program_bandwidth=speed, program_latency=board.flash.latency or 0)
-
-
-def _pools(board: Board, options: Options, targets: Sequence[str]) -> tuple[PoolInfo, ...]:
-    taken = {pool.name for pool in options.const_pools}
-    buffers = buffer_pools(board, options.pools, taken, options.ram_bytes, targets)
-    if options.const_pools and not options.link_params:
-        raise UsageError("--no-link-params leaves no constant for --const-pool.")
-    constants = constant_pools(board, options.const_pools, options.pools, options.input_rows)
-    return (*buffers, *constants)
+    return pin_tensors(with_program_speed(module, board, options), options.pins)
 
 
 def _io(model: IRModule, options: Options) -> IoBinding:

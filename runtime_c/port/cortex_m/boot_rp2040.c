@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* boot_rp2040.c: the first 256 bytes of an RP2040's flash (data sheet, 2.8.1.3 and 4.10).
  *
  * The boot ROM copies them to RAM and runs them if their checksum is right: a CRC-32 (polynomial

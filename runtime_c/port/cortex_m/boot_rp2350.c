@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* boot_rp2350.c: by which block an RP2350's boot ROM knows an image (data sheet, 5.9.5).
  *
  * It stands in the first 4 KiB, behind the vectors with which the image begins: an executable for

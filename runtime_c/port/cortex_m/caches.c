@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* caches.c: the Cortex-M7's own caches (Armv7-M architecture, B2.2; Cortex-M7 manual, 4.4).
  *
  * Nothing but the core touches memory, so that nothing has to be cleaned later. Boards that do not

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clock_nrf52.c: the crystal of the nRF52 series, and the cache in front of its flash
  * (nRF52840 product specification, chapters 4.3 and 5.4).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clock_rp2.c: crystal and system PLL of RP2040 and RP2350 (RP2040 data sheet, 2.15 to 2.18; RP2350
  * data sheet, 8.1 to 8.6). The reset clock is a ring oscillator of a few megahertz.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clock_stm32f1.c: crystal and PLL of the STM32F1 series (RM0008 and RM0041, chapters 3 and 6).
  *
  * On the F100 the flash needs no wait state and no bus a divider up to 24 MHz, the chip's limit.

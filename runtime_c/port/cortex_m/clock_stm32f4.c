@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clock_stm32f4.c: crystal, PLL and flash of the STM32F4 and F7 series
  * (RM0090, chapters 3, 5 and 6; RM0385, chapters 3, 4 and 5).
  *

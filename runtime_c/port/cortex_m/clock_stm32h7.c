@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clock_stm32h7.c: PLL1 from the internal oscillator of the STM32H743 and its kin
  * (RM0433, chapters 4, 6 and 8), with the linear regulator in scale 1. HSI, 64 MHz, is the reset
  * clock.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clock_stm32l4.c: PLL from the internal oscillator of the STM32L4+ series
  * (RM0432, chapters 3, 5 and 6). The reset clock is MSI, 4 MHz.
  */

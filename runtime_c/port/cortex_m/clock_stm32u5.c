@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clock_stm32u5.c: PLL1 from the internal oscillator of the STM32U5 series
  * (RM0456, chapters 7, 8, 10 and 11), and the cache in front of the flash. MSI, 4 MHz, is the reset
  * clock.

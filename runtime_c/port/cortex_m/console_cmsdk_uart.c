@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* console_cmsdk_uart.c: the UART of Arm's Cortex-M System Design Kit, polled (DDI0479, 4.3). */
 #include "cortex_m.h"
 #include "fwr.h"

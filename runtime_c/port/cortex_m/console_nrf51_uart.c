@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* console_nrf51_uart.c: the UART of the nRF51 series, polled (reference manual 3.0, chapter 29). */
 #include "cortex_m.h"
 #include "fwr.h"

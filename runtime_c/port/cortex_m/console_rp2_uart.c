@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* console_rp2_uart.c: the PL011 of RP2040 and RP2350, polled (RP2040 data sheet, 2.19 and 4.2;
  * RP2350 data sheet, 9 and 12.1).
  */

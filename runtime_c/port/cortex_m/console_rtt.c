@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* console_rtt.c: the link through memory that a debug probe reads and writes while the core runs:
  * Segger's "real-time transfer", one channel each way (J-Link user guide UM08001, chapter on RTT).
  *

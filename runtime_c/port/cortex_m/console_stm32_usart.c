@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* console_stm32_usart.c: a USART or LPUART of the STM32F3, F7, H7, L4 and U5 series, polled
  * (RM0385, chapter 31; RM0432, chapters 49 and 50; RM0433, chapter 48; RM0456, chapter 66).
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* console_stm32f1_usart.c: a USART of the STM32F1, F2 and F4 series, polled
  * (RM0041, chapters 6, 7 and 23; RM0090, chapters 7, 8 and 30).
  *

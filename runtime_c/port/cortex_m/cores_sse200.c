@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cores_sse200.c: the second core of an SSE-200 does jobs that the first one gives it.
  *
  * Jobs go through a ring. The first core counts those it has put there, the second those it has

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cortex_m.h: what the files of this port share: registers of the core, faults.
  *
  * Addresses are those of the Armv6-M, v7-M and v8-M architecture manuals, equal on every

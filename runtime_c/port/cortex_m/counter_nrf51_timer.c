@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* counter_nrf51_timer.c: a 32-bit nRF51 timer at 16 MHz (reference manual 3.0, chapter 18).
  *
  * The nRF51 has no SysTick. Reads extend the count to 64 bits; the timer wraps in 268 seconds, so

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* counter_systick.c: SysTick on the processor clock, 24 bits extended to 64 by its interrupt. */
 #include "cortex_m.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dma_pl081.c: copies by Arm's PL080 and PL081 (DDI0196, DDI0218), from memory to memory.
  *
  * One channel does one copy after another. A copy of more words than a transfer counts is a list of

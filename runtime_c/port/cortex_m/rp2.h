@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rp2.h: where the units of the RP2040 (Armv6-M) and RP2350 (Armv8-M) lie, and their resets.
  *
  * RP2040 data sheet, 2.2 and 2.14; RP2350 data sheet, 2.2 and 7.5. The units are the same ones.

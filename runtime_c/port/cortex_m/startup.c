@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* startup.c: vectors, reset and faults of every Cortex-M, from M0 to M55.
  *
  * Reset enables the FPU or MVE, copies .data, clears .bss and calls main. The stack lies at the

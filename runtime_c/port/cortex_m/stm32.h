@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stm32.h: what the consoles of the STM32 families have in common: clocks of units, pins.
  *
  * From the F2 on every port has the same registers, 0x400 bytes from port to port. Which words turn

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* watchdog_cmsdk.c: the watchdog of Arm's Cortex-M System Design Kit (DDI0479, 4.5). It counts
  * down: at zero it raises its interrupt, the NMI of these chips, and a second time resets the chip.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cores.c (host): what another core would do, done when it is asked for: a stand-in.
  *
  * A device may be early, and this one always is.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dma.c (host): what a DMA controller would copy, copied when it is asked for: a stand-in.
  *
  * A device may be early, and this one always is.

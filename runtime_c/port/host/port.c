@@ -1,9 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* port.c (host): a firmware as an ordinary process that speaks the link on stdin and stdout.
  *
  * It ends when stdin ends. The counter is the monotonic clock in nanoseconds. A crash is reported
  * over the link like a fault on a board. Constants that are read by a function come from the file
  * that the environment variable FWR_EXTERNAL names.
  */
+/* NOLINTNEXTLINE(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp): POSIX asks for it */
 #define _POSIX_C_SOURCE 200809L
 
 #include "port/fwr_port.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clock_fe310.c: crystal and PLL of SiFive's FE310-G002 (manual, chapter 6).
  *
  * The program runs from a serial flash whose clock is derived from the processor's: its divider is

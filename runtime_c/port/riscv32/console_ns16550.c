@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* console_ns16550.c: a 16550 UART with registers one byte apart, polled. It takes 16 samples a bit;
  * its first two registers are the divider while the latch bit of the line register is set. */
 #include "fwr.h"

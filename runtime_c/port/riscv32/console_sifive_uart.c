@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* console_sifive_uart.c: SiFive's UART, polled (FE310-G002 manual, chapters 17 and 18). */
 #include "fwr.h"
 #include "fwr_baud.h"

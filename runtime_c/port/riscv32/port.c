@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* port.c: how a 32-bit RISC-V restarts and stops; bring_up.c and the drivers define the rest. */
 #include "riscv32.h"
 #if defined(FWR_HANDOFF)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* riscv32.h: what the files of this port share: machine registers. */
 #ifndef FWR_RISCV32_H
 #define FWR_RISCV32_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* startup.c: reset and traps of a 32-bit RISC-V hart in machine mode.
  *
  * The first instructions set global, thread and stack pointer, then C

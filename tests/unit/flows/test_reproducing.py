@@ -38,6 +38,10 @@ EVERYTHING = Options(
     devices=("cpu0", "cpu1"),
     fallback=True,
     places=(("w", "cpu1", "sram"),),
+    c_standard="c11",
+    sections=(("code", ".fast"),),
+    license="MIT",
+    constants_in_header=True,
 )
 
 

@@ -20,13 +20,14 @@ WARNINGS: Final = (
     "-Wdouble-promotion",
     "-Werror",
 )
-LANGUAGE: Final = (
-    "-std=c99",
+C_STANDARD: Final = "c99"
+_MEANING: Final = (
     "-ffp-contract=off",
     "-ffunction-sections",
     "-fdata-sections",
     "-fno-common",
 )
+LANGUAGE: Final = (f"-std={C_STANDARD}", *_MEANING)
 BARE: Final = ("-fno-pic", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables")
 """What code without an operating system does without."""
 MODEL_OPTIMISATION: Final = "-O2"
@@ -59,11 +60,24 @@ def package_of(toolchain: str) -> str:
     return _PACKAGES.get(toolchain, "")
 
 
-def compile_flags(board: Board) -> tuple[str, ...]:
+def language(c_standard: str) -> tuple[str, ...]:
+    """Which C it is, and what its numbers mean."""
+    return (f"-std={c_standard}", *_MEANING)
+
+
+def compile_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
     """Flags of every compilation for `board`, without warnings and optimisation level."""
     bare = () if board.is_host else BARE
     libc = library_flags(board)
-    return (*board.cpu_flags, *libc, *LANGUAGE, *bare, *options(board), *STACK_ANALYSIS, "-g")
+    return (
+        *board.cpu_flags,
+        *libc,
+        *language(c_standard),
+        *bare,
+        *options(board),
+        *STACK_ANALYSIS,
+        "-g",
+    )
 
 
 def tuned_flags(board: Board) -> tuple[str, ...]:
@@ -71,19 +85,24 @@ def tuned_flags(board: Board) -> tuple[str, ...]:
     return (*board.cpu_flags, MODEL_OPTIMISATION, "-ffp-contract=off")
 
 
+def tuned_words(board: Board) -> tuple[str, str]:
+    """The same, and the compiler, in words for a comment."""
+    return f"Tuned for {tool(board, 'gcc')} with", f"  {' '.join(tuned_flags(board))}"
+
+
 def library_flags(board: Board) -> tuple[str, ...]:
     """Which C library the board's toolchain is to take."""
     return LIBRARY_OPTIONS.get(board.toolchain, ())
 
 
-def clang_flags(board: Board) -> tuple[str, ...]:
+def clang_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
     """Flags with which clang compiles a model for `board`: those of gcc, as far as it has them.
 
     Blocks of assembly take every register but one: there is none left for a frame pointer.
     """
     target = _CLANG_TARGETS.get(board.toolchain)
     unknown = {*library_flags(board), "-mfpu=auto"}  # clang takes the unit from the core
-    flags = tuple(flag for flag in compile_flags(board) if flag not in unknown)
+    flags = tuple(flag for flag in compile_flags(board, c_standard) if flag not in unknown)
     if target is None:
         return flags
     return (f"--target={target}", "-ffreestanding", "-fomit-frame-pointer", *flags)

@@ -31,18 +31,26 @@ def write_project(
     tree.merged(project_files(board, model_optimisation)).write(directory)
 
 
-def project_files(board: Board, model_optimisation: str = flags.MODEL_OPTIMISATION) -> SourceTree:
+def project_files(
+    board: Board,
+    model_optimisation: str = flags.MODEL_OPTIMISATION,
+    *,
+    c_standard: str = flags.C_STANDARD,
+) -> SourceTree:
     """What a project for `board` holds besides the emitted sources."""
-    content = _common_files(board, model_optimisation, runtime_files(board))
+    content = _common_files(board, model_optimisation, runtime_files(board), c_standard)
     return SourceTree({**content, "firmware/fwr_app_empty.c": _template("fwr_app_empty.c")})
 
 
 def _common_files(
-    board: Board, model_optimisation: str, runtime: dict[str, bytes]
+    board: Board,
+    model_optimisation: str,
+    runtime: dict[str, bytes],
+    c_standard: str = flags.C_STANDARD,
 ) -> dict[str, str | bytes]:
     content: dict[str, str | bytes] = {
         "SConstruct": _template("SConstruct"),
-        "board/board.json": _board_json(board, model_optimisation, runtime),
+        "board/board.json": _board_json(board, model_optimisation, runtime, c_standard),
         **runtime,
     }
     if not board.is_host:
@@ -124,15 +132,17 @@ def _template(name: str) -> str:
     return (files("firmwright.build") / "templates" / name).read_text(encoding="utf-8")
 
 
-def _board_json(board: Board, model_optimisation: str, runtime: Iterable[str]) -> str:
+def _board_json(
+    board: Board, model_optimisation: str, runtime: Iterable[str], c_standard: str
+) -> str:
     facts = {
         "name": board.name,
         "core": board.core,
         "port": board.port,
         "toolchain": board.toolchain,
-        "compile_flags": flags.compile_flags(board),
-        "clang_flags": flags.clang_flags(board),
-        "zig_flags": zig_flags(board),
+        "compile_flags": flags.compile_flags(board, c_standard),
+        "clang_flags": flags.clang_flags(board, c_standard),
+        "zig_flags": zig_flags(board, c_standard),
         "zig_target": zig_target(board),
         "library_flags": flags.library_flags(board),
         "warnings": flags.WARNINGS,

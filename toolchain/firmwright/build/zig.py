@@ -15,7 +15,7 @@ import sys
 from typing import Final
 
 from firmwright.boards import Board
-from firmwright.build.flags import BARE, LANGUAGE, options
+from firmwright.build.flags import BARE, C_STANDARD, language, options
 
 PACKAGE: Final = "ziglang"
 INSTALL: Final = "pip install 'firmwright[zig]'"
@@ -42,15 +42,15 @@ def zig_command() -> tuple[str, ...]:
     return ("zig",) if shutil.which("zig") is not None else ()
 
 
-def zig_flags(board: Board) -> tuple[str, ...]:
+def zig_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
     """Flags of every compilation for `board`; () where Zig has no C library for its core.
 
     For the host the project's SConstruct names the system that it runs on.
     """
     if board.is_host:
-        return (*LANGUAGE, *options(board), "-g")
+        return (*language(c_standard), *options(board), "-g")
     target = () if board.core in _WITHOUT_LIBRARY else zig_target(board)
-    code = (*LANGUAGE, *BARE, "-fomit-frame-pointer", "-fno-stack-protector")
+    code = (*language(c_standard), *BARE, "-fomit-frame-pointer", "-fno-stack-protector")
     return (*target, *code, *options(board), "-g") if target else ()
 
 

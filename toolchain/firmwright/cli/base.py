@@ -18,6 +18,7 @@ import numpy as np
 
 from firmwright.artifacts import Compiler
 from firmwright.base.errors import FirmwrightError, UsageError
+from firmwright.cli.code_options import add_code
 from firmwright.cli.device_options import add_devices
 from firmwright.flows.compiling import compile_for
 from firmwright.flows.mlperf import for_benchmark
@@ -26,7 +27,7 @@ from firmwright.flows.tuning import read_tuning
 from firmwright.frontends.onnx import Given
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 from firmwright.partitioning.custom import load_custom_ops
-from firmwright.pipeline import C_APIS, NUMERICS, OPTIMIZE_GOALS, Compiled, Options
+from firmwright.pipeline import NUMERICS, OPTIMIZE_GOALS, Compiled, Options
 from firmwright.targets.cmsis_nn import PATH_VARIABLE
 from firmwright.tune.partitions import EAGER, Asked, partitioned
 from firmwright.usmp.registry import DEFAULT as DEFAULT_PLANNER
@@ -157,7 +158,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("compilation")
     _add_goals(group)
     _add_memory(group)
-    _add_code(group)
+    add_code(group)
 
 
 def _add_goals(group: argparse._ArgumentGroup) -> None:
@@ -268,41 +269,6 @@ def _add_memory(group: argparse._ArgumentGroup) -> None:
         help="compute what a squeeze-and-excite block works on twice, row by row, where that keeps "
         "it out of memory (with --optimize ram or --ram)",
     )
-
-
-def _add_code(group: argparse._ArgumentGroup) -> None:
-    """What the C looks like."""
-    group.add_argument(
-        "--no-link-params",
-        dest="link_params",
-        action="store_false",
-        default=None,
-        help="constants are passed to the model's run, not linked into it",
-    )
-    group.add_argument(
-        "--no-inline-asm",
-        dest="inline_asm",
-        action="store_false",
-        default=None,
-        help="portable C instead of inline assembly",
-    )
-    group.add_argument(
-        "--steps",
-        action="store_true",
-        default=None,
-        help="also NAME_step, which does one operator a call",
-    )
-    group.add_argument(
-        "--c-api",
-        choices=C_APIS,
-        help="tvm: microTVM's tvmgen_NAME.h too, in the folder tvm (own)",
-    )
-    group.add_argument(
-        "--tuning",
-        metavar="LOG",
-        help="what firmwright tune measured: kernels are chosen by counts where there are some",
-    )
-    group.add_argument("--name", "--prefix", metavar="NAME", help="of the model, and of its C")
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -436,13 +402,15 @@ def given_of(args: argparse.Namespace) -> Given:
 
 def given_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of a compilation that the user gave, by the names of `Options`."""
-    special = ("pools", "pins", "places", "const_pools", "board_dirs", "tuning")
+    special = ("pools", "pins", "places", "const_pools", "board_dirs", "tuning", "sections")
     names = [option.name for option in fields(Options) if option.name not in special]
     given = {n: getattr(args, n) for n in names if getattr(args, n, None) is not None}
     if getattr(args, "pool", None):
         given["pools"] = tuple(args.pool)
     if getattr(args, "place", None):
         given["places"] = tuple(args.place)
+    if getattr(args, "sections", None):
+        given["sections"] = tuple(args.sections)
     if getattr(args, "pin", None):
         given["pins"] = tuple(args.pin)
     if getattr(args, "const_pool", None):

@@ -104,19 +104,19 @@ def const_pools_of(module: IRModule, names: Names) -> tuple[ConstPool, ...]:
     )
 
 
-def pool_files(pools: Iterable[ConstPool]) -> dict[str, str | bytes]:
+def pool_files(pools: Iterable[ConstPool], spdx: str) -> dict[str, str | bytes]:
     """Both files of each pool, by path."""
     files: dict[str, str | bytes] = {}
     for pool in pools:
         files[f"model/{pool.file}.bin"] = pool.image.data
-        files[f"model/{pool.file}.inc"] = initialiser(pool)
+        files[f"model/{pool.file}.inc"] = initialiser(pool, spdx)
     return files
 
 
-def initialiser(pool: ConstPool) -> str:
+def initialiser(pool: ConstPool, spdx: str) -> str:
     """The bytes as what stands between the braces of an array's initialiser."""
     data = pool.image.data
-    rows = [f"/* {pool.file}.bin, {len(data)} bytes, as an initialiser. */"]
+    rows = [f"/* {pool.file}.bin, {len(data)} bytes, as an initialiser.", f" * {spdx} */"]
     for start in range(0, len(data), _BYTES_PER_ROW):
         rows.append(" ".join(f"0x{b:02x}," for b in data[start : start + _BYTES_PER_ROW]))
     return "\n".join(rows) + "\n"

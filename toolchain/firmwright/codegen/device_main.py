@@ -15,7 +15,6 @@ from firmwright.codegen.cwriter import CWriter
 from firmwright.codegen.device_calls import DeviceCalls, without_device_calls
 from firmwright.codegen.exprs import ExprPrinter
 from firmwright.codegen.functions import Emitter, MainPrinter, without_copies
-from firmwright.codegen.interface import Signatures
 from firmwright.codegen.names import Scope
 from firmwright.codegen.stmts import collect_used
 from firmwright.ir.tir.nodes import (
@@ -65,7 +64,7 @@ def _on_device(emitter: Emitter, main: PrimFunc, device: DeviceCalls) -> str:
     used: set[str] = set()
     for body in bodies:
         collect_used(body, used)
-    with out.function(Signatures(emitter.interface, unlinked=False).on_device(device.name)):
+    with out.function(emitter.definitions.on_device(device.name)):
         for param in main.params:
             if param.role == "pool" and param.name in used:
                 emitter.main_param(out, exprs, scope, param, used_buffers(main.body))
@@ -86,7 +85,7 @@ def _transfer(emitter: Emitter, device: DeviceCalls) -> str:
     """A switch over the copies of a device, which gives their addresses."""
     out, names = CWriter(), emitter.names
     kind = f"struct {names.prefix}_transfer"
-    with out.function(Signatures(emitter.interface, unlinked=False).transfer_of(device.name)):
+    with out.function(emitter.definitions.transfer_of(device.name)):
         out.line("switch (call) {")
         for number, call in enumerate(device.calls):
             out.line(f"case {number}:")
@@ -120,7 +119,7 @@ def _copied_bytes(call: CallPrim) -> int:
 def _copying(emitter: Emitter, device: DeviceCalls) -> str:
     """Has the core that calls it do one of the copies."""
     out, names = CWriter(), emitter.names
-    with out.function(Signatures(emitter.interface, unlinked=False).on_device(device.name)):
+    with out.function(emitter.definitions.on_device(device.name)):
         made = f"{names.c(f'transfer_of_{device.name}')}(call, pools)"
         out.line(f"const struct {names.prefix}_transfer copy = {made};")
         with out.block("if (copy.size_bytes != 0u)"):
@@ -155,7 +154,7 @@ def _run(emitter: Emitter, main: PrimFunc, *, fallback: bool) -> str:
     exprs = ExprPrinter(names, emitter.intrinsics, emitter.used)
     scope = Scope(("in", "out", "pools", "devices", "status", "over"))
     printer = _RunPrinter(out, exprs, scope, emitter, fallback=fallback)
-    with out.function(Signatures(io, unlinked=False).run):
+    with out.function(emitter.definitions.run):
         emitter.checks(out, ("in", "out"))
         steps = [f"devices->{d.name}.{step}" for d in io.devices for step in ("start", "wait")]
         emitter.refuse(out, [f"{pointer} == NULL" for pointer in ("devices", *steps)], "e_null")

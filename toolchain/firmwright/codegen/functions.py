@@ -113,12 +113,14 @@ class Emitter:
         intrinsics: IntrinsicTable,
         used: Used,
         memory: ConstantMemory,
+        definitions: Signatures,
     ) -> None:
         self.module = module
         self.interface = interface
         self.intrinsics = intrinsics
         self.used = used
         self.memory = memory
+        self.definitions = definitions
 
     @property
     def names(self) -> Names:
@@ -169,8 +171,7 @@ class Emitter:
         exprs = ExprPrinter(self.names, self.intrinsics, self.used)
         scope = Scope(("in", "out", "pools", "params"))
         printer = MainPrinter(out, exprs, scope, self)
-        signature = Signatures(io, unlinked=not self.memory.linked).run
-        with out.function(signature):
+        with out.function(self.definitions.run):
             self.checks(out, ("in", "out"))
             for param in function.params:
                 self.main_param(out, exprs, scope, param, used_buffers(function.body))

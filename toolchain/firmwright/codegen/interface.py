@@ -169,10 +169,14 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class Signatures:
-    """The prototypes, as the header declares them and NAME.c defines them."""
+    """The prototypes, as the header declares them and NAME.c defines them.
+
+    `front` is a line in front of each definition: the macro that names a section, or "".
+    """
 
     interface: Interface
     unlinked: bool
+    front: str = ""
 
     @property
     def map_io(self) -> str:
@@ -186,12 +190,14 @@ class Signatures:
     @property
     def init(self) -> str:
         name = self.interface.names.prefix
-        return f"void {name}_init(const struct {name}_workspace_pools *pools)"
+        return self._signature(f"void {name}_init(", f"const struct {name}_workspace_pools *pools)")
 
     @property
     def reset(self) -> str:
         name = self.interface.names.prefix
-        return f"void {name}_reset(const struct {name}_workspace_pools *pools)"
+        return self._signature(
+            f"void {name}_reset(", f"const struct {name}_workspace_pools *pools)"
+        )
 
     @property
     def save_state(self) -> str:
@@ -277,8 +283,7 @@ class Signatures:
         devices = f", const struct {name}_devices *devices" if self.interface.devices else ""
         return f"const struct {name}_workspace_pools *pools{params}{devices})"
 
-    @staticmethod
-    def _signature(head: str, params: str) -> str:
+    def _signature(self, head: str, params: str) -> str:
         """On as few lines as do, a semicolon's place left, later ones under the first."""
         lines = [head]
         for param in params.split(", "):
@@ -288,7 +293,7 @@ class Signatures:
             else:
                 lines[-1] = last + (param if last == head else f" {param}")
             lines[-1] += "" if param.endswith(")") else ","
-        return "\n".join(lines)
+        return self.front + "\n".join(lines)
 
 
 def interface_of(module: IRModule, main: PrimFunc, names: Names) -> Interface:

@@ -27,6 +27,7 @@ from firmwright.codegen.cwriter import COLUMNS, CWriter, c_string, comment_text
 from firmwright.codegen.device_main import device_main
 from firmwright.codegen.exprs import Used
 from firmwright.codegen.functions import Emitter, backend_checks, kept_constants, reachable
+from firmwright.codegen.house_rules import DEFAULT_RULES, HouseRules
 from firmwright.codegen.interface import Interface, Placed, Signatures, interface_of
 from firmwright.codegen.names import Names
 from firmwright.codegen.render import render
@@ -35,6 +36,7 @@ from firmwright.codegen.state import initial_values
 from firmwright.codegen.step_main import step_main
 from firmwright.codegen.tvm_api import tvm_files
 from firmwright.codegen.weights import (
+    DEFAULT_SECTION,
     PARAMS_ALIGNMENT,
     LinkedConstant,
     ParamsBlock,
@@ -78,6 +80,7 @@ class EmitOptions:
     tvm_api: bool = False
     shared: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    rules: HouseRules = DEFAULT_RULES
 
 
 DEFAULTS = EmitOptions()
@@ -94,6 +97,7 @@ class _Model:
     const_pools: tuple[ConstPool, ...]
     params: ParamsBlock | None
     used: Used
+    definitions: Signatures
     kernels: tuple[PrimFunc, ...]
     kept: tuple[tuple[str, Placed], ...] = ()
 
@@ -128,12 +132,16 @@ def emit(
     kernels = reachable(module, main)
     linked = bool(module.attrs.get("link_params", True))
     shared = options.shared if linked else {}
-    constants = linked_constants(module, (*kernels, main), names, shared)
+    constants = linked_constants(
+        module, (*kernels, main), names, shared, options.rules.const or DEFAULT_SECTION
+    )
     interface = interface_of(module, main, names)
     used = Used()
     const_pools = const_pools_of(module, names)
     memory = ConstantMemory(constants, const_pools, linked)
-    emitter = Emitter(module, interface, intrinsics, used, memory)
+    front = f"{names.macro('code')}\n" if options.rules.code else ""
+    definitions = Signatures(interface, unlinked=not linked, front=front)
+    emitter = Emitter(module, interface, intrinsics, used, memory, definitions)
     kernel_text = emitter.kernels(kernels)
     main_text = _main_text(emitter, main)
     if options.steps:
@@ -145,13 +153,13 @@ def emit(
         (constants[name].symbol, places[buffer]) for name, buffer in kept_constants(module, main)
     )
     model = _Model(
-        module, interface, options, unique, const_pools, block, used, tuple(kernels), kept
+        module, interface, options, unique, const_pools, block, used, definitions, kernels, kept
     )
     tree = _tree(model, kernel_text, main_text)
     if not options.tvm_api:
         return tree
     found = {"linked": linked, "const_pools": bool(const_pools)}
-    return tree.merged(tvm_files(interface, model.banner, **found))
+    return tree.merged(tvm_files(interface, model.banner, options.rules.spdx, **found))
 
 
 def _main_text(emitter: Emitter, main: PrimFunc) -> str:
@@ -193,21 +201,29 @@ def _tree(model: _Model, kernel_text: str, main_text: str) -> SourceTree:
             helpers=_helper_text(model),
             kernels=kernel_text,
             main=main_text,
-            initials=initial_values(model.interface),
+            definitions=model.definitions,
+            initials="" if model.options.rules.constants_in_header else _initials(model),
         ),
     }
     if model.has_weights:
-        files[f"model/{name}_weights.h"] = weights_text(model.names, model.constants, model.banner)
+        more = _initials(model) if model.options.rules.constants_in_header else ""
+        head = (model.options.rules.spdx, model.banner)
+        files[f"model/{name}_weights.h"] = weights_text(model.names, model.constants, head, more)
     if model.params is not None:
         files[f"model/{name}.params.bin"] = model.params.data
         files[f"model/{name}.params.json"] = model.params.index(name) + "\n"
-    files |= pool_files(model.const_pools)
+    files |= pool_files(model.const_pools, model.options.rules.spdx)
     files |= model.module.files
     identity = model_id(SourceTree(files))
     files["firmware/fwr_app.c"] = _render(
         model, "fwr_app.c.j2", abi=FWR_ABI, id_rows=id_rows(identity), dtypes=FWR_DTYPES
     )
     return SourceTree(files)
+
+
+def _initials(model: _Model) -> str:
+    """What a state begins with, beside the other constants."""
+    return initial_values(model.interface, model.options.rules.const)
 
 
 def _render(model: _Model, template: str, **more: object) -> str:
@@ -218,6 +234,7 @@ def _render(model: _Model, template: str, **more: object) -> str:
         model=model,
         io=model.interface,
         banner=model.banner,
+        rules=model.options.rules,
         source=comment_text(_source(model)),
         notes=[comment_text(note) for note in model.options.notes],
         params=model.params,
@@ -293,7 +310,11 @@ def _compiler_text(model: _Model) -> str:
 def _compiler_macros(out: CWriter, model: _Model) -> None:
     """What gcc and clang are told, and what other compilers get instead."""
     names, used = model.names, model.used
-    rows = [("kernel", "static __attribute__((noinline))", "static")]
+    section = model.options.rules.code
+    attributes = ["noinline", *([f'section("{section}")'] if section else [])]
+    rows = [("kernel", f"static __attribute__(({', '.join(attributes)}))", "static")]
+    if section:
+        rows.append(("code", f'__attribute__((section("{section}")))', ""))
     if used.extremes or used.saturations or used.loads or used.stores or used.intrinsics:
         rows.append(("inline", "static inline __attribute__((always_inline))", "static inline"))
     if used.aliases:

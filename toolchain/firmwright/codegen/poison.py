@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from firmwright.base.errors import InternalError
 from firmwright.base.names import sanitise
+from firmwright.codegen.house_rules import DEFAULT_RULES
 from firmwright.codegen.interface import Placed, placements
 from firmwright.codegen.names import Names
 from firmwright.codegen.render import render
@@ -42,6 +43,7 @@ def poison_header(module: IRModule, prefix: str = "") -> str:
         "poison.h.j2",
         name=name,
         NAME=name.upper(),
+        spdx=DEFAULT_RULES.spdx,
         pools=[(pool, Names(name).macro(pool)) for pool in pools],
         rows=sorted(set(_rows(main, pools)), key=lambda row: (row.operator, row.pool, row.offset)),
     )

@@ -94,7 +94,7 @@ class _RowMain:
 
     @property
     def _signatures(self) -> Signatures:
-        return Signatures(self.emitter.interface, unlinked=not self.emitter.memory.linked)
+        return self.emitter.definitions
 
     @property
     def _more(self) -> str:

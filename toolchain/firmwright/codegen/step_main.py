@@ -14,7 +14,6 @@ from firmwright.base.errors import UsageError
 from firmwright.codegen.cwriter import CWriter
 from firmwright.codegen.exprs import ExprPrinter
 from firmwright.codegen.functions import Emitter, MainPrinter, without_copies
-from firmwright.codegen.interface import Signatures
 from firmwright.codegen.names import Scope
 from firmwright.ir.tir.nodes import AllocateConst, DeclBuffer, For, IntImm, PrimFunc, Seq, Stmt
 from firmwright.ir.tir.walk import prim_calls, used_buffers
@@ -112,8 +111,7 @@ class _StepMain:
         out = CWriter()
         emitter = self.emitter
         macro = emitter.names.macro
-        signature = Signatures(emitter.interface, unlinked=not emitter.memory.linked).one_step
-        with out.function(signature):
+        with out.function(emitter.definitions.one_step):
             emitter.refuse(out, ["at == NULL"], "e_null")
             emitter.checks(out, ("in", "out"))
             if not emitter.interface.pools and not emitter.memory.pools:

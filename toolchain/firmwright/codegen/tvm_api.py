@@ -21,7 +21,9 @@ _KEYWORDS = {"default_": "default"}
 """microTVM's usual name is a keyword of C: ours cannot have it, what is put around it can."""
 
 
-def tvm_files(io: Interface, banner: str, *, linked: bool, const_pools: bool) -> SourceTree:
+def tvm_files(
+    io: Interface, banner: str, spdx: str, *, linked: bool, const_pools: bool
+) -> SourceTree:
     """Both files; `linked` and `const_pools` say where constants are."""
     for what in _without_a_place(io, linked=linked, const_pools=const_pools):
         raise UsageError(
@@ -37,6 +39,7 @@ def tvm_files(io: Interface, banner: str, *, linked: bool, const_pools: bool) ->
         "tvm": tvm,
         "TVM": tvm.upper(),
         "banner": banner,
+        "spdx": spdx,
         "io": io,
         "workspace_bytes": sum(pool.size_bytes for pool in io.pools),
     }

@@ -17,6 +17,7 @@ from firmwright.artifacts import SourceTree
 from firmwright.base.dtypes import DType
 from firmwright.base.names import NameSupply
 from firmwright.codegen.cwriter import COLUMNS, STEP, CWriter
+from firmwright.codegen.house_rules import DEFAULT_RULES
 from firmwright.codegen.names import Names
 from firmwright.ir.constant_pools import constant_pools, is_linked
 from firmwright.ir.core import Constant
@@ -55,7 +56,11 @@ def constant_key(constant: Constant) -> str:
 
 
 def linked_constants(
-    module: IRModule, functions: Iterable[PrimFunc], names: Names, shared: Mapping[str, str]
+    module: IRModule,
+    functions: Iterable[PrimFunc],
+    names: Names,
+    shared: Mapping[str, str],
+    default_section: str = DEFAULT_SECTION,
 ) -> dict[str, LinkedConstant]:
     """The constants that `functions` use, by their name in the table, equal ones once.
 
@@ -78,16 +83,16 @@ def linked_constants(
         key = constant_key(constant)
         if key not in by_key:
             symbol = shared.get(key) or supply.take(f"{names.prefix}_{name}")
-            section = section_of(module, constant)
+            section = section_of(module, constant, default_section)
             by_key[key] = LinkedConstant(constant, symbol, widest[key], key in shared, section)
         result[name] = by_key[key]
     return result
 
 
-def section_of(module: IRModule, constant: Constant) -> str:
+def section_of(module: IRModule, constant: Constant, default: str = DEFAULT_SECTION) -> str:
     """The linker's section for a constant that is linked."""
     sections = {pool.name: pool.section for pool in constant_pools(module)}
-    return sections.get(constant.pool, "") or DEFAULT_SECTION
+    return sections.get(constant.pool, "") or default
 
 
 def _alignments(module: IRModule, functions: Iterable[PrimFunc]) -> dict[str, int]:
@@ -164,11 +169,13 @@ def needs_math(constants: Iterable[LinkedConstant]) -> bool:
     )
 
 
-def weights_text(names: Names, constants: Sequence[LinkedConstant], banner: str) -> str:
-    """`NAME_weights.h`: read once, by NAME.c."""
+def weights_text(
+    names: Names, constants: Sequence[LinkedConstant], head: Sequence[str], more: str = ""
+) -> str:
+    """`NAME_weights.h`: read once, by NAME.c. `more` are arrays that are printed already."""
     out = CWriter()
     guard = names.macro("weights_h")
-    out.comment([f"{names.prefix}_weights.h: the constants of {names.prefix}.", banner])
+    out.comment([f"{names.prefix}_weights.h: the constants of {names.prefix}.", *head])
     out.line(f"#ifndef {guard}")
     out.line(f"#define {guard}")
     out.line()
@@ -176,7 +183,7 @@ def weights_text(names: Names, constants: Sequence[LinkedConstant], banner: str)
         out.line("#include <math.h>")
     out.line("#include <stdint.h>")
     own = [item for item in constants if not item.shared]
-    if own:
+    if own or more:
         _attribute_macro(out, names.macro("const"))
     for item in constants:
         if item.shared:
@@ -186,6 +193,8 @@ def weights_text(names: Names, constants: Sequence[LinkedConstant], banner: str)
     for item in own:
         attribute = f'{names.macro("const")}("{item.section}", {item.alignment})'
         array(out, item, "static ", attribute)
+    for line in more.splitlines():
+        out.raw(line)
     out.line()
     out.line("#endif")
     return out.text()
@@ -223,10 +232,14 @@ def shared_symbols(constants: Mapping[str, Constant]) -> dict[str, str]:
     }
 
 
-def emit_shared(constants: Mapping[str, Constant], section: str = DEFAULT_SECTION) -> SourceTree:
+def emit_shared(
+    constants: Mapping[str, Constant],
+    spdx: str = DEFAULT_RULES.spdx,
+    section: str = DEFAULT_SECTION,
+) -> SourceTree:
     """`model/shared_constants.c`: one definition of each constant, by key."""
     out = CWriter()
-    out.comment(["shared_constants.c: constants that several models of this image use."])
+    out.comment(["shared_constants.c: constants that several models of this image use.", spdx])
     items = [
         LinkedConstant(constants[key], symbol, PARAMS_ALIGNMENT)
         for key, symbol in shared_symbols(constants).items()

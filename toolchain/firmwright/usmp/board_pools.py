@@ -9,12 +9,48 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board
 from firmwright.ir.constant_pools import READ_BY_FUNCTION
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
+from firmwright.ir.module import IRModule
 from firmwright.usmp.plan_module import DEFAULT_POOL
+
+
+class Asked(Protocol):
+    """The options that pools are made of, by the names of `pipeline.Options`."""
+
+    @property
+    def pools(self) -> tuple[PoolInfo, ...]: ...
+    @property
+    def const_pools(self) -> tuple[PoolInfo, ...]: ...
+    @property
+    def ram_bytes(self) -> int | None: ...
+    @property
+    def link_params(self) -> bool: ...
+    @property
+    def input_rows(self) -> bool: ...
+    @property
+    def optimize(self) -> str: ...
+
+
+def pools_of(board: Board, asked: Asked, targets: Collection[str]) -> tuple[PoolInfo, ...]:
+    """Pools for buffers, then those for constants."""
+    taken = {pool.name for pool in asked.const_pools}
+    buffers = buffer_pools(board, asked.pools, taken, asked.ram_bytes, targets)
+    if asked.const_pools and not asked.link_params:
+        raise UsageError("--no-link-params leaves no constant for --const-pool.")
+    return (*buffers, *constant_pools(board, asked.const_pools, asked.pools, asked.input_rows))
+
+
+def with_program_speed(module: IRModule, board: Board, asked: Asked) -> IRModule:
+    """The speed of the memory that constants lie in, where it may decide that some are moved."""
+    speed = None if board.is_host else board.flash.bandwidth
+    if speed is None or asked.optimize != "speed" or not asked.link_params:
+        return module
+    return module.with_attrs(program_bandwidth=speed, program_latency=board.flash.latency or 0)
 
 
 def buffer_pools(

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_app_empty.c: a model of nothing. The firmware linked with it tells what a model adds. */
 #include "fwr.h"
 
