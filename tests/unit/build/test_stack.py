@@ -46,6 +46,17 @@ def test_the_deepest_path_counts_pushes_and_subtractions() -> None:
     assert use.size_bytes == (16 + 8) + (16 + 256) + 8
 
 
+def test_the_deepest_of_several_callees_counts_wherever_it_lies() -> None:
+    for deep, flat in (("200", "300"), ("300", "200")):
+        text = (
+            f"00000100 <main>:\n 100:\tb570\tbl\t{deep} <deep>\n 104:\tb570\tbl\t{flat} <flat>\n\n"
+            f"00000{deep} <deep>:\n {deep}:\tb082\tsub\tsp, #64\n\n"
+            f"00000{flat} <flat>:\n {flat}:\tb082\tsub\tsp, #8\n"
+        )
+        use = CallGraph(text, {}, ()).worst("main")
+        assert (use.path, use.size_bytes) == (("main", "deep"), 64)
+
+
 def test_an_indirect_call_of_a_library_function_is_reported_as_unknown() -> None:
     assert CallGraph(ARM, {}, ()).worst("main").unknown == ("tail",)
 
@@ -90,6 +101,12 @@ def test_the_compilers_frames_are_read_by_function(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "b.su").write_text("b.c:1:5:f\t40\tdynamic,bounded\n")
     assert read_frames(tmp_path) == {"f": 40, "g": 8}
+
+
+def test_the_larger_of_two_frames_of_one_name_counts_in_any_order(tmp_path: Path) -> None:
+    for name, size in (("a", 40), ("b", 16), ("c", 24)):
+        (tmp_path / f"{name}.su").write_text(f"{name}.c:4:12:f\t{size}\tstatic\n")
+    assert read_frames(tmp_path) == {"f": 40}
 
 
 def test_a_frame_of_unknown_size_is_refused(tmp_path: Path) -> None:
