@@ -69,7 +69,7 @@ def _firmwright_firmware(env: Any, directory: str, sources: Any, variant: str = 
 
 
 def _generator_files() -> list[Path]:
-    package = Path(pipeline.__file__).parent
+    package = Path(pipeline.__file__).parents[1]
     found = [*package.rglob("*.py"), *package.glob("*/templates/*")]
     found += [*runtime_dir().rglob("*.[ch]"), *boards_dir().rglob("*.toml")]
     return sorted(file for file in found if file.is_file())

@@ -1,0 +1,64 @@
+"""What a user may choose about a compilation.
+
+In: nothing. Out: `Options`; UsageError for a value that none of them can have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from firmwright.base.errors import UsageError
+from firmwright.ir.core import PoolInfo
+from firmwright.ir.tuning import UNTUNED, Tuning
+from firmwright.usmp.registry import DEFAULT as DEFAULT_PLANNER
+
+OPTIMIZE_GOALS = ("speed", "size", "ram", "balanced")
+NUMERICS = ("litert", "tflm")
+C_APIS = ("own", "tvm")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Everything a user may choose about a compilation; defaults are the contract's."""
+
+    board: str = "host"
+    target: str = ""
+    numerics: str = "litert"
+    optimize: str = "balanced"
+    planner: str = DEFAULT_PLANNER
+    io: str = "workspace"
+    keep_input: bool = False
+    input_rows: bool = False
+    recompute: bool = False
+    link_params: bool = True
+    inline_asm: bool = True
+    steps: bool = False
+    c_api: str = "own"
+    name: str = ""
+    ram_bytes: int | None = None
+    flash_bytes: int | None = None
+    pools: tuple[PoolInfo, ...] = ()
+    pins: tuple[tuple[str, str], ...] = ()
+    const_pools: tuple[PoolInfo, ...] = ()
+    board_dirs: tuple[Path, ...] = ()
+    tuning: Tuning = UNTUNED
+    devices: tuple[str, ...] = ()
+    fallback: bool = False
+    places: tuple[tuple[str, str, str], ...] = ()
+    c_standard: str = "c99"
+    sections: tuple[tuple[str, str], ...] = ()
+    license: str = ""
+    constants_in_header: bool = False
+
+
+def check_options(options: Options) -> None:
+    """UsageError for a word that is none of those known."""
+    for name, value, known in (
+        ("numerics", options.numerics, NUMERICS),
+        ("optimize", options.optimize, OPTIMIZE_GOALS),
+        ("io", options.io, ("workspace", "caller")),
+        ("c-api", options.c_api, C_APIS),
+    ):
+        if value not in known:
+            raise UsageError(f"--{name} cannot be {value!r}.", hint=f"one of {', '.join(known)}.")
