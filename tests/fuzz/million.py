@@ -4,7 +4,7 @@
 
 Each case ends in a value or in an error of ours, within time and memory. Anything else is a
 finding: it is made smaller, written to a folder, and the command ends with 1. The same seed makes
-the same cases on every machine. A million cases take about half an hour on two cores.
+the same cases on every machine. A million cases take about a quarter of an hour on two cores.
 """
 
 from __future__ import annotations

@@ -78,9 +78,7 @@ def replay(data: bytes) -> object:
     """Greeted, written to, run, read: an error of the link, or results."""
     device = Replay(_unpacked(data))
     with Session(device, clock=device.clock) as session:
-        inputs = {t.name: np.zeros(t.size_bytes, np.uint8) for t in session.info.inputs}
-        if any(t.dtype != "uint8" for t in session.info.inputs):
-            inputs = {t.name: _zeros(t.dtype, t.size_bytes) for t in session.info.inputs}
+        inputs = {t.name: _zeros(t.dtype, t.size_bytes) for t in session.info.inputs}
         return session.run(inputs)
 
 

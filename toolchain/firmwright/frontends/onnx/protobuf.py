@@ -92,7 +92,7 @@ def folded(node: Message, opset: int, inputs: dict[str, Array]) -> list[Array] |
         with np.errstate(all="ignore"):
             found = onnx.reference.ReferenceEvaluator(model).run(None, inputs)
     # What the reference raises for operators that it lacks or inputs that it cannot take.
-    except (NotImplementedError, RuntimeError, ValueError, TypeError, IndexError, KeyError):
+    except (NotImplementedError, RuntimeError, ValueError, TypeError, LookupError, AttributeError):
         return None
     if any(not isinstance(item, np.ndarray | np.generic) for item in found):
         return None

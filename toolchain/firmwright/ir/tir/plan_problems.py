@@ -62,7 +62,7 @@ def _place_problems(plan: Plan) -> list[str]:
             problems.append(f"{buffer.name} lies in {place.pool}, which is no candidate")
         if place.offset < 0 or end > plan.pool_bytes.get(place.pool, 0):
             problems.append(f"{buffer.name} ends at {end}, outside of {place.pool}")
-        if place.offset % buffer.alignment:
+        if buffer.alignment < 1 or place.offset % buffer.alignment:
             problems.append(f"{buffer.name} at {place.offset} breaks its alignment")
     return problems
 

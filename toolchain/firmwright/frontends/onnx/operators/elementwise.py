@@ -7,6 +7,7 @@ them in. Source of the semantics: the ONNX operator specification.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from functools import partial, reduce
 
@@ -71,7 +72,8 @@ def _of_floats(formula: str, c: NodeContext) -> Tensor:
 
 
 def _of_any(formula: str, c: NodeContext) -> Tensor:
-    inputs = [c.input(index) for index in range(len(c.inputs))]
+    named = set(re.findall(r"\b[a-z]\b", formula))
+    inputs = [c.input(index) for index in range(max(len(c.inputs), len(named)))]
     return c.emit.expression(formula, *inputs)
 
 

@@ -44,7 +44,10 @@ def _pool(c: NodeContext, kind: str) -> Tensor:
     shape = c.shape(0)
     if len(shape) < 3:
         raise NotSupportedError(f"a pool over {len(shape)} dimensions")
-    window = geometry(c, tuple(c.attr("kernel_shape")), shape[2:])
+    size = c.attr("kernel_shape")
+    if size is None:
+        raise NotSupportedError("a pool that does not say the size of its window")
+    window = geometry(c, tuple(size), shape[2:])
     outputs = _outputs(c, window)
     if _is_image_pool(c, kind, window, outputs):
         return _image_pool(c, kind, window)
