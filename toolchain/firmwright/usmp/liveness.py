@@ -128,9 +128,6 @@ def _users(module: IRModule, main: PrimFunc, flow: Flow) -> dict[str, set[str]]:
     default = next(iter(module.targets), "")
     own = str(main.attrs.get("target", default))
     users: dict[str, set[str]] = {name: set() for name in flow.allocates}
-    for name, allocate in flow.allocates.items():
-        if allocate.kind in ("input", "output"):
-            users[name].add(own)  # the caller is where the main is
     for step in flow.steps:
         callee = module.functions.get(step.call.callee) if step.call else None
         if callee is not None and (callee.attrs.get("op") == COPY or callee.attrs.get("keeps")):
@@ -138,7 +135,8 @@ def _users(module: IRModule, main: PrimFunc, flow: Flow) -> dict[str, set[str]]:
         target = str(callee.attrs.get("target", default)) if callee else own
         for name in step.touched:
             users[name].add(target)
-    return users
+    # What is only copied is the caller's, who is where the main is.
+    return {name: targets or {own} for name, targets in users.items()}
 
 
 def _pins(main: PrimFunc, flow: Flow, pools: Sequence[PoolInfo]) -> dict[str, tuple[PoolInfo, ...]]:
