@@ -1,78 +1,117 @@
 """Whether a requantisation of other numbers gives other results, for any sum that a layer can have.
 
 In: a lowered module, its graph, and the table `NAME.requant` of a kernel as it is and changed. Out:
-why the results are the same, "" where they are not or where that is not known. The sums of a layer
-lie within the largest |bias| + 255 sum |weight| of its channels; each of them is tried.
+why the results are the same, "" where they are not or where that is not known. The sums of a
+channel lie between those that the least and the greatest inputs for each weight's sign give; each
+of them is tried.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.nodes import Binary, Call, IntImm, PrimFunc
+from firmwright.ir.tir.nodes import Binary, Call, Expr, IntImm, PrimFunc
 from firmwright.ir.tir.walk import walk
 
-LARGEST_SUM = 30_000_000
-INPUT_SPAN = 255
+MOST_SUMS = 60_000_000
+LEAST, GREATEST = -128, 127
+"""What an input may be, quantised."""
 
 
 def same_results(module: IRModule, graph: IRModule, name: str, changed: Constant) -> str:
     """Why every sum gives the result that it gave; "" if one does not, or nobody knows."""
     kernel = module.functions.get(name.removesuffix(".requant"))
-    limit = _largest_sum(graph, kernel) if isinstance(kernel, PrimFunc) else 0
-    shifts = _shifts(kernel) if isinstance(kernel, PrimFunc) else set()
-    if not 0 < limit <= LARGEST_SUM or not shifts or changed.shape[-1] < 2:
-        return ""
+    ranges = _ranges(graph, kernel) if isinstance(kernel, PrimFunc) else []
+    steps = _steps(kernel) if isinstance(kernel, PrimFunc) else set()
     before, after = module.constants[name].array(), changed.array()
-    sums = np.arange(-limit, limit + 1, dtype=np.int64)
+    if len(ranges) != len(before) or not steps:
+        return ""
+    tried = 0
     for row in np.flatnonzero((before != after).any(axis=1)):
-        for shift in sorted(shifts):
-            if not np.array_equal(
-                _result(sums, before[row], shift), _result(sums, after[row], shift)
-            ):
+        low, high = ranges[row]
+        if high - low > MOST_SUMS:
+            return ""
+        sums = np.arange(low, high + 1, dtype=np.int64)
+        tried += len(sums)
+        for step in steps:
+            if not np.array_equal(step.of(sums, before[row]), step.of(sums, after[row])):
                 return ""
-    return f"all {2 * limit + 1:,} sums give the same results"
+    return f"all {tried:,} sums give the same results"
 
 
-def _result(sums: np.ndarray, row: np.ndarray, shift: int) -> np.ndarray:
-    """As the kernel has it: the upper word of a product and an addend, shifted and saturated."""
-    left = int(row[2]) if len(row) > 2 else 0
-    product = (sums << left) * int(row[0]) + (int(row[1]) << 32)
-    return np.clip(product >> 32 >> shift, -128, 127)
+@dataclass(frozen=True)
+class _Step:
+    """A sum's way to a result; None is what the row of the table says, in its columns 1 and 2."""
+
+    left: int | None
+    addend: int | None
+    shift: int
+
+    def of(self, sums: np.ndarray, row: np.ndarray) -> np.ndarray:
+        """As the kernel has it: the upper word of a product and an addend, shifted, saturated."""
+        left = int(row[2]) if self.left is None else self.left
+        addend = int(row[1]) if self.addend is None else self.addend
+        product = (sums << left) * int(row[0]) + (addend << 32)
+        return np.clip(product >> 32 >> self.shift, -128, 127)
 
 
-def _shifts(kernel: PrimFunc) -> set[int]:
-    """What the upper words of products are shifted by; empty if any is used otherwise."""
-    products, shifted = 0, set[int]()
+def _steps(kernel: PrimFunc) -> set[_Step]:
+    """What is done with sums; empty if any product is used otherwise than as `_Step` says."""
+    products, found = 0, set[_Step]()
     for node in walk(kernel.body):
         products += isinstance(node, Call) and node.name == "smmla"
         match node:
-            case Binary("shr", Call("smmla"), IntImm(amount, _)):
-                shifted.add(amount)
+            case Binary("shr", Call("smmla", (value, _, addend)), IntImm(amount, _)):
+                found.add(_Step(_left(value), _number(addend), amount))
                 products -= 1
             case _:
                 pass
-    return shifted if products == 0 else set()
+    return found if products == 0 else set()
 
 
-def _largest_sum(graph: IRModule, kernel: PrimFunc) -> int:
-    """Of the call of the graph that the kernel is of."""
+def _left(value: Expr) -> int | None:
+    """By how much a sum is shifted before it is multiplied."""
+    match value:
+        case Binary("shl", _, amount):
+            return _number(amount)
+        case _:
+            return 0
+
+
+def _number(value: Expr) -> int | None:
+    return value.value if isinstance(value, IntImm) else None
+
+
+def _ranges(graph: IRModule, kernel: PrimFunc) -> list[tuple[int, int]]:
+    """The least and the greatest sum of each channel of the call that the kernel is of."""
     main = graph.entry
     assert isinstance(main, Function)
     for call in main.body:
         if call.span == kernel.span and len(call.inputs) == 3:
-            weights, bias = (value and value.constant for value in call.inputs[1:])
-            if weights and bias:
-                return _bound(graph.constants[weights], graph.constants[bias], call.op)
-    return 0
+            x, weights, bias = call.inputs
+            if x and weights and bias and weights.constant and bias.constant:
+                assert x.type.quantization is not None
+                return _sums(
+                    graph.constants[weights.constant],
+                    graph.constants[bias.constant],
+                    call.op,
+                    x.type.quantization.zero_point,
+                )
+    return []
 
 
-def _bound(weights: Constant, bias: Constant, op: str) -> int:
-    values = np.abs(weights.array().astype(np.int64))
-    channels = values.shape[-1] if op == "depthwise_conv2d" else values.shape[0]
+def _sums(weights: Constant, bias: Constant, op: str, zero_point: int) -> list[tuple[int, int]]:
     axis = -1 if op == "depthwise_conv2d" else 0
-    sums = np.moveaxis(values, axis, 0).reshape(channels, -1).sum(axis=1)
-    return int((np.abs(bias.array().astype(np.int64)) + INPUT_SPAN * sums).max())
+    values = np.moveaxis(weights.array().astype(np.int64), axis, 0)
+    values = values.reshape(len(values), -1)
+    ends = values * (LEAST - zero_point), values * (GREATEST - zero_point)
+    start = bias.array().astype(np.int64)
+    # A border of padding adds nothing, so nothing may be missing either.
+    low = start + np.minimum(np.minimum(*ends), 0).sum(axis=1)
+    high = start + np.maximum(np.maximum(*ends), 0).sum(axis=1)
+    return list(zip(low.tolist(), high.tolist(), strict=True))

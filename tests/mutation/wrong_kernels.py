@@ -329,7 +329,7 @@ def _same_sums(subject: Subject, module: IRModule) -> str:
     sound = subject.compiled.module
     changed = [n for n, c in module.constants.items() if sound.constants[n].data != c.data]
     reasons = [
-        same_results(sound, subject.compiled.imported, name, module.constants[name])
+        same_results(subject.unplanned, subject.compiled.imported, name, module.constants[name])
         for name in changed
         if name.endswith(".requant")
     ]
