@@ -33,12 +33,22 @@ extern struct fwr_handoff fuzz_handoff;
 """
 
 
+def has_fuzzer() -> bool:
+    """Whether there is a clang, and the library that Debian has in a package of its own."""
+    if shutil.which("clang") is None:
+        return False
+    words = ["clang", "-fsanitize=fuzzer", "-x", "c", "-", "-o", os.devnull]
+    source = b"int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n);\n"
+    source += b"int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return 0; }\n"
+    return subprocess.run(words, input=source, capture_output=True, check=False).returncode == 0
+
+
 @pytest.mark.parametrize(("name", "runs"), [("fuzz_link", 20_000), ("fuzz_loader", 5_000)])
 def test_no_input_makes_the_firmware_leave_its_memory(
     name: str, runs: int, tmp_path: Path, deep: bool
 ) -> None:
-    if shutil.which("clang") is None:
-        pytest.skip("needs clang for libFuzzer")
+    if not has_fuzzer():
+        pytest.skip("needs clang with its libFuzzer: clang and libclang-rt-dev on Debian")
     program = tmp_path / name
     source = ROOT / f"tests/runtime/{name}.c"
     (tmp_path / "fwr_board.h").write_text(LOADERS_BOARD)
