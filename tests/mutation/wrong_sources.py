@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from mutants import SURVIVED, Mutant, Outcome, caught
+from subjects import models_file
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("toolchain", "runtime_c", "tests", "boards", "examples", "pyproject.toml")
@@ -259,7 +260,11 @@ def failure(copy: Path, tests: str) -> str:
     """The first test that fails; "" if all pass."""
     words = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
     environment = {**os.environ, "PYTHONPATH": str(copy / "toolchain"), "PYTEST_ADDOPTS": ""}
-    environment.pop("PYTEST_XDIST_WORKER", None)
+    environment["FIRMWRIGHT_MODELS"] = str(
+        models_file("kws").parent
+    )  # beside the tree, not its copy
+    for name in ("PYTEST_XDIST_WORKER", "PYTHONPYCACHEPREFIX"):  # bytecode of the sound sources
+        environment.pop(name, None)
     words += shlex.split(tests)
     try:
         ran = subprocess.run(

@@ -170,6 +170,19 @@ def test_runs_as_long_as_a_block_go_both_ways(size: int, c: Any, ffi: Any) -> No
     assert FrameReader().feed(sent) == [frame]
 
 
+def test_no_single_bit_that_flips_leaves_a_frame_sound(c: Any, ffi: Any) -> None:
+    """Of what the checksum is over, and of itself."""
+    plain = content(Frame(0x1234, 7, 3, -2, b"abc"))
+    whole = plain + zlib.crc32(plain).to_bytes(4, "little")
+    link = ffi.new("struct fwr_link *")
+    for bit in range(8 * len(whole)):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        stream = b"\0" + cobs_encode(bytes(flipped)) + b"\0"
+        events = [c.fwr_link_feed(link, byte) for byte in stream]
+        assert [event for event in events if event != NOTHING] == [DAMAGED], bit
+
+
 def test_a_sound_frame_with_bytes_behind_it_is_damaged(c: Any, ffi: Any) -> None:
     """What the buffer has no room for counts, even where all that it holds is right."""
     plain = content(Frame(1, 1, 1, 0, bytes(PAYLOAD_MAX)))
