@@ -11,7 +11,13 @@ import pytest
 
 from firmwright.flows import images
 from firmwright.flows.compiling import compile_for
-from firmwright.flows.images import OBJECTS_AGE_S, build_image, cache_root, remove_old_objects
+from firmwright.flows.images import (
+    OBJECTS_AGE_S,
+    _objects,
+    build_image,
+    cache_root,
+    remove_old_objects,
+)
 from firmwright.flows.model import load_model
 
 RAM_BESIDE_WORKSPACE_MAX_BYTES = 512
@@ -102,3 +108,11 @@ def test_all_but_the_workspace_takes_little_ram_beside_keyword_spotting(
     sizes = build_image(compiled).sizes
     pool = next(s.size_bytes for s in sizes.symbols if s.name == "pool_sram")
     assert sizes.ram_bytes - pool <= RAM_BESIDE_WORKSPACE_MAX_BYTES
+
+
+def test_the_folder_of_objects_is_made_by_scons_which_does_it_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("FIRMWRIGHT_CACHE", str(tmp_path / "cache"))
+    assert not _objects().exists(), "two builds would both put settings into an empty one"
+    assert _objects().parent.is_dir()

@@ -76,9 +76,11 @@ def cache_root() -> Path:
 
 
 def _objects() -> Path:
+    """SCons makes the folder, with its settings in it: so two builds may both be the first."""
     root = cache_root() / "objects"
-    root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    remove_old_objects(root)
+    root.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if root.is_dir():
+        remove_old_objects(root)
     return root
 
 
