@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "toolchain"))
 
-from firmwright.report.memory_map import draw, map_of
+from firmwright.report.memory_map import make_memory_map, render_svg
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     metadata = json.loads(args.metadata.read_text(encoding="utf-8"))
     pool = args.pool or next(name for name, facts in metadata["pools"].items() if facts["bytes"])
     title = args.title or f"{metadata['model']} on {metadata['board']}, pool {pool}"
-    args.output.write_text(draw(map_of(metadata, pool, title)), encoding="utf-8")
+    args.output.write_text(render_svg(make_memory_map(metadata, pool, title)), encoding="utf-8")
 
 
 if __name__ == "__main__":

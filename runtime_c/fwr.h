@@ -71,9 +71,9 @@ struct fwr_operator {
     uint32_t checksum; /* CRC-32 of the first output's bytes of all calls, if asked for */
 };
 
-#if FWR_FENCES
-/* A pool with FWR_FENCE_BYTES in front of it and behind it that are not the model's. */
-struct fwr_fence {
+#if FWR_GUARDS
+/* A pool with FWR_GUARD_BYTES in front of it and behind it that are not the model's. */
+struct fwr_guarded_pool {
     const char *name;
     uint8_t *pool;
     uint32_t size_bytes; /* of the pool */
@@ -96,13 +96,13 @@ struct fwr_model {
     int32_t (*run)(void); /* one inference; 0 or the model's own error */
     void *params;         /* --no-link-params: the block to fill, else NULL */
     uint32_t params_size_bytes;
-    uint32_t row_size_bytes;        /* --input-rows: of `row` */
+    uint32_t row_size_bytes;        /* --stream-input-rows: of `row` */
     void *row;                      /* the one row of the input that is in memory, else NULL */
     int32_t (*feed)(uint32_t row);  /* takes in row number `row` from there, in order from 0 */
     struct fwr_operator *operators; /* operator_count records if FWR_PROFILE, else NULL */
-#if FWR_FENCES
-    const struct fwr_fence *fences;
-    uint32_t fence_count;
+#if FWR_GUARDS
+    const struct fwr_guarded_pool *fences;
+    uint32_t guard_count;
 #endif
 };
 
@@ -112,11 +112,11 @@ struct fwr_model {
 extern const struct fwr_model fwr_app_model;
 
 /* Initialises the port, then answers requests for ever. main() in fwr_main.c calls it. */
-void fwr_loop(const struct fwr_model *model);
+void fwr_serve(const struct fwr_model *model);
 
 /* The same in pieces, for a main loop of one's own: start once, then hand over each byte that
  * arrives. Whatever a byte completes is carried out and answered before the call returns. */
-void fwr_loop_start(const struct fwr_model *model);
-void fwr_loop_take(uint8_t byte);
+void fwr_server_start(const struct fwr_model *model);
+void fwr_server_feed(uint8_t byte);
 
 #endif

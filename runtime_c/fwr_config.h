@@ -13,9 +13,9 @@
 #endif
 
 /* 1 in a debug image: each pool lies between two fences, which are looked at around every operator.
- * Twice FWR_FENCE_BYTES of RAM a pool. */
-#ifndef FWR_FENCES
-#define FWR_FENCES 0
+ * Twice FWR_GUARD_BYTES of RAM a pool. */
+#ifndef FWR_GUARDS
+#define FWR_GUARDS 0
 #endif
 
 /* 1 where the board's watchdog has a time-out: it is fed around every operator and while the line
@@ -25,8 +25,8 @@
 #endif
 
 /* A multiple of every pool's alignment. */
-#ifndef FWR_FENCE_BYTES
-#define FWR_FENCE_BYTES 64
+#ifndef FWR_GUARD_BYTES
+#define FWR_GUARD_BYTES 64
 #endif
 
 /* Largest payload of a frame, in bytes, 64 to 65000. Costs its value in RAM. */

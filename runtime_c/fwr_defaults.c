@@ -10,7 +10,7 @@ FWR_WEAK int32_t fwr_port_set_baud(uint32_t baud, int now)
     return FWR_E_UNSUPPORTED;
 }
 
-FWR_WEAK void fwr_port_mark(int running)
+FWR_WEAK void fwr_port_trace_pin(int running)
 {
     (void)running;
 }

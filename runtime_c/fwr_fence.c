@@ -2,7 +2,7 @@
 /* fwr_fence.c: see fwr_fence.h. */
 #include "fwr_fence.h"
 
-#if FWR_FENCES
+#if FWR_GUARDS
 
 #include "port/fwr_port.h"
 
@@ -14,11 +14,11 @@ static uint8_t mark(uint32_t at)
     return (uint8_t)(0xa5u + at);
 }
 
-void fwr_fence_build(const struct fwr_model *model)
+void fwr_guard_init(const struct fwr_model *model)
 {
-    for (uint32_t i = 0; i < model->fence_count; i++) {
-        const struct fwr_fence *fence = &model->fences[i];
-        for (uint32_t at = 0; at < FWR_FENCE_BYTES; at++) {
+    for (uint32_t i = 0; i < model->guard_count; i++) {
+        const struct fwr_guarded_pool *fence = &model->fences[i];
+        for (uint32_t at = 0; at < FWR_GUARD_BYTES; at++) {
             fence->pool[-1 - (int32_t)at] = mark(at);
             fence->pool[fence->size_bytes + at] = mark(at);
         }
@@ -33,10 +33,10 @@ static void put_name(uint32_t *words, const char *name)
 }
 
 /* `edge` is the byte next to the pool, `step` leads away from it. */
-static void check_side(const struct fwr_fence *fence, const uint8_t *edge, int32_t step)
+static void check_side(const struct fwr_guarded_pool *fence, const uint8_t *edge, int32_t step)
 {
-    struct fwr_fault fault = {FWR_FAULT_FENCE, {0}};
-    for (uint32_t at = FWR_FENCE_BYTES; at-- > 0;) {
+    struct fwr_fault fault = {FWR_FAULT_GUARD, {0}};
+    for (uint32_t at = FWR_GUARD_BYTES; at-- > 0;) {
         const uint8_t *byte = &edge[(int32_t)at * step];
         if (*byte != mark(at)) {
             fault.words[1] = at;
@@ -51,15 +51,15 @@ static void check_side(const struct fwr_fence *fence, const uint8_t *edge, int32
     }
 }
 
-void fwr_fence_check(const struct fwr_model *model)
+void fwr_guard_check(const struct fwr_model *model)
 {
-    for (uint32_t i = 0; i < model->fence_count; i++) {
-        const struct fwr_fence *fence = &model->fences[i];
+    for (uint32_t i = 0; i < model->guard_count; i++) {
+        const struct fwr_guarded_pool *fence = &model->fences[i];
         check_side(fence, fence->pool - 1, -1);
         check_side(fence, fence->pool + fence->size_bytes, 1);
     }
 }
 
 #else
-typedef int fwr_fence_is_off; /* C99 wants something in every file */
+typedef int fwr_guard_is_off; /* C99 wants something in every file */
 #endif

@@ -11,18 +11,18 @@
 
 #include "fwr.h"
 
-#if FWR_FENCES
-void fwr_fence_build(const struct fwr_model *model);
+#if FWR_GUARDS
+void fwr_guard_init(const struct fwr_model *model);
 
 /* Returns only if every fence is whole. */
-void fwr_fence_check(const struct fwr_model *model);
+void fwr_guard_check(const struct fwr_model *model);
 #else
-static inline void fwr_fence_build(const struct fwr_model *model)
+static inline void fwr_guard_init(const struct fwr_model *model)
 {
     (void)model;
 }
 
-static inline void fwr_fence_check(const struct fwr_model *model)
+static inline void fwr_guard_check(const struct fwr_model *model)
 {
     (void)model;
 }

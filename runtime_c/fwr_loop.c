@@ -20,12 +20,12 @@
 #include "port/fwr_port.h"
 
 /* So many bytes without a sound frame: at another baud than that of start-up, the host has left. */
-#define STRANGE_BYTES_MAX (FWR_LINK_FRAME_MAX + 256u)
+#define BAUD_FALLBACK_BYTES (FWR_LINK_FRAME_MAX + 256u)
 
 /* What a request has at most that may have any number of bytes. */
 #define ANY 0xffu
 
-struct fwr_served fwr_served;
+struct fwr_server fwr_server;
 
 /* ---- Sending ------------------------------------------------------------------------------- */
 
@@ -46,37 +46,37 @@ static void send_unasked(uint8_t kind)
     send_short(no_session, kind, FWR_OK);
 }
 
-void fwr_loop_say_busy(void)
+void fwr_server_send_busy(void)
 {
-    send_short(fwr_served.link.rx, FWR_RUN | FWR_KIND_ANSWER, FWR_BUSY);
+    send_short(fwr_server.link.rx, FWR_RUN | FWR_KIND_ANSWER, FWR_BUSY);
 }
 
-void fwr_loop_answer(uint8_t kind, int32_t reply)
+void fwr_server_reply(uint8_t kind, int32_t reply)
 {
-    uint8_t *frame = fwr_served.link.rx;
+    uint8_t *frame = fwr_server.link.rx;
     uint32_t end = FWR_LINK_HEADER + (reply < 0 ? 0 : (uint32_t)reply & 0xffffu);
     frame[4] = kind;
     frame[5] = (uint8_t)(reply < 0 ? reply : reply >> 16);
-    fwr_served.link.done = 1; /* of a frame that was coming in, the answer has taken the place */
-    fwr_link_put(&frame[0], fwr_served.session, 2);
-    fwr_link_put(&frame[2], fwr_served.sequence, 2);
+    fwr_server.link.done = 1; /* of a frame that was coming in, the answer has taken the place */
+    fwr_link_put(&frame[0], fwr_server.session, 2);
+    fwr_link_put(&frame[2], fwr_server.sequence, 2);
     fwr_link_close(frame, end);
     fwr_link_send(frame, end);
 }
 
 /* ---- Whose frame it is --------------------------------------------------------------------- */
 
-int fwr_loop_hear(uint8_t byte)
+int fwr_server_receive_byte(uint8_t byte)
 {
-    enum fwr_link_event event = fwr_link_feed(&fwr_served.link, byte);
+    enum fwr_link_event event = fwr_link_feed(&fwr_server.link, byte);
     if (event == FWR_LINK_FRAME) {
-        fwr_served.strange = 0;
+        fwr_server.bytes_since_frame = 0;
         return 1;
     }
-    if (fwr_served.strange < STRANGE_BYTES_MAX) {
-        fwr_served.strange++;
-    } else if (fwr_served.baud_changed) {
-        fwr_served.baud_changed = 0;
+    if (fwr_server.bytes_since_frame < BAUD_FALLBACK_BYTES) {
+        fwr_server.bytes_since_frame++;
+    } else if (fwr_server.baud_changed) {
+        fwr_server.baud_changed = 0;
         (void)fwr_port_set_baud(0, 1);
     }
     if (event == FWR_LINK_DAMAGED) {
@@ -85,33 +85,33 @@ int fwr_loop_hear(uint8_t byte)
     return 0;
 }
 
-enum fwr_standing fwr_loop_judge(void)
+enum fwr_frame_class fwr_server_classify_frame(void)
 {
-    const uint8_t *frame = fwr_served.link.rx;
+    const uint8_t *frame = fwr_server.link.rx;
     uint16_t session = (uint16_t)fwr_link_get(&frame[0], 2);
-    uint16_t ahead = (uint16_t)(fwr_link_get(&frame[2], 2) - fwr_served.sequence);
+    uint16_t ahead = (uint16_t)(fwr_link_get(&frame[2], 2) - fwr_server.sequence);
     if (frame[4] & FWR_KIND_ANSWER) {
-        return FWR_LATE;
+        return FWR_FRAME_STALE;
     }
-    if (session == 0 || session != fwr_served.session) {
+    if (session == 0 || session != fwr_server.session) {
         if (frame[4] == FWR_HELLO && session != 0) {
-            return FWR_TAKE_OVER;
+            return FWR_FRAME_NEW_SESSION;
         }
         send_short(frame, (uint8_t)(frame[4] | FWR_KIND_ANSWER), FWR_E_SESSION);
-        return FWR_FOREIGN;
+        return FWR_FRAME_WRONG_SESSION;
     }
     if (ahead >= 0x8000u) {
-        return FWR_LATE;
+        return FWR_FRAME_STALE;
     }
-    return ahead == 0 ? FWR_AGAIN : FWR_NEWER;
+    return ahead == 0 ? FWR_FRAME_RETRANSMIT : FWR_FRAME_NEXT;
 }
 
 /* Answers bear these numbers from now on. */
-static void take_numbers(void)
+static void adopt_sequence(void)
 {
-    const uint8_t *frame = fwr_served.link.rx;
-    fwr_served.session = (uint16_t)fwr_link_get(&frame[0], 2);
-    fwr_served.sequence = (uint16_t)fwr_link_get(&frame[2], 2);
+    const uint8_t *frame = fwr_server.link.rx;
+    fwr_server.session = (uint16_t)fwr_link_get(&frame[0], 2);
+    fwr_server.sequence = (uint16_t)fwr_link_get(&frame[2], 2);
 }
 
 /* ---- Requests ------------------------------------------------------------------------------ */
@@ -123,34 +123,34 @@ static int32_t do_baud(uint8_t *data)
 }
 
 /* A switch, not a table of functions: the build reads from the calls how deep the stack may go. */
-static int32_t carry_out(uint8_t command, uint8_t *data)
+static int32_t dispatch(uint8_t command, uint8_t *data)
 {
     switch (command) {
     case FWR_HELLO:
-        return fwr_loop_do_hello(data);
+        return fwr_server_do_hello(data);
     case FWR_TEXT:
-        return fwr_loop_do_text(data);
+        return fwr_server_do_text(data);
     case FWR_TENSOR:
-        return fwr_loop_do_tensor(data);
+        return fwr_server_do_tensor(data);
     case FWR_WRITE_INPUT:
-        return fwr_loop_do_write_input(data);
+        return fwr_server_do_write_input(data);
     case FWR_WRITE_PARAMS:
-        return fwr_loop_do_write_params(data);
+        return fwr_server_do_write_params(data);
     case FWR_RUN:
-        return fwr_loop_do_run(data);
+        return fwr_server_do_run(data);
     case FWR_READ_OUTPUT:
-        return fwr_loop_do_read_output(data);
+        return fwr_server_do_read_output(data);
     case FWR_PROFILE_READ:
-        return fwr_loop_do_profile(data);
+        return fwr_server_do_profile(data);
     case FWR_STACK:
-        return fwr_loop_do_stack(data);
+        return fwr_server_do_stack(data);
     case FWR_RESET:
         return 0;
     case FWR_BAUD:
         return do_baud(data);
 #if FWR_PROFILE
     case FWR_STEP:
-        return fwr_loop_do_step(data);
+        return fwr_server_do_step(data);
 #endif
     default:
         return FWR_E_COMMAND;
@@ -166,10 +166,10 @@ static const struct {
     {8, 8},   {4, 4}, {0, ANY}, {0, ANY}, {4, 4},           /* baud */
 };
 
-static int has_its_size(uint8_t command)
+static int payload_size_ok(uint8_t command)
 {
     uint32_t at = command - 1u;
-    uint32_t size = fwr_loop_request_size() < ANY ? fwr_loop_request_size() : ANY;
+    uint32_t size = fwr_server_request_size() < ANY ? fwr_server_request_size() : ANY;
     return at >= sizeof sizes / sizeof sizes[0] ||
            /* cppcheck-suppress knownConditionTrueFalse ; it takes each `most` for the first, ANY */
            (size >= sizes[at].least && size <= sizes[at].most);
@@ -177,85 +177,85 @@ static int has_its_size(uint8_t command)
 
 static void answer_request(void)
 {
-    uint8_t *frame = fwr_served.link.rx;
+    uint8_t *frame = fwr_server.link.rx;
     uint8_t command = frame[4];
     uint32_t baud = fwr_link_get(&frame[FWR_LINK_HEADER], 4);
     int32_t reply =
-        has_its_size(command) ? carry_out(command, &frame[FWR_LINK_HEADER]) : FWR_E_SIZE;
+        payload_size_ok(command) ? dispatch(command, &frame[FWR_LINK_HEADER]) : FWR_E_SIZE;
 #if FWR_PROFILE
-    if (fwr_served.tap_asked != 0) {
-        command = fwr_served.tap_asked; /* a run's end answers the step that led there */
-        fwr_served.tap_asked = 0;
+    if (fwr_server.pending_reply_cmd != 0) {
+        command = fwr_server.pending_reply_cmd; /* a run's end answers the step that led there */
+        fwr_server.pending_reply_cmd = 0;
     }
 #endif
-    if (fwr_served.interrupted) {
+    if (fwr_server.interrupted) {
         return;
     }
-    fwr_loop_answer((uint8_t)(command | FWR_KIND_ANSWER), reply);
+    fwr_server_reply((uint8_t)(command | FWR_KIND_ANSWER), reply);
     if (command == FWR_RESET) {
         fwr_port_reset();
     }
     if (command == FWR_BAUD && reply == 0) {
-        fwr_served.baud_changed = fwr_port_set_baud(baud, 1) == 0;
+        fwr_server.baud_changed = fwr_port_set_baud(baud, 1) == 0;
     }
 }
 
-static void take_frame(void)
+static void handle_frame(void)
 {
-    fwr_served.interrupted = 0;
-    switch (fwr_loop_judge()) {
-    case FWR_LATE:
-    case FWR_FOREIGN:
+    fwr_server.interrupted = 0;
+    switch (fwr_server_classify_frame()) {
+    case FWR_FRAME_STALE:
+    case FWR_FRAME_WRONG_SESSION:
         return;
-    case FWR_AGAIN:
+    case FWR_FRAME_RETRANSMIT:
         break;
     default:
         /* What follows a run that paused may still ask for its end. */
-        if (fwr_served.link.rx[4] != FWR_STEP) {
-            fwr_served.has_run = 0;
+        if (fwr_server.link.rx[4] != FWR_STEP) {
+            fwr_server.has_run = 0;
         }
         break;
     }
-    take_numbers();
+    adopt_sequence();
     answer_request();
 }
 
 /* ---- The loop ------------------------------------------------------------------------------ */
 
-void fwr_loop_take(uint8_t byte)
+void fwr_server_feed(uint8_t byte)
 {
-    if (!fwr_loop_hear(byte)) {
+    if (!fwr_server_receive_byte(byte)) {
         return;
     }
     do {
-        take_frame();
-    } while (fwr_served.interrupted);
+        handle_frame();
+    } while (fwr_server.interrupted);
 }
 
-void fwr_loop_start(const struct fwr_model *model)
+void fwr_server_start(const struct fwr_model *model)
 {
     fwr_port_init();
     if (fwr_port_info()->stack_low) {
         fwr_stack_paint(fwr_port_info()->stack_low);
     }
-    fwr_served.model = model;
-    fwr_fence_build(model);
+    fwr_server.model = model;
+    fwr_guard_init(model);
     if (model->init) {
         model->init();
     }
-    fwr_loop_require_inputs();
-    fwr_loop_calibrate();
-    fwr_loop_watch_tell();
+    fwr_server_invalidate_inputs();
+    fwr_server_calibrate();
+    fwr_server_report_watchdog();
     send_unasked(FWR_KIND_STARTED);
 }
 
-void fwr_loop(const struct fwr_model *model)
+void fwr_serve(const struct fwr_model *model)
 {
-    fwr_loop_start(model);
+    fwr_server_start(model);
     for (;;) {
-        int32_t byte = fwr_loop_byte_in();
+        int32_t byte = fwr_server_poll_byte();
         if (byte >= 0) {
-            fwr_loop_take((uint8_t)byte);
+            fwr_server_feed((uint8_t)byte);
         }
     }
 }
@@ -265,16 +265,16 @@ void fwr_loop(const struct fwr_model *model)
 /* The report in place of the request, whose session and sequence it keeps. */
 static void send_fault(const struct fwr_fault *fault)
 {
-    uint8_t *payload = &fwr_served.link.rx[FWR_LINK_HEADER];
+    uint8_t *payload = &fwr_server.link.rx[FWR_LINK_HEADER];
     fwr_link_put(&payload[0], fault->family, 2);
     fwr_link_put(&payload[2], fwr_probe_current(), 2);
-    fwr_link_put(&payload[4], fwr_loop_stack_used(), 4);
+    fwr_link_put(&payload[4], fwr_server_stack_used(), 4);
     fwr_link_put_all(&payload[8], fault->words, FWR_FAULT_WORDS, 4);
-    fwr_loop_answer(FWR_KIND_FAULT, FWR_REPLY(FWR_E_FAULT, 8u + 4u * FWR_FAULT_WORDS));
+    fwr_server_reply(FWR_KIND_FAULT, FWR_REPLY(FWR_E_FAULT, 8u + 4u * FWR_FAULT_WORDS));
 }
 
 #if FWR_WATCHDOG
-void fwr_loop_send_fault(const struct fwr_fault *fault)
+void fwr_server_send_fault(const struct fwr_fault *fault)
 {
     send_fault(fault);
 }
@@ -284,8 +284,8 @@ static void await_frame(void)
 {
     int32_t byte;
     do {
-        byte = fwr_loop_byte_in();
-    } while (byte < 0 || fwr_link_feed(&fwr_served.link, (uint8_t)byte) != FWR_LINK_FRAME);
+        byte = fwr_server_poll_byte();
+    } while (byte < 0 || fwr_link_feed(&fwr_server.link, (uint8_t)byte) != FWR_LINK_FRAME);
 }
 
 FWR_NORETURN void fwr_fault(const struct fwr_fault *fault)
@@ -293,9 +293,9 @@ FWR_NORETURN void fwr_fault(const struct fwr_fault *fault)
     for (;;) {
         send_fault(fault);
         await_frame();
-        take_numbers();
-        if (fwr_served.link.rx[4] == FWR_RESET) {
-            fwr_loop_answer(FWR_RESET | FWR_KIND_ANSWER, 0);
+        adopt_sequence();
+        if (fwr_server.link.rx[4] == FWR_RESET) {
+            fwr_server_reply(FWR_RESET | FWR_KIND_ANSWER, 0);
             fwr_port_reset();
         }
     }

@@ -34,6 +34,6 @@ enum fwr_command {
 
 /* A probe behind an operator, in a profile image: where the run is to pause there, the link is
  * served until the host lets it go on. `data` are the bytes of the operator's first output. */
-void fwr_loop_tap(uint32_t operator_index, const void *data, uint32_t size_bytes);
+void fwr_server_tap(uint32_t operator_index, const void *data, uint32_t size_bytes);
 
 #endif

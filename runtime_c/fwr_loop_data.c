@@ -13,18 +13,18 @@
 /* Moves the place reached over whole tensors. */
 static void pass_full_inputs(void)
 {
-    const struct fwr_model *model = fwr_served.model;
-    while (fwr_served.input_index < model->input_count &&
-           fwr_served.input_offset >= model->inputs[fwr_served.input_index].size_bytes) {
-        fwr_served.input_index++;
-        fwr_served.input_offset = 0;
+    const struct fwr_model *model = fwr_server.model;
+    while (fwr_server.input_index < model->input_count &&
+           fwr_server.input_offset >= model->inputs[fwr_server.input_index].size_bytes) {
+        fwr_server.input_index++;
+        fwr_server.input_offset = 0;
     }
 }
 
-void fwr_loop_require_inputs(void)
+void fwr_server_invalidate_inputs(void)
 {
-    fwr_served.input_index = 0;
-    fwr_served.input_offset = 0;
+    fwr_server.input_index = 0;
+    fwr_server.input_offset = 0;
     pass_full_inputs();
 }
 
@@ -32,8 +32,8 @@ static int32_t feed_row(uint32_t row)
 {
     fwr_port_counter_align();
     uint64_t begin = fwr_port_counter();
-    int32_t result = fwr_served.model->feed(row);
-    fwr_served.feed_ticks += fwr_loop_net_ticks(fwr_port_counter() - begin);
+    int32_t result = fwr_server.model->feed(row);
+    fwr_server.feed_ticks += fwr_server_net_ticks(fwr_port_counter() - begin);
     return result;
 }
 
@@ -41,16 +41,16 @@ static int32_t feed_row(uint32_t row)
  * that were taken already come from a request that is repeated, whole or in smaller pieces. */
 static enum fwr_status feed_input(uint32_t offset, const uint8_t *data, uint32_t size)
 {
-    const struct fwr_model *model = fwr_served.model;
+    const struct fwr_model *model = fwr_server.model;
     if (offset == 0) {
-        fwr_served.input_index = 0;
-        fwr_served.input_offset = 0;
-        fwr_served.feed_ticks = 0;
-        fwr_served.output_valid = 0;
+        fwr_server.input_index = 0;
+        fwr_server.input_offset = 0;
+        fwr_server.feed_ticks = 0;
+        fwr_server.output_valid = 0;
         fwr_probe_start(model, 1);
     }
     uint32_t reached =
-        fwr_served.input_index == 0 ? fwr_served.input_offset : model->inputs[0].size_bytes;
+        fwr_server.input_index == 0 ? fwr_server.input_offset : model->inputs[0].size_bytes;
     if (offset > reached) {
         return FWR_E_RANGE;
     }
@@ -58,15 +58,15 @@ static enum fwr_status feed_input(uint32_t offset, const uint8_t *data, uint32_t
     data += known;
     size -= known;
     while (size > 0) {
-        uint32_t at = fwr_served.input_offset % model->row_size_bytes;
+        uint32_t at = fwr_server.input_offset % model->row_size_bytes;
         uint32_t part = model->row_size_bytes - at < size ? model->row_size_bytes - at : size;
         memcpy((uint8_t *)model->row + at, data, part);
-        fwr_served.input_offset += part;
+        fwr_server.input_offset += part;
         data += part;
         size -= part;
         if (at + part == model->row_size_bytes &&
-            feed_row(fwr_served.input_offset / model->row_size_bytes - 1u) != 0) {
-            fwr_loop_require_inputs();
+            feed_row(fwr_server.input_offset / model->row_size_bytes - 1u) != 0) {
+            fwr_server_invalidate_inputs();
             return FWR_E_RUN;
         }
     }
@@ -74,57 +74,57 @@ static enum fwr_status feed_input(uint32_t offset, const uint8_t *data, uint32_t
     return FWR_OK;
 }
 
-int32_t fwr_loop_do_write_input(uint8_t *data)
+int32_t fwr_server_do_write_input(uint8_t *data)
 {
     uint32_t index = fwr_link_get(&data[0], 2);
     uint32_t offset = fwr_link_get(&data[2], 4);
-    uint32_t size = fwr_loop_request_size() - 6u;
-    const struct fwr_tensor *tensor = fwr_loop_find_tensor(0, index);
-    if (!tensor || !fwr_loop_is_inside(offset, size, tensor->size_bytes)) {
+    uint32_t size = fwr_server_request_size() - 6u;
+    const struct fwr_tensor *tensor = fwr_server_find_tensor(0, index);
+    if (!tensor || !fwr_server_is_in_range(offset, size, tensor->size_bytes)) {
         return FWR_E_RANGE;
     }
-    if (fwr_served.model->feed) {
+    if (fwr_server.model->feed) {
         return feed_input(offset, &data[6], size);
     }
     memcpy((uint8_t *)tensor->data + offset, &data[6], size);
-    fwr_served.output_valid = 0;
-    if (index == fwr_served.input_index && offset <= fwr_served.input_offset &&
-        offset + size > fwr_served.input_offset) {
-        fwr_served.input_offset = offset + size;
+    fwr_server.output_valid = 0;
+    if (index == fwr_server.input_index && offset <= fwr_server.input_offset &&
+        offset + size > fwr_server.input_offset) {
+        fwr_server.input_offset = offset + size;
         pass_full_inputs();
     }
     return FWR_OK;
 }
 
-int32_t fwr_loop_do_write_params(uint8_t *data)
+int32_t fwr_server_do_write_params(uint8_t *data)
 {
-    const struct fwr_model *model = fwr_served.model;
+    const struct fwr_model *model = fwr_server.model;
     if (!model->params) {
         return FWR_E_UNSUPPORTED;
     }
     uint32_t offset = fwr_link_get(&data[0], 4);
-    uint32_t size = fwr_loop_request_size() - 4u;
-    if (!fwr_loop_is_inside(offset, size, model->params_size_bytes)) {
+    uint32_t size = fwr_server_request_size() - 4u;
+    if (!fwr_server_is_in_range(offset, size, model->params_size_bytes)) {
         return FWR_E_RANGE;
     }
     memcpy((uint8_t *)model->params + offset, &data[4], size);
-    fwr_served.output_valid = 0;
-    if (offset <= fwr_served.params_written && offset + size > fwr_served.params_written) {
-        fwr_served.params_written = offset + size;
+    fwr_server.output_valid = 0;
+    if (offset <= fwr_server.params_written && offset + size > fwr_server.params_written) {
+        fwr_server.params_written = offset + size;
     }
     return FWR_OK;
 }
 
-int32_t fwr_loop_do_read_output(uint8_t *data)
+int32_t fwr_server_do_read_output(uint8_t *data)
 {
-    const struct fwr_tensor *tensor = fwr_loop_find_tensor(1, fwr_link_get(&data[0], 2));
+    const struct fwr_tensor *tensor = fwr_server_find_tensor(1, fwr_link_get(&data[0], 2));
     uint32_t offset = fwr_link_get(&data[2], 4);
     uint32_t size = fwr_link_get(&data[6], 2);
     if (!tensor || size > FWR_LINK_PAYLOAD_MAX ||
-        !fwr_loop_is_inside(offset, size, tensor->size_bytes)) {
+        !fwr_server_is_in_range(offset, size, tensor->size_bytes)) {
         return FWR_E_RANGE;
     }
-    if (!fwr_served.output_valid) {
+    if (!fwr_server.output_valid) {
         return FWR_E_NO_OUTPUT;
     }
     memcpy(data, (const uint8_t *)tensor->data + offset, size);

@@ -9,9 +9,9 @@
 #include "fwr_stack.h"
 #include "port/fwr_port.h"
 
-int32_t fwr_loop_do_hello(uint8_t *data)
+int32_t fwr_server_do_hello(uint8_t *data)
 {
-    const struct fwr_model *model = fwr_served.model;
+    const struct fwr_model *model = fwr_server.model;
     const struct fwr_port_info *port = fwr_port_info();
     const uint32_t counts[] = {
         FWR_LINK_PAYLOAD_MAX, model->flags,          model->input_count,
@@ -21,7 +21,7 @@ int32_t fwr_loop_do_hello(uint8_t *data)
         model->params ? model->params_size_bytes : 0,
         port->counter_scale_num,
         port->counter_scale_den,
-        fwr_served.run_cost,
+        fwr_server.run_cost,
         port->stack_low ? (uint32_t)((uintptr_t)port->stack_high - (uintptr_t)port->stack_low) : 0,
         port->receive_bytes, /* two bytes of it */
     };
@@ -33,9 +33,9 @@ int32_t fwr_loop_do_hello(uint8_t *data)
     return 54;
 }
 
-const struct fwr_tensor *fwr_loop_find_tensor(uint32_t is_output, uint32_t index)
+const struct fwr_tensor *fwr_server_find_tensor(uint32_t is_output, uint32_t index)
 {
-    const struct fwr_model *model = fwr_served.model;
+    const struct fwr_model *model = fwr_server.model;
     if (is_output > 1 || index >= (is_output ? model->output_count : model->input_count)) {
         return 0;
     }
@@ -47,7 +47,7 @@ static const char *find_text(uint32_t which, uint32_t index)
     const struct fwr_port_info *port = fwr_port_info();
     switch (which) {
     case 0:
-        return fwr_served.model->name;
+        return fwr_server.model->name;
     case 1:
         return port->board;
     case 2:
@@ -55,13 +55,13 @@ static const char *find_text(uint32_t which, uint32_t index)
     case 3:
         return port->counter_unit;
     default: {
-        const struct fwr_tensor *tensor = fwr_loop_find_tensor(which - 4u, index);
+        const struct fwr_tensor *tensor = fwr_server_find_tensor(which - 4u, index);
         return tensor ? tensor->name : 0;
     }
     }
 }
 
-int32_t fwr_loop_do_text(uint8_t *data)
+int32_t fwr_server_do_text(uint8_t *data)
 {
     const char *text = find_text(data[0], fwr_link_get(&data[1], 2));
     uint32_t offset = fwr_link_get(&data[3], 2);
@@ -81,9 +81,9 @@ int32_t fwr_loop_do_text(uint8_t *data)
     return (int32_t)(2u + size);
 }
 
-int32_t fwr_loop_do_tensor(uint8_t *data)
+int32_t fwr_server_do_tensor(uint8_t *data)
 {
-    const struct fwr_tensor *tensor = fwr_loop_find_tensor(data[0], fwr_link_get(&data[1], 2));
+    const struct fwr_tensor *tensor = fwr_server_find_tensor(data[0], fwr_link_get(&data[1], 2));
     if (!tensor) {
         return FWR_E_RANGE;
     }
@@ -93,17 +93,17 @@ int32_t fwr_loop_do_tensor(uint8_t *data)
 }
 
 /* Bytes of stack used at most so far; 0 if the port does not know its stack. */
-uint32_t fwr_loop_stack_used(void)
+uint32_t fwr_server_stack_used(void)
 {
     const struct fwr_port_info *port = fwr_port_info();
     return port->stack_low ? fwr_stack_used(port->stack_low, port->stack_high) : 0;
 }
 
-int32_t fwr_loop_do_stack(uint8_t *data)
+int32_t fwr_server_do_stack(uint8_t *data)
 {
     if (!fwr_port_info()->stack_low) {
         return FWR_E_UNSUPPORTED;
     }
-    fwr_link_put(data, fwr_loop_stack_used(), 4);
+    fwr_link_put(data, fwr_server_stack_used(), 4);
     return 4;
 }

@@ -31,7 +31,7 @@ static int32_t timed_run(int32_t (*volatile run)(void), uint64_t *ticks)
     return result;
 }
 
-void fwr_loop_calibrate(void)
+void fwr_server_calibrate(void)
 {
     uint64_t total = 0;
     for (uint32_t i = 0; i < CALIBRATION_RUNS; i++) {
@@ -40,21 +40,21 @@ void fwr_loop_calibrate(void)
         total += ticks;
     }
     /* The mean: a counter of coarse ticks shows the cost of one run in one of many. */
-    fwr_served.run_cost = (uint32_t)((total + CALIBRATION_RUNS / 2u) / CALIBRATION_RUNS);
+    fwr_server.run_cost = (uint32_t)((total + CALIBRATION_RUNS / 2u) / CALIBRATION_RUNS);
 }
 
 /* Hears the line between two runs; whether a request came that ends them. */
-static int heard_another(void)
+static int poll_for_abort(void)
 {
     int32_t byte = fwr_port_byte_in();
     while (byte >= 0) {
-        if (fwr_loop_hear((uint8_t)byte)) {
-            switch (fwr_loop_judge()) {
-            case FWR_AGAIN:
-                fwr_loop_say_busy();
+        if (fwr_server_receive_byte((uint8_t)byte)) {
+            switch (fwr_server_classify_frame()) {
+            case FWR_FRAME_RETRANSMIT:
+                fwr_server_send_busy();
                 break;
-            case FWR_FOREIGN:
-            case FWR_LATE:
+            case FWR_FRAME_WRONG_SESSION:
+            case FWR_FRAME_STALE:
                 break;
             default:
                 return 1;
@@ -65,22 +65,22 @@ static int heard_another(void)
     return 0;
 }
 
-/* Up to `count` runs into `fwr_served.result`: no second place on the stack below the kernels. */
+/* Up to `count` runs into `fwr_server.result`: no second place on the stack below the kernels. */
 static void run_and_time(uint32_t count)
 {
-    struct fwr_result *result = &fwr_served.result;
+    struct fwr_result *result = &fwr_server.result;
     *result = (struct fwr_result){0, UINT64_MAX, 0, 0};
     while (result->done < count && result->status == 0) {
         uint64_t ticks;
-        if (result->done > 0 && heard_another()) {
-            fwr_served.interrupted = 1;
+        if (result->done > 0 && poll_for_abort()) {
+            fwr_server.interrupted = 1;
             return;
         }
-        fwr_port_mark(1);
-        result->status = timed_run(fwr_served.model->run, &ticks);
-        fwr_port_mark(0);
-        fwr_fence_check(fwr_served.model);
-        ticks = fwr_loop_net_ticks(ticks) + fwr_served.feed_ticks;
+        fwr_port_trace_pin(1);
+        result->status = timed_run(fwr_server.model->run, &ticks);
+        fwr_port_trace_pin(0);
+        fwr_guard_check(fwr_server.model);
+        ticks = fwr_server_net_ticks(ticks) + fwr_server.feed_ticks;
         result->total += ticks;
         result->least = ticks < result->least ? ticks : result->least;
         result->done++;
@@ -90,27 +90,27 @@ static void run_and_time(uint32_t count)
 /* Runs as asked for. The request's bytes may be gone afterwards: another may have come. */
 static void run_model(uint32_t count, uint8_t flags)
 {
-    const struct fwr_model *model = fwr_served.model;
-    const struct fwr_result *result = &fwr_served.result;
-    int fresh = fwr_served.input_index >= model->input_count;
+    const struct fwr_model *model = fwr_server.model;
+    const struct fwr_result *result = &fwr_server.result;
+    int fresh = fwr_server.input_index >= model->input_count;
     int consumes = (model->flags & FWR_MODEL_CONSUMES_INPUT) != 0;
-    fwr_loop_say_busy();
+    fwr_server_send_busy();
     if (!model->feed) { /* else its first row has done so */
         fwr_probe_start(model, (flags & FWR_RUN_CHECKSUMS) != 0);
     }
     run_and_time(count);
-    fwr_served.output_valid = !fwr_served.interrupted && fresh && result->status == 0 &&
+    fwr_server.output_valid = !fwr_server.interrupted && fresh && result->status == 0 &&
                               result->done > 0 && (result->done == 1 || !consumes);
     if (consumes && result->done > 0) {
-        fwr_loop_require_inputs();
+        fwr_server_invalidate_inputs();
     }
-    fwr_served.has_run = !fwr_served.interrupted;
+    fwr_server.has_run = !fwr_server.interrupted;
 }
 
 /* Apart from its callers: what it keeps on the stack is not below a model's run then. */
 __attribute__((noinline)) static int32_t put_result(uint8_t *data)
 {
-    const struct fwr_result *result = &fwr_served.result;
+    const struct fwr_result *result = &fwr_server.result;
     uint64_t least = result->done > 0 ? result->least : 0;
     const uint32_t words[] = {
         (uint32_t)result->status,        result->done,    (uint32_t)result->total,
@@ -120,43 +120,43 @@ __attribute__((noinline)) static int32_t put_result(uint8_t *data)
     return FWR_REPLY(result->status == 0 ? FWR_OK : FWR_E_RUN, sizeof words);
 }
 
-int32_t fwr_loop_do_run(uint8_t *data)
+int32_t fwr_server_do_run(uint8_t *data)
 {
-    const struct fwr_model *model = fwr_served.model;
-    if (!fwr_served.has_run) {
+    const struct fwr_model *model = fwr_server.model;
+    if (!fwr_server.has_run) {
         uint32_t count = fwr_link_get(data, 4);
-        int pauses = fwr_loop_request_size() == 7;
-        if (fwr_loop_request_size() == 6) {
+        int pauses = fwr_server_request_size() == 7;
+        if (fwr_server_request_size() == 6) {
             return FWR_E_SIZE;
         }
-        if (model->params && fwr_served.params_written < model->params_size_bytes) {
+        if (model->params && fwr_server.params_written < model->params_size_bytes) {
             return FWR_E_PARAMS;
         }
         if (pauses && (!FWR_PROFILE || count != 1)) {
             return FWR_E_UNSUPPORTED;
         }
 #if FWR_PROFILE
-        fwr_served.tapping = pauses != 0;
-        fwr_served.tap = (uint16_t)fwr_link_get(&data[5], 2);
-        fwr_served.tap_asked = FWR_RUN;
+        fwr_server.tap_enabled = pauses != 0;
+        fwr_server.tap = (uint16_t)fwr_link_get(&data[5], 2);
+        fwr_server.pending_reply_cmd = FWR_RUN;
 #endif
         run_model(count, data[4]);
-        if (fwr_served.interrupted) {
+        if (fwr_server.interrupted) {
             return 0; /* another request lies where the answer would go */
         }
     }
     return put_result(data);
 }
 
-int32_t fwr_loop_do_profile(uint8_t *data)
+int32_t fwr_server_do_profile(uint8_t *data)
 {
-    if (!FWR_PROFILE || !fwr_served.model->operators) {
+    if (!FWR_PROFILE || !fwr_server.model->operators) {
         return FWR_E_UNSUPPORTED;
     }
-    const struct fwr_operator *operators = fwr_served.model->operators;
+    const struct fwr_operator *operators = fwr_server.model->operators;
     uint32_t first = fwr_link_get(&data[0], 2);
     uint32_t count = fwr_link_get(&data[2], 2);
-    if (!fwr_loop_is_inside(first, count, fwr_served.model->operator_count) ||
+    if (!fwr_server_is_in_range(first, count, fwr_server.model->operator_count) ||
         count > FWR_LINK_PAYLOAD_MAX / OPERATOR_RECORD) {
         return FWR_E_RANGE;
     }
@@ -174,71 +174,71 @@ int32_t fwr_loop_do_profile(uint8_t *data)
 #if FWR_PROFILE
 
 /* Behind the last pause: the run is over. */
-int32_t fwr_loop_do_step(uint8_t *data)
+int32_t fwr_server_do_step(uint8_t *data)
 {
-    return fwr_served.has_run ? put_result(data) : FWR_E_COMMAND;
+    return fwr_server.has_run ? put_result(data) : FWR_E_COMMAND;
 }
 
 static void send_pause(uint32_t operator_index, uint32_t size_bytes)
 {
-    uint8_t *payload = &fwr_served.link.rx[FWR_LINK_HEADER];
+    uint8_t *payload = &fwr_server.link.rx[FWR_LINK_HEADER];
     fwr_link_put(&payload[0], operator_index, 2);
     fwr_link_put(&payload[2], size_bytes, 4);
-    fwr_loop_answer((uint8_t)(fwr_served.tap_asked | FWR_KIND_ANSWER), FWR_REPLY(FWR_PAUSED, 6));
+    fwr_server_reply((uint8_t)(fwr_server.pending_reply_cmd | FWR_KIND_ANSWER), FWR_REPLY(FWR_PAUSED, 6));
 }
 
 static void send_tapped(const uint8_t *data, uint32_t size_bytes)
 {
-    uint8_t *payload = &fwr_served.link.rx[FWR_LINK_HEADER];
+    uint8_t *payload = &fwr_server.link.rx[FWR_LINK_HEADER];
     uint32_t offset = fwr_link_get(payload, 4);
     uint32_t size = fwr_link_get(&payload[4], 2);
-    if (fwr_served.link.length == FWR_LINK_HEADER + 6u && size <= FWR_LINK_PAYLOAD_MAX &&
-        fwr_loop_is_inside(offset, size, size_bytes)) {
+    if (fwr_server.link.length == FWR_LINK_HEADER + 6u && size <= FWR_LINK_PAYLOAD_MAX &&
+        fwr_server_is_in_range(offset, size, size_bytes)) {
         memcpy(payload, data + offset, size);
-        fwr_loop_answer(FWR_TAP_READ | FWR_KIND_ANSWER, (int32_t)size);
+        fwr_server_reply(FWR_TAP_READ | FWR_KIND_ANSWER, (int32_t)size);
     } else {
-        fwr_loop_answer(FWR_TAP_READ | FWR_KIND_ANSWER, FWR_E_RANGE);
+        fwr_server_reply(FWR_TAP_READ | FWR_KIND_ANSWER, FWR_E_RANGE);
     }
 }
 
 /* A request that came in the pause; whether the run goes on. */
-static int take_in_pause(uint32_t operator_index, const uint8_t *data, uint32_t size_bytes)
+static int handle_paused_request(uint32_t operator_index, const uint8_t *data, uint32_t size_bytes)
 {
-    const uint8_t *frame = fwr_served.link.rx;
-    enum fwr_standing standing = fwr_loop_judge();
-    if (standing == FWR_LATE || standing == FWR_FOREIGN) {
+    const uint8_t *frame = fwr_server.link.rx;
+    enum fwr_frame_class standing = fwr_server_classify_frame();
+    if (standing == FWR_FRAME_STALE || standing == FWR_FRAME_WRONG_SESSION) {
         return 0;
     }
-    if (standing == FWR_TAKE_OVER ||
-        (frame[4] != FWR_STEP && frame[4] != FWR_TAP_READ && standing == FWR_NEWER)) {
-        fwr_served.tapping = 0; /* the run goes to its end unheard, then this one has its turn */
-        fwr_served.interrupted = 1;
+    if (standing == FWR_FRAME_NEW_SESSION ||
+        (frame[4] != FWR_STEP && frame[4] != FWR_TAP_READ && standing == FWR_FRAME_NEXT)) {
+        fwr_server.tap_enabled = 0; /* the run goes to its end unheard, then this one has its turn */
+        fwr_server.interrupted = 1;
         return 1;
     }
-    fwr_served.sequence = (uint16_t)fwr_link_get(&frame[2], 2);
+    fwr_server.sequence = (uint16_t)fwr_link_get(&frame[2], 2);
     if (frame[4] == FWR_TAP_READ) {
         send_tapped(data, size_bytes);
         return 0;
     }
-    if (standing == FWR_AGAIN) {
+    if (standing == FWR_FRAME_RETRANSMIT) {
         send_pause(operator_index, size_bytes);
         return 0;
     }
-    fwr_served.tap_asked = FWR_STEP;
+    fwr_server.pending_reply_cmd = FWR_STEP;
     return 1;
 }
 
-void fwr_loop_tap(uint32_t operator_index, const void *data, uint32_t size_bytes)
+void fwr_server_tap(uint32_t operator_index, const void *data, uint32_t size_bytes)
 {
-    if (!fwr_served.tapping ||
-        (fwr_served.tap != FWR_TAP_ALL && fwr_served.tap != operator_index)) {
+    if (!fwr_server.tap_enabled ||
+        (fwr_server.tap != FWR_TAP_ALL && fwr_server.tap != operator_index)) {
         return;
     }
     send_pause(operator_index, size_bytes);
     for (;;) {
-        int32_t byte = fwr_loop_byte_in();
-        if (byte >= 0 && fwr_loop_hear((uint8_t)byte) &&
-            take_in_pause(operator_index, data, size_bytes)) {
+        int32_t byte = fwr_server_poll_byte();
+        if (byte >= 0 && fwr_server_receive_byte((uint8_t)byte) &&
+            handle_paused_request(operator_index, data, size_bytes)) {
             return;
         }
     }

@@ -20,32 +20,32 @@ static struct {
     uint16_t sequence;
 } watch __attribute__((section(".kept.watch")));
 
-FWR_NORETURN void fwr_bite(const struct fwr_fault *fault)
+FWR_NORETURN void fwr_watchdog_expired(const struct fwr_fault *fault)
 {
     watch.fault = *fault;
     watch.fault.family |= FWR_FAULT_WATCHDOG;
     watch.operator_index = fwr_probe_current();
-    watch.session = fwr_served.session;
-    watch.sequence = fwr_served.sequence;
+    watch.session = fwr_server.session;
+    watch.sequence = fwr_server.sequence;
     watch.kept = KEPT;
     fwr_port_reset();
 }
 
-void fwr_loop_watch_tell(void)
+void fwr_server_report_watchdog(void)
 {
     if (watch.kept != KEPT) {
         return;
     }
     watch.kept = 0;
-    fwr_served.session = watch.session;
-    fwr_served.sequence = watch.sequence;
+    fwr_server.session = watch.session;
+    fwr_server.sequence = watch.sequence;
     fwr_probe_set_current(watch.operator_index);
-    fwr_loop_send_fault(&watch.fault);
+    fwr_server_send_fault(&watch.fault);
     fwr_probe_set_current(FWR_PROBE_NO_OPERATOR);
-    fwr_served.session = 0;
-    fwr_served.sequence = 0;
+    fwr_server.session = 0;
+    fwr_server.sequence = 0;
 }
 
 #else
-typedef int fwr_loop_watch_is_off; /* C99 wants something in every file */
+typedef int fwr_server_watchdog_is_off; /* C99 wants something in every file */
 #endif

@@ -10,19 +10,19 @@
 #include "port/fwr_port.h"
 
 /* The next byte of the line, for those who wait for it: the watchdog does not bite them. */
-static inline int32_t fwr_loop_byte_in(void)
+static inline int32_t fwr_server_poll_byte(void)
 {
 #if FWR_WATCHDOG
-    fwr_port_feed();
+    fwr_port_watchdog_kick();
 #endif
     return fwr_port_byte_in();
 }
 
 /* After a restart by the watchdog: sends the report that was kept over it. */
 #if FWR_WATCHDOG
-void fwr_loop_watch_tell(void);
+void fwr_server_report_watchdog(void);
 #else
-static inline void fwr_loop_watch_tell(void) {}
+static inline void fwr_server_report_watchdog(void) {}
 #endif
 
 #endif

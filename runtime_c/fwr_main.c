@@ -4,6 +4,6 @@
 
 int main(void)
 {
-    fwr_loop(&fwr_app_model);
+    fwr_serve(&fwr_app_model);
     return 0;
 }

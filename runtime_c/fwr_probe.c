@@ -14,7 +14,7 @@
 
 /* One model runs at a time, and probes have no argument to carry this in. */
 static struct {
-#if FWR_FENCES
+#if FWR_GUARDS
     const struct fwr_model *model;
 #endif
     struct fwr_operator *operators;
@@ -28,9 +28,9 @@ static struct {
 /* What lies around the pools, where a debug image has fences there. */
 static void check_fences(void)
 {
-#if FWR_FENCES
+#if FWR_GUARDS
     if (probe.model) {
-        fwr_fence_check(probe.model);
+        fwr_guard_check(probe.model);
     }
 #endif
 }
@@ -38,7 +38,7 @@ static void check_fences(void)
 static void feed_watchdog(void)
 {
 #if FWR_WATCHDOG
-    fwr_port_feed();
+    fwr_port_watchdog_kick();
 #endif
 }
 
@@ -64,7 +64,7 @@ void fwr_probe(uint32_t operator_index, uint32_t phase, const void *data, uint32
         record->checksum = fwr_link_crc32(record->checksum, data, size_bytes);
     }
     if (data != 0) {
-        fwr_loop_tap(operator_index, data, size_bytes);
+        fwr_server_tap(operator_index, data, size_bytes);
     }
 }
 
@@ -81,7 +81,7 @@ void fwr_probe_start(const struct fwr_model *model, int with_checksums)
     }
     /* The mean: a counter of coarse ticks shows the cost of one pair in one of many. */
     probe.pair_cost = (uint32_t)((cost.count + CALIBRATION_PAIRS / 2u) / CALIBRATION_PAIRS);
-#if FWR_FENCES
+#if FWR_GUARDS
     probe.model = model;
 #endif
     probe.operators = model->operators;
@@ -124,7 +124,7 @@ void fwr_probe(uint32_t operator_index, uint32_t phase, const void *data, uint32
     (void)data;
     (void)size_bytes;
     current = phase == 0 ? operator_index : FWR_PROBE_NO_OPERATOR;
-    fwr_port_feed();
+    fwr_port_watchdog_kick();
 }
 
 uint32_t fwr_probe_current(void)

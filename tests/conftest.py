@@ -1,7 +1,7 @@
 """What every test shares: the rings, the golden texts and the way to the reference models.
 
 Rings: unit tests run everywhere; `host_c`, `qemu` and `board` need tools and skip with the reason
-where those are absent. With --strict-rings (CI) a missing tool fails instead. Tests marked
+where those are absent. With --require-tools (CI) a missing tool fails instead. Tests marked
 `models` skip where the models are absent, `deep` ones unless --deep is given.
 """
 
@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("firmwright")
     group.addoption("--update-golden", action="store_true", help="rewrite the golden texts")
     group.addoption("--deep", action="store_true", help="run the larger grids too")
-    group.addoption("--strict-rings", action="store_true", help="a missing tool fails, not skips")
+    group.addoption("--require-tools", action="store_true", help="a missing tool fails, not skips")
     group.addoption("--board", default=None, help="run the tests of physical board NAME")
 
 
@@ -60,7 +60,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     missing = missing_tools(item)
     if missing:
         reason = f"needs {', '.join(missing)}, not found"
-        if item.config.getoption("--strict-rings"):
+        if item.config.getoption("--require-tools"):
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
 

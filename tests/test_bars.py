@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from firmwright.bench.measure import BALANCED, Row, measure
-from firmwright.bench.peers import read_peers
+from firmwright.bench.model_benchmark import BALANCED, BenchmarkRow, measure_models
+from firmwright.bench.peer_figures import read_peers
 
 BUDGETS = Path(__file__).parents[1] / "benchmarks" / "budgets.csv"
 BOARD = "mps2-an386"
@@ -54,7 +54,7 @@ ALWAYS = ("kws_ref_model.tflite", "ram")
 pytestmark = [pytest.mark.qemu, pytest.mark.models]
 
 
-def _costs(row: Row) -> dict[str, str]:
+def _costs(row: BenchmarkRow) -> dict[str, str]:
     values = (row.model, row.board, row.mode, row.count, row.workspace_bytes, row.flash_bytes)
     return dict(zip(COLUMNS, map(str, values), strict=True))
 
@@ -86,7 +86,7 @@ def test_an_int8_model_stays_below_the_bars_and_within_its_budget(
 ) -> None:
     if mode != BALANCED and (model, mode) != ALWAYS and not deep:
         pytest.skip("part of the larger grid; --deep runs it")
-    (row,) = measure([model_path(model)], [BOARD], read_peers(), [mode])
+    (row,) = measure_models([model_path(model)], [BOARD], read_peers(), [mode])
     assert row.count is not None, row.problem
     assert row.ratio is not None
     assert row.ratio <= 1.5

@@ -25,12 +25,12 @@ import pytest
 
 from firmwright.boards import list_boards, load_board
 from firmwright.cli.main import main
-from firmwright.flows.operators import operators_page
+from firmwright.flows.operator_catalog import render_operator_page
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
-from firmwright.ir.text import print_module
+from firmwright.ir.printer import print_module
 from firmwright.ops.registry import op_table
-from firmwright.pipeline import Options, compile_model, load
+from firmwright.pipeline import Options, compile_model, load_module
 from firmwright.schedules.registry import RULES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -139,7 +139,7 @@ def digits_everywhere() -> str:
 
     Twice: with its constants linked, and with constants that are read by a function.
     """
-    model = load(ROOT / "examples/01_digits/digits.tflite")
+    model = load_module(ROOT / "examples/01_digits/digits.tflite")
     seen = [print_module(model)]
 
     def watch(_: str, module: IRModule) -> None:
@@ -218,7 +218,7 @@ def test_the_board_of_the_guide_is_a_board(tmp_path: Path) -> None:
 @pytest.mark.host_c
 def test_the_c_example_compiles(tmp_path: Path) -> None:
     (fence,) = (f for f in fences("c") if f.page.name == "README.md")
-    compiled = compile_model(load(ROOT / "examples/01_digits/digits.tflite"), Options())
+    compiled = compile_model(load_module(ROOT / "examples/01_digits/digits.tflite"), Options())
     compiled.tree.write(tmp_path)
     (tmp_path / "example.c").write_text(fence.text)
     flags = "-std=c99 -Wall -Wextra -Wconversion -Wshadow -Wdouble-promotion -Werror -c -Imodel"
@@ -246,7 +246,7 @@ def test_the_python_example_runs(tmp_path: Path) -> None:
 def test_the_page_of_operators_is_made_from_the_operator_files(
     request: pytest.FixtureRequest,
 ) -> None:
-    page, current = ROOT / "docs" / "operators.md", operators_page(op_table(), RULES)
+    page, current = ROOT / "docs" / "operators.md", render_operator_page(op_table(), RULES)
     if request.config.getoption("--update-golden"):
         page.write_text(current, encoding="utf-8")
     assert page.read_text(encoding="utf-8") == current, "--update-golden rewrites the page"
@@ -329,7 +329,7 @@ def test_the_rivals_figures_in_the_readme_are_those_of_the_table_of_peers() -> N
 def test_the_instructions_in_the_readme_are_measured(
     row: list[str], model_path: Callable[[str], Path]
 ) -> None:
-    from firmwright.flows.compiling import compile_for
+    from firmwright.flows.compilation import compile_for
     from firmwright.flows.model import load_model
     from firmwright.flows.profiling import profile
 
@@ -346,7 +346,7 @@ def test_the_pictures_show_the_plans_of_today(
     picture: str, name: str, model_path: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """On failure: docs/memory_map.py draws it anew from the metadata of `compile`."""
-    compiled = compile_model(load(model_path(f"{name}.tflite")), Options(board="mps2-an386"))
+    compiled = compile_model(load_module(model_path(f"{name}.tflite")), Options(board="mps2-an386"))
     compiled.tree.write(tmp_path)
     committed = (ROOT / f"docs/images/{picture}_memory.svg").read_text(encoding="utf-8")
     (title,) = re.findall(r'font-weight="600">(.*?)</text>', committed)

@@ -20,10 +20,10 @@ from firmwright.base.errors import ModelError
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import NotSupportedError, OpCall, OpDef
 from firmwright.ir.module import IRModule
-from firmwright.ir.text import parse_module, print_module
+from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.ir.tir.verify import verify_module
-from firmwright.usmp.plan_module import plan
+from firmwright.usmp.memory_planning import plan_memory
 
 FOLDER = Path(__file__).parent / "filetests"
 FILES = sorted(FOLDER.rglob("*.fwir"))
@@ -67,7 +67,7 @@ def transformed(module: IRModule, steps: list[str]) -> IRModule:
         elif step == "verify":
             verify(module)
         elif step.startswith("plan="):
-            module = plan(module, step[5:])
+            module = plan_memory(module, step[5:])
         else:
             assert step == "roundtrip", f"unknown step {step}"
             text = print_module(module)

@@ -19,11 +19,11 @@ import pytest
 import firmwright as fw
 from firmwright.base import version
 from firmwright.boards import list_boards, load_board
-from firmwright.boards.table import Table
+from firmwright.boards.toml_table import TomlTable
 from firmwright.cli.main import main, verbs
 from firmwright.device.transport import Transport
-from firmwright.flows.projects import ProjectApi
-from firmwright.flows.sessions import ModelSession
+from firmwright.flows.model_session import ModelSession
+from firmwright.flows.project_api import ProjectApi
 from firmwright.targets.backend import Backend, PatternEntry
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -205,7 +205,7 @@ def test_the_runtimes_c_interface_is_the_one_announced(announced: Check) -> None
 
 
 def test_the_generated_header_is_the_one_announced(announced: Check) -> None:
-    plain = fw.compile(fw.load(DIGITS), board="mps2-an386", c_api="tvm", steps=True)
+    plain = fw.compile(fw.load(DIGITS), board="mps2-an386", c_api="tvm", emit_step_api=True)
     headers = ("model/digits.h", "tvm/tvmgen_digits.h")
     lines = (f"{h}: {line}" for h in headers for line in declarations(str(plain.tree.files[h])))
     announced(re.sub(r"(_(?:SIZE|OFFSET)) \d+$", r"\1 N", line) for line in lines)
@@ -218,14 +218,14 @@ def test_the_keys_of_a_board_are_those_announced(
     announced: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known: set[str] = set()
-    expect = Table.expect_keys
+    expect = TomlTable.expect_keys
 
-    def recorded(table: Table, keys: Any) -> None:
+    def recorded(table: TomlTable, keys: Any) -> None:
         place = re.sub(r"\[\d+\]|\.\d+", "[]", table.path)
         known.add(f"{place or '(root)'}: {' '.join(sorted(keys))}")
         expect(table, keys)
 
-    monkeypatch.setattr(Table, "expect_keys", recorded)
+    monkeypatch.setattr(TomlTable, "expect_keys", recorded)
     for board in list_boards():
         load_board(board.name)
     announced(iter(sorted(known)))

@@ -28,7 +28,7 @@ def sphinx(pytestconfig: pytest.Config) -> None:
     ]
     if missing:
         reason = f"needs {', '.join(missing)}: pip install '.[docs]'"
-        if pytestconfig.getoption("--strict-rings"):
+        if pytestconfig.getoption("--require-tools"):
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
 
@@ -77,7 +77,7 @@ def test_the_references_name_all_that_there_is(site: Path) -> None:
 
     public = re.findall(r"^### firmwright\.(\w+)$", page("python.md"), re.MULTILINE)
     assert public == [name for name in firmwright.__all__ if not name.startswith("_")]
-    assert "void fwr_loop_take(uint8_t byte);" in page("c.md")
+    assert "void fwr_server_feed(uint8_t byte);" in page("c.md")
     assert "int32_t digits_run(" in page("c.md")
     drivers = {driver for names in CONSOLES.values() for driver in names}
     assert drivers <= set(re.findall(r"`(\w+)`", page("board-keys.md")))

@@ -6,10 +6,10 @@ In a few seconds: run this first after a change, and read it first to know what 
 import numpy as np
 import pytest
 
-from firmwright.flows.compiling import compile_for
+from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model
-from firmwright.flows.sessions import open_session
-from firmwright.ir.text import parse_module
+from firmwright.flows.model_session import open_session
+from firmwright.ir.printer import parse_module
 
 TEXT = """firmwright ir 1
 module @tiny

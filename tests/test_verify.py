@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import DoesNotFitError
-from firmwright.flows.compiling import compile_for
-from firmwright.flows.inputs import Batch, generated
+from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
-from firmwright.flows.verifying import Verification, verify
+from firmwright.flows.sample_batches import SampleBatch, generate_samples
+from firmwright.flows.verification import Verification, verify
 
 KWS = "kws_ref_model.tflite"
 INTEGER = (
@@ -99,8 +99,8 @@ def test_float_models_are_within_the_tolerance_on_the_m4(
 ):
     compiled = compile_for(load_model(model_path(model)), M4)
     # The emulated floating point takes seconds a run: one sample of random values by default.
-    samples = generated(compiled.module.io.inputs, SAMPLES_DEEP if deep else SAMPLES).samples
-    found = verify(compiled, batch=Batch(samples if deep else samples[-1:]))
+    samples = generate_samples(compiled.module.io.inputs, SAMPLES_DEEP if deep else SAMPLES).samples
+    found = verify(compiled, batch=SampleBatch(samples if deep else samples[-1:]))
     assert (found.is_float, found.mismatches) == (True, 0)
 
 
@@ -176,7 +176,13 @@ def test_every_planner_gives_firmware_that_is_bit_exact(planner: str, digits_pat
 
 @host_c
 @pytest.mark.parametrize(
-    "options", [{"io": "caller"}, {"keep_input": True}, {"inline_asm": False}, {"optimize": "ram"}]
+    "options",
+    [
+        {"io_buffers": "caller"},
+        {"preserve_input": True},
+        {"inline_asm": False},
+        {"optimize": "ram"},
+    ],
 )
 def test_every_option_gives_firmware_that_is_bit_exact(
     options: dict[str, object], digits_path: Path

@@ -16,8 +16,8 @@ from unittest import mock
 from markdown_pieces import page, table
 
 from firmwright.boards import list_boards
-from firmwright.boards.flashing import RUNNERS
-from firmwright.boards.table import Table
+from firmwright.boards.flash_tools import FLASH_RUNNERS
+from firmwright.boards.toml_table import TomlTable
 
 TYPES: Final = {
     "text": "string",
@@ -31,7 +31,7 @@ TYPES: Final = {
     "sub": "table",
     "subs": "array of tables",
 }
-"""The reading calls of `Table`, and what they take."""
+"""The reading calls of `TomlTable`, and what they take."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,9 @@ def board_keys_page() -> str:
             for part in (f"## {titles[path]}", table(_HEAD, _rows(seen[path])))
         ),
         "## What tools are told",
-        table(("runner", "what it is told"), ((f"`{n}`", said) for n, said in RUNNERS.items())),
+        table(
+            ("runner", "what it is told"), ((f"`{n}`", said) for n, said in FLASH_RUNNERS.items())
+        ),
     )
 
 
@@ -85,20 +87,20 @@ def _watched() -> Seen:
     seen: Seen = {}
     with ExitStack() as stack:
         for name in TYPES:
-            watched = _watching(seen, name, getattr(Table, name))
-            stack.enter_context(mock.patch.object(Table, name, watched))
-        expected = _expecting(seen, Table.expect_keys)
-        stack.enter_context(mock.patch.object(Table, "expect_keys", expected))
+            watched = _watching(seen, name, getattr(TomlTable, name))
+            stack.enter_context(mock.patch.object(TomlTable, name, watched))
+        expected = _expecting(seen, TomlTable.expect_keys)
+        stack.enter_context(mock.patch.object(TomlTable, "expect_keys", expected))
         list_boards()
     return seen
 
 
-def _keys_of(seen: Seen, asked: Table) -> dict[str, Key]:
+def _keys_of(seen: Seen, asked: TomlTable) -> dict[str, Key]:
     return seen.setdefault(re.sub(r"\[\d+\]", "", asked.path).rstrip("."), {})
 
 
 def _expecting(seen: Seen, read: Callable[..., None]) -> Callable[..., None]:
-    def expect(asked: Table, known: Any) -> None:
+    def expect(asked: TomlTable, known: Any) -> None:
         for key in known:
             _keys_of(seen, asked).setdefault(key, Key())
         read(asked, known)
@@ -107,7 +109,7 @@ def _expecting(seen: Seen, read: Callable[..., None]) -> Callable[..., None]:
 
 
 def _watching(seen: Seen, name: str, read: Callable[..., Any]) -> Callable[..., Any]:
-    def watched(asked: Table, key: str, *args: Any, **named: Any) -> Any:
+    def watched(asked: TomlTable, key: str, *args: Any, **named: Any) -> Any:
         entry = _keys_of(seen, asked).setdefault(key, Key())
         if not (name == "text" and "choice" in entry.types):
             entry.types.add(name)

@@ -13,8 +13,8 @@ from reference_cli import parsers_of
 
 import firmwright
 from firmwright.cli.main import _parser, verbs
-from firmwright.flows.sessions import ModelSession
-from firmwright.flows.verifying import Verification
+from firmwright.flows.model_session import ModelSession
+from firmwright.flows.verification import Verification
 from firmwright.ir.core import PoolInfo
 from firmwright.pipeline import Options
 
@@ -75,7 +75,12 @@ def _fields(kind: Any) -> Iterator[tuple[str, str, str]]:
 def _options() -> Iterator[tuple[str, str, str, str]]:
     """Fields of `Options`; what they mean is said by the options of `compile`."""
     meanings = {a.dest: a.help or "" for a in parsers_of(_parser(verbs()))["compile"]._actions}
-    known = {"pools": "pool", "pins": "pin", "const_pools": "const_pool", "places": "place"}
+    known = {
+        "pools": "pool",
+        "pool_assignments": "pin",
+        "const_pools": "const_pool",
+        "device_assignments": "place",
+    }
     for item in dataclasses.fields(Options):
         said = meanings.get(known.get(item.name, item.name), "")
         yield f"`{item.name}`", f"`{item.type}`", _default(item), cell(said.replace("<", "&lt;"))

@@ -12,19 +12,19 @@ import argparse
 import numpy as np
 
 import firmwright as fw
-from firmwright.graph import Graph
+from firmwright.graph_builder import GraphBuilder
 
 
 def network() -> fw.Model:
     """Smooths eight readings over time, y = y before / 2 + x / 2, and judges them."""
     rng = np.random.default_rng(8)
-    g = Graph("smooth")
+    g = GraphBuilder("smooth")
     x = g.input("x", (1, 8), scale=0.1)
     before = g.state("before", np.zeros((1, 8), np.int8), scale=0.1)
     # Twice the scale for the same numbers is half the value.
     total = g.call("add", x, before, scale=0.2, activation="none")
     smooth = g.call("relu", total, scale=0.1)
-    g.keep(before, smooth)
+    g.set_next_state(before, smooth)
 
     weights = g.constant(rng.integers(-127, 128, (3, 8)).astype(np.int8), scale=0.01)
     bias = g.constant(rng.integers(-500, 500, 3).astype(np.int32))

@@ -126,7 +126,7 @@ static int32_t do_commit(struct request *request, uint32_t slot)
                             fwr_link_get(&request->data[5], 4), &request->data[PLACE]);
 }
 
-static int32_t carry_out(uint8_t command, struct request *request)
+static int32_t dispatch(uint8_t command, struct request *request)
 {
     uint32_t slot = request->data[0];
 
@@ -187,7 +187,7 @@ static void answer(void)
         return; /* or an echo */
     }
     loader.link.done = 1; /* of a frame that was coming in, the answer takes the place */
-    frame[5] = (uint8_t)carry_out(frame[4], &request);
+    frame[5] = (uint8_t)dispatch(frame[4], &request);
     frame[4] |= FWR_KIND_ANSWER;
     fwr_link_close(frame, FWR_LINK_HEADER + request.reply_size);
     fwr_link_send(frame, FWR_LINK_HEADER + request.reply_size);
@@ -223,7 +223,7 @@ static void start(void)
     volatile struct fwr_handoff *handoff = FWR_HANDOFF_AT;
     uint32_t entry;
 
-    if (loader.slots.application == FWR_SLOT_NONE || fwr_slots_mark_trial(&loader.slots) != 0) {
+    if (loader.slots.application == FWR_SLOT_NONE || fwr_slots_mark_started(&loader.slots) != 0) {
         return;
     }
     entry = fwr_slots_image(loader.slots.application)->entry;
@@ -241,7 +241,7 @@ void fwr_loader(void)
 
     FWR_HANDOFF_AT->request = 0;
     FWR_HANDOFF_AT->vectors = 0;
-    fwr_slots_look(&loader.slots);
+    fwr_slots_scan(&loader.slots);
     fwr_console_init();
 #if defined(FWR_LOADER_COUNTS)
     fwr_counter_init(); /* QEMU looks anew for bytes that came too early when a timer is set */

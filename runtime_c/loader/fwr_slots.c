@@ -52,7 +52,7 @@ static uint8_t state_of(uint32_t slot)
         return FWR_SLOT_CONFIRMED;
     }
     /* A mark that was cut off counts as made: the start that it announces may have been. */
-    return mark(slot, FWR_RECORD_TRIED) == ERASED ? FWR_SLOT_UNTRIED : FWR_SLOT_TRIED;
+    return mark(slot, FWR_RECORD_STARTED) == ERASED ? FWR_SLOT_PENDING : FWR_SLOT_UNCONFIRMED;
 }
 
 /* The newest image in at least this state: an application (base 0), or a model for one. */
@@ -110,15 +110,15 @@ static uint8_t free_slot(const struct fwr_slots *slots)
 
 static void choose(struct fwr_slots *slots)
 {
-    slots->application = newest(slots, 0, FWR_SLOT_UNTRIED);
+    slots->application = newest(slots, 0, FWR_SLOT_PENDING);
     if (slots->application == FWR_SLOT_NONE) {
-        slots->application = newest(slots, 0, FWR_SLOT_TRIED);
+        slots->application = newest(slots, 0, FWR_SLOT_UNCONFIRMED);
     }
-    slots->model = newest_model(slots, slots->application, FWR_SLOT_UNTRIED);
+    slots->model = newest_model(slots, slots->application, FWR_SLOT_PENDING);
     slots->free = free_slot(slots);
 }
 
-void fwr_slots_look(struct fwr_slots *slots)
+void fwr_slots_scan(struct fwr_slots *slots)
 {
     for (uint32_t slot = 0; slot < FWR_SLOT_COUNT; slot++) {
         slots->state[slot] = state_of(slot);
@@ -190,7 +190,7 @@ int32_t fwr_slots_commit(struct fwr_slots *slots, uint32_t slot, uint32_t size, 
     uint8_t application = kept_application(slots);
     struct fwr_record record = {FWR_RECORD_MAGIC, 1, size, crc, 0, {0}, 0};
 
-    if (slots->state[slot] == FWR_SLOT_UNTRIED && old->size == size && old->crc == crc) {
+    if (slots->state[slot] == FWR_SLOT_PENDING && old->size == size && old->crc == crc) {
         return FWR_OK; /* asked again: the answer was lost */
     }
     if (slot != slots->free || size > FWR_SLOT_ROOM || size < sizeof(struct fwr_image_words) ||
@@ -217,7 +217,7 @@ int32_t fwr_slots_commit(struct fwr_slots *slots, uint32_t slot, uint32_t size, 
         write_checked(record_address(slot), (const uint8_t *)&record, sizeof record) != 0) {
         return FWR_E_IO;
     }
-    fwr_slots_look(slots);
+    fwr_slots_scan(slots);
     return FWR_OK;
 }
 
@@ -244,13 +244,13 @@ int32_t fwr_slots_confirm(struct fwr_slots *slots, uint32_t slot)
     return status;
 }
 
-int32_t fwr_slots_mark_trial(struct fwr_slots *slots)
+int32_t fwr_slots_mark_started(struct fwr_slots *slots)
 {
     const uint8_t started[2] = {slots->application, slots->model};
 
     for (uint32_t i = 0; i < 2; i++) {
-        if (started[i] != FWR_SLOT_NONE && slots->state[started[i]] == FWR_SLOT_UNTRIED &&
-            set_mark(slots, started[i], FWR_RECORD_TRIED) != 0) {
+        if (started[i] != FWR_SLOT_NONE && slots->state[started[i]] == FWR_SLOT_PENDING &&
+            set_mark(slots, started[i], FWR_RECORD_STARTED) != 0) {
             return FWR_E_IO;
         }
     }

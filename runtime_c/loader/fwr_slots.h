@@ -21,8 +21,8 @@
 /* The higher, the better. */
 enum fwr_slot_state {
     FWR_SLOT_EMPTY = 0, /* nothing, or not all of it */
-    FWR_SLOT_TRIED = 1, /* was started, and nobody confirmed it: started only for want of others */
-    FWR_SLOT_UNTRIED = 2,  /* the next start is its trial */
+    FWR_SLOT_UNCONFIRMED = 1, /* was started, and nobody confirmed it: started only for want of others */
+    FWR_SLOT_PENDING = 2,  /* the next start is its trial */
     FWR_SLOT_CONFIRMED = 3 /* it answered, and the host said so */
 };
 
@@ -40,7 +40,7 @@ struct fwr_record {
 };
 
 /* Behind the record, each in a piece of its own that is written once: 0 in the first four bytes. */
-#define FWR_RECORD_TRIED 32u
+#define FWR_RECORD_STARTED 32u
 #define FWR_RECORD_CONFIRMED 64u
 
 struct fwr_slots {
@@ -51,7 +51,7 @@ struct fwr_slots {
 };
 
 /* Looks at the flash, all of it. */
-void fwr_slots_look(struct fwr_slots *slots);
+void fwr_slots_scan(struct fwr_slots *slots);
 
 const struct fwr_record *fwr_slots_record(uint32_t slot);
 const struct fwr_image_words *fwr_slots_image(uint32_t slot);
@@ -68,6 +68,6 @@ int32_t fwr_slots_commit(struct fwr_slots *slots, uint32_t slot, uint32_t size, 
 int32_t fwr_slots_confirm(struct fwr_slots *slots, uint32_t slot);
 
 /* Before a start: what is tried for the first time is marked so. */
-int32_t fwr_slots_mark_trial(struct fwr_slots *slots);
+int32_t fwr_slots_mark_started(struct fwr_slots *slots);
 
 #endif

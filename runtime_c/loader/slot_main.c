@@ -24,6 +24,6 @@ static const struct fwr_model *find_model(void)
 
 int main(void)
 {
-    fwr_loop(find_model());
+    fwr_serve(find_model());
     return 0;
 }

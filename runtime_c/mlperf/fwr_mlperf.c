@@ -87,9 +87,9 @@ static uint64_t time_units(void)
 static void mark_time(void)
 {
     uint64_t begin = time_units();
-    fwr_port_mark(1);
+    fwr_port_trace_pin(1);
     while (time_units() - begin < task->units_per_second / MARKS_A_SECOND) {}
-    fwr_port_mark(0);
+    fwr_port_trace_pin(0);
 }
 
 static void say_time(void)
@@ -313,7 +313,7 @@ static void do_infer(char *rest)
     infer(count, number_or(next_word(&rest), WARMUPS));
 }
 
-static void carry_out(char *command)
+static void dispatch(char *command)
 {
     char *rest = command;
     const char *word = next_word(&rest);
@@ -363,7 +363,7 @@ static void take_byte(char c)
         say("e-[Command too long]\r\n");
     } else {
         harness.command[harness.length] = '\0';
-        carry_out(harness.command);
+        dispatch(harness.command);
     }
     harness.length = 0;
     say_ready();

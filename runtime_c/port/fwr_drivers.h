@@ -29,9 +29,9 @@ void fwr_caches_init(void); /* where the board asks for it */
 #define FWR_CONSOLE_NOW_HZ FWR_CONSOLE_HZ
 #endif
 
-/* Where the board has a time-out for its watchdog. The driver also defines fwr_port_feed. */
+/* Where the board has a time-out for its watchdog. The driver also defines fwr_port_watchdog_kick. */
 void fwr_watchdog_init(void);
-int fwr_watchdog_bites(void); /* its interrupt is the one that is served */
+int fwr_watchdog_has_expired(void); /* its interrupt is the one that is served */
 
 void fwr_console_init(void); /* the driver also defines fwr_port_byte_in and fwr_port_byte_out */
 void fwr_counter_init(void); /* the driver also defines fwr_port_counter */

@@ -96,13 +96,13 @@ int32_t fwr_port_set_baud(uint32_t baud, int now);
 
 /* Called with 1 before and with 0 after each run, outside of what is counted: an output pin here
  * shows a power analyser where the inference lies. */
-void fwr_port_mark(int running);
+void fwr_port_trace_pin(int running);
 
 /* ---- With FWR_WATCHDOG the port provides --------------------------------------------------- */
 
 /* The watchdog begins anew. fwr_port_init has started it. Called around every operator and while
  * the line is waited for. */
-void fwr_port_feed(void);
+void fwr_port_watchdog_kick(void);
 
 /* ---- The runtime offers -------------------------------------------------------------------- */
 
@@ -111,7 +111,7 @@ enum fwr_fault_family {
     FWR_FAULT_CORTEX_M = 1,    /* r0 r1 r2 r3 r12 lr pc xpsr cfsr hfsr mmfar bfar */
     FWR_FAULT_RISCV32 = 2,     /* mcause mepc mtval mstatus ra sp a0 a1 a2 a3 a4 a5 */
     FWR_FAULT_HOST = 3,        /* signal, low and high half of the address, then zeros */
-    FWR_FAULT_FENCE = 4,       /* not the processor's: see fwr_fence.c */
+    FWR_FAULT_GUARD = 4,       /* not the processor's: see fwr_fence.c */
     FWR_FAULT_WATCHDOG = 0x100 /* added to a family: it bit, and the firmware has restarted */
 };
 
@@ -129,6 +129,6 @@ FWR_NORETURN void fwr_fault(const struct fwr_fault *fault);
 
 /* With FWR_WATCHDOG: for the port's handler of the interrupt that comes before the watchdog resets
  * the chip, with what the core was at. Keeps it and restarts; the report is sent after that. */
-FWR_NORETURN void fwr_bite(const struct fwr_fault *fault);
+FWR_NORETURN void fwr_watchdog_expired(const struct fwr_fault *fault);
 
 #endif

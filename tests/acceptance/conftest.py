@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from firmwright.artifacts import Image, ImageSizes, StackUse
+from firmwright.artifacts import Image, ImageSizes, StackUsage
 from firmwright.flows.model import Model, load_model
-from firmwright.flows.sessions import ModelSession, open_session
-from firmwright.pipeline import Compiled, Options, compile_model
+from firmwright.flows.model_session import ModelSession, open_session
+from firmwright.pipeline import Compilation, Options, compile_model
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = "digits"
@@ -32,7 +32,7 @@ FILES = {
 }
 """The models of MLPerf Tiny by the names that tests use."""
 
-Compile = Callable[..., Compiled]
+Compile = Callable[..., Compilation]
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def model_file(digits_path: Path, model_path: Callable[[str], Path]) -> Callable
 def compiled(model_file: Callable[[str], Path]) -> Compile:
     """`compiled("kws", board=...)`: that model compiled, once for all tests of a worker."""
 
-    def compile_once(model: str, /, **options: Any) -> Compiled:
+    def compile_once(model: str, /, **options: Any) -> Compilation:
         return _compiled(model_file(model), tuple(sorted(options.items())))
 
     return compile_once
@@ -57,7 +57,7 @@ def _loaded(path: Path) -> Model:
 
 
 @cache
-def _compiled(path: Path, options: tuple[tuple[str, Any], ...]) -> Compiled:
+def _compiled(path: Path, options: tuple[tuple[str, Any], ...]) -> Compilation:
     model = _loaded(path)
     return compile_model(model.module, Options(**dict(options)), source=model.source)
 
@@ -81,10 +81,10 @@ def run_python(words: Sequence[str | Path], environment: Mapping[str, str] | Non
 
 
 @pytest.fixture
-def quickly(tmp_path: Path) -> Callable[[Compiled], ModelSession]:
+def quickly(tmp_path: Path) -> Callable[[Compilation], ModelSession]:
     """Opens the model's C as a library in this process, compiled in one go: a second or less."""
 
-    def opened(what: Compiled) -> ModelSession:
+    def opened(what: Compilation) -> ModelSession:
         folder = tmp_path / what.model_id
         what.tree.write(folder)
         library = folder / "libmodel.so"
@@ -94,7 +94,7 @@ def quickly(tmp_path: Path) -> Callable[[Compiled], ModelSession]:
             [*command, "-o", str(library), "-lm"], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
-        none = StackUse("", 0, ())
+        none = StackUsage("", 0, ())
         image = Image(
             board=what.board.name,
             variant="release",

@@ -19,13 +19,13 @@ from firmwright.device import (
     Transport,
     open_transport,
 )
-from firmwright.flows.images import build_image
-from firmwright.flows.sessions import ModelSession, params_block
-from firmwright.flows.verifying import verify
-from firmwright.pipeline import Compiled
+from firmwright.flows.firmware_images import build_image
+from firmwright.flows.model_session import ModelSession, params_block
+from firmwright.flows.verification import verify
+from firmwright.pipeline import Compilation
 
-Compile = Callable[..., Compiled]
-Opener = Callable[[Compiled], ModelSession]
+Compile = Callable[..., Compilation]
+Opener = Callable[[Compilation], ModelSession]
 
 BOARD = "mps2-an386"
 SAMPLES = 6
@@ -56,7 +56,7 @@ def opener(image: Image, line: Callable[[ProcessTransport], Transport]) -> tuple
     """What `verify` opens sessions with: `image` behind `line`; and the emulators it started."""
     pids: list[int] = []
 
-    def opened(compiled: Compiled) -> ModelSession:
+    def opened(compiled: Compilation) -> ModelSession:
         transport = open_transport(compiled.board, image.elf)
         assert isinstance(transport, ProcessTransport)
         pids.append(transport.pid)
@@ -84,7 +84,7 @@ def test_a_percent_of_flipped_bytes_never_changes_a_result(
     seed: int, linked: bool, by_rows: bool, compiled: Compile
 ) -> None:
     """A row that is fed is fed once, however often its bytes are sent."""
-    done = compiled("digits", board=BOARD, link_params=linked, input_rows=by_rows)
+    done = compiled("digits", board=BOARD, link_params=linked, stream_input_rows=by_rows)
     lines: list[FaultyTransport] = []
 
     def bad_line(inner: ProcessTransport) -> Transport:

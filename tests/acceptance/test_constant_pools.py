@@ -13,20 +13,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from firmwright.artifacts import Image, MemoryFile
+from firmwright.artifacts import Image, PreloadedMemory
 from firmwright.base.errors import DeviceError, UsageError
 from firmwright.base.resources import boards_dir
 from firmwright.device import Session, open_transport
-from firmwright.flows.images import build_image
-from firmwright.flows.inputs import generated
-from firmwright.flows.reference import by_numpy
-from firmwright.flows.sessions import ModelSession, memory_files, open_session
-from firmwright.flows.verifying import verify
-from firmwright.flows.watching import open_watched
+from firmwright.flows.access_checking import open_checked_session
+from firmwright.flows.firmware_images import build_image
+from firmwright.flows.model_session import ModelSession, constant_memory_files, open_session
+from firmwright.flows.reference_outputs import run_numpy_reference
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.verification import verify
 from firmwright.ir.core import PoolInfo
-from firmwright.pipeline import Compiled
+from firmwright.pipeline import Compilation
 
-Compile = Callable[..., Compiled]
+Compile = Callable[..., Compilation]
 
 SCOPES = ("global", "external", "port", "async")
 SEPARATE = SCOPES[1:]
@@ -94,7 +94,7 @@ def loaded_bytes(elf: Path) -> bytes:
     return b"".join(found)
 
 
-def chunks(done: Compiled) -> list[bytes]:
+def chunks(done: Compilation) -> list[bytes]:
     """Pieces of the constants, each long and mixed enough not to occur by chance."""
     found = [
         constant.data[start : start + CHUNK_BYTES]
@@ -104,7 +104,7 @@ def chunks(done: Compiled) -> list[bytes]:
     return [chunk for chunk in found if len(set(chunk)) > 8]
 
 
-def share_loaded(done: Compiled, image: Image) -> float:
+def share_loaded(done: Compilation, image: Image) -> float:
     """Which part of the constants' chunks is among what a loader loads."""
     loaded, pieces = loaded_bytes(image.elf), chunks(done)
     assert len(pieces) * CHUNK_BYTES > done.metadata["constants_bytes"] // 2
@@ -132,7 +132,7 @@ def test_vww_runs_in_forty_kib_of_ram_with_its_weights_read_by_a_function(
     assert found.reference.startswith("LiteRT" if numerics == "litert" else "TFLM")
     assert (found.samples, found.mismatches) == (3, 0)
     assert share_loaded(done, image) == 0.0
-    (block,) = memory_files(done, image)
+    (block,) = constant_memory_files(done, image)
     assert block.file.stat().st_size > 90_000
 
 
@@ -165,10 +165,10 @@ def test_digits_is_bit_exact_wherever_its_constants_lie(scope: str, compiled: Co
 
 @pytest.mark.qemu
 def test_a_model_that_takes_rows_reads_its_constants_too(compiled: Compile) -> None:
-    done = compiled("digits", board=M4, const_pools=psram("port"), input_rows=True)
+    done = compiled("digits", board=M4, const_pools=psram("port"), stream_input_rows=True)
     assert verify(done, samples=3).mismatches == 0
     with pytest.raises(UsageError, match="on their way while the caller brings the next row"):
-        compiled("digits", board=M4, const_pools=psram("async"), input_rows=True)
+        compiled("digits", board=M4, const_pools=psram("async"), stream_input_rows=True)
 
 
 @pytest.mark.deep
@@ -176,7 +176,7 @@ def test_a_model_that_takes_rows_reads_its_constants_too(compiled: Compile) -> N
 def test_a_profile_image_reads_its_constants_too(compiled: Compile) -> None:
     done = compiled("digits", board=M4, const_pools=psram("port"))
     with open_session(done, variant="profile") as session:
-        (sample,) = generated(done.module.io.inputs, 1).samples
+        (sample,) = generate_samples(done.module.io.inputs, 1).samples
         session.run_all([sample])
         calls = [row.calls for row in session.device.profile()]
     assert sum(calls) == len(done.metadata["operators"])  # a view is no call
@@ -202,9 +202,9 @@ def test_a_library_gets_its_constants_as_late_as_a_driver_may_bring_them(
 def test_a_run_whose_constants_cannot_be_read_fails(compiled: Compile, tmp_path: Path) -> None:
     done = compiled("digits", board="host", const_pools=psram("port"))
     image = build_image(done, directory=tmp_path)
-    (block,) = memory_files(done, image)
+    (block,) = constant_memory_files(done, image)
     block.file.write_bytes(block.file.read_bytes()[:1000])
-    (sample,) = generated(done.module.io.inputs, 1).samples
+    (sample,) = generate_samples(done.module.io.inputs, 1).samples
     with open_session(done, image=image) as session, pytest.raises(DeviceError, match="-4"):
         session.run_all([sample])
 
@@ -239,13 +239,13 @@ def test_a_run_with_constants_elsewhere_is_clean_under_the_sanitizers(
     elf = tmp_path / "build" / "release" / "firmware.elf"
     assert b"__asan_" in elf.read_bytes()
     file = tmp_path / "model" / "digits_psram.bin"
-    loads = (MemoryFile(file, 0),)
+    loads = (PreloadedMemory(file, 0),)
     session = Session(
         open_transport(done.board, elf, loads=loads), model_id=bytes.fromhex(done.model_id)
     )
     with ModelSession(done, session, None) as running:
-        batch = generated(done.module.io.inputs, 3)
-        reference = by_numpy(done.imported, batch.samples).outputs
+        batch = generate_samples(done.module.io.inputs, 3)
+        reference = run_numpy_reference(done.imported, batch.samples).outputs
         for ours, theirs in zip(running.run_all(batch.samples), reference, strict=True):
             np.testing.assert_array_equal(ours["digit"], theirs["digit"])
 
@@ -266,7 +266,7 @@ def test_the_memory_of_the_program_is_not_read_by_a_function(compiled: Compile) 
 def test_reads_by_a_function_are_not_watched(compiled: Compile) -> None:
     done = compiled("digits", board="host", const_pools=psram("port"))
     with pytest.raises(UsageError, match="memory that is filled by a function cannot be watched"):
-        open_watched(done)
+        open_checked_session(done)
 
 
 def test_constants_that_are_not_linked_lie_in_no_pool(compiled: Compile) -> None:

@@ -10,14 +10,21 @@ import pytest
 from firmwright.artifacts import Image
 from firmwright.base.errors import UsageError
 from firmwright.device import Session, open_transport
-from firmwright.flows.images import build_image
-from firmwright.flows.inputs import generated
-from firmwright.flows.reference import by_oracle
-from firmwright.flows.sessions import params_block
-from firmwright.flows.verifying import verify
-from firmwright.pipeline import Bundle, Compiled, Options, bundle, compile_model, load_bytes
+from firmwright.flows.firmware_images import build_image
+from firmwright.flows.model_session import params_block
+from firmwright.flows.reference_outputs import run_oracle_reference
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.verification import verify
+from firmwright.pipeline import (
+    Bundle,
+    Compilation,
+    Options,
+    bundle,
+    compile_model,
+    load_module_bytes,
+)
 
-Compile = Callable[..., Compiled]
+Compile = Callable[..., Compilation]
 
 BOARDS = [
     pytest.param("host", marks=pytest.mark.host_c),
@@ -85,7 +92,7 @@ func @smaller(in x: i8[16], out y: i8[16]) attrs {op="smaller"} {
 
 @pytest.mark.parametrize("board", BOARDS)
 def test_two_functions_of_a_model_share_an_equal_constant(board: str) -> None:
-    module = load_bytes(TWO_FUNCTIONS.encode(), "twins.fwir")
+    module = load_module_bytes(TWO_FUNCTIONS.encode(), "twins.fwir")
     done = compile_model(module, Options(board=board))
     image = build_image(done)
     arrays = [s for s in image.sizes.symbols if s.kind == "rodata" and s.name.startswith("twins_")]
@@ -118,9 +125,9 @@ def test_different_models_run_in_one_image(board: str, compiled: Compile) -> Non
 
 def check_both(both: Bundle, image: Image) -> None:
     """Every model of the image gives its own reference's outputs, run together."""
-    batches = [generated(part.module.io.inputs, 4).samples for part in both.parts]
+    batches = [generate_samples(part.module.io.inputs, 4).samples for part in both.parts]
     references = [
-        by_oracle(part, samples, "litert").outputs
+        run_oracle_reference(part, samples, "litert").outputs
         for part, samples in zip(both.parts, batches, strict=True)
     ]
     identity = bytes.fromhex(both.model_id)

@@ -15,15 +15,15 @@ import pytest
 from damage import mutants, structure_places
 
 from firmwright.base.errors import FirmwrightError
-from firmwright.flows.sessions import ModelSession, open_session
-from firmwright.flows.verifying import verify
-from firmwright.pipeline import Compiled, Options, compile_model, load_bytes
+from firmwright.flows.model_session import ModelSession, open_session
+from firmwright.flows.verification import verify
+from firmwright.pipeline import Compilation, Options, compile_model, load_module_bytes
 
 HANG_S = 120
 CLEAN = {"bad_model", "unsupported", "tool_failed", "does_not_fit"}
 SEEDS = {"digits": 20, "kws": 21}
 
-Opener = Callable[[Compiled], ModelSession]
+Opener = Callable[[Compilation], ModelSession]
 
 
 @pytest.mark.host_c
@@ -49,7 +49,7 @@ def test_a_damaged_model_ends_in_an_error_or_verified(
 def end_of(data: bytes, label: str, opener: Opener) -> str:
     """`verified`, or the code of the error; nothing but our own errors may come out."""
     try:
-        module = load_bytes(data, "damaged.tflite", name="damaged")
+        module = load_module_bytes(data, "damaged.tflite", name="damaged")
         done = compile_model(module, Options(), source=data)
         found = verify(done, samples=4, open_with=opener)
     except FirmwrightError as error:

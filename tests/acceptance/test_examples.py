@@ -152,7 +152,7 @@ def test_two_tasks_run_one_model_without_a_race(tmp_path: Path):
 
 @pytest.mark.qemu
 def test_two_tasks_on_one_core_take_turns_behind_each_operator(tmp_path: Path):
-    transport = firmware("07_tasks", tmp_path, DIGITS, "--steps", source="cooperative.c")
+    transport = firmware("07_tasks", tmp_path, DIGITS, "--emit-step-api", source="cooperative.c")
     try:
         transport.write(held_out_images()[:20].tobytes())
         answers = [int(line) for line in lines(transport, 20)]

@@ -18,15 +18,15 @@ import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.device.pty_process import PtyProcess
-from firmwright.flows.compiling import compile_for
-from firmwright.flows.exporting import export_model
-from firmwright.flows.images import build_image
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import load_model
-from firmwright.package.exporting import FORMATS
-from firmwright.pipeline import Compiled
+from firmwright.flows.package_export import export_model
+from firmwright.package.export_formats import FORMATS
+from firmwright.pipeline import Compilation
 
 ROOT = Path(__file__).resolve().parents[2]
-Compile = Callable[..., Compiled]
+Compile = Callable[..., Compilation]
 IS_INSTALLED = any(
     entry.value == "firmwright.pytest_plugin"
     for entry in importlib.metadata.entry_points(group="pytest11")
@@ -34,7 +34,7 @@ IS_INSTALLED = any(
 
 
 @pytest.fixture
-def digits(compiled: Compile) -> Compiled:
+def digits(compiled: Compile) -> Compilation:
     return compiled("digits", board="mps2-an386")
 
 
@@ -60,14 +60,14 @@ def cmake(source: Path, build: Path) -> None:
 
 
 @pytest.mark.host_c
-def test_cmake_builds_the_library_and_its_example_runs(digits: Compiled, tmp_path: Path):
+def test_cmake_builds_the_library_and_its_example_runs(digits: Compilation, tmp_path: Path):
     export_model(digits, "cmake", tmp_path / "digits")
     cmake(tmp_path / "digits", tmp_path / "build")
     assert "100% tests passed" in run("ctest", folder=tmp_path / "build")
 
 
 @pytest.mark.qemu
-def test_make_builds_for_this_machine_and_for_a_chip(digits: Compiled, tmp_path: Path):
+def test_make_builds_for_this_machine_and_for_a_chip(digits: Compilation, tmp_path: Path):
     need("make")
     export_model(digits, "makefile", tmp_path)
     run("make", "check", "CFLAGS=-O2 -Wall -Wextra -Werror", folder=tmp_path)
@@ -78,7 +78,7 @@ def test_make_builds_for_this_machine_and_for_a_chip(digits: Compiled, tmp_path:
 
 @pytest.mark.host_c
 def test_an_arduino_library_has_its_properties_and_its_sketch_compiles(
-    digits: Compiled, tmp_path: Path
+    digits: Compilation, tmp_path: Path
 ):
     need("g++")
     export_model(digits, "arduino", tmp_path)
@@ -130,7 +130,7 @@ SAMPLES = {"zephyr": "samples/digits/src/main.c", "esp-idf": "examples/run/main/
 @pytest.mark.host_c
 @pytest.mark.parametrize("form", PLAYED)
 def test_a_module_of_another_system_builds_where_its_commands_are_played(
-    form: str, digits: Compiled, tmp_path: Path
+    form: str, digits: Compilation, tmp_path: Path
 ):
     export_model(digits, form, tmp_path / "digits")
     library = "digits" if form == "zephyr" else "component"
@@ -152,7 +152,7 @@ def test_a_module_of_another_system_builds_where_its_commands_are_played(
     assert all((tmp_path / "digits" / path).is_file() for path in layout[form])
 
 
-def test_platformio_names_what_is_there(digits: Compiled, tmp_path: Path):
+def test_platformio_names_what_is_there(digits: Compilation, tmp_path: Path):
     export_model(digits, "platformio", tmp_path)
     facts = json.loads((tmp_path / "library.json").read_text(encoding="utf-8"))
     assert {"name", "version", "description", "frameworks", "platforms"} <= set(facts)
@@ -161,7 +161,7 @@ def test_platformio_names_what_is_there(digits: Compiled, tmp_path: Path):
     assert (tmp_path / "examples/run/src/main.c").is_file()
 
 
-def test_a_pack_describes_every_file_and_is_the_same_twice(digits: Compiled, tmp_path: Path):
+def test_a_pack_describes_every_file_and_is_the_same_twice(digits: Compilation, tmp_path: Path):
     first, second = tmp_path / "a.pack", tmp_path / "b.pack"
     export_model(digits, "cmsis-pack", first)
     export_model(digits, "cmsis-pack", second)
@@ -176,7 +176,9 @@ def test_a_pack_describes_every_file_and_is_the_same_twice(digits: Compiled, tmp
     assert {"src/digits.c", "src/digits.h", "src/digits_weights.h"} <= listed
 
 
-def test_the_library_format_has_its_layout_and_is_the_same_twice(digits: Compiled, tmp_path: Path):
+def test_the_library_format_has_its_layout_and_is_the_same_twice(
+    digits: Compilation, tmp_path: Path
+):
     first, second = tmp_path / "a.tar", tmp_path / "b.tar"
     export_model(digits, "mlf", first)
     export_model(digits, "mlf", second)
@@ -200,7 +202,7 @@ def test_the_library_format_has_its_layout_and_is_the_same_twice(digits: Compile
 
 @pytest.mark.qemu
 def test_a_package_runs_its_tests_on_a_board_and_sees_a_wrong_answer(
-    digits: Compiled, tmp_path: Path
+    digits: Compilation, tmp_path: Path
 ):
     export_model(digits, "cmake", tmp_path, with_tests=True)
     file = tmp_path / "tests" / "known_answers.npz"
@@ -218,7 +220,7 @@ def test_a_package_runs_its_tests_on_a_board_and_sees_a_wrong_answer(
 
 
 @pytest.mark.host_c
-def test_a_package_runs_its_tests_on_firmware_behind_a_port(digits: Compiled, tmp_path: Path):
+def test_a_package_runs_its_tests_on_firmware_behind_a_port(digits: Compilation, tmp_path: Path):
     export_model(digits, "cmake", tmp_path, with_tests=True)
     model = load_model(tmp_path / "tests" / "digits.tflite")
     image = build_image(compile_for(model, "host"))
@@ -238,10 +240,10 @@ def test_a_package_runs_its_tests_on_firmware_behind_a_port(digits: Compiled, tm
     assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_what_a_package_cannot_say_is_refused(digits: Compiled, tmp_path: Path):
+def test_what_a_package_cannot_say_is_refused(digits: Compilation, tmp_path: Path):
     known = dict(digits.metadata)
     unusual = replace(digits, metadata={**known, "io": {**known["io"], "mode": "caller"}})
-    with pytest.raises(UsageError, match="--io caller changes that"):
+    with pytest.raises(UsageError, match="--io-buffers caller changes that"):
         export_model(unusual, "cmake", tmp_path)
     with pytest.raises(UsageError, match="no place for tests"):
         export_model(digits, "mlf", tmp_path / "x.tar", with_tests=True)

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from firmwright.device import Session, open_transport
-from firmwright.flows.inputs import generated
-from firmwright.flows.sessions import ModelSession
-from firmwright.flows.verifying import verify
-from firmwright.pipeline import Compiled
+from firmwright.flows.model_session import ModelSession
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.verification import verify
+from firmwright.pipeline import Compilation
 
-Compile = Callable[..., Compiled]
+Compile = Callable[..., Compilation]
 ModelFile = Callable[[str], Path]
 Run = Callable[..., str]
 
@@ -30,7 +30,7 @@ SANITIZED = "-fsanitize=address,undefined -fno-sanitize-recover=all"
 DIGEST = """
 import hashlib, sys
 from firmwright.flows.model import load_model
-from firmwright.ir.text import print_module
+from firmwright.ir.printer import print_module
 from firmwright.pipeline import Options, compile_model
 
 model = load_model(sys.argv[1])
@@ -60,7 +60,7 @@ def each(names: tuple[str, ...], default: tuple[str, ...]) -> list[object]:
 @pytest.mark.host_c
 @pytest.mark.parametrize("name", each(INT8, ("kws", "ad", "ww")))
 def test_schedules_of_the_m4_are_bit_exact_on_the_host(
-    name: str, compiled: Compile, quickly: Callable[[Compiled], ModelSession]
+    name: str, compiled: Compile, quickly: Callable[[Compilation], ModelSession]
 ) -> None:
     done = compiled(name, board="host", target=M4)
     assert sum(row["schedule"].startswith("dsp.") for row in done.metadata["operators"]) >= 3
@@ -90,7 +90,7 @@ def test_a_run_is_clean_under_the_sanitizers(
     assert b"__asan_" in elf.read_bytes()
     session = Session(open_transport(done.board, elf), model_id=bytes.fromhex(done.model_id))
     with ModelSession(done, session, None) as running:
-        batch = generated(done.module.io.inputs, 4)
+        batch = generate_samples(done.module.io.inputs, 4)
         assert len(running.run_all(batch.samples)) == 4
 
 

@@ -13,11 +13,11 @@ import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.cli.main import main
-from firmwright.flows.sessions import ModelSession
-from firmwright.flows.verifying import verify
-from firmwright.pipeline import Compiled, Options, bundle, compile_model
+from firmwright.flows.model_session import ModelSession
+from firmwright.flows.verification import verify
+from firmwright.pipeline import Compilation, Options, bundle, compile_model
 
-Compile = Callable[..., Compiled]
+Compile = Callable[..., Compilation]
 M4 = "cortex-m -mcpu=cortex-m4"
 STRICT = ["-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
 CODE, CONST = ".model_code", ".model_const"
@@ -34,7 +34,7 @@ HOUSES: dict[str, dict[str, Any]] = {
 def test_each_house_gets_its_c_pedantically_and_bit_for_bit(
     house: str,
     compiled: Compile,
-    quickly: Callable[[Compiled], ModelSession],
+    quickly: Callable[[Compilation], ModelSession],
     tmp_path: Path,
 ) -> None:
     done = compiled("digits", board="host", target=M4, **HOUSES[house])

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from firmwright.pipeline import Compiled
+from firmwright.pipeline import Compilation
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL_TIMEOUT_S = 600
@@ -42,7 +42,7 @@ Firmwright = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.mark.host_c
 def test_an_installed_copy_needs_nothing_else(
-    digits_path: Path, compiled: Callable[..., Compiled], tmp_path: Path
+    digits_path: Path, compiled: Callable[..., Compilation], tmp_path: Path
 ) -> None:
     """One test, since the installation takes most of its time; the reference comes last."""
     firmwright = installed(tmp_path)

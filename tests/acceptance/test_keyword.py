@@ -11,10 +11,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from firmwright.flows.compiling import compile_for
-from firmwright.flows.inputs import Batch
+from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
-from firmwright.flows.verifying import verify
+from firmwright.flows.sample_batches import SampleBatch
+from firmwright.flows.verification import verify
 
 FOLDER = Path(__file__).parents[2] / "examples" / "02_keyword"
 
@@ -48,7 +48,7 @@ def test_a_wav_goes_through_one_firmware_and_its_words_are_heard(
     said = [(0.5, "down"), (1.3, "up")]
     speech.write_wav(tmp_path / "s.wav", speech.scene(said, 2.0, np.random.default_rng(12)))
     hops = speech.hops(speech.read_wav(tmp_path / "s.wav"))
-    batch = Batch(tuple({"samples": hop[None]} for hop in hops))
+    batch = SampleBatch(tuple({"samples": hop[None]} for hop in hops))
     compiled = compile_for(load_model(FOLDER / "keyword.tflite"), "mps2-an386", numerics="tflm")
     assert [state.name for state in compiled.module.io.state] == [
         "frames/past", "clear/estimate", "history",

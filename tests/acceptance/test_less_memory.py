@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from firmwright.base.errors import DoesNotFitError
-from firmwright.flows.compiling import compile_for, options_for
-from firmwright.flows.images import build_image
-from firmwright.flows.inputs import generated
+from firmwright.flows.compilation import compile_for, options_for
+from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import load_model
 from firmwright.flows.profiling import profile
-from firmwright.flows.verifying import verify
-from firmwright.pipeline import Compiled, pareto
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.verification import verify
+from firmwright.pipeline import Compilation, pareto_front
 
 pytestmark = [pytest.mark.qemu, pytest.mark.models]
 
@@ -31,22 +31,24 @@ DEFAULT = ((KWS, M4, True),)
 SLACK = 1.02
 
 
-def _compiled(path: Path, board: str, **more: Any) -> Compiled:
+def _compiled(path: Path, board: str, **more: Any) -> Compilation:
     return compile_for(load_model(path), board, **more)
 
 
-def _assert_exact(compiled: Compiled, samples: int) -> None:
-    found = verify(compiled, batch=generated(compiled.module.io.inputs, samples))
+def _assert_exact(compiled: Compilation, samples: int) -> None:
+    found = verify(compiled, batch=generate_samples(compiled.module.io.inputs, samples))
     assert found.exact, found
 
 
-@pytest.mark.parametrize(("model", "board", "input_rows"), GRID)
+@pytest.mark.parametrize(("model", "board", "stream_input_rows"), GRID)
 def test_programs_of_rows_are_bit_exact(
-    model: str, board: str, input_rows: bool, model_path: Callable[[str], Path], deep: bool
+    model: str, board: str, stream_input_rows: bool, model_path: Callable[[str], Path], deep: bool
 ) -> None:
-    if (model, board, input_rows) not in DEFAULT and not deep:
+    if (model, board, stream_input_rows) not in DEFAULT and not deep:
         pytest.skip("part of the larger grid; --deep runs it")
-    compiled = _compiled(model_path(model), board, optimize="ram", input_rows=input_rows)
+    compiled = _compiled(
+        model_path(model), board, optimize="ram", stream_input_rows=stream_input_rows
+    )
     _assert_exact(compiled, 4)
     assert build_image(compiled).stack.size_bytes > 0
 
@@ -63,30 +65,34 @@ def test_a_budget_below_every_program_is_refused_with_what_could_be_had(
     assert compiled.metadata["workspace_bytes"] == caught.value.lowest_bytes
 
 
-@pytest.mark.parametrize(("model", "input_rows"), [(IC, False), (VWW, True)])
+@pytest.mark.parametrize(("model", "stream_input_rows"), [(IC, False), (VWW, True)])
 def test_more_memory_never_costs_instructions(
-    model: str, input_rows: bool, model_path: Callable[[str], Path], deep: bool
+    model: str, stream_input_rows: bool, model_path: Callable[[str], Path], deep: bool
 ) -> None:
     """Every program of the frontier: verified, and none slower than one that takes less."""
     if not deep:
         pytest.skip("part of the larger grid; --deep runs it")
     loaded = load_model(model_path(model))
-    options = options_for(loaded.module, {"board": M4, "input_rows": input_rows})
-    found = [item for item in pareto(loaded.module, options) if item.instructions < 20_000_000]
+    options = options_for(loaded.module, {"board": M4, "stream_input_rows": stream_input_rows})
+    found = [
+        item for item in pareto_front(loaded.module, options) if item.instructions < 20_000_000
+    ]
     assert len({item.segments for item in found}) >= 3
     assert len({item.workspace_bytes for item in found}) >= 5
     predicted = [item.instructions for item in found]
     assert predicted == sorted(predicted)
-    measured = _measured(model_path(model), [item.workspace_bytes for item in found], input_rows)
+    measured = _measured(
+        model_path(model), [item.workspace_bytes for item in found], stream_input_rows
+    )
     for roomier, tighter in pairwise(measured):
         assert roomier <= tighter * SLACK
 
 
-def _measured(path: Path, budgets: Sequence[int], input_rows: bool) -> list[int]:
+def _measured(path: Path, budgets: Sequence[int], stream_input_rows: bool) -> list[int]:
     """Instructions of the program within each budget, all of them exact."""
     counts = []
     for budget in budgets:
-        compiled = _compiled(path, M4, ram_bytes=budget, input_rows=input_rows)
+        compiled = _compiled(path, M4, ram_bytes=budget, stream_input_rows=stream_input_rows)
         assert compiled.metadata["workspace_bytes"] <= budget
         _assert_exact(compiled, 3)
         counts.append(profile(compiled).total)

@@ -3,11 +3,11 @@
 import numpy as np
 
 from firmwright.base.dtypes import INT32
-from firmwright.flows.reference import by_interpreter, by_numpy
+from firmwright.flows.reference_outputs import run_interpreter, run_numpy_reference
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.module import IRModule
-from firmwright.ir.text import print_module
-from firmwright.pipeline import Options, compile_model, load_bytes
+from firmwright.ir.printer import print_module
+from firmwright.pipeline import Options, compile_model, load_module_bytes
 
 OPERATORS = 450
 
@@ -22,12 +22,12 @@ def test_a_chain_of_hundreds_of_operators_compiles_prints_and_parses() -> None:
     entry = Function("main", (values[0],), body, (values[-1],))
     module = IRModule("chain", {"main": entry}, {}, attrs={"entry": "main"})
     planned = compile_model(module, Options()).module
-    again = load_bytes(print_module(planned).encode(), "chain.fwir")
+    again = load_module_bytes(print_module(planned).encode(), "chain.fwir")
     assert again.plan == planned.plan
     sample = {"v0": np.array([[-5, 0, 7]], np.int32)}
     last = values[-1].name
     (expected,), (found,) = (
-        by_numpy(module, [sample]).outputs,
-        by_interpreter(again, [sample]).outputs,
+        run_numpy_reference(module, [sample]).outputs,
+        run_interpreter(again, [sample]).outputs,
     )
     np.testing.assert_array_equal(found[last], expected[last])

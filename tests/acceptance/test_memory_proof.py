@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from firmwright.base.errors import DeviceError
-from firmwright.codegen.poison import poison_header
+from firmwright.codegen.asan_poison import format_poison_header
 from firmwright.device import Session, open_transport
-from firmwright.flows.inputs import generated
-from firmwright.flows.reference import by_oracle
-from firmwright.flows.sessions import ModelSession, c_name
-from firmwright.flows.verifying import verify
-from firmwright.flows.watching import open_watched
+from firmwright.flows.access_checking import open_checked_session
+from firmwright.flows.model_session import ModelSession, c_prefix
+from firmwright.flows.reference_outputs import run_oracle_reference
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.verification import verify
 from firmwright.oracle.compare import compare
-from firmwright.pipeline import Compiled
+from firmwright.pipeline import Compilation
 
-Compile = Callable[..., Compiled]
+Compile = Callable[..., Compilation]
 
 MODELS = ("ad", "ic", "kws", "vww", "ww")
 CORES = ("cortex-m4", "cortex-m55", "cortex-m0")
@@ -41,15 +41,15 @@ def test_every_byte_that_is_read_is_its_buffers_own(
     model: str, core: str, goal: str, compiled: Compile
 ) -> None:
     done = compiled(model, board="host", target=f"cortex-m -mcpu={core}", optimize=goal)
-    found = verify(done, samples=2, open_with=open_watched)
+    found = verify(done, samples=2, open_with=open_checked_session)
     assert (found.samples, found.mismatches) == (2, 0)
 
 
-def poisoned(done: Compiled, folder: Path, *, planted: str = "") -> Path:
+def poisoned(done: Compilation, folder: Path, *, planted: str = "") -> Path:
     """Firmware in which an operator may touch its arguments alone; `planted` begins a kernel."""
-    name = c_name(done)
+    name = c_prefix(done)
     done.save(folder)
-    (folder / "model" / f"{name}_poison.h").write_text(poison_header(done.module, name))
+    (folder / "model" / f"{name}_poison.h").write_text(format_poison_header(done.module, name))
     source = folder / "model" / f"{name}.c"
     text = source.read_text()
     kernel = re.compile(r"(_KERNEL void \w+\([^)]*\)\n\{\n)")
@@ -62,10 +62,10 @@ def poisoned(done: Compiled, folder: Path, *, planted: str = "") -> Path:
     return folder / "build" / "release" / "firmware.elf"
 
 
-def outputs(done: Compiled, elf: Path) -> tuple[dict[str, Any], ...]:
+def outputs(done: Compilation, elf: Path) -> tuple[dict[str, Any], ...]:
     session = Session(open_transport(done.board, elf), model_id=bytes.fromhex(done.model_id))
     with ModelSession(done, session, None) as running:
-        return running.run_all(generated(done.module.io.inputs, 2).samples)
+        return running.run_all(generate_samples(done.module.io.inputs, 2).samples)
 
 
 @pytest.mark.host_c
@@ -85,10 +85,10 @@ def test_operators_touch_nothing_but_what_they_are_given(
     model: str, goal: str, by_rows: bool, compiled: Compile, tmp_path: Path
 ) -> None:
     target = "cortex-m -mcpu=cortex-m4"
-    done = compiled(model, board="host", target=target, optimize=goal, input_rows=by_rows)
+    done = compiled(model, board="host", target=target, optimize=goal, stream_input_rows=by_rows)
     found = outputs(done, poisoned(done, tmp_path))
-    samples = generated(done.module.io.inputs, 2).samples
-    expected = by_oracle(done, samples, "litert").outputs
+    samples = generate_samples(done.module.io.inputs, 2).samples
+    expected = run_oracle_reference(done, samples, "litert").outputs
     assert compare(expected, found).mismatches == 0
 
 

@@ -54,7 +54,7 @@ def test_the_models_own_files_are_the_same_with_and_without() -> None:
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"io": "caller"}, "--io caller"),
+        ({"io_buffers": "caller"}, "--io-buffers caller"),
         ({"link_params": False}, "constants that the program provides"),
     ],
 )

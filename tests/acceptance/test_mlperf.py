@@ -7,12 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from firmwright.device.serial_port import SerialTransport
+from firmwright.device.serial_transport import SerialTransport
 from firmwright.device.transport import Transport
-from firmwright.flows.mlperf import for_benchmark, on_terminal, read_dataset, score
-from firmwright.flows.reference import reference_for
-from firmwright.package.mlperf import TASKS, Task
-from firmwright.pipeline import Compiled
+from firmwright.flows.mlperf import (
+    read_dataset,
+    run_benchmark,
+    serve_on_pty,
+    with_benchmark_firmware,
+)
+from firmwright.flows.reference_outputs import compute_reference
+from firmwright.package.mlperf import TASKS, MlperfTask
+from firmwright.pipeline import Compilation
 
 pytestmark = [pytest.mark.qemu, pytest.mark.models]
 
@@ -20,7 +25,7 @@ BOARD = "mps2-an386"
 SAMPLES = 4
 
 
-def synthetic_set(folder: Path, task: Task) -> None:
+def synthetic_set(folder: Path, task: MlperfTask) -> None:
     """Random samples; classes that come twice, so that top-1 is neither none nor all."""
     rng = np.random.default_rng(7)
     lines = []
@@ -34,7 +39,9 @@ def synthetic_set(folder: Path, task: Task) -> None:
     (folder / "y_labels.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def as_input(task: Task, window: bytes, scale: float, zero_point: int) -> np.ndarray[Any, Any]:
+def as_input(
+    task: MlperfTask, window: bytes, scale: float, zero_point: int
+) -> np.ndarray[Any, Any]:
     """What the protocol says the model gets of a sample, in doubles and one value at a time."""
     if task.sample == "int8":
         return np.frombuffer(window, np.int8)
@@ -45,7 +52,9 @@ def as_input(task: Task, window: bytes, scale: float, zero_point: int) -> np.nda
     return np.clip(rounded + zero_point, -128, 127).astype(np.int8)
 
 
-def litert_results(compiled: Compiled, task: Task, windows: list[bytes]) -> np.ndarray[Any, Any]:
+def litert_results(
+    compiled: Compilation, task: MlperfTask, windows: list[bytes]
+) -> np.ndarray[Any, Any]:
     """The same score's rows, of LiteRT's outputs."""
     (source,), (result,) = compiled.module.io.inputs, compiled.module.io.outputs
     asked, told = source.type.quantization, result.type.quantization
@@ -53,7 +62,7 @@ def litert_results(compiled: Compiled, task: Task, windows: list[bytes]) -> np.n
     assert told is not None
     inputs = [as_input(task, w, asked.scales[0], asked.zero_points[0]) for w in windows]
     samples = [{source.name: values.reshape(source.type.shape)} for values in inputs]
-    outputs = reference_for(compiled, samples).outputs
+    outputs = compute_reference(compiled, samples).outputs
     rows = []
     for window, output in zip(windows, outputs, strict=True):
         values = output[result.name].reshape(-1).astype(np.float64)
@@ -74,14 +83,14 @@ def ranks_area(values: np.ndarray[Any, Any], positive: np.ndarray[Any, Any]) -> 
     ["kws", "ad", *(pytest.param(name, marks=pytest.mark.deep) for name in ("ic", "vww", "ww"))],
 )
 def test_the_score_over_a_terminal_is_that_of_litert(
-    name: str, compiled: Callable[..., Compiled], tmp_path: Path
+    name: str, compiled: Callable[..., Compilation], tmp_path: Path
 ):
     task = next(task for task in TASKS if task.name == name)
-    benchmark = for_benchmark(compiled(name, board=BOARD))
+    benchmark = with_benchmark_firmware(compiled(name, board=BOARD))
     synthetic_set(tmp_path, task)
     samples = read_dataset(tmp_path, task)
-    with on_terminal(benchmark) as terminal:
-        found = score(benchmark, samples, port=terminal.name, iterations=2, warmups=1)
+    with serve_on_pty(benchmark) as terminal:
+        found = run_benchmark(benchmark, samples, port=terminal.name, iterations=2, warmups=1)
     wanted = litert_results(benchmark, task, [sample.windows[0] for sample in samples])
     labels = np.array([sample.label for sample in samples])
     # Single floats against doubles: the last of three digits may fall to the other side.
@@ -109,8 +118,8 @@ def said(transport: Transport, command: str = "") -> list[str]:
     return lines
 
 
-def test_commands_are_answered_by_the_protocols_text(compiled: Callable[..., Compiled]):
-    with on_terminal(for_benchmark(compiled("kws", board=BOARD))) as terminal:
+def test_commands_are_answered_by_the_protocols_text(compiled: Callable[..., Compilation]):
+    with serve_on_pty(with_benchmark_firmware(compiled("kws", board=BOARD))) as terminal:
         line = SerialTransport(terminal.name)
         booted = said(line)
         assert booted[0] == "m-timestamp-mode-performance"
@@ -139,8 +148,10 @@ def test_commands_are_answered_by_the_protocols_text(compiled: Callable[..., Com
         line.close()
 
 
-def test_in_energy_mode_no_time_is_printed(compiled: Callable[..., Compiled]):
-    with on_terminal(for_benchmark(compiled("kws", board=BOARD), energy=True)) as terminal:
+def test_in_energy_mode_no_time_is_printed(compiled: Callable[..., Compilation]):
+    with serve_on_pty(
+        with_benchmark_firmware(compiled("kws", board=BOARD), energy=True)
+    ) as terminal:
         line = SerialTransport(terminal.name)
         assert said(line) == ["m-timestamp-mode-energy", "m-init-done", "m-ready"]
         assert said(line, "timestamp") == ["m-ready"]

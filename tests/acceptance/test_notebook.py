@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import firmwright as fw
-from firmwright.cli.notebook import CellProgress, attach, line
+from firmwright.cli.notebook_progress import CellProgress, attach_progress, render_progress
 from firmwright.flows.profiling import OperatorCost, Profile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +43,7 @@ def test_the_notebook_runs_and_its_values_show_themselves(
     missing = [name for name in ("nbclient", "ipykernel") if not importlib.util.find_spec(name)]
     if missing:
         reason = f"needs {', '.join(missing)}: pip install '.[dev]'"
-        if pytestconfig.getoption("--strict-rings"):
+        if pytestconfig.getoption("--require-tools"):
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
     executed = tmp_path / "executed.ipynb"
@@ -100,8 +100,8 @@ class Shell:
 
 def test_what_is_logged_during_a_cell_stands_below_it_until_the_cell_is_done() -> None:
     shell, shown = Shell(), []
-    attach(shell, lambda: shown.append)
-    logger = logging.getLogger("firmwright.flows.tuning")
+    attach_progress(shell, lambda: shown.append)
+    logger = logging.getLogger("firmwright.flows.tuning_log")
     level = logging.getLogger("firmwright").level
     logger.info("before any cell")
     shell.functions["pre_run_cell"]()
@@ -126,7 +126,7 @@ def test_a_cell_that_logs_nothing_shows_nothing() -> None:
 
 
 def test_a_bar_without_an_end_has_no_value() -> None:
-    assert line("compiling") == "<progress></progress> <span>compiling</span>"
+    assert render_progress("compiling") == "<progress></progress> <span>compiling</span>"
 
 
 # ---- values -------------------------------------------------------------------------------------
@@ -154,17 +154,17 @@ def test_a_profile_shows_operators_with_their_shares() -> None:
 
 
 def test_names_from_a_model_cannot_write_html() -> None:
-    from firmwright.base.html import box, facts, table
+    from firmwright.base.html_fragments import render_properties, render_section, render_table
 
     bad = "<script>alert(1)</script>"
-    shown = box(bad, facts([(bad, bad)]), table((bad,), [(bad,)]))
+    shown = render_section(bad, render_properties([(bad, bad)]), render_table((bad,), [(bad,)]))
     assert "<script" not in shown
     assert shown.count("&lt;script&gt;") == 5
 
 
 def test_a_long_table_says_how_much_more_there_is() -> None:
-    from firmwright.base.html import table
+    from firmwright.base.html_fragments import render_table
 
-    shown = table(("n",), [(n,) for n in range(1_500)])
+    shown = render_table(("n",), [(n,) for n in range(1_500)])
     assert "and 1,440 more" in shown
     assert shown.count("<tr") == 61

@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 
 from firmwright.device import Session, open_transport
-from firmwright.flows.images import build_image
-from firmwright.flows.inputs import generated
+from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import load_model
-from firmwright.flows.reference import by_oracle
-from firmwright.flows.sessions import open_session
-from firmwright.flows.verifying import verify
+from firmwright.flows.model_session import open_session
+from firmwright.flows.reference_outputs import run_oracle_reference
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.verification import verify
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.plan import Plan
-from firmwright.pipeline import Compiled, Options, bundle, compile_model
+from firmwright.pipeline import Compilation, Options, bundle, compile_model
 
-Compile = Callable[..., Compiled]
+Compile = Callable[..., Compilation]
 BOARD = "mps3-an547"
 SMALL = (PoolInfo("sram", 9000), PoolInfo("isram"))
 
 
-def planned(compiled: Compiled) -> Plan:
+def planned(compiled: Compilation) -> Plan:
     assert compiled.module.plan is not None
     return compiled.module.plan
 
@@ -52,7 +52,7 @@ def test_kws_is_split_over_two_memories_and_stays_bit_exact(compiled: Compile) -
     assert (found.samples, found.mismatches) == (3, 0)
 
 
-def from_slow_flash(digits_path: Path, **options: Any) -> Compiled:
+def from_slow_flash(digits_path: Path, **options: Any) -> Compilation:
     model = load_model(digits_path)
     boards = (Path(__file__).with_name("boards"),)
     given = Options(board="slow-flash", board_dirs=boards, **options)
@@ -101,8 +101,8 @@ def test_models_that_share_their_memory_keep_their_weights_in_it(digits_path: Pa
     glue = str(both.tree.files["firmware/fwr_app.c"])
     assert "    a_init(&a_pools);\n    b_init(&b_pools);\n" in glue
     image = build_image(both)
-    samples = generated(parts[0].module.io.inputs, 2).samples
-    reference = by_oracle(parts[0], samples, "litert").outputs
+    samples = generate_samples(parts[0].module.io.inputs, 2).samples
+    reference = run_oracle_reference(parts[0], samples, "litert").outputs
     names = [part.module.name for part in parts]
     with Session(
         open_transport(both.board, image.elf), model_id=bytes.fromhex(both.model_id)

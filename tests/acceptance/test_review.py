@@ -17,9 +17,9 @@ from analysers import Finding, Project, clang_tidy, gcc_analyzer, misra_rules, o
 from misra import BOARD, MODELS, PAGE, RUNTIME, column_of_the_page, counted, deviations, unlisted
 
 from firmwright.boards import list_boards
-from firmwright.pipeline import Compiled
+from firmwright.pipeline import Compilation
 
-Compile = Callable[..., Compiled]
+Compile = Callable[..., Compilation]
 Write = Callable[..., Project]
 TOOLS = ("gcc", "arm-none-eabi-gcc", "clang-tidy", "cppcheck")
 
@@ -29,7 +29,7 @@ def _tools(request: pytest.FixtureRequest) -> None:
     missing = [tool for tool in TOOLS if not shutil.which(tool)]
     if missing:
         reason = f"needs {', '.join(missing)}, not found on PATH"
-        if request.config.getoption("--strict-rings"):
+        if request.config.getoption("--require-tools"):
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
 

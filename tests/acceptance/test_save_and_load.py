@@ -7,18 +7,27 @@ from collections.abc import Callable, Set
 import pytest
 
 from firmwright.ir.module import IRModule
-from firmwright.ir.text import parse_module, print_module
+from firmwright.ir.printer import parse_module, print_module
 from firmwright.passes.tir import CLEAN_UP, UNLINKED
-from firmwright.pipeline import Compiled, Options, compile_model
+from firmwright.pipeline import Compilation, Options, compile_model
 
 BOARD = "mps2-an386"
 INT8 = ("kws", "ad", "ic", "vww", "ww")
 LATE = {step.name for step in (*UNLINKED, *CLEAN_UP)}
 """The passes of constants that are not linked, and those after."""
-SOME = {"", "layout", "order", "windows", "lower-select", "usmp", "share-code", "merge-functions"}
+SOME = {
+    "",
+    "layout",
+    "order",
+    "windows",
+    "lower-select",
+    "usmp",
+    "outline-common-kernels",
+    "dedupe-functions",
+}
 FLOAT = ("kws_float", "ad_float", "ic_float", "vww_float")
 
-Compile = Callable[..., Compiled]
+Compile = Callable[..., Compilation]
 
 
 def test_digits_goes_on_after_every_pass(compiled: Compile, deep: bool) -> None:
@@ -40,7 +49,7 @@ def test_every_model_goes_on_after_every_pass(name: str, compiled: Compile, deep
     check_every_stage(compiled(name, board=BOARD), Options(board=BOARD), stages)
 
 
-def check_every_stage(whole: Compiled, options: Options, only: Set[str] | None = None) -> None:
+def check_every_stage(whole: Compilation, options: Options, only: Set[str] | None = None) -> None:
     saved = {"": print_module(whole.imported)}
 
     def watch(name: str, module: IRModule) -> None:

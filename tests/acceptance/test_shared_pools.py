@@ -9,20 +9,20 @@ import pytest
 
 from firmwright.artifacts import Image
 from firmwright.device import Session, open_transport
-from firmwright.flows.images import build_image
-from firmwright.flows.inputs import generated
-from firmwright.flows.reference import by_oracle
-from firmwright.pipeline import Bundle, Compiled, bundle
+from firmwright.flows.firmware_images import build_image
+from firmwright.flows.reference_outputs import run_oracle_reference
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.pipeline import Bundle, Compilation, bundle
 
-Compile = Callable[..., Compiled]
+Compile = Callable[..., Compilation]
 BOARD = "mps2-an386"
 
 
 def check_all(both: Bundle, image: Image) -> None:
     """Every model gives its own reference's outputs, inputs of all written before the run."""
-    batches = [generated(part.module.io.inputs, 4).samples for part in both.parts]
+    batches = [generate_samples(part.module.io.inputs, 4).samples for part in both.parts]
     references = [
-        by_oracle(part, samples, "litert").outputs
+        run_oracle_reference(part, samples, "litert").outputs
         for part, samples in zip(both.parts, batches, strict=True)
     ]
     names = [part.module.name for part in both.parts]
@@ -53,7 +53,7 @@ def test_kws_and_ww_share_a_pool_of_the_larger_ones_size(compiled: Compile) -> N
     peaks = [part.metadata["workspace_bytes"] for part in (kws, ww)]
     kept = 16  # the three outputs of ww, in an aligned place
     assert both.metadata["workspace_bytes"] <= max(peaks) + kept < sum(peaks)
-    assert both.metadata["runs"] == ["str_ww_ref_model", "kws_ref_model"]
+    assert both.metadata["run_order"] == ["str_ww_ref_model", "kws_ref_model"]
     image = build_image(both)
     assert pool_bytes(image) == {"pool_sram": both.metadata["workspace_bytes"]}
     check_all(both, image)
@@ -77,8 +77,8 @@ def test_concurrent_models_have_pools_of_their_own(compiled: Compile) -> None:
 @pytest.mark.host_c
 @pytest.mark.deep
 def test_three_models_share_on_the_host_with_the_callers_buffers_too(compiled: Compile) -> None:
-    for io in ("workspace", "caller"):
-        parts = [compiled(name, io=io) for name in ("kws", "ww", "digits")]
+    for io in ("arena", "caller"):
+        parts = [compiled(name, io_buffers=io) for name in ("kws", "ww", "digits")]
         both = bundle(parts)
         most = max(part.metadata["workspace_bytes"] for part in parts)
         if io == "caller":

@@ -8,15 +8,15 @@ import pytest
 
 from firmwright.base.errors import ModelError
 from firmwright.flows.model import load_model
-from firmwright.flows.verifying import verify
+from firmwright.flows.verification import verify
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.text import parse_module, print_module
-from firmwright.pipeline import Compiled, Options, compile_model, load_bytes
+from firmwright.ir.printer import parse_module, print_module
+from firmwright.pipeline import Compilation, Options, compile_model, load_module_bytes
 
 TEXT = Path(__file__).with_name("gated_delta.fwir")
 
 
-def compiled_for(board: str) -> Compiled:
+def compiled_for(board: str) -> Compilation:
     model = load_model(TEXT)
     return compile_model(model.module, Options(board=board))
 
@@ -54,4 +54,4 @@ def test_the_firmware_equals_the_evaluated_graph(board: str) -> None:
 def test_an_access_out_of_bounds_is_refused_before_any_pass() -> None:
     broken = TEXT.read_text(encoding="utf-8").replace("for t in 0..16 {", "for t in 0..17 {")
     with pytest.raises(ModelError, match=r"@gate: x\[t, c\]"):
-        load_bytes(broken.encode(), TEXT.name)
+        load_module_bytes(broken.encode(), TEXT.name)

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from firmwright.flows.compiling import compile_for
+from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
 from firmwright.flows.profiling import profile
-from firmwright.pipeline import Compiled
+from firmwright.pipeline import Compilation
 
 ROOT = Path(__file__).resolve().parents[2]
 BOARD = "mps2-an386"
@@ -170,7 +170,7 @@ def cluster(folder: Path) -> Iterator[str]:
 
 
 def test_a_compilation_takes_the_best_kernels_of_the_log(two_processes: Path, model: Path) -> None:
-    def compiled(**more: Any) -> Compiled:
+    def compiled(**more: Any) -> Compilation:
         return compile_for(load_model(model), BOARD, optimize="speed", **more)
 
     best: dict[str, tuple[int, str]] = {}

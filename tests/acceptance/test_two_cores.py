@@ -15,27 +15,27 @@ import pytest
 
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.errors import DeviceError, UsageError
-from firmwright.codegen.bundle import check_bundle
+from firmwright.codegen.multi_model_firmware import check_models_combine
 from firmwright.device import Session, open_transport
-from firmwright.flows.counting import count
-from firmwright.flows.exporting import export_model
-from firmwright.flows.inputs import generated
-from firmwright.flows.sessions import ModelSession, c_name
-from firmwright.flows.verifying import verify
+from firmwright.flows.instruction_counts import measure_instructions
+from firmwright.flows.model_session import ModelSession, c_prefix
+from firmwright.flows.package_export import export_model
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.verification import verify
 from firmwright.ir.core import Constant
 from firmwright.ir.module import IRModule
-from firmwright.ir.text import parse_module
-from firmwright.pipeline import Compiled, Options, compile_model
+from firmwright.ir.printer import parse_module
+from firmwright.pipeline import Compilation, Options, compile_model
 
-Compile = Callable[..., Compiled]
+Compile = Callable[..., Compilation]
 CORES = ("cpu0", "cpu1")
 HARNESS = Path(__file__).parents[1] / "devices" / "second_core.c"
 
 
-def stand_in(done: Compiled, folder: Path, *flags: str) -> Callable[[str], str]:
+def stand_in(done: Compilation, folder: Path, *flags: str) -> Callable[[str], str]:
     """Builds the harness for a model; gives what it prints in a mode."""
     done.save(folder)
-    name, io = c_name(done), done.module.io
+    name, io = c_prefix(done), done.module.io
     assert done.module.plan is not None
     macros = {
         "NAME": name,
@@ -123,13 +123,13 @@ def test_the_cores_share_the_work_and_work_at_once() -> None:
         compile_model(layers(), Options(board="mps2-an521", devices=devices))
         for devices in ((), CORES)
     )
-    sample = generated(one.module.io.inputs, 1, 5).samples[0]
+    sample = generate_samples(one.module.io.inputs, 1, 5).samples[0]
     outputs: list[Any] = []
 
     def ask(session: ModelSession) -> None:
         outputs.append(session.run(sample)["y"])
 
-    alone, both = count(one, behind=ask), count(two, behind=ask)
+    alone, both = measure_instructions(one, behind=ask), measure_instructions(two, behind=ask)
     assert np.array_equal(*outputs)
     line = both.timeline
     assert line is not None
@@ -154,7 +154,7 @@ def test_two_cores_compute_what_one_does(compiled: Compile) -> None:
 
 def test_a_model_for_one_core_knows_of_no_other(compiled: Compile) -> None:
     done = compiled("digits", board="host")
-    text = str(done.tree.files[f"model/{c_name(done)}.c"])
+    text = str(done.tree.files[f"model/{c_prefix(done)}.c"])
     assert "device" not in text
 
 
@@ -164,7 +164,7 @@ def test_a_fault_of_the_second_core_ends_the_run_with_a_status(
 ) -> None:
     done = compiled("digits", board="mps2-an521", devices=CORES)
     done.save(tmp_path)
-    source = tmp_path / "model" / f"{c_name(done)}.c"
+    source = tmp_path / "model" / f"{c_prefix(done)}.c"
     text = source.read_text(encoding="utf-8")
     planted = text.replace("switch (call) {", '__asm__ volatile("udf #0");\n    switch (call) {')
     assert planted.count("udf") == 1
@@ -174,7 +174,7 @@ def test_a_fault_of_the_second_core_ends_the_run_with_a_status(
     elf = tmp_path / "build" / "release" / "firmware.elf"
     session = Session(open_transport(done.board, elf), model_id=bytes.fromhex(done.model_id))
     with ModelSession(done, session, None) as running, pytest.raises(DeviceError, match="-6"):
-        running.run_all(generated(done.module.io.inputs, 1, 0).samples)
+        running.run_all(generate_samples(done.module.io.inputs, 1, 0).samples)
 
 
 @pytest.mark.qemu
@@ -191,10 +191,10 @@ def test_the_spare_core_plays_an_engine(compiled: Compile) -> None:
 def test_a_dma_controller_brings_the_engine_its_tiles(compiled: Compile) -> None:
     """On mps2-an521 a PL081 is the only way from SSRAM 2 to SSRAM 3, where the engine works."""
     done = compiled("kws", board="mps2-an521", target="vanilla")
-    text = str(done.tree.files[f"model/{c_name(done)}.c"])
+    text = str(done.tree.files[f"model/{c_prefix(done)}.c"])
     assert "device_copy_" not in text
     assert verify(done, samples=2).mismatches == 0
-    line = count(done).timeline
+    line = measure_instructions(done).timeline
     assert line is not None
     assert {call.core for call in line.calls} == {0, 1}
 
@@ -202,7 +202,9 @@ def test_a_dma_controller_brings_the_engine_its_tiles(compiled: Compile) -> None
 @pytest.mark.deep
 @pytest.mark.host_c
 def test_what_is_made_in_parts_is_compared_as_a_whole(compiled: Compile) -> None:
-    found = verify(compiled("digits", board="host", devices=CORES), samples=1, layers=True)
+    found = verify(
+        compiled("digits", board="host", devices=CORES), samples=1, find_first_divergence=True
+    )
     assert found.exact
     assert found.layer is None
     assert found.layers_compared
@@ -223,7 +225,7 @@ def test_a_package_hands_over_devices_that_an_engineer_replaces(
 def test_several_models_in_one_firmware_have_one_core(compiled: Compile) -> None:
     module = compiled("digits", board="host", devices=CORES).module
     with pytest.raises(UsageError, match=r"digits: each model of a bundle runs on one core\."):
-        check_bundle([module, replace(module, name="b")])
+        check_models_combine([module, replace(module, name="b")])
 
 
 @pytest.mark.parametrize(
@@ -234,8 +236,16 @@ def test_several_models_in_one_firmware_have_one_core(compiled: Compile) -> None
         ("host", {"devices": ("cpu0", "2")}, "'2' is no device"),
         ("host", {"devices": ("cpu0", "cpu0")}, "cpu0 is named twice"),
         ("host", {"fallback": True}, "--fallback is for what other devices do"),
-        ("host", {"devices": CORES, "io": "caller"}, "--io caller and further devices"),
-        ("host", {"devices": CORES, "input_rows": True}, "--input-rows and further devices"),
+        (
+            "host",
+            {"devices": CORES, "io_buffers": "caller"},
+            "--io-buffers caller and further devices",
+        ),
+        (
+            "host",
+            {"devices": CORES, "stream_input_rows": True},
+            "--stream-input-rows and further devices",
+        ),
         ("host", {"devices": CORES, "link_params": False}, "--no-link-params and further devices"),
     ],
 )

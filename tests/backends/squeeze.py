@@ -96,14 +96,14 @@ class Squeeze(Backend):
             return False
         if call.op == "conv2d":
             return call.input(1).shape[1:3] == (1, 1)
-        return fully_connected.has_multiplier(call)
+        return fully_connected.has_int32_multiplier(call)
 
     def generate(self, kernel):
         (call,) = kernel.ops
         home = fully_connected if call.op == "fully_connected" else conv2d
         weights = call.constant(1).array().reshape(call.input(1).shape[0], -1)
         outputs, inputs = weights.shape
-        step = home.requant_of(call)
+        step = home.requantization_of(call)
         pairs = np.array([step.multipliers, step.shifts], np.int32)
         factors = np.broadcast_to(pairs.T, (outputs, 2))
         once = step.rounding == Rounding.ONCE

@@ -8,23 +8,30 @@ from functools import cached_property
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.ir.core import Target
-from firmwright.ir.graph.evaluate import describe
+from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.patterns import Match, Pattern
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.targets.backend import Backend, PatternEntry, always
-from firmwright.targets.kind import Hook, Hooks, Lowered, PassChoice, Phase, TargetKind
+from firmwright.targets.backend import Backend, PatternEntry, match_always
+from firmwright.targets.target_kind import (
+    Hook,
+    Hooks,
+    LoweredFunction,
+    PassSelection,
+    Phase,
+    TargetKind,
+)
 
 
-def default_loops(function: Function, module: IRModule, target: Target) -> Lowered:
+def default_loops(function: Function, module: IRModule, target: Target) -> LoweredFunction:
     """The kernel that the core would have by default, for a function of one call."""
     (call,) = function.body
-    described = describe(call, module)
+    described = make_op_call(call, module)
     kernel = Kernel(function.name, described)
     op_table()[call.op].lower(described, kernel)
-    return Lowered(kernel.build(op=call.op, schedule="toy"), dict(kernel.constants))
+    return LoweredFunction(kernel.build(op=call.op, schedule="toy"), dict(kernel.constants))
 
 
 @dataclass(eq=False)
@@ -36,13 +43,13 @@ class Toy(Backend):
     predicates: Mapping[str, Callable[[Match], bool]] = field(default_factory=dict)
     merge_regions: bool = False
     own_phases: Mapping[Phase, tuple[Pass, ...]] = field(default_factory=dict)
-    passes: PassChoice = Backend.passes
+    passes: PassSelection = Backend.passes
     hook: Hook = default_loops
     pools: tuple[str, ...] = ()
 
     def patterns(self) -> Sequence[PatternEntry]:
         return [
-            PatternEntry(name, pattern, self.predicates.get(name, always))
+            PatternEntry(name, pattern, self.predicates.get(name, match_always))
             for name, pattern in self.entries.items()
         ]
 

@@ -14,37 +14,27 @@ from dataclasses import dataclass, field, replace
 from tflite_writer import write_cases
 
 from firmwright.base.dtypes import DType
-from firmwright.codegen.module import EmitOptions, emit
-from firmwright.codegen.names import Names
+from firmwright.codegen.c_names import ModelNames
+from firmwright.codegen.model_emitter import EmitOptions, emit_model
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.reader import read_tflite
+from firmwright.ir import tir
 from firmwright.ir.core import Span
-from firmwright.ir.graph.evaluate import describe
+from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, TensorType
-from firmwright.ir.graph.opdef import Case, Numerics, OpCall, RowMap
+from firmwright.ir.graph.opdef import ConformanceCase, NumericsProfile, OpCall, RowWindow
 from firmwright.ir.module import IoBinding, IoTensor, IRModule
 from firmwright.ir.tir.builder import INDEX
-from firmwright.ir.tir.nodes import (
-    AccessPtr,
-    Allocate,
-    AllocateConst,
-    Buffer,
-    CallPrim,
-    IntImm,
-    PrimFunc,
-    Seq,
-    Stmt,
-)
 from firmwright.ir.tir.rewrite import rewrite_func
-from firmwright.ir.tir.schedule import Alternative
+from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.ir.tir.traversal import Node
 from firmwright.ir.tir.verify import verify_module
-from firmwright.ir.tir.walk import Node
-from firmwright.lower.lower import Lowering, row_call
+from firmwright.lower.lowering import Lowering, make_row_call
 from firmwright.ops.registry import import_table, op_table
 from firmwright.passes.tir import BEFORE_PLANNING, CLEAN_UP
 from firmwright.schedules.registry import INTRINSICS, RULES
-from firmwright.targets.registry import features, parse_target
-from firmwright.usmp.plan_module import plan
+from firmwright.targets.registry import parse_target, target_features
+from firmwright.usmp.memory_planning import plan_memory
 
 NAME = "layers"
 ALIKE = (
@@ -65,7 +55,7 @@ class Rows:
     """A kernel that makes `band` rows of its layer."""
 
     band: int
-    map: RowMap
+    map: RowWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +64,8 @@ class Kernel:
 
     layer: int
     call: OpCall
-    alternative: Alternative
-    profiles: frozenset[Numerics]
+    alternative: LoweringCandidate
+    profiles: frozenset[NumericsProfile]
     targets: frozenset[str]
     rows: Rows | None = None
 
@@ -88,14 +78,14 @@ class Kernel:
 class Batch:
     """`names[k]` is the C function of `kernels[k]`; `files` hold the functions and the table."""
 
-    cases: tuple[Case, ...]
+    cases: tuple[ConformanceCase, ...]
     kernels: tuple[Kernel, ...]
     module: IRModule
     files: dict[str, str] = field(default_factory=dict)
 
-    def function(self, kernel: int) -> PrimFunc:
+    def function(self, kernel: int) -> tir.PrimFunc:
         found = self.module.functions[self.kernels[kernel].alternative.function.name]
-        assert isinstance(found, PrimFunc)
+        assert isinstance(found, tir.PrimFunc)
         return found
 
     def said(self, kernel: int) -> str:
@@ -105,7 +95,7 @@ class Batch:
         return f"{self.cases[it.layer].name}: {it.schedule}{rows} ({', '.join(sorted(it.targets))})"
 
 
-def imported(cases: Sequence[Case], numerics: Numerics) -> IRModule:
+def imported(cases: Sequence[ConformanceCase], numerics: NumericsProfile) -> IRModule:
     """The layers side by side in one graph; call k is case k."""
     data = write_cases(cases)
     module = import_model(read_tflite(data, NAME), NAME, import_table(), data, op_table())
@@ -115,9 +105,9 @@ def imported(cases: Sequence[Case], numerics: Numerics) -> IRModule:
 
 
 def batch(
-    cases: Sequence[Case],
+    cases: Sequence[ConformanceCase],
     targets: Sequence[str],
-    profiles: Sequence[Numerics] = ("litert", "tflm"),
+    profiles: Sequence[NumericsProfile] = ("litert", "tflm"),
     *,
     bands: Sequence[int] = (),
     is_searched: bool = False,
@@ -150,8 +140,8 @@ def batch(
 
 
 def _served(
-    case: Case, profiles: Sequence[Numerics], *, is_quick: bool
-) -> Mapping[Numerics, frozenset[Numerics]]:
+    case: ConformanceCase, profiles: Sequence[NumericsProfile], *, is_quick: bool
+) -> Mapping[NumericsProfile, frozenset[NumericsProfile]]:
     """The profiles that a layer is lowered for, and those that the kernels of each one serve."""
     known = [profile for profile in profiles if profile in case.oracles]
     if is_quick and case.builtin in ALIKE:
@@ -159,10 +149,10 @@ def _served(
     return {profile: frozenset({profile}) for profile in known}
 
 
-def emitted(cases: Sequence[Case], kernels: Sequence[Kernel]) -> Batch:
+def emitted(cases: Sequence[ConformanceCase], kernels: Sequence[Kernel]) -> Batch:
     """The batch of these kernels, as C."""
     module = _planned(kernels)
-    tree = emit(module, INTRINSICS, EmitOptions())
+    tree = emit_model(module, INTRINSICS, EmitOptions())
     files = {
         "kernels.inc": str(tree.files[f"model/{NAME}.c"]),
         f"{NAME}.h": str(tree.files[f"model/{NAME}.h"]),
@@ -177,16 +167,21 @@ def emitted(cases: Sequence[Case], kernels: Sequence[Kernel]) -> Batch:
 def _offered(
     module: IRModule,
     targets: Sequence[str],
-    numerics: Numerics,
+    numerics: NumericsProfile,
     bands: Sequence[int],
     *,
     is_searched: bool,
     fuses: bool,
 ) -> Iterator[Kernel]:
-    known = {target: features(parse_target(target)) for target in targets}
+    known = {target: target_features(parse_target(target)) for target in targets}
     everything = frozenset[str]().union(*known.values())
     rules = [
-        replace(rule, goal="", fuses=False, configs=rule.tunable if is_searched else rule.configs)
+        replace(
+            rule,
+            goal="",
+            fuses=False,
+            configs=rule.tunable_configs if is_searched else rule.configs,
+        )
         for rule in RULES
         if fuses or not rule.fuses
     ]
@@ -197,9 +192,9 @@ def _offered(
     module = replace(module, targets={"cpu": parse_target("c")})
     lowering = Lowering(module, op_table(), rules, INTRINSICS, lambda _: everything)
     for index, lowered in enumerate(lowering.calls()):
-        described = describe(lowered.call, module)
-        offered: list[tuple[OpCall, Alternative, Rows | None]] = [
-            (described, alternative, None) for alternative in lowered.alternatives
+        described = make_op_call(lowered.call, module)
+        offered: list[tuple[OpCall, LoweringCandidate, Rows | None]] = [
+            (described, alternative, None) for alternative in lowered.candidates
         ]
         for band in bands:
             offered += _in_rows(lowering, index, lowered.call, band)
@@ -211,13 +206,13 @@ def _offered(
 
 def _in_rows(
     lowering: Lowering, index: int, call: Call, band: int
-) -> Iterator[tuple[OpCall, Alternative, Rows]]:
+) -> Iterator[tuple[OpCall, LoweringCandidate, Rows]]:
     shape = call.outputs[0].type.shape
     kernels = lowering.rows(index, band) if len(shape) == 4 and shape[1] >= band else None
-    if kernels is None or not isinstance(kernels.rows, RowMap):
+    if kernels is None or not isinstance(kernels.rows, RowWindow):
         return
-    described = describe(row_call(call, kernels.rows, band), lowering.module)
-    for alternative in kernels.alternatives:
+    described = make_op_call(make_row_call(call, kernels.rows, band), lowering.module)
+    for alternative in kernels.candidates:
         yield described, alternative, Rows(band, kernels.rows)
 
 
@@ -241,7 +236,7 @@ def _renamed(kernel: Kernel, suffix: str) -> Kernel:
     """Function and constants under names of their own."""
 
     def rule(node: Node) -> Node | None:
-        if isinstance(node, AllocateConst):
+        if isinstance(node, tir.AllocateConst):
             return replace(node, constant=node.constant + suffix)
         return None
 
@@ -261,14 +256,14 @@ def _planned(kernels: Sequence[Kernel]) -> IRModule:
     params = [param for k in kernels for param in k.alternative.function.params]
     read = _largest("x", [p.value for p in params if p.role == "in"])
     written = _largest("y", [p.value for p in params if p.role == "out"])
-    body: Stmt = Seq(tuple(_call(kernel, read, written) for kernel in kernels))
+    body: tir.Stmt = tir.Seq(tuple(_call(kernel, read, written) for kernel in kernels))
     for role, buffers in (("output", written), ("input", read)):
         for buffer in reversed(buffers.values()):
-            body = Allocate(buffer, body, role)
+            body = tir.Allocate(buffer, body, role)
     functions = [kernel.alternative.function for kernel in kernels]
-    main = PrimFunc("run", (), body, {"aot_main": True})
+    main = tir.PrimFunc("run", (), body, {"aot_main": True})
     io = IoBinding(
-        keep_input=True,
+        preserve_input=True,
         inputs=tuple(map(_tensor, read.values())),
         outputs=tuple(map(_tensor, written.values())),
     )
@@ -282,42 +277,42 @@ def _planned(kernels: Sequence[Kernel]) -> IRModule:
     )
     for step in BEFORE_PLANNING:
         module = step(module)
-    module = plan(module, "greedy_by_size")
+    module = plan_memory(module, "greedy_by_size")
     for step in CLEAN_UP:
         module = step(module)
     verify_module(module, op_table(), INTRINSICS)
     return module
 
 
-def _tensor(buffer: Buffer) -> IoTensor:
+def _tensor(buffer: tir.Buffer) -> IoTensor:
     return IoTensor(buffer.name, buffer.name, TensorType(buffer.shape, buffer.dtype))
 
 
-def _largest(name: str, values: Iterable[object]) -> Mapping[DType, Buffer]:
+def _largest(name: str, values: Iterable[object]) -> Mapping[DType, tir.Buffer]:
     """For each type of elements a buffer that all of `values` fit into."""
     most: dict[DType, int] = {}
     for value in values:
-        assert isinstance(value, Buffer)
+        assert isinstance(value, tir.Buffer)
         most[value.dtype] = max(most.get(value.dtype, 0), value.elements)
     return {
-        dtype: Buffer(f"{name}_{dtype.name}", dtype, (count,), alignment=16)
+        dtype: tir.Buffer(f"{name}_{dtype.name}", dtype, (count,), alignment=16)
         for dtype, count in most.items()
     }
 
 
 def _call(
-    kernel: Kernel, read: Mapping[DType, Buffer], written: Mapping[DType, Buffer]
-) -> CallPrim:
+    kernel: Kernel, read: Mapping[DType, tir.Buffer], written: Mapping[DType, tir.Buffer]
+) -> tir.PrimFuncCall:
     args = []
     for param in kernel.alternative.function.params:
         buffer = param.value
-        assert isinstance(buffer, Buffer)  # kernels have no scalars before merging
-        zero = IntImm(0, INDEX)
+        assert isinstance(buffer, tir.Buffer)  # kernels have no scalars before merging
+        zero = tir.IntImm(0, INDEX)
         if param.role == "in":
-            args.append(AccessPtr(read[buffer.dtype], zero, buffer.elements, "r"))
+            args.append(tir.AccessPtr(read[buffer.dtype], zero, buffer.elements, "r"))
         else:
-            args.append(AccessPtr(written[buffer.dtype], zero, buffer.elements, "w"))
-    return CallPrim(kernel.alternative.function.name, tuple(args))
+            args.append(tir.AccessPtr(written[buffer.dtype], zero, buffer.elements, "w"))
+    return tir.PrimFuncCall(kernel.alternative.function.name, tuple(args))
 
 
 # ---- the table ---------------------------------------------------------------------------------
@@ -328,7 +323,7 @@ _KINDS = {"int8": "CONFORM_INT8", "int16": "CONFORM_INT16", "float32": "CONFORM_
 
 def _table(made: Batch) -> str:
     """What each kernel's arguments must be, and the calls: by a switch, so that stack is known."""
-    names = Names(NAME)
+    names = ModelNames(NAME)
     calls, rows = [], []
     for index, kernel in enumerate(made.kernels):
         params = made.function(index).params
@@ -337,7 +332,7 @@ def _table(made: Batch) -> str:
         calls.append(f"    case {index}:\n        {name}({given});\n        break;")
         fields = []
         for param in params:
-            assert isinstance(param.value, Buffer)
+            assert isinstance(param.value, tir.Buffer)
             role = _ROLES.get(param.role, "CONFORM_SCRATCH")
             kind = _KINDS.get(param.value.dtype.name, "CONFORM_OTHER")
             size = f"{param.value.size_bytes}, {param.value.alignment}"
@@ -373,7 +368,7 @@ def arena_bytes(made: Batch) -> int:
     for index in range(len(made.kernels)):
         total = GUARD_BYTES
         for param in made.function(index).params:
-            assert isinstance(param.value, Buffer)
+            assert isinstance(param.value, tir.Buffer)
             total += param.value.size_bytes + 3 * param.value.alignment + GUARD_BYTES
         sizes.append(total)
     return -(-max(sizes) // 16) * 16

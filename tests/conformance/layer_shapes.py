@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from drawing import ACTIVATIONS, CHANNELS, MOST_ELEMENTS, MOST_WEIGHTS, pick
 
-from firmwright.ir.graph.opdef import Case, CaseTensor
+from firmwright.ir.graph.opdef import CaseTensor, ConformanceCase
 
 Size: TypeAlias = tuple[int, int]
 WINDOWS: tuple[Size, ...] = (
@@ -39,13 +39,13 @@ class Shapes:
     def activation(self) -> str:
         return str(self.options.get("fused_activation_function", "NONE"))
 
-    def case(self, name: str, tensors: Sequence[CaseTensor], y: CaseTensor) -> Case:
+    def case(self, name: str, tensors: Sequence[CaseTensor], y: CaseTensor) -> ConformanceCase:
         """The layer; `tensors` are x, w and, where there is one, the bias."""
         inputs = tuple(tensors)
         if self.builtin == "TRANSPOSE_CONV":
             shape = CaseTensor((4,), "int32", data=np.array(self.y, np.int32))
             inputs = (shape, tensors[1], tensors[0], *tensors[2:])
-        return Case(name, self.builtin, inputs, (y,), self.options)
+        return ConformanceCase(name, self.builtin, inputs, (y,), self.options)
 
 
 def _window(

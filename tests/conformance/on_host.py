@@ -17,8 +17,8 @@ import numpy as np
 from kernels import VERDICTS, Batch, Kernel, Rows, batch
 from oracles import Expected, inputs, of_floats
 
-from firmwright.build.flags import LANGUAGE, WARNINGS
-from firmwright.ir.graph.opdef import Array, Case
+from firmwright.build.compiler_flags import LANGUAGE_FLAGS, WARNINGS
+from firmwright.ir.graph.opdef import Array, ConformanceCase
 
 HERE = Path(__file__).parent
 FLIPS = (0, 255)
@@ -52,7 +52,7 @@ def build(made: Batch, folder: Path, flags: Sequence[str] = FAST, compiler: str 
     """The program of the batch."""
     write_sources(made, folder)
     program = folder / "conform"
-    command = [compiler, *LANGUAGE, *WARNINGS, *flags, "-I.", "harness.c", "host_main.c"]
+    command = [compiler, *LANGUAGE_FLAGS, *WARNINGS, *flags, "-I.", "harness.c", "host_main.c"]
     done = subprocess.run(
         [*command, "-o", str(program), "-lm"], cwd=folder, capture_output=True, text=True,
         check=False,
@@ -97,7 +97,7 @@ def _band_position(kernel: Kernel, sample: int, height: int) -> int | None:
 def _rows_of(kernel: Kernel, given: Sequence[Array], band: int) -> list[Array]:
     """The inputs of a band: rows of those that flow, others as a whole."""
     assert kernel.rows is not None
-    call, whole = kernel.call, kernel.rows.map.whole
+    call, whole = kernel.call, kernel.rows.map.whole_inputs
     variable = [
         place
         for place, kind in enumerate(call.inputs)
@@ -112,13 +112,13 @@ def _rows_of(kernel: Kernel, given: Sequence[Array], band: int) -> list[Array]:
 def _rows_of_one(rows_of: Rows, x: Array, band: int) -> Array:
     """The input rows of a band, with what stands for rows outside of the tensor."""
     where = rows_of.map
-    start = where.stride * band - where.before
-    rows = np.arange(start, start + where.reach)
+    start = where.stride * band - where.pad_before
+    rows = np.arange(start, start + where.window_height)
     is_outside = (rows < 0) | (rows >= x.shape[1])
     found = x[:, np.clip(rows, 0, x.shape[1] - 1)].copy()
     if is_outside.any():
-        assert where.outside is not None
-        found[:, is_outside] = where.outside
+        assert where.pad_value is not None
+        found[:, is_outside] = where.pad_value
     return found
 
 
@@ -178,7 +178,7 @@ def _verdicts(made: Batch, run: Run, result: Array, verdict: int) -> Iterator[st
 
 
 def with_own_floats(
-    cases: Sequence[Case], expected: Expected, samples: Sequence[int], folder: Path
+    cases: Sequence[ConformanceCase], expected: Expected, samples: Sequence[int], folder: Path
 ) -> Expected:
     """`expected`, but of floats the very bits that the operators' own loops compute here.
 

@@ -15,21 +15,21 @@ from kept_state import full_inputs
 from kernels import imported
 from tflite_writer import input_names, output_names, write_cases
 
-from firmwright.ir.graph.evaluate import describe
+from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.graph.opdef import Array, Case, Numerics
-from firmwright.oracle.run import run_oracle
+from firmwright.ir.graph.opdef import Array, ConformanceCase, NumericsProfile
+from firmwright.oracle.reference_runner import run_reference
 
 CASES_A_MODEL = 32
 """TFLM's planner takes time with the cube of the operators."""
 
 
-def number(case: Case) -> int:
+def number(case: ConformanceCase) -> int:
     """The number that a layer was drawn with."""
     return int(case.name.rsplit("_", 1)[-1])
 
 
-def inputs(case: Case, sample: int) -> list[Array]:
+def inputs(case: ConformanceCase, sample: int) -> list[Array]:
     """The variable inputs of a layer."""
     variable = [each for each in case.inputs if each is not None and each.data is None]
     return [
@@ -42,15 +42,17 @@ def inputs(case: Case, sample: int) -> list[Array]:
 class Expected:
     """Results by (profile, layer, sample); of floats bounds by (layer, sample)."""
 
-    results: dict[tuple[Numerics, int, int], Array] = field(default_factory=dict)
+    results: dict[tuple[NumericsProfile, int, int], Array] = field(default_factory=dict)
     bounds: dict[tuple[int, int], Array] = field(default_factory=dict)
 
-    def of(self, profiles: frozenset[Numerics], layer: int, sample: int) -> list[Array]:
+    def of(self, profiles: frozenset[NumericsProfile], layer: int, sample: int) -> list[Array]:
         return [self.results[profile, layer, sample] for profile in sorted(profiles)]
 
 
 def ask(
-    cases: Sequence[Case], profiles: Sequence[Numerics], samples: Sequence[int] = range(SAMPLES)
+    cases: Sequence[ConformanceCase],
+    profiles: Sequence[NumericsProfile],
+    samples: Sequence[int] = range(SAMPLES),
 ) -> Expected:
     """Ask the runtime of each profile."""
     expected = Expected()
@@ -69,7 +71,7 @@ def ask(
                 }
                 for sample in samples
             ]
-            found = run_oracle(write_cases(some), given, profile).outputs
+            found = run_reference(write_cases(some), given, profile).outputs
             for sample, outputs in zip(samples, found, strict=True):
                 for position, case in enumerate(some):
                     (name,) = output_names(position, case)
@@ -78,19 +80,21 @@ def ask(
     return expected
 
 
-def of_floats(cases: Sequence[Case]) -> list[int]:
+def of_floats(cases: Sequence[ConformanceCase]) -> list[int]:
     """The places of the layers whose results are floats."""
     return [place for place, case in enumerate(cases) if case.outputs[0].dtype == "float32"]
 
 
-def _find_bounds(cases: Sequence[Case], samples: Sequence[int], expected: Expected) -> None:
+def _find_bounds(
+    cases: Sequence[ConformanceCase], samples: Sequence[int], expected: Expected
+) -> None:
     places = of_floats(cases)
     if not places:
         return
     module = imported([cases[place] for place in places], "litert")
     assert isinstance(module.entry, Function)
     for place, call in zip(places, module.entry.body, strict=True):
-        described = describe(call, module)
+        described = make_op_call(call, module)
         for sample in samples:
             arrays = full_inputs(described, inputs(cases[place], sample), {})
             result = expected.results[cases[place].oracles[0], place, sample]

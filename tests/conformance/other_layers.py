@@ -1,6 +1,7 @@
 """Single layers of other types than int8, and int8 layers of rarer shapes, drawn by a number.
 
-In: a number. Out: a `Case`, the same from run to run: int16 activations with int8 weights, float32,
+In: a number. Out: a `ConformanceCase`, the same from run to run: int16 activations with int8
+weights, float32,
 float32 with int8 weights ("hybrid"), transposed convolutions, filters of one row or column, many
 depthwise filters for one input channel. Numbers begin at `FIRST`, so that those of int8 layers
 (random_layers.py) are others.
@@ -23,7 +24,7 @@ from layer_shapes import (
 )
 from random_layers import Maker, of_int8, on_powers_of_two, pair, pool
 
-from firmwright.ir.graph.opdef import Array, Case, CaseTensor
+from firmwright.ir.graph.opdef import Array, CaseTensor, ConformanceCase
 
 FIRST = 10_000
 NEEDS_A_BIAS = "CONV_2D"
@@ -34,7 +35,7 @@ _LEAST_FACTOR = 2.0**-30
 _MANY = (16, 24, 31, 32, 64, 67)
 
 
-def other_layer(number: int) -> Case:
+def other_layer(number: int) -> ConformanceCase:
     """The layer of that number."""
     assert number >= FIRST
     rng = np.random.Generator(np.random.PCG64([number, 2025]))
@@ -47,7 +48,7 @@ def other_layer(number: int) -> Case:
 def _int16(draw: Callable[[np.random.Generator], Shapes]) -> Maker:
     """int16 activations, int8 weights; a bias of 64 bits, of 32 where sums have those, or none."""
 
-    def make(rng: np.random.Generator, name: str) -> Case:
+    def make(rng: np.random.Generator, name: str) -> ConformanceCase:
         shapes = draw(rng)
         w = weights_of(rng, shapes.w)
         taps = np.moveaxis(w.astype(np.int64), shapes.axis, 0).reshape(shapes.w[shapes.axis], -1)
@@ -92,7 +93,7 @@ def _wide_bias(rng: np.random.Generator, taps: Array, factors: Array, kind: str)
 
 
 def _float(draw: Callable[[np.random.Generator], Shapes]) -> Maker:
-    def make(rng: np.random.Generator, name: str) -> Case:
+    def make(rng: np.random.Generator, name: str) -> ConformanceCase:
         shapes = draw(rng)
         w = rng.normal(0, power(rng, -6, 2), shapes.w).astype(np.float32)
         tensors = [CaseTensor(shapes.x, "float32"), CaseTensor(shapes.w, "float32", data=w)]
@@ -109,7 +110,7 @@ def _float_bias(rng: np.random.Generator, shapes: Shapes) -> CaseTensor:
     return CaseTensor((count,), "float32", data=bias)
 
 
-def _hybrid(rng: np.random.Generator, name: str) -> Case:
+def _hybrid(rng: np.random.Generator, name: str) -> ConformanceCase:
     """One scale for all weights, or one a channel: LiteRT quantises the input in other ways.
 
     No weight is -128: TFLite has none in symmetric tensors, and LiteRT's SSE code takes its sign

@@ -1,6 +1,7 @@
 """Single int8 layers drawn by a number, as TFLite has them: odd sizes, tails and extremes.
 
-In: a number. Out: a `Case`, the same from run to run and whatever else is drawn. What may differ
+In: a number. Out: a `ConformanceCase`, the same from run to run and whatever else is drawn. What
+may differ
 between layers of one operator does: windows, strides, dilations, channels, paddings, zero points,
 scales over many orders of magnitude (of each third layer powers of two), weights of one extreme
 value, biases that nothing outweighs. From `OTHERS` on numbers stand for layers of other types and
@@ -38,12 +39,12 @@ from layer_shapes import (
     fully_connected,
 )
 
-from firmwright.ir.graph.opdef import Case, CaseTensor
+from firmwright.ir.graph.opdef import CaseTensor, ConformanceCase
 
-Maker: TypeAlias = Callable[[np.random.Generator, str], Case]
+Maker: TypeAlias = Callable[[np.random.Generator, str], ConformanceCase]
 
 
-def layer(number: int) -> Case:
+def layer(number: int) -> ConformanceCase:
     """The layer of that number."""
     rng = np.random.Generator(np.random.PCG64([number, 2024]))
     kind, make = _MAKERS[number % len(_MAKERS)]
@@ -51,7 +52,7 @@ def layer(number: int) -> Case:
     return on_powers_of_two(made) if number % 3 == 0 else made
 
 
-def on_powers_of_two(case: Case) -> Case:
+def on_powers_of_two(case: ConformanceCase) -> ConformanceCase:
     """The layer with each scale at the nearest power of two: ties are common then."""
     inputs = [each and replace(each, scales=_powers(each.scales)) for each in case.inputs]
     if len(inputs) == 3 and inputs[0] and inputs[1] and inputs[2]:
@@ -69,7 +70,7 @@ def of_int8(draw: Callable[[np.random.Generator], Shapes]) -> Maker:
     return lambda rng, name: _drawn(rng, name, draw(rng))
 
 
-def _drawn(rng: np.random.Generator, name: str, shapes: Shapes) -> Case:
+def _drawn(rng: np.random.Generator, name: str, shapes: Shapes) -> ConformanceCase:
     """An int8 layer of those shapes."""
     builtin, axis = shapes.builtin, shapes.axis
     count = shapes.w[axis]
@@ -113,7 +114,7 @@ def _result(rng: np.random.Generator, activation: str) -> tuple[float, int]:
 
 
 def pool(builtin: str, dtype: str = "int8") -> Maker:
-    def make(rng: np.random.Generator, name: str) -> Case:
+    def make(rng: np.random.Generator, name: str) -> ConformanceCase:
         channels, _, lengths, options = fitting(rng, lambda c: c, depthwise=True)
         height, width, rows, columns, high, wide = lengths
         # Without dilation a window of that size may leave more positions, never fewer.
@@ -124,13 +125,13 @@ def pool(builtin: str, dtype: str = "int8") -> Maker:
         options |= {"filter_height": reach[0], "filter_width": reach[1]}
         x = tensor(rng, (1, height, width, channels), power(rng, -8, 2), dtype)
         y = CaseTensor((1, high, wide, channels), dtype, x.scales, x.zero_points)
-        return Case(name, builtin, (x,), (y,), options)
+        return ConformanceCase(name, builtin, (x,), (y,), options)
 
     return make
 
 
 def pair(builtin: str, dtype: str = "int8") -> Maker:
-    def make(rng: np.random.Generator, name: str) -> Case:
+    def make(rng: np.random.Generator, name: str) -> ConformanceCase:
         a_shape, b_shape = _pair_shapes(rng)
         shape = tuple(np.broadcast_shapes(a_shape, b_shape))
         first = power(rng, -8, 2)
@@ -148,7 +149,7 @@ def pair(builtin: str, dtype: str = "int8") -> Maker:
         options: dict[str, object] = {"fused_activation_function": pick(rng, ACTIVATIONS)}
         if dtype == "int16":
             options["pot_scale_int16"] = False  # any scales, not powers of two alone
-        return Case(name, builtin, (a, b), (tensor(rng, shape, third, dtype),), options)
+        return ConformanceCase(name, builtin, (a, b), (tensor(rng, shape, third, dtype),), options)
 
     return make
 
@@ -168,7 +169,7 @@ def _pair_shapes(rng: np.random.Generator) -> tuple[tuple[int, ...], tuple[int, 
     return shape, other
 
 
-def _mean(rng: np.random.Generator, name: str) -> Case:
+def _mean(rng: np.random.Generator, name: str) -> ConformanceCase:
     channels = pick(rng, CHANNELS)
     most = min(16, math.isqrt(MOST_ELEMENTS // channels))
     height, width = (int(rng.integers(1, most + 1)) for _ in "hw")
@@ -186,14 +187,14 @@ def _mean(rng: np.random.Generator, name: str) -> Case:
         int8_tensor(rng, reduced, float32(scale * power(rng, -3, 1))),
     )
     where = CaseTensor((len(axes),), "int32", data=np.array(axes, np.int32))
-    return Case(name, "MEAN", (x, where), (y,), {"keep_dims": keep})
+    return ConformanceCase(name, "MEAN", (x, where), (y,), {"keep_dims": keep})
 
 
-def _softmax(rng: np.random.Generator, name: str) -> Case:
+def _softmax(rng: np.random.Generator, name: str) -> ConformanceCase:
     shape = (int(rng.integers(1, 4)), int(rng.integers(1, 60)))
     x = int8_tensor(rng, shape, power(rng, -9, 1))
     y = CaseTensor(shape, "int8", (1 / 256,), (-128,))
-    return Case(name, "SOFTMAX", (x,), (y,), {"beta": 1.0})
+    return ConformanceCase(name, "SOFTMAX", (x,), (y,), {"beta": 1.0})
 
 
 _MAKERS: tuple[tuple[str, Maker], ...] = (

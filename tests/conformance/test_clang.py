@@ -21,11 +21,11 @@ from oracles import ask
 from random_layers import layer
 
 from firmwright.cli.main import main
-from firmwright.flows.images import build_image
+from firmwright.flows.firmware_images import build_image
+from firmwright.flows.model_session import ModelSession, open_session
 from firmwright.flows.profiling import profile
-from firmwright.flows.sessions import ModelSession, open_session
-from firmwright.flows.verifying import verify
-from firmwright.pipeline import Compiled, Options, compile_model, load
+from firmwright.flows.verification import verify
+from firmwright.pipeline import Compilation, Options, compile_model, load_module
 
 LAYERS = range(0, 20)
 PROFILES = ("litert", "tflm")
@@ -64,9 +64,9 @@ def test_a_model_by_clang_computes_what_the_reference_runtime_does(
 ) -> None:
     file = model_path("kws_ref_model.tflite")
     options = Options(board=board, optimize="speed")
-    compiled = compile_model(load(file), options, source=file.read_bytes())
+    compiled = compile_model(load_module(file), options, source=file.read_bytes())
 
-    def by_clang(asked: Compiled) -> ModelSession:
+    def by_clang(asked: Compilation) -> ModelSession:
         return open_session(asked, image=build_image(asked, compiler="clang"))
 
     found = verify(compiled, samples=2, open_with=by_clang)
@@ -78,10 +78,10 @@ def test_the_bundled_model_by_clang_computes_what_the_reference_runtime_does(
     board: str, digits_path: Path
 ) -> None:
     options = Options(board=board, optimize="speed")
-    compiled = compile_model(load(digits_path), options, source=digits_path.read_bytes())
+    compiled = compile_model(load_module(digits_path), options, source=digits_path.read_bytes())
     image = build_image(compiled, compiler="clang")
 
-    def by_clang(asked: Compiled) -> ModelSession:
+    def by_clang(asked: Compilation) -> ModelSession:
         return open_session(asked, image=image)
 
     assert b"clang version" in (image.directory / "build/release/model/digits.o").read_bytes()
@@ -97,5 +97,5 @@ def test_verbs_that_run_take_the_compiler_too(digits_path: Path) -> None:
         status = main(["profile", str(digits_path), *chosen])
     assert status == 0
     by_clang = json.loads(said.getvalue())["instructions"]
-    by_gcc = profile(compile_model(load(digits_path), Options(board="mps2-an386"))).total
+    by_gcc = profile(compile_model(load_module(digits_path), Options(board="mps2-an386"))).total
     assert by_clang != by_gcc

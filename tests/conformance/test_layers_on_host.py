@@ -19,7 +19,7 @@ from oracles import ask, number
 from other_layers import FIRST, other_layer
 from random_layers import layer
 
-from firmwright.ir.graph.evaluate import describe
+from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Function
 from firmwright.ops.fully_connected import OPDEF as FULLY_CONNECTED
 from firmwright.schedules.registry import RULES
@@ -141,7 +141,7 @@ def test_random_layers_meet_every_rule_for_int8() -> None:
         module = imported([layer(n) for n in range(first, first + 50)], "litert")
         assert isinstance(module.entry, Function)
         for call in module.entry.body:
-            described = describe(call, module)
+            described = make_op_call(call, module)
             met.update(r.name for r in RULES if r.op == call.op and r.configs(described))
     names = {rule.name for rule in RULES if not any(w in rule.name for w in OF_OTHER_TYPES)}
     assert names - set(met) == set()
@@ -153,7 +153,7 @@ def test_layers_of_other_types_meet_every_rule_for_those() -> None:
     assert isinstance(module.entry, Function)
     met: Counter[str] = Counter()
     for call in module.entry.body:
-        described = describe(call, module)
+        described = make_op_call(call, module)
         met.update(r.name for r in RULES if r.op == call.op and r.configs(described))
     names = {rule.name for rule in RULES if any(w in rule.name for w in OF_OTHER_TYPES)}
     assert names - set(met) == NOT_DRAWN

@@ -106,7 +106,7 @@ def end_of(reader: Reader, data: bytes) -> tuple[bool, str]:
         return False, _place(error)
     except FirmwrightError as error:
         return False, "" if str(error).strip() else "an error without a word"
-    except (Exception, TooLongError) as error:  # noqa: BLE001  # whatever it is, it is a finding
+    except (Exception, TooLongError) as error:  # whatever it is, it is a finding  # noqa: BLE001  # whatever it is, it is a finding
         return False, _place(error)
     return True, ""
 

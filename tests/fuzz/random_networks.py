@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.graph import Graph
+from firmwright.graph_builder import GraphBuilder
 from firmwright.ir.core import Attr, PoolInfo
 from firmwright.ir.graph.nodes import Value
 from firmwright.ir.module import IRModule
-from firmwright.ops.conv_shapes import same_padding
+from firmwright.ops.conv_window import same_padding
 from firmwright.pipeline import Options
 
 TARGETS = (
@@ -49,7 +49,7 @@ def random_options(seed: int) -> Options:
     return Options(
         target=TARGETS[seed % len(TARGETS)],
         optimize=rng.choice(["balanced", "ram", "speed"]),
-        keep_input=rng.random() < 0.2,
+        preserve_input=rng.random() < 0.2,
         pools=pools,
     )
 
@@ -59,7 +59,7 @@ class _Network:
         self.rng = random.Random(seed)
         self.kinds = [*KINDS, "part", "part", "join"] if seed >= PARTED else KINDS
         self.numbers = np.random.Generator(np.random.PCG64(seed))
-        self.graph = Graph("net")
+        self.graph = GraphBuilder("net")
         shape = (1, self.rng.randint(2, 6), self.rng.randint(2, 6), self.rng.choice([1, 2, 3, 4]))
         self.maps = [self.graph.input("x", shape, **self._scale())]
         self.used: set[str] = set()

@@ -26,24 +26,24 @@ from firmwright.base.errors import FirmwrightError, InternalError, ModelError
 from firmwright.base.resources import boards_dir
 from firmwright.boards.load import _read as read_board_file
 from firmwright.cli.profile import read_profile
-from firmwright.flows import loading, reproducing
-from firmwright.flows.inputs import npz_bytes, read_npz
-from firmwright.flows.reporting import read_report
-from firmwright.flows.tuning import read_tuning
-from firmwright.frontends.onnx.complete import Given, complete
+from firmwright.flows import bootloader_flashing, reproducibility
+from firmwright.flows.build_report import read_report
+from firmwright.flows.sample_batches import npz_bytes, read_npz
+from firmwright.flows.tuning_log import read_tuning
+from firmwright.frontends.onnx.preprocess import ModelOverrides, preprocess_model
 from firmwright.ir.module import IRModule
-from firmwright.ir.text import parse_module, print_module
+from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.verify import verify_module
 from firmwright.ops.registry import op_table
-from firmwright.package.folder import _check as owned_paths
-from firmwright.package.recipe import asked
-from firmwright.partitioning.libraries import intrinsics_of
-from firmwright.partitioning.parts import SCHEMA, read_parts
-from firmwright.pipeline import Options, compile_model, load_bytes
+from firmwright.package.option_serialization import deserialize_options
+from firmwright.package.project_folder import _check as owned_paths
+from firmwright.partitioning.backend_libraries import collect_intrinsics
+from firmwright.partitioning.partition_result import PARTITION_SCHEMA, read_partition
+from firmwright.pipeline import Options, compile_model, load_module_bytes
 from firmwright.schedules.registry import INTRINSICS
-from firmwright.targets import backends
+from firmwright.targets import backend_registry
 from firmwright.targets.registry import parse_target
-from firmwright.tune.part_log import PartLog
+from firmwright.tune.region_cost_log import RegionCostLog
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATORS = (
@@ -71,21 +71,21 @@ class Reader:
 
 
 def _verified(module: IRModule) -> IRModule:
-    verify_module(module, op_table(), intrinsics_of(module, INTRINSICS))
+    verify_module(module, op_table(), collect_intrinsics(module, INTRINSICS))
     return module
 
 
 def _read_tflite(data: bytes) -> object:
-    return _verified(load_bytes(data, "hostile.tflite"))
+    return _verified(load_module_bytes(data, "hostile.tflite"))
 
 
 def _read_onnx(data: bytes) -> object:
-    whole = complete(data, "hostile.onnx", Given(), _folder())
-    return _verified(load_bytes(whole, "hostile.onnx"))
+    whole = preprocess_model(data, "hostile.onnx", ModelOverrides(), _folder())
+    return _verified(load_module_bytes(whole, "hostile.onnx"))
 
 
 def _read_text(data: bytes) -> object:
-    return load_bytes(b"firmwright" + data.removeprefix(b"firmwright"), "hostile.fwir")
+    return load_module_bytes(b"firmwright" + data.removeprefix(b"firmwright"), "hostile.fwir")
 
 
 def _read_fragment(data: bytes) -> object:
@@ -210,11 +210,11 @@ def _read_tuning_log(data: bytes) -> object:
     tuning = read_tuning(_file(data, "tuning.log"))
     if not tuning.layers:
         raise ModelError("no line of it is a measurement.")
-    return tuning, [tuning.of_layer(layer, "b") for layer in tuning.layers]
+    return tuning, [tuning.measurements_for_layer(layer, "b") for layer in tuning.layers]
 
 
 def _read_part_log(data: bytes) -> object:
-    with PartLog(_file(data, "parts.log")) as log:
+    with RegionCostLog(_file(data, "parts.log")) as log:
         if not log._known:
             raise ModelError("no line of it says what a part costs.")
         return log
@@ -224,9 +224,11 @@ def _read_facts(data: bytes) -> object:
     """A project's metadata.json, by all that read one."""
     place = _file(data, "project/metadata.json").parent
     _tried(lambda: owned_paths(place))
-    _tried(lambda: loading.loadable_folder(place))
-    facts = reproducing._facts(place)
-    return Options(**asked(reproducing.recipe_in(facts, place), Options, place))
+    _tried(lambda: bootloader_flashing.slot_firmware_from_folder(place))
+    facts = reproducibility._facts(place)
+    return Options(
+        **deserialize_options(reproducibility.recorded_options(facts, place), Options, place)
+    )
 
 
 def _tried(read: Callable[[], object]) -> None:
@@ -240,7 +242,7 @@ def _tried(read: Callable[[], object]) -> None:
 
 @cache
 def _facts_seeds() -> tuple[bytes, ...]:
-    options = Options(target="cortex-m -mcpu=cortex-m4", keep_input=True, ram_bytes=50_000)
+    options = Options(target="cortex-m -mcpu=cortex-m4", preserve_input=True, ram_bytes=50_000)
     done = compile_model(random_network(3), options)
     return (str(done.tree.files["metadata.json"]).encode(),)
 
@@ -262,7 +264,7 @@ def _earlier_seeds() -> tuple[bytes, ...]:
 @cache
 def _result_seeds() -> tuple[bytes, ...]:
     part = {"target": "npu", "makes": ["a", "b"], "ops": ["conv2d"], "entries": ["x"]}
-    return (json.dumps({"schema": SCHEMA, "parts": [part, part]}).encode(),)
+    return (json.dumps({"schema": PARTITION_SCHEMA, "parts": [part, part]}).encode(),)
 
 
 @cache
@@ -277,7 +279,7 @@ def _target_seeds() -> tuple[bytes, ...]:
 
 def _read_target(data: bytes) -> object:
     # What is installed does not change meanwhile, and takes long to list.
-    with patch.object(backends, "_offered", return_value=[]):
+    with patch.object(backend_registry, "_offered", return_value=[]):
         return parse_target(data.decode("utf-8", "replace"))
 
 
@@ -297,7 +299,7 @@ READERS: tuple[Reader, ...] = (
            _read_tuning_log, 9),
     Reader("log of parts", _part_seeds, few(by_values), _read_part_log, 9),
     Reader("partition", _result_seeds, few(by_values),
-           lambda data: read_parts(data.decode("utf-8", "replace"), "hostile.json"), 12),
+           lambda data: read_partition(data.decode("utf-8", "replace"), "hostile.json"), 12),
     Reader("metadata and recipe", _facts_seeds, few(by_values), _read_facts, 2),
     Reader("earlier results", _earlier_seeds, few(by_values), _read_earlier, 7),
     Reader("targets", _target_seeds, few(by_tokens),

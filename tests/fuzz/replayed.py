@@ -17,7 +17,7 @@ from simulated_line import Line, SimulatedLine, build
 
 from firmwright.base.errors import DeviceError
 from firmwright.device import Session
-from firmwright.device.protocol import KIND_ANSWER, Frame, FrameReader, encode_frame
+from firmwright.device.link_protocol import KIND_ANSWER, Frame, FrameReader, encode_frame
 
 HEAD = "<BbH"
 SIZE = 600

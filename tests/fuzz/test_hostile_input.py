@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from readers import READERS, Reader
 
-from firmwright.base.deep_trees import allow_deep_trees
 from firmwright.base.errors import DeviceError, FirmwrightError, ModelError
-from firmwright.base.json_text import read_json
-from firmwright.flows.inputs import read_npz
-from firmwright.tune.part_log import PartLog
+from firmwright.base.json_input import parse_json
+from firmwright.base.recursion import raise_recursion_limit
+from firmwright.flows.sample_batches import read_npz
+from firmwright.tune.region_cost_log import RegionCostLog
 
 CASES, CASES_DEEP = 150, 20_000
 EXAMPLES = 40
@@ -30,7 +30,7 @@ FOUND = Path(__file__).parent / "found"
 @pytest.fixture(autouse=True)
 def _deep_trees() -> None:
     """As every reader of models allows them, for good: not in the middle of an example."""
-    allow_deep_trees()
+    raise_recursion_limit()
 
 
 def named(reader: Reader) -> str:
@@ -98,7 +98,7 @@ def test_what_takes_too_long_is_ended_whatever_it_catches() -> None:
 @pytest.mark.parametrize("brackets", ["[", '{"a":'])
 def test_json_nested_by_the_thousand_is_no_json(brackets: str) -> None:
     with pytest.raises(ValueError, match="nested too deep"):
-        read_json(brackets * 100_000)
+        parse_json(brackets * 100_000)
 
 
 def test_a_log_of_parts_keeps_only_lines_of_its_form(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_log_of_parts_keeps_only_lines_of_its_form(tmp_path: Path) -> None:
     path.write_bytes(
         b'\xff\xfe\n{"schema": "part-1"}\n' + whole.replace(b": 1,", b': "1",') + b"\n"
     )
-    with PartLog(path) as log:
+    with RegionCostLog(path) as log:
         assert len(log._known) == 1
 
 

@@ -20,13 +20,13 @@ from model_writer import ModelFile
 from sample_report import buffer, made, operator
 
 from firmwright.base.errors import FirmwrightError
-from firmwright.flows.exporting import export_model
-from firmwright.flows.inputs import npz_bytes, read_npz
-from firmwright.flows.reproducing import reproduce
-from firmwright.ir.text import parse_module, print_module
-from firmwright.package.exporting import ARCHIVES, FORMATS
-from firmwright.pipeline import Compiled, Options, compile_model, load_bytes
-from firmwright.report.page import page
+from firmwright.flows.package_export import export_model
+from firmwright.flows.reproducibility import reproduce
+from firmwright.flows.sample_batches import npz_bytes, read_npz
+from firmwright.ir.printer import parse_module, print_module
+from firmwright.package.export_formats import ARCHIVES, FORMATS
+from firmwright.pipeline import Compilation, Options, compile_model, load_module_bytes
+from firmwright.report.html_page import render_page
 
 SUM, RAN = "{{ 1234567 + 1 }}", "1234568"
 """What a template would make of the name."""
@@ -75,9 +75,9 @@ def hostile_file(name: str) -> bytes:
 
 
 @cache
-def compiled(kind: str) -> Compiled:
+def compiled(kind: str) -> Compilation:
     data = hostile_file(NAMES[kind])
-    module = load_bytes(data, "model.tflite")
+    module = load_module_bytes(data, "model.tflite")
     return compile_model(module, Options(), source=data)
 
 
@@ -160,7 +160,7 @@ def test_a_page_shows_the_name_and_runs_nothing_of_it(kind: str) -> None:
         buffers=(buffer(name, 0, 64, (0, 1), kind="input"), *made().buffers[1:]),
         operators=(operator(0, name, 600, name=name), operator(2, "softmax", 400)),
     )
-    text = page(report)
+    text = render_page(report)
     assert RAN not in text
     assert "<script>alert" not in text
     assert "<img src=x" not in text

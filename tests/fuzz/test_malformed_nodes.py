@@ -17,8 +17,8 @@ from firmwright.base.errors import ModelError, UnsupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.tflite import read_tflite
 from firmwright.frontends.tflite.importer import import_model
-from firmwright.ir.graph.opdef import Case
-from firmwright.ir.raw import RawModel, RawNode, RawSubgraph, RawTensor
+from firmwright.ir.graph.opdef import ConformanceCase
+from firmwright.ir.raw_model import RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.ops.registry import import_table, op_table
 from firmwright.pipeline import Options, compile_model
 
@@ -154,7 +154,7 @@ SOME = 5
 """Without --deep one case in so many."""
 
 
-def all_cases() -> list[tuple[str, Case]]:
+def all_cases() -> list[tuple[str, ConformanceCase]]:
     return [(name, case) for name, op in op_table().items() for case in op.cases()]
 
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from random_networks import PARTED, random_network, random_options
 
-from firmwright.flows.inputs import generated
-from firmwright.flows.reference import by_interpreter, by_numpy
-from firmwright.flows.verifying import verify
-from firmwright.flows.watching import open_watched
-from firmwright.ir.tir.nodes import PrimFunc
-from firmwright.ir.tir.overlap import Forbidden
-from firmwright.pipeline import Compiled, compile_model
-from firmwright.usmp import distances
+from firmwright.flows.access_checking import open_checked_session
+from firmwright.flows.reference_outputs import run_interpreter, run_numpy_reference
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.verification import verify
+from firmwright.ir import tir
+from firmwright.ir.tir.inplace_distance import Forbidden
+from firmwright.pipeline import Compilation, compile_model
+from firmwright.usmp import inplace_analysis
 
 NETWORKS = 12
 DEEP_NETWORKS = 3000
@@ -36,15 +36,15 @@ def blocks(count: int, deep_count: int) -> list[object]:
     ]
 
 
-def planned(seed: int) -> Compiled:
+def planned(seed: int) -> Compilation:
     return compile_model(random_network(seed), random_options(seed))
 
 
-def differs(compiled: Compiled) -> bool:
+def differs(compiled: Compilation) -> bool:
     """Whether the planned module computes anything but the graph's outputs."""
-    samples = generated(compiled.module.io.inputs, 1).samples
-    (expected,) = by_numpy(compiled.imported, samples).outputs
-    (actual,) = by_interpreter(compiled.module, samples).outputs
+    samples = generate_samples(compiled.module.io.inputs, 1).samples
+    (expected,) = run_numpy_reference(compiled.imported, samples).outputs
+    (actual,) = run_interpreter(compiled.module, samples).outputs
     return any(not np.array_equal(expected[name], actual[name]) for name in expected)
 
 
@@ -69,11 +69,11 @@ def test_a_network_that_once_went_wrong_does_no_more(seed: int) -> None:
 def test_what_is_wrongly_allowed_to_share_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutation: nothing is forbidden of any input and output that meet in one call."""
 
-    def nothing(func: PrimFunc, source: str, result: str) -> tuple[Forbidden, ...]:
+    def nothing(func: tir.PrimFunc, source: str, result: str) -> tuple[Forbidden, ...]:
         return ()
 
     seeds = range(8)
-    monkeypatch.setattr(distances, "forbidden", nothing)
+    monkeypatch.setattr(inplace_analysis, "find_offset_constraints", nothing)
     assert sum(differs(planned(seed)) for seed in seeds) >= 4
 
 
@@ -81,5 +81,5 @@ def test_what_is_wrongly_allowed_to_share_is_seen(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("first", blocks(1, DEEP_WATCHED))
 def test_the_c_of_a_planned_network_reads_only_what_is_its_own(first: int, deep: bool) -> None:
     for seed in range(first, first + (BLOCK if deep else WATCHED)):
-        found = verify(planned(seed), samples=2, open_with=open_watched)
+        found = verify(planned(seed), samples=2, open_with=open_checked_session)
         assert found.mismatches == 0, seed

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from firmwright.ir import tir
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.nodes import Binary, Call, Expr, IntImm, PrimFunc
-from firmwright.ir.tir.walk import walk
+from firmwright.ir.tir.traversal import walk
 
 MOST_SUMS = 60_000_000
 LEAST, GREATEST = -128, 127
@@ -26,8 +26,8 @@ LEAST, GREATEST = -128, 127
 def same_results(module: IRModule, graph: IRModule, name: str, changed: Constant) -> str:
     """Why every sum gives the result that it gave; "" if one does not, or nobody knows."""
     kernel = module.functions.get(name.removesuffix(".requant"))
-    ranges = _ranges(graph, kernel) if isinstance(kernel, PrimFunc) else []
-    steps = _steps(kernel) if isinstance(kernel, PrimFunc) else set()
+    ranges = _ranges(graph, kernel) if isinstance(kernel, tir.PrimFunc) else []
+    steps = _steps(kernel) if isinstance(kernel, tir.PrimFunc) else set()
     before, after = module.constants[name].array(), changed.array()
     if len(ranges) != len(before) or not steps:
         return ""
@@ -60,13 +60,15 @@ class _Step:
         return np.clip(product >> 32 >> self.shift, -128, 127)
 
 
-def _steps(kernel: PrimFunc) -> set[_Step]:
+def _steps(kernel: tir.PrimFunc) -> set[_Step]:
     """What is done with sums; empty if any product is used otherwise than as `_Step` says."""
     products, found = 0, set[_Step]()
     for node in walk(kernel.body):
-        products += isinstance(node, Call) and node.name == "smmla"
+        products += isinstance(node, tir.IntrinsicCall) and node.name == "smmla"
         match node:
-            case Binary("shr", Call("smmla", (value, _, addend)), IntImm(amount, _)):
+            case tir.Binary(
+                "shr", tir.IntrinsicCall("smmla", (value, _, addend)), tir.IntImm(amount, _)
+            ):
                 found.add(_Step(_left(value), _number(addend), amount))
                 products -= 1
             case _:
@@ -74,20 +76,20 @@ def _steps(kernel: PrimFunc) -> set[_Step]:
     return found if products == 0 else set()
 
 
-def _left(value: Expr) -> int | None:
+def _left(value: tir.Expr) -> int | None:
     """By how much a sum is shifted before it is multiplied."""
     match value:
-        case Binary("shl", _, amount):
+        case tir.Binary("shl", _, amount):
             return _number(amount)
         case _:
             return 0
 
 
-def _number(value: Expr) -> int | None:
-    return value.value if isinstance(value, IntImm) else None
+def _number(value: tir.Expr) -> int | None:
+    return value.value if isinstance(value, tir.IntImm) else None
 
 
-def _ranges(graph: IRModule, kernel: PrimFunc) -> list[tuple[int, int]]:
+def _ranges(graph: IRModule, kernel: tir.PrimFunc) -> list[tuple[int, int]]:
     """The least and the greatest sum of each channel of the call that the kernel is of."""
     main = graph.entry
     assert isinstance(main, Function)

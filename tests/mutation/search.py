@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from subjects import Subject, pools_of
 
 from firmwright.artifacts import SourceTree
-from firmwright.flows.inputs import Tensors
-from firmwright.flows.sessions import library_model
+from firmwright.flows.model_session import library_model
+from firmwright.flows.sample_batches import Tensors
 
 TRIES = 60_000
 TIME_S = 60

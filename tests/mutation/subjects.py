@@ -21,18 +21,18 @@ from mutants import SURVIVED, Outcome, caught
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import FirmwrightError
-from firmwright.codegen.module import EmitOptions, emit
-from firmwright.flows.inputs import Tensors, generated
-from firmwright.flows.layers import _Judged, _judged
+from firmwright.codegen.model_emitter import EmitOptions, emit_model
+from firmwright.flows.first_divergence import _comparable_operators, _ComparableOperator
 from firmwright.flows.model import load_model
-from firmwright.flows.reference import Reference, reference_for
-from firmwright.flows.sessions import library_model
+from firmwright.flows.model_session import library_model
+from firmwright.flows.reference_outputs import ReferenceOutputs, compute_reference
+from firmwright.flows.sample_batches import Tensors, generate_samples
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.verify import verify_module
 from firmwright.ops.registry import op_table
-from firmwright.partitioning.libraries import intrinsics_of
-from firmwright.pipeline import Compiled, Options, compile_model, remaining
+from firmwright.partitioning.backend_libraries import collect_intrinsics
+from firmwright.pipeline import Compilation, Options, compile_model, remaining_passes
 from firmwright.schedules.registry import INTRINSICS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,27 +59,27 @@ class Subject:
     """A sound compilation and all that is known of it."""
 
     name: str
-    compiled: Compiled
+    compiled: Compilation
     unplanned: IRModule
     samples: tuple[Tensors, ...]
     folder: Path
 
     @cached_property
-    def reference(self) -> Reference:
-        return reference_for(self.compiled, self.samples, layers=True)
+    def reference(self) -> ReferenceOutputs:
+        return compute_reference(self.compiled, self.samples, layers=True)
 
     @cached_property
-    def layers(self) -> tuple[_Judged, ...]:
-        return tuple(_judged(self.compiled, self.reference.layers[0]))
+    def layers(self) -> tuple[_ComparableOperator, ...]:
+        return tuple(_comparable_operators(self.compiled, self.reference.layers[0]))
 
     def emitted(self, module: IRModule) -> SourceTree:
         """The module's C, as the compiler writes it."""
-        table = intrinsics_of(module, INTRINSICS)
-        return emit(module, table, EmitOptions(prefix="mutant", tool_version="0"))
+        table = collect_intrinsics(module, INTRINSICS)
+        return emit_model(module, table, EmitOptions(prefix="mutant", tool_version="0"))
 
     def planned(self, module: IRModule) -> IRModule:
         """What the rest of the passes makes of a module that was not planned, unchecked."""
-        for step in remaining(module, self.compiled.options):
+        for step in remaining_passes(module, self.compiled.options):
             module = step(module).with_attrs(stage=step.name)
         return module
 
@@ -111,11 +111,11 @@ def subject(
     before: list[IRModule] = []
 
     def watch(step: str, seen: IRModule) -> None:
-        if step == "keep-constants":
+        if step == "cache-constants-in-ram":
             before.append(seen)
 
     compiled = compile_model(module, options, source=source, watch=watch)
-    given = generated(compiled.module.io.inputs, samples).samples
+    given = generate_samples(compiled.module.io.inputs, samples).samples
     if name == "digits":
         given = (*given, *_written_digits(samples))
     place = folder / f"{name} {target}".replace(" ", "_")
@@ -248,12 +248,12 @@ def pools_of(subject: Subject) -> str:
 def checked(subject: Subject, module: IRModule) -> Outcome:
     """By the IR's verifier alone, which judges every compilation."""
     try:
-        verify_module(module, op_table(), intrinsics_of(module, INTRINSICS))
+        verify_module(module, op_table(), collect_intrinsics(module, INTRINSICS))
     except FirmwrightError as error:
         return caught("IR verifier", str(error).removeprefix(f"{module.name}: "))
     return SURVIVED
 
 
-def with_module(compiled: Compiled, module: IRModule) -> Compiled:
+def with_module(compiled: Compilation, module: IRModule) -> Compilation:
     """The compilation of another module."""
     return replace(compiled, module=module)

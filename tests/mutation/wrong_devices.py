@@ -13,20 +13,20 @@ from functools import partial
 from mutants import Mutant, Outcome, drawn
 from subjects import Subject, checked
 
+from firmwright.ir import tir
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.nodes import CallPrim, PrimFunc, Seq, Stmt
-from firmwright.ir.tir.rewrite import NOTHING, rewrite_func
-from firmwright.ir.tir.walk import Node, prim_calls
+from firmwright.ir.tir.rewrite import EMPTY_STMT, rewrite_func
+from firmwright.ir.tir.traversal import Node, prim_calls
 
 CORES = ("cpu0", "cpu1")
-Change = Callable[[CallPrim], Stmt | None]
+Change = Callable[[tir.PrimFuncCall], tir.Stmt | None]
 """What a call becomes; None where the kind does not apply."""
 
 
 def mutants(subject: Subject, per_kind: int) -> Iterator[Mutant]:
     """Each kind at some of the calls."""
     main = subject.compiled.module.entry
-    assert isinstance(main, PrimFunc)
+    assert isinstance(main, tir.PrimFunc)
     calls = tuple(prim_calls(main.body))
     for kind, change in CHANGES.items():
         sites = [number for number, call in enumerate(calls) if change(call) is not None]
@@ -41,11 +41,11 @@ def _judged(subject: Subject, number: int, change: Change) -> Outcome:
 
 def _planted(module: IRModule, number: int, change: Change) -> IRModule:
     main = module.entry
-    assert isinstance(main, PrimFunc)
+    assert isinstance(main, tir.PrimFunc)
     calls = tuple(prim_calls(main.body))
 
     def rule(node: Node) -> Node | None:
-        if isinstance(node, CallPrim) and node == calls[number]:
+        if isinstance(node, tir.PrimFuncCall) and node == calls[number]:
             return change(node)
         return None
 
@@ -53,21 +53,21 @@ def _planted(module: IRModule, number: int, change: Change) -> IRModule:
 
 
 def _dropped(phase: str) -> Change:
-    return lambda call: NOTHING if call.phase == phase else None
+    return lambda call: EMPTY_STMT if call.phase == phase else None
 
 
 def _doubled(phase: str) -> Change:
-    return lambda call: Seq((call, call)) if call.phase == phase else None
+    return lambda call: tir.Seq((call, call)) if call.phase == phase else None
 
 
 def _to(phase: str, after: str) -> Change:
-    def change(call: CallPrim) -> Stmt | None:
+    def change(call: tir.PrimFuncCall) -> tir.Stmt | None:
         return replace(call, phase=after) if call.phase == phase else None  # type: ignore[arg-type]
 
     return change
 
 
-def _elsewhere(call: CallPrim) -> Stmt | None:
+def _elsewhere(call: tir.PrimFuncCall) -> tir.Stmt | None:
     """Waited for on another device than it was started on."""
     return replace(call, device="npu0") if call.phase == "wait" else None
 

@@ -20,23 +20,11 @@ from search import differing
 from subjects import Subject, checked
 
 from firmwright.artifacts import SourceTree
+from firmwright.ir import tir
 from firmwright.ir.core import Constant
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.nodes import (
-    AccessPtr,
-    AllocateConst,
-    Binary,
-    BufferLoad,
-    BufferStore,
-    CallPrim,
-    For,
-    If,
-    IntImm,
-    PrimFunc,
-    Seq,
-)
 from firmwright.ir.tir.rewrite import rewrite_func
-from firmwright.ir.tir.walk import Node
+from firmwright.ir.tir.traversal import Node
 
 Change = Callable[[Node], Node | None]
 """The defect of a node; None where the kind does not apply."""
@@ -90,7 +78,7 @@ def _machine_code(subject: Subject, tree: SourceTree) -> bytes:
 
 def _sites(subject: Subject, change: Change) -> Iterator[tuple[str, int]]:
     for name, func in subject.compiled.module.functions.items():
-        if not isinstance(func, PrimFunc):
+        if not isinstance(func, tir.PrimFunc):
             continue
         count = 0
 
@@ -105,7 +93,7 @@ def _sites(subject: Subject, change: Change) -> Iterator[tuple[str, int]]:
 def _planted(module: IRModule, name: str, place: int, change: Change) -> IRModule:
     """`module` with the change at the `place`-th node of the function that it applies to."""
     func, count = module.functions[name], 0
-    assert isinstance(func, PrimFunc)
+    assert isinstance(func, tir.PrimFunc)
 
     def rule(node: Node) -> Node | None:
         nonlocal count
@@ -119,28 +107,28 @@ def _planted(module: IRModule, name: str, place: int, change: Change) -> IRModul
 
 
 def _load_index(node: Node) -> Node | None:
-    if not isinstance(node, BufferLoad):
+    if not isinstance(node, tir.BufferLoad):
         return None
     last = node.indices[-1]
     return replace(node, indices=(*node.indices[:-1], _plus(last, 1)))
 
 
 def _store_index(node: Node) -> Node | None:
-    if not isinstance(node, BufferStore):
+    if not isinstance(node, tir.BufferStore):
         return None
     first = node.indices[0]
     return replace(node, indices=(_plus(first, -1), *node.indices[1:]))
 
 
 def _plus(value: Node, by: int) -> Node:
-    if isinstance(value, IntImm):
-        return IntImm(value.value + by, value.dtype)
-    return Binary("add", value, IntImm(by, value.dtype))  # type: ignore[arg-type,union-attr]
+    if isinstance(value, tir.IntImm):
+        return tir.IntImm(value.value + by, value.dtype)
+    return tir.Binary("add", value, tir.IntImm(by, value.dtype))  # type: ignore[arg-type,union-attr]
 
 
 def _loop(part: str, by: int) -> Change:
     def change(node: Node) -> Node | None:
-        if not isinstance(node, For) or not isinstance(getattr(node, part), IntImm):
+        if not isinstance(node, tir.For) or not isinstance(getattr(node, part), tir.IntImm):
             return None
         return replace(node, **{part: _plus(getattr(node, part), by)})
 
@@ -149,7 +137,7 @@ def _loop(part: str, by: int) -> Change:
 
 def _pointer(by: int, longer: int) -> Change:
     def change(node: Node) -> Node | None:
-        if not isinstance(node, AccessPtr):
+        if not isinstance(node, tir.AccessPtr):
             return None
         return replace(node, offset=_plus(node.offset, by), extent=node.extent + longer)
 
@@ -158,7 +146,7 @@ def _pointer(by: int, longer: int) -> Change:
 
 def _operator(before: str, after: str) -> Change:
     def change(node: Node) -> Node | None:
-        if isinstance(node, Binary) and node.op == before:
+        if isinstance(node, tir.Binary) and node.op == before:
             return replace(node, op=after)
         return None
 
@@ -167,50 +155,50 @@ def _operator(before: str, after: str) -> Change:
 
 def _unsaturated(node: Node) -> Node | None:
     """`min(max(x, low), high)` of constants without its lower bound."""
-    if not (isinstance(node, Binary) and node.op == "min" and isinstance(node.b, IntImm)):
+    if not (isinstance(node, tir.Binary) and node.op == "min" and isinstance(node.b, tir.IntImm)):
         return None
     inner = node.a
-    if isinstance(inner, Binary) and inner.op == "max" and isinstance(inner.b, IntImm):
+    if isinstance(inner, tir.Binary) and inner.op == "max" and isinstance(inner.b, tir.IntImm):
         return replace(node, a=inner.a)
     return None
 
 
 def _shift(node: Node) -> Node | None:
     """Rounds by another power of two."""
-    if isinstance(node, Binary) and node.op == "shr" and isinstance(node.b, IntImm):
+    if isinstance(node, tir.Binary) and node.op == "shr" and isinstance(node.b, tir.IntImm):
         return replace(node, b=_plus(node.b, -1))
     return None
 
 
 def _rounding(node: Node) -> Node | None:
     """A shift to the right that rounds up instead of down."""
-    if not (isinstance(node, Binary) and node.op == "shr" and isinstance(node.b, IntImm)):
+    if not (isinstance(node, tir.Binary) and node.op == "shr" and isinstance(node.b, tir.IntImm)):
         return None
-    half = IntImm((1 << node.b.value) - 1, node.a.dtype)
-    return replace(node, a=Binary("add", node.a, half))
+    half = tir.IntImm((1 << node.b.value) - 1, node.a.dtype)
+    return replace(node, a=tir.Binary("add", node.a, half))
 
 
 def _without_call(node: Node) -> Node | None:
-    calls = [part for part in getattr(node, "stmts", ()) if isinstance(part, CallPrim)]
-    if not isinstance(node, Seq) or not calls:
+    calls = [part for part in getattr(node, "stmts", ()) if isinstance(part, tir.PrimFuncCall)]
+    if not isinstance(node, tir.Seq) or not calls:
         return None
-    return Seq(tuple(part for part in node.stmts if part is not calls[0]))
+    return tir.Seq(tuple(part for part in node.stmts if part is not calls[0]))
 
 
 def _swapped_arguments(node: Node) -> Node | None:
-    if not isinstance(node, CallPrim):
+    if not isinstance(node, tir.PrimFuncCall):
         return None
     return replace(node, args=(node.args[1], node.args[0], *node.args[2:]))
 
 
 def _condition(node: Node) -> Node | None:
-    if not isinstance(node, If):
+    if not isinstance(node, tir.If):
         return None
     return node.then
 
 
 def _other_constant(node: Node) -> Node | None:
-    if not isinstance(node, AllocateConst) or not node.constant.endswith(".bias"):
+    if not isinstance(node, tir.AllocateConst) or not node.constant.endswith(".bias"):
         return None
     other = {"conv2d_2": "depthwise_conv2d_4", "conv2d_5": "depthwise_conv2d_4"}
     owner = node.constant.removesuffix(".bias")

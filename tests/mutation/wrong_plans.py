@@ -21,15 +21,15 @@ from mutants import SURVIVED, Mutant, Outcome, caught, drawn
 from subjects import Subject, checked, with_module
 
 from firmwright.base.errors import FirmwrightError, InternalError
-from firmwright.flows.watching import open_watched
+from firmwright.flows.access_checking import open_checked_session
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.overlap import Forbidden
-from firmwright.ir.tir.plan import BufferInfo, Conflict, LiveRange, Placement, Plan
-from firmwright.usmp import distances, plan_module
-from firmwright.usmp.distances import Spans
-from firmwright.usmp.liveness import Extraction
-from firmwright.usmp.validate import check_plan
+from firmwright.ir.tir.inplace_distance import Forbidden
+from firmwright.ir.tir.plan import BufferInfo, LiveRange, OffsetConstraint, Placement, Plan
+from firmwright.usmp import inplace_analysis, memory_planning
+from firmwright.usmp.inplace_analysis import Spans
+from firmwright.usmp.liveness import PlanningInput
+from firmwright.usmp.plan_validator import check_plan
 
 RUNS = 2
 
@@ -223,7 +223,9 @@ def problem_mutants(subject: Subject, per_kind: int) -> Iterator[Mutant]:
     )
 
 
-def judge_conflicts(subject: Subject, plan: Plan, conflicts: tuple[Conflict, ...]) -> Outcome:
+def judge_conflicts(
+    subject: Subject, plan: Plan, conflicts: tuple[OffsetConstraint, ...]
+) -> Outcome:
     """A planner that is not told of a conflict, and the validator that is not either."""
     pools = subject.compiled.module.pools
     made = _careless(plan, conflicts)
@@ -234,13 +236,13 @@ def judge_conflicts(subject: Subject, plan: Plan, conflicts: tuple[Conflict, ...
     return _harmless(made)
 
 
-def _careless(plan: Plan, conflicts: tuple[Conflict, ...]) -> Plan:
+def _careless(plan: Plan, conflicts: tuple[OffsetConstraint, ...]) -> Plan:
     """The plan with the two buffers of the missing conflict in one place."""
     (missing,) = [each for each in plan.conflicts if each not in conflicts]
     return _placed(plan, missing.b, plan.placements[missing.a])
 
 
-def _dropped(plan: Plan) -> Iterator[tuple[str, tuple[Conflict, ...]]]:
+def _dropped(plan: Plan) -> Iterator[tuple[str, tuple[OffsetConstraint, ...]]]:
     for number, conflict in enumerate(plan.conflicts):
         rest = plan.conflicts[:number] + plan.conflicts[number + 1 :]
         if conflict.hi - conflict.lo >= 2 and not any(
@@ -260,9 +262,9 @@ def _shorter(plan: Plan) -> Iterator[tuple[str, str, str, LiveRange]]:
 
 
 def _with_life(name: str, live: LiveRange) -> AbstractContextManager[Any]:
-    real = plan_module.extract_buffers
+    real = memory_planning.collect_planning_input
 
-    def extract(*words: Any) -> Extraction:
+    def extract(*words: Any) -> PlanningInput:
         found = real(*words)
         buffers = tuple(
             replace(buffer, live=(live,)) if buffer.name == name else buffer
@@ -270,17 +272,17 @@ def _with_life(name: str, live: LiveRange) -> AbstractContextManager[Any]:
         )
         return replace(found, buffers=buffers)
 
-    return patch.object(plan_module, "extract_buffers", extract)
+    return patch.object(memory_planning, "collect_planning_input", extract)
 
 
 def _with_spans(change: Callable[[Spans | None], Spans | None]) -> AbstractContextManager[Any]:
     """What a kernel's input and output may share is found wrongly."""
-    real = distances.forbidden
+    real = inplace_analysis.find_offset_constraints
 
     def found(*words: Any) -> Spans | None:
         return change(real(*words))
 
-    return patch.object(distances, "forbidden", found)
+    return patch.object(inplace_analysis, "find_offset_constraints", found)
 
 
 def _nothing_is_forbidden(spans: Spans | None) -> Spans | None:
@@ -313,7 +315,7 @@ def judge_problem(subject: Subject, defect: Callable[[], AbstractContextManager[
     if _windows(module) == _windows(subject.compiled.module):
         return Outcome(same="the plan is the same")
     try:
-        with open_watched(with_module(subject.compiled, module)) as session:
+        with open_checked_session(with_module(subject.compiled, module)) as session:
             session.run_all(subject.samples[:RUNS])
     except FirmwrightError as error:
         return caught("--check-plan", error)

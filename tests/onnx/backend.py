@@ -7,8 +7,8 @@ The second form runs a test of each operator that we translate, on that board.
 
 A test passes if the generated C gives the expected outputs within the test's own tolerance. Where
 an operator needs an operand to be known, such as a shape, and the test has it as an input, that is
-bound as a constant from the test's data (`--bind`); those tests are counted apart. What we do not
-take is listed in skips.txt, each with the reason that the compiler gives; rows.txt has the test
+bound as a constant from the test's data (`--fix-input`); those tests are counted apart. What we do
+not take is listed in skips.txt, each with the reason that the compiler gives; rows.txt has the test
 that stands for each operator that we translate. --update writes both.
 """
 
@@ -28,16 +28,16 @@ from numpy.typing import NDArray
 import onnx
 from firmwright.base.errors import FirmwrightError, UnsupportedError
 from firmwright.boards import load_board
-from firmwright.flows.compiling import compile_for
-from firmwright.flows.sessions import open_session
-from firmwright.frontends.onnx import Given, complete, import_onnx
-from firmwright.frontends.onnx.operators.registry import importers
-from firmwright.ir.graph.evaluate import evaluate
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.model_session import open_session
+from firmwright.frontends.onnx import ModelOverrides, import_onnx, preprocess
+from firmwright.frontends.onnx.operators.registry import onnx_importers
+from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.ops.registry import op_table
 from firmwright.passes.graph import PASSES
-from firmwright.pipeline import Compiled, Options, configured
+from firmwright.pipeline import Compilation, Options, configure_module
 from firmwright.schedules.registry import INTRINSICS
 from onnx import TensorProto, numpy_helper
 
@@ -133,11 +133,11 @@ def collected(ops: Iterable[str] = ()) -> list[NodeTest]:
 
 def _imported(test: NodeTest, bound: Iterable[int]) -> IRModule:
     rows = list(enumerate(zip(test.input_names, test.inputs, strict=True)))
-    given = Given(
+    given = ModelOverrides(
         {n: np.shape(x) for k, (n, x) in rows if k not in bound and isinstance(x, np.ndarray)},
         {n: np.asarray(x) for k, (n, x) in rows if k in bound},
     )
-    data = complete(test.model, test.name, given)
+    data = preprocess(test.model, test.name, given)
     return import_onnx(data, test.name, "test", op_table())
 
 
@@ -183,7 +183,7 @@ def by_reference(item: Taken) -> str:
     """What is wrong with the result of the operators' numpy references."""
     entry = item.module.entry
     assert isinstance(entry, Function)
-    values = evaluate(item.module, item.sample, op_table(), INTRINSICS)
+    values = evaluate_graph(item.module, item.sample, op_table(), INTRINSICS)
     return wrong(item.test, [values[value.name] for value in entry.results])
 
 
@@ -217,10 +217,10 @@ def merged(modules: Sequence[IRModule]) -> IRModule:
     return IRModule("cases", {"main": main}, constants, attrs={"entry": "main"})
 
 
-def compiled_for(module: IRModule, board: str) -> Compiled:
+def compiled_for(module: IRModule, board: str) -> Compilation:
     """A compilation without the search for an order, which has nothing to find here."""
     given = {"board": board, "planner": "greedy_by_size"}
-    module = configured(module, load_board(board), Options(**given))
+    module = configure_module(module, load_board(board), Options(**given))
     for step in PASSES:
         module = step(module)
     return compile_for(module.with_attrs(stage=BEFORE_LOWERING), **given)
@@ -271,7 +271,7 @@ def operators_of(test: NodeTest) -> set[str]:
 
 def conformance(tests: Iterable[NodeTest]) -> dict[str, list[Taken]]:
     """For each operator that we translate the shortest of its tests; none where there is none."""
-    found: dict[str, list[Taken]] = {name: [] for name in importers()}
+    found: dict[str, list[Taken]] = {name: [] for name in onnx_importers()}
     left_out = skips()
     for test in tests:
         own = operators_of(test) & found.keys()

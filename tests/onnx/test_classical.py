@@ -11,18 +11,18 @@ from test_nets import entry_of, imported, optimised, results
 
 import onnx
 from firmwright.base.errors import UnsupportedError
-from firmwright.flows.compiling import compile_for
-from firmwright.flows.counting import count
-from firmwright.flows.images import build_image
-from firmwright.flows.sessions import open_session
-from firmwright.frontends.onnx import complete
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.firmware_images import build_image
+from firmwright.flows.instruction_counts import measure_instructions
+from firmwright.flows.model_session import open_session
+from firmwright.frontends.onnx import preprocess
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.interp import Interpreter
-from firmwright.lower.lower import describe
+from firmwright.ir.tir.interpreter import Interpreter
+from firmwright.lower.lowering import make_op_call
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.oracle.run import run_oracle
+from firmwright.oracle.reference_runner import run_reference
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.scalar.tree_ensemble import RULES
 from onnx import TensorProto, helper, numpy_helper
@@ -108,13 +108,13 @@ every_forest = pytest.mark.parametrize("name", FORESTS)
 
 def tree_call(module: IRModule) -> OpCall:
     call = next(call for call in entry_of(module).body if call.op == "tree_ensemble")
-    return describe(call, module)
+    return make_op_call(call, module)
 
 
 @every_forest
 def test_every_row_falls_into_the_leaves_that_onnx_runtime_finds(name: str) -> None:
     data, x = FORESTS[name](), rows_of()
-    (expected,) = run_oracle(data, [{"x": x}], "onnxruntime").outputs
+    (expected,) = run_reference(data, [{"x": x}], "onnxruntime").outputs
     got = results(imported(data), {"x": x})
     for key, array in expected.items():
         if array.dtype.kind == "i":
@@ -172,7 +172,7 @@ def test_the_operator_that_replaces_both_finds_the_same_leaves() -> None:
     model = onnx.load_from_string(model_of(node, {"y": TensorProto.FLOAT}))
     model.opset_import[1].version = 5
     data, x = model.SerializeToString(), rows_of(3)
-    (expected,) = run_oracle(data, [{"x": x}], "onnxruntime").outputs
+    (expected,) = run_reference(data, [{"x": x}], "onnxruntime").outputs
     got = results(imported(data), {"x": x})
     np.testing.assert_allclose(got["y"], expected["y"], rtol=0, atol=3e-6)
 
@@ -237,11 +237,11 @@ def test_a_model_of_scikit_learn_gives_what_onnx_runtime_gives(kind: str, classe
         warnings.simplefilter("ignore")
         data = to_onnx(model.fit(x, y), x[:1]).SerializeToString()
     module = imported(data)
-    whole = complete(data, "net.onnx")
+    whole = preprocess(data, "net.onnx")
     name = entry_of(module).params[0].name
     samples = [{name: row[None]} for row in x[:8]]
     for sample, expected in zip(
-        samples, run_oracle(whole, samples, "onnxruntime").outputs, strict=True
+        samples, run_reference(whole, samples, "onnxruntime").outputs, strict=True
     ):
         got = results(module, sample)
         for key, array in expected.items():
@@ -266,4 +266,4 @@ def test_a_forest_of_a_hundred_trees_is_fast_as_code_and_small_as_tables() -> No
     small = compile_for(module, "mps2-an386", optimize="size")
     assert build_image(small).model_flash_bytes <= 8 * branches
     fast = compile_for(module, "mps2-an386", optimize="speed")
-    assert count(fast, sample={"X": x[:1]}).total.instructions <= 3500
+    assert measure_instructions(fast, sample={"X": x[:1]}).total.instructions <= 3500

@@ -12,15 +12,19 @@ from onnx_models import Net, mobilenet, shuffled_net, transformer_net, two_heads
 from test_nets import entry_of, imported, optimised, results, sample
 
 from firmwright.boards import load_board
-from firmwright.flows.compiling import compile_for
-from firmwright.flows.predicting import predicted
-from firmwright.flows.sessions import open_session
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.cost_prediction import predict_instructions
+from firmwright.flows.model_session import open_session
 from firmwright.ir.module import IRModule
-from firmwright.passes.graph import common_calls, layout
+from firmwright.passes.graph import cse, sink_transposes
 from firmwright.passes.graph.fold_scale import PASS as FOLD_SCALE
 from firmwright.passes.graph.fold_transpose import PASS as FOLD_TRANSPOSE
-from firmwright.passes.graph.regrouping import gathering, groups, regrouped
-from firmwright.pipeline import Options, configured
+from firmwright.passes.graph.transposed_reshape import (
+    group_axes,
+    grouping_permutation,
+    reshape_before_transpose,
+)
+from firmwright.pipeline import Options, configure_module
 
 
 def counts(module: IRModule) -> Counter[str]:
@@ -30,9 +34,9 @@ def counts(module: IRModule) -> Counter[str]:
 def instructions(module: IRModule) -> int:
     """What the cost model says of a run of the calls as they are, without any pass on graphs."""
     given = {"board": "mps2-an386", "planner": "greedy_by_size"}
-    module = configured(module, load_board("mps2-an386"), Options(**given))
+    module = configure_module(module, load_board("mps2-an386"), Options(**given))
     compiled = compile_for(module.with_attrs(stage=BEFORE_LOWERING), **given)
-    return sum(predicted(compiled).values())
+    return sum(predict_instructions(compiled).values())
 
 
 # ---- transpositions ------------------------------------------------------------------------------
@@ -62,7 +66,7 @@ def test_no_transposition_is_left_that_a_person_would_not_write(
 
 def test_what_formulas_read_in_another_order_has_the_same_bits_and_costs_less() -> None:
     module = imported(transformer_net())
-    laid = layout.PASS(common_calls.PASS(module))
+    laid = sink_transposes.PASS(cse.PASS(module))
     folded = FOLD_TRANSPOSE(laid)
     assert counts(laid)["transpose"] > counts(folded)["transpose"] == 1
     inputs = sample(module)
@@ -83,17 +87,20 @@ def test_generated_c_computes_the_transformer() -> None:
 
 
 def test_axes_that_a_reshape_joins_are_found_where_they_lie() -> None:
-    assert groups((1, 16, 8, 8), (1, 2, 8, 64)) == [
+    assert group_axes((1, 16, 8, 8), (1, 2, 8, 64)) == [
         (range(1), range(1)), (range(1, 2), range(1, 3)), (range(2, 4), range(3, 4)),
     ]  # fmt: skip
-    assert groups((4, 1, 1), (4,)) == [(range(3), range(1))]
+    assert group_axes((4, 1, 1), (4,)) == [(range(3), range(1))]
     # [n, h, w, c] seen as [n, c, h, w], joined to [n, c, hw].
-    assert regrouped((1, 3, 5, 7), (0, 3, 1, 2), (1, 7, 15)) == ((1, 15, 7), (0, 2, 1))
+    assert reshape_before_transpose((1, 3, 5, 7), (0, 3, 1, 2), (1, 7, 15)) == (
+        (1, 15, 7),
+        (0, 2, 1),
+    )
     # The same joined to [n, chw]: the channels lie on the wrong side.
-    assert regrouped((1, 3, 5, 7), (0, 3, 1, 2), (1, 105)) is None
-    assert gathering((1, 3, 5, 7), (0, 3, 1, 2), (1, 105)) == (0, 3, 1, 2)
+    assert reshape_before_transpose((1, 3, 5, 7), (0, 3, 1, 2), (1, 105)) is None
+    assert grouping_permutation((1, 3, 5, 7), (0, 3, 1, 2), (1, 105)) == (0, 3, 1, 2)
     # Channels split in two and put in another order, beside an image that stays.
-    assert gathering((1, 8, 8, 2, 4), (0, 4, 3, 1, 2), (1, 8, 8, 8)) == (0, 1, 2, 4, 3)
+    assert grouping_permutation((1, 8, 8, 2, 4), (0, 4, 3, 1, 2), (1, 8, 8, 8)) == (0, 1, 2, 4, 3)
 
 
 # ---- calls made once, bias -----------------------------------------------------------------------
@@ -110,7 +117,7 @@ def twice_net() -> bytes:
 
 def test_a_call_that_is_written_twice_is_made_once() -> None:
     module = imported(twice_net())
-    once = common_calls.PASS(module)
+    once = cse.PASS(module)
     assert (counts(module)["conv2d"], counts(once)["conv2d"]) == (2, 1)
     inputs = sample(module)
     expected, got = results(module, inputs), results(once, inputs)
@@ -122,14 +129,14 @@ def test_results_are_made_apart_though_they_are_equal() -> None:
     net = Net(22)
     x = net.input("x", (1, 8))
     module = imported(net.model(net.node("Exp", x), net.node("Exp", x)))
-    once = common_calls.PASS(module)
+    once = cse.PASS(module)
     assert [value.name for value in entry_of(once).results] == ["exp0_0", "exp1_0"]
     assert counts(once) == counts(module)
 
 
 def test_a_sum_behind_a_product_is_its_bias() -> None:
     module = imported(transformer_net())
-    laid = layout.PASS(module)
+    laid = sink_transposes.PASS(module)
     folded = FOLD_SCALE(laid)
     inputs = sample(module)
     expected, got = results(laid, inputs), results(folded, inputs)

@@ -15,23 +15,23 @@ from onnx_models import NETS, Net, quantized_net
 import onnx
 from firmwright.base.errors import ModelError, UnsupportedError, UsageError
 from firmwright.flows.model import load_model, save_module
-from firmwright.flows.sessions import open_session
-from firmwright.frontends.onnx import Given, complete, import_onnx
-from firmwright.ir.graph.evaluate import evaluate
+from firmwright.flows.model_session import open_session
+from firmwright.frontends.onnx import ModelOverrides, import_onnx, preprocess
+from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.module import IRModule
 from firmwright.ops.registry import op_table
 from firmwright.oracle.compare import compare
-from firmwright.oracle.run import run_oracle
+from firmwright.oracle.reference_runner import run_reference
 from firmwright.passes.graph import PASSES
 from firmwright.schedules.registry import INTRINSICS
 
 Tensors = dict[str, NDArray[np.generic]]
 
 
-def imported(data: bytes, given: Given = Given()) -> IRModule:
-    return import_onnx(complete(data, "net.onnx", given), "net.onnx", "net", op_table())
+def imported(data: bytes, given: ModelOverrides = ModelOverrides()) -> IRModule:
+    return import_onnx(preprocess(data, "net.onnx", given), "net.onnx", "net", op_table())
 
 
 def entry_of(module: IRModule) -> Function:
@@ -56,7 +56,7 @@ def sample(module: IRModule, seed: int = 0) -> Tensors:
 
 
 def results(module: IRModule, inputs: Tensors) -> Tensors:
-    values = evaluate(module, inputs, op_table(), INTRINSICS)
+    values = evaluate_graph(module, inputs, op_table(), INTRINSICS)
     return {value.name: values[value.name] for value in entry_of(module).results}
 
 
@@ -68,7 +68,7 @@ def test_an_imported_model_computes_what_onnx_runtime_computes(make: Callable[[]
     data = make()
     module = imported(data)
     inputs = sample(module)
-    expected = run_oracle(data, [inputs], "onnxruntime").outputs
+    expected = run_reference(data, [inputs], "onnxruntime").outputs
     assert compare(expected, [results(module, inputs)]).mismatches == 0
     assert compare(expected, [results(optimised(module), inputs)]).mismatches == 0
 
@@ -81,7 +81,7 @@ def test_a_quantised_model_works_on_integers_and_is_within_a_step(unsigned: bool
     assert (counts["conv2d"], counts["depthwise_conv2d"], counts["fully_connected"]) == (1, 1, 1)
     assert counts["dequantize"] == 1  # of the result
     inputs = [sample(module, seed) for seed in range(8)]
-    expected = run_oracle(data, inputs, "onnxruntime").outputs
+    expected = run_reference(data, inputs, "onnxruntime").outputs
     (name,) = expected[0]
     steps = np.concatenate(
         [np.rint(256 * (results(module, x)[name] - y[name])) for x, y in
@@ -132,15 +132,15 @@ def open_net() -> bytes:
 def test_open_sizes_are_named_and_can_be_given() -> None:
     with pytest.raises(UnsupportedError, match=r"axis 0 \(batch\), 2 \(height\) is not fixed"):
         imported(open_net())
-    module = imported(open_net(), Given({"x": (1, 3, 5, 4)}))
+    module = imported(open_net(), ModelOverrides({"x": (1, 3, 5, 4)}))
     assert entry_of(module).params[0].type.shape == (1, 3, 5, 4)
 
 
 def test_a_shape_that_contradicts_the_model_is_an_error() -> None:
-    with pytest.raises(UsageError, match=r"--shape x=1,2,5,4 contradicts the model"):
-        imported(open_net(), Given({"x": (1, 2, 5, 4)}))
+    with pytest.raises(UsageError, match=r"--input-shape x=1,2,5,4 contradicts the model"):
+        imported(open_net(), ModelOverrides({"x": (1, 2, 5, 4)}))
     with pytest.raises(UsageError, match="the model has no input 'y'"):
-        imported(open_net(), Given({"y": (1, 2)}))
+        imported(open_net(), ModelOverrides({"y": (1, 2)}))
 
 
 def test_everything_that_is_missing_is_reported_at_once() -> None:
@@ -159,7 +159,7 @@ def test_an_input_can_be_bound_to_a_constant() -> None:
     data = net.model(net.node("Reshape", x, shape))
     with pytest.raises(UnsupportedError, match="shapes that are not constant"):
         imported(data)
-    module = imported(data, Given(bindings={"shape": (6.0,)}))
+    module = imported(data, ModelOverrides(bindings={"shape": (6.0,)}))
     assert [value.type.shape for value in entry_of(module).results] == [(6,)]
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from test_nets import entry_of, optimised, results
 
-from firmwright.flows.compiling import compile_for
+from firmwright.flows.access_checking import open_checked_session
+from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
-from firmwright.flows.quantizing import quantize
-from firmwright.flows.verifying import verify
-from firmwright.flows.watching import open_watched
-from firmwright.oracle.run import run_oracle
+from firmwright.flows.onnx_quantization import quantize_onnx_model
+from firmwright.flows.verification import verify
+from firmwright.oracle.reference_runner import run_reference
 
 FOLDER = Path(__file__).parents[2] / "examples" / "03_pytorch"
 LAYERS = {"conv2d": 3, "depthwise_conv2d": 2, "mean": 1, "fully_connected": 1}
@@ -38,7 +38,7 @@ def calls(name: str) -> Counter[str]:
 def test_both_exporters_networks_become_their_layers_and_nothing_else(name: str) -> None:
     assert calls(name) == LAYERS
     module, data = load_model(FOLDER / name).module, (FOLDER / name).read_bytes()
-    expected = run_oracle(data, images()[:4], "onnxruntime").outputs
+    expected = run_reference(data, images()[:4], "onnxruntime").outputs
     for sample, outputs in zip(images(), expected, strict=False):
         for key, array in outputs.items():
             np.testing.assert_allclose(results(module, sample)[key], array, rtol=1e-4, atol=1e-5)
@@ -48,11 +48,11 @@ def test_both_exporters_networks_become_their_layers_and_nothing_else(name: str)
 def test_a_network_trained_with_roundings_runs_on_integers_all_through() -> None:
     assert calls("digits_qat.onnx") == {**LAYERS, "expression": 1, "dequantize": 1}
     compiled = compile_for(load_model(FOLDER / "digits_qat.onnx"), "host")
-    found = verify(compiled, samples=3, open_with=open_watched)
+    found = verify(compiled, samples=3, open_with=open_checked_session)
     assert found.exact
 
 
 def test_the_network_in_floats_is_quantised_after_training() -> None:
-    found = quantize(load_model(FOLDER / "digits.onnx"), images(), compared=8)
+    found = quantize_onnx_model(load_model(FOLDER / "digits.onnx"), images(), compared=8)
     assert not found.in_floats
     assert found.worst_first[0].sqnr_db > 25

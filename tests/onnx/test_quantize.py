@@ -18,15 +18,20 @@ from onnx_models import Net
 import onnx
 from firmwright.base.errors import UsageError
 from firmwright.cli.main import main
-from firmwright.cli.quantize import summary
-from firmwright.flows.calibration import read_samples
-from firmwright.flows.compiling import compile_for
+from firmwright.cli.quantize import format_summary
+from firmwright.flows.calibration_data import read_calibration_samples
+from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model, load_model
-from firmwright.flows.quantizing import Quantization, inputs_of, quantize
-from firmwright.flows.reference import BY_NUMPY, beside_onnx_runtime, by_numpy, reference_for
-from firmwright.flows.sessions import open_session
-from firmwright.oracle.quantizing import Quantizing
-from firmwright.oracle.run import run_oracle
+from firmwright.flows.model_session import open_session
+from firmwright.flows.onnx_quantization import QuantizationResult, model_inputs, quantize_onnx_model
+from firmwright.flows.reference_outputs import (
+    NUMPY_REFERENCE,
+    check_against_onnx_runtime,
+    compute_reference,
+    run_numpy_reference,
+)
+from firmwright.oracle.onnx_quantizer import QuantizeOptions
+from firmwright.oracle.reference_runner import run_reference
 
 SAMPLES = 12
 SHAPE = (1, 2, 11, 9)
@@ -105,7 +110,7 @@ def test_the_error_of_the_result_is_that_of_the_two_models(made: Made) -> None:
 
 
 def run(path: Path, inputs: list[dict[str, NDArray[np.float32]]]) -> Any:
-    return run_oracle(path.read_bytes(), inputs, "onnxruntime").outputs
+    return run_reference(path.read_bytes(), inputs, "onnxruntime").outputs
 
 
 @pytest.mark.parametrize("board", [
@@ -117,7 +122,7 @@ def test_firmware_computes_the_quantised_model_exactly(made: Made, board: str) -
     inputs = [{"image": image} for image in images(4)]
     with open_session(compiled) as session:
         got = session.run_all(inputs)
-    expected = by_numpy(compiled.imported, inputs).outputs
+    expected = run_numpy_reference(compiled.imported, inputs).outputs
     for ours, wanted in zip(got, expected, strict=True):
         np.testing.assert_array_equal(ours[RESULT], wanted[RESULT])
 
@@ -125,16 +130,16 @@ def test_firmware_computes_the_quantised_model_exactly(made: Made, board: str) -
 def test_verification_is_exact_and_tells_of_the_runtime_s_roundings(made: Made) -> None:
     compiled = compile_for(made.model)
     inputs = [{"image": image} for image in images()]
-    found = reference_for(compiled, inputs)
-    assert found.name == BY_NUMPY
+    found = compute_reference(compiled, inputs)
+    assert found.name == NUMPY_REFERENCE
     assert re.search(r"ONNX Runtime.* rounds .*: \d+ of 60 values differ from that", found.note)
     wrong = replace(found, outputs=tuple({RESULT: -item[RESULT]} for item in found.outputs))
-    assert beside_onnx_runtime(compiled, inputs, wrong) is wrong
+    assert check_against_onnx_runtime(compiled, inputs, wrong) is wrong
 
 
 def test_the_integers_are_within_a_step_of_onnx_runtime(made: Made) -> None:
     inputs = [{"image": image} for image in images()]
-    ours = by_numpy(made.model.module, inputs).outputs
+    ours = run_numpy_reference(made.model.module, inputs).outputs
     theirs = run(made.folder / "out.onnx", inputs)
     initial = {item.name: item for item in onnx.load(made.folder / "out.onnx").graph.initializer}
     (step,) = onnx.numpy_helper.to_array(initial[f"{RESULT}_scale"]).reshape(-1)
@@ -147,17 +152,17 @@ def test_the_integers_are_within_a_step_of_onnx_runtime(made: Made) -> None:
 
 def test_quantising_twice_gives_the_same_bytes(made: Made) -> None:
     model = load_model(made.folder / "net.onnx")
-    samples = read_samples(made.folder / "data", inputs_of(model))
-    again = quantize(model, samples, compared=0)
+    samples = read_calibration_samples(made.folder / "data", model_inputs(model))
+    again = quantize_onnx_model(model, samples, compared=0)
     assert again.model == (made.folder / "out.onnx").read_bytes()
-    assert "left in floats   nothing" in summary(again, "net.onnx", "out.onnx", 1)
+    assert "left in floats   nothing" in format_summary(again, "net.onnx", "out.onnx", 1)
 
 
 def test_what_is_excluded_stays_in_floats(made: Made) -> None:
     model = load_model(made.folder / "net.onnx")
-    samples = read_samples(made.folder / "data", inputs_of(model))[:2]
-    how = Quantizing("Percentile", "QUInt8", per_channel=False, exclude=(RESULT,))
-    found: Quantization = quantize(model, samples, how, compared=0)
+    samples = read_calibration_samples(made.folder / "data", model_inputs(model))[:2]
+    how = QuantizeOptions("Percentile", "QUInt8", per_channel=False, exclude=(RESULT,))
+    found: QuantizationResult = quantize_onnx_model(model, samples, how, compared=0)
     assert found.in_floats == (f"Gemm {RESULT}",)
 
 
@@ -167,39 +172,41 @@ def test_what_is_excluded_stays_in_floats(made: Made) -> None:
 def test_a_sample_of_the_wrong_shape_names_its_file_and_both_shapes(
     made: Made, tmp_path: Path
 ) -> None:
-    inputs = inputs_of(load_model(made.folder / "net.onnx"))
+    inputs = model_inputs(load_model(made.folder / "net.onnx"))
     np.save(tmp_path / "a.npy", np.zeros((1, 2, 11, 8), np.float32))
     message = r"a\.npy: image is float32 \[1, 2, 11, 8\]; the model's is float32 \[1, 2, 11, 9\]"
     with pytest.raises(UsageError, match=message):
-        read_samples(tmp_path, inputs)
+        read_calibration_samples(tmp_path, inputs)
     (tmp_path / "a.npy").write_bytes(b"no array")
     with pytest.raises(UsageError, match=r"a\.npy: this is not a \.npy file of plain numbers"):
-        read_samples(tmp_path, inputs)
+        read_calibration_samples(tmp_path, inputs)
 
 
 def test_a_folder_without_samples_is_said_to_have_none(made: Made, tmp_path: Path) -> None:
-    inputs = inputs_of(load_model(made.folder / "net.onnx"))
+    inputs = model_inputs(load_model(made.folder / "net.onnx"))
     with pytest.raises(UsageError, match="there are no samples in this folder"):
-        read_samples(tmp_path, inputs)
+        read_calibration_samples(tmp_path, inputs)
     with pytest.raises(UsageError, match="the samples cannot be read: No such file or directory"):
-        read_samples(tmp_path / "none", inputs)
+        read_calibration_samples(tmp_path / "none", inputs)
     np.save(tmp_path / "a.npy", np.zeros(3))
     with pytest.raises(UsageError, match="one array is no sample of 2 inputs"):
-        read_samples(tmp_path, (*inputs, *inputs))
+        read_calibration_samples(tmp_path, (*inputs, *inputs))
 
 
 def test_a_quantised_model_and_an_unknown_name_are_refused(made: Made) -> None:
     samples = [{"image": images(1)[0]}]
     with pytest.raises(UsageError, match="the model is quantised already: it has DequantizeLinear"):
-        quantize(made.model, samples)
+        quantize_onnx_model(made.model, samples)
     with pytest.raises(UsageError, match="the model has no operator 'nothing' to leave"):
-        quantize(load_model(made.folder / "net.onnx"), samples, Quantizing(exclude=("nothing",)))
+        quantize_onnx_model(
+            load_model(made.folder / "net.onnx"), samples, QuantizeOptions(exclude=("nothing",))
+        )
 
 
 def test_a_tflite_model_is_refused(digits_path: Path) -> None:
     model = load_model(digits_path)
     with pytest.raises(UsageError, match="only float ONNX models can be quantised"):
-        quantize(model, [{}])
+        quantize_onnx_model(model, [{}])
 
 
 def test_what_we_cannot_run_is_refused_before_the_work(tmp_path: Path) -> None:

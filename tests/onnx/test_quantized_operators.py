@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 from onnx_models import Net, quantized_tensor
 
-from firmwright.frontends.onnx import Given, complete, import_onnx
-from firmwright.ir.graph.evaluate import evaluate
+from firmwright.frontends.onnx import ModelOverrides, import_onnx, preprocess
+from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Function
 from firmwright.ops.registry import op_table
-from firmwright.oracle.run import run_oracle
+from firmwright.oracle.reference_runner import run_reference
 from firmwright.schedules.registry import INTRINSICS
 
 SHAPE = (1, 4, 6, 6)
@@ -63,16 +63,18 @@ def test_a_layer_works_on_integers_and_is_within_a_step(
     net = Net(11)
     x = quantized_tensor(net, net.input("x", SHAPE), 0.02, unsigned)
     data = net.model(layer(net, x, unsigned))
-    module = import_onnx(complete(data, "net.onnx", Given()), "net.onnx", "net", op_table())
+    module = import_onnx(
+        preprocess(data, "net.onnx", ModelOverrides()), "net.onnx", "net", op_table()
+    )
     entry = module.entry
     assert isinstance(entry, Function)
     counts = Counter(call.op for call in entry.body)
     assert counts[ours] >= 1
     assert counts["dequantize"] == 1  # of the result
     samples = [{"x": values} for values in reals()]
-    expected = run_oracle(data, samples, "onnxruntime").outputs
+    expected = run_reference(data, samples, "onnxruntime").outputs
     steps = np.concatenate([
-        np.rint((evaluate(module, x, op_table(), INTRINSICS)[name] - wanted) / step).reshape(-1)
+        np.rint((evaluate_graph(module, x, op_table(), INTRINSICS)[name] - wanted) / step).reshape(-1)
         for x, outputs in zip(samples, expected, strict=True)
         for name, wanted in zip([entry.results[0].name], outputs.values(), strict=True)
     ])  # fmt: skip

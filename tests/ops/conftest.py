@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from tflite_writer import input_names, output_names, write_cases
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError
-from firmwright.ir.graph.opdef import Case, CaseTensor, Numerics
+from firmwright.ir.graph.opdef import CaseTensor, ConformanceCase, NumericsProfile
 from firmwright.ops.registry import op_table
-from firmwright.oracle.run import run_oracle
-from firmwright.oracle.samples import SampleInput, sample
+from firmwright.oracle.random_samples import SampleInput, make_sample
+from firmwright.oracle.reference_runner import run_reference
 
 Array = NDArray[np.generic]
 SAMPLES = 6
@@ -33,36 +33,36 @@ class Answers:
 
 
 @pytest.fixture(scope="session")
-def draw(request: pytest.FixtureRequest) -> Callable[[Case], list[list[Array]]]:
+def draw(request: pytest.FixtureRequest) -> Callable[[ConformanceCase], list[list[Array]]]:
     """The samples of a case: for each, the arrays of its variable inputs."""
     count = SAMPLES_DEEP if request.config.getoption("--deep") else SAMPLES
 
-    def samples_of(case: Case) -> list[list[Array]]:
+    def samples_of(case: ConformanceCase) -> list[list[Array]]:
         specs = [
             _spec(str(position), tensor)
             for position, tensor in enumerate(case.inputs)
-            if tensor is not None and tensor.is_given
+            if tensor is not None and tensor.has_samples
         ]
         seed = zlib.crc32(f"{case.builtin} {case.name}".encode())
-        return [list(sample(specs, number, seed).values()) for number in range(count)]
+        return [list(make_sample(specs, number, seed).values()) for number in range(count)]
 
     return samples_of
 
 
 def _spec(name: str, tensor: CaseTensor) -> SampleInput:
     zero_point = tensor.zero_points[0] if tensor.zero_points else 0
-    limits = tensor.limits or (INT32_SAMPLES if tensor.dtype == "int32" else None)
+    limits = tensor.value_range or (INT32_SAMPLES if tensor.dtype == "int32" else None)
     return SampleInput(name, tensor.shape, np.dtype(tensor.dtype), zero_point, limits)
 
 
 @pytest.fixture(scope="session")
 def ask(
-    draw: Callable[[Case], list[list[Array]]],
-) -> Callable[[str, str, Numerics], Answers]:
+    draw: Callable[[ConformanceCase], list[list[Array]]],
+) -> Callable[[str, str, NumericsProfile], Answers]:
     """The answers of a profile's oracle for a case, by operator and name of the case."""
-    known: dict[Numerics, dict[tuple[str, str], Answers]] = {}
+    known: dict[NumericsProfile, dict[tuple[str, str], Answers]] = {}
 
-    def answer(op: str, case: str, numerics: Numerics) -> Answers:
+    def answer(op: str, case: str, numerics: NumericsProfile) -> Answers:
         if numerics not in known:
             cases = {
                 (name, case.name): case
@@ -77,9 +77,9 @@ def ask(
 
 
 def _ask_all(
-    cases: Mapping[tuple[str, str], Case],
-    numerics: Numerics,
-    draw: Callable[[Case], list[list[Array]]],
+    cases: Mapping[tuple[str, str], ConformanceCase],
+    numerics: NumericsProfile,
+    draw: Callable[[ConformanceCase], list[list[Array]]],
 ) -> dict[tuple[str, str], Answers]:
     """The answers to all cases, many in one model, for a runtime takes a while to start."""
     every = list(cases.values())
@@ -96,7 +96,9 @@ def _ask_all(
 
 
 def _ask_alone(
-    case: Case, numerics: Numerics, draw: Callable[[Case], list[list[Array]]]
+    case: ConformanceCase,
+    numerics: NumericsProfile,
+    draw: Callable[[ConformanceCase], list[list[Array]]],
 ) -> Answers:
     try:
         return _ask_together([case], numerics, draw)[0]
@@ -105,7 +107,9 @@ def _ask_alone(
 
 
 def _ask_together(
-    cases: Sequence[Case], numerics: Numerics, draw: Callable[[Case], list[list[Array]]]
+    cases: Sequence[ConformanceCase],
+    numerics: NumericsProfile,
+    draw: Callable[[ConformanceCase], list[list[Array]]],
 ) -> list[Answers]:
     drawn = [draw(case) for case in cases]
     inputs = [
@@ -116,7 +120,7 @@ def _ask_together(
         }
         for number in range(len(drawn[0]))
     ]
-    result = run_oracle(write_cases(cases), inputs, numerics)
+    result = run_reference(write_cases(cases), inputs, numerics)
     return [
         Answers(
             tuple(

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from tflite_writer import write_cases
 
-from firmwright.ir.graph.opdef import Case, Numerics
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import ConformanceCase, NumericsProfile
 from firmwright.ir.module import IoTensor
-from firmwright.ir.tir.nodes import PrimFunc
-from firmwright.pipeline import Options, compile_model, load_bytes
+from firmwright.pipeline import Options, compile_model, load_module_bytes
 
 Array = NDArray[np.generic]
 FLAGS = (
@@ -54,17 +54,20 @@ int main(void)
 
 
 def run_in_c(
-    cases: Sequence[Case], samples: Sequence[Sequence[Array]], numerics: Numerics, folder: Path
+    cases: Sequence[ConformanceCase],
+    samples: Sequence[Sequence[Array]],
+    numerics: NumericsProfile,
+    folder: Path,
 ) -> list[list[Array]]:
     """Outputs a sample, in the order of the cases; `samples[k]` are all variable inputs."""
-    model = load_bytes(write_cases(cases), "cases.tflite", name="cases")
+    model = load_module_bytes(write_cases(cases), "cases.tflite", name="cases")
     # All inputs and outputs are the caller's, so there is little to plan.
-    options = Options(io="caller", numerics=numerics, planner="greedy_by_size")
+    options = Options(io_buffers="caller", numerics=numerics, planner="greedy_by_size")
     compiled = compile_model(model, options)
     io = compiled.module.io
     compiled.tree.write(folder)
     entry = compiled.module.entry
-    assert isinstance(entry, PrimFunc)
+    assert isinstance(entry, tir.PrimFunc)
     pools = [param.name for param in entry.params if param.role == "pool"]
     reset = "cases_reset(&pools);" if io.state else ""
     (folder / "main.c").write_text(_main(io.inputs, io.outputs, pools, reset))

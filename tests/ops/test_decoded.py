@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from firmwright.base.dtypes import INT8
 from firmwright.base.errors import UnsupportedError
 from firmwright.base.quant import Quantization
-from firmwright.flows.compiling import compile_for
+from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model
-from firmwright.flows.verifying import verify
-from firmwright.frontends.tflite.decoded import decode
+from firmwright.flows.verification import verify
+from firmwright.frontends.tflite.decompress_constants import decompress
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import NotSupportedError
-from firmwright.pipeline import load_bytes
+from firmwright.pipeline import load_module_bytes
 
 Array = NDArray[np.generic]
 Parts = tuple[bytes, bytes]
@@ -152,7 +152,9 @@ def every_compression() -> bytes:
 @pytest.mark.host_c
 def test_compressed_constants_are_those_that_tflm_decodes() -> None:
     data = every_compression()
-    compiled = compile_for(Model(load_bytes(data, "compressed"), data), "host", numerics="tflm")
+    compiled = compile_for(
+        Model(load_module_bytes(data, "compressed"), data), "host", numerics="tflm"
+    )
     found = verify(compiled, samples=2)
     assert found.exact
     assert found.values == 2 * (4 * 64 + 3 * 16)
@@ -177,7 +179,7 @@ BYTES = TensorType((8,), INT8, Quantization((1.0,), (0,)))
 )
 def test_what_is_no_such_data_is_refused(encoded: bytes, ancillary: bytes, why: str) -> None:
     with pytest.raises(NotSupportedError, match=why):
-        decode(encoded, ancillary, BYTES)
+        decompress(encoded, ancillary, BYTES)
 
 
 def test_data_that_a_run_would_bring_is_refused_with_its_place() -> None:
@@ -188,4 +190,4 @@ def test_data_that_a_run_would_bring_is_refused_with_its_place() -> None:
     main.op("custom:TFLM_DECODE", [x, main.constant("a", np.zeros(16, np.uint8))], [y])
     main.outputs(y)
     with pytest.raises(UnsupportedError, match=r"TFLM_DECODE.*no constant"):
-        load_bytes(file.data(), "late")
+        load_module_bytes(file.data(), "late")

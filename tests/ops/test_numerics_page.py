@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import InternalError
-from firmwright.ops.numerics_table import with_table
+from firmwright.ops.numerics_table import replace_table
 from firmwright.ops.registry import op_table
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "numerics.md"
@@ -17,7 +17,7 @@ def test_the_table_in_the_page_is_made_from_the_operator_files(
     request: pytest.FixtureRequest,
 ) -> None:
     page = PAGE.read_text(encoding="utf-8")
-    current = with_table(page, op_table())
+    current = replace_table(page, op_table())
     if request.config.getoption("--update-golden"):
         PAGE.write_text(current, encoding="utf-8")
         return
@@ -26,4 +26,4 @@ def test_the_table_in_the_page_is_made_from_the_operator_files(
 
 def test_a_page_without_its_marks_is_an_error() -> None:
     with pytest.raises(InternalError, match="lacks"):
-        with_table("# Numerics\n", op_table())
+        replace_table("# Numerics\n", op_table())

@@ -9,25 +9,25 @@ from __future__ import annotations
 import pytest
 
 from firmwright.boards import load_board
-from firmwright.flows.operators import operators
-from firmwright.flows.selftest import EMULATED, SelfTest, selftest
+from firmwright.flows.operator_catalog import supported_operators
+from firmwright.flows.selftest import EMULATED_BOARDS, SelfTestResult, selftest
 from firmwright.ops.registry import op_table
 from firmwright.schedules.registry import RULES
 
 
-def _all_passed(found: SelfTest) -> bool:
+def _all_passed(found: SelfTestResult) -> bool:
     failed = [f"{one.op} {one.case}: {one.first}" for one in found.failed]
     assert not failed
     return not found.skipped
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize("board", EMULATED)
+@pytest.mark.parametrize("board", EMULATED_BOARDS)
 def test_a_case_of_every_operator_passes_in_a_few_images(board: str) -> None:
     found = selftest(board, one_each=True, sample_count=2)
     assert _all_passed(found)
     assert found.images <= 3
-    said = {item.name for item in operators(op_table(), RULES) if board in item.boards}
+    said = {item.name for item in supported_operators(op_table(), RULES) if board in item.boards}
     assert {result.op for result in found.results} == said
 
 
@@ -36,7 +36,7 @@ def test_a_case_of_every_operator_passes_in_a_few_images(board: str) -> None:
 @pytest.mark.parametrize(
     ("board", "numerics"),
     [
-        *((board, "litert") for board in EMULATED),
+        *((board, "litert") for board in EMULATED_BOARDS),
         ("mps2-an386", "tflm"),
         ("microbit", "litert"),
         ("qemu-riscv32-virt", "litert"),

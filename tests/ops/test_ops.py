@@ -21,15 +21,15 @@ from tflite_writer import write_cases
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.reader import read_tflite
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.graph.opdef import Case, Numerics, OpCall, OpDef
-from firmwright.ir.tir.interp import Interpreter
-from firmwright.lower.lower import describe
+from firmwright.ir.graph.opdef import ConformanceCase, NumericsProfile, OpCall, OpDef
+from firmwright.ir.tir.interpreter import Interpreter
+from firmwright.lower.lowering import make_op_call
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import import_table, op_table
 
 Array = NDArray[np.generic]
-PROFILES: tuple[Numerics, ...] = ("litert", "tflm")
+PROFILES: tuple[NumericsProfile, ...] = ("litert", "tflm")
 
 every_case = pytest.mark.parametrize(
     ("op", "case"),
@@ -73,14 +73,14 @@ in_every_profile = pytest.mark.parametrize(
 )
 
 
-def call_of(case: Case, numerics: Numerics) -> tuple[OpCall, list[Kept]]:
+def call_of(case: ConformanceCase, numerics: NumericsProfile) -> tuple[OpCall, list[Kept]]:
     """The case as imported from the TFLite file that says the same, and what it keeps."""
     data = write_cases([case])
     module = import_model(read_tflite(data, case.name), "case", import_table(), data, op_table())
     main = module.entry
     assert isinstance(main, Function)
     assert len(main.body) == 1
-    return describe(main.body[0], module.with_attrs(numerics=numerics)), kept_by(module)
+    return make_op_call(main.body[0], module.with_attrs(numerics=numerics)), kept_by(module)
 
 
 def assert_agrees(
@@ -126,7 +126,7 @@ def variable_arrays(call: OpCall, arrays: Sequence[Array]) -> list[Array]:
 
 @every_case
 def test_an_imported_call_has_the_shapes_that_its_reference_gives(
-    op: str, case: Case, draw: Callable[[Case], list[list[Array]]]
+    op: str, case: ConformanceCase, draw: Callable[[ConformanceCase], list[list[Array]]]
 ) -> None:
     call, kept = call_of(case, "litert")
     assert call.op == op
@@ -141,10 +141,10 @@ def test_an_imported_call_has_the_shapes_that_its_reference_gives(
 @in_every_profile
 def test_the_reference_gives_what_the_oracle_gives(
     op: str,
-    case: Case,
-    numerics: Numerics,
-    ask: Callable[[str, str, Numerics], object],
-    draw: Callable[[Case], list[list[Array]]],
+    case: ConformanceCase,
+    numerics: NumericsProfile,
+    ask: Callable[[str, str, NumericsProfile], object],
+    draw: Callable[[ConformanceCase], list[list[Array]]],
 ) -> None:
     if numerics not in case.oracles:
         pytest.skip(f"the runtime of {numerics} has no {case.builtin} as in this case")
@@ -158,7 +158,11 @@ def test_the_reference_gives_what_the_oracle_gives(
 
 @in_both_only_where_they_differ
 def test_the_default_lowering_computes_the_reference(
-    op: str, case: Case, numerics: Numerics, draw: Callable[[Case], list[list[Array]]], deep: bool
+    op: str,
+    case: ConformanceCase,
+    numerics: NumericsProfile,
+    draw: Callable[[ConformanceCase], list[list[Array]]],
+    deep: bool,
 ) -> None:
     call, kept = call_of(case, numerics)
     run = interpreted(call)
@@ -196,9 +200,9 @@ def _programs() -> list[object]:
 @pytest.mark.host_c
 @pytest.mark.parametrize(("numerics", "cases"), _programs())
 def test_generated_c_computes_the_reference(
-    numerics: Numerics,
-    cases: Sequence[tuple[str, Case]],
-    draw: Callable[[Case], list[list[Array]]],
+    numerics: NumericsProfile,
+    cases: Sequence[tuple[str, ConformanceCase]],
+    draw: Callable[[ConformanceCase], list[list[Array]]],
     tmp_path: Path,
 ) -> None:
     drawn = [draw(case) for _, case in cases]

@@ -14,7 +14,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from flatbuffers import flexbuffers
 
-from firmwright.ir.graph.opdef import Case, CaseTensor
+from firmwright.ir.graph.opdef import CaseTensor, ConformanceCase
 
 OPTIONS: Mapping[str, str] = {
     "ADD": "AddOptions",
@@ -100,7 +100,7 @@ VERSIONS: Mapping[str, int] = {
 """The operator version that brought int8 (and per-channel weights); 1 where not listed."""
 
 
-def write_cases(cases: Sequence[Case]) -> bytes:
+def write_cases(cases: Sequence[ConformanceCase]) -> bytes:
     """The model that runs every one of `cases`."""
     writer = _Writer()
     for index, case in enumerate(cases):
@@ -108,16 +108,16 @@ def write_cases(cases: Sequence[Case]) -> bytes:
     return writer.finish()
 
 
-def input_names(index: int, case: Case) -> list[str]:
+def input_names(index: int, case: ConformanceCase) -> list[str]:
     """Names of the variable inputs of the case at `index`."""
     return [
         f"{index}.x{position}"
         for position, tensor in enumerate(case.inputs)
-        if tensor is not None and tensor.is_given
+        if tensor is not None and tensor.has_samples
     ]
 
 
-def output_names(index: int, case: Case) -> list[str]:
+def output_names(index: int, case: ConformanceCase) -> list[str]:
     return [f"{index}.y{position}" for position in range(len(case.outputs))]
 
 
@@ -132,7 +132,7 @@ class _Writer:
         self.graph.inputs, self.graph.outputs = [], []
         self.codes: dict[str, int] = {}
 
-    def add(self, index: int, case: Case) -> None:
+    def add(self, index: int, case: ConformanceCase) -> None:
         operator = schema.OperatorT()
         operator.opcodeIndex = self._code(case.builtin)
         operator.inputs = [
@@ -159,7 +159,7 @@ class _Writer:
         self.graph.inputs += [
             place
             for place, tensor in zip(operator.inputs, case.inputs, strict=True)
-            if tensor is not None and tensor.is_given
+            if tensor is not None and tensor.has_samples
         ]
         self.graph.outputs += operator.outputs
 
@@ -189,7 +189,7 @@ class _Writer:
         made.name = name
         made.shape = list(tensor.shape)
         made.type = getattr(schema.TensorType, tensor.dtype.upper())
-        made.isVariable = tensor.keeps
+        made.isVariable = tensor.is_state
         if tensor.scales:
             quant = schema.QuantizationParametersT()
             quant.scale = np.array(tensor.scales, np.float32)

@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from firmwright.ir.core import PoolInfo
-from firmwright.ir.tir.plan import BufferInfo, Conflict, LiveRange
-from firmwright.usmp.sharing import find_conflicts
+from firmwright.ir.tir.plan import BufferInfo, LiveRange, OffsetConstraint
+from firmwright.usmp.interference import build_interference
 
 ALIGNMENT = 16
 PLAIN_SEEDS = 40
@@ -22,7 +22,7 @@ PLAIN_NODES = (12, 80)
 LARGE_NODES = (20, 60, 200, 600, 2000)
 
 PlanningProblem: TypeAlias = tuple[
-    tuple[BufferInfo, ...], tuple[Conflict, ...], tuple[PoolInfo, ...]
+    tuple[BufferInfo, ...], tuple[OffsetConstraint, ...], tuple[PoolInfo, ...]
 ]
 
 
@@ -61,7 +61,7 @@ def problem_of(rows: list[tuple[int, int, int]]) -> PlanningProblem:
         BufferInfo(f"t{number}", size, ALIGNMENT, (LiveRange(first, end),), "activation", ("sram",))
         for number, (size, first, end) in enumerate(rows)
     )
-    return buffers, find_conflicts(buffers), (PoolInfo("sram"),)
+    return buffers, build_interference(buffers), (PoolInfo("sram"),)
 
 
 def inception(rng: random.Random, count: int) -> PlanningProblem:

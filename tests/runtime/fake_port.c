@@ -23,7 +23,7 @@ uint64_t fwr_port_counter(void)
 }
 
 /* What the loop does of a probe: here nothing pauses. */
-void fwr_loop_tap(uint32_t operator_index, const void *data, uint32_t size_bytes)
+void fwr_server_tap(uint32_t operator_index, const void *data, uint32_t size_bytes)
 {
     (void)operator_index;
     (void)data;

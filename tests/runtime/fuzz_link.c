@@ -123,8 +123,8 @@ static void take_sound_frame(uint8_t kind, uint32_t size)
 {
     uint8_t frame[FWR_LINK_HEADER + 255u + FWR_LINK_CRC];
     uint8_t how = next();
-    uint16_t sequence = (uint16_t)(fwr_served.sequence + (how & 3u));
-    uint16_t session = how & 4u ? (uint16_t)next() : fwr_served.session;
+    uint16_t sequence = (uint16_t)(fwr_server.sequence + (how & 3u));
+    uint16_t session = how & 4u ? (uint16_t)next() : fwr_server.session;
     fwr_link_put(&frame[0], session, 2);
     fwr_link_put(&frame[2], how & 8u ? (uint16_t)(sequence + next() * 256u) : sequence, 2);
     frame[4] = kind;
@@ -133,12 +133,12 @@ static void take_sound_frame(uint8_t kind, uint32_t size)
         frame[FWR_LINK_HEADER + i] = next();
     }
     fwr_link_close(frame, FWR_LINK_HEADER + size);
-    hand_over(fwr_loop_take, frame, FWR_LINK_HEADER + size + FWR_LINK_CRC);
+    hand_over(fwr_server_feed, frame, FWR_LINK_HEADER + size + FWR_LINK_CRC);
 }
 
 static void steps(const struct fwr_model *model, int knows_stack)
 {
-    fwr_loop_start(model);
+    fwr_server_start(model);
     if (knows_stack) { /* from now on: painting would reach the fuzzer's own */
         info.stack_low = fuzz.stack;
         info.stack_high = fuzz.stack + 64;
@@ -150,7 +150,7 @@ static void steps(const struct fwr_model *model, int knows_stack)
             take_sound_frame(kind, size);
         } else {
             for (uint32_t i = 0; i < size && fuzz.size > 0; i++) {
-                fwr_loop_take(next());
+                fwr_server_feed(next());
             }
         }
     }
@@ -166,7 +166,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz.size = size;
     fuzz.runs = 0;
     memset(&fuzz.reader, 0, sizeof fuzz.reader);
-    memset(&fwr_served, 0, sizeof fwr_served);
+    memset(&fwr_server, 0, sizeof fwr_server);
     kind = next();
     input = kind & 1u ? 0 : calloc(1, INPUT_BYTES);
     row = kind & 1u ? calloc(1, ROW_BYTES) : 0;

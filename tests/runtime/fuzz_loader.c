@@ -148,7 +148,7 @@ static void request(void)
 /* From one start of the loader to the next. */
 static void serve(void)
 {
-    fwr_slots_look(&loader.slots);
+    fwr_slots_scan(&loader.slots);
     if (loader.slots.application == FWR_SLOT_NONE) {
         abort();
     }
@@ -168,7 +168,7 @@ static void begin(void)
     memset(&loader, 0, sizeof loader);
     memset(&fuzz.reader, 0, sizeof fuzz.reader);
     write_image(fuzz_flash, 7, 0);
-    fwr_slots_look(&loader.slots);
+    fwr_slots_scan(&loader.slots);
     if (fwr_slots_commit(&loader.slots, 0, IMAGE_BYTES, fwr_link_crc32(0, fuzz_flash, IMAGE_BYTES),
                          id) != 0 ||
         fwr_slots_confirm(&loader.slots, 0) != 0) {

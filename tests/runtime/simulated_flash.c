@@ -72,7 +72,7 @@ int32_t sim_update(struct fwr_slots *slots, const uint8_t *image, uint32_t size,
     if (setjmp(off)) {
         return POWER_CUT;
     }
-    fwr_slots_look(slots);
+    fwr_slots_scan(slots);
     slot = slots->free;
     for (uint32_t at = 0; at < size; at += 64u) {
         uint32_t part = size - at < 64u ? size - at : 64u;
@@ -92,8 +92,8 @@ int32_t sim_start(struct fwr_slots *slots)
     if (setjmp(off)) {
         return POWER_CUT;
     }
-    fwr_slots_look(slots);
-    return fwr_slots_mark_trial(slots);
+    fwr_slots_scan(slots);
+    return fwr_slots_mark_started(slots);
 }
 
 int32_t sim_confirm(struct fwr_slots *slots, uint32_t slot)
@@ -101,6 +101,6 @@ int32_t sim_confirm(struct fwr_slots *slots, uint32_t slot)
     if (setjmp(off)) {
         return POWER_CUT;
     }
-    fwr_slots_look(slots);
+    fwr_slots_scan(slots);
     return fwr_slots_confirm(slots, slot);
 }

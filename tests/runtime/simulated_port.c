@@ -60,7 +60,7 @@ int32_t fwr_port_set_baud(uint32_t baud, int now)
     return FWR_OK;
 }
 
-void fwr_port_mark(int running)
+void fwr_port_trace_pin(int running)
 {
     sim_marks = running ? (sim_marks + 1u) | 0x80000000u : sim_marks & 0x7fffffffu;
 }
@@ -77,7 +77,7 @@ FWR_NORETURN void fwr_port_fatal(void)
 
 void sim_start(void)
 {
-    fwr_loop_start(&fwr_app_model);
+    fwr_server_start(&fwr_app_model);
 }
 
 /* Whether the firmware goes on; if not, it asked for a restart. */
@@ -86,6 +86,6 @@ int sim_take(uint8_t byte)
     if (setjmp(restart) != 0) {
         return 0;
     }
-    fwr_loop_take(byte);
+    fwr_server_feed(byte);
     return 1;
 }

@@ -16,8 +16,8 @@ from simulated_line import BAUD, Line, SimulatedLine, build
 
 from firmwright.base.errors import DeviceError, DeviceTimeoutError
 from firmwright.device import ReconnectingTransport, Session, Timeouts, Transport
-from firmwright.device.protocol import Command, Frame, encode_frame
-from firmwright.device.refusals import ForgottenError
+from firmwright.device.errors import SessionLostError
+from firmwright.device.link_protocol import Command, Frame, encode_frame
 
 pytestmark = pytest.mark.host_c
 
@@ -122,7 +122,7 @@ def end_of_session(simulated: SimulatedLine, line: Line) -> DeviceError | None:
 
 def may_fail(line: Line, error: DeviceError) -> bool:
     """Whether such a line excuses the error: bytes that are only damaged do not."""
-    if isinstance(error, ForgottenError):
+    if isinstance(error, SessionLostError):
         return line.reset_after > 0
     if isinstance(error, DeviceTimeoutError):
         return max(line.flip, line.drop, line.duplicate, line.swap, line.delay) > 0.005
@@ -203,7 +203,7 @@ def test_a_restart_is_noticed_at_once(libraries: Libraries) -> None:
     session.write_inputs(ramp())
     line._start()
     before = line.now
-    with pytest.raises(ForgottenError):
+    with pytest.raises(SessionLostError):
         session.execute()
     assert line.now - before < 0.1
     line.end()

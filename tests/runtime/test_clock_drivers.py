@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from firmwright.boards import list_boards, load_board
-from firmwright.build.linker import board_header
+from firmwright.build.linker_script import format_board_header
 
 ROOT = Path(__file__).parents[2]
 PORTS = ROOT / "runtime_c" / "port"
@@ -165,7 +165,7 @@ def build(name: str, folder: Path) -> Path:
     """The driver of a board's clock behind its chip, as a program of this machine."""
     board, chip = load_board(name), CHIPS[name]
     assert board.clock is not None
-    (folder / "fwr_board.h").write_text(board_header(board))
+    (folder / "fwr_board.h").write_text(format_board_header(board))
     rows = {
         "RULES": "".join(f"{{{a:#x}u,{b:#x}u,{c:#x}u,{d:#x}u}}," for a, b, c, d in chip.rules),
         "FIELDS": "".join(f"{{{a:#x}u,{b:#x}u,{c:#x}u,{d}u}}," for a, b, c, d in chip.fields),

@@ -14,7 +14,7 @@ import cffi
 import pytest
 
 from firmwright.boards import load_board
-from firmwright.build.linker import board_header
+from firmwright.build.linker_script import format_board_header
 
 ROOT = Path(__file__).parents[2]
 PORTS = ROOT / "runtime_c" / "port"
@@ -65,7 +65,7 @@ IDLE = {
 def driver(name: str, folder: Path) -> Any:
     """The library of a board's console driver, and its words."""
     board = load_board(name)
-    (folder / "fwr_board.h").write_text(board_header(board))
+    (folder / "fwr_board.h").write_text(format_board_header(board))
     (folder / "chip.c").write_text(CHIP)
     (folder / "hook.h").write_text(
         "#include <stdint.h>\nuint32_t *word_at(uint32_t address);\n"

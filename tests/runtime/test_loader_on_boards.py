@@ -18,13 +18,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from firmwright.artifacts import Image, SourceTree, StackUse
+from firmwright.artifacts import Image, SourceTree, StackUsage
 from firmwright.base.errors import DeviceError, DeviceTimeoutError
 from firmwright.boards import Board, load_board
-from firmwright.boards.loading import LOADER_BYTES, LOADER_RAM_BYTES, Loader, as_loader
+from firmwright.boards.bootloader import (
+    BOOTLOADER_BYTES,
+    BOOTLOADER_RAM_BYTES,
+    Bootloader,
+    board_for_bootloader,
+)
 from firmwright.boards.watchdog import Watchdog
-from firmwright.build.project import loader_project, project_files
-from firmwright.build.sizes import read_sizes
+from firmwright.build.image_sizes import read_sizes
+from firmwright.build.project_folder import bootloader_project_files, project_files
 from firmwright.device import (
     FaultError,
     FaultRates,
@@ -32,9 +37,18 @@ from firmwright.device import (
     ProcessTransport,
     Session,
 )
-from firmwright.device.loader import NO_SLOT, LoaderLine, SlotState, enter
-from firmwright.device.protocol import Command, decode_frame
-from firmwright.flows.loading import Loadable, Loaded, load_by_loader
+from firmwright.device.bootloader_client import (
+    NO_SLOT,
+    BootloaderClient,
+    SlotState,
+    enter_bootloader,
+)
+from firmwright.device.link_protocol import Command, decode_frame
+from firmwright.flows.bootloader_flashing import (
+    BootloaderFlashResult,
+    SlotFirmware,
+    flash_via_bootloader,
+)
 
 ROOT = Path(__file__).parents[2]
 BOARD = "mps2-an386"
@@ -50,7 +64,7 @@ CRASHES = 'static void stuck(void)\n{\n    __asm__ volatile(".short 0xde00");\n}
 pytestmark = pytest.mark.qemu
 
 
-def tiny(number: int, stuck: str = "") -> Loadable:
+def tiny(number: int, stuck: str = "") -> SlotFirmware:
     """The tiny model under an id of its own; `stuck` is what it does when it is made ready."""
     text = TINY.replace(ID, f".id = {{{number}, 1,")
     if stuck:
@@ -59,7 +73,7 @@ def tiny(number: int, stuck: str = "") -> Loadable:
         ).replace(RUN, RUN + "    .init = stuck,\n")
     identity = bytes((number, *range(1, 15), 255))
     app = SourceTree({"firmware/fwr_app.c": text})
-    return Loadable(f"tiny {number}", identity, lambda board: app.merged(project_files(board)))
+    return SlotFirmware(f"tiny {number}", identity, lambda board: app.merged(project_files(board)))
 
 
 @dataclass
@@ -97,9 +111,13 @@ class Plugged:
             self.line.close()
             self.line = None
 
-    def load(self, what: Loadable, *, model_only: bool = False, verify: bool = False) -> Loaded:
+    def load(
+        self, what: SlotFirmware, *, is_model_update: bool = False, verify: bool = False
+    ) -> BootloaderFlashResult:
         line = self.on()
-        return load_by_loader(what, self.board, line, verify=verify, model_only=model_only)
+        return flash_via_bootloader(
+            what, self.board, line, verify=verify, is_model_update=is_model_update
+        )
 
     def model_number(self) -> int:
         """Of what answers after power-on; it computes, too."""
@@ -109,8 +127,8 @@ class Plugged:
             assert np.array_equal(next(iter(outputs.values())), 2 * values)
             return session.info.model_id[0]
 
-    def looked_at(self) -> LoaderLine:
-        return enter(self.on())
+    def looked_at(self) -> BootloaderClient:
+        return enter_bootloader(self.on())
 
 
 class CutLine:
@@ -152,7 +170,7 @@ def linked(project: SourceTree, folder: Path) -> Image:
     copy = [f"{tool}-objcopy", "-O", "binary", "image.elf", "image.bin"]
     for words in (command, copy):
         subprocess.run(words, cwd=folder, check=True)
-    elf, none = folder / "image.elf", StackUse("", 0, ())
+    elf, none = folder / "image.elf", StackUsage("", 0, ())
     return Image(
         board=facts["name"],
         variant="release",
@@ -192,7 +210,7 @@ def plugged(
 ) -> Iterator[Plugged]:
     """While an image is built the emulator, which waits at full speed, stands still."""
     board = load_board(getattr(request, "param", BOARD))
-    loader = images(loader_project(as_loader(board)))
+    loader = images(bootloader_project_files(board_for_bootloader(board)))
     made = Plugged(board, loader, tmp_path / "flash.bin")
 
     def build(project: SourceTree) -> Image:
@@ -202,7 +220,7 @@ def plugged(
         os.kill(made.line.pid, signal.SIGCONT)
         return image
 
-    monkeypatch.setattr("firmwright.flows.loading.build_tree", build)
+    monkeypatch.setattr("firmwright.flows.bootloader_flashing.build_tree", build)
     yield made
     made.off()
 
@@ -213,13 +231,13 @@ def plugged(
 )
 def test_the_loader_fits_its_4_kib(name: str, images: Callable[[SourceTree], Image]) -> None:
     board = load_board(name)
-    if board.loader is None:
-        start = board.flash.start + LOADER_BYTES
-        board = replace(board, loader=Loader("memory", start, 0x8000, 0x1000, 2))
-    sizes = images(loader_project(as_loader(board))).sizes
-    assert 2048 < sizes.flash_bytes <= LOADER_BYTES
+    if board.bootloader is None:
+        start = board.flash.start + BOOTLOADER_BYTES
+        board = replace(board, bootloader=Bootloader("memory", start, 0x8000, 0x1000, 2))
+    sizes = images(bootloader_project_files(board_for_bootloader(board))).sizes
+    assert 2048 < sizes.flash_bytes <= BOOTLOADER_BYTES
     assert sizes.bytes_of("data") == 0, "nothing copies initial values"
-    assert sizes.ram_bytes <= LOADER_RAM_BYTES
+    assert sizes.ram_bytes <= BOOTLOADER_RAM_BYTES
     assert sizes.sections[0].address == board.flash.start
 
 
@@ -245,7 +263,7 @@ def test_an_update_cut_in_the_middle_leaves_the_old_firmware_and_is_then_finishe
     for at in (chance.randrange(done.size_bytes), done.size_bytes - 1):
         line = CutLine(plugged.on(), at)
         with pytest.raises(DeviceError, match="the power is cut"):
-            load_by_loader(tiny(2), plugged.board, line)
+            flash_via_bootloader(tiny(2), plugged.board, line)
         assert plugged.model_number() == 1
     again = plugged.load(tiny(2), verify=True)
     assert again.slot == 1
@@ -274,8 +292,8 @@ def test_an_update_cut_in_the_middle_leaves_the_old_firmware_and_is_then_finishe
 def test_a_firmware_that_does_not_answer_is_gone_back_from(
     stuck: str, says: str, plugged: Plugged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("firmwright.flows.loading.ANSWER_S", 1.0)
-    monkeypatch.setattr("firmwright.flows.loading.GO_BACK_S", 0.5)
+    monkeypatch.setattr("firmwright.flows.bootloader_flashing.ANSWER_S", 1.0)
+    monkeypatch.setattr("firmwright.flows.bootloader_flashing.GO_BACK_S", 0.5)
     plugged.load(tiny(1))
     with pytest.raises(DeviceError, match="tiny 2 did not stand its trial: " + says):
         plugged.load(tiny(2, stuck))
@@ -283,7 +301,7 @@ def test_a_firmware_that_does_not_answer_is_gone_back_from(
     line = plugged.looked_at()
     assert [slot.state for slot in line.slots()] == [
         SlotState.CONFIRMED,
-        SlotState.TRIED,
+        SlotState.UNCONFIRMED,
         SlotState.EMPTY,
     ]
     assert line.info.application == 0
@@ -297,16 +315,16 @@ def test_a_firmware_that_does_not_answer_is_gone_back_from(
 )
 def test_a_model_alone_replaces_the_model_and_the_application_stays(plugged: Plugged) -> None:
     with pytest.raises(DeviceError, match=r"no application yet .* Try: flash a whole one first"):
-        plugged.load(tiny(3), model_only=True)
+        plugged.load(tiny(3), is_model_update=True)
     whole = plugged.load(tiny(1))
-    one = plugged.load(tiny(2), model_only=True, verify=True)
+    one = plugged.load(tiny(2), is_model_update=True, verify=True)
     assert one.size_bytes < whole.size_bytes / 3
     assert plugged.model_number() == 2
     line = CutLine(plugged.on(), one.size_bytes // 2)
     with pytest.raises(DeviceError, match="the power is cut"):
-        load_by_loader(tiny(3), plugged.board, line, model_only=True)
+        flash_via_bootloader(tiny(3), plugged.board, line, is_model_update=True)
     assert plugged.model_number() == 2
-    plugged.load(tiny(3), model_only=True)
+    plugged.load(tiny(3), is_model_update=True)
     assert plugged.model_number() == 3
     info = plugged.looked_at().info
     assert (info.application, info.model, info.free) == (0, 2, 1)
@@ -338,7 +356,7 @@ def test_a_watchdog_ends_the_trial_of_a_firmware_that_hangs(plugged: Plugged) ->
 @pytest.mark.parametrize("seed", range(3))
 def test_a_bad_line_changes_nothing_but_the_time(seed: int, plugged: Plugged) -> None:
     line = FaultyTransport(plugged.on(), FaultRates(flip=0.003, drop=0.001), seed=seed)
-    done = load_by_loader(tiny(1), plugged.board, line, verify=True)
+    done = flash_via_bootloader(tiny(1), plugged.board, line, verify=True)
     assert done.verified
     assert plugged.model_number() == 1
 
@@ -362,9 +380,9 @@ def test_a_core_that_cannot_move_its_vectors_is_led_to_those_of_the_application(
 def test_another_board_and_a_line_without_loader_are_told(
     plugged: Plugged,
 ) -> None:
-    other = replace(load_board("mps2-an385"), loader=plugged.board.loader)
+    other = replace(load_board("mps2-an385"), bootloader=plugged.board.bootloader)
     with pytest.raises(DeviceError, match=r"the loader of board mps2-an386, not mps2-an385"):
-        load_by_loader(tiny(1), other, plugged.on())
+        flash_via_bootloader(tiny(1), other, plugged.on())
     silent = ProcessTransport(["cat", "/dev/zero"], name="the line")
     with contextlib.closing(silent), pytest.raises(DeviceTimeoutError, match="no loader and no"):
-        enter(silent, patience_s=0.2)
+        enter_bootloader(silent, patience_s=0.2)

@@ -16,8 +16,8 @@ from typing import Any
 import cffi
 import pytest
 
-from firmwright.device.loader import IMAGE_MAGIC, NO_SLOT, SlotState
-from firmwright.device.protocol import ABI, Status
+from firmwright.device.bootloader_client import IMAGE_MAGIC, NO_SLOT, SlotState
+from firmwright.device.link_protocol import ABI, Status
 
 pytestmark = pytest.mark.host_c
 
@@ -41,7 +41,7 @@ extern int32_t sim_stuck;
 int32_t sim_update(struct fwr_slots *, const uint8_t *image, uint32_t size, uint32_t crc);
 int32_t sim_start(struct fwr_slots *);
 int32_t sim_confirm(struct fwr_slots *, uint32_t slot);
-void fwr_slots_look(struct fwr_slots *);
+void fwr_slots_scan(struct fwr_slots *);
 """
 
 
@@ -95,7 +95,7 @@ class Device:
 
     def install(self, image: bytes) -> None:
         """Update, trial and confirmation without trouble."""
-        self.c.fwr_slots_look(self.slots)
+        self.c.fwr_slots_scan(self.slots)
         slot = self.slots.free
         assert self.update(image) == Status.OK
         assert self.start() == Status.OK
@@ -302,7 +302,7 @@ def test_the_only_application_is_started_again_though_nobody_confirmed_it(
     for _ in range(3):
         device.start()
         assert device.running() == (image_of(1), b"")
-    assert device.slots.state[device.slots.application] == SlotState.TRIED
+    assert device.slots.state[device.slots.application] == SlotState.UNCONFIRMED
     assert device.update(image_of(2)) == Status.OK
     device.start()
     assert device.running() == (image_of(2), b"")

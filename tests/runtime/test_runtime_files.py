@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from firmwright.device.protocol import (
+from firmwright.device.link_protocol import (
     ABI,
     DTYPE_NAMES,
     KIND_ANSWER,

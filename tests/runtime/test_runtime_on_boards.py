@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from firmwright.artifacts import Image, SourceTree
 from firmwright.base.errors import DeviceError
 from firmwright.boards import load_board
-from firmwright.boards.make import new_board
+from firmwright.boards.scaffold import create_board
 from firmwright.build import build_project, write_project
 from firmwright.device import (
     FaultError,
@@ -31,7 +31,7 @@ from firmwright.device import (
     Transport,
     open_transport,
 )
-from firmwright.device.source_lines import source_lines
+from firmwright.device.source_lines import find_source_lines
 
 ROOT = Path(__file__).parents[2]
 SIZE = 600
@@ -96,7 +96,7 @@ def is_the_crash(name: str, image: Image, error: FaultError) -> bool:
     """Whether the report leads to the line of tiny_app.c that crashes."""
     address = error.fault.register("pc", "mepc")
     assert address is not None
-    (places,) = source_lines(image.elf, [address], toolchain=load_board(name).toolchain)
+    (places,) = find_source_lines(image.elf, [address], toolchain=load_board(name).toolchain)
     lines = (ROOT / "tests/runtime/tiny_app.c").read_text().splitlines()
     assert places[0].file == "firmware/fwr_app.c"
     return "__asm__ volatile" in lines[places[0].line - 1] and places[-1].function == "run"
@@ -142,7 +142,7 @@ def test_a_clock_that_does_not_come_up_is_told_and_the_board_runs_on_its_reset_c
 @pytest.mark.deep
 def test_an_m7_with_its_caches_on_computes_the_same(tmp_path: Path) -> None:
     """The emulator has no caches, but the registers by which they are emptied and turned on."""
-    file = new_board("cached", "mps2-an500", tmp_path)
+    file = create_board("cached", "mps2-an500", tmp_path)
     file.write_text("caches = true\n" + file.read_text())
     board = load_board("cached", (tmp_path,))
     app = (ROOT / "tests/runtime/tiny_app.c").read_text()

@@ -9,16 +9,16 @@ import pytest
 from model_writer import GraphFile, ModelFile
 
 from firmwright.base.errors import ModelError, UnsupportedError
-from firmwright.flows.compiling import compile_for
-from firmwright.flows.inputs import Batch
+from firmwright.flows.access_checking import open_checked_session
+from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model
-from firmwright.flows.reference import by_interpreter, by_numpy
-from firmwright.flows.verifying import verify
-from firmwright.flows.watching import open_watched
+from firmwright.flows.reference_outputs import run_interpreter, run_numpy_reference
+from firmwright.flows.sample_batches import SampleBatch
+from firmwright.flows.verification import verify
 from firmwright.ir.graph.verify import verify_graph
-from firmwright.ir.text import parse_module, print_module
+from firmwright.ir.printer import parse_module, print_module
 from firmwright.ops.registry import op_table
-from firmwright.pipeline import Compiled, load_bytes
+from firmwright.pipeline import Compilation, load_module_bytes
 
 KIND = ("int8", (1, 6), 0.5, 3)
 COUNT = ("int32", (1,))
@@ -89,9 +89,9 @@ _CARRIED: tuple[tuple[str, Any], ...] = (
 )  # fmt: skip
 
 
-def samples() -> Batch:
+def samples() -> SampleBatch:
     rng = np.random.default_rng(3)
-    return Batch(
+    return SampleBatch(
         tuple(
             {
                 "up": np.array([number % 2 == 0]),
@@ -104,9 +104,9 @@ def samples() -> Batch:
     )
 
 
-def compiled_for(board: str, **options: Any) -> Compiled:
+def compiled_for(board: str, **options: Any) -> Compilation:
     data = branches_and_a_loop(plain=options.get("numerics") == "tflm")
-    return compile_for(Model(load_bytes(data, "flow.tflite"), data), board, **options)
+    return compile_for(Model(load_module_bytes(data, "flow.tflite"), data), board, **options)
 
 
 @pytest.mark.host_c
@@ -120,7 +120,10 @@ def test_branches_and_loops_compute_what_the_runtimes_compute(numerics: str) -> 
 def test_references_and_the_interpreter_agree() -> None:
     compiled = compiled_for("mps2-an386")
     given = samples().samples
-    theirs, ours = by_numpy(compiled.imported, given), by_interpreter(compiled.module, given)
+    theirs, ours = (
+        run_numpy_reference(compiled.imported, given),
+        run_interpreter(compiled.module, given),
+    )
     for wanted, got in zip(theirs.outputs, ours.outputs, strict=True):
         for name, value in wanted.items():
             np.testing.assert_array_equal(got[name], value)
@@ -140,7 +143,7 @@ def test_each_branch_and_round_is_statements_of_the_run() -> None:
 @pytest.mark.host_c
 @pytest.mark.gcc
 def test_the_plan_of_branches_and_loops_is_watched() -> None:
-    assert verify(compiled_for("host"), batch=samples(), open_with=open_watched).exact
+    assert verify(compiled_for("host"), batch=samples(), open_with=open_checked_session).exact
 
 
 def variables_in_branches_and_loops() -> bytes:
@@ -198,12 +201,12 @@ def test_variables_inside_of_branches_and_loops_are_values_that_these_take_and_g
     numerics: str,
 ) -> None:
     data = variables_in_branches_and_loops()
-    model = Model(load_bytes(data, "kept.tflite"), data)
+    model = Model(load_module_bytes(data, "kept.tflite"), data)
     given = [
         {name: value for name, value in sample.items() if name != "y"}
         for sample in samples().samples
     ]
-    found = verify(compile_for(model, "host", numerics=numerics), batch=Batch(tuple(given)))
+    found = verify(compile_for(model, "host", numerics=numerics), batch=SampleBatch(tuple(given)))
     assert found.values == 5 * (6 + 6 + 1)
     assert found.exact
     assert {state.value.name for state in model.module.entry.state} == {"sum", "last", "count"}  # type: ignore[union-attr]  # a graph
@@ -220,7 +223,7 @@ def test_variables_that_a_condition_assigns_are_refused() -> None:
         graph.outputs(value)
     cond.assign(cond.handle("v"), 0)
     with pytest.raises(UnsupportedError, match="a variable that a loop's condition assigns"):
-        load_bytes(file.data(), "v.tflite")
+        load_module_bytes(file.data(), "v.tflite")
 
 
 def test_functions_that_do_not_fit_a_call_are_named() -> None:

@@ -7,11 +7,11 @@ import pytest
 from model_writer import GraphFile, ModelFile
 
 from firmwright.base.errors import UnsupportedError
-from firmwright.flows.compiling import compile_for
+from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model
-from firmwright.flows.verifying import verify
+from firmwright.flows.verification import verify
 from firmwright.ir.graph.nodes import Function
-from firmwright.pipeline import load_bytes
+from firmwright.pipeline import load_module_bytes
 
 KIND = ("int8", (1, 1, 1, 2), 0.5, 3)
 
@@ -48,11 +48,13 @@ def streaming() -> bytes:
 @pytest.mark.host_c
 def test_what_follows_a_buffer_runs_as_often_as_it_says() -> None:
     data = streaming()
-    compiled = compile_for(Model(load_bytes(data, "streaming"), data), "host", numerics="tflm")
+    compiled = compile_for(
+        Model(load_module_bytes(data, "streaming"), data), "host", numerics="tflm"
+    )
     entry = compiled.imported.entry
     assert isinstance(entry, Function)
     assert [value.name for value in entry.results] == ["doubled", "first", "last", "mixed"]
-    found = verify(compiled, samples=13, layers=True)
+    found = verify(compiled, samples=13, find_first_divergence=True)
     assert found.exact
     assert found.values == 13 * 8
     first = [outputs[1].ravel().tolist() for outputs in map(tuple, map(dict.values, found.outputs))]
@@ -74,7 +76,7 @@ def test_a_buffer_inside_of_a_branch_is_refused() -> None:
     then.outputs(averaged(then, "mean", buffered(then, "slots", inner, 4, cycles_max=2)))
     other.outputs(other.input("same", *KIND))
     with pytest.raises(UnsupportedError, match="ends runs early, inside of a branch"):
-        load_bytes(file.data(), "branches")
+        load_module_bytes(file.data(), "branches")
 
 
 def test_a_buffer_that_tflm_counts_with_others_is_refused() -> None:
@@ -85,11 +87,11 @@ def test_a_buffer_that_tflm_counts_with_others_is_refused() -> None:
     main.op("custom:CIRCULAR_BUFFER", [x], [y], cycles_max=0)
     main.outputs(y)
     with pytest.raises(UnsupportedError, match="does not say how often"):
-        load_bytes(file.data(), "counted")
+        load_module_bytes(file.data(), "counted")
 
 
 def test_the_counter_is_state_that_a_caller_may_reset() -> None:
-    entry = load_bytes(streaming(), "streaming").entry
+    entry = load_module_bytes(streaming(), "streaming").entry
     assert isinstance(entry, Function)
     counters = [state for state in entry.state if state.value.name.endswith("/runs")]
     assert len(counters) == 2

@@ -11,10 +11,10 @@ import pytest
 from model_writer import GraphFile, ModelFile
 
 from firmwright.base.errors import UnsupportedError, UsageError
-from firmwright.flows.compiling import compile_for
+from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model, load_model
-from firmwright.flows.verifying import verify
-from firmwright.pipeline import Compiled, bundle, load_bytes
+from firmwright.flows.verification import verify
+from firmwright.pipeline import Compilation, bundle, load_module_bytes
 
 KIND = ("int8", (1, 4), 0.5, 3)
 
@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
-def entry_points(path: Path, board: str) -> list[Compiled]:
+def entry_points(path: Path, board: str) -> list[Compilation]:
     models = [load_model(f"{path}:{key}") for key in ("add", "ask")]
     return [compile_for(model, board, numerics="tflm") for model in models]
 
@@ -143,4 +143,4 @@ def test_a_path_with_a_colon_may_be_a_file(tmp_path: Path) -> None:
     file.write_bytes(model.data())
     loaded = load_model(file)
     assert isinstance(loaded, Model)
-    np.testing.assert_equal(loaded.module, load_bytes(model.data(), file.name))
+    np.testing.assert_equal(loaded.module, load_module_bytes(model.data(), file.name))

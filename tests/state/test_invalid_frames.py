@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from model_writer import ModelFile
 
-from firmwright.flows.compiling import compile_for
+from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model
-from firmwright.flows.reference import by_interpreter, by_numpy
+from firmwright.flows.reference_outputs import run_interpreter, run_numpy_reference
 from firmwright.ir.graph.evaluate import Array
-from firmwright.oracle.run import run_oracle
-from firmwright.pipeline import load_bytes
+from firmwright.oracle.reference_runner import run_reference
+from firmwright.pipeline import load_module_bytes
 
 RUNS = 12
 
@@ -61,13 +61,16 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_valid_frames_are_those_of_tflm(name: str) -> None:
     data = CASES[name]
-    module = load_bytes(data, f"{name}.tflite")
+    module = load_module_bytes(data, f"{name}.tflite")
     (x,) = module.entry.params
     rng = np.random.default_rng(4)
     samples = [{"x": rng.integers(-9999, 9999, x.type.shape, np.int16)} for _ in range(RUNS)]  # type: ignore[union-attr]  # a graph
-    theirs = run_oracle(data, samples, "tflm").outputs
+    theirs = run_reference(data, samples, "tflm").outputs
     compiled = compile_for(Model(module, data), "host", numerics="tflm")
-    numpy, loops = by_numpy(compiled.imported, samples), by_interpreter(compiled.module, samples)
+    numpy, loops = (
+        run_numpy_reference(compiled.imported, samples),
+        run_interpreter(compiled.module, samples),
+    )
     seen = 0
     for wanted, ours, interpreted in zip(theirs, numpy.outputs, loops.outputs, strict=True):
         np.testing.assert_array_equal(ours["y"], interpreted["y"])

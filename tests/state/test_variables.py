@@ -10,15 +10,15 @@ import pytest
 from model_writer import ModelFile
 
 from firmwright.base.errors import ModelError, UnsupportedError
-from firmwright.flows.compiling import compile_for
+from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model
-from firmwright.flows.verifying import verify
+from firmwright.flows.verification import verify
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.module import IRModule
-from firmwright.ir.text import parse_module, print_module
+from firmwright.ir.printer import parse_module, print_module
 from firmwright.ops.registry import op_table
-from firmwright.pipeline import Compiled, Options, compile_model, load_bytes
+from firmwright.pipeline import Compilation, Options, compile_model, load_module_bytes
 
 KIND = ("int8", (1, 4), 0.5, 3)
 FIRST = np.array([[1, -2, 3, 4]], np.int8)
@@ -62,13 +62,13 @@ def running_sum_and_history() -> bytes:
 
 
 @pytest.fixture(scope="module")
-def compiled() -> Compiled:
+def compiled() -> Compilation:
     data = running_sum_and_history()
-    return compile_for(Model(load_bytes(data, "kept.tflite"), data), "host")
+    return compile_for(Model(load_module_bytes(data, "kept.tflite"), data), "host")
 
 
 def test_a_graph_keeps_what_is_assigned_and_begins_with_what_is_set_once(
-    compiled: Compiled,
+    compiled: Compilation,
 ) -> None:
     main = compiled.imported.entry
     assert isinstance(main, Function)
@@ -83,7 +83,7 @@ def test_a_graph_keeps_what_is_assigned_and_begins_with_what_is_set_once(
     assert parse_module(print_module(compiled.imported)) == compiled.imported
 
 
-def test_what_nobody_reads_afterwards_is_made_in_place(compiled: Compiled) -> None:
+def test_what_nobody_reads_afterwards_is_made_in_place(compiled: Compilation) -> None:
     module = compiled.module
     assert [state.buffer for state in module.io.state] == ["sum", "history", "a", "b"]
     assert module.plan is not None
@@ -100,8 +100,10 @@ def test_what_nobody_reads_afterwards_is_made_in_place(compiled: Compiled) -> No
 @pytest.mark.parametrize("numerics", ["litert", "tflm"])
 def test_samples_in_sequence_are_those_of_the_runtimes(numerics: str) -> None:
     data = running_sum_and_history()
-    model = Model(load_bytes(data, "kept.tflite"), data)
-    found = verify(compile_for(model, "host", numerics=numerics), samples=5, layers=True)
+    model = Model(load_module_bytes(data, "kept.tflite"), data)
+    found = verify(
+        compile_for(model, "host", numerics=numerics), samples=5, find_first_divergence=True
+    )
     assert found.values == 5 * (4 + 12 + 4)
     assert found.exact
     assert found.layer is None
@@ -148,7 +150,7 @@ int main(void)
 
 @pytest.mark.host_c
 def test_state_is_saved_loaded_and_reset_through_the_c_interface(
-    compiled: Compiled, tmp_path: Path
+    compiled: Compilation, tmp_path: Path
 ) -> None:
     compiled.tree.write(tmp_path)
     (tmp_path / "main.c").write_text(_MAIN)
@@ -161,10 +163,10 @@ def test_state_is_saved_loaded_and_reset_through_the_c_interface(
 
 
 @pytest.mark.gcc
-def test_a_plan_with_state_is_watched_too(compiled: Compiled) -> None:
-    from firmwright.flows.watching import open_watched
+def test_a_plan_with_state_is_watched_too(compiled: Compilation) -> None:
+    from firmwright.flows.access_checking import open_checked_session
 
-    found = verify(compiled, samples=3, open_with=open_watched)
+    found = verify(compiled, samples=3, open_with=open_checked_session)
     assert found.exact
 
 
@@ -177,7 +179,7 @@ def test_a_variable_of_two_shapes_is_named() -> None:
     main.assign(handle, x)
     main.outputs(x)
     with pytest.raises(UnsupportedError, match=r"the variable v as int8 \[1, 4\], which is int8"):
-        load_bytes(file.data(), "v.tflite")
+        load_module_bytes(file.data(), "v.tflite")
 
 
 STATEFUL = """firmwright ir 1

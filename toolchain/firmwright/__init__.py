@@ -18,17 +18,17 @@ from firmwright.base.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from firmwright.base.errors import FirmwrightError
-    from firmwright.flows.compiling import compile_for as compile  # noqa: A004 - as fw.compile
-    from firmwright.flows.images import build_image
+    from firmwright.flows.compilation import compile_for as compile  # noqa: A004 - as fw.compile
+    from firmwright.flows.firmware_images import build_image
     from firmwright.flows.model import Model, partition
     from firmwright.flows.model import load_model as load
-    from firmwright.flows.sessions import open_session as session
-    from firmwright.flows.verifying import verify
-    from firmwright.pipeline import Compiled
+    from firmwright.flows.model_session import open_session as session
+    from firmwright.flows.verification import verify
+    from firmwright.pipeline import Compilation
 
 __all__ = [  # noqa: RUF022 - in sections, for the reader
     # values
-    "Compiled",
+    "Compilation",
     "FirmwrightError",
     "Model",
     # steps, each usable alone
@@ -65,9 +65,9 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(ipython: Any) -> None:
     """`%load_ext firmwright`: while a cell works, what it is at stands below it."""
-    from firmwright.cli.notebook import attach, below_the_cell
+    from firmwright.cli.notebook_progress import attach_progress, ipython_display
 
-    attach(ipython.events, below_the_cell)
+    attach_progress(ipython.events, ipython_display)
 
 
 def __dir__() -> list[str]:

@@ -12,7 +12,12 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from firmwright.base.errors import InternalError
-from firmwright.base.html import bar, box, facts, table
+from firmwright.base.html_fragments import (
+    render_bar,
+    render_properties,
+    render_section,
+    render_table,
+)
 
 Variant = Literal["release", "profile", "debug"]
 """As shipped; with a probe around each operator; and with fences around the pools besides."""
@@ -86,7 +91,7 @@ class SymbolSize:
 
 
 @dataclass(frozen=True, slots=True)
-class RegionUse:
+class ImageRegionUsage:
     """How much of a memory region an image takes; `size_bytes` is the whole region."""
 
     name: str
@@ -103,7 +108,7 @@ class ImageSizes:
 
     sections: tuple[SectionSize, ...]
     symbols: tuple[SymbolSize, ...]
-    regions: tuple[RegionUse, ...]
+    regions: tuple[ImageRegionUsage, ...]
 
     def bytes_of(self, *kinds: SectionKind) -> int:
         """The bytes of all sections of the given kinds."""
@@ -124,7 +129,7 @@ class ImageSizes:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryFile:
+class PreloadedMemory:
     """Bytes that have to be in memory when a firmware starts, beside its image.
 
     `address` is where; on the host, where a file plays the memory, it means nothing.
@@ -135,7 +140,7 @@ class MemoryFile:
 
 
 @dataclass(frozen=True, slots=True)
-class StackUse:
+class StackUsage:
     """Worst-case stack of the path below one function, and that path from the top.
 
     `unknown` are functions whose frame no tool could tell: their share counts as zero.
@@ -165,8 +170,8 @@ class Image:
     sizes: ImageSizes
     model_flash_bytes: int
     model_ram_bytes: int
-    stack: StackUse
-    firmware_stack: StackUse
+    stack: StackUsage
+    firmware_stack: StackUsage
 
     @property
     def model_ram_with_stack_bytes(self) -> int:
@@ -180,14 +185,19 @@ class Image:
             ("RAM", sizes.ram_bytes, self.model_ram_bytes),
             ("stack, worst path", self.firmware_stack.size_bytes, self.stack.size_bytes),
         )
-        return box(
+        return render_section(
             f"{self.variant} image for {self.board}",
-            facts([("file", str(self.elf))]),
-            table(("bytes", "firmware", "model's share"), rows),
-            table(
+            render_properties([("file", str(self.elf))]),
+            render_table(("bytes", "firmware", "model's share"), rows),
+            render_table(
                 ("region", "used", "size", "full"),
                 [
-                    (r.name, r.used_bytes, r.size_bytes, bar(r.used_bytes / max(r.size_bytes, 1)))
+                    (
+                        r.name,
+                        r.used_bytes,
+                        r.size_bytes,
+                        render_bar(r.used_bytes / max(r.size_bytes, 1)),
+                    )
                     for r in sizes.regions
                 ],
             ),

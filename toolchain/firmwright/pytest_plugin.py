@@ -40,9 +40,9 @@ def fw_board(pytestconfig: pytest.Config) -> Any:
 @pytest.fixture(scope="session")
 def fw_session(pytestconfig: pytest.Config, fw_board: Any) -> Iterator[Any]:
     """The model of `fw_model`, compiled, built and started on the board, for all tests."""
-    from firmwright.flows.compiling import compile_for
+    from firmwright.flows.compilation import compile_for
     from firmwright.flows.model import load_model
-    from firmwright.flows.sessions import open_session
+    from firmwright.flows.model_session import open_session
 
     options = dict(_option(line) for line in _lines(pytestconfig, "fw_options") if line)
     compiled = compile_for(
@@ -58,7 +58,7 @@ def fw_session(pytestconfig: pytest.Config, fw_board: Any) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def fw_known_answers(pytestconfig: pytest.Config) -> Any:
     """Pairs of inputs and outputs by tensor name, of `fw_known_answers`."""
-    from firmwright.flows.exporting import read_known_answers
+    from firmwright.flows.package_export import read_known_answers
 
     return read_known_answers(_path(pytestconfig, "fw_known_answers").read_bytes())
 

@@ -163,8 +163,8 @@ __attribute__((used)) void fwr_fault_report(const uint32_t *frame)
     fault.words[11] = SCB_BFAR;
 #endif
 #if FWR_WATCHDOG
-    if (fwr_watchdog_bites()) {
-        fwr_bite(&fault);
+    if (fwr_watchdog_has_expired()) {
+        fwr_watchdog_expired(&fault);
     }
 #endif
     fwr_fault(&fault);

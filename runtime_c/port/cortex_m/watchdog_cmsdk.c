@@ -23,14 +23,14 @@ void fwr_watchdog_init(void)
     WDOG_LOCK = 0;
 }
 
-void fwr_port_feed(void)
+void fwr_port_watchdog_kick(void)
 {
     WDOG_LOCK = UNLOCK;
     WDOG_INTCLR = 1;
     WDOG_LOCK = 0;
 }
 
-int fwr_watchdog_bites(void)
+int fwr_watchdog_has_expired(void)
 {
     return (int)(WDOG_RIS & 1u);
 }

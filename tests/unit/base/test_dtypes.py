@@ -9,8 +9,8 @@ from firmwright.base.errors import InternalError, ModelError
 
 @pytest.mark.parametrize("row", dtypes.DTYPES, ids=str)
 def test_every_type_is_found_by_both_names(row: dtypes.DType) -> None:
-    assert dtypes.dtype(row.name) is row
-    assert dtypes.dtype(row.short) is row
+    assert dtypes.get_dtype(row.name) is row
+    assert dtypes.get_dtype(row.short) is row
     assert dtypes.find_dtype(row.short) is row
 
 
@@ -45,7 +45,7 @@ def test_a_pointer_has_neither_size_nor_numpy_type() -> None:
 
 def test_an_unknown_name_is_a_model_error_that_lists_the_known() -> None:
     with pytest.raises(ModelError) as caught:
-        dtypes.dtype("f8", where="m.fwir:1:2")
+        dtypes.get_dtype("f8", where="m.fwir:1:2")
     assert str(caught.value) == (
         "m.fwir:1:2: unknown element type 'f8'. Try: one of "
         "i8, u8, i16, u16, i32, u32, i64, u64, f32, bool, ptr."

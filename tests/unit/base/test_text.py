@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from firmwright.base.errors import ModelError
 from firmwright.base.text import (
+    IndentedWriter,
     Tokenizer,
     TokenKind,
-    Writer,
     format_float,
     format_global,
     format_local,
@@ -29,7 +29,7 @@ def tokens(text: str) -> list[tuple[str, object]]:
 
 
 def test_blocks_indent_and_empty_lines_stay_empty() -> None:
-    writer = Writer()
+    writer = IndentedWriter()
     with writer.block("func @f()"):
         writer.line("x")
         writer.line()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from firmwright.boards import Clock, list_boards, load_board
-from firmwright.boards.clock_trees import TREES, stm32f100_settings
+from firmwright.boards.clock_trees import CLOCK_TREES, stm32f100_settings
 
 MHZ = 1_000_000
 CRYSTALS = (3 * MHZ, 4 * MHZ, 8 * MHZ, 12 * MHZ, 16 * MHZ, 24 * MHZ, 25 * MHZ, 26 * MHZ, 32 * MHZ)
@@ -127,7 +127,7 @@ FORMULAS: dict[str, Callable[[int, int, Values], int]] = {
 
 @pytest.mark.parametrize("name", sorted(FORMULAS))
 def test_what_a_tree_answers_is_exact_and_within_the_manuals_limits(name: str) -> None:
-    (tree,) = (trees[name] for trees in TREES.values() if name in trees)
+    (tree,) = (trees[name] for trees in CLOCK_TREES.values() if name in trees)
     reached = refused = 0
     for source_hz in (tree.internal_hz,) if tree.internal_hz else CRYSTALS:
         for hz in range(4 * MHZ, 484 * MHZ, 4 * MHZ):
@@ -143,7 +143,7 @@ def test_what_a_tree_answers_is_exact_and_within_the_manuals_limits(name: str) -
 
 
 def test_every_tree_has_a_formula_of_its_own_here() -> None:
-    assert {name for trees in TREES.values() for name in trees} == set(FORMULAS)
+    assert {name for trees in CLOCK_TREES.values() for name in trees} == set(FORMULAS)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from firmwright.base.errors import BoardError, UsageError
 from firmwright.base.resources import boards_dir
 from firmwright.boards import list_boards, load, load_board
-from firmwright.boards.make import new_board
+from firmwright.boards.scaffold import create_board
 
 INVALID = Path(__file__).parents[2] / "invalid" / "boards"
 BOARDS = (
@@ -129,17 +129,17 @@ def test_installed_packages_bring_boards(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_new_board_is_another_ones_text_under_its_own_name(tmp_path: Path) -> None:
-    file = new_board("desk", "nucleo-h743zi", tmp_path)
+    file = create_board("desk", "nucleo-h743zi", tmp_path)
     board = load_board("desk", (tmp_path,))
-    assert (board.core, board.evidence, board.clock) == (
+    assert (board.core, board.validation, board.clock) == (
         "cortex-m7",
         "built",
         load_board("nucleo-h743zi").clock,
     )
     assert "# to the ST-LINK" in file.read_text(encoding="utf-8")
     with pytest.raises(UsageError, match="there is a board of that name"):
-        new_board("desk", "microbit", tmp_path)
+        create_board("desk", "microbit", tmp_path)
     with pytest.raises(UsageError, match="is no name for a board"):
-        new_board("../desk", "microbit", tmp_path)
+        create_board("../desk", "microbit", tmp_path)
     with pytest.raises(UsageError, match="is no name for a board"):
-        new_board("soc", "microbit", tmp_path)
+        create_board("soc", "microbit", tmp_path)

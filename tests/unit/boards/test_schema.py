@@ -59,8 +59,8 @@ def test_a_console_hangs_on_its_own_clock_or_on_a_divided_one() -> None:
 
 
 def test_the_tool_that_a_board_prefers_stands_first() -> None:
-    flashing = load_board("nrf52840-dk").flashing
+    flashing = load_board("nrf52840-dk").flash_tools
     assert [name for name, _ in flashing.tools] == ["pyocd", "openocd", "jlink", "serial"]
-    assert flashing.told("jlink") == "nRF52840_xxAA"
-    assert flashing.told("uf2") is None
-    assert load_board("host").flashing.tools == ()
+    assert flashing.argument_for("jlink") == "nRF52840_xxAA"
+    assert flashing.argument_for("uf2") is None
+    assert load_board("host").flash_tools.tools == ()

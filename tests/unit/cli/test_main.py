@@ -17,7 +17,7 @@ from firmwright.base.errors import (
     UnsupportedItem,
 )
 from firmwright.cli import boards
-from firmwright.cli.main import error_object, plain, verbs
+from firmwright.cli.main import error_object, to_json_value, verbs
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(firmwright.__file__).parents[1])}
 COMMAND = [sys.executable, "-m", "firmwright"]
@@ -137,7 +137,7 @@ def test_what_is_unsupported_lists_every_place():
 
 
 def test_numbers_that_json_cannot_say_become_null():
-    assert plain({"a": [float("nan"), 1.5, float("inf")], "b": (1, None)}) == {
+    assert to_json_value({"a": [float("nan"), 1.5, float("inf")], "b": (1, None)}) == {
         "a": [None, 1.5, None],
         "b": [1, None],
     }

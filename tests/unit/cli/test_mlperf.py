@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from firmwright.boards import load_board
-from firmwright.cli.mlperf import describe, summary
-from firmwright.flows.mlperf import Score
+from firmwright.cli.mlperf import format_summary, score_to_json
+from firmwright.flows.mlperf import BenchmarkScore
 
-SCORE = Score("kws", "Firmwright", 4, 0.75, None, 400.0, 2500.0, ((0.5, 0.25),), ())
+SCORE = BenchmarkScore("kws", "Firmwright", 4, 0.75, None, 400.0, 2500.0, ((0.5, 0.25),), ())
 
 
 def compiled(board: str) -> Any:
@@ -18,12 +18,12 @@ def compiled(board: str) -> Any:
 
 
 def test_a_score_is_told_with_whose_time_it_is():
-    told = summary(SCORE, compiled("mps2-an386"))
+    told = format_summary(SCORE, compiled("mps2-an386"))
     for words in ("75.0 %", "2,500.0 us", "400.00", "the emulator's: 1,000 instructions are 1 us"):
         assert words in told
     assert "area" not in told  # all samples of one class
-    assert "emulator" not in summary(SCORE, compiled("nucleo-l4r5zi"))
-    data = describe(SCORE, compiled("mps2-an386"))
+    assert "emulator" not in format_summary(SCORE, compiled("nucleo-l4r5zi"))
+    data = score_to_json(SCORE, compiled("mps2-an386"))
     assert {"task": "kws", "top1": 0.75, "auc": None, "inferences_per_second": 400.0}.items() <= (
         data.items()
     )
@@ -41,9 +41,12 @@ def test_either_a_data_set_or_the_runner_is_asked_for(words: list[str], fw, digi
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (("build", "--harness", "mlperf", "--variant", "debug"), "has no debug image"),
+        (("build", "--firmware", "mlperf", "--variant", "debug"), "has no debug image"),
         (("run", "--samples", "1", "--in-process", "--variant", "debug"), "has no debug image"),
-        (("compile", "--steps", "--input-rows"), "--input-rows and --steps do not go together"),
+        (
+            ("compile", "--emit-step-api", "--stream-input-rows"),
+            "--stream-input-rows and --emit-step-api do not go together",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_said(

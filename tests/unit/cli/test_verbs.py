@@ -10,7 +10,7 @@ import pytest
 
 def test_boards_targets_ops_and_planners_are_listed(fw):
     boards = fw("boards", "--json").json["boards"]
-    assert {"name", "core", "evidence", "flash_bytes", "ram_bytes"} <= set(boards[0])
+    assert {"name", "core", "validation", "flash_bytes", "ram_bytes"} <= set(boards[0])
     assert {"host", "mps2-an386", "stm32vldiscovery"} <= {board["name"] for board in boards}
     ops = fw("ops", "--json").json["operators"]
     assert {"name", "tflite", "dtypes", "schedules", "limits"} <= set(ops[0])
@@ -72,7 +72,7 @@ def test_compile_writes_a_project_and_says_what_it_takes(fw, tmp_path: Path, dig
     out = tmp_path / "out"
     found = fw("compile", digits_path, "--board", "mps2-an386", "-o", out, "--json").json
     keys = "workspace_bytes lower_bound_bytes scratch_bytes pools constants_bytes operators"
-    assert {*keys.split(), "gap_bytes", "compile_seconds"} <= set(found)
+    assert {*keys.split(), "optimality_gap_bytes", "compile_seconds"} <= set(found)
     assert found["workspace_bytes"] == sum(pool["bytes"] for pool in found["pools"].values())
     assert {"bytes", "limit_bytes", "access"} == set(found["pools"]["sram"])
     assert {"name", "kind", "macs", "schedule"} <= set(found["operators"][0])
@@ -217,9 +217,9 @@ def test_profile_counts_instructions_exactly_alike_each_time(fw, tmp_path: Path,
     assert 0.9 * found["instructions"] < parts <= found["instructions"] + found["probe_overhead"]
     old = tmp_path / "old.json"
     old.write_text(said.out)
-    words = ("profile", digits_path, "--board", "mps2-an386", "--against", old, "--json")
+    words = ("profile", digits_path, "--board", "mps2-an386", "--baseline", old, "--json")
     change = fw(*words).json["against"]
-    assert (change["total"], change["not_alike"]) == (0, [])
+    assert (change["total"], change["mismatched_conditions"]) == (0, [])
     assert (found["runs"], found["least"]) == (1, found["instructions"])
     assert found["clock_hz"] == 25_000_000
     assert "-mcpu=cortex-m4" in found["flags"]
@@ -245,7 +245,7 @@ def test_profile_against_what_is_no_profile_is_bad_usage(fw, tmp_path: Path, dig
     file = tmp_path / "old.json"
     for text in ("no json", "[]", "{}"):
         file.write_text(text)
-        assert fw("profile", digits_path, "--against", file).status == 2
+        assert fw("profile", digits_path, "--baseline", file).status == 2
 
 
 @pytest.mark.qemu

@@ -15,23 +15,13 @@ import pytest
 from firmwright.artifacts import SourceTree
 from firmwright.base.dtypes import INT32, UINT8, DType
 from firmwright.base.quant import Quantization
-from firmwright.codegen.module import DEFAULTS, EmitOptions, emit
+from firmwright.codegen.model_emitter import DEFAULT_EMIT_OPTIONS, EmitOptions, emit_model
+from firmwright.ir import tir
 from firmwright.ir.core import Constant, Span
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.module import IoBinding, IoTensor, IRModule
 from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.intrinsic import Intrinsic
-from firmwright.ir.tir.nodes import (
-    AccessPtr,
-    Buffer,
-    CallPrim,
-    DeclBuffer,
-    IntImm,
-    Param,
-    PrimFunc,
-    Seq,
-    Stmt,
-)
 
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
 FLAGS = ["-std=c99", *WARNINGS, "-ffp-contract=off"]
@@ -44,21 +34,21 @@ BUILDS = (
 )
 
 
-def whole(buffer: Buffer, access: str = "rw") -> AccessPtr:
+def whole(buffer: tir.Buffer, access: str = "rw") -> tir.AccessPtr:
     """A pointer to all of `buffer`."""
-    return AccessPtr(buffer, IntImm(0, INT32), buffer.elements, access)  # type: ignore[arg-type]
+    return tir.AccessPtr(buffer, tir.IntImm(0, INT32), buffer.elements, access)  # type: ignore[arg-type]
 
 
 def planned_main(
-    calls: Sequence[Stmt], placed: Sequence[tuple[Buffer, int]], pool_bytes: int
-) -> PrimFunc:
+    calls: Sequence[tir.Stmt], placed: Sequence[tuple[tir.Buffer, int]], pool_bytes: int
+) -> tir.PrimFunc:
     """An AOT main over one pool `sram` with buffers at the given offsets."""
-    pool = Buffer("sram", UINT8, (pool_bytes,), scope="pool", alignment=16)
-    body: Stmt = Seq(tuple(calls))
+    pool = tir.Buffer("sram", UINT8, (pool_bytes,), scope="pool", alignment=16)
+    body: tir.Stmt = tir.Seq(tuple(calls))
     for buffer, offset in reversed(placed):
-        window = AccessPtr(pool, IntImm(offset, INT32), buffer.size_bytes, "rw")
-        body = DeclBuffer(buffer, window, body)
-    return PrimFunc("run", (Param(pool, "pool"),), body, {"aot_main": True})
+        window = tir.AccessPtr(pool, tir.IntImm(offset, INT32), buffer.size_bytes, "rw")
+        body = tir.DeclBuffer(buffer, window, body)
+    return tir.PrimFunc("run", (tir.Param(pool, "pool"),), body, {"aot_main": True})
 
 
 def module_of_kernel(
@@ -66,13 +56,15 @@ def module_of_kernel(
 ) -> IRModule:
     """A module whose main calls one kernel; its in and out parameters are the model's."""
     kernel = builder.build(op=builder.name, **attrs)
-    placed: list[tuple[Buffer, int]] = []
+    placed: list[tuple[tir.Buffer, int]] = []
     offset = 0
     ins, outs, args = [], [], []
     for param in kernel.params:
         buffer = param.value
-        assert isinstance(buffer, Buffer)
-        mine = Buffer(f"t_{buffer.name}", buffer.dtype, buffer.shape, alignment=buffer.alignment)
+        assert isinstance(buffer, tir.Buffer)
+        mine = tir.Buffer(
+            f"t_{buffer.name}", buffer.dtype, buffer.shape, alignment=buffer.alignment
+        )
         placed.append((mine, offset))
         offset += -(-mine.size_bytes // 16) * 16
         args.append(whole(mine))
@@ -84,13 +76,13 @@ def module_of_kernel(
         )
         if param.role in ("in", "out"):
             (ins if param.role == "in" else outs).append(io)
-    call = CallPrim(kernel.name, tuple(args), Span("m.tflite", 0, 0, "t/y"), 0)
+    call = tir.PrimFuncCall(kernel.name, tuple(args), Span("m.tflite", 0, 0, "t/y"), 0)
     main = planned_main([call], placed, offset)
     return IRModule(
         name,
         {kernel.name: kernel, "run": main},
         dict(builder.constants),
-        io=IoBinding("workspace", False, tuple(ins), tuple(outs)),
+        io=IoBinding("arena", False, tuple(ins), tuple(outs)),
         attrs={"entry": "run"},
     )
 
@@ -163,10 +155,10 @@ def run_kernel(
         builder: Builder,
         inputs: Mapping[str, np.ndarray],
         intrinsics: Mapping[str, Intrinsic] | None = None,
-        options: EmitOptions = DEFAULTS,
+        options: EmitOptions = DEFAULT_EMIT_OPTIONS,
     ) -> dict[str, np.ndarray]:
         module = module_of_kernel(builder)
-        tree = emit(module, intrinsics or {}, options)
+        tree = emit_model(module, intrinsics or {}, options)
         results = []
         for compiler, *flags in BUILDS:
             compiled = Compiled(tree, tmp_path / f"{compiler}{flags[0]}", compiler, flags)

@@ -7,25 +7,27 @@ import pytest
 
 from firmwright.base.errors import DeviceError, UsageError
 from firmwright.device.host_library import LibraryModel, LibrarySession, LibraryTensor
-from firmwright.flows.compiling import compile_for
-from firmwright.flows.inputs import generated
+from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
-from firmwright.flows.reference import by_numpy
-from firmwright.flows.sessions import open_session
+from firmwright.flows.model_session import open_session
+from firmwright.flows.reference_outputs import run_numpy_reference
+from firmwright.flows.sample_batches import generate_samples
 
 
 @pytest.mark.host_c
 @pytest.mark.parametrize(
-    "options", [{}, {"io": "caller"}, {"link_params": False}, {"keep_input": True}]
+    "options", [{}, {"io_buffers": "caller"}, {"link_params": False}, {"preserve_input": True}]
 )
 def test_the_library_computes_what_the_reference_computes(
     options: dict[str, object], digits_path: Path
 ):
     compiled = compile_for(load_model(digits_path), **options)
-    samples = generated(compiled.module.io.inputs, 5).samples
+    samples = generate_samples(compiled.module.io.inputs, 5).samples
     with open_session(compiled, in_process=True) as session:
         outputs = session.run_all(samples)
-    for ours, theirs in zip(outputs, by_numpy(compiled.imported, samples).outputs, strict=True):
+    for ours, theirs in zip(
+        outputs, run_numpy_reference(compiled.imported, samples).outputs, strict=True
+    ):
         assert np.array_equal(ours["digit"], theirs["digit"])
 
 

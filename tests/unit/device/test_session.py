@@ -26,9 +26,9 @@ from firmwright.device import (
     Session,
     Timeouts,
 )
-from firmwright.device.protocol import Command, Frame, encode_frame, run_request
+from firmwright.device.errors import RefusedError
+from firmwright.device.link_protocol import Command, Frame, encode_frame, run_request
 from firmwright.device.pty_process import PtyProcess
-from firmwright.device.refusals import RefusedError
 
 pytestmark = pytest.mark.host_c
 

@@ -11,11 +11,11 @@ import pytest
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import DeviceError, ToolMissingError, UsageError
 from firmwright.boards import Board, load_board
-from firmwright.boards.make import new_board
+from firmwright.boards.scaffold import create_board
 from firmwright.build import build_project, write_project
-from firmwright.device import Session, open_transport, opening
+from firmwright.device import Session, open_transport, transport_plugins
 from firmwright.device.emulators import fvp_command, renode_command
-from firmwright.device.opening import Opening
+from firmwright.device.transport_plugins import TransportRequest
 
 ROOT = Path(__file__).parents[3]
 X = "serving_default_x:0"
@@ -23,7 +23,7 @@ X = "serving_default_x:0"
 
 def variant_of(name: str, folder: Path, pattern: str, text: str) -> Board:
     """The board `name` with other lines in its file."""
-    file = new_board("other", name, folder)
+    file = create_board("other", name, folder)
     changed, count = re.subn(pattern, text, file.read_text(), flags=re.S)
     assert count == 1
     file.write_text(changed)
@@ -50,11 +50,11 @@ def test_a_probe_that_is_not_there_is_named() -> None:
         open_transport(load_board("nucleo-h743zi"), Path(), port="rtt://localhost:1")
 
 
-def opened_by(tmp_path: Path, kind: str, more: str) -> Opening:
+def opened_by(tmp_path: Path, kind: str, more: str) -> TransportRequest:
     board = variant_of(
         "mps2-an386", tmp_path, r"\[run\].*?(?=\n\[)", f'[run]\nkind = "{kind}"\n{more}'
     )
-    return Opening(board, Path("f.elf"), "", 115200)
+    return TransportRequest(board, Path("f.elf"), "", 115200)
 
 
 def test_renode_is_told_platform_image_and_uart(tmp_path: Path) -> None:
@@ -103,13 +103,13 @@ class Line:
 
     name = "acme"
 
-    def __init__(self, way: Opening) -> None:
+    def __init__(self, way: TransportRequest) -> None:
         self.way = way
 
 
 def test_a_package_brings_ways_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("acme", f"{__name__}:Line", opening.GROUP)
-    monkeypatch.setattr(opening, "entry_points", lambda group: [point])
+    point = EntryPoint("acme", f"{__name__}:Line", transport_plugins.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(transport_plugins, "entry_points", lambda group: [point])
     monkeypatch.setattr(EntryPoint, "load", lambda self: Line)
     way = opened_by(tmp_path, "plugin", 'program = "acme"\n')
     by_board = open_transport(way.board, way.elf)

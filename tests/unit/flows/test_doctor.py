@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from firmwright.cli.main import main
-from firmwright.flows.doctor import Finding, commands, examine
+from firmwright.flows.doctor import ToolStatus, check_tools, install_commands
 
 
-def by_name() -> dict[str, Finding]:
-    return {found.name: found for found in examine()}
+def by_name() -> dict[str, ToolStatus]:
+    return {found.name: found for found in check_tools()}
 
 
 def script(folder: Path, name: str, text: str) -> None:
@@ -35,7 +35,7 @@ def test_what_is_absent_comes_with_one_command_for_each_manager(
     monkeypatch.setenv("PATH", str(tmp_path))
     found = by_name()
     assert not found["gcc"].found
-    apt = next(line for line in commands(tuple(found.values())) if line.startswith("apt"))
+    apt = next(line for line in install_commands(tuple(found.values())) if line.startswith("apt"))
     words = apt.split()
     assert {"gcc", "gcc-arm-none-eabi", "qemu-system-arm", "openocd"} <= set(words)
     assert len(words) == len(set(words))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from firmwright.artifacts import Image, ImageSizes, StackUse
+from firmwright.artifacts import Image, ImageSizes, StackUsage
 from firmwright.base.errors import DeviceError, ToolFailedError, ToolMissingError, UsageError
 from firmwright.boards import list_boards, load_board
-from firmwright.boards.flashing import RUNNERS
+from firmwright.boards.flash_tools import FLASH_RUNNERS
 from firmwright.device.flash_tools import TOOLS
-from firmwright.flows.flashing import erase, erasing, find_volume, flash, plan_flashing
+from firmwright.flows.flashing import erase, find_volume, flash, plan_erase, plan_flashing
 
 HEX = ":020000040800F2\n:04000000DEADBEEFC4\n:00000001FF\n"
 
@@ -22,7 +22,7 @@ def image(tmp_path: Path) -> Image:
     """Four bytes at the beginning of an STM32's flash."""
     (tmp_path / "fw.hex").write_text(HEX)
     (tmp_path / "fw.bin").write_bytes(bytes.fromhex("deadbeef"))
-    nothing = StackUse("", 0, ())
+    nothing = StackUsage("", 0, ())
     return Image(
         board="any",
         variant="release",
@@ -61,10 +61,10 @@ def test_the_command_line_of_every_tool(image: Image, golden: Callable[..., None
 
 
 def test_every_tool_is_known_to_the_schema_and_every_physical_board_has_one() -> None:
-    assert set(TOOLS) < set(RUNNERS)
+    assert set(TOOLS) < set(FLASH_RUNNERS)
     physical = [board for board in list_boards() if board.run.kind == "serial"]
     assert len(physical) >= 8
-    assert all(board.flashing.tools for board in physical)
+    assert all(board.flash_tools.tools for board in physical)
 
 
 def put_tool(folder: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,10 +137,10 @@ def test_a_runner_that_the_board_does_not_name_is_refused(image: Image) -> None:
 def test_a_board_is_erased_by_the_first_of_its_tools_that_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert erasing(load_board("rpi-pico")).runner == "openocd"  # of a volume nothing is erased
+    assert plan_erase(load_board("rpi-pico")).runner == "openocd"  # of a volume nothing is erased
     put_tool(tmp_path, "JLinkExe", 'for last; do :; done; cat "$last" > said\n', monkeypatch)
     monkeypatch.chdir(tmp_path)
-    erase(erasing(load_board("nrf52840-dk"), "jlink"))
+    erase(plan_erase(load_board("nrf52840-dk"), "jlink"))
     assert (tmp_path / "said").read_text() == "halt\nerase\nreset\nexit\n"
     with pytest.raises(UsageError, match="no tool erases this board; its file names none"):
-        erasing(load_board("mps2-an385"))
+        plan_erase(load_board("mps2-an385"))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from firmwright.base.errors import UsageError
-from firmwright.flows.mlperf import area_under_curve, read_dataset, top1
+from firmwright.flows.mlperf import area_under_curve, read_dataset, top1_accuracy
 from firmwright.package.mlperf import TASKS
 
 KWS, AD = TASKS[0], TASKS[3]
@@ -18,7 +18,7 @@ def test_the_area_counts_pairs_and_half_of_ties():
     assert area_under_curve(scores, np.array([1, 1, 1, 1])) is None
     classes = np.array([[0.9, 0.1, 0], [0.2, 0.8, 0], [0.6, 0.4, 0]])
     assert area_under_curve(classes, np.array([0, 1, 0])) == 1.0
-    assert top1(classes, np.array([0, 1, 1])) == pytest.approx(2 / 3)
+    assert top1_accuracy(classes, np.array([0, 1, 1])) == pytest.approx(2 / 3)
 
 
 def test_a_file_may_hold_windows(tmp_path: Path):

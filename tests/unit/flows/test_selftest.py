@@ -5,7 +5,7 @@ import pytest
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
 from firmwright.flows.selftest import (
-    EMULATED,
+    EMULATED_BOARDS,
     NamedCase,
     budget_bytes,
     cases_module,
@@ -44,7 +44,7 @@ def test_the_budget_of_a_small_board_leaves_room_for_code_and_scratch():
 
 def test_boards_draw_cases_of_their_own():
     drawn = {}
-    for board in EMULATED:
+    for board in EMULATED_BOARDS:
         drawn[board] = [
             item.case.name for item in cases_to_run(board, sorted(op_table()), one_each=True)
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tflite_writer import flexbuffer
 
-from firmwright.frontends.tflite.flexbuffer import read_map
+from firmwright.frontends.tflite.flexbuffer import read_flexbuffer_map
 
 OPTIONS = {
     "T": 7, "clamping": True, "fft_length": 512, "gain": 0.3, "large": 5_000_000_000,
@@ -13,21 +13,21 @@ OPTIONS = {
 
 
 def test_a_map_is_read_as_it_was_written() -> None:
-    assert read_map(bytes(flexbuffer(OPTIONS))) == OPTIONS
-    assert read_map(bytes(flexbuffer({"shift": 12}))) == {"shift": 12}
+    assert read_flexbuffer_map(bytes(flexbuffer(OPTIONS))) == OPTIONS
+    assert read_flexbuffer_map(bytes(flexbuffer({"shift": 12}))) == {"shift": 12}
 
 
 def test_what_is_no_map_has_no_options() -> None:
-    assert read_map(b"") is None
-    assert read_map(b"\x05\x04\x01") is None  # the number 5
-    assert read_map(b"no flexbuffer at all") is None
+    assert read_flexbuffer_map(b"") is None
+    assert read_flexbuffer_map(b"\x05\x04\x01") is None  # the number 5
+    assert read_flexbuffer_map(b"no flexbuffer at all") is None
 
 
 def test_no_damage_leads_outside_of_the_bytes() -> None:
     data = bytes(flexbuffer(OPTIONS))
     for index in range(len(data)):
         for value in (0, 1, 0x7F, 0xFF):
-            found = read_map(data[:index] + bytes([value]) + data[index + 1 :])
+            found = read_flexbuffer_map(data[:index] + bytes([value]) + data[index + 1 :])
             assert found is None or isinstance(found, dict)
-        read_map(data[index:])
-        read_map(data[:index])
+        read_flexbuffer_map(data[index:])
+        read_flexbuffer_map(data[:index])

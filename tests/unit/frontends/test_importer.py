@@ -8,11 +8,11 @@ import pytest
 from firmwright.base.errors import UnsupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.tflite.importer import import_model
-from firmwright.frontends.tflite.weights import widened
+from firmwright.frontends.tflite.widen_constants import widen
 from firmwright.ir.core import Span
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
-from firmwright.ir.raw import RawModel, RawNode, RawSubgraph, RawTensor
+from firmwright.ir.raw_model import RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.ops.registry import import_table, op_table
 
 
@@ -37,7 +37,7 @@ def _imported(graph: RawSubgraph) -> tuple[IRModule, Function]:
 
 def test_constants_of_four_bits_become_bytes_the_lower_half_first() -> None:
     values = RawTensor(0, "w", (5,), "int4", buffer=bytes([0x71, 0x8F, 0x0E]))
-    (found,) = widened(_graph([values], [], ())).tensors
+    (found,) = widen(_graph([values], [], ())).tensors
     assert found.dtype == "int8"
     assert found.buffer is not None
     assert np.frombuffer(found.buffer, np.int8).tolist() == [1, 7, -1, -8, -2]

@@ -8,19 +8,15 @@ from firmwright.base.dtypes import (
     INT8,
     INT32,
 )
+from firmwright.ir import tir
 from firmwright.ir.tir.affine import Affine
 from firmwright.ir.tir.builder import (
     Builder,
 )
-from firmwright.ir.tir.interp import Interpreter, interpret
+from firmwright.ir.tir.interpreter import Interpreter, interpret
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
-from firmwright.ir.tir.lanes import Scope, is_parallel
-from firmwright.ir.tir.nodes import (
-    Buffer,
-    For,
-    PrimFunc,
-)
-from firmwright.ir.tir.walk import walk
+from firmwright.ir.tir.loop_vectorizability import LoopScope, is_parallel
+from firmwright.ir.tir.traversal import walk
 
 Array = np.ndarray[Any, Any]
 
@@ -73,20 +69,20 @@ def run(b: Builder, both: bool = True, **args: Any) -> None:
             np.testing.assert_array_equal(value, copies[name])
 
 
-def outermost(func: PrimFunc) -> For:
-    return next(node for node in walk(func.body) if isinstance(node, For))
+def outermost(func: tir.PrimFunc) -> tir.For:
+    return next(node for node in walk(func.body) if isinstance(node, tir.For))
 
 
-def runs_in_lanes(func: PrimFunc, loop: For | None = None) -> bool:
+def runs_in_lanes(func: tir.PrimFunc, loop: tir.For | None = None) -> bool:
     places = {
         param.name: (param.name, Affine({}, 0))
         for param in func.params
-        if isinstance(param.value, Buffer)
+        if isinstance(param.value, tir.Buffer)
     }
-    return is_parallel(loop or outermost(func), Scope(places), TABLE)
+    return is_parallel(loop or outermost(func), LoopScope(places), TABLE)
 
 
-def doubling() -> PrimFunc:
+def doubling() -> tir.PrimFunc:
     b = Builder("double")
     x = b.buffer_param("x", INT8, (8,), "in")
     y = b.buffer_param("y", INT8, (8,), "out")

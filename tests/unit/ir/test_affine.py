@@ -6,23 +6,23 @@ import itertools
 import random
 
 from firmwright.base.dtypes import INT32, INT64, UINT8
+from firmwright.ir import tir
 from firmwright.ir.tir.affine import Bounds, interval, linearize
-from firmwright.ir.tir.builder import E, maximum, minimum, select
-from firmwright.ir.tir.nodes import Binary, Buffer, BufferLoad, Cast, Expr, IntImm, Select, Var
+from firmwright.ir.tir.builder import ArithExpr, maximum, minimum, select
 
-Y, K, P = (E(Var(name, INT64)) for name in ("y", "k", "p"))
+Y, K, P = (ArithExpr(tir.Var(name, INT64)) for name in ("y", "k", "p"))
 
 
-def at(expr: Expr, values: dict[str, int]) -> int:
+def at(expr: tir.Expr, values: dict[str, int]) -> int:
     """Evaluates `expr` by definition."""
     match expr:
-        case IntImm(value):
+        case tir.IntImm(value):
             return value
-        case Var(name):
+        case tir.Var(name):
             return values[name]
-        case Select(cond, a, b):
+        case tir.Select(cond, a, b):
             return at(a, values) if at(cond, values) else at(b, values)
-        case Binary(op, a, b):
+        case tir.Binary(op, a, b):
             x, y = at(a, values), at(b, values)
             quotient = abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1) if y else 0
             table = {
@@ -42,11 +42,11 @@ def test_a_linear_form_gathers_coefficients_and_the_constant() -> None:
 
 
 def test_widening_casts_are_looked_through_and_narrowing_ones_are_not() -> None:
-    y = Var("y", INT32)
-    form = linearize(Cast(INT64, y))
+    y = tir.Var("y", INT32)
+    form = linearize(tir.Cast(INT64, y))
     assert form is not None
     assert form.coefficient(y) == 1
-    assert linearize(Cast(UINT8, y)) is None
+    assert linearize(tir.Cast(UINT8, y)) is None
 
 
 def test_what_is_not_affine_is_an_atom_only_if_asked_for() -> None:
@@ -67,8 +67,8 @@ def test_correlated_terms_cancel() -> None:
 
 
 def test_loads_have_the_range_of_their_dtype() -> None:
-    load = BufferLoad(Buffer("x", UINT8, (4,)), (IntImm(0, INT64),))
-    assert interval(Binary("add", load, IntImm(1, UINT8)), {}) == (1, 256)
+    load = tir.BufferLoad(tir.Buffer("x", UINT8, (4,)), (tir.IntImm(0, INT64),))
+    assert interval(tir.Binary("add", load, tir.IntImm(1, UINT8)), {}) == (1, 256)
 
 
 def test_a_condition_on_a_linear_form_bounds_a_multiple_of_it() -> None:
@@ -88,17 +88,17 @@ def test_the_failed_branch_of_a_condition_is_known_too() -> None:
 
 
 def test_a_tail_loop_stays_inside_through_its_extent() -> None:
-    i = Var("i", INT64)
-    known = Bounds({"y": (0, 2)}).with_loop(i, IntImm(0, INT64), minimum(4, 10 - Y * 4).expr)
-    assert known.within((Y * 4 + E(i)).expr, 0, 9)
-    assert not known.within((Y * 4 + E(i)).expr, 0, 8)
+    i = tir.Var("i", INT64)
+    known = Bounds({"y": (0, 2)}).with_loop(i, tir.IntImm(0, INT64), minimum(4, 10 - Y * 4).expr)
+    assert known.within((Y * 4 + ArithExpr(i)).expr, 0, 9)
+    assert not known.within((Y * 4 + ArithExpr(i)).expr, 0, 8)
 
 
 def test_a_let_is_the_same_as_its_definition() -> None:
-    row = Var("row", INT64)
+    row = tir.Var("row", INT64)
     known = Bounds({"y": (0, 4), "k": (0, 2)}).with_let(row, (Y * 2 + K - 1).expr)
     assert known.of(row) == (-1, 9)
-    assert known.assume((E(row) >= 0).expr).within((Y * 2 + K - 1).expr, 0, 9)
+    assert known.assume((ArithExpr(row) >= 0).expr).within((Y * 2 + K - 1).expr, 0, 9)
     assert known.assume((Y * 2 + K >= 1).expr).within(row, 0, 9)
 
 
@@ -108,9 +108,9 @@ def test_contradicting_assumptions_prove_everything() -> None:
     assert dead.within((Y * 1000).expr, 0, 1)
 
 
-def random_expr(rng: random.Random, depth: int) -> E:
+def random_expr(rng: random.Random, depth: int) -> ArithExpr:
     if depth == 0 or rng.random() < 0.2:
-        return rng.choice([Y, K, P, E(IntImm(rng.randint(-9, 9), INT64))])
+        return rng.choice([Y, K, P, ArithExpr(tir.IntImm(rng.randint(-9, 9), INT64))])
     a, b = random_expr(rng, depth - 1), random_expr(rng, depth - 1)
     match rng.randrange(9):
         case 0:
@@ -128,7 +128,7 @@ def random_expr(rng: random.Random, depth: int) -> E:
         case 6:
             return a % rng.randint(1, 5)
         case 7:
-            return E(Binary("and", a.expr, IntImm(rng.randint(0, 7), INT64)))
+            return ArithExpr(tir.Binary("and", a.expr, tir.IntImm(rng.randint(0, 7), INT64)))
         case _:
             return select(a < b, a, b)
 

@@ -18,26 +18,15 @@ from firmwright.base.dtypes import (
     UINT16,
     DType,
 )
+from firmwright.ir import tir
 from firmwright.ir.tir.builder import (
     Builder,
-    binary,
+    binary_expr,
     logical_and,
     logical_not,
     select,
 )
-from firmwright.ir.tir.interp import interpret
-from firmwright.ir.tir.nodes import (
-    AccessPtr,
-    Buffer,
-    BufferStore,
-    CallPrim,
-    DeclBuffer,
-    For,
-    IntImm,
-    Param,
-    PrimFunc,
-    Var,
-)
+from firmwright.ir.tir.interpreter import interpret
 
 # ---- values ------------------------------------------------------------------------------------
 
@@ -65,7 +54,7 @@ def test_binary_operators_mean_what_c_means(op: Any, meaning: Callable[[int, int
     x, y = b.buffer_param("x", INT32, (8,), "in"), b.buffer_param("y", INT32, (8,), "in")
     z = b.buffer_param("z", INT32, (8,), "out")
     with b.for_("i", 8) as i:
-        b.store(z, [i], binary(op, b.load(x, [i]), b.load(y, [i])))
+        b.store(z, [i], binary_expr(op, b.load(x, [i]), b.load(y, [i])))
     out = np.zeros(8, np.int32)
     run(b, x=LEFT, y=RIGHT, z=out)
     assert out.tolist() == [meaning(int(p), int(q)) for p, q in zip(LEFT, RIGHT, strict=True)]
@@ -79,7 +68,7 @@ def test_comparisons_give_booleans(op: Any, expected: int) -> None:
     b = Builder("f")
     y = b.buffer_param("y", BOOL, (1,), "out")
     x = b.buffer_param("x", INT8, (1,), "in")
-    b.store(y, [0], binary(op, b.load(x, [0]), 3))
+    b.store(y, [0], binary_expr(op, b.load(x, [0]), 3))
     out = np.zeros(1, np.bool_)
     run(b, x=np.array([-1], np.int8), y=out)
     assert out[0] == bool(expected)
@@ -167,26 +156,26 @@ def test_unsigned_arithmetic_wraps() -> None:
 # ---- memory and calls --------------------------------------------------------------------------
 
 
-def pool_main(x_offset: int, y_offset: int) -> PrimFunc:
+def pool_main(x_offset: int, y_offset: int) -> tir.PrimFunc:
     """A planned main: doubles the 8 bytes at one offset of a pool into another place."""
-    pool = Buffer("sram", UINT8, (32,), scope="pool")
-    x, y = Buffer("x", INT8, (8,)), Buffer("y", INT8, (8,))
-    body = DeclBuffer(
+    pool = tir.Buffer("sram", UINT8, (32,), scope="pool")
+    x, y = tir.Buffer("x", INT8, (8,)), tir.Buffer("y", INT8, (8,))
+    body = tir.DeclBuffer(
         x,
-        AccessPtr(pool, IntImm(x_offset, INT64), 8, "rw"),
-        DeclBuffer(
+        tir.AccessPtr(pool, tir.IntImm(x_offset, INT64), 8, "rw"),
+        tir.DeclBuffer(
             y,
-            AccessPtr(pool, IntImm(y_offset, INT64), 8, "rw"),
-            CallPrim(
+            tir.AccessPtr(pool, tir.IntImm(y_offset, INT64), 8, "rw"),
+            tir.PrimFuncCall(
                 "double",
                 (
-                    AccessPtr(x, IntImm(0, INT64), 8, "r"),
-                    AccessPtr(y, IntImm(0, INT64), 8, "w"),
+                    tir.AccessPtr(x, tir.IntImm(0, INT64), 8, "r"),
+                    tir.AccessPtr(y, tir.IntImm(0, INT64), 8, "w"),
                 ),
             ),
         ),
     )
-    return PrimFunc("run", (Param(pool, "pool"),), body, {"aot_main": True})
+    return tir.PrimFunc("run", (tir.Param(pool, "pool"),), body, {"aot_main": True})
 
 
 @pytest.mark.parametrize("offset", [8, 0, 1, 3])
@@ -207,7 +196,7 @@ def test_overlapped_arguments_are_executed_in_the_program_order(offset: int) -> 
 def test_windows_reinterpret_bytes() -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", INT8, (8,), "in"), b.buffer_param("y", INT32, (2,), "out")
-    with b.window("words", x, 0, (2,), dtype=INT32) as words, b.for_("i", 2) as i:
+    with b.view("words", x, 0, (2,), dtype=INT32) as words, b.for_("i", 2) as i:
         b.store(y, [i], b.load(words, [i]))
     out = np.zeros(2, np.int32)
     run(b, x=np.array([1, 0, 0, 0, -1, -1, -1, -1], np.int8), y=out)
@@ -217,7 +206,7 @@ def test_windows_reinterpret_bytes() -> None:
 def test_windows_may_start_at_odd_bytes() -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", INT8, (9,), "inout"), b.buffer_param("y", INT16, (4,), "out")
-    with b.window("halves", x, 1, (4,), dtype=INT16, access="rw") as halves:
+    with b.view("halves", x, 1, (4,), dtype=INT16, access="rw") as halves:
         with b.for_("i", 4) as i:
             b.store(y, [i], b.load(halves, [i]))
         with b.for_("i", 2) as i:
@@ -232,7 +221,7 @@ def test_windows_may_start_at_odd_bytes() -> None:
 def test_strided_buffers_skip_elements() -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", INT8, (12,), "in"), b.buffer_param("y", INT8, (3, 2), "out")
-    with b.window("column", x, 1, (3, 2), strides=(4, 1)) as v, b.for_("i", 3) as i:
+    with b.view("column", x, 1, (3, 2), strides=(4, 1)) as v, b.for_("i", 3) as i:
         for j in range(2):
             b.store(y, [i, j], b.load(v, [i, j]))
     out = np.zeros((3, 2), np.int8)
@@ -241,18 +230,20 @@ def test_strided_buffers_skip_elements() -> None:
 
 
 def test_scalar_parameters_are_passed_by_calls() -> None:
-    n = Var("n", INT32)
-    y = Buffer("y", INT32, (4,))
-    body = For(
-        Var("i", INT64), IntImm(0, INT64), IntImm(4, INT64),
-        BufferStore(y, (Var("i", INT64),), n),
+    n = tir.Var("n", INT32)
+    y = tir.Buffer("y", INT32, (4,))
+    body = tir.For(
+        tir.Var("i", INT64), tir.IntImm(0, INT64), tir.IntImm(4, INT64),
+        tir.BufferStore(y, (tir.Var("i", INT64),), n),
     )  # fmt: skip
-    fill = PrimFunc("fill", (Param(y, "out"), Param(n, "scalar")), body)
+    fill = tir.PrimFunc("fill", (tir.Param(y, "out"), tir.Param(n, "scalar")), body)
     out = np.zeros(4, np.int32)
     interpret(fill, {"y": out, "n": 7}, {})
     assert out.tolist() == [7] * 4
-    z = Buffer("z", INT32, (4,))
-    pointer = AccessPtr(z, IntImm(0, INT64), 4, "w")
-    main = PrimFunc("run", (Param(z, "out"),), CallPrim("fill", (pointer, IntImm(9, INT32))))
+    z = tir.Buffer("z", INT32, (4,))
+    pointer = tir.AccessPtr(z, tir.IntImm(0, INT64), 4, "w")
+    main = tir.PrimFunc(
+        "run", (tir.Param(z, "out"),), tir.PrimFuncCall("fill", (pointer, tir.IntImm(9, INT32)))
+    )
     interpret(main, {"z": out}, {}, functions={"fill": fill})
     assert out.tolist() == [9] * 4

@@ -12,20 +12,17 @@ from firmwright.base.dtypes import (
     INT16,
     INT32,
 )
+from firmwright.ir import tir
 from firmwright.ir.tir.builder import (
     Builder,
-    binary,
-    call,
+    binary_expr,
+    call_intrinsic,
     logical_and,
     maximum,
     minimum,
 )
-from firmwright.ir.tir.interp import Interpreter, interpret
-from firmwright.ir.tir.nodes import (
-    For,
-    PrimFunc,
-)
-from firmwright.ir.tir.walk import walk
+from firmwright.ir.tir.interpreter import Interpreter, interpret
+from firmwright.ir.tir.traversal import walk
 
 
 def padded_conv(size: int, channels: int, outputs: int) -> tuple[Builder, Array]:
@@ -67,7 +64,7 @@ def test_a_reduction_is_serial_and_the_loop_around_it_is_lanes() -> None:
     with b.for_("i", 5) as i, b.for_("k", 9) as k:
         b.store(y, [i], b.load(y, [i]) + b.load(x, [i, k]))
     func = b.build()
-    outer, inner = (node for node in walk(func.body) if isinstance(node, For))
+    outer, inner = (node for node in walk(func.body) if isinstance(node, tir.For))
     assert runs_in_lanes(func, outer)
     assert not runs_in_lanes(func, inner)
     values = np.arange(45, dtype=np.int32).reshape(5, 9)
@@ -102,7 +99,7 @@ def test_a_loop_that_reads_what_another_iteration_wrote_is_serial() -> None:
         (lambda i, j: minimum(i * 4 + j, 31), False),
         (lambda i, j: i * 4 + minimum(j, 2), True),
         (lambda i, j: j, False),
-        (lambda i, j: binary("sub", 31, i * 4 + j), True),
+        (lambda i, j: binary_expr("sub", 31, i * 4 + j), True),
         (lambda i, j: (i / 2) * 8 + j, False),
     ],
 )
@@ -126,7 +123,7 @@ def test_stores_to_several_rows_and_columns_at_once_are_apart() -> None:
             for column in range(2):
                 b.store(y, [block * 4 + row, pair * 2 + column], 1 + row)
     func = b.build()
-    pair_loop = [node for node in walk(func.body) if isinstance(node, For)][1]
+    pair_loop = [node for node in walk(func.body) if isinstance(node, tir.For)][1]
     assert runs_in_lanes(func)
     assert runs_in_lanes(func, pair_loop)
 
@@ -205,7 +202,7 @@ def test_scratch_inside_a_loop_is_private_to_an_iteration() -> None:
     x, y = b.buffer_param("x", INT8, (6, 8), "in"), b.buffer_param("y", INT32, (6,), "out")
     with b.for_("i", 6) as i, b.allocate("column", INT16, (8,)) as column:
         with b.for_("k", 8) as k:
-            b.store(column, [k], b.load(x, [i, binary("sub", 7, k)]).cast(INT16))
+            b.store(column, [k], b.load(x, [i, binary_expr("sub", 7, k)]).cast(INT16))
         acc = b.reg("acc", INT32)
         b.store(acc, [0], 0)
         with b.for_("k", 8) as k:
@@ -242,9 +239,9 @@ def packed_gemm(pixels: int, depth: int, channels: int) -> tuple[Builder, Array]
         with b.for_("p", 4) as p, b.for_("k", depth) as k:
             b.store(column, [p, k], b.load(x, [block * 4 + p, k]).cast(INT16))
         with (
-            b.window("words", column, 0, (4, depth // 2), dtype=INT32) as words,
+            b.view("words", column, 0, (4, depth // 2), dtype=INT32) as words,
             b.for_("pair", channels // 2) as pair,
-            b.window("row", w, pair * (depth * 2), (depth // 2, 2), dtype=INT32) as row,
+            b.view("row", w, pair * (depth * 2), (depth // 2, 2), dtype=INT32) as row,
         ):
             acc = b.reg("acc", INT32, 8)
             for n in range(8):
@@ -252,7 +249,7 @@ def packed_gemm(pixels: int, depth: int, channels: int) -> tuple[Builder, Array]
             with b.for_("k", depth // 2) as k:
                 for n in range(8):
                     terms = [b.load(row, [k, n % 2]), b.load(words, [n // 2, k]), b.load(acc, [n])]
-                    b.store(acc, [n], call("smlad", terms, INT32))
+                    b.store(acc, [n], call_intrinsic("smlad", terms, INT32))
             for n in range(8):
                 b.store(y, [block * 4 + n // 2, pair * 2 + n % 2], b.load(acc, [n]))
     return b, weights.transpose(0, 2, 1, 3).reshape(channels, depth)
@@ -286,7 +283,7 @@ def test_statement_intrinsics_update_registers_and_write_through_pointers() -> N
     assert filled.tolist() == [0] * 4 + [1] * 4 + [2] * 4
 
 
-def scratch_kernel(carried: bool) -> PrimFunc:
+def scratch_kernel(carried: bool) -> tir.PrimFunc:
     """Scratch is a parameter, as after planning; `carried`: iterations read each other's."""
     b = Builder("f")
     x, y = b.buffer_param("x", INT8, (6, 8), "in"), b.buffer_param("y", INT32, (6,), "out")
@@ -295,7 +292,7 @@ def scratch_kernel(carried: bool) -> PrimFunc:
     if carried:
         with b.for_("k0", 8) as k:
             b.store(column, [k], 0)
-    with b.window("whole", column, 0, (8,), access="rw") as whole:
+    with b.view("whole", column, 0, (8,), access="rw") as whole:
         with b.for_("i", 6) as i:
             with b.for_("k", 8) as k:
                 old = b.load(whole, [k]) if carried else 1

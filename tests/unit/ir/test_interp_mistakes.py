@@ -15,33 +15,16 @@ from firmwright.base.dtypes import (
     UINT32,
 )
 from firmwright.base.errors import InternalError
+from firmwright.ir import tir
 from firmwright.ir.core import Constant, Span
 from firmwright.ir.tir.builder import (
     Builder,
-    binary,
-    call,
+    binary_expr,
+    call_intrinsic,
     logical_and,
 )
-from firmwright.ir.tir.interp import interpret
+from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
-from firmwright.ir.tir.nodes import (
-    AccessPtr,
-    Allocate,
-    Buffer,
-    BufferLoad,
-    BufferStore,
-    Call,
-    CallPrim,
-    Cast,
-    DeclBuffer,
-    Evaluate,
-    For,
-    IntImm,
-    Param,
-    PrimFunc,
-    Seq,
-    Var,
-)
 
 
 def failing(b: Builder, **args: Any) -> str:
@@ -86,9 +69,9 @@ def overflow_case(op: str, in_lanes: bool) -> str:
     x, y = b.buffer_param("x", INT32, (2,), "in"), b.buffer_param("y", INT32, (2,), "out")
     if in_lanes:
         with b.for_("i", 2) as i:
-            b.store(y, [i], binary(op, b.load(x, [i]), 70000))  # type: ignore[arg-type]  # a literal
+            b.store(y, [i], binary_expr(op, b.load(x, [i]), 70000))  # type: ignore[arg-type]  # a literal
     else:
-        b.store(y, [1], binary(op, b.load(x, [1]), 70000))  # type: ignore[arg-type]  # a literal
+        b.store(y, [1], binary_expr(op, b.load(x, [1]), 70000))  # type: ignore[arg-type]  # a literal
     return failing(b, x=np.array([1, 2**31 - 1], np.int32), y=np.zeros(2, np.int32))
 
 
@@ -122,7 +105,7 @@ def test_division_by_zero_is_an_error() -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", INT32, (2,), "in"), b.buffer_param("y", INT32, (2,), "out")
     with b.for_("i", 2) as i:
-        b.store(y, [i], binary("div", 10, b.load(x, [i])))
+        b.store(y, [i], binary_expr("div", 10, b.load(x, [i])))
     assert failing(b, x=np.array([5, 0], np.int32), y=np.zeros(2, np.int32)) == "@f: div by zero"
 
 
@@ -130,7 +113,7 @@ def test_shifts_out_of_range_are_errors() -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", UINT32, (2,), "in"), b.buffer_param("y", UINT32, (2,), "out")
     with b.for_("i", 2) as i:
-        b.store(y, [i], binary("shl", 1, b.load(x, [i])))
+        b.store(y, [i], binary_expr("shl", 1, b.load(x, [i])))
     message = failing(b, x=np.array([5, 32], np.uint32), y=np.zeros(2, np.uint32))
     assert message.startswith("@f: shl by")
 
@@ -146,19 +129,19 @@ def test_a_float_beyond_the_integers_is_an_error() -> None:
     func = b.build()
     with pytest.raises(InternalError, match="a float does not fit int8"):
         interpret(
-            PrimFunc("f", func.params, float_body(func)),
+            tir.PrimFunc("f", func.params, float_body(func)),
             {"x": np.array([128.0, np.nan], np.float32), "y": out},
             {},
         )
 
 
-def float_body(func: PrimFunc) -> Any:
+def float_body(func: tir.PrimFunc) -> Any:
     x, y = (param.value for param in func.params)
-    assert isinstance(x, Buffer)
-    assert isinstance(y, Buffer)
-    i = Var("i", INT64)
-    store = BufferStore(y, (i,), Cast(INT8, BufferLoad(x, (i,))))
-    return For(i, IntImm(0, INT64), IntImm(2, INT64), store)
+    assert isinstance(x, tir.Buffer)
+    assert isinstance(y, tir.Buffer)
+    i = tir.Var("i", INT64)
+    store = tir.BufferStore(y, (i,), tir.Cast(INT8, tir.BufferLoad(x, (i,))))
+    return tir.For(i, tir.IntImm(0, INT64), tir.IntImm(2, INT64), store)
 
 
 def test_a_register_read_before_it_is_written_is_an_error() -> None:
@@ -188,7 +171,7 @@ def test_inputs_and_constants_are_not_written() -> None:
     assert failing(b, x=np.zeros(1, np.int8)) == "@f: x is written, but is read-only"
     c = Builder("g")
     w = c.constant("w", np.zeros(2), INT8)
-    with c.window("v", w, 0, (2,), access="w") as v:
+    with c.view("v", w, 0, (2,), access="w") as v:
         c.store(v, [0], 1)
     assert failing(c) == "@g: w is read-only and a pointer would write it"
 
@@ -196,24 +179,26 @@ def test_inputs_and_constants_are_not_written() -> None:
 def test_pointers_stay_inside_their_buffer() -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", INT8, (8,), "in"), b.buffer_param("y", INT8, (2,), "out")
-    with b.for_("i", 2) as i, b.window("v", x, i * 5, (4,)) as v:
+    with b.for_("i", 2) as i, b.view("v", x, i * 5, (4,)) as v:
         b.store(y, [i], b.load(v, [3]))
     message = failing(b, x=np.zeros(8, np.int8), y=np.zeros(2, np.int8))
     assert "are not inside x, which has 8." in message
 
 
 def test_windows_are_no_larger_than_what_they_look_at() -> None:
-    x, v = Buffer("x", INT8, (8,)), Buffer("v", INT32, (2,))
-    pointer = AccessPtr(x, IntImm(0, INT64), 7, "r")
-    func = PrimFunc("f", (Param(x, "in"),), DeclBuffer(v, pointer, Seq(())))
+    x, v = tir.Buffer("x", INT8, (8,)), tir.Buffer("v", INT32, (2,))
+    pointer = tir.AccessPtr(x, tir.IntImm(0, INT64), 7, "r")
+    func = tir.PrimFunc("f", (tir.Param(x, "in"),), tir.DeclBuffer(v, pointer, tir.Seq(())))
     with pytest.raises(InternalError, match="the window v needs 8 bytes of 7"):
         interpret(func, {"x": np.zeros(8, np.int8)}, {})
 
 
 def test_calls_pass_enough_memory() -> None:
-    z = Buffer("z", INT8, (4,))
-    pointer = AccessPtr(z, IntImm(0, INT64), 4, "rw")
-    main = PrimFunc("run", (Param(z, "inout"),), CallPrim("double", (pointer, pointer)))
+    z = tir.Buffer("z", INT8, (4,))
+    pointer = tir.AccessPtr(z, tir.IntImm(0, INT64), 4, "rw")
+    main = tir.PrimFunc(
+        "run", (tir.Param(z, "inout"),), tir.PrimFuncCall("double", (pointer, pointer))
+    )
     with pytest.raises(InternalError, match="@double, parameter x: needs 8 bytes, gets 4"):
         interpret(main, {"z": np.zeros(4, np.int8)}, {}, functions={"double": doubling()})
 
@@ -235,9 +220,11 @@ def test_arguments_must_fit_the_parameters(args: dict[str, Any], message: str) -
 
 def test_unknown_names_are_errors() -> None:
     with pytest.raises(InternalError, match="the function missing is not in the module"):
-        interpret(PrimFunc("f", (), CallPrim("missing", ())), {}, {})
+        interpret(tir.PrimFunc("f", (), tir.PrimFuncCall("missing", ())), {}, {})
     with pytest.raises(InternalError, match="the intrinsic missing is not in the table"):
-        interpret(PrimFunc("f", (), Evaluate(Call("missing", (), INT32))), {}, {})
+        interpret(
+            tir.PrimFunc("f", (), tir.Evaluate(tir.IntrinsicCall("missing", (), INT32))), {}, {}
+        )
     b = Builder("f")
     b.constant("w", np.zeros(2), INT8)
     with pytest.raises(InternalError, match=r"the constant f\.w is not in the table"):
@@ -251,7 +238,7 @@ def test_a_result_that_does_not_fit_is_an_error() -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", INT32, (2,), "in"), b.buffer_param("y", INT32, (2,), "out")
     with b.for_("i", 2) as i:
-        b.store(y, [i], call("wide", [b.load(x, [i])], INT32))
+        b.store(y, [i], call_intrinsic("wide", [b.load(x, [i])], INT32))
     args = {"x": np.array([1, 4096], np.int32), "y": np.zeros(2, np.int32)}
     with pytest.raises(InternalError, match="the result of wide does not fit int32"):
         interpret(b.build(), args, {"wide": wide})
@@ -266,17 +253,17 @@ def test_constants_must_be_what_their_buffer_declares() -> None:
 
 
 def test_kernels_allocate_activations_too() -> None:
-    t = Buffer("t", INT8, (8,))
-    x, y = Buffer("x", INT8, (8,)), Buffer("y", INT8, (8,))
+    t = tir.Buffer("t", INT8, (8,))
+    x, y = tir.Buffer("x", INT8, (8,)), tir.Buffer("y", INT8, (8,))
 
-    def step(source: Buffer, target: Buffer) -> CallPrim:
-        zero = IntImm(0, INT64)
-        return CallPrim(
-            "double", (AccessPtr(source, zero, 8, "r"), AccessPtr(target, zero, 8, "w"))
+    def step(source: tir.Buffer, target: tir.Buffer) -> tir.PrimFuncCall:
+        zero = tir.IntImm(0, INT64)
+        return tir.PrimFuncCall(
+            "double", (tir.AccessPtr(source, zero, 8, "r"), tir.AccessPtr(target, zero, 8, "w"))
         )
 
-    body = Allocate(t, Seq((step(x, t), step(t, y))), "activation")
-    main = PrimFunc("run", (Param(x, "in"), Param(y, "out")), body)
+    body = tir.Allocate(t, tir.Seq((step(x, t), step(t, y))), "activation")
+    main = tir.PrimFunc("run", (tir.Param(x, "in"), tir.Param(y, "out")), body)
     out = np.zeros(8, np.int8)
     values = np.arange(8, dtype=np.int8)
     interpret(main, {"x": values, "y": out}, {}, functions={"double": doubling()})

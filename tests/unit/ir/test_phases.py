@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from firmwright.base.errors import ModelError
+from firmwright.ir import tir
 from firmwright.ir.module import IRModule
-from firmwright.ir.text import parse_module, print_module
-from firmwright.ir.tir.interp import Interpreter
-from firmwright.ir.tir.nodes import PrimFunc
+from firmwright.ir.printer import parse_module, print_module
+from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ir.tir.verify import verify_module
-from firmwright.usmp.plan_module import plan
+from firmwright.usmp.memory_planning import plan_memory
 
 FILE = Path(__file__).parents[2] / "filetests" / "usmp" / "under_way.fwir"
 
@@ -25,7 +25,7 @@ def read() -> IRModule:
 
 def result(module: IRModule, *, deferred: bool) -> list[int]:
     """What a run of the planned module leaves in its output for an input of 1, 2, 3..."""
-    functions = {k: f for k, f in module.functions.items() if isinstance(f, PrimFunc)}
+    functions = {k: f for k, f in module.functions.items() if isinstance(f, tir.PrimFunc)}
     machine = Interpreter(functions, {}, module.constants, deferred=deferred)
     assert module.plan is not None
     places = module.plan.placements
@@ -38,12 +38,12 @@ def result(module: IRModule, *, deferred: bool) -> list[int]:
 
 @pytest.mark.parametrize("deferred", [False, True])
 def test_the_device_may_be_early_or_late(deferred: bool) -> None:
-    assert result(plan(read(), "search"), deferred=deferred) == list(range(1, 65))
+    assert result(plan_memory(read(), "search"), deferred=deferred) == list(range(1, 65))
 
 
 def test_memory_of_a_call_under_way_is_its_own() -> None:
     """The plan of the same calls in one step each has b on x: what is right there is an error."""
-    planned = plan(read(), "search")
+    planned = plan_memory(read(), "search")
     moved = print_module(planned).replace(
         "decl b: i8[64] = ptr(sram, 0", "decl b: i8[64] = ptr(sram, 64"
     )

@@ -3,32 +3,18 @@
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, INT64
+from firmwright.ir import tir
 from firmwright.ir.tir.builder import Builder, select
-from firmwright.ir.tir.nodes import (
-    AccessPtr,
-    Allocate,
-    Binary,
-    Buffer,
-    BufferLoad,
-    BufferStore,
-    CallPrim,
-    For,
-    IntImm,
-    PrimFunc,
-    Seq,
-    Stmt,
-    Var,
-)
 from firmwright.ir.tir.rewrite import (
-    NOTHING,
+    EMPTY_STMT,
+    make_sequence,
     rewrite_expr,
     rewrite_func,
     rewrite_stmt,
-    sequence,
     substitute,
     substitute_expr,
 )
-from firmwright.ir.tir.walk import (
+from firmwright.ir.tir.traversal import (
     Node,
     callees,
     children,
@@ -42,12 +28,12 @@ from firmwright.ir.tir.walk import (
 )
 
 
-def one_of_each() -> PrimFunc:
+def one_of_each() -> tir.PrimFunc:
     """A kernel with every kind of node but CallPrim."""
     b = Builder("f")
     x, y = b.buffer_param("x", INT8, (16,), "in"), b.buffer_param("y", INT8, (16,), "out")
     w = b.constant("w", np.arange(16), INT8)
-    with b.for_("i", 4) as i, b.let("j", i * 4) as j, b.window("row", x, j, (4,)) as row:
+    with b.for_("i", 4) as i, b.let("j", i * 4) as j, b.view("row", x, j, (4,)) as row:
         acc = b.reg("acc", INT32)
         b.store(acc, [0], b.load_i32(row, [0]))
         with b.if_(i > 1):
@@ -82,79 +68,85 @@ def test_every_node_is_offered_to_the_rule_after_its_parts() -> None:
 
 
 def test_untouched_subtrees_stay_the_same_objects() -> None:
-    x, y = Buffer("x", INT32, (4,)), Buffer("y", INT32, (4,))
-    left = BufferStore(x, (IntImm(0, INT64),), IntImm(1, INT32))
-    right = BufferStore(y, (IntImm(0, INT64),), IntImm(2, INT32))
-    body = Seq((left, right))
+    x, y = tir.Buffer("x", INT32, (4,)), tir.Buffer("y", INT32, (4,))
+    left = tir.BufferStore(x, (tir.IntImm(0, INT64),), tir.IntImm(1, INT32))
+    right = tir.BufferStore(y, (tir.IntImm(0, INT64),), tir.IntImm(2, INT32))
+    body = tir.Seq((left, right))
 
     def rule(node: Node) -> Node | None:
-        return IntImm(7, INT32) if node == IntImm(2, INT32) else None
+        return tir.IntImm(7, INT32) if node == tir.IntImm(2, INT32) else None
 
     new = rewrite_stmt(body, rule)
-    assert isinstance(new, Seq)
+    assert isinstance(new, tir.Seq)
     assert new.stmts[0] is left
-    assert new.stmts[1] == BufferStore(y, (IntImm(0, INT64),), IntImm(7, INT32))
+    assert new.stmts[1] == tir.BufferStore(y, (tir.IntImm(0, INT64),), tir.IntImm(7, INT32))
 
 
 def test_expressions_are_rewritten_innermost_first() -> None:
     def rule(node: Node) -> Node | None:
         match node:
-            case Binary("add", IntImm(a, dtype), IntImm(b, _)):
-                return IntImm(a + b, dtype)
+            case tir.Binary("add", tir.IntImm(a, dtype), tir.IntImm(b, _)):
+                return tir.IntImm(a + b, dtype)
             case _:
                 return None
 
-    one = IntImm(1, INT32)
-    assert rewrite_expr(Binary("add", Binary("add", one, one), one), rule) == IntImm(3, INT32)
+    one = tir.IntImm(1, INT32)
+    assert rewrite_expr(tir.Binary("add", tir.Binary("add", one, one), one), rule) == tir.IntImm(
+        3, INT32
+    )
 
 
 def test_a_dropped_statement_leaves_its_sequence() -> None:
-    x = Buffer("x", INT32, (4,))
-    stores = [BufferStore(x, (IntImm(n, INT64),), IntImm(n, INT32)) for n in range(3)]
+    x = tir.Buffer("x", INT32, (4,))
+    stores = [tir.BufferStore(x, (tir.IntImm(n, INT64),), tir.IntImm(n, INT32)) for n in range(3)]
 
     def rule(node: Node) -> Node | None:
-        return NOTHING if node == stores[1] else None
+        return EMPTY_STMT if node == stores[1] else None
 
-    assert rewrite_stmt(Seq(tuple(stores)), rule) == Seq((stores[0], stores[2]))
+    assert rewrite_stmt(tir.Seq(tuple(stores)), rule) == tir.Seq((stores[0], stores[2]))
 
 
 def test_sequences_are_opened_up() -> None:
-    x = Buffer("x", INT32, (4,))
-    store = BufferStore(x, (IntImm(0, INT64),), IntImm(0, INT32))
-    assert sequence([Seq((store, store)), NOTHING, store]) == Seq((store, store, store))
-    assert sequence([NOTHING, store]) is store
-    assert sequence([]) == NOTHING
+    x = tir.Buffer("x", INT32, (4,))
+    store = tir.BufferStore(x, (tir.IntImm(0, INT64),), tir.IntImm(0, INT32))
+    assert make_sequence([tir.Seq((store, store)), EMPTY_STMT, store]) == tir.Seq(
+        (store, store, store)
+    )
+    assert make_sequence([EMPTY_STMT, store]) is store
+    assert make_sequence([]) == EMPTY_STMT
 
 
 def test_substitution_replaces_variables_and_buffers() -> None:
-    x, y = Buffer("x", INT32, (4,)), Buffer("y", INT32, (4,))
-    i = Var("i", INT64)
-    store = BufferStore(x, (i,), BufferLoad(x, (i,)))
-    three = IntImm(3, INT64)
-    assert substitute(store, {"i": three}, {"x": y}) == BufferStore(
-        y, (three,), BufferLoad(y, (three,))
+    x, y = tir.Buffer("x", INT32, (4,)), tir.Buffer("y", INT32, (4,))
+    i = tir.Var("i", INT64)
+    store = tir.BufferStore(x, (i,), tir.BufferLoad(x, (i,)))
+    three = tir.IntImm(3, INT64)
+    assert substitute(store, {"i": three}, {"x": y}) == tir.BufferStore(
+        y, (three,), tir.BufferLoad(y, (three,))
     )
-    pointer = Allocate(x, CallPrim("f", (AccessPtr(x, i, 1, "r"),)))
-    assert substitute(pointer, {}, {"x": y}) == Allocate(
-        y, CallPrim("f", (AccessPtr(y, i, 1, "r"),))
+    pointer = tir.Allocate(x, tir.PrimFuncCall("f", (tir.AccessPtr(x, i, 1, "r"),)))
+    assert substitute(pointer, {}, {"x": y}) == tir.Allocate(
+        y, tir.PrimFuncCall("f", (tir.AccessPtr(y, i, 1, "r"),))
     )
-    assert substitute_expr(Binary("add", i, i), {"i": three}) == Binary("add", three, three)
+    assert substitute_expr(tir.Binary("add", i, i), {"i": three}) == tir.Binary("add", three, three)
 
 
 def test_walking_goes_in_the_order_of_execution() -> None:
     func = one_of_each()
-    loop = next(node for node in walk(func.body) if isinstance(node, For))
+    loop = next(node for node in walk(func.body) if isinstance(node, tir.For))
     assert list(walk(loop))[:4] == [loop, loop.start, loop.extent, loop.body]
 
 
 def test_statements_come_without_their_expressions_in_the_same_order() -> None:
     body = one_of_each().body
-    among_all = [id(node) for node in walk(body) if isinstance(node, Stmt)]
+    among_all = [id(node) for node in walk(body) if isinstance(node, tir.Stmt)]
     assert [id(node) for node in statements(body)] == among_all
 
 
 def test_an_expression_names_its_variables() -> None:
-    index = Binary("add", Binary("mul", Var("i", INT32), IntImm(3, INT32)), Var("j", INT32))
+    index = tir.Binary(
+        "add", tir.Binary("mul", tir.Var("i", INT32), tir.IntImm(3, INT32)), tir.Var("j", INT32)
+    )
     assert free_vars(index) == {"i", "j"}
 
 
@@ -164,4 +156,6 @@ def test_what_a_kernel_uses_is_listed_in_order() -> None:
     assert set(declared_buffers(func.body)) == {"w", "row", "acc"}
     assert used_constants(func.body) == ["f.w"]
     assert local_names(func) == {"x", "y", "w", "i", "j", "row", "acc"}
-    assert callees(Seq((CallPrim("b", ()), CallPrim("a", ()), CallPrim("b", ())))) == ["b", "a"]
+    assert callees(
+        tir.Seq((tir.PrimFuncCall("b", ()), tir.PrimFuncCall("a", ()), tir.PrimFuncCall("b", ())))
+    ) == ["b", "a"]

@@ -10,49 +10,37 @@ import pytest
 
 from firmwright.base.dtypes import INT8, INT32, INT64
 from firmwright.base.errors import ModelError
+from firmwright.ir import tir
 from firmwright.ir.core import Constant, Span
 from firmwright.ir.graph.nodes import Call as OpCall
 from firmwright.ir.graph.nodes import Function, TensorType, Value
 from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.module import IRModule
-from firmwright.ir.text import parse_module, print_module
+from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.builder import Builder, logical_and
-from firmwright.ir.tir.nodes import (
-    Binary,
-    Buffer,
-    BufferStore,
-    Expr,
-    IntImm,
-    Param,
-    PrimFunc,
-    Select,
-    Seq,
-    Stmt,
-    Var,
-)
-from firmwright.ir.tir.verify import verify_module, verify_prim
+from firmwright.ir.tir.verify import verify_module, verify_prim_func
 
-Y = Buffer("y", INT8, (4,))
-ZERO = IntImm(0, INT64)
+Y = tir.Buffer("y", INT8, (4,))
+ZERO = tir.IntImm(0, INT64)
 
 
-def problems(body: Stmt, *params: Param) -> list[str]:
-    func = PrimFunc("f", (Param(Y, "out"), *params), body, {}, Span("m.tflite", 0, 3, "t"))
+def problems(body: tir.Stmt, *params: tir.Param) -> list[str]:
+    func = tir.PrimFunc("f", (tir.Param(Y, "out"), *params), body, {}, Span("m.tflite", 0, 3, "t"))
     with pytest.raises(ModelError) as caught:
-        verify_prim(func, IRModule("m", {"f": func}), {})
+        verify_prim_func(func, IRModule("m", {"f": func}), {})
     assert caught.value.where == "m"
     return caught.value.what.splitlines()
 
 
 def test_names_used_without_declaration_are_reported_with_the_function_and_its_span() -> None:
-    other = Buffer("z", INT8, (4,))
+    other = tir.Buffer("z", INT8, (4,))
     stores = (
-        BufferStore(other, (ZERO,), IntImm(1, INT8)),
-        BufferStore(replace(Y, alignment=4), (ZERO,), IntImm(1, INT8)),
-        BufferStore(Y, (Var("i", INT64),), IntImm(1, INT8)),
+        tir.BufferStore(other, (ZERO,), tir.IntImm(1, INT8)),
+        tir.BufferStore(replace(Y, alignment=4), (ZERO,), tir.IntImm(1, INT8)),
+        tir.BufferStore(Y, (tir.Var("i", INT64),), tir.IntImm(1, INT8)),
     )
     place = "@f (m.tflite: subgraph 0, operator 3 (t)): "
-    assert problems(Seq(stores))[:3] == [
+    assert problems(tir.Seq(stores))[:3] == [
         place + "buffer z is not declared here",
         place + "buffer y is not declared here",
         place + "variable i: i64 is not declared here",
@@ -62,38 +50,40 @@ def test_names_used_without_declaration_are_reported_with_the_function_and_its_s
 def test_a_name_is_gone_after_its_scope() -> None:
     text = "func @f(out y: i8[4]) { for i in 0..4 { let k = i y[k] = 0 } y[0] = 1 }"
     func = parse_module(text, fragment=True).functions["f"]
-    assert isinstance(func, PrimFunc)
-    again = BufferStore(Y, (Var("k", INT64),), IntImm(1, INT8))
-    late = replace(func, body=Seq((func.body, again)))
+    assert isinstance(func, tir.PrimFunc)
+    again = tir.BufferStore(Y, (tir.Var("k", INT64),), tir.IntImm(1, INT8))
+    late = replace(func, body=tir.Seq((func.body, again)))
     with pytest.raises(ModelError, match="variable k: i64 is not declared here"):
-        verify_prim(late, IRModule("m"), {})
+        verify_prim_func(late, IRModule("m"), {})
 
 
 def test_long_reports_are_cut() -> None:
-    stores = tuple(BufferStore(Y, (IntImm(4 + i, INT64),), ZERO) for i in range(30))
-    lines = problems(Seq(stores))
+    stores = tuple(tir.BufferStore(Y, (tir.IntImm(4 + i, INT64),), ZERO) for i in range(30))
+    lines = problems(tir.Seq(stores))
     assert len(lines) == 21
     assert lines[-1] == "and 11 more"
 
 
 def test_an_index_too_deep_to_reason_about_is_an_error() -> None:
-    index: Expr = Var("n", INT64)
+    index: tir.Expr = tir.Var("n", INT64)
     for _ in range(150):
-        index = Binary("max", index, ZERO)
-    lines = problems(BufferStore(Y, (index,), IntImm(0, INT8)), Param(Var("n", INT64), "scalar"))
+        index = tir.Binary("max", index, ZERO)
+    lines = problems(
+        tir.BufferStore(Y, (index,), tir.IntImm(0, INT8)), tir.Param(tir.Var("n", INT64), "scalar")
+    )
     assert "deeper than 100 operators: bind parts of it by let" in lines[0]
 
 
 def test_conditions_inside_conditions_are_judged_in_bounded_time() -> None:
-    n: Expr = Var("n", INT64)
+    n: tir.Expr = tir.Var("n", INT64)
     for _ in range(40):
-        n = Select(Binary("lt", n, IntImm(3, INT64)), ZERO, IntImm(2, INT64))
-    body = BufferStore(Y, (n,), IntImm(0, INT8))
-    func = PrimFunc("f", (Param(Y, "out"), Param(Var("n", INT64), "scalar")), body)
-    verify_prim(func, IRModule("m"), {})
+        n = tir.Select(tir.Binary("lt", n, tir.IntImm(3, INT64)), ZERO, tir.IntImm(2, INT64))
+    body = tir.BufferStore(Y, (n,), tir.IntImm(0, INT8))
+    func = tir.PrimFunc("f", (tir.Param(Y, "out"), tir.Param(tir.Var("n", INT64), "scalar")), body)
+    verify_prim_func(func, IRModule("m"), {})
 
 
-def padded_conv(size: int) -> PrimFunc:
+def padded_conv(size: int) -> tir.PrimFunc:
     """A convolution with padding, as the verifier meets it 31 times in a vision model."""
     b = Builder("conv")
     x = b.buffer_param("x", INT8, (1, size, size, 8), "in")
@@ -121,16 +111,16 @@ def test_a_padded_convolution_is_in_bounds_and_one_without_its_guard_is_not() ->
         verify_module(module.with_function(without_guards(func)), {}, {})
 
 
-def without_guards(func: PrimFunc) -> PrimFunc:
+def without_guards(func: tir.PrimFunc) -> tir.PrimFunc:
     text = print_module(IRModule("", {func.name: func}), fragment=True)
     loose = parse_module(re.sub(r"if oy [^{]*", "if true ", text), fragment=True)
     result = loose.functions[func.name]
-    assert isinstance(result, PrimFunc)
+    assert isinstance(result, tir.PrimFunc)
     return result
 
 
 def test_tables_know_entries_under_their_own_names_and_sizes() -> None:
-    func = PrimFunc("f", (), Seq(()))
+    func = tir.PrimFunc("f", (), tir.Seq(()))
     wrong = Constant("c", INT8, (4,), b"abc")
     module = IRModule("m", {"g": func}, {"c": wrong}, attrs={"entry": "main"})
     with pytest.raises(ModelError) as caught:

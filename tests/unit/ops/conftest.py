@@ -9,17 +9,17 @@ import pytest
 from numpy.typing import NDArray
 from tflite_writer import write_cases
 
-from firmwright.base.dtypes import dtype
+from firmwright.base.dtypes import get_dtype
 from firmwright.base.errors import ToolMissingError
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Case, Numerics, OpCall
-from firmwright.ir.tir.interp import Interpreter
+from firmwright.ir.graph.opdef import ConformanceCase, NumericsProfile, OpCall
+from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.oracle.run import run_oracle
+from firmwright.oracle.reference_runner import run_reference
 
 Array = NDArray[np.generic]
 
@@ -34,7 +34,7 @@ def kind() -> Callable[..., TensorType]:
         quant = None
         if scale is not None:
             quant = Quantization((float(np.float32(scale)),), (zero_point,))
-        return TensorType(tuple(shape), dtype(name), quant)
+        return TensorType(tuple(shape), get_dtype(name), quant)
 
     return make
 
@@ -48,7 +48,7 @@ def make_call() -> Callable[..., OpCall]:
         inputs: Sequence[TensorType | None],
         output: TensorType,
         constants: dict[int, Array] | None = None,
-        numerics: Numerics = "litert",
+        numerics: NumericsProfile = "litert",
         **attrs: Attr,
     ) -> OpCall:
         linked = tuple(
@@ -80,13 +80,15 @@ def lowered() -> Callable[[OpCall, Sequence[Array]], Array]:
 
 
 @pytest.fixture
-def ask() -> Callable[[Case, Sequence[Array], Numerics], Array]:
+def ask() -> Callable[[ConformanceCase, Sequence[Array], NumericsProfile], Array]:
     """An oracle's answer for one case and one sample."""
 
-    def answer(case: Case, variable: Sequence[Array], numerics: Numerics) -> Array:
+    def answer(
+        case: ConformanceCase, variable: Sequence[Array], numerics: NumericsProfile
+    ) -> Array:
         sample = {f"0.x{index}": value for index, value in enumerate(variable)}
         try:
-            result = run_oracle(write_cases([case]), [sample], numerics)
+            result = run_reference(write_cases([case]), [sample], numerics)
         except ToolMissingError as error:
             pytest.skip(str(error))
         return np.asarray(result.outputs[0]["0.y0"])

@@ -9,7 +9,7 @@ import pytest
 
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import NotSupportedError, OpCall
-from firmwright.ops.elementwise import axes_of, broadcast_shape, infer, scalar_value
+from firmwright.ops.elementwise import broadcast_loops, broadcast_shape, constant_scalar, infer
 
 
 def test_shapes_are_aligned_at_their_last_axis() -> None:
@@ -41,7 +41,7 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
 def test_neighbouring_axes_that_inputs_repeat_alike_are_one_loop(
     shapes: tuple[tuple[int, ...], tuple[int, ...]], loops: list[tuple[int, set[int]]]
 ) -> None:
-    assert axes_of(shapes, broadcast_shape(*shapes)) == loops
+    assert broadcast_loops(shapes, broadcast_shape(*shapes)) == loops
 
 
 def test_both_inputs_and_the_output_must_have_one_dtype(
@@ -67,7 +67,7 @@ def test_only_a_constant_of_one_element_has_a_scalar_value(
 ) -> None:
     x, one = kind((3,), "float32"), kind((1,), "float32")
     call = make_call("add", [x, one], x, {1: np.array([2.5])}, activation="none")
-    assert scalar_value(call, 0) is None
-    assert scalar_value(call, 1) == 2.5
+    assert constant_scalar(call, 0) is None
+    assert constant_scalar(call, 1) == 2.5
     wide = make_call("add", [x, x], x, {1: np.ones(3)}, activation="none")
-    assert scalar_value(wide, 1) is None
+    assert constant_scalar(wide, 1) is None

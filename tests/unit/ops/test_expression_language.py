@@ -7,17 +7,17 @@ import pytest
 
 from firmwright.base.dtypes import BOOL, FLOAT32, INT32, UINT8
 from firmwright.base.errors import InternalError
+from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import E
-from firmwright.ir.tir.interp import Interpreter
-from firmwright.ir.tir.nodes import Var
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ops.expression_language import (
-    in_numpy,
-    joined,
+    compose_expressions,
+    evaluate_in_numpy,
     parse,
     result_dtype,
-    substituted,
+    substitute_names,
 )
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.ops.kernel import Kernel
@@ -61,36 +61,43 @@ def test_kernel_and_reference_compute_the_same(formula: str, inputs: list[np.nda
 
 
 def test_the_result_has_the_type_that_the_formula_says() -> None:
-    a = E(Var("a", FLOAT32))
+    a = ArithExpr(tir.Var("a", FLOAT32))
     assert result_dtype("a + 1.0", [a]) == FLOAT32
     assert result_dtype("a > 1.0", [a]) == BOOL
     assert result_dtype("uint8(a)", [a]) == UINT8
 
 
 def test_names_are_replaced_and_functions_are_not() -> None:
-    assert substituted("max(a, b) + exp(b)", {"a": "c", "b": "(c * 2.0)"}) == (
+    assert substitute_names("max(a, b) + exp(b)", {"a": "c", "b": "(c * 2.0)"}) == (
         "max(c, c * 2.0) + exp(c * 2.0)"
     )
 
 
 def test_a_formula_goes_into_another_once_or_by_name() -> None:
-    assert joined("a + b", {"a": "a", "b": "c"}, "max(a, 0.0)", {}, "a") == "max(a + c, 0.0)"
-    text = joined("a + b", {"a": "a", "b": "c"}, "b * tanh(b)", {}, "b")
+    assert (
+        compose_expressions("a + b", {"a": "a", "b": "c"}, "max(a, 0.0)", {}, "a")
+        == "max(a + c, 0.0)"
+    )
+    text = compose_expressions("a + b", {"a": "a", "b": "c"}, "b * tanh(b)", {}, "b")
     assert text == "part = a + c; part * tanh(part)"
-    inner = joined("t = exp(a); t / (t + 1.0)", {"a": "b"}, "t = a * 2.0; t + c", {"c": "c"}, "a")
+    inner = compose_expressions(
+        "t = exp(a); t / (t + 1.0)", {"a": "b"}, "t = a * 2.0; t + c", {"c": "c"}, "a"
+    )
     values = np.float32(0.3), np.float32(0.7), np.float32(-2)
     first = np.exp(values[1]) / (np.exp(values[1]) + 1)
-    np.testing.assert_allclose(in_numpy(inner, values), 2 * first + values[2], rtol=1e-6)
+    np.testing.assert_allclose(evaluate_in_numpy(inner, values), 2 * first + values[2], rtol=1e-6)
 
 
 @pytest.mark.parametrize("text", ["a +", "import os", "a = 1", "a.b", "unknown(a)", "[a]"])
 def test_what_is_not_of_the_language_is_refused(text: str) -> None:
     with pytest.raises(InternalError):
-        result_dtype(text, [E(Var("a", FLOAT32))])
+        result_dtype(text, [ArithExpr(tir.Var("a", FLOAT32))])
 
 
 def test_whole_numbers_divide_towards_zero() -> None:
-    found = in_numpy("a / b", [np.array([-7, 7, -6], np.int32), np.array([2, -2, 3], np.int32)])
+    found = evaluate_in_numpy(
+        "a / b", [np.array([-7, 7, -6], np.int32), np.array([2, -2, 3], np.int32)]
+    )
     np.testing.assert_array_equal(found, [-3, -3, -2])
 
 

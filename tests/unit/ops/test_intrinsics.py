@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from firmwright.ir.tir.intrinsic import Intrinsic
-from firmwright.ops.fixed_logarithm import LOGARITHM
-from firmwright.ops.fixed_sigmoid16 import SIGMOID16
+from firmwright.ops.fixed_point_log import LOGARITHM
+from firmwright.ops.fixed_point_rsqrt import INVERSE_ROOT, INVERSE_ROOT_SHIFT
+from firmwright.ops.fixed_point_sigmoid16 import SIGMOID16
 from firmwright.ops.intrinsics import (
     CLZ,
     FLOAT_OF_BITS,
@@ -23,7 +24,6 @@ from firmwright.ops.intrinsics import (
     REQUANTIZE_ONCE,
     REQUANTIZE_TWICE,
 )
-from firmwright.ops.inverse_root import INVERSE_ROOT, INVERSE_ROOT_SHIFT
 
 FLAGS = ("-std=c99", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 SANITIZERS = (

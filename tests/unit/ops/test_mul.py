@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Case, CaseTensor, Numerics, OpCall
+from firmwright.ir.graph.opdef import CaseTensor, ConformanceCase, NumericsProfile, OpCall
 from firmwright.ops import mul
 
 Array = NDArray[np.generic]
@@ -24,17 +24,17 @@ def test_each_profile_computes_its_factor_as_its_oracle_does(
     kind: Callable[..., TensorType],
     make_call: Callable[..., OpCall],
     lowered: Callable[[OpCall, Sequence[Array]], Array],
-    ask: Callable[[Case, Sequence[Array], Numerics], Array],
+    ask: Callable[[ConformanceCase, Sequence[Array], NumericsProfile], Array],
 ) -> None:
     tensors = [
         CaseTensor(shape, "int8", (scale,), (zero_point,))
         for shape, scale, zero_point in zip(SHAPES, SCALES, ZERO_POINTS, strict=True)
     ]
     options = {"fused_activation_function": "NONE"}
-    case = Case("pairs", "MUL", tuple(tensors[:2]), (tensors[2],), options)
+    case = ConformanceCase("pairs", "MUL", tuple(tensors[:2]), (tensors[2],), options)
     types = [kind(t.shape, "int8", t.scales[0], t.zero_points[0]) for t in tensors]
     results = {}
-    profiles: tuple[Numerics, ...] = ("litert", "tflm")
+    profiles: tuple[NumericsProfile, ...] = ("litert", "tflm")
     for numerics in profiles:
         call = make_call("mul", types[:2], types[2], numerics=numerics, activation="none")
         (results[numerics],) = mul.reference(call, PAIRS)

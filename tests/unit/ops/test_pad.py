@@ -17,10 +17,10 @@ def test_the_margin_is_the_zero_point_unless_a_value_is_given(
 ) -> None:
     x, y = kind((2,), "int8", 0.5, -7), kind((4,), "int8", 0.5, -7)
     plain = make_call("pad", [x], y, paddings=(1, 1))
-    assert pad.margin_value(plain) == -7
+    assert pad.pad_value(plain) == -7
     one = kind((1,), "int8", 0.5, -7)
     given = make_call("pad", [x, one], y, {1: np.array([9])}, paddings=(1, 1))
-    assert pad.margin_value(given) == 9
+    assert pad.pad_value(given) == 9
 
 
 def test_paddings_that_make_no_sense_are_refused(

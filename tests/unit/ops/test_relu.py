@@ -9,13 +9,19 @@ import pytest
 from numpy.typing import NDArray
 
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Case, CaseTensor, NotSupportedError, Numerics, OpCall
+from firmwright.ir.graph.opdef import (
+    CaseTensor,
+    ConformanceCase,
+    NotSupportedError,
+    NumericsProfile,
+    OpCall,
+)
 from firmwright.ops import relu
 from firmwright.ops.registry import op_table
 
 Array = NDArray[np.generic]
 EVERY = np.arange(-128, 128, dtype=np.int8)
-PROFILES: tuple[Numerics, ...] = ("litert", "tflm")
+PROFILES: tuple[NumericsProfile, ...] = ("litert", "tflm")
 
 
 @pytest.mark.parametrize(
@@ -33,14 +39,14 @@ def test_the_profiles_differ_as_their_oracles_do(
     y: tuple[float, int],
     kind: Callable[..., TensorType],
     make_call: Callable[..., OpCall],
-    ask: Callable[[Case, Sequence[Array], Numerics], Array],
+    ask: Callable[[ConformanceCase, Sequence[Array], NumericsProfile], Array],
 ) -> None:
     types = [kind((256,), "int8", *x), kind((256,), "int8", *y)]
     tensors = [
         CaseTensor((256,), "int8", (float(np.float32(scale)),), (zero_point,))
         for scale, zero_point in (x, y)
     ]
-    case = Case("every", op.upper(), (tensors[0],), (tensors[1],))
+    case = ConformanceCase("every", op.upper(), (tensors[0],), (tensors[1],))
     results = []
     for numerics in PROFILES:
         call = make_call(op, types[:1], types[1], numerics=numerics)

@@ -9,7 +9,13 @@ import pytest
 from numpy.typing import NDArray
 
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Case, CaseTensor, NotSupportedError, Numerics, OpCall
+from firmwright.ir.graph.opdef import (
+    CaseTensor,
+    ConformanceCase,
+    NotSupportedError,
+    NumericsProfile,
+    OpCall,
+)
 from firmwright.ops import rescaled_sum
 from firmwright.ops.registry import op_table
 
@@ -48,10 +54,10 @@ def test_the_lowering_equals_the_reference_on_every_pair_of_values(
 @pytest.mark.parametrize("op", ["add", "sub"])
 def test_sums_that_end_in_ties_equal_the_oracle(
     op: str,
-    numerics: Numerics,
+    numerics: NumericsProfile,
     kind: Callable[..., TensorType],
     make_call: Callable[..., OpCall],
-    ask: Callable[[Case, Sequence[Array], Numerics], Array],
+    ask: Callable[[ConformanceCase, Sequence[Array], NumericsProfile], Array],
 ) -> None:
     tensors = [
         CaseTensor(shape, "int8", (float(np.float32(scale)),), (zero_point,))
@@ -60,7 +66,7 @@ def test_sums_that_end_in_ties_equal_the_oracle(
         )
     ]
     options = {"fused_activation_function": "NONE"}
-    case = Case("ties", op.upper(), tuple(tensors[:2]), (tensors[2],), options)
+    case = ConformanceCase("ties", op.upper(), tuple(tensors[:2]), (tensors[2],), options)
     types = [kind(t.shape, "int8", t.scales[0], t.zero_points[0]) for t in tensors]
     call = make_call(op, types[:2], types[2], numerics=numerics, activation="none")
     (ours,) = op_table()[op].reference(call, PAIRS)

@@ -30,7 +30,7 @@ def softmax_call(
 def test_the_table_holds_the_exponentials(
     scale: float, softmax_call: Callable[..., OpCall]
 ) -> None:
-    table = softmax.exponentials(softmax_call((1, 4), scale)) / 2.0**31
+    table = softmax.exponential_table(softmax_call((1, 4), scale)) / 2.0**31
     exact = np.exp(-scale * np.arange(256))
     exact[scale * np.arange(256) > 31] = 0.0
     np.testing.assert_allclose(table, exact, atol=2e-7)

@@ -9,49 +9,42 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, UINT8
 from firmwright.base.quant import Quantization
 from firmwright.base.resources import runtime_dir
+from firmwright.ir import tir
 from firmwright.ir.core import Constant, PoolInfo, Span
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.module import IoBinding, IoTensor, IRModule
-from firmwright.ir.tir.nodes import (
-    AccessPtr,
-    AllocateConst,
-    Buffer,
-    CallPrim,
-    DeclBuffer,
-    IntImm,
-    Param,
-    PrimFunc,
-    Seq,
-)
 from firmwright.ir.tir.plan import BufferInfo, LiveRange, Placement, Plan
-from firmwright.package.metadata import FWR_ABI, metadata
+from firmwright.package.metadata import FWR_ABI, build_metadata
 
-X, Y = Buffer("x", INT8, (4,)), Buffer("y", INT8, (4,))
-
-
-def kernel(name: str, constant: str) -> PrimFunc:
-    c = Buffer("c", INT8, (4,), scope="const")
-    params = (Param(Buffer("x", INT8, (4,)), "in"), Param(Buffer("y", INT8, (4,)), "out"))
-    body = AllocateConst(c, constant, Seq(()))
-    return PrimFunc(name, params, body, {"op": "add", "macs": 4, "schedule": "default"})
+X, Y = tir.Buffer("x", INT8, (4,)), tir.Buffer("y", INT8, (4,))
 
 
-def pointer(buffer: Buffer, offset: int = 0) -> AccessPtr:
-    return AccessPtr(buffer, IntImm(offset, INT32), 4, "rw")
+def kernel(name: str, constant: str) -> tir.PrimFunc:
+    c = tir.Buffer("c", INT8, (4,), scope="const")
+    params = (
+        tir.Param(tir.Buffer("x", INT8, (4,)), "in"),
+        tir.Param(tir.Buffer("y", INT8, (4,)), "out"),
+    )
+    body = tir.AllocateConst(c, constant, tir.Seq(()))
+    return tir.PrimFunc(name, params, body, {"op": "add", "macs": 4, "schedule": "default"})
+
+
+def pointer(buffer: tir.Buffer, offset: int = 0) -> tir.AccessPtr:
+    return tir.AccessPtr(buffer, tir.IntImm(offset, INT32), 4, "rw")
 
 
 def planned() -> IRModule:
-    pool = Buffer("sram", UINT8, (20,), scope="pool", alignment=16)
+    pool = tir.Buffer("sram", UINT8, (20,), scope="pool", alignment=16)
     args = (pointer(X), pointer(Y))
-    calls = Seq(
+    calls = tir.Seq(
         (
-            CallPrim("add_0", args, Span("m.tflite", 0, 0, "sum"), 0),
-            CallPrim("add_1", args, Span("m.tflite", 0, 2, "sum2"), 2),
-            CallPrim("add_0", args, Span("m.tflite", 0, 2, "sum2"), 2),
+            tir.PrimFuncCall("add_0", args, Span("m.tflite", 0, 0, "sum"), 0),
+            tir.PrimFuncCall("add_1", args, Span("m.tflite", 0, 2, "sum2"), 2),
+            tir.PrimFuncCall("add_0", args, Span("m.tflite", 0, 2, "sum2"), 2),
         )
     )
-    body = DeclBuffer(X, pointer(pool), DeclBuffer(Y, pointer(pool, 16), calls))
-    main = PrimFunc("run", (Param(pool, "pool"),), body, {"aot_main": True})
+    body = tir.DeclBuffer(X, pointer(pool), tir.DeclBuffer(Y, pointer(pool, 16), calls))
+    main = tir.PrimFunc("run", (tir.Param(pool, "pool"),), body, {"aot_main": True})
     data = np.arange(4, dtype=np.int8)
     names = ("a", "b", "unused")
     values = (data, data, data + 1)
@@ -72,7 +65,7 @@ def planned() -> IRModule:
         functions,
         constants,
         pools=(PoolInfo("sram", 100), PoolInfo("dtcm", 64)),
-        io=IoBinding("workspace", False, (IoTensor("in", "x", kind),), (IoTensor("o", "y", kind),)),
+        io=IoBinding("arena", False, (IoTensor("in", "x", kind),), (IoTensor("o", "y", kind),)),
         plan=Plan("search", places, {"sram": 20}, 16, infos),
         attrs={"entry": "run", "numerics": "tflm", "optimize": "speed"},
     )
@@ -80,11 +73,11 @@ def planned() -> IRModule:
 
 def test_the_keys_that_scripts_rely_on_are_there() -> None:
     compiler = {"tool": "gcc", "flags": ["-O2"]}
-    facts = metadata(planned(), "host", compiler=compiler)
+    facts = build_metadata(planned(), "host", compiler=compiler)
     assert facts["compiler"] == compiler
     assert facts["workspace_bytes"] == 20
     assert facts["lower_bound_bytes"] == 16
-    assert facts["gap_bytes"] == 4
+    assert facts["optimality_gap_bytes"] == 4
     assert facts["pools"] == {
         "dtcm": {"bytes": 0, "limit_bytes": 64, "access": "rw"},
         "sram": {"bytes": 20, "limit_bytes": 100, "access": "rw"},
@@ -94,17 +87,17 @@ def test_the_keys_that_scripts_rely_on_are_there() -> None:
 
 
 def test_scratch_is_what_lives_at_one_time() -> None:
-    assert metadata(planned())["scratch_bytes"] == 9
+    assert build_metadata(planned())["scratch_bytes"] == 9
 
 
 def test_equal_constants_count_once_and_unused_ones_not() -> None:
-    facts = metadata(planned())
+    facts = build_metadata(planned())
     assert [row["name"] for row in facts["constants"]] == ["a"]
     assert facts["constants_bytes"] == 4
 
 
 def test_each_operator_has_one_row_with_its_place_in_the_model() -> None:
-    rows = metadata(planned())["operators"]
+    rows = build_metadata(planned())["operators"]
     assert [(row["index"], row["name"], row["kernel"]) for row in rows] == [
         (0, "y", "add_0"),
         (2, "y", "add_1"),
@@ -115,7 +108,7 @@ def test_each_operator_has_one_row_with_its_place_in_the_model() -> None:
 
 
 def test_the_tensors_say_where_they_lie_and_what_they_mean() -> None:
-    (tensor,) = metadata(planned())["io"]["inputs"]
+    (tensor,) = build_metadata(planned())["io"]["inputs"]
     assert (tensor["name"], tensor["field"], tensor["pool"], tensor["offset"]) == (
         "in",
         "x",
@@ -126,7 +119,7 @@ def test_the_tensors_say_where_they_lie_and_what_they_mean() -> None:
 
 
 def test_the_text_is_the_same_every_time_and_plain_json() -> None:
-    first, second = (json.dumps(metadata(planned()), sort_keys=True) for _ in range(2))
+    first, second = (json.dumps(build_metadata(planned()), sort_keys=True) for _ in range(2))
     assert first == second
 
 

@@ -11,10 +11,10 @@ from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
 from firmwright.boards import load_board
-from firmwright.build.project import project_files
+from firmwright.build.project_folder import project_files
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.module import IoBinding, IoTensor
-from firmwright.package.mlperf import GLUE, TASKS, benchmark_project, task_of
+from firmwright.package.mlperf import GLUE, TASKS, find_task, make_mlperf_project
 
 
 def io_of(elements: int, results: int, quantized: bool = True) -> IoBinding:
@@ -24,12 +24,12 @@ def io_of(elements: int, results: int, quantized: bool = True) -> IoBinding:
         IoTensor(name, name, TensorType((1, size), dtype, quantization))
         for name, size in (("x", elements), ("y", results))
     ]
-    return IoBinding("workspace", inputs=(tensors[0],), outputs=(tensors[1],))
+    return IoBinding("arena", inputs=(tensors[0],), outputs=(tensors[1],))
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_a_task_is_known_by_its_sizes(task):
-    assert task_of(io_of(task.elements, task.results)) == task
+    assert find_task(io_of(task.elements, task.results)) == task
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_task_is_known_by_its_sizes(task):
 )
 def test_other_models_are_refused(io: IoBinding, name: str, what: str):
     with pytest.raises(UsageError, match=what):
-        task_of(io, name)
+        find_task(io, name)
 
 
 def test_the_project_has_the_harness_instead_of_the_link():
@@ -51,7 +51,7 @@ def test_the_project_has_the_harness_instead_of_the_link():
     plain = project_files(board)
     assert "runtime/fwr_mlperf.c" not in plain.files
     task = TASKS[3]
-    made = benchmark_project(plain, io_of(640, 640), board, task)
+    made = make_mlperf_project(plain, io_of(640, 640), board, task)
     assert not [file for file in made.files if re.match(r"runtime/fwr_(main|loop).*\.c", file)]
     sources = json.loads(str(made.files["board/board.json"]))["runtime_sources"]
     assert {"runtime/fwr_mlperf.c", GLUE} <= set(sources)

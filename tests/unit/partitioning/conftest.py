@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from firmwright.targets.backends import BACKENDS
+from firmwright.targets.backend_registry import BACKENDS
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "adding-an-accelerator.md"

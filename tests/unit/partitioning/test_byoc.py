@@ -9,16 +9,16 @@ import pytest
 from toy_backends import Toy, chain
 
 from firmwright.base.errors import UsageError
-from firmwright.ir.graph.evaluate import evaluate
+from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import Pattern, constant, op, wildcard
 from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ops.registry import op_table
-from firmwright.partitioning.assign import assign
-from firmwright.partitioning.phases import Stopwatch
-from firmwright.partitioning.regions import Group, in_order, merge_regions
-from firmwright.targets.backends import BACKENDS
+from firmwright.partitioning.partition_pass import partition_module
+from firmwright.partitioning.regions import CallGroup, merge_regions, sort_topologically
+from firmwright.partitioning.target_passes import PassTimer
+from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.registry import parse_targets
 
 pytestmark = pytest.mark.usefixtures("no_backends")
@@ -31,13 +31,13 @@ def partitioned(module: IRModule, *toys: Toy, names: str = "") -> IRModule:
     targets = parse_targets(names or ",".join(toy.name for toy in toys))
     named = {f"t{i}": target for i, target in enumerate(targets)}
     module = replace(module, targets=named)
-    found = assign(module, Stopwatch())
+    found = partition_module(module, PassTimer())
     for function in found.functions.values():
         assert isinstance(function, Function)
         verify_graph(function, found, op_table())
     rng = np.random.Generator(np.random.PCG64(1))
     given = {n: rng.normal(size=(1, 2, 2, 3)).astype(np.float32) for n in ("x", "z")}
-    before, after = (evaluate(m, given, op_table(), {}) for m in (module, found))
+    before, after = (evaluate_graph(m, given, op_table(), {}) for m in (module, found))
     for value in module.functions["main"].results:  # type: ignore[union-attr]  # a graph
         assert np.array_equal(before[value.name], after[value.name])
     return found
@@ -148,23 +148,23 @@ def test_no_other_way_to_merge_has_fewer_boundaries(seed: int):
         names.append(f"v{i}")
     main = chain(*calls).functions["main"]
     assert isinstance(main, Function)
-    groups = [Group((i,), "own" if c.op == "add" else "") for i, c in enumerate(main.body)]
-    mine = [group for group in groups if group.owner]
+    groups = [CallGroup((i,), "own" if c.op == "add" else "") for i, c in enumerate(main.body)]
+    mine = [group for group in groups if group.target]
     found = merge_regions(main, groups, {"own"})
-    assert len(in_order(main, found)) == len(found)
-    rest = [group for group in groups if not group.owner]
+    assert len(sort_topologically(main, found)) == len(found)
+    rest = [group for group in groups if not group.target]
     possible = [
         boundaries(main, way)
         for way in divisions(mine)
         if all(hangs_together(main, region) for region in way)
-        and len(in_order(main, [*rest, *way])) == len(rest) + len(way)
+        and len(sort_topologically(main, [*rest, *way])) == len(rest) + len(way)
     ]
-    assert boundaries(main, [g for g in found if g.owner]) == min(possible)
+    assert boundaries(main, [g for g in found if g.target]) == min(possible)
 
 
-def divisions(groups: list[Group]) -> list[list[Group]]:
+def divisions(groups: list[CallGroup]) -> list[list[CallGroup]]:
     """Every division of groups into regions."""
-    ways: list[list[Group]] = [[]]
+    ways: list[list[CallGroup]] = [[]]
     for group in groups:
         ways = [
             new
@@ -177,7 +177,7 @@ def divisions(groups: list[Group]) -> list[list[Group]]:
     return ways
 
 
-def hangs_together(main: Function, region: Group) -> bool:
+def hangs_together(main: Function, region: CallGroup) -> bool:
     """Whether tensors lead from each call of it to each other, either way along them."""
     maker = {v.name: i for i, call in enumerate(main.body) for v in call.outputs}
     reached, new = {region.calls[0]}, True
@@ -189,7 +189,7 @@ def hangs_together(main: Function, region: Group) -> bool:
     return reached == set(region.calls)
 
 
-def boundaries(main: Function, regions: list[Group]) -> int:
+def boundaries(main: Function, regions: list[CallGroup]) -> int:
     """Parameters and results, counted tensor by tensor."""
     where = {i: n for n, region in enumerate(regions) for i in region.calls}
     maker = {v.name: i for i, call in enumerate(main.body) for v in call.outputs}
@@ -241,7 +241,7 @@ def test_a_pass_may_give_single_calls_to_a_backend():
 def test_what_carries_a_target_is_left_alone():
     module = chain(("add", "x z", "a"), ("tanh", "a", "b"))
     once = partitioned(module, Toy({"sum": op("add")}))
-    again = assign(replace(once, attrs={"entry": "main"}), Stopwatch())
+    again = partition_module(replace(once, attrs={"entry": "main"}), PassTimer())
     assert again.functions == once.functions
 
 

@@ -13,14 +13,19 @@ from firmwright.base.errors import UsageError
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import op, wildcard
 from firmwright.ir.module import IRModule
-from firmwright.partitioning.assign import assign
-from firmwright.partitioning.choosing import active_backends
-from firmwright.partitioning.collage import Candidate, PartCost, known_only, search
-from firmwright.partitioning.matching import eager, possible, with_rest
-from firmwright.partitioning.parts import chosen, parts_of_program, read_parts
-from firmwright.partitioning.phases import Stopwatch
-from firmwright.partitioning.regions import Group
-from firmwright.targets.backends import BACKENDS
+from firmwright.partitioning.collage import (
+    PartitionCandidate,
+    RegionCost,
+    restrict_to_known_costs,
+    search_partitions,
+)
+from firmwright.partitioning.partition_pass import partition_module
+from firmwright.partitioning.partition_result import describe_regions, make_strategy, read_partition
+from firmwright.partitioning.pattern_matching import all_matches, greedy_cover, with_unmatched
+from firmwright.partitioning.regions import CallGroup
+from firmwright.partitioning.target_passes import PassTimer
+from firmwright.partitioning.target_resolution import active_backends
+from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.registry import parse_target
 
 pytestmark = pytest.mark.usefixtures("no_backends")
@@ -34,8 +39,12 @@ def function_of(module: IRModule) -> Function:
     return main
 
 
-def candidate(calls: tuple[int, ...], owner: str, count: int, scratch: int = 0) -> Candidate:
-    return Candidate(Group(calls, owner), PartCost("ok", count, scratch={"ram": scratch}))
+def candidate(
+    calls: tuple[int, ...], target: str, count: int, scratch: int = 0
+) -> PartitionCandidate:
+    return PartitionCandidate(
+        CallGroup(calls, target), RegionCost("ok", count, scratch={"ram": scratch})
+    )
 
 
 def free(source: str, to: str, size_bytes: int) -> int:
@@ -43,13 +52,13 @@ def free(source: str, to: str, size_bytes: int) -> int:
 
 
 def owners(program) -> list[str]:
-    return [part.group.owner for part in program.parts]
+    return [part.group.target for part in program.parts]
 
 
 def test_the_least_sum_is_taken_and_an_operator_stays_where_it_is_cheaper():
     offers = [candidate((i,), "", 10) for i in range(3)]
     offers += [candidate((0, 1), "one", 15), candidate((0,), "one", 8), candidate((2,), "two", 11)]
-    (best,) = search(function_of(CHAIN), offers, free)
+    (best,) = search_partitions(function_of(CHAIN), offers, free)
     assert (owners(best), best.count) == (["one", ""], 25)
 
 
@@ -62,7 +71,7 @@ def test_what_a_tensor_costs_on_its_way_counts_once_at_each_border():
 
     offers = [candidate((i,), "", 10) for i in range(3)]
     offers += [candidate((i,), "one", 8) for i in range(3)]
-    (best,) = search(function_of(CHAIN), offers, transfer)
+    (best,) = search_partitions(function_of(CHAIN), offers, transfer)
     # Two inputs go over and a result comes back: 9, more than the 6 that three operators save.
     assert (owners(best), best.count) == (["", "", ""], 30)
     assert set(moved) == {("", "one", 48), ("one", "", 48)}
@@ -70,24 +79,31 @@ def test_what_a_tensor_costs_on_its_way_counts_once_at_each_border():
 
 def test_programs_with_less_memory_are_kept_beside_faster_ones():
     offers = [candidate((i,), "", 10) for i in range(3)] + [candidate((1,), "one", 2, 1000)]
-    fast, small = search(function_of(CHAIN), offers, free)
+    fast, small = search_partitions(function_of(CHAIN), offers, free)
     assert (fast.count, small.count) == (22, 30)
     assert fast.peak_bytes - small.peak_bytes > 800
 
 
 def test_where_a_cost_is_unknown_the_order_of_preference_holds():
-    preferred = [Group((0, 1), "one"), Group((2,))]
+    preferred = [CallGroup((0, 1), "one"), CallGroup((2,))]
     offers = [candidate((i,), "", 1) for i in range(3)]
-    offers += [candidate((0, 1), "one", 99), Candidate(Group((1,), "two"), PartCost("unknown"))]
-    (best,) = search(function_of(CHAIN), known_only(offers, preferred), free)
+    offers += [
+        candidate((0, 1), "one", 99),
+        PartitionCandidate(CallGroup((1,), "two"), RegionCost("unknown")),
+    ]
+    (best,) = search_partitions(
+        function_of(CHAIN), restrict_to_known_costs(offers, preferred), free
+    )
     assert owners(best) == ["one", ""]
 
 
 def test_what_failed_is_not_taken_and_a_call_without_any_part_is_named():
-    failed = Candidate(Group((1,), "one"), PartCost("failed", reason="it does not build"))
+    failed = PartitionCandidate(
+        CallGroup((1,), "one"), RegionCost("failed", reason="it does not build")
+    )
     offers = [candidate((0,), "", 1), candidate((2,), "", 1), failed]
     with pytest.raises(UsageError, match="no target can run the operator relu: every part with it"):
-        search(function_of(CHAIN), known_only(offers, []), free)
+        search_partitions(function_of(CHAIN), restrict_to_known_costs(offers, []), free)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -107,7 +123,7 @@ def test_no_cover_is_cheaper_than_the_search_says(seed: int):
     def transfer(source: str, to: str, size_bytes: int) -> int:
         return 4 if source and to else 2
 
-    best = search(function, offers, transfer)[0]
+    best = search_partitions(function, offers, transfer)[0]
     whole = [
         found
         for size in range(3, 7)
@@ -125,12 +141,12 @@ def cost_of(function: Function, parts, transfer) -> int:
     for i, call in enumerate(function.body):
         for value in call.variables:
             source = where[maker[value.name]] if value.name in maker else None
-            owner = source.owner if source else ""
-            if source is not where[i] and owner != where[i].owner:
-                total += transfer(owner, where[i].owner, value.type.size_bytes)
+            owner = source.target if source else ""
+            if source is not where[i] and owner != where[i].target:
+                total += transfer(owner, where[i].target, value.type.size_bytes)
     for value in function.results:
-        if where[maker[value.name]].owner:
-            total += transfer(where[maker[value.name]].owner, "", value.type.size_bytes)
+        if where[maker[value.name]].target:
+            total += transfer(where[maker[value.name]].target, "", value.type.size_bytes)
     return total
 
 
@@ -146,30 +162,32 @@ def with_toys() -> IRModule:
 
 def a_result(module: IRModule) -> str:
     function, active = function_of(module), active_backends(module)
-    groups = [*possible(function, module, active), *(Group((i,)) for i in range(3))]
-    offers = [Candidate(group, PartCost("ok", len(group.calls))) for group in groups]
-    program = [Candidate(g, PartCost("ok", 1)) for g in eager_of(module)]
-    from firmwright.partitioning.parts import Partition
+    groups = [*all_matches(function, module, active), *(CallGroup((i,)) for i in range(3))]
+    offers = [PartitionCandidate(group, RegionCost("ok", len(group.calls))) for group in groups]
+    program = [PartitionCandidate(g, RegionCost("ok", 1)) for g in eager_of(module)]
+    from firmwright.partitioning.partition_result import PartitionResult
 
-    parts = parts_of_program(function, program, offers)
-    return Partition("toy", "host", "one, two", "balanced", "exact", "", "collage", parts).text()
+    parts = describe_regions(function, program, offers)
+    return PartitionResult(
+        "toy", "host", "one, two", "balanced", "exact", "", "collage", parts
+    ).text()
 
 
-def eager_of(module: IRModule) -> list[Group]:
+def eager_of(module: IRModule) -> list[CallGroup]:
     function = function_of(module)
-    found = with_rest(function, eager(function, module, active_backends(module)))
+    found = with_unmatched(function, greedy_cover(function, module, active_backends(module)))
     return sorted(found, key=lambda group: group.calls)
 
 
 def test_a_result_is_text_that_can_be_edited_and_applied():
     module = with_toys()
     text = a_result(module)
-    parts = read_parts(text, "it.json")
+    parts = read_partition(text, "it.json")
     assert [(part.target, part.makes) for part in parts] == [("one", ("a", "b")), ("two", ("c",))]
-    again = assign(module, Stopwatch(), chosen(parts, "it.json"))
-    assert again == assign(module, Stopwatch())
-    edited = read_parts(text.replace('"target": "two"', '"target": "cpu"', 1), "it.json")
-    found = assign(module, Stopwatch(), chosen(edited, "it.json"))
+    again = partition_module(module, PassTimer(), make_strategy(parts, "it.json"))
+    assert again == partition_module(module, PassTimer())
+    edited = read_partition(text.replace('"target": "two"', '"target": "cpu"', 1), "it.json")
+    found = partition_module(module, PassTimer(), make_strategy(edited, "it.json"))
     assert [call.op for call in function_of(found).body] == ["@one_add_relu_0", "tanh"]
     assert '"makes": [\n            "a"\n          ]' in text  # what else would take that call
 
@@ -177,16 +195,16 @@ def test_a_result_is_text_that_can_be_edited_and_applied():
 def test_a_result_that_cannot_be_is_refused_with_what_is_wrong():
     module = with_toys()
     text = a_result(module)
-    wrong = read_parts(text.replace('"target": "two"', '"target": "one"', 1), "it.json")
+    wrong = read_partition(text.replace('"target": "two"', '"target": "one"', 1), "it.json")
     with pytest.raises(UsageError) as said:
-        assign(module, Stopwatch(), chosen(wrong, "it.json"))
+        partition_module(module, PassTimer(), make_strategy(wrong, "it.json"))
     assert str(said.value) == (
         "it.json: one does not take c as one part. "
         "Try: a target of the part's alternatives, or cpu."
     )
-    first = read_parts(text, "it.json")[0]
+    first = read_partition(text, "it.json")[0]
     with pytest.raises(UsageError, match=r"it\.json: two parts have the tensor a\."):
-        assign(module, Stopwatch(), chosen([first, first], "it.json"))
+        partition_module(module, PassTimer(), make_strategy([first, first], "it.json"))
     for broken in ("{}", '{"schema": 2, "parts": []}', "[1]", "no"):
         with pytest.raises(UsageError, match=r"it\.json: this is no result of a search"):
-            read_parts(broken, "it.json")
+            read_partition(broken, "it.json")

@@ -13,21 +13,21 @@ from toy_backends import Toy, chain, default_loops
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.base.errors import UsageError
-from firmwright.flows.compiling import compile_for
-from firmwright.flows.sessions import c_name, open_session
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.model_session import c_prefix, open_session
+from firmwright.ir import tir
 from firmwright.ir.core import Constant, PoolInfo, Target
-from firmwright.ir.graph.evaluate import evaluate
+from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.patterns import op
 from firmwright.ir.module import IRModule
-from firmwright.ir.text import parse_module, print_module
-from firmwright.ir.tir.nodes import PrimFunc
-from firmwright.ir.tir.walk import prim_calls
+from firmwright.ir.printer import parse_module, print_module
+from firmwright.ir.tir.traversal import prim_calls
 from firmwright.ops.registry import op_table
-from firmwright.pipeline import Compiled
-from firmwright.targets.backends import BACKENDS
-from firmwright.targets.composite import Composite
-from firmwright.targets.kind import Lowered
+from firmwright.pipeline import Compilation
+from firmwright.targets.backend_registry import BACKENDS
+from firmwright.targets.kernel_builder import BackendKernel
+from firmwright.targets.target_kind import LoweredFunction
 
 pytestmark = pytest.mark.usefixtures("no_backends")
 POOLS = (PoolInfo("sram"), PoolInfo("npu_sram"))
@@ -39,7 +39,7 @@ class Engine(Toy):
 
     entries: Mapping[str, Any] = field(default_factory=dict)
     device: str = ""
-    sees: tuple[str, ...] = ("npu_sram",)
+    visible_pools: tuple[str, ...] = ("npu_sram",)
 
 
 def engines() -> str:
@@ -57,19 +57,19 @@ def engines() -> str:
 MODULE = chain(("tanh", "x", "a"), ("add", "a z", "b"), ("mul", "b z", "c"), ("tanh", "c", "d"))
 
 
-def compiled(module: IRModule = MODULE, **given: Any) -> Compiled:
+def compiled(module: IRModule = MODULE, **given: Any) -> Compilation:
     return compile_for(module, target=engines(), **{"pools": POOLS, **given})
 
 
-def copies(done: Compiled) -> int:
+def copies(done: Compilation) -> int:
     """How many tensors a run copies from memory to memory."""
     main = done.module.entry
-    assert isinstance(main, PrimFunc)
+    assert isinstance(main, tir.PrimFunc)
     kernels = (done.module.functions[call.callee] for call in prim_calls(main.body))
     return sum(kernel.attrs.get("op") == "device_copy" for kernel in kernels)
 
 
-def is_right(done: Compiled, module: IRModule) -> bool:
+def is_right(done: Compilation, module: IRModule) -> bool:
     """Whether a run on the host gives what the graph says."""
     rng = np.random.Generator(np.random.PCG64(2))
     entry = module.entry
@@ -77,7 +77,7 @@ def is_right(done: Compiled, module: IRModule) -> bool:
     inputs = {v.name: rng.normal(size=v.type.shape).astype(np.float32) for v in entry.params}
     with open_session(done, in_process=True) as session:
         found = session.run(inputs)
-    said = evaluate(module, inputs, op_table(), {})
+    said = evaluate_graph(module, inputs, op_table(), {})
     return all(np.allclose(found[v.name], said[v.name], atol=1e-6) for v in entry.results)
 
 
@@ -89,7 +89,7 @@ def test_an_edge_between_engines_goes_without_the_core_and_without_a_copy() -> N
     assert done.module.plan is not None
     places = done.module.plan.placements
     assert {places[name].pool for name in "abcz"} == {"npu_sram"}
-    text = str(done.tree.files[f"model/{c_name(done)}.c"])
+    text = str(done.tree.files[f"model/{c_prefix(done)}.c"])
     run = text[text.index("int32_t toy_run(") :]
     between = run[run.index("npu0.start") : run.index("npu1.start")]
     assert "toy_tanh" not in between
@@ -99,7 +99,7 @@ def test_an_edge_between_engines_goes_without_the_core_and_without_a_copy() -> N
 @pytest.mark.host_c
 def test_a_tensor_that_must_lie_elsewhere_is_copied_once_for_all_its_readers() -> None:
     module = chain(("add", "x z", "a"), ("mul", "x a", "b"), ("tanh", "x", "c"))
-    done = compiled(module, places=(("x", "cpu0", "sram"),))
+    done = compiled(module, device_assignments=(("x", "cpu0", "sram"),))
     assert copies(done) == 1
     assert is_right(done, module)
     assert "io_sram" not in print_module(done.module)
@@ -125,8 +125,8 @@ def test_weights_go_over_once_and_never_in_a_run(by: str) -> None:
         done = compiled(module)
     else:
         places = (("w", "cpu0", "npu_sram"),)
-        done = compile_for(module, pools=POOLS, places=places)
-    text = str(done.tree.files[f"model/{c_name(done)}.c"])
+        done = compile_for(module, pools=POOLS, device_assignments=places)
+    text = str(done.tree.files[f"model/{c_prefix(done)}.c"])
     start, run = text.index("void toy_init("), text.index("int32_t toy_run(")
     assert len(re.findall(r"memcpy\(pools->npu_sram", text[start:run])) == 1
     assert "memcpy" not in text[run:]
@@ -139,39 +139,39 @@ def test_weights_go_over_once_and_never_in_a_run(by: str) -> None:
     [
         (
             (("b", "cpu0", ""),),
-            "toy: the tensor b cannot be in two places: --place b=cpu0 puts it on cpu0, and the "
+            "toy: the tensor b cannot be in two places: --assign-device b=cpu0 puts it on cpu0, and the "
             "partition @adder_add_0, which makes b, puts it on npu0. "
             "Try: leave out one of the two.",
         ),
         (
             (("b", "npu0", "sram"),),
             "toy: the tensor b cannot lie in sram: who makes it sees npu_sram. "
-            "Try: another scope for --place, or a --pool of that name.",
+            "Try: another scope for --assign-device, or a --pool of that name.",
         ),
         (
             (("b", "npu0", ""), ("b", "npu1", "")),
-            "toy: --place b=npu1 cannot be: --place b=npu0 says otherwise.",
+            "toy: --assign-device b=npu1 cannot be: --assign-device b=npu0 says otherwise.",
         ),
         (
             (("bb", "npu0", ""),),
-            "toy: --place bb=npu0 cannot be: the model has no such tensor. Try: b.",
+            "toy: --assign-device bb=npu0 cannot be: the model has no such tensor. Try: b.",
         ),
         (
             (("b", "npu2", ""),),
-            "toy: --place b=npu2 cannot be: there is no device npu2. Try: one of cpu0, npu0, npu1.",
+            "toy: --assign-device b=npu2 cannot be: there is no device npu2. Try: one of cpu0, npu0, npu1.",
         ),
         (
             (("b", "npu0", "dtcm"),),
-            "toy: --place b=npu0:dtcm cannot be: there is no pool dtcm to write to. "
+            "toy: --assign-device b=npu0:dtcm cannot be: there is no pool dtcm to write to. "
             "Try: one of sram, npu_sram.",
         ),
     ],
 )
 def test_what_contradicts_is_one_paragraph_that_names_both(
-    places: tuple[tuple[str, str, str], ...], said: str
+    device_assignments: tuple[tuple[str, str, str], ...], said: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        compiled(places=places)
+        compiled(device_assignments=device_assignments)
     assert str(caught.value) == said
 
 
@@ -201,15 +201,15 @@ graph @main(%x: i8[8] quant(0.5, 0)) -> (%z) {
     assert (pools["a"], pools["b"], pools["x"]) == ("fast", "fast", "sram")
     pinned = replace(parse_module(text)).functions["main"]
     assert isinstance(pinned, Function)
-    with_copy = compile_for(parse_module(text), pins=(("a", "sram"),))
+    with_copy = compile_for(parse_module(text), pool_assignments=(("a", "sram"),))
     assert copies(with_copy) == 1
 
 
 def test_a_backend_knows_where_the_tensors_of_a_region_lie() -> None:
     seen: list[tuple[str, ...]] = []
 
-    def hook(function: Function, module: IRModule, target: Target) -> Lowered:
-        kernel = Composite(function, module, target)
+    def hook(function: Function, module: IRModule, target: Target) -> LoweredFunction:
+        kernel = BackendKernel(function, module, target)
         seen.append(tuple(kernel.scope(b) for b in (*kernel.inputs, *kernel.outputs)))
         return default_loops(function, module, target)
 

@@ -9,15 +9,15 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from firmwright.base.errors import DeviceError, UsageError
-from firmwright.flows.compiling import compile_for
-from firmwright.flows.inputs import generated
+from firmwright.flows.access_checking import build_checked_library
+from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model, partition, save_module
-from firmwright.flows.sessions import open_session
-from firmwright.flows.verifying import verify
-from firmwright.flows.watching import watched
-from firmwright.ir.text import parse_module, print_module
+from firmwright.flows.model_session import open_session
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.verification import verify
+from firmwright.ir.printer import parse_module, print_module
 from firmwright.pipeline import bundle
-from firmwright.targets.backends import BACKENDS
+from firmwright.targets.backend_registry import BACKENDS
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
@@ -91,7 +91,7 @@ def test_models_of_one_firmware_share_a_backends_folder():
         written = f"backend/squeeze/{name}_squeeze_fully_connected_0_run.c"
         assert f"void {name}_squeeze_fully_connected_0_run(" in str(files[written])
     with pytest.raises(UsageError, match="memory cannot be watched where the model calls C that"):
-        watched(parts[0], Path("unused"))
+        build_checked_library(parts[0], Path("unused"))
 
 
 def compiled_elsewhere(source: bytes, archive: str) -> bytes:
@@ -143,7 +143,7 @@ def test_a_run_asks_a_backend_first_whether_it_reads_that_version_of_its_data(
     monkeypatch.setattr(npu1, "check", "npu1_reads")
     monkeypatch.setattr(npu1, "data_version", 3)
     right = compile_for(load_model(DIGITS), target="npu1")
-    (sample,) = generated(right.module.io.inputs, 1).samples
+    (sample,) = generate_samples(right.module.io.inputs, 1).samples
     with open_session(right, in_process=True) as session:
         session.run(sample)
     monkeypatch.setattr(npu1, "data_version", 2)

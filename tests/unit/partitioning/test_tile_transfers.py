@@ -10,18 +10,18 @@ import pytest
 
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.errors import UsageError
-from firmwright.flows.compiling import compile_for
-from firmwright.flows.inputs import generated
-from firmwright.flows.sessions import c_name, open_session
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.model_session import c_prefix, open_session
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.ir import tir
 from firmwright.ir.core import Constant, PoolInfo
-from firmwright.ir.graph.evaluate import evaluate
+from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
-from firmwright.ir.text import parse_module, print_module
-from firmwright.ir.tir.nodes import AccessPtr, CallPrim, PrimFunc
-from firmwright.ir.tir.walk import prim_calls
+from firmwright.ir.printer import parse_module, print_module
+from firmwright.ir.tir.traversal import prim_calls
 from firmwright.ops.registry import op_table
-from firmwright.pipeline import Compiled
+from firmwright.pipeline import Compilation
 
 BANK = (PoolInfo("sram"), PoolInfo("bank", targets=("vanilla",)))
 
@@ -58,42 +58,42 @@ def chain(*operators: str) -> IRModule:
     return replace(parse_module(text, structure_only=True), constants=constants)
 
 
-def compiled(module: IRModule, **given: object) -> Compiled:
+def compiled(module: IRModule, **given: object) -> Compilation:
     options = {"target": "vanilla, host", "pools": BANK, "devices": ("cpu0", "dma0"), **given}
     return compile_for(module, **options)
 
 
-def steps(done: Compiled) -> list[str]:
+def steps(done: Compilation) -> list[str]:
     """Who begins (s), ends (w) or does (-) each call of a run."""
     marks = {"start": "s", "wait": "w", "call": "-"}
     return [f"{marks[call.phase]}{call.device or 'cpu0'}" for call in run_calls(done)]
 
 
-def run_calls(done: Compiled) -> list[CallPrim]:
+def run_calls(done: Compilation) -> list[tir.PrimFuncCall]:
     main = done.module.entry
-    assert isinstance(main, PrimFunc)
+    assert isinstance(main, tir.PrimFunc)
     kernels = done.module.functions
     return [c for c in prim_calls(main.body) if not kernels[c.callee].attrs.get("keeps")]
 
 
-def is_right(done: Compiled, module: IRModule) -> bool:
-    (sample,) = generated(done.module.io.inputs, 1, 3).samples
+def is_right(done: Compilation, module: IRModule) -> bool:
+    (sample,) = generate_samples(done.module.io.inputs, 1, 3).samples
     entry = module.entry
     assert isinstance(entry, Function)
     with open_session(done, in_process=True) as session:
         found = session.run(sample)
-    said = evaluate(module, sample, op_table(), {})
+    said = evaluate_graph(module, sample, op_table(), {})
     return all(np.array_equal(found[v.name], said[v.name]) for v in entry.results)
 
 
-def places(done: Compiled) -> dict[str, set[str]]:
+def places(done: Compilation) -> dict[str, set[str]]:
     """The pools in which each device's calls have their arguments."""
     assert done.module.plan is not None
     placements = done.module.plan.placements
     found: dict[str, set[str]] = {}
     for call in run_calls(done):
         for arg in call.args:
-            if isinstance(arg, AccessPtr) and arg.buffer.name in placements:
+            if isinstance(arg, tir.AccessPtr) and arg.buffer.name in placements:
                 pool = placements[arg.buffer.name].pool
                 found.setdefault(call.device or "cpu0", set()).add(pool)
     return found
@@ -105,7 +105,7 @@ def test_what_an_engine_alone_sees_is_brought_there_and_back_by_the_copier() -> 
     done = compiled(module)
     assert is_right(done, module)
     assert places(done)["vanilla0"] == {"bank"}
-    text = str(done.tree.files[f"model/{c_name(done)}.c"])
+    text = str(done.tree.files[f"model/{c_prefix(done)}.c"])
     copies = text[text.index("_transfer_of_dma0(") : text.index("_on_dma0(")]
     assert copies.count("{pools->bank") == copies.count("{pools->sram") == 2
     assert "device_copy_" not in text, "no core has a copy to do"
@@ -143,7 +143,7 @@ def test_between_calls_of_the_engine_nothing_goes_over() -> None:
 
 def test_weights_are_in_the_bank_before_the_first_run() -> None:
     done = compiled(chain("conv2d", "conv2d"))
-    text = str(done.tree.files[f"model/{c_name(done)}.c"])
+    text = str(done.tree.files[f"model/{c_prefix(done)}.c"])
     head, run = text[: text.index("int32_t net_run(")], text[text.index("int32_t net_run(") :]
     assert head.count("memcpy(pools->bank") == 6, "weights and biases of two, tables of both"
     assert "memcpy" not in run
@@ -156,7 +156,7 @@ def test_what_the_copier_refuses_the_core_copies() -> None:
 
 
 def test_a_bank_is_nobodys_where_its_engine_is_not_asked_for() -> None:
-    names: Callable[[str], list[str]] = lambda target: [  # noqa: E731  # a table of two
+    names: Callable[[str], list[str]] = lambda target: [  # a table of two  # noqa: E731  # a table of two
         pool.name
         for pool in compile_for(chain("relu"), board="mps2-an521", target=target).module.pools
     ]

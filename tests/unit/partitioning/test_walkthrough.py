@@ -11,15 +11,15 @@ import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.cli.main import main
-from firmwright.flows.compiling import compile_for
+from firmwright.flows.backend_conformance import run_backend_test
+from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model, partition, save_module
-from firmwright.flows.testing_backends import backend_test
-from firmwright.flows.verifying import verify
-from firmwright.ir.text import parse_module, print_module
-from firmwright.ir.tir.interp import interpret
-from firmwright.ir.tir.nodes import PrimFunc
-from firmwright.partitioning.libraries import intrinsics_of
-from firmwright.partitioning.owners import owner
+from firmwright.flows.verification import verify
+from firmwright.ir import tir
+from firmwright.ir.printer import parse_module, print_module
+from firmwright.ir.tir.interpreter import interpret
+from firmwright.partitioning.backend_libraries import collect_intrinsics
+from firmwright.partitioning.function_targets import target_of
 from firmwright.schedules.registry import INTRINSICS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -76,16 +76,16 @@ def test_its_kernel_means_in_numpy_what_the_operator_does():
     compiled = compile_for(load_model(DIGITS), target="npu1")
     module = compiled.module
     kernel = module.functions[FUNCTION]
-    assert isinstance(kernel, PrimFunc)
-    assert owner(kernel) == "npu1"
+    assert isinstance(kernel, tir.PrimFunc)
+    assert target_of(kernel) == "npu1"
     assert kernel.attrs["schedule"] == "npu1"
     x = np.random.Generator(np.random.PCG64(3)).integers(-128, 128, 128).astype(np.int8)
     got, wanted = (np.zeros((1, 10), np.int8) for _ in range(2))
-    table = intrinsics_of(module, INTRINSICS)
+    table = collect_intrinsics(module, INTRINSICS)
     interpret(kernel, {"x": x, "y": got}, table, constants=module.constants)
     plain = compile_for(load_model(DIGITS)).module
     own = plain.functions["fully_connected_8"]
-    assert isinstance(own, PrimFunc)
+    assert isinstance(own, tir.PrimFunc)
     names = {param.name: value for param, value in zip(own.params, (x, wanted), strict=False)}
     interpret(own, names, INTRINSICS, constants=plain.constants)
     assert np.array_equal(got, wanted)
@@ -133,7 +133,7 @@ def test_every_pattern_runs_over_the_cases_of_its_operators(capfd: pytest.Captur
 @pytest.mark.usefixtures("npu1")
 def test_a_pattern_that_matches_nothing_is_an_error():
     with pytest.raises(UsageError) as said:
-        backend_test("npu1 -columns=0")
+        run_backend_test("npu1 -columns=0")
     assert re.fullmatch(
         r"backend npu1: the pattern npu1\.dense takes none of the \d+ cases of fully_connected\. "
         r"Try: a pattern or a predicate that says less, or other attributes of the target\.",

@@ -11,12 +11,12 @@ import pytest
 from firmwright.boards import load_board
 from firmwright.flows.model import load_model
 from firmwright.ir.core import UNCONSTRAINED, VirtualDevice
-from firmwright.ir.graph.devices import placed
+from firmwright.ir.graph.devices import with_device
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule, Pass
 from firmwright.passes.graph import PASSES
-from firmwright.passes.graph.pin import each_value
-from firmwright.pipeline import Options, configured, passes_for
+from firmwright.passes.graph.assign_pools import map_values
+from firmwright.pipeline import Options, configure_module, passes_for
 
 FILES = (
     "kws_ref_model.tflite",
@@ -54,10 +54,10 @@ def spread(module: IRModule) -> IRModule:
         if value.constant is not None:
             return value
         if value.name not in known:
-            known[value.name] = placed(value, f"cpu{next(numbers) % 2}")
+            known[value.name] = with_device(value, f"cpu{next(numbers) % 2}")
         return known[value.name]
 
-    return module.with_function(each_value(entry(module), change))
+    return module.with_function(map_values(entry(module), change))
 
 
 def has_span(call: Call) -> bool:
@@ -71,7 +71,7 @@ def test_devices_and_spans_outlive_every_pass(
     file: str, placed_before: bool, model_path: Callable[[str], Path]
 ) -> None:
     options = Options(board="host", devices=("cpu0", "cpu1"))
-    module = configured(load_model(model_path(file)).module, load_board("host"), options)
+    module = configure_module(load_model(model_path(file)).module, load_board("host"), options)
     module = spread(module) if placed_before else module
     assert all(map(has_span, entry(module).body))
     changing = set()
@@ -84,5 +84,5 @@ def test_devices_and_spans_outlive_every_pass(
         assert all(map(has_span, entry(after).body)), f"{step.name} forgets a span"
         changing |= {step.name} if after is not before else set()
         module = after
-    wanted = set() if placed_before else {"split-devices", "windows"}
+    wanted = set() if placed_before else {"multi-core-split", "windows"}
     assert wanted | {"plan-devices"} <= changing

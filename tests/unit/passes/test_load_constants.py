@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 
 from firmwright.base.errors import DoesNotFitError, UsageError
-from firmwright.ir.constant_pools import IMAGE_ALIGNMENT, pool_image, separate_images
+from firmwright.ir import tir
+from firmwright.ir.constant_pools import IMAGE_ALIGNMENT, build_pool_image, unlinked_pool_images
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
-from firmwright.ir.text import parse_module, print_module
-from firmwright.ir.tir.interp import interpret
-from firmwright.ir.tir.nodes import AccessPtr, CallPrim, Evaluate, For, PrimFunc
+from firmwright.ir.printer import parse_module, print_module
+from firmwright.ir.tir.interpreter import interpret
+from firmwright.ir.tir.traversal import used_constants, walk
 from firmwright.ir.tir.verify import verify_module
-from firmwright.ir.tir.walk import used_constants, walk
 from firmwright.ops.intrinsics import BASE_INTRINSICS, CONSTANT_LOADS
 from firmwright.ops.registry import op_table
-from firmwright.passes.tir import load_constants, place_constants
-from firmwright.usmp.plan_module import plan
+from firmwright.passes.tir import assign_constant_memory, stage_constants
+from firmwright.usmp.memory_planning import plan_memory
 
 TEXT = """firmwright ir 1
 module @net
 attrs {entry="run"}
-io workspace {
+io arena {
   input %x = "x": i8[16]
   output %y = "y": i8[16]
 }
@@ -70,7 +70,7 @@ def net() -> Callable[..., IRModule]:
 
     def make(*pools: PoolInfo) -> IRModule:
         module = parse_module(TEXT, "net.fwir")
-        module = load_constants.run(place_constants.run(replace(module, pools=pools)))
+        module = stage_constants.run(assign_constant_memory.run(replace(module, pools=pools)))
         verify_module(module, op_table(), BASE_INTRINSICS)
         return module
 
@@ -85,27 +85,27 @@ def in_order(module: IRModule) -> list[str]:
     """Calls and loads of the AOT main in the order of the text; a load by its staging buffer."""
     found = []
     main = module.entry
-    assert isinstance(main, PrimFunc)
+    assert isinstance(main, tir.PrimFunc)
     for node in walk(main.body):
-        if isinstance(node, CallPrim):
+        if isinstance(node, tir.PrimFuncCall):
             found.append(node.callee)
-        elif isinstance(node, For):
+        elif isinstance(node, tir.For):
             found.append("loop")
-        elif isinstance(node, Evaluate) and isinstance(node.call.args[0], AccessPtr):
+        elif isinstance(node, tir.Evaluate) and isinstance(node.call.args[0], tir.AccessPtr):
             found.append(f"{node.call.name} {node.call.args[0].buffer.name}")
     return found
 
 
 def executed(module: IRModule, x: np.ndarray) -> np.ndarray:
     """What the planned module computes, in a pool that starts with rubbish."""
-    module = plan(module, "greedy_by_size")
+    module = plan_memory(module, "greedy_by_size")
     main = module.entry
-    assert isinstance(main, PrimFunc)
+    assert isinstance(main, tir.PrimFunc)
     assert module.plan is not None
     pool = np.full(module.plan.pool_bytes["sram"], 0x55, np.uint8)
     places = module.plan.placements
     pool[places["x"].offset : places["x"].offset + 16] = x.view(np.uint8)
-    functions = {n: f for n, f in module.functions.items() if isinstance(f, PrimFunc)}
+    functions = {n: f for n, f in module.functions.items() if isinstance(f, tir.PrimFunc)}
     interpret(main, {"sram": pool}, BASE_INTRINSICS, functions, module.constants)
     return pool[places["y"].offset : places["y"].offset + 16].view(np.int8)
 
@@ -120,8 +120,8 @@ def test_wherever_constants_lie_the_result_is_the_same(
 
 def test_without_a_pool_for_constants_nothing_changes() -> None:
     module = parse_module(TEXT, "net.fwir")
-    assert place_constants.run(module) is module
-    assert load_constants.run(module) is module
+    assert assign_constant_memory.run(module) is module
+    assert stage_constants.run(module) is module
 
 
 @pytest.mark.parametrize("scope", ["external", "port", "async"])
@@ -130,7 +130,7 @@ def test_kernels_link_no_constant_that_lies_elsewhere(
 ) -> None:
     module = net(ro(scope))
     kernels = [f for f in module.functions.values() if f is not module.entry]
-    assert not any(used_constants(f.body) for f in kernels if isinstance(f, PrimFunc))
+    assert not any(used_constants(f.body) for f in kernels if isinstance(f, tir.PrimFunc))
     assert {constant.pool for constant in module.constants.values()} == {"away"}
 
 
@@ -168,7 +168,7 @@ def test_an_asynchronous_load_goes_on_behind_the_step_before(net: Callable[..., 
 def test_the_planner_keeps_a_buffer_from_the_start_of_its_load_to_its_step(
     net: Callable[..., IRModule],
 ) -> None:
-    made = plan(net(ro("async")), "greedy_by_size").plan
+    made = plan_memory(net(ro("async")), "greedy_by_size").plan
     assert made is not None
     live = {buffer.name: buffer.live for buffer in made.buffers}
     # 0 start, 1 wait, 2 first, 3 start, 4 plain, 5 wait, 6 start, 7 and 8 the loop, 9 wait, 10
@@ -182,7 +182,7 @@ def test_the_planner_keeps_a_buffer_from_the_start_of_its_load_to_its_step(
 
 def test_the_image_holds_every_block_at_an_aligned_offset(net: Callable[..., IRModule]) -> None:
     module = net(ro("port"))
-    (image,) = separate_images(module)
+    (image,) = unlinked_pool_images(module)
     assert list(image.offsets) == ["first_constants", "second_constants", "second_constants_1"]
     for name, offset in image.offsets.items():
         data = module.constants[name].data
@@ -200,7 +200,7 @@ def test_pools_fill_in_the_order_given_each_up_to_its_limit(net: Callable[..., I
         "three": "near",
         "second_constants": "away",
     }
-    assert len(pool_image(module, module.pools[1]).data) == 64
+    assert len(build_pool_image(module, module.pools[1]).data) == 64
 
 
 def test_constants_that_find_no_room_say_what_they_need(net: Callable[..., IRModule]) -> None:

@@ -10,8 +10,8 @@ from firmwright.base.errors import UsageError
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoBinding, IRModule
-from firmwright.ir.text import parse_module, print_module
-from firmwright.passes.graph.pin import pin_tensors
+from firmwright.ir.printer import parse_module, print_module
+from firmwright.passes.graph.assign_pools import assign_tensor_pools
 from firmwright.pipeline import Options, compile_model
 
 TEXT = """firmwright ir 1
@@ -31,7 +31,7 @@ def net() -> IRModule:
 
 
 def test_every_use_of_a_pinned_tensor_carries_its_pool() -> None:
-    pinned = pin_tensors(net(), [("hidden", "dtcm"), ("score", "sram")])
+    pinned = assign_tensor_pools(net(), [("hidden", "dtcm"), ("score", "sram")])
     entry = pinned.entry
     assert isinstance(entry, Function)
     text = print_module(pinned)
@@ -46,7 +46,9 @@ def test_a_pinned_tensor_is_planned_into_its_pool(board: str) -> None:
     pool = "dtcm" if board == "host" else "isram"
     pools = POOLS if board == "host" else ()
     pins = (("hidden", pool), ("score", pool))
-    done = compile_model(parse_module(TEXT), Options(board=board, pools=pools, pins=pins))
+    done = compile_model(
+        parse_module(TEXT), Options(board=board, pools=pools, pool_assignments=pins)
+    )
     assert done.module.plan is not None
     placed = {name: place.pool for name, place in done.module.plan.placements.items()}
     assert placed == {"image": "sram", "hidden": pool, "score": pool}
@@ -67,21 +69,21 @@ def test_what_cannot_be_pinned_is_named_with_the_nearest(
     pin: tuple[str, str], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        pin_tensors(net(), [pin])
+        assign_tensor_pools(net(), [pin])
 
 
 def test_a_tensor_has_one_pool() -> None:
     with pytest.raises(UsageError, match="it is pinned to sram already"):
-        pin_tensors(net(), [("hidden", "sram"), ("hidden", "dtcm")])
+        assign_tensor_pools(net(), [("hidden", "sram"), ("hidden", "dtcm")])
 
 
 def test_the_callers_buffers_cannot_be_pinned() -> None:
     module = replace(net(), io=IoBinding("caller"))
     with pytest.raises(UsageError, match="no such tensor in a pool"):
-        pin_tensors(module, [("image", "dtcm")])
+        assign_tensor_pools(module, [("image", "dtcm")])
 
 
 def test_a_lowered_module_has_no_tensors_to_pin() -> None:
     done = compile_model(parse_module(TEXT), Options())
     with pytest.raises(UsageError, match="tensors of a lowered module"):
-        pin_tensors(done.module, [("hidden", "sram")])
+        assign_tensor_pools(done.module, [("hidden", "sram")])

@@ -8,19 +8,19 @@ import pytest
 
 from firmwright.base.dtypes import INT32
 from firmwright.base.errors import InternalError, ModelError
-from firmwright.codegen.module import emit
+from firmwright.codegen.model_emitter import emit_model
+from firmwright.ir import tir
 from firmwright.ir.module import IRModule
-from firmwright.ir.text import parse_module
-from firmwright.ir.tir.cost import Cost, cost
-from firmwright.ir.tir.interp import Interpreter
+from firmwright.ir.printer import parse_module
+from firmwright.ir.tir.cost_model import Cost, estimate_cost
+from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
-from firmwright.ir.tir.nodes import CallPrim, IntImm, PrimFunc
 from firmwright.ir.tir.rewrite import rewrite_func
+from firmwright.ir.tir.traversal import Node, walk
 from firmwright.ir.tir.verify import verify_module
-from firmwright.ir.tir.walk import Node, walk
-from firmwright.passes.tir.merge_functions import merge_functions
-from firmwright.passes.tir.share_code import share_code
-from firmwright.passes.tir.skeleton import flattened, skeleton, with_numbers
+from firmwright.passes.tir.dedupe_functions import dedupe_functions
+from firmwright.passes.tir.outline_common_kernels import outline_common_kernels
+from firmwright.passes.tir.shape_abstraction import fill_holes, flatten_buffers, make_template
 
 SHIFTED = Intrinsic(
     "shifted", (Operand("x", "in", INT32), Operand("by", "imm", INT32)), INT32,
@@ -74,26 +74,26 @@ def module(*shapes: tuple[int, int], body: str = ROWS, goal: str = "size") -> IR
     return parse_module("\n".join([head, *constants, *kernels, main, ""]), fragment=True)
 
 
-def price(of: IRModule, func: PrimFunc, arguments: Mapping[str, int]) -> Cost:
+def price(of: IRModule, func: tir.PrimFunc, arguments: Mapping[str, int]) -> Cost:
     """The predicted time of a kernel as if its code were long."""
-    return replace(cost(func, INTRINSICS, arguments=arguments), code_bytes=500)
+    return replace(estimate_cost(func, INTRINSICS, arguments=arguments), code_bytes=500)
 
 
 def shared(found: IRModule) -> IRModule:
     """The pass; what it gives is sound."""
-    after = share_code(found, INTRINSICS, price)
+    after = outline_common_kernels(found, INTRINSICS, price)
     verify_module(after, {}, INTRINSICS)
     return after
 
 
 def served(found: IRModule) -> list[str]:
-    return [f.code for f in found.functions.values() if isinstance(f, PrimFunc)][:-1]
+    return [f.code for f in found.functions.values() if isinstance(f, tir.PrimFunc)][:-1]
 
 
 def pool_after(found: IRModule) -> Sequence[int]:
     """What a run leaves in its pool."""
     main = found.functions["run"]
-    assert isinstance(main, PrimFunc)
+    assert isinstance(main, tir.PrimFunc)
     size = main.params[0].value.shape[0]  # type: ignore[union-attr]
     pool = np.arange(size // 4, dtype=np.int32).view(np.uint8)
     Interpreter(found.functions, INTRINSICS, found.constants).run("run", {"sram": pool})
@@ -105,23 +105,23 @@ def test_kernels_of_other_shapes_are_one_function_and_compute_the_same() -> None
     after = shared(before)
     assert served(after) == ["k0", "k0", "k0"]
     funcs = [after.functions[f"k{n}"] for n in range(3)]
-    assert all(isinstance(f, PrimFunc) for f in funcs)
-    names = [[(p.name, p.role) for p in f.params[2:]] for f in funcs if isinstance(f, PrimFunc)]
+    assert all(isinstance(f, tir.PrimFunc) for f in funcs)
+    names = [[(p.name, p.role) for p in f.params[2:]] for f in funcs if isinstance(f, tir.PrimFunc)]
     assert names[0] == [
         ("w", "const"), ("row_count", "scalar"), ("i_count", "scalar"), ("offset", "scalar")
     ]  # fmt: skip
     assert names == [names[0]] * 3
     main = after.functions["run"]
-    assert isinstance(main, PrimFunc)
-    calls = [node for node in walk(main.body) if isinstance(node, CallPrim)]
-    given = [[a.value for a in call.args if isinstance(a, IntImm)] for call in calls]
+    assert isinstance(main, tir.PrimFunc)
+    calls = [node for node in walk(main.body) if isinstance(node, tir.PrimFuncCall)]
+    given = [[a.value for a in call.args if isinstance(a, tir.IntImm)] for call in calls]
     assert given == [[3, 5, 0], [2, 7, 1], [4, 5, 2]]
     assert pool_after(after) == pool_after(before)
 
 
 def test_one_text_is_printed_for_all_of_them_and_says_whom_it_serves() -> None:
     found = replace(shared(module((3, 5), (2, 7))), name="m")
-    text = str(emit(found, INTRINSICS).files["model/m.c"])
+    text = str(emit_model(found, INTRINSICS).files["model/m.c"])
     assert text.count("_KERNEL void") == 1
     assert "scale 5\n * scale 7\n * Serves operators 0, 1.\n * schedule rows" in text
     assert "y[row * i_count + i] = x[row * i_count + i] * w[i] + offset;" in text
@@ -131,13 +131,15 @@ def test_one_text_is_printed_for_all_of_them_and_says_whom_it_serves() -> None:
 def test_kernels_that_print_differently_cannot_share() -> None:
     after = shared(module((3, 5), (2, 7)))
     other = after.functions["k1"]
-    assert isinstance(other, PrimFunc)
+    assert isinstance(other, tir.PrimFunc)
 
     def damaged(node: Node) -> Node | None:
-        return IntImm(3, node.dtype) if isinstance(node, IntImm) and node.value == 0 else None
+        return (
+            tir.IntImm(3, node.dtype) if isinstance(node, tir.IntImm) and node.value == 0 else None
+        )
 
     with pytest.raises(InternalError, match="share k0 are not the same in C"):
-        emit(after.with_function(rewrite_func(other, damaged)), INTRINSICS)
+        emit_model(after.with_function(rewrite_func(other, damaged)), INTRINSICS)
 
 
 def test_a_number_that_an_instruction_holds_keeps_kernels_apart() -> None:
@@ -149,7 +151,7 @@ def test_a_number_that_an_instruction_holds_keeps_kernels_apart() -> None:
 def test_goals_differ_in_what_time_sharing_may_take(goal: str) -> None:
     found = module((3, 5), (2, 7), goal=goal)
     assert (served(shared(found)) == ["k0", "k0"]) == (goal == "size")
-    free = share_code(found, INTRINSICS, lambda *_: Cost(100_000, None, 500))
+    free = outline_common_kernels(found, INTRINSICS, lambda *_: Cost(100_000, None, 500))
     assert (served(free) == ["k0", "k0"]) == (goal != "speed")
 
 
@@ -157,29 +159,29 @@ def test_the_number_that_is_used_most_divides_a_set() -> None:
     """The width is in every index: where it is dear, kernels of one width share the rest."""
     found = module((3, 5), (3, 7), (2, 5), (2, 7), goal="balanced")
 
-    def dear(of: IRModule, func: PrimFunc, arguments: Mapping[str, int]) -> Cost:
+    def dear(of: IRModule, func: tir.PrimFunc, arguments: Mapping[str, int]) -> Cost:
         return Cost(100_000 * (1 + ("i_count" in arguments)), None, 500)
 
-    assert served(share_code(found, INTRINSICS, dear)) == ["k0", "k1", "k0", "k1"]
+    assert served(outline_common_kernels(found, INTRINSICS, dear)) == ["k0", "k1", "k0", "k1"]
 
 
 def test_what_differs_in_little_is_left_to_merging() -> None:
     found = module((3, 5), (3, 5))
     assert shared(found) is found
-    assert set(merge_functions(found).functions) == {"k0", "run"}
+    assert set(dedupe_functions(found).functions) == {"k0", "run"}
     kept = shared(module((3, 5), (2, 7)))
-    assert merge_functions(kept) is kept
+    assert dedupe_functions(kept) is kept
 
 
 def test_a_shared_kernel_called_with_another_shape_is_out_of_bounds() -> None:
     after = shared(module((3, 5), (2, 7)))
     main = after.functions["run"]
-    assert isinstance(main, PrimFunc)
+    assert isinstance(main, tir.PrimFunc)
 
     def longer(node: Node) -> Node | None:
-        if not isinstance(node, CallPrim):
+        if not isinstance(node, tir.PrimFuncCall):
             return None
-        return replace(node, args=(*node.args[:4], IntImm(8, INT32), *node.args[5:]))
+        return replace(node, args=(*node.args[:4], tir.IntImm(8, INT32), *node.args[5:]))
 
     with pytest.raises(ModelError, match=r"@k1.*index 0 lies in 0\.\.\d+, outside of 0\.\.\d+"):
         verify_module(after.with_function(rewrite_func(main, longer)), {}, INTRINSICS)
@@ -188,19 +190,19 @@ def test_a_shared_kernel_called_with_another_shape_is_out_of_bounds() -> None:
 def test_flat_kernels_compute_the_same_and_their_numbers_can_be_put_back() -> None:
     before = module((3, 5))
     func = before.functions["k0"]
-    assert isinstance(func, PrimFunc)
-    flat = flattened(func)
+    assert isinstance(func, tir.PrimFunc)
+    flat = flatten_buffers(func)
     assert flat is not None
     assert [p.value.shape for p in flat.params] == [(15,), (15,)]  # type: ignore[union-attr]
     assert pool_after(before.with_function(flat)) == pool_after(before)
-    numbers = skeleton(flat, INTRINSICS).numbers
-    assert with_numbers(flat, {n.place: n.value for n in numbers}) == flat
+    numbers = make_template(flat, INTRINSICS).numbers
+    assert fill_holes(flat, {n.place: n.value for n in numbers}) == flat
     assert [n.value.value for n in numbers if n.role == "stride"] == [5, 5]
 
 
 def test_kernels_of_one_merging_key_differ_in_constants_and_what_they_add_alone() -> None:
     found = module((3, 5), (3, 5), (2, 5), (3, 7))
-    keys = [skeleton(f, INTRINSICS).merging_key for f in found.functions.values()
-            if isinstance(f, PrimFunc)][:-1]  # fmt: skip
+    keys = [make_template(f, INTRINSICS).merging_key for f in found.functions.values()
+            if isinstance(f, tir.PrimFunc)][:-1]  # fmt: skip
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3

@@ -8,16 +8,16 @@ import pytest
 from firmwright.base.dtypes import INT8, INT32, DType
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
-from firmwright.ir.graph.devices import runs_on
-from firmwright.ir.graph.evaluate import evaluate
+from firmwright.ir.graph.devices import executing_device
+from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
-from firmwright.ir.graph.opdef import WINDOWS
-from firmwright.ir.graph.verify import graph_problems
+from firmwright.ir.graph.opdef import SUBVIEWS_OF
+from firmwright.ir.graph.verify import diagnose_graph
 from firmwright.ir.module import IRModule
-from firmwright.ir.text import parse_module
+from firmwright.ir.printer import parse_module
 from firmwright.ops.registry import op_table
-from firmwright.passes.graph.split_devices import cuts, split_over_cores
-from firmwright.passes.graph.windows import mark_windows
+from firmwright.passes.graph.copy_elision import elide_copies
+from firmwright.passes.graph.multi_core_split import choose_cuts, split_over_cores
 
 OPS = op_table()
 RNG = np.random.Generator(np.random.PCG64(7))
@@ -108,18 +108,18 @@ def test_the_parts_make_what_the_whole_makes(case: str, devices: tuple[str, ...]
     module = graph(case, *devices)
     split = split_over_cores(module, OPS)
     assert isinstance(split.entry, Function)
-    assert graph_problems(split.entry, split, OPS) == []
+    assert diagnose_graph(split.entry, split, OPS) == []
     kind = split.entry.params[0].type
     x = np.random.Generator(np.random.PCG64(1)).integers(-128, 128, kind.shape).astype(np.int8)
-    whole, parts = (evaluate(one, {"x": x}, OPS, {})["y"] for one in (module, split))
+    whole, parts = (evaluate_graph(one, {"x": x}, OPS, {})["y"] for one in (module, split))
     assert np.array_equal(whole, parts)
     assert len(np.unique(whole)) > 2, "the case must not saturate"
     makers = [call for call in body(split) if call.op == body(module)[0].op]
-    assert [runs_on(call) for call in makers] == ["", *devices[1:]]
-    moved = [call for call in body(mark_windows(split, OPS)) if call.op not in (makers[0].op,)]
+    assert [executing_device(call) for call in makers] == ["", *devices[1:]]
+    moved = [call for call in body(elide_copies(split, OPS)) if call.op not in (makers[0].op,)]
     assert moved
     joints = [call for call in moved if call.op == "concatenation" or case != "outputs"]
-    assert all(WINDOWS in call.attrs for call in joints), "no byte is moved"
+    assert all(SUBVIEWS_OF in call.attrs for call in joints), "no byte is moved"
 
 
 def test_what_is_small_or_placed_is_left_whole() -> None:
@@ -134,7 +134,7 @@ def test_what_is_small_or_placed_is_left_whole() -> None:
 
 
 def test_cuts_are_as_even_as_good_places_allow() -> None:
-    assert cuts(25, 2, lambda place: True) == (0, 12, 25)
-    assert cuts(12, 2, lambda place: place % 4 == 0) == (0, 4, 12)
-    assert cuts(24, 3, lambda place: place % 4 == 0) == (0, 8, 16, 24)
-    assert cuts(3, 2, lambda place: False) is None
+    assert choose_cuts(25, 2, lambda place: True) == (0, 12, 25)
+    assert choose_cuts(12, 2, lambda place: place % 4 == 0) == (0, 4, 12)
+    assert choose_cuts(24, 3, lambda place: place % 4 == 0) == (0, 8, 16, 24)
+    assert choose_cuts(3, 2, lambda place: False) is None

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from firmwright.flows.verifying import verify
-from firmwright.flows.watching import open_watched
+from firmwright.flows.access_checking import open_checked_session
+from firmwright.flows.verification import verify
+from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
-from firmwright.ir.text import parse_module, print_module
-from firmwright.ir.tir.nodes import PrimFunc
-from firmwright.ir.tir.walk import prim_calls
+from firmwright.ir.printer import parse_module, print_module
+from firmwright.ir.tir.traversal import prim_calls
 from firmwright.ops.registry import op_table
-from firmwright.passes.graph.windows import OFFSETS, WINDOWS, mark_windows
+from firmwright.passes.graph.copy_elision import SUBVIEW_OFFSETS, SUBVIEWS_OF, elide_copies
 from firmwright.pipeline import Options, compile_model
 
 X = "%x: i8[1, 4, 4] quant(0.5, 0)"
@@ -40,12 +40,12 @@ def graph(body: str, results: str = "%z") -> IRModule:
 
 def marked(body: str, results: str = "%z") -> dict[str, object]:
     """The offsets of each call's parts, by the name of its first output."""
-    entry = mark_windows(graph(body, results), op_table()).entry
+    entry = elide_copies(graph(body, results), op_table()).entry
     assert isinstance(entry, Function)
     return {
-        call.outputs[0].name: (call.attrs[WINDOWS], call.attrs[OFFSETS])
+        call.outputs[0].name: (call.attrs[SUBVIEWS_OF], call.attrs[SUBVIEW_OFFSETS])
         for call in entry.body
-        if WINDOWS in call.attrs
+        if SUBVIEWS_OF in call.attrs
     }
 
 
@@ -77,7 +77,7 @@ def test_parts_along_an_inner_axis_or_off_a_kernels_alignment_are_copied() -> No
 
 def test_a_module_without_such_calls_stays_the_same() -> None:
     module = graph(f"%z: {WHOLE} = relu(%x)")
-    assert mark_windows(module, op_table()) is module
+    assert elide_copies(module, op_table()) is module
 
 
 @pytest.mark.host_c
@@ -86,9 +86,9 @@ def test_the_program_computes_what_the_graph_does_without_copies(body: str) -> N
     module = graph(body, "%w" if body is NESTED else "%z")
     done = compile_model(module, Options())
     main = done.module.entry
-    assert isinstance(main, PrimFunc)
+    assert isinstance(main, tir.PrimFunc)
     operators = {done.module.functions[c.callee].attrs["op"] for c in prim_calls(main.body)}
     assert operators <= {"relu", "relu6"}
-    assert verify(done, samples=3, open_with=open_watched).exact
+    assert verify(done, samples=3, open_with=open_checked_session).exact
     again = compile_model(parse_module(print_module(done.module)), Options())
     assert again.tree == done.tree

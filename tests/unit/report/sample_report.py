@@ -3,40 +3,48 @@
 from dataclasses import replace
 from typing import Any
 
-from firmwright.report.facts import Buffer, Operator, Pool, Region, Report, Section, Stack
+from firmwright.report.model import (
+    BuildReport,
+    ImageSection,
+    MemoryRegionUsage,
+    OperatorReport,
+    PlannedBuffer,
+    PoolUsage,
+    StackReport,
+)
 
 
-def buffer(name: str, offset: int, size: int, *live: tuple[int, int], **more: str) -> Buffer:
-    return Buffer(
+def buffer(name: str, offset: int, size: int, *live: tuple[int, int], **more: str) -> PlannedBuffer:
+    return PlannedBuffer(
         name, more.get("kind", "activation"), more.get("pool", "sram"), offset, size, live
     )
 
 
-def operator(index: int, kind: str, count: int, **more: Any) -> Operator:
-    facts = Operator(index, f"t{index}", kind, f"m.tflite: operator {index}", "dsp.it", 100, count,
+def operator(index: int, kind: str, count: int, **more: Any) -> OperatorReport:
+    facts = OperatorReport(index, f"t{index}", kind, f"m.tflite: operator {index}", "dsp.it", 100, count,
                      count, None, 40, 60)  # fmt: skip
     return replace(facts, **more)
 
 
-def made(**changed: Any) -> Report:
+def made(**changed: Any) -> BuildReport:
     """In balance: nothing in it is worth a word."""
-    report = Report(
+    report = BuildReport(
         model="m", board="b", core="cortex-m4", target="cortex-m", numerics="litert",
         optimize="balanced", compiler="gcc -O2", tool_version="1", model_id="00" * 16,
         unit="instructions", total=1000, resolution=40, workspace_bytes=160,
         lower_bound_bytes=160, constants_bytes=120, flash_bytes=5000, ram_bytes=700,
         model_flash_bytes=1000, model_ram_bytes=160,
-        stack=Stack(100, 300, 200, 4096, ("fwr_reset_handler", "main", "m_run")),
-        pools=(Pool("sram", 96, 1000), Pool("fast", 64, None)),
+        stack=StackReport(100, 300, 200, 4096, ("fwr_reset_handler", "main", "m_run")),
+        pools=(PoolUsage("sram", 96, 1000), PoolUsage("fast", 64, None)),
         buffers=(
             buffer("in", 0, 64, (0, 1), kind="input"),
             buffer("a", 32, 64, (0, 2)),
             buffer("b<c", 0, 16, (0, 1), (2, 3)),
             buffer("s", 0, 64, (1, 2), kind="scratch", pool="fast"),
         ),
-        steps=(0, -1, 2),
+        operator_by_time=(0, -1, 2),
         operators=(operator(0, "conv2d", 600), operator(2, "softmax", 400)),
-        sections=(Section(".text", "text", 3000), Section(".rodata", "rodata", 2000)),
-        regions=(Region("code", 5000, 100_000),),
+        sections=(ImageSection(".text", "text", 3000), ImageSection(".rodata", "rodata", 2000)),
+        regions=(MemoryRegionUsage("code", 5000, 100_000),),
     )  # fmt: skip
     return replace(report, **changed)

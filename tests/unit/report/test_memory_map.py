@@ -7,21 +7,21 @@ import pytest
 from sample_report import made
 
 from firmwright.report.memory_map import (
-    KIND_COLOURS,
-    KIND_WORDS,
+    KIND_COLORS,
+    KIND_LABELS,
     MemoryMap,
-    bound_words,
-    draw,
+    format_bound,
     page_theme,
+    render_svg,
 )
 
 REPORT = made()
 BUFFERS = tuple(buffer for buffer in REPORT.buffers if buffer.pool == "sram")
-MAP = MemoryMap("a title", BUFFERS, ("conv2d", "", "softmax"), 96, bound_words(96, 90))
+MAP = MemoryMap("a title", BUFFERS, ("conv2d", "", "softmax"), 96, format_bound(96, 90))
 
 
 def test_each_life_of_a_buffer_is_a_rectangle_to_scale():
-    root = ET.fromstring(draw(MAP))
+    root = ET.fromstring(render_svg(MAP))
     rectangles = [
         (rect, title.text)
         for rect in root.iter("{http://www.w3.org/2000/svg}rect")
@@ -33,18 +33,18 @@ def test_each_life_of_a_buffer_is_a_rectangle_to_scale():
     assert float(whole["in: 64 bytes at 0"].attrib["height"]) == pytest.approx(330 * 64 / 96, 0.1)
     widths = [float(whole[text].attrib["width"]) for text in said if text and text[0] in "ai"]
     assert widths[1] == pytest.approx(2 * widths[0] + 2, 0.1)
-    assert "workspace 96 bytes (lower bound 90)" in draw(MAP)
+    assert "workspace 96 bytes (lower bound 90)" in render_svg(MAP)
 
 
 def test_the_page_numbers_its_buffers_and_has_a_column_for_each_time():
     number = {buffer.name: index for index, buffer in enumerate(REPORT.buffers)}
-    drawn = draw(MAP, page_theme(["sram", "fast"], number))
+    drawn = render_svg(MAP, page_theme(["sram", "fast"], number))
     ET.fromstring(drawn)
     assert re.findall(r'data-buffer="(\d+)"', drawn) == ["0", "1", "2", "2"]
     assert drawn.count('class="column"') == 3
     assert "var(--pool-0)" in drawn
-    assert "var(--kind)" in draw(MAP, page_theme(["sram"], number))
+    assert "var(--kind)" in render_svg(MAP, page_theme(["sram"], number))
 
 
 def test_every_kind_of_buffer_has_words_and_a_colour():
-    assert KIND_WORDS.keys() == KIND_COLOURS.keys()
+    assert KIND_LABELS.keys() == KIND_COLORS.keys()

@@ -11,12 +11,12 @@ from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, Numerics, OpCall
+from firmwright.ir.graph.opdef import Array, NumericsProfile, OpCall
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.interp import interpret
-from firmwright.ir.tir.schedule import Config, Rule
-from firmwright.ir.tir.verify import verify_prim
-from firmwright.ops.conv_shapes import same_padding
+from firmwright.ir.tir.interpreter import interpret
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.verify import verify_prim_func
+from firmwright.ops.conv_window import same_padding
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.schedules.registry import INTRINSICS
@@ -180,7 +180,7 @@ def _random_fully_connected(seed: int) -> OpCall:
     rng = np.random.Generator(np.random.PCG64([seed, 5]))
     depth, outputs, batch = (int(rng.integers(1, n)) for n in (40, 20, 3))
     scale = _float32(rng.uniform(0.001, 0.05))
-    numerics: Numerics = "tflm" if rng.random() < 0.5 else "litert"
+    numerics: NumericsProfile = "tflm" if rng.random() < 0.5 else "litert"
     return OpCall(
         "fully_connected",
         (
@@ -199,7 +199,7 @@ def _random_fully_connected(seed: int) -> OpCall:
     )
 
 
-def _built(call: OpCall, rule: Rule, config: Config) -> Kernel:
+def _built(call: OpCall, rule: Schedule, config: Config) -> Kernel:
     kernel = Kernel("kernel", call)
     rule.build(call, config, kernel)
     return kernel
@@ -208,16 +208,16 @@ def _built(call: OpCall, rule: Rule, config: Config) -> Kernel:
 def _executed(call: OpCall, kernel: Kernel, x: Array, y: Array) -> Array:
     """`y` after the kernel ran on `x`; the kernel must pass the verifier."""
     func = kernel.build()
-    verify_prim(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+    verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
     interpret(func, {"x": x, "y": y}, INTRINSICS, constants=kernel.constants)
     return y
 
 
 @pytest.fixture
-def judge() -> Callable[[OpCall, Rule, Config], None]:
+def judge() -> Callable[[OpCall, Schedule, Config], None]:
     """Runs a rule on random input and demands the reference's result, bit for bit."""
 
-    def check(call: OpCall, rule: Rule, config: Config) -> None:
+    def check(call: OpCall, rule: Schedule, config: Config) -> None:
         rng = np.random.default_rng(0)
         x = rng.integers(-128, 128, call.input(0).shape).astype(np.int8)
         arrays = [x, *(c.array() for c in call.constants[1:] if c is not None)]

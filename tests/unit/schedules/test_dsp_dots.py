@@ -12,17 +12,17 @@ from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Numerics, OpCall
+from firmwright.ir.graph.opdef import NumericsProfile, OpCall
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.interp import interpret
-from firmwright.ir.tir.schedule import Rule
-from firmwright.ir.tir.verify import verify_prim
+from firmwright.ir.tir.interpreter import interpret
+from firmwright.ir.tir.schedule import Schedule
+from firmwright.ir.tir.verify import verify_prim_func
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.schedules.cortex_m_dsp import dot_products
+from firmwright.schedules.cortex_m_dsp import direct_dot_products
 from firmwright.schedules.registry import INTRINSICS
 
-CONV, DENSE, TRANSPOSED = dot_products.RULES
+CONV, DENSE, TRANSPOSED = direct_dot_products.RULES
 SEEDS = range(10)
 
 
@@ -32,7 +32,7 @@ def layer(
     x_shape: Sequence[int],
     w_shape: Sequence[int],
     y_shape: Sequence[int],
-    numerics: Numerics,
+    numerics: NumericsProfile,
     **attrs: Attr,
 ) -> OpCall:
     """Random weights, scales and zero points; int16, or int8 at every third seed if it may be."""
@@ -61,7 +61,7 @@ def layer(
     return OpCall(op, kinds, (y,), attrs, constants, numerics)
 
 
-def convolution(seed: int, numerics: Numerics) -> OpCall:
+def convolution(seed: int, numerics: NumericsProfile) -> OpCall:
     rng = np.random.default_rng([seed, 1])
     size, padding = (int(rng.integers(1, 4)), 3), (1, 0, 1, 1) if seed % 2 else (0, 0, 0, 0)
     stride, dilation = (1 + seed % 2, 1), (1, 1 + seed // 2 % 2)
@@ -78,7 +78,7 @@ def convolution(seed: int, numerics: Numerics) -> OpCall:
     )  # fmt: skip
 
 
-def dense(seed: int, numerics: Numerics) -> OpCall:
+def dense(seed: int, numerics: NumericsProfile) -> OpCall:
     rng = np.random.default_rng([seed, 2])
     depth, outputs = 4 * int(rng.integers(1, 20)), int(rng.integers(1, 10))
     return layer(
@@ -86,7 +86,7 @@ def dense(seed: int, numerics: Numerics) -> OpCall:
     )
 
 
-def transposed(seed: int, numerics: Numerics) -> OpCall:
+def transposed(seed: int, numerics: NumericsProfile) -> OpCall:
     rng = np.random.default_rng([seed, 3])
     stride, size = (1 + seed % 3, 2), (int(rng.integers(1, 5)), 3)
     before, outputs = (int(rng.integers(0, 2)), seed % 2), int(rng.integers(1, 9))
@@ -97,7 +97,7 @@ def transposed(seed: int, numerics: Numerics) -> OpCall:
     )  # fmt: skip
 
 
-def check(call: OpCall, rule: Rule) -> None:
+def check(call: OpCall, rule: Schedule) -> None:
     (config,) = rule.configs(call)
     rng = np.random.default_rng(7)
     low, high = call.input(0).dtype.min, call.input(0).dtype.max
@@ -108,14 +108,14 @@ def check(call: OpCall, rule: Rule) -> None:
     kernel = Kernel("kernel", call)
     rule.build(call, config, kernel)
     func = kernel.build()
-    verify_prim(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+    verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
     interpret(func, {"x": x, "y": y}, INTRINSICS, constants=kernel.constants)
     np.testing.assert_array_equal(y, expected)
 
 
 @pytest.mark.parametrize("numerics", ["litert", "tflm"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_layers_by_dots_equal_the_reference(seed: int, numerics: Numerics) -> None:
+def test_layers_by_dots_equal_the_reference(seed: int, numerics: NumericsProfile) -> None:
     for make, rule in ((convolution, CONV), (dense, DENSE), (transposed, TRANSPOSED)):
         check(make(seed, numerics), rule)
 

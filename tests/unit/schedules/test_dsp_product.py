@@ -11,11 +11,11 @@ from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.quant import Rounding
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ops.fixed_point import Requant
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.cortex_m_dsp import conv2d, depthwise_slide, fully_connected
-from firmwright.schedules.cortex_m_dsp.mac_blocks import MAC_INTRINSICS
-from firmwright.schedules.settled import settled_values
+from firmwright.ops.requantize import Requantization
+from firmwright.schedules.constant_channels import constant_channel_values
+from firmwright.schedules.cortex_m_dsp import conv2d, depthwise_sliding_window, fully_connected
+from firmwright.schedules.cortex_m_dsp.microkernels import MICROKERNEL_INTRINSICS
 
 SEEDS = range(100, 112)
 
@@ -71,7 +71,7 @@ def test_borrowing_matrices_equal_the_reference(dead, judge, random_fully_connec
 
 
 def test_depthwise_layers_with_dead_channels_equal_the_reference(judge, random_convolution) -> None:
-    (rule,) = depthwise_slide.RULES
+    (rule,) = depthwise_sliding_window.RULES
     for seed in SEEDS:
         call = with_dead_channels(random_convolution(seed, depthwise=True), seed)
         for config in rule.configs(call):
@@ -81,7 +81,7 @@ def test_depthwise_layers_with_dead_channels_equal_the_reference(judge, random_c
 @pytest.mark.parametrize("shape", ["mac_2x4", "borrow_2x4", "borrow_4x2", "borrow_8x1"])
 def test_a_block_is_the_sum_of_its_steps(shape) -> None:
     rng = np.random.default_rng(1)
-    whole, step = MAC_INTRINSICS[f"{shape}_3"], MAC_INTRINSICS[f"{shape}_1"]
+    whole, step = MICROKERNEL_INTRINSICS[f"{shape}_3"], MICROKERNEL_INTRINSICS[f"{shape}_1"]
     words, columns = (operand.extent for operand in whole.operands[:2])
     w = rng.integers(0, 1 << 32, (words, 1), dtype=np.uint32)
     x = rng.integers(0, 1 << 32, (columns, 1), dtype=np.uint32)
@@ -95,7 +95,9 @@ def test_a_block_is_the_sum_of_its_steps(shape) -> None:
 
 
 def test_settled_channels_are_those_whose_bounds_agree() -> None:
-    params = Requant((1 << 30, 1 << 30, 1 << 30), (-8, -20, 2), Rounding.TWICE, -128, -128, 127)
+    params = Requantization(
+        (1 << 30, 1 << 30, 1 << 30), (-8, -20, 2), Rounding.TWICE, -128, -128, 127
+    )
     low, high = np.array([-5000, -5000, 1 << 28]), np.array([5000, 5000, (1 << 28) + 1])
     # The third may leave 32 bits, so nothing is known about it.
-    assert settled_values(params, low, high) == {1: -128}
+    assert constant_channel_values(params, low, high) == {1: -128}

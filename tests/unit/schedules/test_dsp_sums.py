@@ -10,15 +10,15 @@ from firmwright.base.quant import Quantization
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.interp import interpret
-from firmwright.ir.tir.schedule import Rule
-from firmwright.ir.tir.verify import verify_prim
+from firmwright.ir.tir.interpreter import interpret
+from firmwright.ir.tir.schedule import Schedule
+from firmwright.ir.tir.verify import verify_prim_func
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.schedules.cortex_m_dsp import rescaled_sum
+from firmwright.schedules.cortex_m_dsp import add_sub
 from firmwright.schedules.registry import INTRINSICS
 
-ADD, SUB = rescaled_sum.RULES
+ADD, SUB = add_sub.RULES
 
 
 def tensor(shape: tuple[int, ...], scale: float, point: int) -> TensorType:
@@ -35,7 +35,7 @@ def random_sum(op: str, seed: int) -> OpCall:
     return OpCall(op, (a, b), (y,), {"activation": activation}, (None, None))
 
 
-def check(call: OpCall, rule: Rule) -> None:
+def check(call: OpCall, rule: Schedule) -> None:
     rng = np.random.default_rng(7)
     a, b = (rng.integers(-128, 128, call.output.shape).astype(np.int8) for _ in "ab")
     (expected,) = op_table()[call.op].reference(call, [a, b])
@@ -43,7 +43,7 @@ def check(call: OpCall, rule: Rule) -> None:
     kernel = Kernel("kernel", call)
     rule.build(call, {}, kernel)
     func = kernel.build()
-    verify_prim(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+    verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
     arrays = {"x": a, "x_1": b, "y": y}
     interpret(func, arrays, INTRINSICS, constants=kernel.constants)
     np.testing.assert_array_equal(y, expected)

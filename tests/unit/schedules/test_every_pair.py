@@ -12,8 +12,8 @@ from firmwright.base.dtypes import INT8
 from firmwright.base.quant import Quantization
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import NotSupportedError, OpCall
-from firmwright.ir.tir.interp import interpret
-from firmwright.ir.tir.schedule import Rule
+from firmwright.ir.tir.interpreter import interpret
+from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.schedules.registry import INTRINSICS, RULES
@@ -46,7 +46,7 @@ QUANTIZED = [
 
 
 @pytest.mark.parametrize("rule", QUANTIZED, ids=lambda rule: rule.name)
-def test_every_pair_gives_what_the_reference_gives(rule: Rule, deep: bool) -> None:
+def test_every_pair_gives_what_the_reference_gives(rule: Schedule, deep: bool) -> None:
     done, seed = 0, 0
     while done < (DEEP_DRAWS if deep else DRAWS):
         seed += 1

@@ -13,8 +13,8 @@ from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import Array, OpCall
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.interp import interpret
-from firmwright.ir.tir.verify import verify_prim
+from firmwright.ir.tir.interpreter import interpret
+from firmwright.ir.tir.verify import verify_prim_func
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.schedules.registry import INTRINSICS, RULES
@@ -69,7 +69,7 @@ def hybrid(call: OpCall, seed: int) -> OpCall:
 def executed(call: OpCall, kernel: Kernel, x: Array) -> Array:
     """What the kernel makes of `x`; it must pass the verifier."""
     func = kernel.build()
-    verify_prim(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+    verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
     y = np.full(call.output.shape, np.nan, np.float32)
     interpret(func, {"x": x, "y": y}, INTRINSICS, constants=kernel.constants)
     return y

@@ -13,13 +13,13 @@ from firmwright.base.dtypes import FLOAT32
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import Array, OpCall
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.interp import interpret
-from firmwright.ir.tir.schedule import Rule
-from firmwright.ir.tir.verify import verify_prim
+from firmwright.ir.tir.interpreter import interpret
+from firmwright.ir.tir.schedule import Schedule
+from firmwright.ir.tir.verify import verify_prim_func
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.schedules.helium_floats import vectors
-from firmwright.schedules.helium_floats.terms import add_term
+from firmwright.schedules.helium_floats import elementwise_and_pool2d
+from firmwright.schedules.helium_floats.accumulate_f32 import accumulate
 from firmwright.schedules.registry import INTRINSICS
 
 
@@ -39,7 +39,7 @@ def test_a_fused_term_is_rounded_once() -> None:
         near = np.float32(float(exact))
         # Addends that cancel most of the product, or leave a tie but for one far bit.
         for total in (near, -near, np.float32(rng.normal()), near * np.float32(2.0**24)):
-            value = add_term("fused", total, x, w)
+            value = accumulate("fused", total, x, w)
             assert value == nearest(exact + Fraction(float(total)))
 
 
@@ -74,7 +74,7 @@ def executed(call: OpCall, build: Callable[[Kernel], None], arrays: Sequence[Arr
     kernel = Kernel("kernel", call)
     build(kernel)
     func = kernel.build()
-    verify_prim(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+    verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
     y = np.full(call.output.shape, np.nan, np.float32)
     names = ("x", "x_1")
     given = dict(zip(names, arrays, strict=False))
@@ -82,8 +82,8 @@ def executed(call: OpCall, build: Callable[[Kernel], None], arrays: Sequence[Arr
     return y
 
 
-@pytest.mark.parametrize("rule", vectors.RULES, ids=lambda rule: rule.name)
-def test_elementwise_rules_keep_every_bit(rule: Rule) -> None:
+@pytest.mark.parametrize("rule", elementwise_and_pool2d.RULES, ids=lambda rule: rule.name)
+def test_elementwise_rules_keep_every_bit(rule: Schedule) -> None:
     make = pool if rule.op.endswith("pool2d") else pair
     for seed in range(8):
         call = make(rule.op, seed)

@@ -11,12 +11,12 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import Builder
-from firmwright.ir.tir.interp import interpret
-from firmwright.ir.tir.schedule import Rule
-from firmwright.ir.tir.verify import verify_prim
+from firmwright.ir.tir.interpreter import interpret
+from firmwright.ir.tir.schedule import Schedule
+from firmwright.ir.tir.verify import verify_prim_func
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.schedules.helium import average_pool2d, sums
+from firmwright.schedules.helium import add_sub, average_pool2d
 from firmwright.schedules.registry import INTRINSICS
 
 (POOL,) = average_pool2d.RULES
@@ -55,7 +55,7 @@ def random_pool(seed: int) -> OpCall:
     return OpCall("average_pool2d", (x,), (y,), attrs, (None,))
 
 
-def check(call: OpCall, rule: Rule) -> None:
+def check(call: OpCall, rule: Schedule) -> None:
     rng = np.random.default_rng(7)
     arrays = [rng.integers(-128, 128, kind.shape).astype(np.int8) for kind in call.inputs]
     (expected,) = op_table()[call.op].reference(call, arrays)
@@ -63,13 +63,13 @@ def check(call: OpCall, rule: Rule) -> None:
     kernel = Kernel("kernel", call)
     rule.build(call, {}, kernel)
     func = kernel.build()
-    verify_prim(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+    verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
     named = dict(zip(("x", "x_1"), arrays, strict=False))
     interpret(func, {**named, "y": y}, INTRINSICS, constants=kernel.constants)
     np.testing.assert_array_equal(y, expected)
 
 
-@pytest.mark.parametrize("rule", sums.RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", add_sub.RULES, ids=lambda rule: rule.name)
 def test_sums_equal_the_reference(rule) -> None:
     calls = [random_sum(rule.op, seed) for seed in range(24)]
     fitting = [call for call in calls if rule.configs(call)]
@@ -106,7 +106,7 @@ def test_rows_are_added_to_one_sum_a_channel(channels: int) -> None:
     acc = kernel.buffer_param("acc", INT32, (channels,), "inout")
     POOL.fold(random_pool(1), kernel, x, acc)
     func = kernel.build()
-    verify_prim(func, IRModule("test", {func.name: func}), INTRINSICS)
+    verify_prim_func(func, IRModule("test", {func.name: func}), INTRINSICS)
     rng = np.random.default_rng(channels)
     rows = rng.integers(-128, 128, x.shape).astype(np.int8)
     sums = rng.integers(-(1 << 20), 1 << 20, channels).astype(np.int32)

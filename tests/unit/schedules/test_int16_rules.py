@@ -14,32 +14,36 @@ from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Numerics, OpCall
+from firmwright.ir.graph.opdef import NumericsProfile, OpCall
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.interp import interpret
-from firmwright.ir.tir.schedule import Rule
-from firmwright.ir.tir.verify import verify_prim
-from firmwright.ops.conv_shapes import same_padding
+from firmwright.ir.tir.interpreter import interpret
+from firmwright.ir.tir.schedule import Schedule
+from firmwright.ir.tir.verify import verify_prim_func
+from firmwright.ops.conv_window import same_padding
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.schedules.cortex_m_dsp import depthwise_halves, half_columns
-from firmwright.schedules.helium import depthwise_channels, int16_layers
+from firmwright.schedules.cortex_m_dsp import int16_depthwise_conv2d, int16_im2col
+from firmwright.schedules.helium import depthwise_channel_groups, int16_conv2d_fully_connected
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.scalar import depthwise_strips
-from firmwright.schedules.scalar import half_columns as scalar_half_columns
+from firmwright.schedules.scalar import int16_im2col as scalar_half_columns
 
 RULES = (
-    *(rule for rule in int16_layers.RULES if rule != int16_layers.HALF_ROWS),
-    *depthwise_channels.RULES,
-    *depthwise_halves.RULES,
-    *half_columns.RULES,
+    *(
+        rule
+        for rule in int16_conv2d_fully_connected.RULES
+        if rule != int16_conv2d_fully_connected.INT16_ROW_RULE
+    ),
+    *depthwise_channel_groups.RULES,
+    *int16_depthwise_conv2d.RULES,
+    *int16_im2col.RULES,
     *scalar_half_columns.RULES,
     *depthwise_strips.RULES,
 )
-LARGE = (*depthwise_channels.RULES, *depthwise_strips.RULES)
+LARGE = (*depthwise_channel_groups.RULES, *depthwise_strips.RULES)
 DEEP = (
     *(r for r in RULES if not r.name.startswith(("helium.depthwise", "helium.conv2d"))),
-    int16_layers.HALF_ROWS,
+    int16_conv2d_fully_connected.INT16_ROW_RULE,
 )
 """Rules for sums that do not fit 32 bits."""
 SEEDS = 14
@@ -60,7 +64,7 @@ def as_int16(call: OpCall, seed: int) -> OpCall:
     return replace(call, inputs=inputs, outputs=(y,), constants=constants)
 
 
-def check(call: OpCall, rule: Rule) -> int:
+def check(call: OpCall, rule: Schedule) -> int:
     rng = np.random.default_rng(3)
     x = rng.integers(-32768, 32768, call.input(0).shape).astype(np.int16)
     arrays = [x, *(c.array() for c in call.constants[1:] if c is not None)]
@@ -70,7 +74,7 @@ def check(call: OpCall, rule: Rule) -> int:
         kernel = Kernel("kernel", call)
         rule.build(call, config, kernel)
         func = kernel.build()
-        verify_prim(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+        verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
         y = np.zeros(call.output.shape, np.int16)
         interpret(func, {"x": x, "y": y}, INTRINSICS, constants=kernel.constants)
         np.testing.assert_array_equal(y, expected)
@@ -79,7 +83,7 @@ def check(call: OpCall, rule: Rule) -> int:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_layers_of_int16_equal_the_reference(
-    rule: Rule, random_convolution, random_row, random_fully_connected
+    rule: Schedule, random_convolution, random_row, random_fully_connected
 ) -> None:
     judged = 0
     for seed in range(SEEDS):
@@ -93,7 +97,7 @@ def test_layers_of_int16_equal_the_reference(
     assert judged >= SEEDS
 
 
-def deep_layer(op: str, depth: int, outputs: int, numerics: Numerics) -> OpCall:
+def deep_layer(op: str, depth: int, outputs: int, numerics: NumericsProfile) -> OpCall:
     """Sums beyond 32 bits: weights of one sign in each channel, and biases of 35 bits."""
     rng = np.random.default_rng(depth)
     shapes = {
@@ -125,7 +129,7 @@ def deep_layer(op: str, depth: int, outputs: int, numerics: Numerics) -> OpCall:
 
 
 @pytest.mark.parametrize("rule", DEEP, ids=lambda rule: rule.name)
-def test_sums_of_64_bits_equal_the_reference(rule: Rule) -> None:
+def test_sums_of_64_bits_equal_the_reference(rule: Schedule) -> None:
     for depth, outputs in ((8, 2), (600, 6), (1031, 10)):
         for numerics in ("litert", "tflm"):
             assert check(deep_layer(rule.op, depth, outputs, numerics), rule)
@@ -134,7 +138,7 @@ def test_sums_of_64_bits_equal_the_reference(rule: Rule) -> None:
 @pytest.mark.parametrize("rule", LARGE, ids=lambda rule: rule.name)
 @pytest.mark.parametrize(("size", "stride"), [((5, 5), (1, 1)), ((4, 7), (2, 2)), ((5, 3), (1, 3))])
 def test_large_windows_of_int8_equal_the_reference(
-    rule: Rule, size: tuple[int, int], stride: tuple[int, int], judge
+    rule: Schedule, size: tuple[int, int], stride: tuple[int, int], judge
 ) -> None:
     rng = np.random.default_rng(5)
     rows, columns = (-(-length // step) for length, step in zip((7, 9), stride, strict=True))

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from firmwright.base.dtypes import INT8
-from firmwright.flows.compiling import compile_for
+from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model
-from firmwright.flows.reference import by_numpy
+from firmwright.flows.model_session import open_session
+from firmwright.flows.reference_outputs import run_numpy_reference
 from firmwright.flows.selftest import NamedCase, cases_module
-from firmwright.flows.sessions import open_session
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ops.registry import op_table
-from firmwright.schedules.scalar.nibbles import RULES, packed
+from firmwright.schedules.scalar.int4_weights import RULES, pack_int4_weights
 
 OF = {rule.op: rule for rule in RULES}
 
@@ -32,7 +32,7 @@ def narrow(call: OpCall) -> OpCall:
 
 def test_two_weights_are_a_byte_the_first_one_in_its_lower_half() -> None:
     rows = np.array([[-8, 7, 0], [1, -1, -8]], np.int8)
-    assert packed(rows).tolist() == [[0xF0, 0x08], [0x79, 0x00]]
+    assert pack_int4_weights(rows).tolist() == [[0xF0, 0x08], [0x79, 0x00]]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -78,7 +78,7 @@ def test_they_are_half_the_flash_where_size_counts() -> None:
     assert sizes == {"balanced": 7 * 640, "size": 7 * 320}
     rng = np.random.Generator(np.random.PCG64(1))
     samples = [{"0.x0": rng.integers(-128, 128, (1, 640)).astype(np.int8)} for _ in range(3)]
-    expected = by_numpy(compiled.imported, samples).outputs
+    expected = run_numpy_reference(compiled.imported, samples).outputs
     with open_session(compiled, in_process=True) as session:
         actual = session.run_all(samples)
     for wanted, got in zip(expected, actual, strict=True):

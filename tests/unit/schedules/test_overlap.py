@@ -14,36 +14,14 @@ import pytest
 
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.quant import Quantization
+from firmwright.ir import tir
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.interp import interpret
-from firmwright.ir.tir.nodes import (
-    AccessPtr,
-    Allocate,
-    AllocateConst,
-    Binary,
-    Buffer,
-    BufferLoad,
-    BufferStore,
-    Cast,
-    DeclBuffer,
-    Evaluate,
-    Expr,
-    For,
-    If,
-    IntImm,
-    Let,
-    Not,
-    PrimFunc,
-    Select,
-    Seq,
-    Stmt,
-    Var,
-)
-from firmwright.ir.tir.overlap import Forbidden, forbidden
-from firmwright.ir.tir.walk import walk
+from firmwright.ir.tir.inplace_distance import Forbidden, find_offset_constraints
+from firmwright.ir.tir.interpreter import interpret
+from firmwright.ir.tir.traversal import walk
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.passes.tir import BEFORE_PLANNING
@@ -60,8 +38,8 @@ ARITHMETIC = {name: compile(f"a {sign} b", sign, "eval") for sign, name in OPERA
 class Walk:
     """Runs the addresses of a kernel, not its values."""
 
-    def __init__(self, func: PrimFunc, source: str, result: str) -> None:
-        sizes = {p.name: p.value.size_bytes for p in func.params if isinstance(p.value, Buffer)}
+    def __init__(self, func: tir.PrimFunc, source: str, result: str) -> None:
+        sizes = {p.name: p.value.size_bytes for p in func.params if isinstance(p.value, tir.Buffer)}
         self.places: dict[str, tuple[str, int]] = {source: (source, 0), result: (result, 0)}
         self.source, self.result = source, result
         self.written = np.zeros(sizes[result], bool)
@@ -69,7 +47,7 @@ class Walk:
         self.known: dict[int, bool] = {}
         self.inside = {result, source}
         for part in walk(func.body):
-            if isinstance(part, DeclBuffer) and part.source.buffer.name in self.inside:
+            if isinstance(part, tir.DeclBuffer) and part.source.buffer.name in self.inside:
                 self.inside.add(part.buffer.name)
         self.run(func.body, {})
 
@@ -78,126 +56,126 @@ class Walk:
         """Differences at which something is read too late; index 0 is 1 - the output's size."""
         return {int(d) + 1 - len(self.written) for d in np.flatnonzero(self.lost)}
 
-    def matters(self, node: Stmt | Expr) -> bool:
+    def matters(self, node: tir.Stmt | tir.Expr) -> bool:
         if id(node) not in self.known:
             self.known[id(node)] = any(
-                isinstance(part, BufferLoad | BufferStore | AccessPtr)
+                isinstance(part, tir.BufferLoad | tir.BufferStore | tir.AccessPtr)
                 and part.buffer.name in self.inside
                 for part in walk(node)
             )
         return self.known[id(node)]
 
-    def run(self, node: Stmt, env: dict[str, int]) -> None:  # noqa: C901 - one case for each node
+    def run(self, node: tir.Stmt, env: dict[str, int]) -> None:  # noqa: C901 - one case for each node
         match node:
             case _ if not self.matters(node):
                 return
-            case Seq(stmts):
+            case tir.Seq(stmts):
                 for stmt in stmts:
                     self.run(stmt, env)
-            case For(var, start, extent, body):
+            case tir.For(var, start, extent, body):
                 first = value_of(start, env)
                 for step in range(first, first + value_of(extent, env)):
                     self.run(body, {**env, var.name: step})
-            case Let(var, value, body):
+            case tir.Let(var, value, body):
                 self.read(value, env)
-                names = {part.name for part in walk(value) if isinstance(part, Var)}
+                names = {part.name for part in walk(value) if isinstance(part, tir.Var)}
                 if names <= env.keys() and not depends_on_memory(value):
                     env = {**env, var.name: value_of(value, env)}
                 self.run(body, env)
-            case If(cond, then, orelse):
+            case tir.If(cond, then, orelse):
                 if value_of(cond, env):
                     self.run(then, env)
                 elif orelse is not None:
                     self.run(orelse, env)
-            case Allocate(body=body) | AllocateConst(body=body):
+            case tir.Allocate(body=body) | tir.AllocateConst(body=body):
                 self.run(body, env)
-            case DeclBuffer(buffer, source, body):
+            case tir.DeclBuffer(buffer, source, body):
                 if source.buffer.name in self.inside:
                     root, base = self.places[source.buffer.name]
                     at = base + value_of(source.offset, env) * source.buffer.dtype.size_bytes
                     self.places[buffer.name] = root, at
                 self.run(body, env)
-            case BufferStore(buffer, indices, value):
+            case tir.BufferStore(buffer, indices, value):
                 self.read(value, env)
                 if buffer.name in self.inside:
                     start, end = self.element(buffer, indices, env)
                     self.written[start:end] = True
-            case Evaluate(call):
+            case tir.Evaluate(call):
                 self.write_through(call, env)
                 self.read(call, env)
             case _:
                 raise AssertionError(node)
 
-    def element(self, buffer: Buffer, indices, env: dict[str, int]) -> tuple[int, int]:
+    def element(self, buffer: tir.Buffer, indices, env: dict[str, int]) -> tuple[int, int]:
         size = buffer.dtype.size_bytes
         at = self.places[buffer.name][1]
         for index, stride in zip(indices, buffer.element_strides, strict=True):
             at += value_of(index, env) * stride * size
         return at, at + size
 
-    def read(self, node: Expr, env: dict[str, int]) -> None:
+    def read(self, node: tir.Expr, env: dict[str, int]) -> None:
         if not self.matters(node):
             return
         for part in walk(node):
-            if isinstance(part, BufferLoad) and part.buffer.name in self.inside:
+            if isinstance(part, tir.BufferLoad) and part.buffer.name in self.inside:
                 self.lose(part.buffer, *self.element(part.buffer, part.indices, env))
-            elif isinstance(part, AccessPtr) and part.buffer.name in self.inside:
+            elif isinstance(part, tir.AccessPtr) and part.buffer.name in self.inside:
                 self.lose(part.buffer, *self.pointed(part, env))
 
-    def write_through(self, node: Expr, env: dict[str, int]) -> None:
+    def write_through(self, node: tir.Expr, env: dict[str, int]) -> None:
         for part in walk(node):
-            name = part.buffer.name if isinstance(part, AccessPtr) else ""
+            name = part.buffer.name if isinstance(part, tir.AccessPtr) else ""
             if name in self.inside and self.places[name][0] == self.result:
                 start, end = self.pointed(part, env)
                 self.written[start:end] = True
 
-    def pointed(self, part: AccessPtr, env: dict[str, int]) -> tuple[int, int]:
+    def pointed(self, part: tir.AccessPtr, env: dict[str, int]) -> tuple[int, int]:
         size = part.buffer.dtype.size_bytes
         start = self.places[part.buffer.name][1] + value_of(part.offset, env) * size
         return start, start + part.extent * size
 
-    def lose(self, buffer: Buffer, start: int, end: int) -> None:
+    def lose(self, buffer: tir.Buffer, start: int, end: int) -> None:
         if self.places[buffer.name][0] == self.source:
             for byte in range(start, end):
                 self.lost[byte : byte + len(self.written)] |= self.written[::-1]
 
 
-def depends_on_memory(node: Expr) -> bool:
-    plain = IntImm | Var | Binary | Not | Cast | Select
+def depends_on_memory(node: tir.Expr) -> bool:
+    plain = tir.IntImm | tir.Var | tir.Binary | tir.Not | tir.Cast | tir.Select
     return not all(isinstance(part, plain) for part in walk(node))
 
 
-def value_of(node: Expr, env: dict[str, int]) -> int:
+def value_of(node: tir.Expr, env: dict[str, int]) -> int:
     match node:
-        case IntImm(value):
+        case tir.IntImm(value):
             return value
-        case Var(name):
+        case tir.Var(name):
             return env[name]
-        case Cast(_, value):
+        case tir.Cast(_, value):
             return value_of(value, env)
-        case Not(a):
+        case tir.Not(a):
             return not value_of(a, env)
-        case Select(cond, a, b):
+        case tir.Select(cond, a, b):
             return value_of(a if value_of(cond, env) else b, env)
-        case Binary("div", a, b):
+        case tir.Binary("div", a, b):
             return int(value_of(a, env) / value_of(b, env))
-        case Binary("mod", a, b):
+        case tir.Binary("mod", a, b):
             return int(np.fmod(value_of(a, env), value_of(b, env)))
-        case Binary("min" | "max" as op, a, b):
+        case tir.Binary("min" | "max" as op, a, b):
             return (min if op == "min" else max)(value_of(a, env), value_of(b, env))
-        case Binary(op, a, b):
+        case tir.Binary(op, a, b):
             return eval(ARITHMETIC[op], {"a": value_of(a, env), "b": value_of(b, env)})
     raise AssertionError(node)
 
 
-def prepared(kernel: Kernel) -> PrimFunc:
+def prepared(kernel: Kernel) -> tir.PrimFunc:
     """The kernel as it is planned: after the passes before planning."""
     func = kernel.build()
     module = IRModule("test", {func.name: func}, kernel.constants)
     for step in BEFORE_PLANNING:
         module = step(module)
     found = module.functions[func.name]
-    assert isinstance(found, PrimFunc)
+    assert isinstance(found, tir.PrimFunc)
     return found
 
 
@@ -221,17 +199,17 @@ def allows(spans: tuple[Forbidden, ...], difference: int) -> bool:
     )
 
 
-def sizes(func: PrimFunc) -> tuple[int, int]:
+def sizes(func: tir.PrimFunc) -> tuple[int, int]:
     x, y = func.params[0].value, func.params[-1].value
-    assert isinstance(x, Buffer)
-    assert isinstance(y, Buffer)
+    assert isinstance(x, tir.Buffer)
+    assert isinstance(y, tir.Buffer)
     return x.size_bytes, y.size_bytes
 
 
-def assert_exact(func: PrimFunc) -> int:
+def assert_exact(func: tir.PrimFunc) -> int:
     """Nothing unsafe is allowed; the ends of the interval are unsafe. 1 if anything may overlap."""
     unsafe = Walk(func, "x", "y").unsafe
-    spans = forbidden(func, "x", "y")
+    spans = find_offset_constraints(func, "x", "y")
     assert spans is not None
     allowed = {d for d in range(-sizes(func)[1], sizes(func)[0]) if allows(spans, d)}
     assert not unsafe & allowed, (func.attrs, sorted(unsafe & allowed)[:4], spans)
@@ -256,14 +234,14 @@ def test_no_unsafe_difference_is_allowed(random_convolution, random_fully_connec
         for kernel in kernels(call):
             func = prepared(kernel)
             # None: channels come from a table, so nothing is said and nothing is shared.
-            if forbidden(func, "x", "y") is not None:
+            if find_offset_constraints(func, "x", "y") is not None:
                 shared += assert_exact(func)
                 judged += 1
     assert judged > 60
     assert shared > judged // 2
 
 
-def one_arena(kernel: Kernel, func: PrimFunc, difference: int) -> tuple[np.ndarray, np.ndarray]:
+def one_arena(kernel: Kernel, func: tir.PrimFunc, difference: int) -> tuple[np.ndarray, np.ndarray]:
     """(what the kernel computes where input and output overlap, what it computes apart)."""
     call = kernel.call
     x_size, y_size = sizes(func)
@@ -293,7 +271,7 @@ def test_kernels_compute_the_same_on_one_array(random_convolution, depthwise: bo
         call = random_convolution(seed, depthwise=depthwise)
         for kernel in kernels(call):
             func = prepared(kernel)
-            spans = forbidden(func, "x", "y")
+            spans = find_offset_constraints(func, "x", "y")
             if spans is None:
                 continue
             for difference in closest(spans, *sizes(func)):
@@ -307,7 +285,7 @@ def test_a_wrong_distance_changes_the_result(random_convolution) -> None:
         call = random_convolution(seed, depthwise=False)
         kernel = next(kernels(call))
         func = prepared(kernel)
-        spans = forbidden(func, "x", "y")
+        spans = find_offset_constraints(func, "x", "y")
         assert spans
         shared, apart = one_arena(kernel, func, spans[0].lo + 8)
         print(seed, spans, (shared != apart).sum(), shared.size, np.unique(apart).size)
@@ -341,7 +319,7 @@ def depthwise(height: int, width: int, channels: int) -> OpCall:
     )
 
 
-def built_by(name: str, call: OpCall) -> Iterator[tuple[PrimFunc, tuple[Forbidden, ...]]]:
+def built_by(name: str, call: OpCall) -> Iterator[tuple[tir.PrimFunc, tuple[Forbidden, ...]]]:
     """The kernels of one rule, with what is forbidden of them."""
     for rule in RULES:
         if rule.name == name:
@@ -349,7 +327,7 @@ def built_by(name: str, call: OpCall) -> Iterator[tuple[PrimFunc, tuple[Forbidde
                 kernel = Kernel("kernel", call)
                 rule.build(call, config, kernel)
                 func = prepared(kernel)
-                spans = forbidden(func, "x", "y")
+                spans = find_offset_constraints(func, "x", "y")
                 assert spans
                 yield func, spans
 

@@ -7,19 +7,23 @@ from pathlib import Path
 import pytest
 
 from firmwright.artifacts import SourceTree
-from firmwright.bench.candidates import Candidate, candidates, together
-from firmwright.bench.layers import layers
+from firmwright.bench.candidate_counts import (
+    KernelCandidate,
+    compile_candidates,
+    enumerate_candidates,
+)
+from firmwright.bench.random_layers import generate_layers
 from firmwright.boards import load_board
-from firmwright.build.flags import WARNINGS, compile_flags, tool
+from firmwright.build.compiler_flags import WARNINGS, compile_flags, gnu_tool
 
 _TOGETHER = 64
 _BLOCKS = ("dsp.conv2d", "dsp.fully_connected", "helium.")
 """Schedules whose assembly takes many registers."""
 
 
-def _kernels(count: int, board: str) -> list[Candidate]:
+def _kernels(count: int, board: str) -> list[KernelCandidate]:
     """Of `count` drawn layers, those kernels that have assembly."""
-    drawn = candidates(islice(layers(11), count), board)
+    drawn = enumerate_candidates(islice(generate_layers(11), count), board)
     return [item for item in drawn if item.schedule.startswith(_BLOCKS)]
 
 
@@ -30,7 +34,7 @@ def _complaints(folder: Path, tree: SourceTree, board_name: str, level: str) -> 
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     board = load_board(board_name)
     source = next((folder / "model").glob("*.c"))
-    command = [tool(board, "gcc"), *compile_flags(board), *WARNINGS, level, "-c", str(source)]
+    command = [gnu_tool(board, "gcc"), *compile_flags(board), *WARNINGS, level, "-c", str(source)]
     done = subprocess.run([*command, "-o", str(folder / "o")], capture_output=True, text=True)
     assert done.returncode == 0 or done.stderr, command
     return done.stderr if done.returncode else ""
@@ -40,7 +44,7 @@ def _check(folder: Path, count: int, board: str, levels: tuple[str, ...]) -> Non
     kernels = _kernels(count, board)
     assert len(kernels) > count // 2
     for start in range(0, len(kernels), _TOGETHER):
-        tree = together(kernels[start : start + _TOGETHER], board).tree
+        tree = compile_candidates(kernels[start : start + _TOGETHER], board).tree
         for level in levels:
             assert not _complaints(folder / f"{start}", tree, board, level), (start, level)
 

@@ -13,10 +13,10 @@ import pytest
 from firmwright.base.dtypes import INT8, INT16
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph.opdef import Array
-from firmwright.ops.fixed_point import Requant
-from firmwright.schedules.folded_requant import FoldedRequant, fold
-from firmwright.schedules.helium import requantize
-from firmwright.schedules.settled import settled_values
+from firmwright.ops.requantize import Requantization
+from firmwright.schedules.constant_channels import constant_channel_values
+from firmwright.schedules.folded_requantize import FoldedRequantize, fold_requantize
+from firmwright.schedules.helium import vector_requantize
 
 LAYERS = 16
 DEEP_LAYERS = 2000
@@ -37,7 +37,7 @@ def generator(seed: int, test: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64([seed, test]))
 
 
-def drawn_requant(rng: np.random.Generator, rounding: Rounding, shifts: Array) -> Requant:
+def drawn_requant(rng: np.random.Generator, rounding: Rounding, shifts: Array) -> Requantization:
     count = len(shifts)
     multipliers = rng.integers(1 << 30, 1 << 31, count)
     edges = rng.random(count) < 0.2
@@ -45,13 +45,13 @@ def drawn_requant(rng: np.random.Generator, rounding: Rounding, shifts: Array) -
     zero_point = int(rng.choice([-128, 0, 127, int(rng.integers(-128, 128))]))
     clamp_min = int(rng.choice([zero_point, -128, int(rng.integers(-128, 128))]))
     clamp_max = int(rng.choice([127, max(clamp_min, int(rng.integers(-128, 128)))]))
-    return Requant(
+    return Requantization(
         tuple(map(int, multipliers)), tuple(map(int, shifts)), rounding,
         zero_point, clamp_min, clamp_max,
     )  # fmt: skip
 
 
-def accumulators(rng: np.random.Generator, params: Requant, reach: Array) -> Array:
+def accumulators(rng: np.random.Generator, params: Requantization, reach: Array) -> Array:
     """[draws, channels]: about ties, about zero, up to either end of each channel's bounds."""
     scale = np.array(params.multipliers) * 2.0 ** (np.array(params.shifts) - 31.0)
     shape = (DRAWS // 4, len(reach))
@@ -71,7 +71,7 @@ def in_32_bits(values: Array) -> Array:
     return values
 
 
-def folded_layer(seed: int, test: int) -> tuple[Requant, FoldedRequant, Array]:
+def folded_layer(seed: int, test: int) -> tuple[Requantization, FoldedRequantize, Array]:
     """A layer that folds, and accumulators as large as its proof allows."""
     rng = generator(seed, test)
     rounding = Rounding.TWICE if rng.random() < 0.6 else Rounding.ONCE
@@ -82,16 +82,16 @@ def folded_layer(seed: int, test: int) -> tuple[Requant, FoldedRequant, Array]:
     reach = ((1 << 31) - 1) >> left
     kind = rng.random(CHANNELS)
     reach = np.where(kind < 0.3, reach, (reach * kind).astype(np.int64) + 1)
-    folded = fold(params, -reach, reach)
+    folded = fold_requantize(params, -reach, reach)
     while folded is None:  # the zero point takes no place in the addend that is left
-        params = Requant(
+        params = Requantization(
             params.multipliers, params.shifts, rounding, params.zero_point // 2, -128, 127
         )
-        folded = fold(params, -reach, reach)
+        folded = fold_requantize(params, -reach, reach)
     return params, folded, accumulators(rng, params, reach)
 
 
-def folded_result(folded: FoldedRequant, shifted: Array, acc: Array) -> Array:
+def folded_result(folded: FoldedRequantize, shifted: Array, acc: Array) -> Array:
     """What the instructions compute, every intermediate in 32 bits."""
     high = (in_32_bits(shifted) * np.array(folded.multiplier)) >> 32
     base = in_32_bits(np.array(folded.addend) + np.where(acc < 0, np.array(folded.sign), 0))
@@ -111,7 +111,7 @@ def test_any_larger_shift_gives_the_same_while_its_own_proof_holds(layers: range
         params, minimal, acc = folded_layer(seed, 1)
         more = 1 + seed % 6
         reach = np.abs(acc).max(axis=0) >> more
-        folded = fold(params, -reach, reach, minimal.shift + more)
+        folded = fold_requantize(params, -reach, reach, minimal.shift + more)
         if folded is None:  # a zero point far up leaves no room
             continue
         assert folded.shift == minimal.shift + more
@@ -126,8 +126,8 @@ def test_one_more_than_the_bounds_allow_is_not_folded(layers: range) -> None:
         beyond = np.zeros(CHANNELS, np.int64)
         channel = seed % CHANNELS
         beyond[channel] = (1 << 31) >> folded.left[channel]
-        assert fold(params, -beyond, beyond) is None
-        assert fold(params, 1 - beyond, np.maximum(beyond - 1, 0)) is not None
+        assert fold_requantize(params, -beyond, beyond) is None
+        assert fold_requantize(params, 1 - beyond, np.maximum(beyond - 1, 0)) is not None
 
 
 def test_a_borrowed_accumulator_needs_a_right_shift_alone(layers: range) -> None:
@@ -150,11 +150,13 @@ def test_the_step_on_vectors_is_the_definition_for_any_32_bits(layers: range) ->
         rng = generator(seed, 3)
         shifts = rng.integers(int(rng.integers(-31, 1)), 1, CHANNELS)
         params = drawn_requant(rng, Rounding.TWICE, shifts)
-        assert requantize.applies(params)
+        assert vector_requantize.supports_requantize(params)
         acc = accumulators(rng, params, np.full(CHANNELS, (1 << 31) - 1))
         doubled = in_32_bits((acc * np.array(params.multipliers) + (1 << 30)) >> 31)
-        seen = doubled if requantize.away(params) == 1 else doubled & shifts
-        less = 0 if requantize.away(params) == 0 else (seen < 0).astype(np.int64)
+        seen = doubled if vector_requantize.rounding_away_shift(params) == 1 else doubled & shifts
+        less = (
+            0 if vector_requantize.rounding_away_shift(params) == 0 else (seen < 0).astype(np.int64)
+        )
         right = -shifts
         nudged = in_32_bits(doubled - less) + np.where(right > 0, 1 << np.maximum(right - 1, 0), 0)
         result = np.clip((nudged >> right) + params.zero_point, params.clamp_min, params.clamp_max)
@@ -170,7 +172,7 @@ def test_a_settled_channel_has_one_output_for_every_accumulator(layers: range) -
         middle = rng.integers(-(1 << 29), 1 << 29, CHANNELS) >> rng.integers(0, 29, CHANNELS)
         width = rng.integers(0, 1 << 24, CHANNELS) >> rng.integers(0, 24, CHANNELS)
         low, high = middle - width, middle + width
-        values = settled_values(params, low, high)
+        values = constant_channel_values(params, low, high)
         settled += len(values)
         acc = rng.integers(low, high + 1, (DRAWS, CHANNELS))
         acc = np.concatenate([acc, low[None], high[None]])

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from firmwright.base.dtypes import INT8, INT32
-from firmwright.build.flags import WARNINGS
+from firmwright.build.compiler_flags import WARNINGS
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic
-from firmwright.schedules.scalar import conv2d, depthwise_conv2d, thumb1
-from firmwright.schedules.scalar.block_product import within_reach
-from firmwright.schedules.scalar.rv32_blocks import RVM, RVM_BLOCKS
-from firmwright.schedules.scalar.thumb1_blocks import THUMB1_BLOCKS
-from firmwright.schedules.scalar.thumb2_blocks import MLA, MLA_BLOCKS
+from firmwright.schedules.scalar import conv2d, depthwise_conv2d, thumb1_conv2d_fully_connected
+from firmwright.schedules.scalar.gemm_kernel import fits_address_offsets
+from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY, RV32M_MICROKERNELS
+from firmwright.schedules.scalar.thumb1_microkernels import THUMB1_MICROKERNELS
+from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY, MLA_MICROKERNELS
 
-BLOCKS = {**MLA_BLOCKS, **RVM_BLOCKS}
+BLOCKS = {**MLA_MICROKERNELS, **RV32M_MICROKERNELS}
 STEPS = 24
 """A multiple of every number of steps in a loop that the test takes."""
 PIXEL = 31
@@ -29,7 +29,7 @@ SEED = 5
 
 def blocks(family: str) -> list[Intrinsic]:
     """The shapes of a family with loops of three and of the most steps."""
-    ends = ("_3", f"_{(MLA if family == 'mla' else RVM).most_unrolled}")
+    ends = ("_3", f"_{(MLA_FAMILY if family == 'mla' else RV32M_FAMILY).most_unrolled}")
     return [b for name, b in BLOCKS.items() if name.startswith(family) and name.endswith(ends)]
 
 
@@ -170,7 +170,7 @@ void run(int32_t *sums)
 
 @pytest.mark.host_c
 def test_a_portable_thumb1_block_equals_its_meaning_under_sanitizers(tmp_path: Path) -> None:
-    block = THUMB1_BLOCKS["thumb1_8x1_3"]
+    block = THUMB1_MICROKERNELS["thumb1_8x1_3"]
     source = "#include <stdio.h>\n" + thumb1_source(block.portable)
     source += "int main(void) { int32_t sums[8]; run(sums);\n"
     source += 'for (int i = 0; i < 8; ++i) printf("%ld ", (long)sums[i]);\nreturn 0; }\n'
@@ -184,9 +184,9 @@ def test_a_portable_thumb1_block_equals_its_meaning_under_sanitizers(tmp_path: P
 
 @pytest.mark.qemu("arm")
 @pytest.mark.parametrize("level", ["-O2", "-Os"])
-@pytest.mark.parametrize("name", THUMB1_BLOCKS)
+@pytest.mark.parametrize("name", THUMB1_MICROKERNELS)
 def test_gcc_finds_registers_for_thumb1_blocks(name: str, level: str, tmp_path: Path) -> None:
-    source = thumb1_source(THUMB1_BLOCKS[name].text["gnu"])
+    source = thumb1_source(THUMB1_MICROKERNELS[name].text["gnu"])
     compiler = ["arm-none-eabi-gcc", "-mcpu=cortex-m0", "-mthumb"]
     assert compiled(compiler, source, tmp_path, level, "-ffreestanding", "-c").exists()
 
@@ -196,7 +196,7 @@ def test_layers_with_settled_channels_equal_the_reference(
     seed: int, judge, random_convolution
 ) -> None:
     call = with_dead_channels(random_convolution(seed, depthwise=False), seed)
-    for rule in (*conv2d.RULES, thumb1.RULES[0]):
+    for rule in (*conv2d.RULES, thumb1_conv2d_fully_connected.RULES[0]):
         for config in rule.configs(call):
             judge(call, rule, config)
 
@@ -211,8 +211,8 @@ def test_depthwise_layers_with_settled_channels_equal_the_reference(
         judge(call, rule, config)
 
 
-@pytest.mark.parametrize("family", [MLA, RVM])
+@pytest.mark.parametrize("family", [MLA_FAMILY, RV32M_FAMILY])
 def test_columns_out_of_reach_are_left_to_smaller_blocks(family) -> None:
-    assert within_reach(family, 500, 4)
-    assert not within_reach(family, 1400, 4)
-    assert within_reach(family, 100_000, 1)
+    assert fits_address_offsets(family, 500, 4)
+    assert not fits_address_offsets(family, 1400, 4)
+    assert fits_address_offsets(family, 100_000, 1)

@@ -11,28 +11,28 @@ import pytest
 from firmwright.base.dtypes import INT8, INT16, DType
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
-from firmwright.flows.compiling import compile_for
+from firmwright.flows.backend_conformance import run_backend_test
+from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model, load_model, partition
-from firmwright.flows.reference import by_numpy
+from firmwright.flows.model_session import open_session
+from firmwright.flows.reference_outputs import run_numpy_reference
 from firmwright.flows.selftest import NamedCase, case_inputs, cases_module, dtype_of
-from firmwright.flows.sessions import open_session
-from firmwright.flows.testing_backends import backend_test
-from firmwright.flows.verifying import verify
+from firmwright.flows.verification import verify
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ops.registry import op_table
-from firmwright.oracle.samples import samples
+from firmwright.oracle.random_samples import make_samples
 from firmwright.pipeline import Options, compile_model
-from firmwright.targets.c_library import needed_files
 from firmwright.targets.cmsis_nn import HEADER, PATH_VARIABLE
-from firmwright.targets.cmsis_nn_buffers import (
-    average_pool_bytes,
-    conv_bytes,
-    depthwise_bytes,
-    reversed_bytes,
-    transposed_bytes,
+from firmwright.targets.cmsis_nn_workspace import (
+    average_pool_workspace_bytes,
+    conv_workspace_bytes,
+    depthwise_workspace_bytes,
+    reversed_weights_bytes,
+    transpose_conv_workspace_bytes,
 )
-from firmwright.tune.part_costs import unordered
+from firmwright.targets.library_sources import collect_needed_files
+from firmwright.tune.region_costs import skip_call_reordering
 
 ROOT = Path(__file__).resolve().parents[3]
 STAND_IN = ROOT / "tests" / "backends" / "cmsis_nn"
@@ -127,10 +127,10 @@ def test_a_case_of_every_function_is_what_its_operator_means():
     assert len(cases) == 22
     options = Options(target="cmsis-nn", numerics="tflm", planner="greedy_by_size")
     module = cases_module(cases)
-    compiled = compile_model(unordered(module, options), options)
+    compiled = compile_model(skip_call_reordering(module, options), options)
     assert {row["schedule"] for row in compiled.metadata["operators"]} == {"cmsis-nn"}
-    drawn = tuple(samples(case_inputs(cases), 4, 1))
-    expected = by_numpy(module.with_attrs(numerics="tflm"), drawn).outputs
+    drawn = tuple(make_samples(case_inputs(cases), 4, 1))
+    expected = run_numpy_reference(module.with_attrs(numerics="tflm"), drawn).outputs
     with open_session(compiled) as session:
         actual = session.run_all(drawn)
     for wanted, got in zip(expected, actual, strict=True):
@@ -147,7 +147,7 @@ def takes(named: NamedCase) -> bool:
 @pytest.mark.deep
 @pytest.mark.usefixtures("stand_in")
 def test_every_pattern_is_what_the_core_computes():
-    found = backend_test("cmsis-nn", numerics="tflm")
+    found = run_backend_test("cmsis-nn", numerics="tflm")
     assert [entry.name for entry in found.entries if entry.differing] == []
 
 
@@ -185,26 +185,50 @@ def layer(
 def test_buffers_are_as_large_as_the_library_asks_for():
     point = layer("conv2d", (1, 8, 8, 16), (32, 1, 1, 16))
     square = layer("conv2d", (1, 8, 8, 3), (32, 3, 3, 3), 1)
-    assert [conv_bytes(point, core) for core in (frozenset(), DSP, MVE)] == [0, 0, 0]
-    assert [conv_bytes(square, core) for core in (frozenset(), DSP, MVE)] == [112, 112, 128]
+    assert [conv_workspace_bytes(point, core) for core in (frozenset(), DSP, MVE)] == [0, 0, 0]
+    assert [conv_workspace_bytes(square, core) for core in (frozenset(), DSP, MVE)] == [
+        112,
+        112,
+        128,
+    ]
     usual = layer("depthwise_conv2d", (1, 8, 8, 16), (1, 3, 3, 16), 1)
     wide = layer("depthwise_conv2d", (1, 8, 8, 16), (1, 5, 5, 16), 2)
-    assert [depthwise_bytes(usual, core) for core in (frozenset(), DSP, MVE)] == [0, 0, 4464]
-    assert [depthwise_bytes(wide, core) for core in (frozenset(), DSP, MVE)] == [0, 800, 12400]
+    assert [depthwise_workspace_bytes(usual, core) for core in (frozenset(), DSP, MVE)] == [
+        0,
+        0,
+        4464,
+    ]
+    assert [depthwise_workspace_bytes(wide, core) for core in (frozenset(), DSP, MVE)] == [
+        0,
+        800,
+        12400,
+    ]
     pool = layer("average_pool2d", (1, 8, 8, 16), (1, 2, 2, 1))
-    assert [average_pool_bytes(pool, core) for core in (frozenset(), DSP, MVE)] == [0, 64, 0]
+    assert [average_pool_workspace_bytes(pool, core) for core in (frozenset(), DSP, MVE)] == [
+        0,
+        64,
+        0,
+    ]
 
 
 def test_buffers_of_int16_and_of_transposed_convolutions_are_too():
     square = layer("conv2d", (1, 8, 8, 3), (32, 3, 3, 3), 1, INT16)
-    assert [conv_bytes(square, core) for core in (frozenset(), DSP, MVE)] == [108, 108, 256]
+    assert [conv_workspace_bytes(square, core) for core in (frozenset(), DSP, MVE)] == [
+        108,
+        108,
+        256,
+    ]
     wide = layer("depthwise_conv2d", (1, 8, 8, 16), (1, 5, 5, 16), 2, INT16)
-    assert [depthwise_bytes(wide, core) for core in (frozenset(), DSP, MVE)] == [0, 800, 3208]
+    assert [depthwise_workspace_bytes(wide, core) for core in (frozenset(), DSP, MVE)] == [
+        0,
+        800,
+        3208,
+    ]
     few = layer("transpose_conv", (1, 4, 4, 8), (3, 2, 2, 8), stride=(2, 2))
-    assert [transposed_bytes(few, core) for core in (DSP, MVE)] == [192, 192]
+    assert [transpose_conv_workspace_bytes(few, core) for core in (DSP, MVE)] == [192, 192]
     many = layer("transpose_conv", (1, 4, 4, 24), (3, 2, 2, 24), stride=(2, 2))
-    assert [transposed_bytes(many, core) for core in (DSP, MVE)] == [384, 384]
-    assert (reversed_bytes(few), reversed_bytes(many)) == (0, 288)
+    assert [transpose_conv_workspace_bytes(many, core) for core in (DSP, MVE)] == [384, 384]
+    assert (reversed_weights_bytes(few), reversed_weights_bytes(many)) == (0, 288)
 
 
 def test_only_the_files_that_are_called_are_taken(tmp_path: Path):
@@ -221,9 +245,9 @@ def test_only_the_files_that_are_called_are_taken(tmp_path: Path):
         "Source/e.c": "int e(int x)\n{\n    return numbers[x];\n}\n",
     }.items():
         (tmp_path / name).write_text(text)
-    found = needed_files(tmp_path, ("Include",), "Source", frozenset({"a"}))
+    found = collect_needed_files(tmp_path, ("Include",), "Source", frozenset({"a"}))
     assert sorted(found) == ["a.c", "b.c", "inner/types.h", "lib.h"]
-    assert sorted(needed_files(tmp_path, ("Include",), "Source", frozenset({"e"}))) == [
+    assert sorted(collect_needed_files(tmp_path, ("Include",), "Source", frozenset({"e"}))) == [
         "d.c",
         "e.c",
     ]

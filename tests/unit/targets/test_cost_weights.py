@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from firmwright.ir.tir.cost import GENERIC, Weights
-from firmwright.targets.cost_weights import weights_of
+from firmwright.ir.tir.cost_model import GENERIC_WEIGHTS, CostWeights
+from firmwright.targets.cost_weights import cost_weights_for
 from firmwright.targets.registry import parse_target
 
 
-def of_core(core: str) -> Weights:
-    return weights_of(parse_target(f"cortex-m -mcpu={core}"))
+def of_core(core: str) -> CostWeights:
+    return cost_weights_for(parse_target(f"cortex-m -mcpu={core}"))
 
 
 @pytest.mark.parametrize("core", ["cortex-m0", "cortex-m0plus", "cortex-m23"])
@@ -32,5 +32,5 @@ def test_what_is_priced_by_name_is_priced_in_every_table(core: str) -> None:
 
 
 def test_a_target_that_nobody_measured_has_generic_weights() -> None:
-    assert weights_of(None) is GENERIC
-    assert weights_of(parse_target("host")) is GENERIC
+    assert cost_weights_for(None) is GENERIC_WEIGHTS
+    assert cost_weights_for(parse_target("host")) is GENERIC_WEIGHTS

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from firmwright.boards import load_board
-from firmwright.build.elf import read_code
-from firmwright.build.flags import tool
-from firmwright.flows.compiling import compile_for
-from firmwright.flows.images import build_image
+from firmwright.build.compiler_flags import gnu_tool
+from firmwright.build.elf_reader import read_code_sections
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import load_model
-from firmwright.targets import rv32, thumb
+from firmwright.targets import rv32_decoder, thumb_decoder
 from firmwright.targets.instruction import Instruction
 
 # The first pattern that matches the whole mnemonic (without width suffix) names the kind.
@@ -59,7 +59,7 @@ LINE = re.compile(r"^\s*([0-9a-f]+):\t((?:[0-9a-f]{4,8} ?)+)\s*\t([a-z][a-z0-9.]
 
 def disassembled(image, board_name: str):
     """Address, size, mnemonic and operands of every instruction."""
-    command = [tool(load_board(board_name), "objdump"), "-d", str(image.elf)]
+    command = [gnu_tool(load_board(board_name), "objdump"), "-d", str(image.elf)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for line in text.splitlines():
         found = LINE.match(line)
@@ -78,7 +78,7 @@ def expected(mnemonic: str, operands: str, table) -> set[str]:
 
 def check(path: Path, board: str, decode, table, conditional: bool) -> int:
     image = build_image(compile_for(load_model(path), board))
-    sections = read_code(image.elf)
+    sections = read_code_sections(image.elf)
 
     def code_at(address: int) -> bytes:
         start, code = next((s, c) for s, c in sections if 0 <= address - s < len(c))
@@ -110,9 +110,14 @@ def check(path: Path, board: str, decode, table, conditional: bool) -> int:
 @pytest.mark.parametrize("board", ["mps2-an386", "mps3-an547", "microbit"])
 @pytest.mark.parametrize("model", ["digits.tflite", "digits_float.tflite"])
 def test_thumb_code_is_told_apart_as_the_disassembler_does(board: str, model: str, digits_path):
-    assert check(digits_path.with_name(model), board, thumb.decode, ARM_KINDS, True) > 1000
+    assert (
+        check(digits_path.with_name(model), board, thumb_decoder.decode_thumb, ARM_KINDS, True)
+        > 1000
+    )
 
 
 @pytest.mark.qemu("riscv32")
 def test_riscv_code_is_told_apart_as_the_disassembler_does(digits_path):
-    assert check(digits_path, "qemu-riscv32-virt", rv32.decode, RISCV_KINDS, False) > 1000
+    assert (
+        check(digits_path, "qemu-riscv32-virt", rv32_decoder.decode_rv32, RISCV_KINDS, False) > 1000
+    )

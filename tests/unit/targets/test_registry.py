@@ -9,10 +9,10 @@ import pytest
 from firmwright.base.errors import UsageError
 from firmwright.ir.core import Target
 from firmwright.targets.registry import (
-    KINDS,
-    features,
+    CORE_KINDS,
     parse_target,
     parse_targets,
+    target_features,
     target_to_json,
 )
 
@@ -23,11 +23,13 @@ def test_a_target_prints_as_it_is_written() -> None:
     assert parse_target(str(target)) == target
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CORE_KINDS)
 def test_every_kind_parses_with_its_defaults(kind: str) -> None:
     target = parse_target(kind)
     assert target.kind == kind
-    assert dict(target.attrs) == {name: spec.default for name, spec in KINDS[kind].attrs.items()}
+    assert dict(target.attrs) == {
+        name: spec.default for name, spec in CORE_KINDS[kind].attrs.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -40,7 +42,7 @@ def test_every_kind_parses_with_its_defaults(kind: str) -> None:
     ],
 )
 def test_a_core_implies_its_features(core: str, has: str, lacks: str) -> None:
-    found = features(parse_target(f"cortex-m -mcpu={core}"))
+    found = target_features(parse_target(f"cortex-m -mcpu={core}"))
     assert has in found
     assert lacks not in found
 
@@ -69,11 +71,11 @@ def test_a_core_that_does_not_exist_names_the_known_ones() -> None:
 
 def test_features_of_an_unknown_kind_are_an_error() -> None:
     with pytest.raises(UsageError, match="there is no target kind 'abacus'"):
-        features(Target("abacus"))
+        target_features(Target("abacus"))
 
 
 def test_every_kind_of_core_reads_back_what_it_writes():
-    for kind in KINDS:
+    for kind in CORE_KINDS:
         target = parse_target(kind)
         assert parse_target(str(target)) == target
         assert parse_target(json.dumps(target_to_json(target))) == target

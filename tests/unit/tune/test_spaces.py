@@ -7,39 +7,46 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from firmwright.bench.layers import layers
+from firmwright.bench.random_layers import generate_layers
 from firmwright.boards import load_board
-from firmwright.flows.inputs import generated
-from firmwright.flows.kernels import OUTPUT, KernelLayer, checked_module, layer_module
-from firmwright.flows.sessions import open_session
+from firmwright.flows.kernel_comparison import (
+    MISMATCH_COUNT_OUTPUT,
+    KernelComparison,
+    comparison_module,
+    layer_module,
+)
+from firmwright.flows.model_session import open_session
+from firmwright.flows.sample_batches import generate_samples
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tuning import choice_of
-from firmwright.pipeline import Options, compile_model, configured, lowering_of
+from firmwright.ir.tuning_records import configured_schedule
+from firmwright.pipeline import Options, compile_model, configure_module, make_lowering
 
 LAYERS = ("conv2d", "fully_connected")
 MOST_INSTRUCTIONS = 4_000_000
 """Of a layer's own loops: larger ones would only take time."""
 
 
-def drawn(options: Options, count: int) -> list[KernelLayer]:
+def drawn(options: Options, count: int) -> list[KernelComparison]:
     """Small layers, each with its whole space of rules with more than their configurations."""
-    found: list[KernelLayer] = []
-    for call in islice(layers(11), 200):
+    found: list[KernelComparison] = []
+    for call in islice(generate_layers(11), 200):
         if call.op in LAYERS and len(found) < count:
             found += kernel_layer(call, options)
     return found
 
 
-def kernel_layer(call: OpCall, options: Options) -> list[KernelLayer]:
-    lowering = lowering_of(configured(layer_module(call), load_board("host"), options), options)
+def kernel_layer(call: OpCall, options: Options) -> list[KernelComparison]:
+    lowering = make_lowering(
+        configure_module(layer_module(call), load_board("host"), options), options
+    )
     (offered,) = lowering.calls()
-    known = {choice_of(item.rule, item.config) for item in offered.alternatives}
-    extra = [c for c in lowering.space(0) if choice_of(*c) not in known]
+    known = {configured_schedule(item.rule, item.config) for item in offered.candidates}
+    extra = [c for c in lowering.space(0) if configured_schedule(*c) not in known]
     right = lowering.kernel(0, "default", {})
     if not extra or right.instructions > MOST_INSTRUCTIONS:
         return []
     kernels = tuple(lowering.kernel(0, rule, config) for rule, config in extra[::9])
-    return [KernelLayer(call, right, kernels)]
+    return [KernelComparison(call, right, kernels)]
 
 
 @pytest.mark.host_c
@@ -49,9 +56,9 @@ def kernel_layer(call: OpCall, options: Options) -> list[KernelLayer]:
 def test_every_kernel_of_a_space_is_right(core: str, deep: bool) -> None:
     options = Options(board="host", target=f"cortex-m -mcpu={core}")
     tried = drawn(options, 12 if deep else 2)
-    compiled = compile_model(checked_module(tried, load_board("host"), options), options)
+    compiled = compile_model(comparison_module(tried, load_board("host"), options), options)
     with open_session(compiled, in_process=True) as session:
-        outputs = session.run_all(generated(compiled.module.io.inputs, 4).samples)
+        outputs = session.run_all(generate_samples(compiled.module.io.inputs, 4).samples)
     for output in outputs:
-        np.testing.assert_array_equal(output[OUTPUT], 0)
-    assert outputs[0][OUTPUT].size == sum(len(layer.kernels) for layer in tried) > 2
+        np.testing.assert_array_equal(output[MISMATCH_COUNT_OUTPUT], 0)
+    assert outputs[0][MISMATCH_COUNT_OUTPUT].size == sum(len(layer.kernels) for layer in tried) > 2

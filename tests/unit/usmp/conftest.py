@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from firmwright.ir.core import PoolInfo
-from firmwright.ir.tir.plan import BufferInfo, Conflict, LiveRange
-from firmwright.usmp.sharing import find_conflicts
+from firmwright.ir.tir.plan import BufferInfo, LiveRange, OffsetConstraint
+from firmwright.usmp.interference import build_interference
 
 UNLIMITED = (PoolInfo("sram"),)
-Problem = tuple[tuple[BufferInfo, ...], tuple[Conflict, ...], tuple[PoolInfo, ...]]
+Problem = tuple[tuple[BufferInfo, ...], tuple[OffsetConstraint, ...], tuple[PoolInfo, ...]]
 
 
 def a_buffer(
@@ -36,7 +36,7 @@ def a_chain(sizes: Sequence[int], alignment: int = 16) -> Problem:
         a_buffer(f"t{i}", size, (max(i - 1, 0), min(i, last) + 1), alignment=alignment)
         for i, size in enumerate(sizes)
     )
-    return buffers, find_conflicts(buffers), UNLIMITED
+    return buffers, build_interference(buffers), UNLIMITED
 
 
 def a_residual_chain(sizes: Sequence[int], every: int) -> Problem:
@@ -51,7 +51,7 @@ def a_residual_chain(sizes: Sequence[int], every: int) -> Problem:
         )
         for i, size in enumerate(sizes)
     )
-    return buffers, find_conflicts(buffers), UNLIMITED
+    return buffers, build_interference(buffers), UNLIMITED
 
 
 def a_random_problem(seed: int, most: int = 24) -> Problem:
@@ -60,7 +60,7 @@ def a_random_problem(seed: int, most: int = 24) -> Problem:
     pools = rng.choice([UNLIMITED, _two_pools(rng), _two_pools(rng)])
     names = tuple(pool.name for pool in pools)
     buffers = tuple(_random_buffer(rng, index, names) for index in range(rng.randrange(most + 1)))
-    conflicts = tuple(_relaxed(rng, conflict) for conflict in find_conflicts(buffers))
+    conflicts = tuple(_relaxed(rng, conflict) for conflict in build_interference(buffers))
     return buffers, conflicts, pools
 
 
@@ -82,17 +82,17 @@ def _random_buffer(rng: random.Random, index: int, pools: tuple[str, ...]) -> Bu
     return a_buffer(f"b{index}", size_bytes, *live, alignment=alignment, pools=candidates)
 
 
-def _relaxed(rng: random.Random, conflict: Conflict) -> Conflict:
+def _relaxed(rng: random.Random, conflict: OffsetConstraint) -> OffsetConstraint:
     """One conflict in five loses a part: overlap from one side, or at multiples of a period."""
     match rng.randrange(20):
         case 0 | 1:
-            return Conflict(conflict.a, conflict.b, conflict.lo // 3, conflict.hi)
+            return OffsetConstraint(conflict.a, conflict.b, conflict.lo // 3, conflict.hi)
         case 2:
-            return Conflict(conflict.a, conflict.b, 0, conflict.hi)
+            return OffsetConstraint(conflict.a, conflict.b, 0, conflict.hi)
         case 3:
             m = rng.randrange(2, 40)
             residue = rng.randrange(m)
-            return Conflict(conflict.a, conflict.b, conflict.lo, conflict.hi, m, residue)
+            return OffsetConstraint(conflict.a, conflict.b, conflict.lo, conflict.hi, m, residue)
         case _:
             return conflict
 

@@ -11,11 +11,11 @@ from synthetic_graphs import small_graph
 
 from firmwright.base.errors import DoesNotFitError, ToolMissingError
 from firmwright.ir.core import PoolInfo
-from firmwright.ir.tir.plan import Conflict
+from firmwright.ir.tir.plan import OffsetConstraint
+from firmwright.usmp.branch_and_bound import exact_planner
 from firmwright.usmp.cp_sat import cp_sat
-from firmwright.usmp.exact import exact
-from firmwright.usmp.sharing import find_conflicts
-from firmwright.usmp.validate import check_plan
+from firmwright.usmp.interference import build_interference
+from firmwright.usmp.plan_validator import check_plan
 
 POOLS = (PoolInfo("sram"),)
 
@@ -59,9 +59,9 @@ def test_it_agrees_with_branch_and_bound_on_relaxed_and_periodic_pairs(
     for seed in range(3000, 3015):
         buffers, conflicts, _ = random_problem(seed, most=9)
         single = tuple(replace(buffer, pools=("sram",)) for buffer in buffers)
-        ours, theirs = exact(single, conflicts, POOLS), cp_sat(single, conflicts, POOLS)
+        ours, theirs = exact_planner(single, conflicts, POOLS), cp_sat(single, conflicts, POOLS)
         check_plan(theirs, single, conflicts, POOLS)
-        assert ours.gap_bytes == theirs.gap_bytes == 0
+        assert ours.optimality_gap_bytes == theirs.optimality_gap_bytes == 0
         assert ours.workspace_bytes == theirs.workspace_bytes
 
 
@@ -70,7 +70,7 @@ def test_a_plan_that_local_search_misses_is_found_and_proven() -> None:
     problem = small_graph("inception", 28)
     plan = cp_sat(*problem)
     check_plan(plan, *problem)
-    assert plan.gap_bytes == 0
+    assert plan.optimality_gap_bytes == 0
 
 
 @pytest.mark.usefixtures("ortools")
@@ -78,7 +78,7 @@ def test_over_two_pools_with_limits_it_finds_the_least_sum(make_buffer: Callable
     names = ("fast", "slow")
     sizes = (6, 5, 4, 3, 2)
     buffers = tuple(make_buffer(f"b{i}", s, (0, 1), pools=names) for i, s in enumerate(sizes))
-    conflicts = (Conflict("b0", "b1", -2, 6), *find_conflicts(buffers)[1:])
+    conflicts = (OffsetConstraint("b0", "b1", -2, 6), *build_interference(buffers)[1:])
     pools = (PoolInfo("fast", 9), PoolInfo("slow", 9))
     plan = cp_sat(buffers, conflicts, pools)
     check_plan(plan, buffers, conflicts, pools)
@@ -91,4 +91,4 @@ def test_pools_that_are_too_small_are_named(make_buffer: Callable) -> None:
     buffers = tuple(make_buffer(n, 60, (0, 1), pools=("fast", "slow")) for n in "abc")
     pools = (PoolInfo("fast", 64), PoolInfo("slow", 100))
     with pytest.raises(DoesNotFitError, match="pool slow needs 120 bytes and has 100"):
-        cp_sat(buffers, find_conflicts(buffers), pools)
+        cp_sat(buffers, build_interference(buffers), pools)

@@ -4,9 +4,9 @@ import random
 from collections.abc import Callable, Sequence
 
 from firmwright.ir.core import PoolInfo
-from firmwright.usmp.first_fit import lowest_offset, place
-from firmwright.usmp.problem import Relation, make_problem
-from firmwright.usmp.sharing import find_conflicts
+from firmwright.usmp.first_fit import lowest_offset, place_first_fit
+from firmwright.usmp.interference import build_interference
+from firmwright.usmp.planning_problem import Relation, build_problem
 
 
 def by_trying(relations: Sequence[Relation], offsets: Sequence[int], alignment: int) -> int:
@@ -47,23 +47,23 @@ def test_gaps_below_placed_buffers_are_used(make_buffer: Callable) -> None:
     c = make_buffer("c", 10, (1, 4))
     d = make_buffer("d", 8, (3, 4))
     buffers = (a, b, c, d)
-    problem = make_problem(buffers, find_conflicts(buffers), (PoolInfo("sram"),))
-    assert place(problem, [0, 1, 2, 3]).offsets == (0, 10, 20, 0)
+    problem = build_problem(buffers, build_interference(buffers), (PoolInfo("sram"),))
+    assert place_first_fit(problem, [0, 1, 2, 3]).offsets == (0, 10, 20, 0)
 
 
 def test_an_offset_is_aligned_to_its_own_buffer_not_to_its_neighbour(make_buffer: Callable) -> None:
     a = make_buffer("a", 5, (0, 1), alignment=16)
     b = make_buffer("b", 4, (0, 1), alignment=4)
-    problem = make_problem((a, b), find_conflicts((a, b)), (PoolInfo("sram"),))
-    assert place(problem, [0, 1]).offsets == (0, 8)
+    problem = build_problem((a, b), build_interference((a, b)), (PoolInfo("sram"),))
+    assert place_first_fit(problem, [0, 1]).offsets == (0, 8)
 
 
 def test_the_next_pool_takes_what_the_first_has_no_room_for(make_buffer: Callable) -> None:
     names = ("fast", "slow")
     buffers = tuple(make_buffer(n, s, (0, 1), pools=names) for n, s in (("a", 60), ("b", 50)))
     pools = (PoolInfo("fast", 100), PoolInfo("slow", 40))
-    problem = make_problem(buffers, find_conflicts(buffers), pools)
-    layout = place(problem, [0, 1])
+    problem = build_problem(buffers, build_interference(buffers), pools)
+    layout = place_first_fit(problem, [0, 1])
     assert (layout.pools, layout.unplaced_bytes) == (("fast", ""), 50)
 
 
@@ -71,6 +71,6 @@ def test_a_conflict_in_a_pool_that_was_left_never_lowers_an_offset(make_buffer: 
     # 100 bytes: A 64 at 0, B 32 at 64, then C 16 in conflict with both has no room.
     sizes = (("a", 64), ("b", 32), ("c", 16))
     buffers = tuple(make_buffer(name, size, (0, 1)) for name, size in sizes)
-    for conflicts in (find_conflicts(buffers), find_conflicts(buffers)[::-1]):
-        problem = make_problem(buffers, conflicts, (PoolInfo("sram", 100),))
-        assert place(problem, [0, 1, 2]).unplaced_bytes == 16
+    for conflicts in (build_interference(buffers), build_interference(buffers)[::-1]):
+        problem = build_problem(buffers, conflicts, (PoolInfo("sram", 100),))
+        assert place_first_fit(problem, [0, 1, 2]).unplaced_bytes == 16

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from firmwright.ir.core import PoolInfo
 from firmwright.usmp.greedy import conflict_order, size_order
-from firmwright.usmp.problem import make_problem
-from firmwright.usmp.sharing import find_conflicts
+from firmwright.usmp.interference import build_interference
+from firmwright.usmp.planning_problem import build_problem
 
 
 def _names(make_buffer: Callable, order: Callable) -> list[str]:
@@ -14,7 +14,7 @@ def _names(make_buffer: Callable, order: Callable) -> list[str]:
         ("d", 9, (8, 9)), ("e", 1, (0, 2)), ("f", 2, (1, 2)),
     ]  # fmt: skip
     buffers = tuple(make_buffer(name, size, live) for name, size, live in rows)
-    problem = make_problem(buffers, find_conflicts(buffers), (PoolInfo("sram"),))
+    problem = build_problem(buffers, build_interference(buffers), (PoolInfo("sram"),))
     return [buffers[index].name for index in order(problem)]
 
 

@@ -9,20 +9,20 @@ import pytest
 from firmwright.base.errors import DoesNotFitError
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.plan import Plan
-from firmwright.usmp.first_fit import place
+from firmwright.usmp.first_fit import place_first_fit
 from firmwright.usmp.greedy import size_order
-from firmwright.usmp.problem import make_problem
-from firmwright.usmp.registry import BUILTIN
-from firmwright.usmp.sharing import find_conflicts
-from firmwright.usmp.validate import check_plan
+from firmwright.usmp.interference import build_interference
+from firmwright.usmp.plan_validator import check_plan
+from firmwright.usmp.planner_registry import BUILTIN_PLANNERS
+from firmwright.usmp.planning_problem import build_problem
 
-PLANNERS = [name for name in BUILTIN if name != "cpsat"]
+PLANNERS = [name for name in BUILTIN_PLANNERS if name != "cpsat"]
 pytestmark = pytest.mark.parametrize("name", PLANNERS)
 
 
 def planned(name: str, buffers: tuple, *pools: PoolInfo) -> Plan:
-    conflicts = find_conflicts(buffers)
-    plan = BUILTIN[name](buffers, conflicts, pools)
+    conflicts = build_interference(buffers)
+    plan = BUILTIN_PLANNERS[name](buffers, conflicts, pools)
     check_plan(plan, buffers, conflicts, pools)
     return plan
 
@@ -32,9 +32,9 @@ def test_a_pool_that_was_full_for_a_buffer_is_not_entered_below_a_later_conflict
 ) -> None:
     sizes = (("a", 64), ("b", 32), ("c", 16))
     buffers = tuple(make_buffer(n, size, (0, 1), pools=("small",)) for n, size in sizes)
-    for conflicts in (find_conflicts(buffers), find_conflicts(buffers)[::-1]):
+    for conflicts in (build_interference(buffers), build_interference(buffers)[::-1]):
         with pytest.raises(DoesNotFitError) as caught:
-            BUILTIN[name](buffers, conflicts, (PoolInfo("small", 100),))
+            BUILTIN_PLANNERS[name](buffers, conflicts, (PoolInfo("small", 100),))
         assert caught.value.regions[0].need_bytes == 112
     with_more = tuple(make_buffer(n, s, (0, 1), pools=("small", "large")) for n, s in sizes)
     plan = planned(name, with_more, PoolInfo("small", 100), PoolInfo("large"))
@@ -84,7 +84,7 @@ def test_what_meets_the_bound_is_left_as_the_first_order_gave_it(
     chain: Callable, name: str
 ) -> None:
     buffers, conflicts, pools = chain([100, 400, 600, 80], alignment=4)
-    problem = make_problem(buffers, conflicts, pools)
-    layout = place(problem, size_order(problem))
+    problem = build_problem(buffers, conflicts, pools)
+    layout = place_first_fit(problem, size_order(problem))
     assert layout.cost[1] == problem.lower_bound_bytes
     assert planned(name, buffers, *pools).workspace_bytes == layout.cost[1]

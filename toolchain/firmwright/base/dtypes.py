@@ -114,7 +114,7 @@ def find_dtype(name: str) -> DType | None:
     return _BY_NAME.get(name)
 
 
-def dtype(name: str, *, where: str = "") -> DType:
+def get_dtype(name: str, *, where: str = "") -> DType:
     """The dtype of that long or short name; ModelError naming the known ones otherwise."""
     found = _BY_NAME.get(name)
     if found is None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from firmwright.base.errors import ModelError
 
 
-class Writer:
+class IndentedWriter:
     """Collects indented lines."""
 
     __slots__ = ("_indent", "_lines", "_step")

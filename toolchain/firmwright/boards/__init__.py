@@ -3,16 +3,16 @@
 from firmwright.boards.clock import Clock
 from firmwright.boards.load import list_boards, load_board
 from firmwright.boards.memory import MemoryRegion
-from firmwright.boards.schema import Board, Console, Counter, Limits, Run
+from firmwright.boards.schema import Board, Console, Limits, PerformanceCounter, RunConfig
 
 __all__ = [
     "Board",
     "Clock",
     "Console",
-    "Counter",
     "Limits",
     "MemoryRegion",
-    "Run",
+    "PerformanceCounter",
+    "RunConfig",
     "list_boards",
     "load_board",
 ]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from firmwright.base.errors import BoardError
-from firmwright.boards.clock_trees import TREES, Settings
-from firmwright.boards.table import Table
+from firmwright.boards.clock_trees import CLOCK_TREES, Settings
+from firmwright.boards.toml_table import TomlTable
 
 BUS_DIVIDER = "_DIVIDER"
 """What the name of a setting ends in that divides the processor's clock for a bus."""
@@ -31,9 +31,9 @@ class Clock:
         return dict(self.settings).get(bus + BUS_DIVIDER)
 
 
-def read_clock(table: Table, port: str) -> Clock:
+def read_clock(table: TomlTable, port: str) -> Clock:
     """The clock that `table` describes; a BoardError names the limit that it breaks."""
-    trees = TREES[port]
+    trees = CLOCK_TREES[port]
     tree = trees[table.choice("driver", tuple(trees))]
     internal = tree.internal_hz is not None
     table.expect_keys(("driver", "hz") if internal else ("driver", "crystal_hz", "hz"))

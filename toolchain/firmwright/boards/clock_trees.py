@@ -18,7 +18,7 @@ _MHZ: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class ClockTree:
     """Which `clock_DRIVER.c` brings it up, how to set it, and its oscillator if it is internal."""
 
     driver: str
@@ -263,22 +263,22 @@ def _require(holds: bool, limit: str) -> None:
         raise ValueError(limit)
 
 
-TREES: Final[Mapping[str, Mapping[str, Tree]]] = MappingProxyType(
+CLOCK_TREES: Final[Mapping[str, Mapping[str, ClockTree]]] = MappingProxyType(
     {
         "host": {},
         "cortex_m": {
-            "stm32f100": Tree("stm32f1", stm32f100_settings),
-            "stm32f103": Tree("stm32f1", stm32f103_settings),
-            "stm32f405": Tree("stm32f4", stm32f405_settings),
-            "stm32f746": Tree("stm32f4", stm32f746_settings),
-            "stm32h743": Tree("stm32h7", stm32h743_settings, internal_hz=64 * _MHZ),
-            "stm32l4r5": Tree("stm32l4", stm32l4r5_settings, internal_hz=16 * _MHZ),
-            "stm32u575": Tree("stm32u5", stm32u575_settings, internal_hz=16 * _MHZ),
-            "nrf52": Tree("nrf52", nrf52_settings),
-            "rp2040": Tree("rp2", rp2040_settings),
-            "rp2350": Tree("rp2", rp2350_settings),
+            "stm32f100": ClockTree("stm32f1", stm32f100_settings),
+            "stm32f103": ClockTree("stm32f1", stm32f103_settings),
+            "stm32f405": ClockTree("stm32f4", stm32f405_settings),
+            "stm32f746": ClockTree("stm32f4", stm32f746_settings),
+            "stm32h743": ClockTree("stm32h7", stm32h743_settings, internal_hz=64 * _MHZ),
+            "stm32l4r5": ClockTree("stm32l4", stm32l4r5_settings, internal_hz=16 * _MHZ),
+            "stm32u575": ClockTree("stm32u5", stm32u575_settings, internal_hz=16 * _MHZ),
+            "nrf52": ClockTree("nrf52", nrf52_settings),
+            "rp2040": ClockTree("rp2", rp2040_settings),
+            "rp2350": ClockTree("rp2", rp2350_settings),
         },
-        "riscv32": {"fe310": Tree("fe310", fe310_settings)},
+        "riscv32": {"fe310": ClockTree("fe310", fe310_settings)},
     }
 )
 """By port and driver, as `[clock]` of a board names them."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from firmwright.boards.table import Table
+from firmwright.boards.toml_table import TomlTable
 
-DRIVERS: Final = {"host": (), "cortex_m": ("sse200",), "riscv32": ()}
+CORES_DRIVERS: Final = {"host": (), "cortex_m": ("sse200",), "riscv32": ()}
 """The drivers that each port has: `cores_DRIVER.c` in its folder."""
 HOST_CORES: Final = 8
 """As many as one likes: on the host each is a stand-in that works when it is asked to."""
@@ -25,11 +25,11 @@ class Cores:
     count: int
 
 
-def read_cores(table: Table, port: str) -> Cores:
+def read_cores(table: TomlTable, port: str) -> Cores:
     """The table's values; BoardError for what no driver of the port can be."""
     table.expect_keys(("driver", "base", "count"))
     return Cores(
-        driver=table.choice("driver", DRIVERS[port]),
+        driver=table.choice("driver", CORES_DRIVERS[port]),
         base=table.integer("base"),
         count=table.integer("count", minimum=2),
     )

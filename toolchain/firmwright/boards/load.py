@@ -19,9 +19,9 @@ from types import ModuleType
 from firmwright.base.errors import BoardError
 from firmwright.base.resources import boards_dir
 from firmwright.boards.schema import Board, read_board
-from firmwright.boards.table import Table
+from firmwright.boards.toml_table import TomlTable
 
-GROUP = "firmwright.boards"
+ENTRY_POINT_GROUP = "firmwright.boards"
 """Of the entry points by which packages bring boards."""
 
 
@@ -61,7 +61,7 @@ def search_path(extra_dirs: Sequence[Path] = ()) -> tuple[Path, ...]:
 def _installed_dirs() -> tuple[Path, ...]:
     """The folders of boards that installed packages bring, by the entry points' names."""
     found = []
-    for point in sorted(entry_points(group=GROUP), key=lambda p: (p.name, p.value)):
+    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda p: (p.name, p.value)):
         value = point.load()
         if isinstance(value, ModuleType) and value.__file__ is not None:
             found.append(Path(value.__file__).parent)
@@ -69,7 +69,7 @@ def _installed_dirs() -> tuple[Path, ...]:
             found.append(Path(value))
         else:
             what = "this entry point gives neither a module nor a path."
-            raise BoardError(what, where=f"{GROUP}: {point.name} = {point.value}")
+            raise BoardError(what, where=f"{ENTRY_POINT_GROUP}: {point.name} = {point.value}")
     return tuple(found)
 
 
@@ -80,18 +80,18 @@ def _names(directories: Sequence[Path]) -> list[str]:
 def _read(file: Path, directories: Sequence[Path]) -> Board:
     values = _parse(file)
     shown = f"{file.parent.name}/{file.name}"
-    table = Table(values, shown)
+    table = TomlTable(values, shown)
     if table.has("soc"):
-        table = Table(values, shown, below=_read_soc(table, directories))
+        table = TomlTable(values, shown, below=_read_soc(table, directories))
     return read_board(table, file.parent.name)
 
 
-def _read_soc(table: Table, directories: Sequence[Path]) -> Table:
+def _read_soc(table: TomlTable, directories: Sequence[Path]) -> TomlTable:
     name = table.text("soc")
     for directory in directories:
         file = directory / "soc" / f"{name}.toml"
         if Path(name).name == name and file.is_file():
-            return Table(_parse(file), f"soc/{file.name}")
+            return TomlTable(_parse(file), f"soc/{file.name}")
     names = sorted({file.stem for d in directories for file in (d / "soc").glob("*.toml")})
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names
     what = f"there is no file soc/{name}.toml."

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, cast
 
 from firmwright.base.errors import BoardError
-from firmwright.boards.table import Table
+from firmwright.boards.toml_table import TomlTable
 
 MemoryKind = Literal["flash", "ram"]
 ADDRESSES: Final = 1 << 32
@@ -51,10 +51,10 @@ class MemoryRegion:
         return self.start + self.size_bytes
 
 
-def read_memory(table: Table, port: str) -> tuple[MemoryRegion, ...]:
+def read_memory(table: TomlTable, port: str) -> tuple[MemoryRegion, ...]:
     """The regions of `table`; BoardError for what no map can be."""
     regions: list[MemoryRegion] = []
-    for sub in table.subs("memory"):
+    for sub in table.subtables("memory"):
         sub.expect_keys(_REGION_KEYS)
         region = MemoryRegion(
             name=_identifier(sub, "name"),
@@ -75,26 +75,28 @@ def read_memory(table: Table, port: str) -> tuple[MemoryRegion, ...]:
     return tuple(regions)
 
 
-def _check_region(sub: Table, region: MemoryRegion, earlier: list[MemoryRegion]) -> None:
+def _check_region(subtable: TomlTable, region: MemoryRegion, earlier: list[MemoryRegion]) -> None:
     if region.end > ADDRESSES:
-        raise BoardError(f"it ends at {region.end:#x}, above 32 bits.", where=sub.where("size"))
+        raise BoardError(
+            f"it ends at {region.end:#x}, above 32 bits.", where=subtable.where("size")
+        )
     if region.pool and region.kind != "ram":
-        raise BoardError("only a region of kind ram gives a pool.", where=sub.where("pool"))
+        raise BoardError("only a region of kind ram gives a pool.", where=subtable.where("pool"))
     for other in earlier:
         if region.name == other.name:
-            raise BoardError(f"two regions are called {other.name}.", where=sub.where("name"))
+            raise BoardError(f"two regions are called {other.name}.", where=subtable.where("name"))
         if region.pool and region.pool == other.pool:
             what = f"{other.name} gives a pool of this name already."
-            raise BoardError(what, where=sub.where("pool"))
+            raise BoardError(what, where=subtable.where("pool"))
         if region.const_pool and region.const_pool == other.const_pool:
             what = f"{other.name} gives a pool of this name already."
-            raise BoardError(what, where=sub.where("const_pool"))
+            raise BoardError(what, where=subtable.where("const_pool"))
         if region.start < other.end and other.start < region.end:
             what = f"{region.name} overlaps {other.name} at {max(region.start, other.start):#x}."
-            raise BoardError(what, where=sub.where("start"))
+            raise BoardError(what, where=subtable.where("start"))
 
 
-def _identifier(table: Table, key: str) -> str:
+def _identifier(table: TomlTable, key: str) -> str:
     value = table.text(key)
     if not value.isidentifier() or not value.isascii():
         raise BoardError(f"{value!r} is not a C identifier.", where=table.where(key))

@@ -1,6 +1,6 @@
 """What a board is: frozen values read from a board's TOML table over its soc's.
 
-In: a `Table`. Out: a `Board` that keeps these rules, each with a malformed file under
+In: a `TomlTable`. Out: a `Board` that keeps these rules, each with a malformed file under
 `tests/invalid/boards`: known keys only; regions have a size, do not overlap and have unique names;
 a board with memory has flash and RAM, at most one region gives a pool of one name, only RAM gives
 pools; drivers, cores and run kinds are known ones; a raised clock is one that its driver can reach
@@ -14,21 +14,21 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, cast, get_args
 
 from firmwright.base.errors import BoardError
+from firmwright.boards.bootloader import Bootloader, read_bootloader
 from firmwright.boards.clock import Clock, read_clock
 from firmwright.boards.cores import Cores, read_cores
+from firmwright.boards.dma import DmaController, read_dma
 from firmwright.boards.drivers import BOOTS, CONSOLES, COUNTERS
-from firmwright.boards.flashing import Flashing, read_flashing
-from firmwright.boards.loading import Loader, read_loader
+from firmwright.boards.flash_tools import FlashTools, read_flash_tools
 from firmwright.boards.memory import ADDRESSES, MemoryKind, MemoryRegion, read_memory
-from firmwright.boards.table import Table
-from firmwright.boards.transfers import Transfers, read_transfers
+from firmwright.boards.toml_table import TomlTable
 from firmwright.boards.watchdog import Watchdog, read_watchdog
 from firmwright.ir.core import PoolInfo
 
 RunKind = Literal["host", "qemu", "serial", "renode", "fvp", "plugin"]
 CounterUnit = Literal["instructions", "cycles", "ns"]
-Evidence = Literal["emulated", "built", "run"]
-Writes = tuple[tuple[int, int], ...]
+Validation = Literal["emulated", "built", "hardware"]
+RegisterWrites = tuple[tuple[int, int], ...]
 """Addresses, and for each the word or the bits that go there."""
 
 CORES: Final = (
@@ -45,7 +45,7 @@ CORES: Final = (
     "rv32imac",
 )
 UNITS: Final = ("instructions", "cycles", "ns")
-EVIDENCE: Final = ("emulated", "built", "run")
+VALIDATIONS: Final = ("emulated", "built", "hardware")
 POOL_ALIGN: Final = 16
 STACK_BYTES_MIN: Final = 320
 """A fault report may need half of the stack, which is 160 bytes with the link's."""
@@ -57,7 +57,7 @@ _ROOT_KEYS: Final = (
     "name",
     "description",
     "soc",
-    "evidence",
+    "validation",
     "core",
     "port",
     "toolchain",
@@ -73,7 +73,7 @@ _ROOT_KEYS: Final = (
     "caches",
     "boot",
     "flash",
-    "loader",
+    "bootloader",
     "watchdog",
     "cores",
     "dma",
@@ -111,11 +111,11 @@ class Console:
     bus: str = ""
     clock_hz: int = 0
     steps: int = 1
-    enable: Writes = ()
+    enable: RegisterWrites = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Counter:
+class PerformanceCounter:
     """What measures a run: one tick is `scale[0] / scale[1]` of `unit`."""
 
     driver: str
@@ -125,7 +125,7 @@ class Counter:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunConfig:
     """How firmware is started: `program` and `machine` say which emulator, `args` go to it."""
 
     kind: RunKind
@@ -154,7 +154,7 @@ class Board:
 
     name: str
     description: str
-    evidence: Evidence
+    validation: Validation
     core: str
     port: str
     toolchain: str
@@ -163,24 +163,24 @@ class Board:
     memory: tuple[MemoryRegion, ...]
     clock: Clock | None
     console: Console
-    counter: Counter
-    run: Run
+    counter: PerformanceCounter
+    run: RunConfig
     limits: Limits
-    reset: Writes = ()
+    reset: RegisterWrites = ()
     """What is written where, in order, to restart the chip; empty where the core can do it."""
     caches: bool = False
     """Whether start-up turns the core's own caches on."""
     boot: str = ""
     """What a boot ROM wants to find in front of a program; empty where it wants nothing."""
-    flashing: Flashing = field(default_factory=Flashing)
+    flash_tools: FlashTools = field(default_factory=FlashTools)
     watchdog: Watchdog | None = None
-    loader: Loader | None = None
+    bootloader: Bootloader | None = None
     handoff: int = 0
     """Where RAM is that loader and application share; 0 where nothing is linked for a loader."""
-    model_only: bool = False
+    is_model_update: bool = False
     """Whether a model alone is linked, for an application that is in another slot."""
     cores: Cores | None = None
-    dma: Transfers | None = None
+    dma: DmaController | None = None
 
     @property
     def is_host(self) -> bool:
@@ -244,7 +244,7 @@ class Board:
         )
 
     @property
-    def moves_vectors(self) -> bool:
+    def relocates_vectors(self) -> bool:
         """Whether start-up says where the vectors are: boot ROMs and loaders may have their own."""
         return self.run.kind == "serial" and self.port == "cortex_m" and self.core != "cortex-m0"
 
@@ -275,7 +275,7 @@ class Board:
         return sum(r.size_bytes for r in self.memory if r.kind == kind)
 
 
-def read_board(table: Table, name: str) -> Board:
+def read_board(table: TomlTable, name: str) -> Board:
     """The board that `table` describes; `name` is its folder's name, which the file repeats."""
     table.expect_keys(_ROOT_KEYS)
     if table.text("name") != name:
@@ -283,12 +283,12 @@ def read_board(table: Table, name: str) -> Board:
         raise BoardError(what, where=table.where("name"), hint="give both the same name.")
     port = table.choice("port", tuple(CONSOLES))
     memory = read_memory(table, port)
-    clock = read_clock(table.sub("clock"), port) if table.has("clock") else None
+    clock = read_clock(table.subtable("clock"), port) if table.has("clock") else None
     clock_hz, watched = table.integer("clock_hz", 0), table.has("watchdog")
     return Board(
         name=name,
         description=table.text("description"),
-        evidence=cast(Evidence, table.choice("evidence", EVIDENCE)),
+        validation=cast(Validation, table.choice("validation", VALIDATIONS)),
         core=table.choice("core", CORES),
         port=port,
         toolchain=table.text("toolchain"),
@@ -296,22 +296,24 @@ def read_board(table: Table, name: str) -> Board:
         clock_hz=clock_hz,
         memory=memory,
         clock=clock,
-        console=_read_console(table.sub("console"), port, clock),
-        counter=_read_counter(table.sub("counter"), port),
-        run=_read_run(table.sub("run")),
-        limits=_read_limits(table.sub("limits"), memory),
+        console=_read_console(table.subtable("console"), port, clock),
+        counter=_read_counter(table.subtable("counter"), port),
+        run=_read_run(table.subtable("run")),
+        limits=_read_limits(table.subtable("limits"), memory),
         reset=_read_writes(table, "reset"),
         caches=table.boolean("caches", default=False),
         boot=table.choice("boot", BOOTS[port]) if table.has("boot") else "",
-        flashing=read_flashing(table.sub("flash")),
-        watchdog=read_watchdog(table.sub("watchdog"), port, clock_hz) if watched else None,
-        loader=read_loader(table.sub("loader"), port, memory) if table.has("loader") else None,
-        cores=read_cores(table.sub("cores"), port) if table.has("cores") else None,
-        dma=read_transfers(table.sub("dma"), port) if table.has("dma") else None,
+        flash_tools=read_flash_tools(table.subtable("flash")),
+        watchdog=read_watchdog(table.subtable("watchdog"), port, clock_hz) if watched else None,
+        bootloader=read_bootloader(table.subtable("bootloader"), port, memory)
+        if table.has("bootloader")
+        else None,
+        cores=read_cores(table.subtable("cores"), port) if table.has("cores") else None,
+        dma=read_dma(table.subtable("dma"), port) if table.has("dma") else None,
     )
 
 
-def _read_console(table: Table, port: str, clock: Clock | None) -> Console:
+def _read_console(table: TomlTable, port: str, clock: Clock | None) -> Console:
     table.expect_keys(_CONSOLE_KEYS)
     console = Console(
         driver=table.choice("driver", CONSOLES[port]),
@@ -331,7 +333,7 @@ def _read_console(table: Table, port: str, clock: Clock | None) -> Console:
     return console
 
 
-def _read_pin(table: Table, key: str) -> int:
+def _read_pin(table: TomlTable, key: str) -> int:
     """A number, or a port's letter and the number in it as "PC7", 16 pins a port."""
     if not table.is_text(key):
         return table.integer(key, 0)
@@ -343,7 +345,7 @@ def _read_pin(table: Table, key: str) -> int:
     return 16 * (ord(found[1]) - ord("A")) + int(found[2])
 
 
-def _read_writes(table: Table, key: str) -> Writes:
+def _read_writes(table: TomlTable, key: str) -> RegisterWrites:
     """Pairs of an address and a word."""
     pairs = table.pairs(key)
     for address, word in pairs:
@@ -353,13 +355,13 @@ def _read_writes(table: Table, key: str) -> Writes:
     return pairs
 
 
-def _read_counter(table: Table, port: str) -> Counter:
+def _read_counter(table: TomlTable, port: str) -> PerformanceCounter:
     table.expect_keys(("driver", "base", "unit", "scale"))
     scale = table.integers("scale")
     if len(scale) != 2 or min(scale) < 1:
         what = f"expected [numerator, denominator], both at least 1, found {list(scale)}."
         raise BoardError(what, where=table.where("scale"))
-    return Counter(
+    return PerformanceCounter(
         driver=table.choice("driver", COUNTERS[port]),
         base=table.integer("base", 0),
         unit=cast(CounterUnit, table.choice("unit", UNITS)),
@@ -367,10 +369,10 @@ def _read_counter(table: Table, port: str) -> Counter:
     )
 
 
-def _read_run(table: Table) -> Run:
+def _read_run(table: TomlTable) -> RunConfig:
     table.expect_keys(("kind", "program", "machine", "args"))
     kind = cast(RunKind, table.choice("kind", get_args(RunKind)))
-    return Run(
+    return RunConfig(
         kind=kind,
         program=table.text("program", None if kind in ("qemu", "fvp", "plugin") else ""),
         machine=table.text("machine", None if kind in ("qemu", "fvp", "renode") else ""),
@@ -378,7 +380,7 @@ def _read_run(table: Table) -> Run:
     )
 
 
-def _read_limits(table: Table, memory: tuple[MemoryRegion, ...]) -> Limits:
+def _read_limits(table: TomlTable, memory: tuple[MemoryRegion, ...]) -> Limits:
     table.expect_keys(("stack", "runtime", "fit_stack", "link_payload"))
     limits = Limits(
         stack_bytes=table.integer("stack", minimum=STACK_BYTES_MIN),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from firmwright.base.errors import BoardError
-from firmwright.boards.table import Table
+from firmwright.boards.toml_table import TomlTable
 
 WATCHDOGS: Final[dict[str, tuple[str, ...]]] = {
     "host": (),
@@ -31,7 +31,7 @@ class Watchdog:
     ticks: int
 
 
-def read_watchdog(table: Table, port: str, clock_hz: int) -> Watchdog | None:
+def read_watchdog(table: TomlTable, port: str, clock_hz: int) -> Watchdog | None:
     """The watchdog, or None without a time-out; BoardError where the counter cannot count it."""
     table.expect_keys(_KEYS)
     driver = table.choice("driver", WATCHDOGS[port])

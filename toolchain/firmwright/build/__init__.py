@@ -1,6 +1,6 @@
 """The stage that turns a source tree and a board into a linked image, through SCons."""
 
-from firmwright.build.project import write_project
-from firmwright.build.run_scons import build_project, project_board
+from firmwright.build.project_folder import write_project
+from firmwright.build.scons_runner import build_project, read_project_board
 
-__all__ = ["build_project", "project_board", "write_project"]
+__all__ = ["build_project", "read_project_board", "write_project"]

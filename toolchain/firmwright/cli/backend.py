@@ -6,14 +6,14 @@ import argparse
 from collections.abc import Sequence
 
 from firmwright.base.errors import MismatchError
-from firmwright.cli.base import (
+from firmwright.cli.session_options import add_session_options, make_session_opener
+from firmwright.cli.shared_options import (
     Outcome,
-    add_board,
-    count_of,
+    add_board_options,
+    positive_int,
 )
-from firmwright.cli.running_options import add_device, opener
-from firmwright.cli.table import Cell, table
-from firmwright.flows.testing_backends import BackendTest, EntryResult, backend_test
+from firmwright.cli.text_table import Cell, format_table
+from firmwright.flows.backend_conformance import BackendTestResult, PatternResult, run_backend_test
 from firmwright.pipeline import NUMERICS
 
 NAME = "backend"
@@ -24,20 +24,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["test"], help="run every pattern over its grid")
     parser.add_argument("target", metavar="NAME", help="the backend, e.g. 'npu1 -columns=64'")
     parser.add_argument(
-        "--samples", metavar="N", type=count_of, default=4, help="for each case (4)"
+        "--samples", metavar="N", type=positive_int, default=4, help="for each case (4)"
     )
     parser.add_argument("--numerics", choices=NUMERICS, default="litert", help="whose (litert)")
-    add_board(parser)
-    add_device(parser)
+    add_board_options(parser)
+    add_session_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
     board = args.board or "host"
-    found = backend_test(
+    found = run_backend_test(
         args.target,
         board,
         sample_count=args.samples,
-        open_with=opener(args),
+        open_with=make_session_opener(args),
         numerics=args.numerics,
     )
     wrong = [case for entry in found.entries for case, _ in entry.differing]
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> Outcome:
     return Outcome(_data(found), _text(found), error)
 
 
-def _data(found: BackendTest) -> dict[str, object]:
+def _data(found: BackendTestResult) -> dict[str, object]:
     return {
         "target": found.target,
         "board": found.board,
@@ -57,7 +57,7 @@ def _data(found: BackendTest) -> dict[str, object]:
     }
 
 
-def _entry(entry: EntryResult) -> dict[str, object]:
+def _entry(entry: PatternResult) -> dict[str, object]:
     return {
         "name": entry.name,
         "cases": entry.cases,
@@ -69,10 +69,10 @@ def _entry(entry: EntryResult) -> dict[str, object]:
     }
 
 
-def _text(found: BackendTest) -> str:
+def _text(found: BackendTestResult) -> str:
     rows: list[Sequence[Cell]] = [
         [entry.name, entry.cases, len(entry.taken), len(entry.differing) or None]
         for entry in found.entries
     ]
-    text = table(["pattern", "cases", "taken", "differ"], rows)
+    text = format_table(["pattern", "cases", "taken", "differ"], rows)
     return f"{text}\n\n{found.samples} samples each on {found.board}, against the core alone."

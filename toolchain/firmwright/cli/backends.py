@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from firmwright.base.errors import UsageError
-from firmwright.cli.base import Outcome
-from firmwright.cli.table import Cell, facts, table
-from firmwright.cli.targets import facts_of
-from firmwright.ir.graph.patterns import show
+from firmwright.cli.shared_options import Outcome
+from firmwright.cli.targets import target_to_json
+from firmwright.cli.text_table import Cell, format_pairs, format_table
+from firmwright.ir.graph.patterns import format_pattern
 from firmwright.targets.backend import Backend
-from firmwright.targets.backends import BACKENDS
+from firmwright.targets.backend_registry import BACKENDS
 
 NAME = "backends"
 HELP = "list the backends, or what one of them takes"
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> Outcome:
         rows: list[Sequence[Cell]] = [
             [name, item.version, len(item.table), item.kind.doc] for name, item in known.items()
         ]
-        text = table(["backend", "version", "patterns", ""], rows)
+        text = format_table(["backend", "version", "patterns", ""], rows)
         found = {"backends": [_facts(item) for item in known.values()]}
         return Outcome(found, text if rows else "no backend is installed")
     if args.backend not in known:
@@ -41,22 +41,22 @@ def _facts(backend: Backend) -> dict[str, Any]:
     return {
         "name": backend.name,
         "version": backend.version,
-        **facts_of(backend.kind),
+        **target_to_json(backend.kind),
         "merge_regions": backend.merge_regions,
         "pools": list(backend.pools),
-        "patterns": [{"name": e.name, "pattern": show(e.pattern)} for e in backend.table],
+        "patterns": [{"name": e.name, "pattern": format_pattern(e.pattern)} for e in backend.table],
         "intrinsics": [item.name for item in backend.intrinsics],
     }
 
 
 def _page(backend: Backend) -> str:
     attrs = [f"-{name}={spec.default}" for name, spec in backend.attrs.items()]
-    head = facts(
+    head = format_pairs(
         [
             ("backend", f"{backend.name} {backend.version}: {backend.kind.doc}"),
             ("attributes", " ".join(attrs) or "none"),
             ("pools", ", ".join(backend.pools) or "none"),
         ]
     )
-    rows = [[entry.name, show(entry.pattern)] for entry in backend.table]
-    return f"{head}\n\n{table(['pattern', 'covers'], rows)}"
+    rows = [[entry.name, format_pattern(entry.pattern)] for entry in backend.table]
+    return f"{head}\n\n{format_table(['pattern', 'covers'], rows)}"

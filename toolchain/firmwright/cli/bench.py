@@ -12,11 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from firmwright.base.errors import UsageError
-from firmwright.bench.measure import BALANCED, BY_ROWS, MODES, Row, find_models, measure
-from firmwright.bench.peers import RIVAL, read_peers
-from firmwright.bench.predict import Prediction, median_error, predict, worst_error
-from firmwright.cli.base import Outcome
-from firmwright.cli.table import Cell, table
+from firmwright.bench.model_benchmark import (
+    BALANCED,
+    MODES,
+    STREAM_INPUT_SUFFIX,
+    BenchmarkRow,
+    find_models,
+    measure_models,
+)
+from firmwright.bench.peer_figures import REFERENCE_PEER, read_peers
+from firmwright.bench.prediction_accuracy import (
+    Prediction,
+    compare_predictions,
+    median_error,
+    worst_error,
+)
+from firmwright.cli.shared_options import Outcome
+from firmwright.cli.text_table import Cell, format_table
 from firmwright.flows.model import write_file
 
 NAME = "bench"
@@ -40,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--modes",
         metavar="M,...",
         default=BALANCED,
-        help=f"goals of --optimize; with {BY_ROWS} the input comes row by row ({BALANCED})",
+        help=f"goals of --optimize; with {STREAM_INPUT_SUFFIX} the input comes row by row ({BALANCED})",
     )
     parser.add_argument("--peers", metavar="CSV", help="figures to stand beside (the project's)")
     parser.add_argument(
@@ -55,16 +67,18 @@ def run(args: argparse.Namespace) -> Outcome:
     models = tuple(Path(name) for name in args.model) or find_models(args.models)
     boards = [name.strip() for name in args.boards.split(",") if name.strip()]
     if args.predict:
-        return _predictions(tuple(predict(models, boards)))
+        return _predictions(tuple(compare_predictions(models, boards)))
     figures = read_peers(Path(args.peers) if args.peers else None)
     modes = [name.strip() for name in args.modes.split(",") if name.strip()]
     unknown = [mode for mode in modes if mode not in MODES]
     if unknown:
         raise UsageError(f"--modes cannot be {unknown[0]!r}.", hint=f"of {', '.join(MODES)}.")
-    rows = tuple(measure(models, boards, figures, modes))
+    rows = tuple(measure_models(models, boards, figures, modes))
     if args.write:
-        write_file(args.write, as_csv(rows).encode())
-    return Outcome({"rival": RIVAL, "rows": [describe(row) for row in rows]}, summary(rows))
+        write_file(args.write, format_csv(rows).encode())
+    return Outcome(
+        {"rival": REFERENCE_PEER, "rows": [row_to_json(row) for row in rows]}, format_summary(rows)
+    )
 
 
 def _predictions(rows: Sequence[Prediction]) -> Outcome:
@@ -101,10 +115,10 @@ def _predictions(rows: Sequence[Prediction]) -> Outcome:
         ],
         "rows": [{**asdict(row), "error": round(row.error, 4)} for row in rows],
     }
-    return Outcome(data, "\n".join([table(head, cells), "", *lines]))
+    return Outcome(data, "\n".join([format_table(head, cells), "", *lines]))
 
 
-def describe(row: Row) -> dict[str, Any]:
+def row_to_json(row: BenchmarkRow) -> dict[str, Any]:
     """One row for `--json`."""
     return {
         "model": row.model,
@@ -120,16 +134,16 @@ def describe(row: Row) -> dict[str, Any]:
         "stack_bytes": row.stack_bytes,
         "compile_seconds": row.compile_seconds,
         "rival": {
-            "instructions": row.rival.instructions,
-            "workspace_bytes": row.rival.workspace_bytes,
-            "flash_bytes": row.rival.flash_bytes,
+            "instructions": row.peer.instructions,
+            "workspace_bytes": row.peer.workspace_bytes,
+            "flash_bytes": row.peer.flash_bytes,
         },
         "ratio": None if row.ratio is None else round(row.ratio, 4),
         "problem": row.problem,
     }
 
 
-def summary(rows: Sequence[Row]) -> str:
+def format_summary(rows: Sequence[BenchmarkRow]) -> str:
     head = ["model", "board", "mode", "count", "unit", "rival's", "ratio", "workspace", "rival's"]
     head += ["flash", "rival's", "stack", "compiled in"]
     cells: list[list[Cell]] = [
@@ -139,12 +153,12 @@ def summary(rows: Sequence[Row]) -> str:
             row.mode,
             row.count,
             row.unit,
-            row.rival.instructions if row.unit == "instructions" else None,
+            row.peer.instructions if row.unit == "instructions" else None,
             row.ratio,
             row.workspace_bytes,
-            row.rival.workspace_bytes,
+            row.peer.workspace_bytes,
             row.flash_bytes,
-            row.rival.flash_bytes,
+            row.peer.flash_bytes,
             row.stack_bytes,
             None if row.compile_seconds is None else f"{row.compile_seconds:.2f} s",
         ]
@@ -152,13 +166,13 @@ def summary(rows: Sequence[Row]) -> str:
     ]
     notes = [f"{row.model} on {row.board}: {row.problem}" for row in rows if row.problem]
     legend = (
-        f"rival: {RIVAL} on the same core (code and model file in flash, arena as workspace); "
+        f"rival: {REFERENCE_PEER} on the same core (code and model file in flash, arena as workspace); "
         "workspace, flash and stack are the model's, in bytes."
     )
-    return "\n".join([table(head, cells), "", legend, *notes])
+    return "\n".join([format_table(head, cells), "", legend, *notes])
 
 
-def as_csv(rows: Sequence[Row]) -> str:
+def format_csv(rows: Sequence[BenchmarkRow]) -> str:
     """The exact figures, the same on every machine: no times."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -8,13 +8,13 @@ from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board, list_boards, load_board
-from firmwright.boards.make import BOARD_FILE, new_board
-from firmwright.cli.base import Outcome
-from firmwright.cli.table import Cell, facts, table
+from firmwright.boards.scaffold import BOARD_FILE, create_board
+from firmwright.cli.shared_options import Outcome
+from firmwright.cli.text_table import Cell, format_pairs, format_table
 
 NAME = "boards"
 HELP = "list the boards, make a new one from another, or check a board's file"
-EVIDENCE = {"run": "run on hardware", "emulated": "emulated", "built": "only built"}
+EVIDENCE = {"hardware": "run on hardware", "emulated": "emulated", "built": "only built"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,30 +48,30 @@ def run(args: argparse.Namespace) -> Outcome:
 def _list(folders: list[Path]) -> Outcome:
     boards = list_boards(folders)
     rows: list[list[Cell]] = [
-        [b.name, b.core, EVIDENCE[b.evidence], b.flash_bytes, b.ram_bytes, b.description]
+        [b.name, b.core, EVIDENCE[b.validation], b.flash_bytes, b.ram_bytes, b.description]
         for b in boards
     ]
-    head = ["board", "core", "evidence", "flash bytes", "RAM bytes", ""]
-    return Outcome({"boards": [_listed(board) for board in boards]}, table(head, rows))
+    head = ["board", "core", "validation", "flash bytes", "RAM bytes", ""]
+    return Outcome({"boards": [_listed(board) for board in boards]}, format_table(head, rows))
 
 
 def _listed(board: Board) -> dict[str, Any]:
     return {
         "name": board.name,
         "core": board.core,
-        "evidence": board.evidence,
+        "validation": board.validation,
         "flash_bytes": board.flash_bytes,
         "ram_bytes": board.ram_bytes,
         "description": board.description,
-        "run": board.run.kind,
-        "flash_runners": [name for name, _ in board.flashing.tools],
+        "hardware": board.run.kind,
+        "flash_runners": [name for name, _ in board.flash_tools.tools],
     }
 
 
 def _new(args: argparse.Namespace, folders: list[Path]) -> Outcome:
     if not args.like:
         raise UsageError("a new board is made from another.", hint="--from B.")
-    file = new_board(args.what, args.like, Path(args.output), folders)
+    file = create_board(args.what, args.like, Path(args.output), folders)
     said = f"{file}: change what differs, then firmwright boards check {file}."
     return Outcome({"file": str(file), "from": args.like}, said)
 
@@ -102,11 +102,11 @@ def _summary(board: Board) -> str:
         settings = ", ".join(f"{name} {value}" for name, value in clock.settings)
         speed = f"{clock.hz:,} Hz from {clock.source_hz:,} Hz ({settings}); else {speed}"
     pools = ", ".join(f"{p.name} {p.size_bytes or 0:,} bytes" for p in board.pools())
-    runners = ", ".join(name for name, _ in board.flashing.tools) or "none named"
+    runners = ", ".join(name for name, _ in board.flash_tools.tools) or "none named"
     rows: list[tuple[str, Cell]] = [
         ("board", f"{board.name}: {board.description}"),
         ("core", board.core),
-        ("evidence", EVIDENCE[board.evidence]),
+        ("validation", EVIDENCE[board.validation]),
         ("clock", speed),
         ("console", f"{board.console.driver}, counter {board.counter.driver}"),
         ("pools", pools),
@@ -115,7 +115,7 @@ def _summary(board: Board) -> str:
     regions: list[list[Cell]] = [
         [r.name, r.kind, f"{r.start:#010x}", r.size_bytes] for r in board.memory
     ]
-    parts = [facts(rows)]
+    parts = [format_pairs(rows)]
     if regions:
-        parts.append(table(["region", "kind", "start", "bytes"], regions))
+        parts.append(format_table(["region", "kind", "start", "bytes"], regions))
     return "\n\n".join(parts)

@@ -8,10 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from firmwright.cli.base import Outcome, add_compile_options, add_model, compiling_of
-from firmwright.cli.table import Cell, table
-from firmwright.flows.bug_reports import Request, bug_report
-from firmwright.flows.doctor import examine
+from firmwright.cli.shared_options import (
+    Outcome,
+    add_compile_options,
+    add_model_options,
+    prepare_compilation,
+)
+from firmwright.cli.text_table import Cell, format_table
+from firmwright.flows.bug_report import BugReportRequest, make_bug_report
+from firmwright.flows.doctor import check_tools
 from firmwright.flows.model import Model, write_file
 
 NAME = "bugreport"
@@ -19,7 +24,7 @@ HELP = "pack versions, options and a model's texts for a bug report"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
+    add_model_options(parser)
     parser.add_argument(
         "-o", "--output", metavar="FILE", default="bugreport.zip", help="(bugreport.zip)"
     )
@@ -33,16 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Outcome:
     def read() -> tuple[Model, Mapping[str, Any]]:
-        return compiling_of(args)
+        return prepare_compilation(args)
 
-    request = Request(read, sys.argv[1:], examine(), args.with_weights, str(Path.home()))
-    report = bug_report(request)
+    request = BugReportRequest(
+        read, sys.argv[1:], check_tools(), args.with_weights, str(Path.home())
+    )
+    report = make_bug_report(request)
     write_file(args.output, report.data)
     rows: list[list[Cell]] = [[path, size] for path, size in report.files.items()]
     weights = "with" if args.with_weights else "without"
     said = [
         f"{args.output}: {len(report.files)} files, {len(report.data):,} bytes, {weights} weights.",
-        table(["file", "bytes"], rows),
+        format_table(["file", "bytes"], rows),
         f"The compilation ended so: {report.outcome}",
     ]
     data = {

@@ -9,30 +9,30 @@ from typing import Any
 from firmwright.artifacts import Image
 from firmwright.base.errors import UsageError
 from firmwright.build import build_project
-from firmwright.cli.base import (
+from firmwright.cli.session_options import add_variant_option
+from firmwright.cli.shared_options import (
     Outcome,
     add_compile_options,
-    add_compiler,
-    add_harness,
-    add_model,
-    compiled_of,
-    given_options,
-    in_harness,
+    add_firmware_option,
+    add_model_options,
+    add_toolchain_option,
+    compile_from_args,
+    compile_options,
+    with_firmware,
 )
-from firmwright.cli.running_options import add_variant
-from firmwright.cli.table import Cell, facts, table
-from firmwright.flows.images import build_image
+from firmwright.cli.text_table import Cell, format_pairs, format_table
+from firmwright.flows.firmware_images import build_image
 
 NAME = "build"
 HELP = "build firmware for a board"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model(parser, ".tflite, .onnx or .fwir file, or the folder that compile wrote")
+    add_model_options(parser, ".tflite, .onnx or .fwir file, or the folder that compile wrote")
     parser.add_argument("-o", "--output", metavar="DIR", help="of a model: build in this folder")
-    add_variant(parser)
-    add_compiler(parser)
-    add_harness(parser)
+    add_variant_option(parser)
+    add_toolchain_option(parser)
+    add_firmware_option(parser)
     add_compile_options(parser)
 
 
@@ -40,21 +40,21 @@ def run(args: argparse.Namespace) -> Outcome:
     if Path(args.model).is_dir():
         image = _build_folder(args)
     else:
-        if args.harness != "link" and args.variant != "release":
+        if args.firmware != "link" and args.variant != "release":
             raise UsageError(
                 f"the benchmark's firmware has no {args.variant} image: that one's counts are read "
                 "over our link.",
                 where=args.model,
-                hint="--variant release, or no --harness.",
+                hint="--variant release, or no --firmware.",
             )
-        compiled = in_harness(args, compiled_of(args))
+        compiled = with_firmware(args, compile_from_args(args))
         image = build_image(compiled, args.variant, args.output, compiler=args.compiler)
-    return Outcome(describe(image), summary(image))
+    return Outcome(image_to_json(image), format_summary(image))
 
 
 def _build_folder(args: argparse.Namespace) -> Image:
-    extra = sorted(given_options(args).keys() - {"board", "board_dirs"})
-    extra += ["harness"] if args.harness != "link" else []
+    extra = sorted(compile_options(args).keys() - {"board", "board_dirs"})
+    extra += ["harness"] if args.firmware != "link" else []
     if extra or args.output:
         named = "output" if args.output else extra[0].replace("_", "-")
         raise UsageError(
@@ -72,7 +72,7 @@ def _build_folder(args: argparse.Namespace) -> Image:
     return image
 
 
-def describe(image: Image) -> dict[str, Any]:
+def image_to_json(image: Image) -> dict[str, Any]:
     """The keys of `build --json`; what a toolchain does not tell of stacks is null."""
     known, sized = image.stack_is_known, image.sizes_are_known
     return {
@@ -103,8 +103,10 @@ def describe(image: Image) -> dict[str, Any]:
     }
 
 
-def summary(image: Image) -> str:
-    head = facts([("image", str(image.elf)), ("board", image.board), ("variant", image.variant)])
+def format_summary(image: Image) -> str:
+    head = format_pairs(
+        [("image", str(image.elf)), ("board", image.board), ("variant", image.variant)]
+    )
     if not image.sizes_are_known:
         return f"{head}\n\nIts sizes are not known: it is no ELF."
     sizes, stack = image.sizes, image.firmware_stack
@@ -127,8 +129,8 @@ def summary(image: Image) -> str:
     ]
     parts = [
         head,
-        table(["bytes", "firmware", "model's share"], rows),
+        format_table(["bytes", "firmware", "model's share"], rows),
     ]
     if regions:
-        parts.append(table(["region", "used", "size", "full"], regions))
+        parts.append(format_table(["region", "used", "size", "full"], regions))
     return "\n\n".join(parts)

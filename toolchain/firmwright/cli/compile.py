@@ -13,23 +13,23 @@ from pathlib import Path
 from typing import Any
 
 from firmwright.base.errors import UsageError
-from firmwright.cli.base import (
+from firmwright.cli.shared_options import (
     Outcome,
     add_compile_options,
-    add_harness,
-    add_source,
-    compiling_of,
-    in_harness,
+    add_firmware_option,
+    add_reference_model_options,
+    prepare_compilation,
+    with_firmware,
 )
-from firmwright.cli.table import Cell, facts, table
-from firmwright.flows.compiling import compile_for, options_for, pass_names, verified
-from firmwright.flows.exporting import save_with_main
+from firmwright.cli.text_table import Cell, format_pairs, format_table
+from firmwright.flows.compilation import compile_for, options_for, pass_names, verify_after_pass
 from firmwright.flows.model import save_module
+from firmwright.flows.package_export import save_with_main
 from firmwright.ir.module import IRModule
-from firmwright.ir.text import print_module
-from firmwright.partitioning.phases import Stopwatch, Timing
-from firmwright.pipeline import Bundle, Compiled, bundle, pareto
-from firmwright.select.candidates import Tradeoff
+from firmwright.ir.printer import print_module
+from firmwright.partitioning.target_passes import PassTimer, PassTiming
+from firmwright.pipeline import Bundle, Compilation, bundle, pareto_front
+from firmwright.select.program_search import MemoryTradeoff
 
 NAME = "compile"
 HELP = "turn a model into C"
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help=".tflite, .onnx or .fwir file; several become one firmware and share its memory",
     )
-    add_source(parser)
+    add_reference_model_options(parser)
     parser.add_argument(
         "--concurrent",
         action="store_true",
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a C file of yours that has main() and the pools, in the place of our link and glue",
     )
-    add_harness(parser)
+    add_firmware_option(parser)
     add_compile_options(parser)
     group = parser.add_argument_group("looking inside")
     group.add_argument(
@@ -79,21 +79,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    if args.main and (not args.output or args.harness != "link"):
-        raise UsageError("--main is for a project with -o DIR, and without --harness.")
+    if args.main and (not args.output or args.firmware != "link"):
+        raise UsageError("--main is for a project with -o DIR, and without --firmware.")
     if len(args.models) > 1:
         return _run_several(args)
     if args.concurrent:
         raise UsageError("--concurrent is said of several models.", hint="leave it out.")
     (args.model,) = args.models
-    watch = Watcher(args)
+    watch = PassWatcher(args)
     start = time.perf_counter()
-    model, given = compiling_of(args)
-    stopwatch = Stopwatch()
+    model, given = prepare_compilation(args)
+    stopwatch = PassTimer()
     compiled = compile_for(model, watch=watch, stopwatch=stopwatch, **given)
     seconds = time.perf_counter() - start
     watch.finish()
-    _save(args, in_harness(args, compiled))
+    _save(args, with_firmware(args, compiled))
     options = options_for(model.module, given)
     passes = pass_names(model.module, options) if args.print_pipeline else ()
     timings = stopwatch.rows if args.print_pipeline else []
@@ -106,21 +106,21 @@ def run(args: argparse.Namespace) -> Outcome:
             {"pass": row.name, "target": row.target, "ms": round(1e3 * row.seconds, 3)}
             for row in timings
         ]
-    shown = [table(("pass", "target", "ms"), _timed(timings)), ""] if timings else []
-    parts = [*shown, *watch.printed, summary(compiled, seconds, args.output)]
+    shown = [format_table(("pass", "target", "ms"), _timed(timings)), ""] if timings else []
+    parts = [*shown, *watch.printed, format_summary(compiled, seconds, args.output)]
     if args.pareto:
-        found = pareto(model.module, options)
+        found = pareto_front(model.module, options)
         data["pareto"] = [asdict(item) for item in found]
-        parts += ["", tradeoffs(found)]
+        parts += ["", format_tradeoffs(found)]
     return Outcome(data, "\n".join(parts))
 
 
-def _timed(timings: Sequence[Timing]) -> list[Sequence[Cell]]:
+def _timed(timings: Sequence[PassTiming]) -> list[Sequence[Cell]]:
     """The passes as they ran, with the targets whose functions each was run for."""
     return [(row.name, row.target, f"{1e3 * row.seconds:.1f}") for row in timings]
 
 
-def tradeoffs(found: Sequence[Tradeoff]) -> str:
+def format_tradeoffs(found: Sequence[MemoryTradeoff]) -> str:
     """Workspace against predicted instructions, and what is computed row by row for it."""
     least = found[0].instructions
     rows: list[Sequence[Cell]] = [
@@ -132,10 +132,10 @@ def tradeoffs(found: Sequence[Tradeoff]) -> str:
         )
         for item in found
     ]
-    return table(("workspace bytes", "predicted instructions", "more", "by rows"), rows)
+    return format_table(("workspace bytes", "predicted instructions", "more", "by rows"), rows)
 
 
-def _save(args: argparse.Namespace, made: Compiled | Bundle) -> None:
+def _save(args: argparse.Namespace, made: Compilation | Bundle) -> None:
     if args.main:
         save_with_main(made, args.main, args.output)
     elif args.output:
@@ -145,10 +145,10 @@ def _save(args: argparse.Namespace, made: Compiled | Bundle) -> None:
 def _run_several(args: argparse.Namespace) -> Outcome:
     _check_several(args)
     start = time.perf_counter()
-    watch = Watcher(args)
+    watch = PassWatcher(args)
     parts = []
     for path in args.models:
-        model, given = compiling_of(argparse.Namespace(**{**vars(args), "model": path}))
+        model, given = prepare_compilation(argparse.Namespace(**{**vars(args), "model": path}))
         parts.append(compile_for(model, watch=watch, **given))
     made = bundle(parts, concurrent=args.concurrent)
     seconds = time.perf_counter() - start
@@ -156,18 +156,18 @@ def _run_several(args: argparse.Namespace) -> Outcome:
     data = {**made.metadata, "compile_seconds": round(seconds, 3)}
     if args.output:
         data["directory"] = args.output
-    return Outcome(data, summary_of_several(made, parts, seconds, args.output))
+    return Outcome(data, format_bundle_summary(made, parts, seconds, args.output))
 
 
 def _check_several(args: argparse.Namespace) -> None:
     """UsageError for options that mean one model."""
     given = {
         "--name": args.name,
-        "--source": args.source,
+        "--reference-model": args.reference_model,
         "--dump-dir": args.dump_dir,
         "--print-after": args.print_after,
         "--print-pipeline": args.print_pipeline,
-        "--harness": args.harness != "link",
+        "--firmware": args.firmware != "link",
     }
     named = [option for option, value in given.items() if value]
     if named:
@@ -177,7 +177,7 @@ def _check_several(args: argparse.Namespace) -> None:
         )
 
 
-class Watcher:
+class PassWatcher:
     """What --print-after, --dump-dir and --verify-passes do after each pass."""
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -189,7 +189,7 @@ class Watcher:
 
     def __call__(self, name: str, module: IRModule) -> None:
         if self._checks:
-            verified(name, module)
+            verify_after_pass(name, module)
         if name in self._wanted:
             self.printed.append(print_module(module, elide_constants=True))
         if self._folder is not None:
@@ -223,8 +223,8 @@ def _pools_in_use(known: Mapping[str, Any], access: str = "rw") -> str:
     return ", ".join(f"{name} {size_bytes:,}" for name, size_bytes in used.items())
 
 
-def summary_of_several(
-    made: Bundle, parts: Sequence[Compiled], seconds: float, output: str | None
+def format_bundle_summary(
+    made: Bundle, parts: Sequence[Compilation], seconds: float, output: str | None
 ) -> str:
     """What a person wants to know of several models in one firmware; `parts` are they alone."""
     known = made.metadata
@@ -232,7 +232,7 @@ def summary_of_several(
     alone = ", ".join(f"{p.module.name} {p.metadata['workspace_bytes']:,}" for p in parts)
     how = "each its own" if known["concurrent"] else "shared"
     rows: list[tuple[str, Cell]] = [
-        ("models", ", ".join(known["runs"])),
+        ("models", ", ".join(known["run_order"])),
         ("board", f"{made.board.name}, target {next(iter(known['target'].values()))}"),
         ("workspace", f"{known['workspace_bytes']:,} bytes, {how} ({pools})"),
         ("alone", f"{alone} bytes"),
@@ -241,10 +241,10 @@ def summary_of_several(
     ]
     if output:
         rows.append(("project", f"{output} (scons -C {output} builds it)"))
-    return facts(rows)
+    return format_pairs(rows)
 
 
-def summary(compiled: Compiled, seconds: float, output: str | None) -> str:
+def format_summary(compiled: Compilation, seconds: float, output: str | None) -> str:
     """What a person wants to know of a compilation."""
     known = compiled.metadata
     pools, const_pools = (_pools_in_use(known, access) for access in ("rw", "ro"))
@@ -252,20 +252,23 @@ def summary(compiled: Compiled, seconds: float, output: str | None) -> str:
         ("model", known["model"]),
         ("board", f"{compiled.board.name}, target {_targets(compiled)}"),
         ("workspace", f"{known['workspace_bytes']:,} bytes ({pools})"),
-        ("lower bound", f"{known['lower_bound_bytes']:,} bytes, {_gap(known['gap_bytes'])}"),
+        (
+            "lower bound",
+            f"{known['lower_bound_bytes']:,} bytes, {_gap(known['optimality_gap_bytes'])}",
+        ),
         ("constants", f"{known['constants_bytes']:,} bytes{const_pools and f' ({const_pools})'}"),
         ("operators", len(known["operators"])),
         ("compiled in", f"{seconds:.2f} s"),
     ]
     if output:
         rows.append(("project", f"{output} (scons -C {output} builds it)"))
-    return facts(rows)
+    return format_pairs(rows)
 
 
-def _targets(compiled: Compiled) -> str:
+def _targets(compiled: Compilation) -> str:
     """The core, then the backends that work with it."""
     return ", ".join(map(str, compiled.module.targets.values()))
 
 
-def _gap(gap_bytes: int) -> str:
-    return f"the plan is {gap_bytes:,} above" if gap_bytes else "met"
+def _gap(optimality_gap_bytes: int) -> str:
+    return f"the plan is {optimality_gap_bytes:,} above" if optimality_gap_bytes else "met"

@@ -7,25 +7,35 @@ import shlex
 import subprocess
 
 from firmwright.base.errors import UsageError
-from firmwright.cli.base import Outcome, add_compile_options, add_model, compiled_of, seed_of
-from firmwright.flows.debugging import (
+from firmwright.cli.shared_options import (
+    Outcome,
+    add_compile_options,
+    add_model_options,
+    compile_from_args,
+    non_negative_int,
+)
+from firmwright.flows.debugger import (
     Command,
     check_operator,
-    debugging,
+    debug_commands,
     find_debugger,
-    halted,
+    start_halted,
 )
-from firmwright.flows.images import build_image
-from firmwright.pipeline import Compiled
+from firmwright.flows.firmware_images import build_image
+from firmwright.pipeline import Compilation
 
 NAME = "debug"
 HELP = "GDB on a board's firmware, stopped where an operator begins"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
+    add_model_options(parser)
     parser.add_argument(
-        "--operator", metavar="N", type=seed_of, default=None, help="stop where operator N begins"
+        "--operator",
+        metavar="N",
+        type=non_negative_int,
+        default=None,
+        help="stop where operator N begins",
     )
     add_compile_options(parser)
 
@@ -34,19 +44,19 @@ def run(args: argparse.Namespace) -> Outcome:
     """An emulator is started with GDB in front of it; for a board the commands are said."""
     if not args.board:
         raise UsageError("which board?", where="debug", hint="--board B.")
-    compiled = compiled_of(args)
+    compiled = compile_from_args(args)
     check_operator(compiled, args.operator)
     if compiled.board.run.kind == "qemu":
         return _emulated(compiled, args.operator)
     image = build_image(compiled, "profile")
-    plan = debugging(compiled.board, image.elf, "", args.operator)
+    plan = debug_commands(compiled.board, image.elf, "", args.operator)
     return _outcome(compiled, plan.server, plan.gdb)
 
 
-def _emulated(compiled: Compiled, operator: int | None) -> Outcome:
+def _emulated(compiled: Compilation, operator: int | None) -> Outcome:
     debugger = find_debugger(compiled.board.toolchain)
-    with halted(compiled) as (image, address):
-        plan = debugging(compiled.board, image.elf, address, operator)
+    with start_halted(compiled) as (image, address):
+        plan = debug_commands(compiled.board, image.elf, address, operator)
         command = (debugger, *plan.gdb[1:])
         status = subprocess.call(command)
     return Outcome(
@@ -59,7 +69,7 @@ def _emulated(compiled: Compiled, operator: int | None) -> Outcome:
     )
 
 
-def _outcome(compiled: Compiled, server: Command, gdb: Command) -> Outcome:
+def _outcome(compiled: Compilation, server: Command, gdb: Command) -> Outcome:
     data = {"board": compiled.board.name, "server": list(server), "gdb": list(gdb)}
     lines = [shlex.join(command) for command in (server, gdb) if command]
     return Outcome(data, "\n".join(lines))

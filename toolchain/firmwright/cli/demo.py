@@ -11,19 +11,19 @@ from firmwright.base.version import VERSION
 from firmwright.cli import build as build_verb
 from firmwright.cli import profile as profile_verb
 from firmwright.cli import verify as verify_verb
-from firmwright.cli.base import Outcome
-from firmwright.cli.table import table
-from firmwright.flows.demo import EMULATED, Demo, run_demo
-from firmwright.flows.inputs import Array
+from firmwright.cli.shared_options import Outcome
+from firmwright.cli.text_table import format_table
+from firmwright.flows.demo import EMULATED_BOARD, DemoResult, run_demo
+from firmwright.flows.sample_batches import Array
 
 NAME = "demo"
 HELP = "compile, run and verify the bundled example"
-SHOWN = 8
+MAX_IMAGES_SHOWN = 8
 SHADES = " ░▒▓█"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--board", metavar="B", default="", help=f"({EMULATED}, in QEMU)")
+    parser.add_argument("--board", metavar="B", default="", help=f"({EMULATED_BOARD}, in QEMU)")
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -31,17 +31,20 @@ def run(args: argparse.Namespace) -> Outcome:
     found = demo.verification
     error = None
     if not found.exact:
-        error = MismatchError(verify_verb.said(found), where=found.board)
-    return Outcome(describe(demo), tell(demo), error)
+        error = MismatchError(verify_verb.format_verdict(found), where=found.board)
+    return Outcome(demo_to_json(demo), format_demo(demo), error)
 
 
-def describe(demo: Demo) -> dict[str, Any]:
+def demo_to_json(demo: DemoResult) -> dict[str, Any]:
     """What verify, compile, build and profile would say, and the accuracy on the board."""
-    built, measured = build_verb.describe(demo.image), profile_verb.describe(demo.profile)
+    built, measured = (
+        build_verb.image_to_json(demo.image),
+        profile_verb.profile_to_json(demo.profile),
+    )
     known = demo.compiled.metadata
     kept = ("workspace_bytes", "lower_bound_bytes", "scratch_bytes", "constants_bytes", "pools")
     return {
-        **verify_verb.describe(demo.verification),
+        **verify_verb.verification_to_json(demo.verification),
         "accuracy": demo.accuracy,
         "right": demo.right,
         "missing_tools": list(demo.missing),
@@ -52,25 +55,25 @@ def describe(demo: Demo) -> dict[str, Any]:
     }
 
 
-def tell(demo: Demo) -> str:
+def format_demo(demo: DemoResult) -> str:
     """The whole story: five steps, some digits, where the work goes."""
     return "\n\n".join(
         [_title(demo), *_notes(demo), _steps(demo), _digits(demo), _costs(demo), _more()]
     )
 
 
-def _title(demo: Demo) -> str:
+def _title(demo: DemoResult) -> str:
     return f"Firmwright {VERSION}: handwritten digits on {demo.compiled.board.description}"
 
 
-def _notes(demo: Demo) -> list[str]:
+def _notes(demo: DemoResult) -> list[str]:
     if not demo.missing:
         return []
     names = " and ".join(demo.missing)
     return [f"(There is no {names} here, so this computer stands for the microcontroller.)"]
 
 
-def _steps(demo: Demo) -> str:
+def _steps(demo: DemoResult) -> str:
     known, image, found = demo.compiled.metadata, demo.image, demo.verification
     work, bound = known["workspace_bytes"], known["lower_bound_bytes"]
     least = "the least possible" if work == bound else f"{work - bound:,} above the least possible"
@@ -109,7 +112,7 @@ def _steps(demo: Demo) -> str:
     return "\n".join(lines)
 
 
-def _cost_line(demo: Demo) -> str:
+def _cost_line(demo: DemoResult) -> str:
     cost = demo.profile
     text = f"one inference takes {cost.total:,} {cost.unit}"
     clock = demo.compiled.board.clock_hz
@@ -120,12 +123,12 @@ def _cost_line(demo: Demo) -> str:
     return text
 
 
-def _digits(demo: Demo) -> str:
+def _digits(demo: DemoResult) -> str:
     """Some images as the board saw them, over what it answered; its mistakes come first."""
     wrong = [k for k in range(len(demo.labels)) if demo.answers[k] != demo.labels[k]]
     right = [k for k in range(len(demo.labels)) if k not in wrong]
-    chosen = [*wrong[:2], *_one_of_each(demo, right)][:SHOWN]
-    pictures = [picture(demo.images[k]) for k in chosen]
+    chosen = [*wrong[:2], *_one_of_each(demo, right)][:MAX_IMAGES_SHOWN]
+    pictures = [render_image(demo.images[k]) for k in chosen]
     lines = [("  " + "   ".join(parts)).rstrip() for parts in zip(*pictures, strict=True)]
     captions = [_caption(int(demo.answers[k]), int(demo.labels[k])) for k in chosen]
     lines.append("  " + "   ".join(caption.center(8) for caption in captions).rstrip())
@@ -133,7 +136,7 @@ def _digits(demo: Demo) -> str:
     return "\n".join(lines)
 
 
-def _one_of_each(demo: Demo, candidates: Sequence[int]) -> list[int]:
+def _one_of_each(demo: DemoResult, candidates: Sequence[int]) -> list[int]:
     """The first image of every class, in the order of the classes."""
     first: dict[int, int] = {}
     for k in candidates:
@@ -145,7 +148,7 @@ def _caption(answer: int, label: int) -> str:
     return f"{answer}" if answer == label else f"{answer}, not {label}"
 
 
-def picture(image: Array) -> list[str]:
+def render_image(image: Array) -> list[str]:
     """An image as text: two rows of pixels to a line, each by its darkness."""
     ink = image.astype(int) - int(image.min())
     most = max(int(ink.max()), 1)
@@ -168,7 +171,7 @@ def _cell(top: int, bottom: int) -> str:
             return SHADES[(top + bottom) // 2]
 
 
-def _costs(demo: Demo) -> str:
+def _costs(demo: DemoResult) -> str:
     cost = demo.profile
     total = sum(operator.count for operator in cost.operators) or 1
     rows = [
@@ -182,12 +185,12 @@ def _costs(demo: Demo) -> str:
         ]
         for operator in cost.operators
     ]
-    return table(["operator", "kind", "MACs", cost.unit, "per MAC", "share"], rows, "  ")
+    return format_table(["operator", "kind", "MACs", cost.unit, "per MAC", "share"], rows, "  ")
 
 
 def _more() -> str:
     return (
         "  With a model of your own:\n"
-        f"    firmwright verify MODEL.tflite --board {EMULATED}\n"
-        f"    firmwright compile MODEL.tflite --board {EMULATED} -o DIR"
+        f"    firmwright verify MODEL.tflite --board {EMULATED_BOARD}\n"
+        f"    firmwright compile MODEL.tflite --board {EMULATED_BOARD} -o DIR"
     )

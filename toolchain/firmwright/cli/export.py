@@ -5,17 +5,22 @@ from __future__ import annotations
 import argparse
 
 from firmwright.base.version import VERSION
-from firmwright.cli.base import Outcome, add_compile_options, add_model, compiled_of
-from firmwright.cli.table import facts
-from firmwright.flows.exporting import export_model
-from firmwright.package.exporting import ARCHIVES, FORMATS
+from firmwright.cli.shared_options import (
+    Outcome,
+    add_compile_options,
+    add_model_options,
+    compile_from_args,
+)
+from firmwright.cli.text_table import format_pairs
+from firmwright.flows.package_export import export_model
+from firmwright.package.export_formats import ARCHIVES, FORMATS
 
 NAME = "export"
 HELP = "write a model as a package for another build system"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
+    add_model_options(parser)
     parser.add_argument("--format", choices=FORMATS, required=True, help="which build system")
     parser.add_argument(
         "-o", "--output", metavar="PATH", help="the folder, or of mlf and cmsis-pack the file"
@@ -29,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    compiled = compiled_of(args)
+    compiled = compile_from_args(args)
     usual = ARCHIVES.get(args.format, "{name}")
     output = args.output or usual.format(name=compiled.module.name, version=VERSION)
     tree = export_model(compiled, args.format, output, with_tests=args.with_tests)
@@ -41,4 +46,4 @@ def run(args: argparse.Namespace) -> Outcome:
         "files": list(tree.files),
     }
     rows = [("package", str(output)), ("format", args.format), ("files", len(tree.files))]
-    return Outcome(data, facts(rows))
+    return Outcome(data, format_pairs(rows))

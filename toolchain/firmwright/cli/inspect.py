@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from firmwright.cli.base import Outcome, add_given, given_of
-from firmwright.cli.table import Cell, facts, shape_text, table
-from firmwright.flows.inspecting import Inspection, Tensor, inspect_model
+from firmwright.cli.shared_options import Outcome, add_onnx_input_options, model_overrides
+from firmwright.cli.text_table import Cell, format_pairs, format_shape, format_table
+from firmwright.flows.model_inspection import Inspection, ModelTensor, inspect_model
 
 NAME = "inspect"
 HELP = "show a model's tensors, operators and cost, and what is unsupported"
@@ -15,15 +15,15 @@ HELP = "show a model's tensors, operators and cost, and what is unsupported"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help=".tflite, .onnx or .fwir file")
-    add_given(parser)
+    add_onnx_input_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    found = inspect_model(args.model, given_of(args))
-    return Outcome(describe(found), summary(found))
+    found = inspect_model(args.model, model_overrides(args))
+    return Outcome(inspection_to_json(found), format_summary(found))
 
 
-def describe(found: Inspection) -> dict[str, Any]:
+def inspection_to_json(found: Inspection) -> dict[str, Any]:
     """The keys of `inspect --json`."""
     return {
         "model": found.name,
@@ -49,7 +49,7 @@ def describe(found: Inspection) -> dict[str, Any]:
     }
 
 
-def _tensor(tensor: Tensor) -> dict[str, Any]:
+def _tensor(tensor: ModelTensor) -> dict[str, Any]:
     quantization = tensor.quantization
     return {
         "name": tensor.name,
@@ -60,7 +60,7 @@ def _tensor(tensor: Tensor) -> dict[str, Any]:
     }
 
 
-def summary(found: Inspection) -> str:
+def format_summary(found: Inspection) -> str:
     head: list[tuple[str, Cell]] = [("model", found.name), ("stage", found.stage)]
     head += [("input", _line(tensor)) for tensor in found.inputs]
     head += [("output", _line(tensor)) for tensor in found.outputs]
@@ -69,24 +69,24 @@ def summary(found: Inspection) -> str:
         [
             operator.index,
             operator.kind,
-            ", ".join(shape_text(tensor.shape) for tensor in operator.inputs),
-            ", ".join(shape_text(tensor.shape) for tensor in operator.outputs),
+            ", ".join(format_shape(tensor.shape) for tensor in operator.inputs),
+            ", ".join(format_shape(tensor.shape) for tensor in operator.outputs),
             ", ".join(sorted({tensor.dtype for tensor in operator.outputs})),
             operator.macs or None,
         ]
         for operator in found.operators
     ]
-    parts = [facts(head)]
+    parts = [format_pairs(head)]
     if rows:
-        parts.append(table(["", "operator", "in", "out", "dtype", "MACs"], rows))
+        parts.append(format_table(["", "operator", "in", "out", "dtype", "MACs"], rows))
     if found.unsupported:
         bad: list[list[Cell]] = [[item.op, item.where, item.why] for item in found.unsupported]
-        parts.append("Not supported:\n" + table(["operator", "where", "why"], bad))
+        parts.append("Not supported:\n" + format_table(["operator", "where", "why"], bad))
     return "\n\n".join(parts)
 
 
-def _line(tensor: Tensor) -> str:
-    text = f"{tensor.name}: {tensor.dtype} {shape_text(tensor.shape)}"
+def _line(tensor: ModelTensor) -> str:
+    text = f"{tensor.name}: {tensor.dtype} {format_shape(tensor.shape)}"
     quantization = tensor.quantization
     if quantization is None or not quantization.scales:
         return text

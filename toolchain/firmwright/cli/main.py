@@ -30,8 +30,8 @@ from firmwright.base.errors import (
     UnsupportedError,
 )
 from firmwright.base.version import JSON_VERSION, VERSION
-from firmwright.cli.base import Outcome, Parser, Verb
-from firmwright.cli.progress import progress
+from firmwright.cli.progress import show_progress
+from firmwright.cli.shared_options import CliParser, Outcome, Verb
 
 SCHEMA = JSON_VERSION
 OUTPUT_FLAGS = ("--json", "--verbose", "-v", "--debug")
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(known, words, as_json=as_json)
     except FirmwrightError as error:
         _show_traceback(debug or isinstance(error, InternalError))
-        return _say(Outcome(error=error), name, as_json=as_json)
+        return _print_outcome(Outcome(error=error), name, as_json=as_json)
     except KeyboardInterrupt:
         _show_traceback(debug)
         return _interrupted(name, as_json=as_json)
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _show_traceback(True)
         what = f"{type(error).__name__}: {error}."
         hint = "report it with the traceback above and the model, if you may share it."
-        return _say(Outcome(error=InternalError(what, hint=hint)), name, as_json=as_json)
+        return _print_outcome(Outcome(error=InternalError(what, hint=hint)), name, as_json=as_json)
 
 
 def _run(known: Mapping[str, Verb], words: Sequence[str], *, as_json: bool) -> int:
@@ -91,21 +91,21 @@ def _run(known: Mapping[str, Verb], words: Sequence[str], *, as_json: bool) -> i
             args = parser.parse_args(words)
     except SystemExit:
         # --help and --version print and leave.
-        return _say(
+        return _print_outcome(
             Outcome({"text": spoken.getvalue()}, spoken.getvalue().rstrip()), "", as_json=as_json
         )
-    with progress(quiet=as_json, verbose=args.verbose):
+    with show_progress(quiet=as_json, verbose=args.verbose):
         outcome = known[args.verb].run(args)
-    return _say(outcome, args.verb, as_json=as_json)
+    return _print_outcome(outcome, args.verb, as_json=as_json)
 
 
 def _parser(known: Mapping[str, Verb]) -> argparse.ArgumentParser:
-    common = Parser(add_help=False)
+    common = CliParser(add_help=False)
     group = common.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="one JSON object on stdout")
     group.add_argument("--verbose", "-v", action="store_true", help="say what is being done")
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    parser = Parser(
+    parser = CliParser(
         prog="firmwright",
         description="Turns a trained network into bit-exact, heap-free C firmware.",
         epilog="firmwright VERB --help explains a verb.",
@@ -124,12 +124,12 @@ def _parser(known: Mapping[str, Verb]) -> argparse.ArgumentParser:
 # ---- saying it ---------------------------------------------------------------------------------
 
 
-def _say(outcome: Outcome, verb: str, *, as_json: bool) -> int:
+def _print_outcome(outcome: Outcome, verb: str, *, as_json: bool) -> int:
     error = outcome.error
     if as_json:
         head = {"schema": SCHEMA, "verb": verb, "ok": error is None}
         failure = {} if error is None else {"error": error_object(error)}
-        print(json.dumps(plain({**head, **failure, **outcome.data}), indent=2), flush=True)
+        print(json.dumps(to_json_value({**head, **failure, **outcome.data}), indent=2), flush=True)
     else:
         if outcome.text:
             print(outcome.text, flush=True)
@@ -161,15 +161,15 @@ def error_object(error: FirmwrightError) -> dict[str, Any]:
     return found
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """`value` as JSON can say it: a number that is not finite becomes null."""
     match value:
         case float():
             return value if math.isfinite(value) else None
         case dict():
-            return {str(key): plain(item) for key, item in value.items()}
+            return {str(key): to_json_value(item) for key, item in value.items()}
         case list() | tuple():
-            return [plain(item) for item in value]
+            return [to_json_value(item) for item in value]
         case _:
             return value
 

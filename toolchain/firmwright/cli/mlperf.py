@@ -7,35 +7,45 @@ import sys
 from typing import Any
 
 from firmwright.base.errors import UsageError
-from firmwright.cli.base import (
+from firmwright.cli.shared_options import (
     Outcome,
     add_compile_options,
-    add_model,
-    compiled_of,
-    count_of,
-    seconds_of,
-    seed_of,
+    add_model_options,
+    compile_from_args,
+    non_negative_int,
+    positive_int,
+    positive_seconds,
 )
-from firmwright.cli.table import Cell, facts
-from firmwright.flows.mlperf import Score, for_benchmark, on_terminal, read_dataset, score
-from firmwright.package.mlperf import TASKS, task_of
-from firmwright.pipeline import Compiled
+from firmwright.cli.text_table import Cell, format_pairs
+from firmwright.flows.mlperf import (
+    BenchmarkScore,
+    read_dataset,
+    run_benchmark,
+    serve_on_pty,
+    with_benchmark_firmware,
+)
+from firmwright.package.mlperf import TASKS, find_task
+from firmwright.pipeline import Compilation
 
 NAME = "mlperf"
 HELP = "run the MLPerf Tiny benchmark on a board"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
+    add_model_options(parser)
     parser.add_argument("--dataset", metavar="DIR", help="samples, and y_labels.csv")
     parser.add_argument(
-        "--samples", metavar="N", type=count_of, help="the first N of the data set (all)"
+        "--samples", metavar="N", type=positive_int, help="the first N of the data set (all)"
     )
     parser.add_argument(
-        "--iterations", metavar="N", type=count_of, default=10, help="timed inferences (10)"
+        "--iterations", metavar="N", type=positive_int, default=10, help="timed inferences (10)"
     )
     parser.add_argument(
-        "--warmups", metavar="N", type=seed_of, default=10, help="inferences before those (10)"
+        "--warmups",
+        metavar="N",
+        type=non_negative_int,
+        default=10,
+        help="inferences before those (10)",
     )
     parser.add_argument(
         "--task",
@@ -50,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--port", metavar="URL", default="", help="of a board that has it flashed")
     parser.add_argument(
-        "--timeout", metavar="S", type=seconds_of, default=300.0, help="for one command (300)"
+        "--timeout", metavar="S", type=positive_seconds, default=300.0, help="for one command (300)"
     )
     add_compile_options(parser)
 
@@ -60,11 +70,11 @@ def run(args: argparse.Namespace) -> Outcome:
         raise UsageError(
             "--dataset DIR runs the benchmark, --serve waits for its runner: one of them."
         )
-    compiled = for_benchmark(compiled_of(args), args.task)
+    compiled = with_benchmark_firmware(compile_from_args(args), args.task)
     if args.serve:
         return _serve(compiled)
-    task = task_of(compiled.module.io, args.task)
-    found = score(
+    task = find_task(compiled.module.io, args.task)
+    found = run_benchmark(
         compiled,
         read_dataset(args.dataset, task, args.samples),
         port=args.port,
@@ -72,11 +82,11 @@ def run(args: argparse.Namespace) -> Outcome:
         iterations=args.iterations,
         warmups=args.warmups,
     )
-    return Outcome(describe(found, compiled), summary(found, compiled))
+    return Outcome(score_to_json(found, compiled), format_summary(found, compiled))
 
 
-def _serve(compiled: Compiled) -> Outcome:
-    with on_terminal(compiled) as terminal:
+def _serve(compiled: Compilation) -> Outcome:
+    with serve_on_pty(compiled) as terminal:
         print(f"firmwright: the firmware answers at {terminal.name}; Ctrl-C ends it.",
               file=sys.stderr, flush=True)  # fmt: skip
         try:
@@ -86,7 +96,7 @@ def _serve(compiled: Compiled) -> Outcome:
     return Outcome({"board": compiled.board.name}, "")
 
 
-def describe(found: Score, compiled: Compiled) -> dict[str, Any]:
+def score_to_json(found: BenchmarkScore, compiled: Compilation) -> dict[str, Any]:
     return {
         "model": compiled.module.name,
         "board": compiled.board.name,
@@ -100,7 +110,7 @@ def describe(found: Score, compiled: Compiled) -> dict[str, Any]:
     }
 
 
-def summary(found: Score, compiled: Compiled) -> str:
+def format_summary(found: BenchmarkScore, compiled: Compilation) -> str:
     rows: list[tuple[str, Cell]] = [
         ("model", compiled.module.name),
         ("board", compiled.board.name),
@@ -115,4 +125,4 @@ def summary(found: Score, compiled: Compiled) -> str:
     rows.append(("inferences per second", f"{found.per_second:,.2f}"))
     if compiled.board.run.kind == "qemu":
         rows.append(("time", "the emulator's: 1,000 instructions are 1 us"))
-    return facts(rows)
+    return format_pairs(rows)

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 from firmwright.boards import load_board
-from firmwright.cli.base import Outcome, seconds_of
-from firmwright.device.discovery import find_port, usb_ports
-from firmwright.device.serial_port import DEFAULT_BAUD, SerialTransport
+from firmwright.cli.shared_options import Outcome, positive_seconds
+from firmwright.device.serial_port_discovery import find_serial_port, usb_ports
+from firmwright.device.serial_transport import DEFAULT_BAUD, SerialTransport
 
 NAME = "monitor"
 HELP = "show what a board says over its serial port"
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", metavar="URL", default="", help="serial port or pyserial URL")
     parser.add_argument("--baud", type=int, default=DEFAULT_BAUD, help=f"({DEFAULT_BAUD})")
     parser.add_argument(
-        "--seconds", metavar="S", type=seconds_of, default=None, help="end by itself (never)"
+        "--seconds", metavar="S", type=positive_seconds, default=None, help="end by itself (never)"
     )
 
 
@@ -32,8 +32,8 @@ def run(args: argparse.Namespace) -> Outcome:
     port = args.port
     if not port:
         folders = [Path(directory) for directory in args.boards_dir]
-        usb = load_board(args.board, folders).flashing.usb if args.board else ()
-        port = find_port(args.board or "monitor", usb, usb_ports())
+        usb = load_board(args.board, folders).flash_tools.usb if args.board else ()
+        port = find_serial_port(args.board or "monitor", usb, usb_ports())
     line = SerialTransport(port, baud=args.baud)
     heard = bytearray()
     until = None if args.seconds is None else time.monotonic() + args.seconds
@@ -42,16 +42,16 @@ def run(args: argparse.Namespace) -> Outcome:
             data = line.read(4096, POLL_S)
             heard += data
             if data and not args.json:
-                sys.stdout.write(readable(data))
+                sys.stdout.write(escape_unprintable(data))
                 sys.stdout.flush()
     except KeyboardInterrupt:
         pass
     finally:
         line.close()
-    return Outcome({"port": port, "bytes": len(heard), "text": readable(bytes(heard))})
+    return Outcome({"port": port, "bytes": len(heard), "text": escape_unprintable(bytes(heard))})
 
 
-def readable(data: bytes) -> str:
+def escape_unprintable(data: bytes) -> str:
     """Printable ASCII and line ends as they are, every other byte as an escape."""
     return "".join(
         chr(byte) if 0x20 <= byte < 0x7F or byte in b"\n\t" else f"\\x{byte:02x}"

@@ -6,9 +6,9 @@ import argparse
 import textwrap
 from dataclasses import asdict
 
-from firmwright.cli.base import Outcome
-from firmwright.cli.table import Cell, table
-from firmwright.flows.operators import onnx_operators, operators
+from firmwright.cli.shared_options import Outcome
+from firmwright.cli.text_table import Cell, format_table
+from firmwright.flows.operator_catalog import onnx_operators, supported_operators
 from firmwright.ops.registry import op_table
 from firmwright.schedules.registry import RULES
 
@@ -21,11 +21,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    found = operators(op_table(), RULES)
+    found = supported_operators(op_table(), RULES)
     rows: list[list[Cell]] = [
         [item.name, *(" ".join(names) for names in (item.tflite, item.dtypes))] for item in found
     ]
     onnx = onnx_operators()
     data = {"operators": [asdict(item) for item in found], "onnx": list(onnx)}
     names = textwrap.fill(f"Of ONNX: {', '.join(onnx)}.", 100)
-    return Outcome(data, f"{table(['operator', 'TFLite', 'dtypes'], rows)}\n\n{names}")
+    return Outcome(data, f"{format_table(['operator', 'TFLite', 'dtypes'], rows)}\n\n{names}")

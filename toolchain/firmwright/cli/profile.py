@@ -8,17 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from firmwright.base.errors import UsageError
-from firmwright.base.json_text import read_json
-from firmwright.cli.base import (
+from firmwright.base.json_input import parse_json
+from firmwright.cli.session_options import (
+    add_count_instructions_option,
+    add_session_options,
+    make_session_opener,
+)
+from firmwright.cli.shared_options import (
     Outcome,
     add_compile_options,
-    add_model,
-    compiled_of,
+    add_model_options,
+    compile_from_args,
 )
-from firmwright.cli.running_options import add_device, add_exact, opener
-from firmwright.cli.table import Cell, facts, table
-from firmwright.flows.cores import Timeline
-from firmwright.flows.counting import Counts
+from firmwright.cli.text_table import Cell, format_pairs, format_table
+from firmwright.flows.core_timeline import CoreTimeline
+from firmwright.flows.instruction_counts import InstructionCounts
 from firmwright.flows.profiling import RUNS, Profile, profile
 
 NAME = "profile"
@@ -28,11 +32,11 @@ CONDITIONS = ("model", "board", "clock_hz", "flags")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
+    add_model_options(parser)
     parser.add_argument(
-        "--against", metavar="JSON", help="an earlier profile --json, to compare with"
+        "--baseline", metavar="JSON", help="an earlier profile --json, to compare with"
     )
-    add_exact(parser)
+    add_count_instructions_option(parser)
     parser.add_argument(
         "--runs",
         metavar="N",
@@ -41,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{RUNS})",
     )
     add_compile_options(parser)
-    add_device(parser)
+    add_session_options(parser)
 
 
 def _runs(text: str) -> int:
@@ -52,23 +56,23 @@ def _runs(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    old = read_profile(args.against) if args.against else None
+    old = read_profile(args.baseline) if args.baseline else None
     if args.in_process:
         raise UsageError("a library in this process has no counters.", hint="no --in-process.")
     found = profile(
-        compiled_of(args),
-        open_with=opener(args),
-        exact=args.exact,
+        compile_from_args(args),
+        open_with=make_session_opener(args),
+        exact=args.count_instructions,
         compiler=args.compiler,
         runs=args.runs,
     )
-    data = describe(found)
+    data = profile_to_json(found)
     if old is not None:
-        data["against"] = against(data, old)
-    return Outcome(data, summary(found, old))
+        data["against"] = compare_profiles(data, old)
+    return Outcome(data, format_summary(found, old))
 
 
-def describe(found: Profile) -> dict[str, Any]:
+def profile_to_json(found: Profile) -> dict[str, Any]:
     """The keys of `profile --json`: counts stand under the unit they are of, null elsewhere."""
 
     def counts(value: int) -> dict[str, int | None]:
@@ -91,7 +95,7 @@ def describe(found: Profile) -> dict[str, Any]:
             {"name": pool.name, "bytes": pool.used_bytes, "limit_bytes": pool.limit_bytes or None}
             for pool in found.pools
         ],
-        "exact": None if found.exact is None else exact_totals(found.exact),
+        "exact": None if found.exact is None else counts_to_json(found.exact),
         "probe_overhead": found.probe_overhead,
         "stack_bytes": found.stack_bytes,
         "stack_reserve_bytes": found.stack_reserve_bytes or None,
@@ -113,21 +117,21 @@ def describe(found: Profile) -> dict[str, Any]:
     }
 
 
-def exact_totals(counts: Counts) -> dict[str, Any]:
+def counts_to_json(counts: InstructionCounts) -> dict[str, Any]:
     """Everything that ran, exactly; `between` is what the operators' calls themselves take."""
     return {
         "instructions": counts.total.instructions,
-        "between": counts.between.instructions,
+        "call_overhead": counts.between.instructions,
         "branches_taken": counts.total.taken,
         "modelled_cycles": counts.total.cycles,
-        **({} if counts.timeline is None else {"cores": on_cores(counts.timeline)}),
+        **({} if counts.timeline is None else {"cores": timeline_to_json(counts.timeline)}),
         "timing": counts.timing_source,
         "instruction_kinds": dict(counts.total.kinds),
         "functions": dict(counts.functions),
     }
 
 
-def on_cores(line: Timeline) -> dict[str, Any]:
+def timeline_to_json(line: CoreTimeline) -> dict[str, Any]:
     """What two cores did, and how long that takes where they work at once, which is modelled."""
     return {
         "instructions": list(line.executed),
@@ -151,7 +155,7 @@ def on_cores(line: Timeline) -> dict[str, Any]:
 def read_profile(path: str) -> dict[str, Any]:
     """An object that `profile --json` printed."""
     try:
-        found = read_json(Path(path).read_text(encoding="utf-8"))
+        found = parse_json(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"the earlier profile cannot be read: {error}.", where=path) from error
     if not isinstance(found, dict) or not isinstance(found.get("operators"), list):
@@ -161,13 +165,15 @@ def read_profile(path: str) -> dict[str, Any]:
     return found
 
 
-def against(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
+def compare_profiles(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
     """New less old, in all and by operator name; and what else is not the same."""
     unit = _unit(new)
     before = {str(row.get("name")): row.get(unit) for row in old["operators"]}
     return {
         "unit": unit,
-        "not_alike": [key for key in CONDITIONS if old.get(key, new.get(key)) != new.get(key)],
+        "mismatched_conditions": [
+            key for key in CONDITIONS if old.get(key, new.get(key)) != new.get(key)
+        ],
         "total": _less(new[unit], old.get(unit)),
         "operators": [
             {"name": row["name"], "change": _less(row[unit], before.get(row["name"]))}
@@ -184,7 +190,7 @@ def _less(new: int, old: Any) -> int | None:
     return new - old if isinstance(old, int) else None
 
 
-def summary(found: Profile, old: Mapping[str, Any] | None = None) -> str:
+def format_summary(found: Profile, old: Mapping[str, Any] | None = None) -> str:
     """Totals, then the table of operators."""
     rows: list[tuple[str, Cell]] = [
         ("model", found.model),
@@ -216,11 +222,11 @@ def summary(found: Profile, old: Mapping[str, Any] | None = None) -> str:
         if found.exact.timing_source:
             rows.append(("cycles are modelled by", found.exact.timing_source))
     if old is not None:
-        compared = against(describe(found), old)
+        compared = compare_profiles(profile_to_json(found), old)
         rows.append(("change", compared["total"]))
-        if compared["not_alike"]:
-            rows.append(("not alike", ", ".join(compared["not_alike"])))
-    return f"{facts(rows)}\n\n{operator_table(found, old)}"
+        if compared["mismatched_conditions"]:
+            rows.append(("not alike", ", ".join(compared["mismatched_conditions"])))
+    return f"{format_pairs(rows)}\n\n{format_operator_table(found, old)}"
 
 
 def _total(found: Profile) -> Cell:
@@ -229,13 +235,15 @@ def _total(found: Profile) -> Cell:
     return f"{found.total:,}, the median of {found.runs}; {found.least:,} at least"
 
 
-def operator_table(found: Profile, old: Mapping[str, Any] | None = None) -> str:
+def format_operator_table(found: Profile, old: Mapping[str, Any] | None = None) -> str:
     """One row an operator, with its share and a bar."""
     total = sum(operator.count for operator in found.operators) or 1
     head = ["operator", "kind", "MACs", found.unit, "predicted", "per MAC", "share", ""]
     if found.exact is not None:
         head.insert(5, "modelled cycles")
-    changes = against(describe(found), old)["operators"] if old is not None else None
+    changes = (
+        compare_profiles(profile_to_json(found), old)["operators"] if old is not None else None
+    )
     rows: list[list[Cell]] = []
     for index, operator in enumerate(found.operators):
         share = operator.count / total
@@ -256,4 +264,4 @@ def operator_table(found: Profile, old: Mapping[str, Any] | None = None) -> str:
         rows.append(row)
     if changes is not None:
         head.insert(4, "change")
-    return table(head, rows)
+    return format_table(head, rows)

@@ -25,7 +25,7 @@ class _Spinner(logging.Handler):
 
 
 @contextlib.contextmanager
-def progress(*, quiet: bool, verbose: bool) -> Iterator[None]:
+def show_progress(*, quiet: bool, verbose: bool) -> Iterator[None]:
     """Show what is logged at level INFO while the block runs."""
     logger = logging.getLogger(ROOT)
     with contextlib.ExitStack() as stack:

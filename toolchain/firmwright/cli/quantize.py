@@ -6,12 +6,22 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from firmwright.cli.base import Outcome, add_given, count_of, given_of
-from firmwright.cli.table import Cell, facts, table
-from firmwright.flows.calibration import read_samples
+from firmwright.cli.shared_options import (
+    Outcome,
+    add_onnx_input_options,
+    model_overrides,
+    positive_int,
+)
+from firmwright.cli.text_table import Cell, format_pairs, format_table
+from firmwright.flows.calibration_data import read_calibration_samples
 from firmwright.flows.model import load_model, write_file
-from firmwright.flows.quantizing import LayerError, Quantization, inputs_of, quantize
-from firmwright.oracle.quantizing import Activations, Method, Quantizing
+from firmwright.flows.onnx_quantization import (
+    LayerAccuracy,
+    QuantizationResult,
+    model_inputs,
+    quantize_onnx_model,
+)
+from firmwright.oracle.onnx_quantizer import Activations, Method, QuantizeOptions
 
 NAME = "quantize"
 HELP = "turn a float ONNX model into one of int8, with the error of each layer"
@@ -26,7 +36,7 @@ ACTIVATIONS: dict[str, Activations] = {"int8": "QInt8", "uint8": "QUInt8"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help=".onnx file, of floats")
-    add_given(parser)
+    add_onnx_input_options(parser)
     parser.add_argument(
         "--data",
         metavar="DIR",
@@ -61,30 +71,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compare",
         metavar="N",
-        type=count_of,
+        type=positive_int,
         default=DEFAULT_COMPARED,
         help=f"most samples that the table of errors is made from ({DEFAULT_COMPARED})",
     )
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    model = load_model(args.model, given=given_of(args))
-    samples = read_samples(args.data, inputs_of(model))
-    how = Quantizing(
+    model = load_model(args.model, given=model_overrides(args))
+    samples = read_calibration_samples(args.data, model_inputs(model))
+    how = QuantizeOptions(
         METHODS[args.method],
         ACTIVATIONS[args.activations],
         not args.per_tensor,
         tuple(args.exclude),
     )
-    found = quantize(model, samples, how, args.compare)
+    found = quantize_onnx_model(model, samples, how, args.compare)
     write_file(args.out, found.model)
     size = len(model.source or b"")
     return Outcome(
-        describe(found, args.model, args.out, size), summary(found, args.model, args.out, size)
+        quantization_to_json(found, args.model, args.out, size),
+        format_summary(found, args.model, args.out, size),
     )
 
 
-def describe(found: Quantization, model: str, out: str, size_bytes: int) -> dict[str, Any]:
+def quantization_to_json(
+    found: QuantizationResult, model: str, out: str, size_bytes: int
+) -> dict[str, Any]:
     """The keys of `quantize --json`; layers stand worst first."""
     return {
         "model": model,
@@ -99,7 +112,7 @@ def describe(found: Quantization, model: str, out: str, size_bytes: int) -> dict
     }
 
 
-def summary(found: Quantization, model: str, out: str, size_bytes: int) -> str:
+def format_summary(found: QuantizationResult, model: str, out: str, size_bytes: int) -> str:
     head = ["layer", "operator", "SQNR dB", "mean error", "max error", "largest value"]
     lines: list[tuple[str, Cell]] = [
         ("written", f"{out}, {len(found.model):,} bytes, of {model}, {size_bytes:,} bytes"),
@@ -109,10 +122,10 @@ def summary(found: Quantization, model: str, out: str, size_bytes: int) -> str:
         ("left in floats", ", ".join(found.in_floats) or "nothing"),
     ]
     rows = [_row(layer) for layer in found.worst_first]
-    return f"{facts(lines)}\n\n{table(head, rows)}"
+    return f"{format_pairs(lines)}\n\n{format_table(head, rows)}"
 
 
-def _row(layer: LayerError) -> list[Cell]:
+def _row(layer: LayerAccuracy) -> list[Cell]:
     errors = (f"{value:.3g}" for value in (layer.mean_abs_error, layer.max_abs_error))
     return [
         layer.name,

@@ -6,37 +6,41 @@ import argparse
 from typing import Any
 
 from firmwright.base.errors import UsageError
-from firmwright.cli.base import (
+from firmwright.cli.session_options import (
+    add_count_instructions_option,
+    add_session_options,
+    make_session_opener,
+)
+from firmwright.cli.shared_options import (
     Outcome,
     add_compile_options,
-    add_model,
-    asked_of,
-    compiled_of,
-    given_options,
-    model_of,
+    add_model_options,
+    compile_from_args,
+    compile_options,
+    load_model_argument,
+    partition_request,
 )
-from firmwright.cli.running_options import add_device, add_exact, opener
-from firmwright.cli.table import Cell, facts
-from firmwright.flows.compiling import compile_for
+from firmwright.cli.text_table import Cell, format_pairs
+from firmwright.flows.build_report import build_report, read_report
+from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import write_file
-from firmwright.flows.reporting import read_report, report
-from firmwright.partitioning.parts import Partition
-from firmwright.pipeline import Compiled
-from firmwright.report.facts import Report, by_time, peak_time
-from firmwright.report.page import page
-from firmwright.tune.partitions import COLLAGE, searched
+from firmwright.partitioning.partition_result import PartitionResult
+from firmwright.pipeline import Compilation
+from firmwright.report.html_page import render_page
+from firmwright.report.model import BuildReport, occupied_bytes_by_time, peak_time
+from firmwright.tune.partition_methods import COLLAGE, search_partition
 
 NAME = "report"
 HELP = "build and measure a model, and write one page about it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
+    add_model_options(parser)
     parser.add_argument("-o", "--output", metavar="HTML", help="write the page here")
     parser.add_argument(
-        "--against", metavar="REPORT", help="an earlier page or report --json, to compare with"
+        "--baseline", metavar="REPORT", help="an earlier page or report --json, to compare with"
     )
-    add_exact(parser)
+    add_count_instructions_option(parser)
     parser.add_argument(
         "--no-tradeoffs",
         dest="tradeoffs",
@@ -44,41 +48,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="do not look for programs with less RAM, which takes as long as compiling",
     )
     add_compile_options(parser)
-    add_device(parser)
+    add_session_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
     if args.in_process:
         raise UsageError("a library in this process has no counters.", hint="no --in-process.")
-    old = read_report(args.against) if args.against else None
+    old = read_report(args.baseline) if args.baseline else None
     compiled, partition = _compiled(args)
-    found = report(
+    found = build_report(
         compiled,
-        open_with=opener(args),
-        exact=args.exact,
+        open_with=make_session_opener(args),
+        exact=args.count_instructions,
         compiler=args.compiler,
         tradeoffs=args.tradeoffs,
         partition=partition,
     )
     if args.output:
-        write_file(args.output, page(found, old).encode())
+        write_file(args.output, render_page(found, old).encode())
     data: dict[str, Any] = {**found.as_json(), "html": args.output}
-    return Outcome(data, summary(found, args.output))
+    return Outcome(data, format_summary(found, args.output))
 
 
-def _compiled(args: argparse.Namespace) -> tuple[Compiled, Partition | None]:
+def _compiled(args: argparse.Namespace) -> tuple[Compilation, PartitionResult | None]:
     """What is to be reported on, and the search that said who runs what."""
     if args.partition != COLLAGE:
-        return compiled_of(args), None
-    options = given_options(args)
-    found = searched(model_of(args), options, asked_of(args))
+        return compile_from_args(args), None
+    options = compile_options(args)
+    found = search_partition(load_model_argument(args), options, partition_request(args))
     return compile_for(found.model, **options), found.partition
 
 
-def summary(found: Report, output: str | None) -> str:
+def format_summary(found: BuildReport, output: str | None) -> str:
     """The figures on top of the page, and what is worth a look."""
     peak = peak_time(found)
-    used = by_time(found)
+    used = occupied_bytes_by_time(found)
     rows: list[tuple[str, Cell]] = [
         ("model", found.model),
         ("board", found.board),
@@ -89,6 +93,6 @@ def summary(found: Report, output: str | None) -> str:
     ]
     if output:
         rows.append(("page", output))
-    lines = [facts(rows)]
+    lines = [format_pairs(rows)]
     lines += [f"{finding.what} Try: {finding.hint}" for finding in found.findings]
     return "\n\n".join(lines)

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from firmwright.base.errors import MismatchError
-from firmwright.cli.base import Outcome
-from firmwright.flows.reproducing import Reproduction, reproduce
+from firmwright.cli.shared_options import Outcome
+from firmwright.flows.reproducibility import ReproductionResult, reproduce
 
 NAME = "reproduce"
 HELP = "compile a project's models again and compare every file"
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> Outcome:
     return Outcome(data, error=_error(found, folder))
 
 
-def _error(found: Reproduction, folder: Path) -> MismatchError:
+def _error(found: ReproductionResult, folder: Path) -> MismatchError:
     said = [
         f"{len(paths)} {what} ({', '.join(paths[:3])}{', ...' * (len(paths) > 3)})"
         for what, paths in (("differ", found.different), ("are missing", found.missing))

@@ -7,9 +7,9 @@ import json
 import os
 from pathlib import Path
 
-from firmwright.cli.base import Outcome
-from firmwright.flows.bills import project_bill
+from firmwright.cli.shared_options import Outcome
 from firmwright.flows.model import write_file
+from firmwright.flows.sbom import project_sbom
 
 NAME = "sbom"
 HELP = "write a project's bill of materials (CycloneDX)"
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    bill = project_bill(Path(args.folder), os.environ)
+    bill = project_sbom(Path(args.folder), os.environ)
     text = json.dumps(bill, indent=2)
     if not args.output:
         return Outcome({"bom": bill}, text)

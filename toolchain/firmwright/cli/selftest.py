@@ -6,16 +6,16 @@ import argparse
 from dataclasses import asdict
 
 from firmwright.base.errors import MismatchError
-from firmwright.cli.base import (
+from firmwright.cli.session_options import add_session_options, make_session_opener
+from firmwright.cli.shared_options import (
     Outcome,
     add_compile_options,
-    given_options,
+    compile_options,
 )
-from firmwright.cli.running_options import add_device, opener
-from firmwright.cli.table import Cell, table
-from firmwright.flows.conformance import DTYPES, matrix
-from firmwright.flows.conformance import Cell as Measured
-from firmwright.flows.selftest import SelfTest, selftest
+from firmwright.cli.text_table import Cell, format_table
+from firmwright.flows.conformance_matrix import DTYPES, build_matrix
+from firmwright.flows.conformance_matrix import ConformanceCell as Measured
+from firmwright.flows.selftest import SelfTestResult, selftest
 
 NAME = "selftest"
 HELP = "run every operator's conformance cases on a board"
@@ -33,18 +33,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print operators by element types",
     )
     add_compile_options(parser)
-    add_device(parser)
+    add_session_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    given = given_options(args)
+    given = compile_options(args)
     board = given.pop("board", "host")
     found = selftest(
         board,
         ops=args.op,
         sample_count=args.samples,
         one_each=args.one_each,
-        open_with=opener(args),
+        open_with=make_session_opener(args),
         **given,
     )
     data = {
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> Outcome:
         "skipped": [{"op": op, "case": case} for op, case in found.skipped],
     }
     if args.matrix:
-        data["matrix"] = [asdict(cell) for cell in matrix(found)]
+        data["matrix"] = [asdict(cell) for cell in build_matrix(found)]
     error = None
     if found.failed:
         names = ", ".join(f"{result.op} {result.case}" for result in found.failed[:8])
@@ -76,19 +76,19 @@ def run(args: argparse.Namespace) -> Outcome:
             f"{len(found.failed)} of {len(found.results)} cases differ: {names}{more}.",
             where=found.board,
         )
-    text = summary(found)
-    return Outcome(data, f"{matrix_text(found)}\n\n{text}" if args.matrix else text, error)
+    text = format_summary(found)
+    return Outcome(data, f"{format_matrix(found)}\n\n{text}" if args.matrix else text, error)
 
 
-def matrix_text(found: SelfTest) -> str:
+def format_matrix(found: SelfTestResult) -> str:
     """TFLite's operators by element types."""
-    cells = {(cell.operator, cell.dtype): cell for cell in matrix(found)}
+    cells = {(cell.operator, cell.dtype): cell for cell in build_matrix(found)}
     rows: list[list[Cell]] = [
         [name, *(_state(cells.get((name, kind))) for kind in DTYPES)]
         for name in dict.fromkeys(name for name, _ in cells)
     ]
     line = "passed/cases; yes: supported, without a case of its own; no: only a runtime takes it."
-    return f"{table(['TFLite', *DTYPES], rows)}\n\n{line}"
+    return f"{format_table(['TFLite', *DTYPES], rows)}\n\n{line}"
 
 
 def _state(cell: Measured | None) -> str:
@@ -98,7 +98,7 @@ def _state(cell: Measured | None) -> str:
     return words.get(cell.status, f"{cell.passed}/{cell.cases}")
 
 
-def summary(found: SelfTest) -> str:
+def format_summary(found: SelfTestResult) -> str:
     ops = sorted({result.op for result in found.results})
     rows: list[list[Cell]] = []
     for op in ops:
@@ -111,4 +111,4 @@ def summary(found: SelfTest) -> str:
     )
     if found.skipped:
         line += f" {len(found.skipped)} cases are too large for this board and did not run."
-    return f"{table(['operator', 'cases', 'differ'], rows)}\n\n{line}"
+    return f"{format_table(['operator', 'cases', 'differ'], rows)}\n\n{line}"

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import argparse
 
-from firmwright.cli.base import Outcome, add_compile_options, add_model, compiling_of
-from firmwright.flows.compiling import IMPORTED, module_after, options_for
+from firmwright.cli.shared_options import (
+    Outcome,
+    add_compile_options,
+    add_model_options,
+    prepare_compilation,
+)
+from firmwright.flows.compilation import IMPORT_STAGE, module_after, options_for
 from firmwright.flows.model import write_file
-from firmwright.ir.text import print_module
+from firmwright.ir.printer import print_module
 
 NAME = "show"
 HELP = "print a model's module after a pass"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
+    add_model_options(parser)
     parser.add_argument(
         "--after",
         metavar="PASS",
-        default=IMPORTED,
-        help=f"compile --print-pipeline lists them; {IMPORTED}: before the first",
+        default=IMPORT_STAGE,
+        help=f"compile --print-pipeline lists them; {IMPORT_STAGE}: before the first",
     )
     parser.add_argument(
         "--elide-constants", action="store_true", help="leave out the bytes of constants"
@@ -29,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    model, given = compiling_of(args)
+    model, given = prepare_compilation(args)
     module = module_after(model, args.after, options_for(model.module, given))
     text = print_module(module, elide_constants=args.elide_constants)
     data = {"model": module.name, "after": args.after}

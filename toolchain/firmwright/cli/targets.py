@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from firmwright.cli.base import Outcome
-from firmwright.cli.table import Cell, table
-from firmwright.targets.backends import BACKENDS
-from firmwright.targets.kind import TargetKind
-from firmwright.targets.registry import KINDS
+from firmwright.cli.shared_options import Outcome
+from firmwright.cli.text_table import Cell, format_table
+from firmwright.targets.backend_registry import BACKENDS
+from firmwright.targets.registry import CORE_KINDS
+from firmwright.targets.target_kind import TargetKind
 
 NAME = "targets"
 HELP = "list the targets"
@@ -20,17 +20,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    kinds = [*KINDS.values(), *(backend.kind for backend in BACKENDS.all().values())]
+    kinds = [*CORE_KINDS.values(), *(backend.kind for backend in BACKENDS.all().values())]
     rows: list[Sequence[Cell]] = []
     for kind in kinds:
         words = [f"-{n}={'|'.join(s.choices) or s.default}" for n, s in kind.attrs.items()]
         rows.append([kind.name, kind.doc, " ".join(words)])
     return Outcome(
-        {"targets": [facts_of(kind) for kind in kinds]}, table(["target", "", "attributes"], rows)
+        {"targets": [target_to_json(kind) for kind in kinds]},
+        format_table(["target", "", "attributes"], rows),
     )
 
 
-def facts_of(kind: TargetKind) -> dict[str, object]:
+def target_to_json(kind: TargetKind) -> dict[str, object]:
     """A target kind for `--json`."""
     return {
         "kind": kind.name,

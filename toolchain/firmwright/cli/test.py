@@ -8,7 +8,7 @@ import sys
 
 from firmwright.base.errors import ToolFailedError, UsageError
 from firmwright.base.resources import checkout_dir
-from firmwright.cli.base import Outcome
+from firmwright.cli.shared_options import Outcome
 
 NAME = "test"
 HELP = "run the project's test suite (in a checkout)"

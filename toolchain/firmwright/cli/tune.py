@@ -8,47 +8,47 @@ from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
-from firmwright.cli.base import (
+from firmwright.cli.shared_options import (
     Outcome,
-    add_board,
-    add_model,
-    count_of,
-    given_options,
-    model_of,
-    seconds_of,
-    seed_of,
+    add_board_options,
+    add_model_options,
+    compile_options,
+    load_model_argument,
+    non_negative_int,
+    positive_int,
+    positive_seconds,
 )
-from firmwright.cli.table import Cell, facts, table
-from firmwright.flows.compiling import options_for
-from firmwright.ir.tuning import Choice
+from firmwright.cli.text_table import Cell, format_pairs, format_table
+from firmwright.flows.compilation import options_for
+from firmwright.ir.tuning_records import ConfiguredSchedule
 from firmwright.pipeline import NUMERICS
-from firmwright.tune.log import TuningLog
-from firmwright.tune.measure import rig_for
-from firmwright.tune.search import Plan, Tuned, TunedCall, tune
-from firmwright.tune.strategies import STRATEGIES
-from firmwright.tune.workers import workers
+from firmwright.tune.executors import open_executor
+from firmwright.tune.kernel_measurement import make_measurement_setup
+from firmwright.tune.log_writer import TuningLogWriter
+from firmwright.tune.schedule_search import LayerSearchResult, SearchOptions, TuningResult, tune
+from firmwright.tune.search_strategies import STRATEGIES
 
 NAME = "tune"
 HELP = "measure kernels for each layer, for compile --tuning to choose by"
-_DEFAULTS = Plan()
+_DEFAULTS = SearchOptions()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
+    add_model_options(parser)
     parser.add_argument(
         "--out",
         metavar="LOG",
         required=True,
         help="JSON lines, one a measurement; what is in there is not measured again",
     )
-    add_board(parser)
+    add_board_options(parser)
     parser.add_argument("--target", metavar="T", help="code generator, e.g. 'cortex-m -mcpu=...'")
     parser.add_argument("--numerics", choices=NUMERICS, help="whose roundings (litert)")
     search = parser.add_argument_group("search")
     search.add_argument(
         "--trials",
         metavar="N",
-        type=count_of,
+        type=positive_int,
         default=_DEFAULTS.trials,
         help=f"most kernels of a layer; smaller spaces are measured whole ({_DEFAULTS.trials})",
     )
@@ -59,15 +59,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what is tried of larger spaces: anything, descendants of the best, or what the cost "
         f"model likes ({_DEFAULTS.strategy})",
     )
-    search.add_argument("--seed", metavar="S", type=seed_of, default=0, help="of the search (0)")
+    search.add_argument(
+        "--seed", metavar="S", type=non_negative_int, default=0, help="of the search (0)"
+    )
     work = parser.add_argument_group("work")
     work.add_argument(
-        "--jobs", metavar="N", type=count_of, help="processes (one a core; one with --port)"
+        "--jobs", metavar="N", type=positive_int, help="processes (one a core; one with --port)"
     )
     work.add_argument(
         "--per-image",
         metavar="N",
-        type=count_of,
+        type=positive_int,
         default=_DEFAULTS.kernels_per_image,
         help=f"most kernels in one firmware ({_DEFAULTS.kernels_per_image})",
     )
@@ -86,11 +88,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         help="puts an image on that board; {elf}, {bin} and {hex} stand for its files",
     )
-    work.add_argument("--timeout", metavar="S", type=seconds_of, help="seconds for one run (300)")
+    work.add_argument(
+        "--timeout", metavar="S", type=positive_seconds, help="seconds for one run (300)"
+    )
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    model = model_of(args)
+    model = load_model_argument(args)
     if "stage" in model.module.attrs:
         raise UsageError(
             "the module has been through passes already.",
@@ -99,17 +103,17 @@ def run(args: argparse.Namespace) -> Outcome:
         )
     if args.port and (args.jobs or 1) > 1:
         raise UsageError("one board runs one kernel at a time.", hint="no --jobs with --port.")
-    options = options_for(model.module, given_options(args))
+    options = options_for(model.module, compile_options(args))
     board = load_board(options.board, options.board_dirs)
-    rig = rig_for(board, args.port, args.flash, args.timeout)
-    plan = Plan(args.trials, args.strategy, args.seed, args.per_image)
+    rig = make_measurement_setup(board, args.port, args.flash, args.timeout)
+    plan = SearchOptions(args.trials, args.strategy, args.seed, args.per_image)
     jobs = 1 if args.port else args.jobs or os.cpu_count() or 1
-    with TuningLog(args.out) as book, workers(jobs, args.scheduler) as crew:
+    with TuningLogWriter(args.out) as book, open_executor(jobs, args.scheduler) as crew:
         found = tune(model, options, rig, plan, book, crew)
-    return Outcome(describe(found, args.out), summary(found, args.out))
+    return Outcome(tuning_to_json(found, args.out), format_summary(found, args.out))
 
 
-def describe(found: Tuned, path: str) -> dict[str, Any]:
+def tuning_to_json(found: TuningResult, path: str) -> dict[str, Any]:
     """The keys of `tune --json`."""
     return {
         "board": found.board,
@@ -125,9 +129,9 @@ def describe(found: Tuned, path: str) -> dict[str, Any]:
                 "tried": layer.tried,
                 "space": layer.space,
                 "bad": layer.bad,
-                "best": schedule(layer.best),
+                "best": format_schedule(layer.best),
                 "best_count": layer.best_count or None,
-                "predicted_best": schedule(layer.guess),
+                "predicted_best": format_schedule(layer.guess),
                 "predicted_best_count": layer.guess_count or None,
             }
             for layer in found.layers
@@ -135,12 +139,12 @@ def describe(found: Tuned, path: str) -> dict[str, Any]:
     }
 
 
-def schedule(choice: Choice) -> str:
+def format_schedule(choice: ConfiguredSchedule) -> str:
     """A rule and its configuration as metadata and C comments write it."""
     return " ".join([choice[0], *(f"{name}={value}" for name, value in choice[1])])
 
 
-def summary(found: Tuned, path: str) -> str:
+def format_summary(found: TuningResult, path: str) -> str:
     head = ["layer", "calls", "tried", "of", found.unit, "best kernel", "less than predicted best"]
     rows: list[list[Cell]] = [
         [
@@ -149,7 +153,7 @@ def summary(found: Tuned, path: str) -> str:
             layer.tried,
             layer.space,
             layer.best_count or None,
-            schedule(layer.best),
+            format_schedule(layer.best),
             _gain(layer),
         ]
         for layer in found.layers
@@ -162,10 +166,10 @@ def summary(found: Tuned, path: str) -> str:
         ("calls without a choice", found.untuned),
         ("log", path),
     ]
-    return f"{facts(lines)}\n\n{table(head, rows)}\n\nuse it: --tuning {path}"
+    return f"{format_pairs(lines)}\n\n{format_table(head, rows)}\n\nuse it: --tuning {path}"
 
 
-def _gain(layer: TunedCall) -> str:
+def _gain(layer: LayerSearchResult) -> str:
     if not layer.guess_count:
         return "not measured"
     return f"{100 * (1 - layer.best_count / layer.guess_count):.1f} %"

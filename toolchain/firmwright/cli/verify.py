@@ -6,19 +6,23 @@ import argparse
 from typing import Any
 
 from firmwright.base.errors import MismatchError, UsageError
-from firmwright.cli.base import (
+from firmwright.cli.session_options import (
+    add_session_options,
+    add_variant_option,
+    make_session_opener,
+)
+from firmwright.cli.shared_options import (
     Outcome,
     add_compile_options,
-    add_model,
-    add_samples,
-    compiled_of,
+    add_model_options,
+    add_sample_options,
+    compile_from_args,
 )
-from firmwright.cli.running_options import add_device, add_variant, opener
-from firmwright.flows.inputs import Tensors, batch_of, generated, read_npz
-from firmwright.flows.layers import FirstDifference
-from firmwright.flows.verifying import Verification, verify
-from firmwright.flows.watching import open_watched
-from firmwright.pipeline import Compiled
+from firmwright.flows.access_checking import open_checked_session
+from firmwright.flows.first_divergence import FirstDivergence
+from firmwright.flows.sample_batches import Tensors, generate_samples, make_batch, read_npz
+from firmwright.flows.verification import Verification, verify
+from firmwright.pipeline import Compilation
 
 NAME = "verify"
 HELP = "compare a model's outputs on a board with the reference runtime's"
@@ -26,14 +30,14 @@ DEFAULT_SAMPLES = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
-    add_samples(parser, None)
+    add_model_options(parser)
+    add_sample_options(parser, None)
     parser.add_argument("--input", metavar="NPZ", help="samples of your own, as for run")
     parser.add_argument(
         "--expect", metavar="NPZ", help="outputs recorded elsewhere, to be compared instead"
     )
     parser.add_argument(
-        "--layers", action="store_true", help="name the first operator that differs"
+        "--find-first-divergence", action="store_true", help="name the first operator that differs"
     )
     parser.add_argument(
         "--check-plan",
@@ -41,40 +45,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="on the host: watch every byte the C reads and writes, and hold it against the plan",
     )
     add_compile_options(parser)
-    add_device(parser)
-    add_variant(parser)
+    add_session_options(parser)
+    add_variant_option(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
     if args.input and args.samples is not None:
         raise UsageError("--input and --samples exclude each other.", hint="one of them.")
-    if args.check_plan and (args.layers or args.port or args.in_process):
+    if args.check_plan and (args.find_first_divergence or args.port or args.in_process):
         raise UsageError("--check-plan runs the C in a way of its own.", hint="it alone.")
-    compiled = compiled_of(args)
+    compiled = compile_from_args(args)
     inputs = compiled.module.io.inputs
     expected = _expected(args, compiled) if args.expect else None
     if args.input:
-        batch = batch_of(read_npz(args.input), inputs, args.input)
+        batch = make_batch(read_npz(args.input), inputs, args.input)
     else:
         count = args.samples or (len(expected) if expected else DEFAULT_SAMPLES)
-        batch = generated(inputs, count, args.seed)
-    open_with = open_watched if args.check_plan else opener(args)
+        batch = generate_samples(inputs, count, args.seed)
+    open_with = open_checked_session if args.check_plan else make_session_opener(args)
     found = verify(
-        compiled, batch=batch, expected=expected, layers=args.layers, open_with=open_with
+        compiled,
+        batch=batch,
+        expected=expected,
+        layers=args.find_first_divergence,
+        open_with=open_with,
     )
-    error = None if found.exact else MismatchError(said(found), where=found.board, hint=hint(found))
-    told = f"{found.model} on {found.board}: {said(found)}"
+    error = (
+        None
+        if found.exact
+        else MismatchError(format_verdict(found), where=found.board, hint=verification_hint(found))
+    )
+    told = f"{found.model} on {found.board}: {format_verdict(found)}"
     if args.check_plan:
         told += " Every byte read was its buffer's own."
-    return Outcome(describe(found), "" if error else told, error)
+    return Outcome(verification_to_json(found), "" if error else told, error)
 
 
-def _expected(args: argparse.Namespace, compiled: Compiled) -> tuple[Tensors, ...]:
+def _expected(args: argparse.Namespace, compiled: Compilation) -> tuple[Tensors, ...]:
     outputs = compiled.module.io.outputs
-    return batch_of(read_npz(args.expect), outputs, args.expect, "output").samples
+    return make_batch(read_npz(args.expect), outputs, args.expect, "output").samples
 
 
-def describe(found: Verification) -> dict[str, Any]:
+def verification_to_json(found: Verification) -> dict[str, Any]:
     """The keys of `verify --json`."""
     first, layer = found.first, found.layer
     data: dict[str, Any] = {
@@ -118,7 +130,7 @@ def describe(found: Verification) -> dict[str, Any]:
     return data
 
 
-def said(found: Verification) -> str:
+def format_verdict(found: Verification) -> str:
     """The verdict in a sentence or two."""
     samples = f"{found.samples} sample{'' if found.samples == 1 else 's'}"
     values = f"all {found.values:,} values of {samples}"
@@ -161,7 +173,7 @@ def _more(found: Verification) -> list[str]:
     return lines
 
 
-def _how_much(layer: FirstDifference) -> str:
+def _how_much(layer: FirstDivergence) -> str:
     if not layer.values:
         return ""
     return (
@@ -169,7 +181,11 @@ def _how_much(layer: FirstDifference) -> str:
     )
 
 
-def hint(found: Verification) -> str:
+def verification_hint(found: Verification) -> str:
     if found.explanation:
         return ""
-    return "" if found.layers_compared is not None else "--layers names the first operator."
+    return (
+        ""
+        if found.layers_compared is not None
+        else "--find-first-divergence names the first operator."
+    )

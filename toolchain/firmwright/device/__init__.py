@@ -1,12 +1,17 @@
 """The way to running firmware: transports, the link's protocol, and the session on top of both."""
 
-from firmwright.device.connect import open_transport
-from firmwright.device.counting import Cell, InstructionCounter, Step, build_plugin, check_plugins
-from firmwright.device.faults import Fault
-from firmwright.device.host_process import ProcessTransport
-from firmwright.device.qemu import QemuCommand, start_qemu
-from firmwright.device.reconnecting import ReconnectingTransport
-from firmwright.device.serial_port import SerialTransport
+from firmwright.device.fault_report import Fault
+from firmwright.device.instruction_counter import (
+    FunctionEntry,
+    InstructionCount,
+    InstructionCounter,
+    build_counter_plugin,
+    check_plugin_support,
+)
+from firmwright.device.process_transport import ProcessTransport
+from firmwright.device.qemu_process import QemuCommand, start_qemu
+from firmwright.device.reconnecting_transport import ReconnectingTransport
+from firmwright.device.serial_transport import SerialTransport
 from firmwright.device.session import (
     DeviceInfo,
     FaultError,
@@ -17,14 +22,16 @@ from firmwright.device.session import (
     Timeouts,
 )
 from firmwright.device.transport import FaultRates, FaultyTransport, Transport
+from firmwright.device.transport_selection import open_transport
 
 __all__ = [
-    "Cell",
     "DeviceInfo",
     "Fault",
     "FaultError",
     "FaultRates",
     "FaultyTransport",
+    "FunctionEntry",
+    "InstructionCount",
     "InstructionCounter",
     "OperatorCount",
     "ProcessTransport",
@@ -33,12 +40,11 @@ __all__ = [
     "RunResult",
     "SerialTransport",
     "Session",
-    "Step",
     "TensorInfo",
     "Timeouts",
     "Transport",
-    "build_plugin",
-    "check_plugins",
+    "build_counter_plugin",
+    "check_plugin_support",
     "open_transport",
     "start_qemu",
 ]

@@ -1,7 +1,7 @@
 """Renode and Arm's FVPs as transports: their command lines, and the socket that their UART is.
 
-In: an `Opening`. Out: a Transport that ends the emulator with it. Written from the programs'
-documentation; neither was at hand to be tried.
+In: an `TransportRequest`. Out: a Transport that ends the emulator with it. Written from the
+programs' documentation; neither was at hand to be tried.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from firmwright.base.errors import DeviceError, DeviceTimeoutError, ToolMissingError
-from firmwright.device.host_process import ProcessTransport
-from firmwright.device.opening import Opening
-from firmwright.device.serial_port import SerialTransport
+from firmwright.device.process_transport import ProcessTransport
+from firmwright.device.serial_transport import SerialTransport
 from firmwright.device.transport import Transport
+from firmwright.device.transport_plugins import TransportRequest
 
 START_S: Final = 30.0
 _LISTENS: Final = re.compile(rb"Listening for serial connection on port (\d+)")
 _UART: Final = "sysbus.uart0"
 
 
-def renode_command(opening: Opening, port: int) -> list[str]:
+def renode_command(opening: TransportRequest, port: int) -> list[str]:
     """Renode without a window; `machine` is a platform description, `args[0]` the UART's path."""
     run = opening.board.run
     uart = run.args[0] if run.args else _UART
@@ -41,7 +41,7 @@ def renode_command(opening: Opening, port: int) -> list[str]:
     return [run.program or "renode", "--disable-xwt", "--plain", "--console", "-e", script]
 
 
-def fvp_command(opening: Opening) -> list[str]:
+def fvp_command(opening: TransportRequest) -> list[str]:
     """A Fixed Virtual Platform; `program` is its name, `args` its parameters."""
     run = opening.board.run
     quiet = ("-C", f"{run.machine}.telnetterminal0.start_telnet=0")
@@ -49,7 +49,7 @@ def fvp_command(opening: Opening) -> list[str]:
     return [run.program, *quiet, *said, *run.args, "-a", str(opening.elf)]
 
 
-def open_renode(opening: Opening) -> Transport:
+def open_renode(opening: TransportRequest) -> Transport:
     """Its server socket is opened by us, so we know the port."""
     port = _free_port()
     command = renode_command(opening, port)
@@ -57,7 +57,7 @@ def open_renode(opening: Opening) -> Transport:
     return _connected(process, lambda: port)
 
 
-def open_fvp(opening: Opening) -> Transport:
+def open_fvp(opening: TransportRequest) -> Transport:
     """It says itself on which port its first UART listens."""
     command = fvp_command(opening)
     process = _start(command, "Arm's Ecosystem FVPs are at developer.arm.com.")

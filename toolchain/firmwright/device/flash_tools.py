@@ -12,14 +12,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-Command = tuple[str, ...]
+ToolCommand = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FlashJob:
     """What goes where: the files of one image, its first address and its length in flash."""
 
-    told: str
+    argument: str
     hex: Path
     bin: Path
     uf2: Path
@@ -47,50 +47,50 @@ class FlashTool:
 
     program: str
     install: str
-    write: Callable[[FlashJob, bool], tuple[Command, ...]]
-    erase: Callable[[FlashJob], tuple[Command, ...]]
-    read: Callable[[FlashJob], tuple[Command, ...]] | None = None
+    write: Callable[[FlashJob, bool], tuple[ToolCommand, ...]]
+    erase: Callable[[FlashJob], tuple[ToolCommand, ...]]
+    read: Callable[[FlashJob], tuple[ToolCommand, ...]] | None = None
     script: Callable[[FlashJob, bool], str] | None = None
 
 
 # ---- pyOCD ---------------------------------------------------------------------------------------
 
 
-def _pyocd_write(job: FlashJob, verify: bool) -> tuple[Command, ...]:
-    return (("pyocd", "flash", "--target", job.told, "--erase", "sector", str(job.hex)),)
+def _pyocd_write(job: FlashJob, verify: bool) -> tuple[ToolCommand, ...]:
+    return (("pyocd", "flash", "--target", job.argument, "--erase", "sector", str(job.hex)),)
 
 
-def _pyocd_read(job: FlashJob) -> tuple[Command, ...]:
+def _pyocd_read(job: FlashJob) -> tuple[ToolCommand, ...]:
     save = f"savemem {job.start:#x} {job.size_bytes} {job.read_back}"
-    return (("pyocd", "commander", "--target", job.told, "--command", save),)
+    return (("pyocd", "commander", "--target", job.argument, "--command", save),)
 
 
-def _pyocd_erase(job: FlashJob) -> tuple[Command, ...]:
-    return (("pyocd", "erase", "--target", job.told, "--chip"),)
+def _pyocd_erase(job: FlashJob) -> tuple[ToolCommand, ...]:
+    return (("pyocd", "erase", "--target", job.argument, "--chip"),)
 
 
 # ---- OpenOCD -------------------------------------------------------------------------------------
 
 
-def _openocd(job: FlashJob, script: str) -> Command:
-    files = [word for file in job.told.split() for word in ("-f", file)]
+def _openocd(job: FlashJob, script: str) -> ToolCommand:
+    files = [word for file in job.argument.split() for word in ("-f", file)]
     return ("openocd", *files, "-c", script)
 
 
-def _openocd_write(job: FlashJob, verify: bool) -> tuple[Command, ...]:
+def _openocd_write(job: FlashJob, verify: bool) -> tuple[ToolCommand, ...]:
     checked = " verify" if verify else ""
     return (_openocd(job, f"program {{{job.hex}}}{checked} reset exit"),)
 
 
-def _openocd_erase(job: FlashJob) -> tuple[Command, ...]:
+def _openocd_erase(job: FlashJob) -> tuple[ToolCommand, ...]:
     return (_openocd(job, "init; reset halt; flash erase_sector 0 0 last; reset; exit"),)
 
 
 # ---- J-Link --------------------------------------------------------------------------------------
 
 
-def _jlink(job: FlashJob) -> tuple[Command, ...]:
-    options = ("-device", job.told, "-if", "SWD", "-speed", "4000", "-autoconnect", "1")
+def _jlink(job: FlashJob) -> tuple[ToolCommand, ...]:
+    options = ("-device", job.argument, "-if", "SWD", "-speed", "4000", "-autoconnect", "1")
     quiet = ("-NoGui", "1", "-ExitOnError", "1")
     return (("JLinkExe", *options, *quiet, "-CommandFile", str(job.script)),)
 
@@ -103,41 +103,41 @@ def _jlink_script(job: FlashJob, verify: bool) -> str:
 # ---- st-flash ------------------------------------------------------------------------------------
 
 
-def _stflash_write(job: FlashJob, verify: bool) -> tuple[Command, ...]:
-    return (("st-flash", *job.told.split(), "--reset", "--format", "ihex", "write", str(job.hex)),)
+def _stflash_write(job: FlashJob, verify: bool) -> tuple[ToolCommand, ...]:
+    return (("st-flash", *job.argument.split(), "--reset", "--format", "ihex", "write", str(job.hex)),)
 
 
-def _stflash_read(job: FlashJob) -> tuple[Command, ...]:
+def _stflash_read(job: FlashJob) -> tuple[ToolCommand, ...]:
     place = (str(job.read_back), f"{job.start:#x}", str(job.size_bytes))
-    return (("st-flash", *job.told.split(), "read", *place),)
+    return (("st-flash", *job.argument.split(), "read", *place),)
 
 
-def _stflash_erase(job: FlashJob) -> tuple[Command, ...]:
-    return (("st-flash", *job.told.split(), "erase"),)
+def _stflash_erase(job: FlashJob) -> tuple[ToolCommand, ...]:
+    return (("st-flash", *job.argument.split(), "erase"),)
 
 
 # ---- esptool -------------------------------------------------------------------------------------
 
 
-def _esptool_write(job: FlashJob, verify: bool) -> tuple[Command, ...]:
-    words = ("esptool.py", "--chip", job.told)
+def _esptool_write(job: FlashJob, verify: bool) -> tuple[ToolCommand, ...]:
+    words = ("esptool.py", "--chip", job.argument)
     write = (*words, "write_flash", "0x0", str(job.bin))
     return (write, (*words, "verify_flash", "0x0", str(job.bin))) if verify else (write,)
 
 
-def _esptool_erase(job: FlashJob) -> tuple[Command, ...]:
-    return (("esptool.py", "--chip", job.told, "erase_flash"),)
+def _esptool_erase(job: FlashJob) -> tuple[ToolCommand, ...]:
+    return (("esptool.py", "--chip", job.argument, "erase_flash"),)
 
 
 # ---- picotool ------------------------------------------------------------------------------------
 
 
-def _picotool_write(job: FlashJob, verify: bool) -> tuple[Command, ...]:
+def _picotool_write(job: FlashJob, verify: bool) -> tuple[ToolCommand, ...]:
     checked = ("--verify",) if verify else ()
-    return (("picotool", "load", *checked, "--execute", str(job.uf2), "--family", job.told),)
+    return (("picotool", "load", *checked, "--execute", str(job.uf2), "--family", job.argument),)
 
 
-def _picotool_erase(job: FlashJob) -> tuple[Command, ...]:
+def _picotool_erase(job: FlashJob) -> tuple[ToolCommand, ...]:
     return (("picotool", "erase", "--all"),)
 
 

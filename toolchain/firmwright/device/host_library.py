@@ -16,7 +16,7 @@ import cffi
 import numpy as np
 from numpy.typing import NDArray
 
-from firmwright.base.closing import Closing
+from firmwright.base.closeable import Closeable
 from firmwright.base.errors import DeviceError, UsageError
 
 _ALIGNMENT = 64
@@ -68,7 +68,7 @@ class LibraryModel:
     devices: tuple[str, ...] = ()
 
 
-class LibrarySession(Closing):
+class LibrarySession(Closeable):
     """The loaded library with memory for one model. A context manager."""
 
     def __init__(self, library: Path, model: LibraryModel) -> None:

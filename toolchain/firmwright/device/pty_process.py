@@ -13,12 +13,12 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from firmwright.base.closing import Closing
+from firmwright.base.closeable import Closeable
 from firmwright.base.errors import ToolMissingError, UsageError
-from firmwright.device.children import end, start_options
+from firmwright.device.subprocesses import kill_process, popen_options
 
 
-class PtyProcess(Closing):
+class PtyProcess(Closeable):
     """A running child. A context manager; `name` is what a visitor opens."""
 
     def __init__(self, command: Sequence[str | Path]) -> None:
@@ -37,7 +37,7 @@ class PtyProcess(Closing):
                 stdin=self._ours,
                 stdout=self._ours,
                 stderr=subprocess.DEVNULL,
-                **start_options(),
+                **popen_options(),
             )
         except OSError as error:
             self._close_terminal()
@@ -51,7 +51,7 @@ class PtyProcess(Closing):
 
     def close(self) -> None:
         """Ends the process and its group, and the terminal."""
-        end(self._process)
+        kill_process(self._process)
         self._close_terminal()
 
     def _close_terminal(self) -> None:

@@ -17,10 +17,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firmwright.base.closing import Closing
+from firmwright.base.closeable import Closeable
 from firmwright.base.errors import DeviceError, UsageError
-from firmwright.device import protocol
-from firmwright.device.protocol import (
+from firmwright.device import link_protocol
+from firmwright.device.errors import (
+    FaultError,
+    RefusedError,
+    RequestLostError,
+    SessionLostError,
+    Timeouts,
+)
+from firmwright.device.link_protocol import (
     HELLO_PAYLOAD_BYTES,
     MODEL_CONSUMES_INPUT,
     OPERATOR_BYTES,
@@ -28,19 +35,12 @@ from firmwright.device.protocol import (
     Command,
     Hello,
     OperatorRecord,
-    Pause,
+    PauseReport,
     RunAnswer,
     Status,
-    Text,
+    TextKind,
 )
-from firmwright.device.refusals import (
-    FaultError,
-    ForgottenError,
-    LostError,
-    RefusedError,
-    Timeouts,
-)
-from firmwright.device.requests import Clock, Explain, RequestLine
+from firmwright.device.request_channel import Clock, FaultExplainer, RequestChannel
 from firmwright.device.transport import Transport
 
 __all__ = [
@@ -109,7 +109,7 @@ class OperatorCount:
     checksum: int
 
 
-class Session(Closing):
+class Session(Closeable):
     """A conversation with one firmware, from hello to close. A context manager."""
 
     def __init__(
@@ -119,12 +119,12 @@ class Session(Closing):
         model_id: bytes | None = None,
         timeouts: Timeouts | None = None,
         payload_max_bytes: int = PAYLOAD_MAX_BYTES,
-        explain: Explain | None = None,
+        explain: FaultExplainer | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         """Says hello. Closes the transport if that fails or the model is not `model_id`."""
         self._transport = transport
-        self._line = RequestLine(transport, timeouts or Timeouts(), clock=clock, explain=explain)
+        self._line = RequestChannel(transport, timeouts or Timeouts(), clock=clock, explain=explain)
         self._model_id = model_id
         self._payload_limit = payload_max_bytes
         self._payload_bytes = HELLO_PAYLOAD_BYTES
@@ -162,7 +162,7 @@ class Session(Closing):
             )
 
         def request(offset: int, size: int) -> bytes:
-            return protocol.write_params_request(offset, params[offset : offset + size])
+            return link_protocol.write_params_request(offset, params[offset : offset + size])
 
         self._transfer(Command.WRITE_PARAMS, request, len(params))
 
@@ -181,7 +181,7 @@ class Session(Closing):
 
         `checksums` gathers a CRC-32 of each operator's first output (profile images only).
         """
-        request = protocol.run_request(count, checksums=checksums)
+        request = link_protocol.run_request(count, checksums=checksums)
         try:
             answer = RunAnswer.decode(self._line.request(Command.RUN, request))
         except RefusedError as refused:
@@ -228,7 +228,9 @@ class Session(Closing):
         while (first := len(records)) < self.info.operator_count:
             most = max(1, self._payload_bytes // OPERATOR_BYTES)
             count = min(most, self.info.operator_count - first)
-            answer = self._splittable(Command.PROFILE_READ, protocol.profile_request(first, count))
+            answer = self._splittable(
+                Command.PROFILE_READ, link_protocol.profile_request(first, count)
+            )
             if answer is not None:
                 records += OperatorRecord.decode_all(answer, count)
         return tuple(
@@ -242,14 +244,14 @@ class Session(Closing):
         Profile images only. With `operator` that one alone is told. An operator that runs many
         times, on one row after another, comes as often.
         """
-        tap = protocol.TAP_ALL if operator is None else operator
-        request = protocol.run_request(1, checksums=False, tap=tap)
+        tap = link_protocol.TAP_ALL if operator is None else operator
+        request = link_protocol.run_request(1, checksums=False, tap=tap)
         answer = self._line.request_frame(Command.RUN, request)
         while answer.status == Status.PAUSED:
-            pause = Pause.decode(answer.payload)
+            pause = PauseReport.decode(answer.payload)
             yield (
                 pause.operator,
-                self._read(Command.TAP_READ, protocol.tap_request, pause.size_bytes),
+                self._read(Command.TAP_READ, link_protocol.tap_request, pause.size_bytes),
             )
             answer = self._line.request_frame(Command.STEP)
 
@@ -259,12 +261,12 @@ class Session(Closing):
 
     def stack_bytes(self) -> int:
         """Deepest use of the stack since start-up, interrupts included."""
-        return protocol.decode_stack(self._line.request(Command.STACK))
+        return link_protocol.decode_stack(self._line.request(Command.STACK))
 
     def reset(self) -> None:
         """Restarts the firmware, also after a fault, and says hello anew."""
         # If the answer got lost, the repeated request meets a firmware that restarted already.
-        with contextlib.suppress(ForgottenError):
+        with contextlib.suppress(SessionLostError):
             self._line.request(Command.RESET)
         self._line.renew()
         self.info = self._greet()
@@ -274,7 +276,7 @@ class Session(Closing):
     def _greet(self) -> DeviceInfo:
         self._payload_bytes = HELLO_PAYLOAD_BYTES
         hello = Hello.decode(self._line.request(Command.HELLO))
-        name = self._text(Text.MODEL)
+        name = self._text(TextKind.MODEL)
         if self._model_id is not None and hello.model_id != self._model_id:
             raise DeviceError(
                 f"the firmware holds the model {name} with id {hello.model_id.hex()}, "
@@ -292,9 +294,9 @@ class Session(Closing):
         return DeviceInfo(
             model_name=name,
             model_id=hello.model_id,
-            board=self._text(Text.BOARD),
-            start_up_text=self._text(Text.START_UP),
-            counter_unit=self._text(Text.COUNTER_UNIT),
+            board=self._text(TextKind.BOARD),
+            start_up_text=self._text(TextKind.START_UP),
+            counter_unit=self._text(TextKind.COUNTER_UNIT),
             counter_scale=Fraction(hello.counter_scale_num, hello.counter_scale_den or 1),
             run_cost_ticks=hello.run_cost_ticks,
             inputs=self._tensors(hello.input_count, is_output=False),
@@ -309,20 +311,22 @@ class Session(Closing):
         )
 
     def _tensors(self, count: int, *, is_output: bool) -> tuple[TensorInfo, ...]:
-        names = Text.OUTPUT_NAME if is_output else Text.INPUT_NAME
+        names = TextKind.OUTPUT_NAME if is_output else TextKind.INPUT_NAME
         tensors = []
         for index in range(count):
-            request = protocol.tensor_request(is_output=is_output, index=index)
-            dtype, size_bytes = protocol.decode_tensor(self._line.request(Command.TENSOR, request))
+            request = link_protocol.tensor_request(is_output=is_output, index=index)
+            dtype, size_bytes = link_protocol.decode_tensor(
+                self._line.request(Command.TENSOR, request)
+            )
             tensors.append(TensorInfo(self._text(names, index), dtype, size_bytes))
         return tuple(tensors)
 
-    def _text(self, which: Text, index: int = 0) -> str:
+    def _text(self, which: TextKind, index: int = 0) -> str:
         text = bytearray()
         total = None
         while total is None or len(text) < total:
             room = max(1, self._payload_bytes - 2)
-            request = protocol.text_request(which, index, len(text), room)
+            request = link_protocol.text_request(which, index, len(text), room)
             answer = self._splittable(Command.TEXT, request)
             if answer is None:
                 continue
@@ -339,19 +343,19 @@ class Session(Closing):
         smallest = self._payload_bytes <= _PAYLOAD_MIN_BYTES
         try:
             return self._line.request(command, payload, may_split=not smallest)
-        except LostError:
+        except RequestLostError:
             self._payload_bytes = max(_PAYLOAD_MIN_BYTES, self._payload_bytes // 2)
             return None
 
     def _write_input(self, index: int, data: bytes) -> None:
         def request(offset: int, size: int) -> bytes:
-            return protocol.write_input_request(index, offset, data[offset : offset + size])
+            return link_protocol.write_input_request(index, offset, data[offset : offset + size])
 
         self._transfer(Command.WRITE_INPUT, request, len(data))
 
     def _read_output(self, index: int, size_bytes: int) -> bytes:
         def request(offset: int, size: int) -> bytes:
-            return protocol.read_output_request(index, offset, size)
+            return link_protocol.read_output_request(index, offset, size)
 
         return self._read(Command.READ_OUTPUT, request, size_bytes)
 
@@ -387,7 +391,7 @@ class Session(Closing):
                 window_bytes=self.info.receive_bytes,
                 may_split=not smallest,
             )
-            with contextlib.suppress(LostError):
+            with contextlib.suppress(RequestLostError):
                 for size, answer in stream:
                     offset += size
                     data += answer

@@ -18,7 +18,7 @@ TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLocation:
     """A line of a function; where functions are inlined an address lies in several."""
 
     function: str
@@ -29,9 +29,9 @@ class Place:
         return f"{self.function} ({self.file}:{self.line})"
 
 
-def source_lines(
+def find_source_lines(
     elf: Path, addresses: Iterable[int], *, toolchain: str = ""
-) -> tuple[tuple[Place, ...], ...]:
+) -> tuple[tuple[SourceLocation, ...], ...]:
     """The places of each address; `toolchain` is the prefix of its tools."""
     wanted = [f"{address:#x}" for address in addresses]
     tool = f"{toolchain}-addr2line" if toolchain else "addr2line"
@@ -49,9 +49,9 @@ def source_lines(
     return _read(done.stdout, len(wanted))
 
 
-def _read(text: str, count: int) -> tuple[tuple[Place, ...], ...]:
+def _read(text: str, count: int) -> tuple[tuple[SourceLocation, ...], ...]:
     """Groups that an address begins, of pairs of lines: a function, and its file and line."""
-    groups: list[list[Place]] = []
+    groups: list[list[SourceLocation]] = []
     function = ""
     for line in text.splitlines():
         if line.startswith("0x"):
@@ -62,7 +62,7 @@ def _read(text: str, count: int) -> tuple[tuple[Place, ...], ...]:
         else:
             file, _, number = line.split(" (discriminator")[0].rpartition(":")
             if number.isdigit() and function != "??" and groups:
-                groups[-1].append(Place(function, file.removeprefix("./"), int(number)))
+                groups[-1].append(SourceLocation(function, file.removeprefix("./"), int(number)))
             function = ""
     groups += [[] for _ in range(count - len(groups))]
     return tuple(tuple(group) for group in groups)

@@ -35,7 +35,7 @@ _ERASE_S: Final = 60.0
 """Of a whole chip: two megabytes take half a minute."""
 _SYNC_TRIES: Final = 5
 
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 
 
 class Stm32BootRom:
@@ -47,7 +47,7 @@ class Stm32BootRom:
         self._commands = self._get()
         self.chip_id = self._chip_id()
 
-    def load(self, image: FlashImage, progress: Progress | None = None) -> None:
+    def load(self, image: FlashImage, progress: ProgressCallback | None = None) -> None:
         """Erases the whole flash and writes the image."""
         self._erase()
         done = 0

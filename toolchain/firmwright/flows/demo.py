@@ -1,7 +1,7 @@
 """The main job on the bundled example: from the model file to verified firmware and its figures.
 
 In: a board, or none to take the Cortex-M4 in QEMU where its tools are, else the host. Out: a
-`Demo`. Everything in it is measured: the outputs come over the board's link, the reference is
+`DemoResult`. Everything in it is measured: the outputs come over the board's link, the reference is
 LiteRT's, the accuracy is of the board's own answers on images that training never saw.
 """
 
@@ -16,24 +16,24 @@ import numpy as np
 from firmwright.artifacts import Image
 from firmwright.base.resources import digits_dir
 from firmwright.boards import load_board
-from firmwright.flows.compiling import compile_for
-from firmwright.flows.images import build_image
-from firmwright.flows.inputs import Array, batch_of, read_npz
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import load_model
 from firmwright.flows.profiling import Profile, profile
-from firmwright.flows.verifying import Verification, verify
-from firmwright.pipeline import Compiled
+from firmwright.flows.sample_batches import Array, make_batch, read_npz
+from firmwright.flows.verification import Verification, verify
+from firmwright.pipeline import Compilation
 
 log = logging.getLogger(__name__)
-EMULATED = "mps2-an386"
-FALLBACK = "host"
+EMULATED_BOARD = "mps2-an386"
+FALLBACK_BOARD = "host"
 
 
 @dataclass(frozen=True, slots=True)
-class Demo:
+class DemoResult:
     """What the demo did. `answers` are the classes that the board gave for `images`."""
 
-    compiled: Compiled
+    compiled: Compilation
     image: Image
     verification: Verification
     profile: Profile
@@ -56,21 +56,21 @@ class Demo:
         return self.right / len(self.labels)
 
 
-def run_demo(board: str = "") -> Demo:
+def run_demo(board: str = "") -> DemoResult:
     """Compile, build, run, verify and measure the digits example."""
     missing = () if board else missing_tools()
-    chosen = board or (FALLBACK if missing else EMULATED)
+    chosen = board or (FALLBACK_BOARD if missing else EMULATED_BOARD)
     model = load_model(digits_dir() / "digits.tflite")
     compiled = compile_for(model, chosen)
     arrays = read_npz(digits_dir() / "digits_test.npz")
     labels = np.load(digits_dir() / "digits_labels.npy", allow_pickle=False)
     (tensor,) = compiled.module.io.inputs
-    batch = batch_of(arrays, [tensor], "digits_test.npz")
+    batch = make_batch(arrays, [tensor], "digits_test.npz")
     image = build_image(compiled)
     verification = verify(compiled, batch=batch)
     (output,) = compiled.module.io.outputs
     answers = [sample[output.name].reshape(-1) for sample in verification.outputs]
-    return Demo(
+    return DemoResult(
         compiled=compiled,
         image=image,
         verification=verification,
@@ -84,6 +84,6 @@ def run_demo(board: str = "") -> Demo:
 
 def missing_tools() -> tuple[str, ...]:
     """What this machine lacks to build for the emulated board and run it."""
-    board = load_board(EMULATED)
+    board = load_board(EMULATED_BOARD)
     tools = (f"{board.toolchain}-gcc", board.run.program)
     return tuple(tool for tool in tools if shutil.which(tool) is None)

@@ -1,6 +1,7 @@
 """What of the things that Firmwright works with is here, and what the rest would enable.
 
-In: this machine. Out: a `Finding` for each thing: programs are asked for their version, compilers
+In: this machine. Out: a `ToolStatus` for each thing: programs are asked for their version,
+compilers
 compile a line of C against their library, packages are looked up without being imported. Nothing is
 changed, and nothing that is absent is an error: each part of the work asks for what it needs.
 """
@@ -16,19 +17,19 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Final
 
-from firmwright.build.flags import CLANG_PACKAGE, LIBRARY_OPTIONS, package_of
-from firmwright.build.zig import INSTALL as INSTALL_ZIG
-from firmwright.build.zig import zig_command
+from firmwright.build.compiler_flags import CLANG_PACKAGE, LIBRARY_OPTIONS, debian_packages
+from firmwright.build.zig_toolchain import INSTALL_COMMAND as INSTALL_ZIG
+from firmwright.build.zig_toolchain import zig_command
 from firmwright.device.flash_tools import TOOLS
-from firmwright.device.qemu import PACKAGES as EMULATORS
-from firmwright.flows.debugging import DEBUGGER
+from firmwright.device.qemu_process import PACKAGES as EMULATORS
+from firmwright.flows.debugger import DEBUGGER
 
 TIMEOUT_S: Final = 20.0
 LINE_OF_C: Final = "#include <math.h>\n#include <stdint.h>\n#include <string.h>\nint32_t x;\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ToolStatus:
     """`found` is a version, "" if the thing is absent; `problem` is why it cannot be used.
 
     `install` is a command, or a sentence where no command does it.
@@ -46,12 +47,12 @@ class Finding:
         return bool(self.found) and not self.problem
 
 
-def examine() -> tuple[Finding, ...]:
+def check_tools() -> tuple[ToolStatus, ...]:
     """All findings, by areas."""
     return (*_python(), *_compilers(), *_emulators(), *_flashing())
 
 
-def commands(findings: Sequence[Finding]) -> tuple[str, ...]:
+def install_commands(findings: Sequence[ToolStatus]) -> tuple[str, ...]:
     """Commands that install what is not usable, one for each package manager."""
     missing = [found.install for found in findings if not found.usable]
     made = []
@@ -82,57 +83,57 @@ _PACKAGES: Final = (
 )
 
 
-def _python() -> Iterator[Finding]:
+def _python() -> Iterator[ToolStatus]:
     version = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    yield Finding("Python", "python", "everything", "", version)
+    yield ToolStatus("Python", "python", "everything", "", version)
     for name, enables, package in _PACKAGES:
         try:
             found = metadata.version(name)
         except metadata.PackageNotFoundError:
             found = ""
-        yield Finding("Python", name, enables, f"pip install {package}", found)
+        yield ToolStatus("Python", name, enables, f"pip install {package}", found)
 
 
 # ---- programs -----------------------------------------------------------------------------------
 
 
-def _compilers() -> Iterator[Finding]:
+def _compilers() -> Iterator[ToolStatus]:
     for toolchain, enables in (
         ("", "--board host: firmware as a library of this machine"),
         ("arm-none-eabi", "boards with Cortex-M"),
         ("riscv64-unknown-elf", "boards with RISC-V"),
     ):
         program = f"{toolchain}-gcc" if toolchain else "gcc"
-        found = _program("compilers", program, enables, f"apt install {package_of(toolchain)}")
+        found = _program("compilers", program, enables, f"apt install {debian_packages(toolchain)}")
         yield replace(found, problem=_compiles(found, LIBRARY_OPTIONS.get(toolchain, ())))
     clang = _program("compilers", "clang", "--compiler clang", f"apt install {CLANG_PACKAGE}")
     yield replace(clang, problem=_compiles(clang, ()))
     yield _zig()
 
 
-def _zig() -> Finding:
+def _zig() -> ToolStatus:
     """The Python package, or a program of that name."""
     command = zig_command()
     said = ((_run([*command, "version"]) if command else "") or "").strip()
     enables = "--toolchain zig: every board without another compiler"
-    return Finding("compilers", "zig", enables, INSTALL_ZIG, said)
+    return ToolStatus("compilers", "zig", enables, INSTALL_ZIG, said)
 
 
-def _emulators() -> Iterator[Finding]:
+def _emulators() -> Iterator[ToolStatus]:
     enables = "run, verify and profile without a board"
     for program, package in EMULATORS.items():
         yield _program("emulation", program, enables, f"apt install {package}")
     yield _program("emulation", DEBUGGER, "debug", f"apt install {DEBUGGER}")
 
 
-def _flashing() -> Iterator[Finding]:
+def _flashing() -> Iterator[ToolStatus]:
     for name, tool in TOOLS.items():
         yield _program("flashing", tool.program, f"flash --runner {name}", tool.install)
 
 
-def _program(area: str, program: str, enables: str, install: str) -> Finding:
+def _program(area: str, program: str, enables: str, install: str) -> ToolStatus:
     found = _version(program) if shutil.which(program) is not None else ""
-    return Finding(area, program, enables, install, found)
+    return ToolStatus(area, program, enables, install, found)
 
 
 def _version(program: str) -> str:
@@ -142,7 +143,7 @@ def _version(program: str) -> str:
     return number[0] if number else "of unknown version"
 
 
-def _compiles(compiler: Finding, options: Sequence[str]) -> str:
+def _compiles(compiler: ToolStatus, options: Sequence[str]) -> str:
     """What is wrong with it; "" if it takes a line of C that includes its library."""
     if not compiler.found:
         return ""

@@ -1,6 +1,7 @@
 """Firmware onto a board: which runner, its commands, what it needs, and whether it worked.
 
-In: an `Image` and its board. Out: a `Flashed`. A runner is a tool of other people (its commands are
+In: an `Image` and its board. Out: a `FlashResult`. A runner is a tool of other people (its
+commands are
 run), the volume of a boot ROM (the file is copied), a GDB stub, or a boot ROM behind a serial port
 (both spoken to here). With `verify` what is in the flash is read back and compared.
 """
@@ -17,24 +18,24 @@ from pathlib import Path
 
 from firmwright.artifacts import Image
 from firmwright.base.errors import DeviceError, ToolFailedError, ToolMissingError, UsageError
-from firmwright.base.systems import user_tag
+from firmwright.base.platform_compat import user_tag
 from firmwright.boards import Board
-from firmwright.boards.flashing import LOADER
-from firmwright.device.discovery import Choose, find_port, usb_ports
+from firmwright.boards.flash_tools import BOOTLOADER_PROTOCOL
 from firmwright.device.flash_image import FlashImage, read_hex, to_uf2
-from firmwright.device.flash_tools import JLINK_ERASE, TOOLS, Command, FlashJob, FlashTool
-from firmwright.device.gdb_stub import GdbStub
-from firmwright.device.serial_port import SerialTransport
+from firmwright.device.flash_tools import JLINK_ERASE, TOOLS, FlashJob, FlashTool, ToolCommand
+from firmwright.device.gdb_client import GdbClient
+from firmwright.device.serial_port_discovery import PortChooser, find_serial_port, usb_ports
+from firmwright.device.serial_transport import SerialTransport
 from firmwright.device.stm32_boot_rom import BAUD, PARITY, Stm32BootRom
 
 log = logging.getLogger(__name__)
 TOOL_TIMEOUT_S = 300.0
-MEDIA = (Path("/run/media"), Path("/media"), Path("/Volumes"))
+MOUNT_FOLDERS = (Path("/run/media"), Path("/media"), Path("/Volumes"))
 """Below which systems show volumes, directly or in a folder of the user's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Flashed:
+class FlashResult:
     """What was done: by which runner, where to, how much, whether it was read back."""
 
     board: str
@@ -46,15 +47,17 @@ class Flashed:
 
 @dataclass(frozen=True, slots=True)
 class FlashPlan:
-    """A runner for an image; `told` is what it must know of this board, or the caller's word."""
+    """A runner for an image; `argument_for` is what it must know of this board, or the caller's
+    word.
+    """
 
     board: Board
     runner: str
-    told: str
+    argument_for: str
     job: FlashJob
     image: FlashImage
 
-    def commands(self, *, verify: bool) -> tuple[Command, ...]:
+    def commands(self, *, verify: bool) -> tuple[ToolCommand, ...]:
         """What will be run; empty for runners that need no tool."""
         tool = TOOLS.get(self.runner)
         if tool is None:
@@ -67,19 +70,19 @@ def plan_flashing(board: Board, image: Image, runner: str = "", address: str = "
     """The runner that was asked for, else the board's own; `address` is of a stub, port, volume."""
     if image.hex is None or image.bin is None:
         raise UsageError("this board has no flash.", where=board.name, hint="run the model on it.")
-    chosen = runner or next((name for name, _ in board.flashing.tools), "")
-    told = board.flashing.told(chosen)
+    chosen = runner or next((name for name, _ in board.flash_tools.tools), "")
+    argument = board.flash_tools.argument_for(chosen)
     if chosen == "gdb" and address:
-        told = address
-    if told is None or (chosen == "gdb" and not told):
-        known = ", ".join(name for name, _ in board.flashing.tools) or "none"
+        argument = address
+    if argument is None or (chosen == "gdb" and not argument):
+        known = ", ".join(name for name, _ in board.flash_tools.tools) or "none"
         asked = f"{chosen!r}" if chosen else "no runner"
         raise UsageError(
             f"the board's file says nothing of {asked}; it names {known}.",
             where=board.name,
             hint="--runner with one of those, --runner gdb --address HOST:PORT for any GDB stub.",
         )
-    if told == LOADER:
+    if argument == BOOTLOADER_PROTOCOL:
         raise UsageError(
             "the resident loader wants firmware that is linked for its slot.",
             where=board.name,
@@ -87,19 +90,19 @@ def plan_flashing(board: Board, image: Image, runner: str = "", address: str = "
         )
     content = read_hex(image.hex)
     job = FlashJob(
-        told=told,
+        argument=argument,
         hex=image.hex,
         bin=image.bin,
         uf2=image.bin.with_suffix(".uf2"),
         start=content.start,
         size_bytes=image.bin.stat().st_size,
     )
-    return FlashPlan(board, chosen, told, job, content)
+    return FlashPlan(board, chosen, argument, job, content)
 
 
 def flash(
-    plan: FlashPlan, *, verify: bool = False, address: str = "", choose: Choose | None = None
-) -> Flashed:
+    plan: FlashPlan, *, verify: bool = False, address: str = "", choose: PortChooser | None = None
+) -> FlashResult:
     """Does it. Raises ToolMissingError, ToolFailedError, DeviceError, UsageError."""
     log.info("flashing %d bytes by %s", plan.image.size_bytes, plan.runner)
     match plan.runner:
@@ -111,7 +114,7 @@ def flash(
             place, checked = _by_volume(plan, address, verify=verify), False
         case name:
             place, checked = _by_tool(plan, TOOLS[name], verify=verify), verify
-    return Flashed(plan.board.name, plan.runner, place, plan.image.size_bytes, checked)
+    return FlashResult(plan.board.name, plan.runner, place, plan.image.size_bytes, checked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +123,14 @@ class ErasePlan:
 
     board: str
     runner: str
-    commands: tuple[Command, ...]
+    commands: tuple[ToolCommand, ...]
     script: Path | None
 
 
-def erasing(board: Board, runner: str = "") -> ErasePlan:
+def plan_erase(board: Board, runner: str = "") -> ErasePlan:
     """The tool that was asked for, else the first of the board's that can erase."""
-    able = [(name, told) for name, told in board.flashing.tools if name in TOOLS]
-    found = next(((n, told) for n, told in able if runner in ("", n)), None)
+    able = [(name, argument) for name, argument in board.flash_tools.tools if name in TOOLS]
+    found = next(((n, argument) for n, argument in able if runner in ("", n)), None)
     if found is None:
         known = ", ".join(name for name, _ in able) or "none"
         raise UsageError(
@@ -135,9 +138,9 @@ def erasing(board: Board, runner: str = "") -> ErasePlan:
             where=board.name,
             hint=f"--runner {able[0][0]}." if able else "flash overwrites what it needs.",
         )
-    name, told = found
+    name, argument = found
     nothing = Path(tempfile.gettempdir()) / f"firmwright-erase-{user_tag()}.bin"
-    job = FlashJob(told, nothing, nothing, nothing, board.flash.start, 0)
+    job = FlashJob(argument, nothing, nothing, nothing, board.flash.start, 0)
     script = job.script if TOOLS[name].script is not None else None
     return ErasePlan(board.name, name, TOOLS[name].erase(job), script)
 
@@ -155,7 +158,7 @@ def erase(plan: ErasePlan) -> None:
 
 def _by_tool(plan: FlashPlan, tool: FlashTool, *, verify: bool) -> str:
     if plan.runner == "picotool":
-        plan.job.uf2.write_bytes(to_uf2(plan.image, plan.board.flashing.uf2_family))
+        plan.job.uf2.write_bytes(to_uf2(plan.image, plan.board.flash_tools.uf2_family))
     if tool.script is not None:
         plan.job.script.write_text(tool.script(plan.job, verify), encoding="ascii", newline="\n")
     for command in plan.commands(verify=verify):
@@ -178,7 +181,7 @@ def _compare(job: FlashJob) -> None:
     )
 
 
-def _run(command: Command, tool: FlashTool, board: str) -> None:
+def _run(command: ToolCommand, tool: FlashTool, board: str) -> None:
     if shutil.which(command[0]) is None:
         what = f"{command[0]} is not installed."
         raise ToolMissingError(what, where=board, hint=f"{tool.install}.")
@@ -207,7 +210,7 @@ def _run(command: Command, tool: FlashTool, board: str) -> None:
 
 
 def _by_stub(plan: FlashPlan, verify: bool) -> str:
-    with GdbStub(plan.told) as stub:
+    with GdbClient(plan.argument_for) as stub:
         stub.load(plan.image)
         if verify:
             stub.verify(plan.image)
@@ -215,7 +218,7 @@ def _by_stub(plan: FlashPlan, verify: bool) -> str:
             stub.begin_cortex_m(_vectors(plan))
         else:
             stub.begin_riscv(plan.image.start)
-    return plan.told
+    return plan.argument_for
 
 
 def _vectors(plan: FlashPlan) -> int:
@@ -223,8 +226,10 @@ def _vectors(plan: FlashPlan) -> int:
     return plan.image.start + (0x100 if plan.board.boot == "rp2040" else 0)
 
 
-def _by_boot_rom(plan: FlashPlan, port: str, choose: Choose | None, *, verify: bool) -> str:
-    name = port or find_port(plan.board.name, plan.board.flashing.usb, usb_ports(), choose)
+def _by_boot_rom(plan: FlashPlan, port: str, choose: PortChooser | None, *, verify: bool) -> str:
+    name = port or find_serial_port(
+        plan.board.name, plan.board.flash_tools.usb, usb_ports(), choose
+    )
     line = SerialTransport(name, baud=BAUD, parity=PARITY)
     try:
         rom = Stm32BootRom(line)
@@ -244,12 +249,14 @@ def _by_volume(plan: FlashPlan, folder: str, *, verify: bool) -> str:
             where=plan.board.name,
             hint="--runner picotool --verify.",
         )
-    volume = Path(folder) if folder else find_volume(plan.told, MEDIA, plan.board.name)
+    volume = (
+        Path(folder) if folder else find_volume(plan.argument_for, MOUNT_FOLDERS, plan.board.name)
+    )
     if not (volume / "INFO_UF2.TXT").is_file():
         raise DeviceError(
             "this is not the volume of a boot ROM: it has no INFO_UF2.TXT.", where=str(volume)
         )
-    content = to_uf2(plan.image, plan.board.flashing.uf2_family)
+    content = to_uf2(plan.image, plan.board.flash_tools.uf2_family)
     (volume / "firmware.uf2").write_bytes(content)
     return str(volume)
 

@@ -1,6 +1,7 @@
 """MLPerf Tiny from our side: the benchmark's firmware, its data set, and the score.
 
-In: a `Compiled` of one of the benchmark's models, and a folder of samples. Out: throughput, top-1
+In: a `Compilation` of one of the benchmark's models, and a folder of samples. Out: throughput,
+top-1
 and area under the curve, of the very firmware that is measured. The folder has `y_labels.csv`, a
 line a file: its name, the number of classes, its class, and, where a file holds many windows, their
 size and stride in bytes; the results of a file's windows are averaged.
@@ -20,13 +21,13 @@ from numpy.typing import NDArray
 
 from firmwright.base.errors import UsageError
 from firmwright.device import open_transport
-from firmwright.device.benchmark import BenchmarkSession, Inference
+from firmwright.device.mlperf_session import InferenceTiming, MlperfSession
 from firmwright.device.pty_process import PtyProcess
-from firmwright.device.qemu import QemuCommand
-from firmwright.flows.images import build_image
-from firmwright.flows.inputs import Array
-from firmwright.package.mlperf import Task, task_of
-from firmwright.pipeline import Compiled
+from firmwright.device.qemu_process import QemuCommand
+from firmwright.flows.firmware_images import build_image
+from firmwright.flows.sample_batches import Array
+from firmwright.package.mlperf import MlperfTask, find_task
+from firmwright.pipeline import Compilation
 
 log = logging.getLogger(__name__)
 LABELS = "y_labels.csv"
@@ -35,7 +36,7 @@ TIMED_SAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabeledSample:
     """A file of the data set: its windows, and the class that it is of."""
 
     file: str
@@ -44,11 +45,11 @@ class Labelled:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class BenchmarkScore:
     """What the benchmark tells of a firmware.
 
-    `top1` is None where results are no classes, `auc` where the samples are all of one class.
-    `results` has a row for each file. Times are the firmware's own, microseconds.
+    `top1_accuracy` is None where results are no classes, `auc` where the samples are all of one
+    class. `results` has a row for each file. Times are the firmware's own, microseconds.
     """
 
     task: str
@@ -59,24 +60,26 @@ class Score:
     per_second: float
     microseconds: float
     results: tuple[tuple[float, ...], ...]
-    timings: tuple[Inference, ...]
+    timings: tuple[InferenceTiming, ...]
 
 
-def for_benchmark(compiled: Compiled, task: str = "", *, energy: bool = False) -> Compiled:
+def with_benchmark_firmware(
+    compiled: Compilation, task: str = "", *, energy: bool = False
+) -> Compilation:
     """`compiled` with the benchmark's firmware around it, in performance or in energy mode."""
-    found = task_of(compiled.module.io, task)
+    found = find_task(compiled.module.io, task)
     return replace(compiled, task=replace(found, energy=energy))
 
 
-def score(
-    compiled: Compiled,
-    samples: Sequence[Labelled],
+def run_benchmark(
+    compiled: Compilation,
+    samples: Sequence[LabeledSample],
     *,
     port: str = "",
     timeout_s: float = 300.0,
     iterations: int = 10,
     warmups: int = 10,
-) -> Score:
+) -> BenchmarkScore:
     """Run the whole benchmark: accuracy on every sample, time on the first five."""
     with open_benchmark(compiled, port=port, timeout_s=timeout_s) as session:
         name = session.value("name", "m-name-dut-")
@@ -88,11 +91,11 @@ def score(
     task = _task(compiled)
     labels = np.array([sample.label for sample in samples])
     each = statistics.median(t.microseconds / t.count for t in timings)
-    return Score(
+    return BenchmarkScore(
         task=task.name,
         name=name,
         samples=len(samples),
-        top1=None if task.is_error else top1(np.array(rows), labels),
+        top1=None if task.is_error else top1_accuracy(np.array(rows), labels),
         auc=area_under_curve(np.array(rows), labels),
         per_second=1e6 / each if each else 0.0,
         microseconds=each,
@@ -102,15 +105,15 @@ def score(
 
 
 def open_benchmark(
-    compiled: Compiled, *, port: str = "", timeout_s: float = 300.0
-) -> BenchmarkSession:
+    compiled: Compilation, *, port: str = "", timeout_s: float = 300.0
+) -> MlperfSession:
     """The benchmark's firmware of `compiled`, built and started unless it is behind `port`."""
     elf = Path() if port else build_image(compiled).elf
     transport = open_transport(compiled.board, elf, port=port)
-    return BenchmarkSession(transport, timeout_s=timeout_s)
+    return MlperfSession(transport, timeout_s=timeout_s)
 
 
-def on_terminal(compiled: Compiled) -> PtyProcess:
+def serve_on_pty(compiled: Compilation) -> PtyProcess:
     """The firmware behind a pseudo terminal, for the benchmark's own runner."""
     run, image = compiled.board.run, build_image(compiled)
     match run.kind:
@@ -127,11 +130,11 @@ def on_terminal(compiled: Compiled) -> PtyProcess:
             )
 
 
-def _task(compiled: Compiled) -> Task:
-    return compiled.task or task_of(compiled.module.io)
+def _task(compiled: Compilation) -> MlperfTask:
+    return compiled.task or find_task(compiled.module.io)
 
 
-def _result(session: BenchmarkSession, sample: Labelled) -> Array:
+def _result(session: MlperfSession, sample: LabeledSample) -> Array:
     found = []
     for window in sample.windows:
         session.load(window)
@@ -140,7 +143,9 @@ def _result(session: BenchmarkSession, sample: Labelled) -> Array:
     return mean
 
 
-def _timed(session: BenchmarkSession, sample: Labelled, iterations: int, warmups: int) -> Inference:
+def _timed(
+    session: MlperfSession, sample: LabeledSample, iterations: int, warmups: int
+) -> InferenceTiming:
     session.load(sample.windows[0])
     return session.infer(iterations, warmups)
 
@@ -148,7 +153,9 @@ def _timed(session: BenchmarkSession, sample: Labelled, iterations: int, warmups
 # ---- the data set ------------------------------------------------------------------------------
 
 
-def read_dataset(folder: str | Path, task: Task, limit: int | None = None) -> tuple[Labelled, ...]:
+def read_dataset(
+    folder: str | Path, task: MlperfTask, limit: int | None = None
+) -> tuple[LabeledSample, ...]:
     """The samples of `folder`, at most `limit`; UsageError says what is wrong with it."""
     labels = Path(folder) / LABELS
     try:
@@ -160,18 +167,20 @@ def read_dataset(folder: str | Path, task: Task, limit: int | None = None) -> tu
             where=str(folder),
             hint="a folder of samples with one, as the benchmark's runner has it.",
         ) from error
-    found = tuple(_labelled(Path(folder), row, task, labels) for row in rows[:limit])
+    found = tuple(_labeled_sample(Path(folder), row, task, labels) for row in rows[:limit])
     if not found:
         raise UsageError("the data set holds no sample.", where=str(labels))
     return found
 
 
-def _labelled(folder: Path, row: Sequence[str], task: Task, labels: Path) -> Labelled:
+def _labeled_sample(
+    folder: Path, row: Sequence[str], task: MlperfTask, labels: Path
+) -> LabeledSample:
     try:
         name, _, label, *window = row
         size, stride = [int(word) for word in window[:2]] or (0, 0)
         data = (folder / name).read_bytes()
-        return Labelled(name, _windows(data, size, stride, task.sample_bytes), int(label))
+        return LabeledSample(name, _windows(data, size, stride, task.sample_bytes), int(label))
     except OSError as error:
         raise UsageError(
             f"{row[0]} cannot be read: {error.strerror}.", where=str(labels)
@@ -196,7 +205,7 @@ def _windows(data: bytes, size: int, stride: int, sample_bytes: int) -> tuple[by
 # ---- the figures -------------------------------------------------------------------------------
 
 
-def top1(results: Array, labels: Array) -> float:
+def top1_accuracy(results: Array, labels: Array) -> float:
     """The share of samples whose greatest result is their class, the first of equals."""
     return float(np.mean(np.argmax(results, axis=1) == labels))
 

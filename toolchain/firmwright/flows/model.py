@@ -11,14 +11,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from firmwright import pipeline
+from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import UsageError
-from firmwright.base.names import sanitise
-from firmwright.frontends.onnx import Given
+from firmwright.frontends.onnx import ModelOverrides
 from firmwright.ir.module import IRModule
-from firmwright.ir.text import print_module
-from firmwright.partitioning.assign import assign
-from firmwright.partitioning.choosing import CORE, core_of, is_backend, named
-from firmwright.partitioning.phases import Stopwatch
+from firmwright.ir.printer import print_module
+from firmwright.partitioning.partition_pass import partition_module
+from firmwright.partitioning.target_passes import PassTimer
+from firmwright.partitioning.target_resolution import (
+    CORE_TARGET_NAME,
+    find_core,
+    is_backend,
+    name_targets,
+)
 from firmwright.pipeline import source_digest
 from firmwright.targets.registry import parse_targets
 
@@ -39,13 +44,17 @@ class Model:
         return self.module.name
 
     def _repr_html_(self) -> str:
-        from firmwright.flows.showing import model_html  # it looks at models, too
+        from firmwright.flows.html import model_html  # it looks at models, too
 
         return model_html(self)
 
 
 def load_model(
-    path: str | Path, *, name: str = "", source: str | Path = "", given: Given = Given()
+    path: str | Path,
+    *,
+    name: str = "",
+    source: str | Path = "",
+    given: ModelOverrides = ModelOverrides(),
 ) -> Model:
     """Read a model. `source` names the model file that a .fwir was made from.
 
@@ -55,9 +64,9 @@ def load_model(
     UnsupportedError.
     """
     file, signature = entry_point(path)
-    data = pipeline.completed(_read(file), file, given)
-    name = name or (sanitise(f"{file.stem}_{signature}") if signature else "")
-    module = pipeline.load_bytes(data, file.name, name=name, signature=signature)
+    data = pipeline.complete_model(_read(file), file, given)
+    name = name or (to_c_identifier(f"{file.stem}_{signature}") if signature else "")
+    module = pipeline.load_module_bytes(data, file.name, name=name, signature=signature)
     if source:
         return Model(module, _named_source(module, Path(source)), str(file))
     if module.attrs.get("source_sha256") == source_digest(data):
@@ -87,10 +96,13 @@ def partition(model: Model, targets: str, numerics: str = "") -> Model:
             where=model.file,
             hint="partition the model file itself.",
         )
-    core = core_of(asked)
-    table = {**({CORE: core} if core else {}), **named(filter(is_backend, asked))}
+    core = find_core(asked)
+    table = {
+        **({CORE_TARGET_NAME: core} if core else {}),
+        **name_targets(filter(is_backend, asked)),
+    }
     plain = model.module.with_attrs(numerics=numerics) if numerics else model.module
-    module = assign(replace(plain, targets=table), Stopwatch())
+    module = partition_module(replace(plain, targets=table), PassTimer())
     return replace(model, module=module)
 
 

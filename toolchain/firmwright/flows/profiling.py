@@ -1,6 +1,7 @@
 """What a run costs: in all, by operator, on the stack.
 
-In: a `Compiled`. Out: a `Profile`. The total is of the release image: one call of the model's run,
+In: a `Compilation`. Out: a `Profile`. The total is of the release image: one call of the model's
+run,
 sample 0 of seed 0, second run, the counter's own cost taken away. The operators' shares come from
 the profile image, which is the same code with a probe around each; what its total is more is
 `probe_overhead`. Where nothing repeats exactly several runs are measured: the median counts, and
@@ -20,16 +21,16 @@ from typing import Any
 
 from firmwright.artifacts import Compiler
 from firmwright.boards import Board
-from firmwright.build.compilers import chosen
-from firmwright.build.flags import MODEL_OPTIMISATION, clang_flags, compile_flags
-from firmwright.build.zig import zig_flags
+from firmwright.build.compiler_flags import MODEL_OPTIMIZATION, clang_flags, compile_flags
+from firmwright.build.compiler_selection import choose_compiler
+from firmwright.build.zig_toolchain import zig_flags
 from firmwright.device import OperatorCount, Session
-from firmwright.flows.counting import Counts, count
-from firmwright.flows.inputs import Tensors, generated
-from firmwright.flows.predicting import predicted
-from firmwright.flows.sessions import ModelSession, open_session
-from firmwright.flows.showing import profile_html
-from firmwright.pipeline import Compiled
+from firmwright.flows.cost_prediction import predict_instructions
+from firmwright.flows.html import profile_html
+from firmwright.flows.instruction_counts import InstructionCounts, measure_instructions
+from firmwright.flows.model_session import ModelSession, open_session
+from firmwright.flows.sample_batches import Tensors, generate_samples
+from firmwright.pipeline import Compilation
 
 log = logging.getLogger(__name__)
 RUNS = 11
@@ -40,7 +41,8 @@ RUNS = 11
 class OperatorCost:
     """One operator's share, in the profile's unit; it is rounded to the counter's resolution.
 
-    `predicted` is what the cost model said, in instructions. `modelled_cycles` and `kinds`
+    `predict_instructions` is what the cost model said, in instructions. `modelled_cycles` and
+    `kinds`
     (instructions by kind) are known of exact profiles only. `least` is that of the shortest run.
     """
 
@@ -56,7 +58,7 @@ class OperatorCost:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolUse:
+class ProfiledPool:
     """What the plan takes of a pool at most; 0 is no limit."""
 
     name: str
@@ -83,12 +85,12 @@ class Profile:
     probe_overhead: int
     stack_bytes: int | None
     stack_reserve_bytes: int
-    exact: Counts | None = None
+    exact: InstructionCounts | None = None
     runs: int = 1
     least: int = 0
     clock_hz: int = 0
     flags: str = ""
-    pools: tuple[PoolUse, ...] = ()
+    pools: tuple[ProfiledPool, ...] = ()
 
     @property
     def macs(self) -> int:
@@ -99,7 +101,7 @@ class Profile:
 
 
 def profile(
-    compiled: Compiled,
+    compiled: Compilation,
     *,
     open_with: Callable[..., ModelSession] = open_session,
     exact: bool = False,
@@ -111,9 +113,11 @@ def profile(
     `runs` are measured: 1 where counts repeat exactly, else RUNS, unless it is said.
     """
     runs = runs or (1 if compiled.board.run.kind == "qemu" else RUNS)
-    counts = count(compiled, open_with=open_with, compiler=compiler) if exact else None
-    said = predicted(compiled)
-    (sample,) = generated(compiled.module.io.inputs, 1, 0).samples
+    counts = (
+        measure_instructions(compiled, open_with=open_with, compiler=compiler) if exact else None
+    )
+    said = predict_instructions(compiled)
+    (sample,) = generate_samples(compiled.module.io.inputs, 1, 0).samples
     with open_with(compiled, variant="release", compiler=compiler) as session:
         log.info("measuring on %s", compiled.board.name)
         device = session.device
@@ -141,16 +145,16 @@ def profile(
         runs=runs,
         least=min(totals),
         clock_hz=_clock_hz(compiled.board, info.start_up_text),
-        flags=_flags(compiled.board, chosen(compiler)),
+        flags=_flags(compiled.board, choose_compiler(compiler)),
         pools=tuple(
-            PoolUse(name, row["bytes"], row["limit_bytes"] or 0)
+            ProfiledPool(name, row["bytes"], row["limit_bytes"] or 0)
             for name, row in compiled.metadata["pools"].items()
         ),
     )
 
 
 def _probed(
-    compiled: Compiled, device: Session, sample: Tensors, runs: int, said: Mapping[int, int]
+    compiled: Compilation, device: Session, sample: Tensors, runs: int, said: Mapping[int, int]
 ) -> tuple[int, tuple[OperatorCost, ...]]:
     """A run's cost with probes, and each operator's; of several runs the medians."""
     totals: list[int] = []
@@ -168,7 +172,7 @@ def _probed(
 def _flags(board: Board, compiler: Compiler) -> str:
     """The compiler of the model, and what it is told."""
     flags = {"gcc": compile_flags, "clang": clang_flags, "zig": zig_flags}[compiler]
-    return " ".join((compiler, MODEL_OPTIMISATION, *flags(board)))
+    return " ".join((compiler, MODEL_OPTIMIZATION, *flags(board)))
 
 
 def _clock_hz(board: Board, start_up_text: str) -> int:
@@ -177,7 +181,7 @@ def _clock_hz(board: Board, start_up_text: str) -> int:
     return board.clock.hz if raised and board.clock is not None else board.clock_hz
 
 
-def _operator_rows(compiled: Compiled) -> list[dict[str, Any]]:
+def _operator_rows(compiled: Compilation) -> list[dict[str, Any]]:
     return sorted(compiled.metadata["operators"], key=lambda row: int(row["index"]))
 
 
@@ -193,7 +197,7 @@ def _cost(row: Mapping[str, Any], count: int, said: Mapping[int, int]) -> Operat
 
 
 def _counted(
-    compiled: Compiled, counts: Counts, said: Mapping[int, int]
+    compiled: Compilation, counts: InstructionCounts, said: Mapping[int, int]
 ) -> tuple[OperatorCost, ...]:
     costs = []
     for row in _operator_rows(compiled):

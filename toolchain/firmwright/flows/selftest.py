@@ -1,8 +1,9 @@
 """Every operator's conformance cases on a board, against the operators' own numpy references.
 
-In: a board. Out: a `SelfTest` that says which cases ran and which of them differ. Many cases make
+In: a board. Out: a `SelfTestResult` that says which cases ran and which of them differ. Many cases
+make
 one firmware: operators side by side that share no tensor, as many as fit into the memory given.
-`EMULATED` are the boards on which the project's own tests run all of them.
+`EMULATED_BOARDS` are the boards on which the project's own tests run all of them.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ import numpy as np
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
 from firmwright.boards import Board, load_board
-from firmwright.flows.compiling import compile_for
-from firmwright.flows.inputs import Tensors
+from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model
-from firmwright.flows.reference import by_numpy
-from firmwright.flows.sessions import ModelSession, open_session
+from firmwright.flows.model_session import ModelSession, open_session
+from firmwright.flows.reference_outputs import run_numpy_reference
+from firmwright.flows.sample_batches import Tensors
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.schema import OPTIONS_OF_OPERATOR, TABLES
 from firmwright.ir.core import Attrs, Span
-from firmwright.ir.graph.opdef import Case, CaseTensor, OpDef
+from firmwright.ir.graph.opdef import CaseTensor, ConformanceCase, OpDef
 from firmwright.ir.module import IRModule
-from firmwright.ir.raw import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
+from firmwright.ir.raw_model import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.ops.registry import import_table, op_table
 from firmwright.oracle.compare import Difference, compare_tensor
-from firmwright.oracle.samples import SampleInput, sample
+from firmwright.oracle.random_samples import SampleInput, make_sample
 
 log = logging.getLogger(__name__)
 INT32_RANGE = (-(1 << 20), 1 << 20)
@@ -40,7 +41,7 @@ HOST_BYTES = 4 << 20
 CASES_PER_IMAGE = 64
 FIRST_SAMPLES = (3, 1, 2, 0)
 """Where few are taken, one at random and an extreme."""
-EMULATED = ("mps2-an386", "mps3-an547")
+EMULATED_BOARDS = ("mps2-an386", "mps3-an547")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class CaseResult:
 
 
 @dataclass(frozen=True, slots=True)
-class SelfTest:
+class SelfTestResult:
     """All cases that ran on `board`, in `images` firmwares; `skipped` are too large for it."""
 
     board: str
@@ -82,7 +83,7 @@ class NamedCase:
     """A case and the operator it belongs to."""
 
     op: str
-    case: Case
+    case: ConformanceCase
 
 
 def selftest(
@@ -93,7 +94,7 @@ def selftest(
     one_each: bool = False,
     open_with: Callable[..., ModelSession] = open_session,
     **given: Any,
-) -> SelfTest:
+) -> SelfTestResult:
     """Run the cases of `ops` (all of them if empty) on a board; `given` as for a compilation.
 
     `one_each`: one case of each operator, drawn by the board's name, so that boards differ in it.
@@ -111,7 +112,7 @@ def selftest(
     for number, group in enumerate(groups):
         log.info("firmware %d of %d: %d cases", number + 1, len(groups), len(group))
         results += _run(group, board_name, sample_count, open_with, given)
-    return SelfTest(
+    return SelfTestResult(
         board=board.name,
         numerics=str(given.get("numerics", "litert")),
         samples=sample_count,
@@ -131,7 +132,7 @@ def cases_to_run(board: str, ops: Sequence[str], *, one_each: bool) -> list[Name
     ]
 
 
-def _drawn(opdef: OpDef, board: str) -> list[Case]:
+def _drawn(opdef: OpDef, board: str) -> list[ConformanceCase]:
     cases = list(opdef.cases())
     return [cases[zlib.crc32(f"{board} {opdef.name}".encode()) % len(cases)]] if cases else []
 
@@ -163,7 +164,7 @@ def grouped(cases: Sequence[NamedCase], budget: int) -> Iterator[list[NamedCase]
         yield group
 
 
-def _bytes(case: Case) -> int:
+def _bytes(case: ConformanceCase) -> int:
     tensors = [tensor for tensor in (*case.inputs, *case.outputs) if tensor is not None]
     return sum(
         int(np.prod(t.shape)) * np.dtype(t.dtype).itemsize if t.data is None else t.data.nbytes
@@ -182,7 +183,7 @@ def _run(
     options = {"planner": "greedy_by_size", **given}
     compiled = compile_for(Model(cases_module(group)), board, **options)
     drawn = _samples(group, sample_count)
-    expected = by_numpy(compiled.imported, drawn).outputs
+    expected = run_numpy_reference(compiled.imported, drawn).outputs
     with open_with(compiled) as session:
         actual = session.run_all(drawn)
     return [
@@ -197,9 +198,9 @@ def _run(
     ]
 
 
-def dtype_of(case: Case) -> str:
+def dtype_of(case: ConformanceCase) -> str:
     """The element type that a case is about: its data's, not that of indices or conditions."""
-    kinds = [tensor.dtype for tensor in case.inputs if tensor is not None and tensor.is_given]
+    kinds = [tensor.dtype for tensor in case.inputs if tensor is not None and tensor.has_samples]
     data = [kind for kind in kinds if kind not in ("bool", "int32")]
     own = case.outputs[0].dtype
     if own in ("bool", "int32", "int64") and kinds:
@@ -221,7 +222,7 @@ def _first_difference(
 
 def _samples(group: Sequence[NamedCase], count: int) -> tuple[Tensors, ...]:
     numbers = [*FIRST_SAMPLES, *range(len(FIRST_SAMPLES), count)][:count]
-    return tuple(sample(case_inputs(group), number, case_seed(group)) for number in numbers)
+    return tuple(make_sample(case_inputs(group), number, case_seed(group)) for number in numbers)
 
 
 def case_seed(group: Sequence[NamedCase]) -> int:
@@ -249,7 +250,7 @@ def cases_module(group: Sequence[NamedCase]) -> IRModule:
     return import_model(raw, "cases", import_table(), b"", op_table())
 
 
-def _node(index: int, case: Case, tensors: list[RawTensor]) -> RawNode:
+def _node(index: int, case: ConformanceCase, tensors: list[RawTensor]) -> RawNode:
     def add(name: str, tensor: CaseTensor | None) -> int:
         if tensor is None:
             return NO_TENSOR
@@ -270,7 +271,7 @@ def _output(index: int, position: int) -> str:
     return f"{index}.y{position}"
 
 
-def _options(case: Case) -> Attrs:
+def _options(case: ConformanceCase) -> Attrs:
     """The case's options over the schema's defaults, as a file's would be."""
     table = OPTIONS_OF_OPERATOR.get(case.builtin)
     fields = TABLES[table] if table is not None else {}
@@ -286,7 +287,7 @@ def _tensor(index: int, name: str, tensor: CaseTensor) -> RawTensor:
         scales = tuple(float(np.float32(scale)) for scale in tensor.scales)
         quantization = Quantization(scales, tensor.zero_points, axis)
     data = None if tensor.data is None else tensor.data.tobytes()
-    return RawTensor(index, name, tensor.shape, tensor.dtype, quantization, data, tensor.keeps)
+    return RawTensor(index, name, tensor.shape, tensor.dtype, quantization, data, tensor.is_state)
 
 
 def _is_given(tensor: RawTensor) -> bool:
@@ -301,9 +302,9 @@ def case_inputs(group: Sequence[NamedCase]) -> list[SampleInput]:
             tensor.shape,
             np.dtype(tensor.dtype),
             tensor.zero_points[0] if tensor.zero_points else 0,
-            tensor.limits or (INT32_RANGE if tensor.dtype == "int32" else None),
+            tensor.value_range or (INT32_RANGE if tensor.dtype == "int32" else None),
         )
         for index, item in enumerate(group)
         for position, tensor in enumerate(item.case.inputs)
-        if tensor is not None and tensor.is_given
+        if tensor is not None and tensor.has_samples
     ]

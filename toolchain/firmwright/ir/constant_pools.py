@@ -15,9 +15,9 @@ from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 
 IMAGE_ALIGNMENT = 16
-SEPARATE = ("external", "port", "async")
+UNLINKED_SCOPES = ("external", "port", "async")
 """Scopes of read-only pools whose bytes are no part of the program's image."""
-READ_BY_FUNCTION = ("port", "async")
+UNADDRESSABLE_SCOPES = ("port", "async")
 """Those that the core cannot address: constants are read into RAM before they are used."""
 
 
@@ -35,7 +35,7 @@ def constant_pools(module: IRModule) -> tuple[PoolInfo, ...]:
     return tuple(pool for pool in module.pools if pool.access == "ro")
 
 
-def pool_of(module: IRModule, constant: str) -> PoolInfo | None:
+def pool_of_constant(module: IRModule, constant: str) -> PoolInfo | None:
     """The read-only pool that holds `constant`; None: the program's own memory does."""
     name = module.constants[constant].pool
     if not name:
@@ -48,11 +48,11 @@ def pool_of(module: IRModule, constant: str) -> PoolInfo | None:
 
 def is_linked(module: IRModule, constant: str) -> bool:
     """Whether the program's image holds `constant`."""
-    pool = pool_of(module, constant)
-    return pool is None or pool.scope not in SEPARATE
+    pool = pool_of_constant(module, constant)
+    return pool is None or pool.scope not in UNLINKED_SCOPES
 
 
-def pool_image(module: IRModule, pool: PoolInfo) -> PoolImage:
+def build_pool_image(module: IRModule, pool: PoolInfo) -> PoolImage:
     """What `pool` has to contain."""
     offsets: dict[str, int] = {}
     data = bytearray()
@@ -64,7 +64,9 @@ def pool_image(module: IRModule, pool: PoolInfo) -> PoolImage:
     return PoolImage(pool, bytes(data), offsets)
 
 
-def separate_images(module: IRModule) -> tuple[PoolImage, ...]:
+def unlinked_pool_images(module: IRModule) -> tuple[PoolImage, ...]:
     """The images of the pools in use that the program's image does not hold."""
-    images = (pool_image(module, p) for p in constant_pools(module) if p.scope in SEPARATE)
+    images = (
+        build_pool_image(module, p) for p in constant_pools(module) if p.scope in UNLINKED_SCOPES
+    )
     return tuple(image for image in images if image.data)

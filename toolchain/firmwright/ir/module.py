@@ -1,7 +1,7 @@
 """The module: everything about a compilation in one value, from import to code generation.
 
 There is no other state. A module can be written out after any pass, read back elsewhere and
-compiled to the same bytes (`ir/text.py`).
+compiled to the same bytes (`ir/printer.py`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, PoolInfo, Target
 from firmwright.ir.graph.nodes import Function, TensorType
-from firmwright.ir.tir.nodes import PrimFunc
 from firmwright.ir.tir.plan import Plan
 
-AnyFunction: TypeAlias = Function | PrimFunc
+AnyFunction: TypeAlias = Function | tir.PrimFunc
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +42,25 @@ class IoBinding:
     """Who owns the model's inputs and outputs.
 
     `workspace`: they lie in the pools and may share memory, so a run consumes its input unless
-    `keep_input`. `caller`: the caller's buffers, in no pool. With `input_rows` the one input is in
+    `preserve_input`. `caller`: the caller's buffers, in no pool. With `stream_input_rows` the one
+    input is in
     no pool in either mode: the caller feeds it row by row. State lies in the pools in both.
     """
 
-    mode: Literal["workspace", "caller"] = "workspace"
-    keep_input: bool = False
+    mode: Literal["arena", "caller"] = "arena"
+    preserve_input: bool = False
     inputs: tuple[IoTensor, ...] = ()
     outputs: tuple[IoTensor, ...] = ()
-    input_rows: bool = False
+    stream_input_rows: bool = False
     state: tuple[StateTensor, ...] = ()
 
     @property
     def inputs_in_pools(self) -> bool:
-        return self.mode == "workspace" and not self.input_rows
+        return self.mode == "arena" and not self.stream_input_rows
 
     @property
     def outputs_in_pools(self) -> bool:
-        return self.mode == "workspace"
+        return self.mode == "arena"
 
 
 @dataclass(frozen=True, slots=True)

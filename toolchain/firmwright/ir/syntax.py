@@ -1,10 +1,11 @@
 """What both levels of the IR share in text: names, attributes, types, spans, line breaking.
 
 In: values of `ir/core.py` and `TensorType`, or tokens. Out: text, or the values again. Invariant:
-what a `format_*` function gives, the `Reader` method of the same noun reads back to an equal value.
+what a `format_*` function gives, the `SyntaxParser` method of the same noun reads back to an equal
+value.
 
-A newline inside a formatted string is a place where a long line may be broken; `Page.put` turns it
-into a blank otherwise. (Quoted strings never hold a newline, so nothing else is touched.)
+A newline inside a formatted string is a place where a long line may be broken; `IRWriter.put`
+turns it into a blank otherwise. (Quoted strings never hold a newline, so nothing else is touched.)
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TypeVar
 from firmwright.base.dtypes import DType, find_dtype
 from firmwright.base.errors import InternalError, ModelError
 from firmwright.base.quant import Quantization
-from firmwright.base.text import Token, Tokenizer, TokenKind, Writer, format_float, quote
+from firmwright.base.text import IndentedWriter, Token, Tokenizer, TokenKind, format_float, quote
 from firmwright.ir.core import UNCONSTRAINED, Attr, Attrs, Span, VirtualDevice
 from firmwright.ir.graph.nodes import TensorType
 
@@ -29,7 +30,7 @@ _NOT_WORDS = frozenset({"inf", "nan", "true", "false"})  # these are other token
 T = TypeVar("T")
 
 
-class Page(Writer):
+class IRWriter(IndentedWriter):
     """A writer that breaks long lines where their text allows it."""
 
     __slots__ = ()
@@ -51,7 +52,7 @@ class Page(Writer):
         self.line(current if first else "    " + current)
 
 
-def word(text: str) -> str:
+def format_word(text: str) -> str:
     """`text` bare where it is an identifier, else quoted."""
     return text if _WORD.match(text) and text not in _NOT_WORDS else quote(text)
 
@@ -74,7 +75,7 @@ def format_attr(value: Attr) -> str:
 
 def format_attrs(attrs: Attrs) -> str:
     """`{name=value, ...}`."""
-    return "{" + ",\n".join(f"{word(k)}={format_attr(v)}" for k, v in attrs.items()) + "}"
+    return "{" + ",\n".join(f"{format_word(k)}={format_attr(v)}" for k, v in attrs.items()) + "}"
 
 
 def format_shape(dtype: DType, shape: tuple[int, ...]) -> str:
@@ -112,7 +113,7 @@ def format_device(device: VirtualDevice) -> str:
     return "on(" + ", ".join(f"{name}={text}" for name, text in fields.items() if text) + ")"
 
 
-class Reader:
+class SyntaxParser:
     """The shared grammar over a tokenizer."""
 
     __slots__ = ("_nesting", "tokens")

@@ -23,25 +23,32 @@ from firmwright.base.quant import (
     rounding_divide_by_pot,
 )
 from firmwright.ir.core import Attrs
-from firmwright.ir.graph.opdef import Array, Case, NotSupportedError, NumericsCell, OpCall, OpDef
-from firmwright.ir.tir.builder import E, immediate, maximum, minimum, select
-from firmwright.ir.tir.builder import call as intrinsic
-from firmwright.ops.fixed_point import clamp, per_tensor
-from firmwright.ops.float_functions import float_function
-from firmwright.ops.kernel import Kernel
-from firmwright.ops.unary import (
-    BOTH,
-    by_float_table,
-    computed,
+from firmwright.ir.graph.opdef import (
+    Array,
+    ConformanceCase,
+    NotSupportedError,
+    NumericsSpec,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import ArithExpr, immediate, maximum, minimum, select
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ops.elementwise_unary import (
+    BOTH_PROFILES,
+    check_symmetric_int16,
+    compute_elements,
+    compute_float32,
+    evaluate_int8_lut,
     float_case,
-    in_float32,
-    interpolated_int16,
+    interpolate_int16,
+    lookup_int8,
     quantized_case,
-    rounded,
-    symmetric_int16,
-    tabulated,
+    round_to_float32,
     unary_op,
 )
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.libm_intrinsics import float_function
+from firmwright.ops.requantize import clamp, tensor_quant
 
 _ROOT_HALF = math.sqrt(0.5)
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -53,7 +60,7 @@ def _elu(x: Array) -> Array:
     return np.where(x < 0, np.expm1(np.minimum(x, 0)), x)
 
 
-def _elu_f32(x: E) -> E:
+def _elu_f32(x: ArithExpr) -> ArithExpr:
     return select(x < 0.0, float_function("expm1")(minimum(x, 0.0)), x)
 
 
@@ -67,14 +74,14 @@ def _gelu(call: OpCall, x: Array) -> Array:
 
 
 def _gelu_int8(call: OpCall, x: Array) -> Array:
-    return by_float_table(call, x, rounded(lambda real: _gelu(call, real)))
+    return evaluate_int8_lut(call, x, round_to_float32(lambda real: _gelu(call, real)))
 
 
 def _gelu_float(call: OpCall, x: Array) -> Array:
     return _gelu(call, x.astype(np.float64)).astype(np.float32)
 
 
-def _gelu_f32(call: OpCall, b: Kernel, x: E) -> E:
+def _gelu_f32(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
     if call.attrs["approximate"]:
         inner = (x * x * x * 0.044715 + x) * math.sqrt(2 / math.pi)
         return (intrinsic("tanh_f32", [inner], FLOAT32) + 1.0) * (x * 0.5)
@@ -86,7 +93,7 @@ def _gelu_f32(call: OpCall, b: Kernel, x: E) -> E:
 
 def _hard_swish_int8(call: OpCall, x: Array) -> Array:
     """On inputs times 2^7, in 16 bits; see TFLite's HardSwish for the reasons of each step."""
-    quant, y = per_tensor(call.input(0)), per_tensor(call.output)
+    quant, y = tensor_quant(call.input(0)), tensor_quant(call.output)
     fine = np.float32(1 / 128) * np.float32(quant.scale)
     out_multiplier, out_shift = _int16_multiplier(float(fine / np.float32(y.scale)))
     gate_multiplier, gate_shift = _int16_multiplier(float(fine / (np.float32(3) / 32768)))
@@ -102,7 +109,7 @@ def _hard_swish_int8(call: OpCall, x: Array) -> Array:
 
 
 def _check_hard_swish(call: OpCall) -> None:
-    if per_tensor(call.input(0)).scale / 128 >= per_tensor(call.output).scale:
+    if tensor_quant(call.input(0)).scale / 128 >= tensor_quant(call.output).scale:
         raise NotSupportedError("a hard_swish whose output is 128 times finer than its input")
 
 
@@ -124,7 +131,7 @@ def _hard_swish(x: Array) -> Array:
     return np.asarray(x * np.clip(x + 3, 0, 6) / 6)
 
 
-def _hard_swish_f32(x: E) -> E:
+def _hard_swish_f32(x: ArithExpr) -> ArithExpr:
     return x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0
 
 
@@ -137,14 +144,17 @@ def _alpha(call: OpCall) -> float:
 
 def _factors(call: OpCall) -> tuple[tuple[int, int], tuple[int, int]]:
     """(multiplier, shift) from 0 on and below."""
-    x, y = np.float32(per_tensor(call.input(0)).scale), np.float32(per_tensor(call.output).scale)
+    x, y = (
+        np.float32(tensor_quant(call.input(0)).scale),
+        np.float32(tensor_quant(call.output).scale),
+    )
     below = x * np.float32(_alpha(call)) / y
     return quantize_multiplier(float(x / y)), quantize_multiplier(float(below))
 
 
 def _leaky_quantized(call: OpCall, x: Array) -> Array:
-    kind, y = call.output.dtype, per_tensor(call.output)
-    offset = x.astype(np.int64) - per_tensor(call.input(0)).zero_point
+    kind, y = call.output.dtype, tensor_quant(call.output)
+    offset = x.astype(np.int64) - tensor_quant(call.input(0)).zero_point
     above, below = (
         multiply_by_quantized_multiplier(part, *factor, Rounding.TWICE)
         for part, factor in zip(
@@ -162,14 +172,14 @@ def _check_leaky(call: OpCall) -> None:
 
 def _check_leaky_int16(call: OpCall) -> None:
     _check_leaky(call)
-    symmetric_int16(call)
+    check_symmetric_int16(call)
 
 
-def _leaky_int16(call: OpCall, b: Kernel, x: E) -> E:
+def _leaky_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
     above, below = _factors(call)
     value, positive = x.cast(INT32), x.cast(INT32) >= 0
     multiplier, shift = (
-        select(positive, E(immediate(a, INT32)), E(immediate(b, INT32)))
+        select(positive, ArithExpr(immediate(a, INT32)), ArithExpr(immediate(b, INT32)))
         for a, b in zip(above, below, strict=True)
     )
     scaled = intrinsic("requantize_twice", [value, multiplier, shift], INT32)
@@ -180,7 +190,7 @@ def _leaky_float(call: OpCall, x: Array) -> Array:
     return np.asarray(np.where(x > 0, x, x * np.float32(_alpha(call))), np.float32)
 
 
-def _leaky_f32(call: OpCall, b: Kernel, x: E) -> E:
+def _leaky_f32(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
     return select(x > 0.0, x, x * _alpha(call))
 
 
@@ -193,13 +203,13 @@ _QUANTS = (
 )
 
 
-def _elu_cases() -> Iterator[Case]:
+def _elu_cases() -> Iterator[ConformanceCase]:
     yield float_case("ELU", ("tflm",))
     for name, x, y in _QUANTS:
         yield quantized_case("ELU", name, "int8", x, y, ("tflm",))
 
 
-def _gelu_cases() -> Iterator[Case]:
+def _gelu_cases() -> Iterator[ConformanceCase]:
     for approximate in (False, True):
         options, tail = {"approximate": approximate}, "_tanh" if approximate else ""
         yield float_case("GELU", ("litert",), options, tail)
@@ -210,18 +220,20 @@ def _gelu_cases() -> Iterator[Case]:
     )
 
 
-def _hard_swish_cases() -> Iterator[Case]:
+def _hard_swish_cases() -> Iterator[ConformanceCase]:
     yield float_case("HARD_SWISH")
     for name, x, y in (*_QUANTS, ("coarse", (2.0, 0), (0.05, 0))):
         yield quantized_case("HARD_SWISH", name, "int8", x, y)
 
 
-def _leaky_cases() -> Iterator[Case]:
+def _leaky_cases() -> Iterator[ConformanceCase]:
     options = {"alpha": float(np.float32(0.1))}
-    yield float_case("LEAKY_RELU", BOTH, options)
+    yield float_case("LEAKY_RELU", BOTH_PROFILES, options)
     for name, x, y in _QUANTS:
-        yield quantized_case("LEAKY_RELU", name, "int8", x, y, BOTH, options)
-    yield quantized_case("LEAKY_RELU", "mid", "int16", (0.001, 0), (0.0013, 0), BOTH, options)
+        yield quantized_case("LEAKY_RELU", name, "int8", x, y, BOTH_PROFILES, options)
+    yield quantized_case(
+        "LEAKY_RELU", "mid", "int16", (0.001, 0), (0.0013, 0), BOTH_PROFILES, options
+    )
 
 
 def _approximate(options: Attrs) -> Attrs:
@@ -232,8 +244,8 @@ def _alpha_option(options: Attrs) -> Attrs:
     return {"alpha": float(options["alpha"])}  # type: ignore[arg-type]  # a number by the schema
 
 
-def _cell(accumulator: str, source: str, rounding: Rounding | None = None) -> NumericsCell:
-    return NumericsCell(rounding, accumulator, source)
+def _cell(accumulator: str, source: str, rounding: Rounding | None = None) -> NumericsSpec:
+    return NumericsSpec(rounding, accumulator, source)
 
 
 _ELU, _GELU = _cell("int8 by float32", "activations Elu"), _cell("by float32", "activations Gelu")
@@ -244,8 +256,8 @@ OPDEFS: tuple[OpDef, ...] = (
     unary_op(
         "elu",
         {
-            INT8: tabulated(lambda call, x: by_float_table(call, x, rounded(_elu))),
-            FLOAT32: in_float32(_elu, _elu_f32),
+            INT8: lookup_int8(lambda call, x: evaluate_int8_lut(call, x, round_to_float32(_elu))),
+            FLOAT32: compute_float32(_elu, _elu_f32),
         },
         _elu_cases,
         {"litert": _ELU, "tflm": _ELU},
@@ -253,9 +265,9 @@ OPDEFS: tuple[OpDef, ...] = (
     unary_op(
         "gelu",
         {
-            INT8: tabulated(_gelu_int8),
-            INT16: interpolated_int16(_gelu, np.float32),
-            FLOAT32: computed(_gelu_float, _gelu_f32),
+            INT8: lookup_int8(_gelu_int8),
+            INT16: interpolate_int16(_gelu, np.float32),
+            FLOAT32: compute_elements(_gelu_float, _gelu_f32),
         },
         _gelu_cases,
         {"litert": _GELU},
@@ -264,8 +276,8 @@ OPDEFS: tuple[OpDef, ...] = (
     unary_op(
         "hard_swish",
         {
-            INT8: tabulated(_hard_swish_int8, _check_hard_swish),
-            FLOAT32: in_float32(_hard_swish, _hard_swish_f32),
+            INT8: lookup_int8(_hard_swish_int8, _check_hard_swish),
+            FLOAT32: compute_float32(_hard_swish, _hard_swish_f32),
         },
         _hard_swish_cases,
         {"litert": _SWISH, "tflm": _SWISH},
@@ -273,9 +285,9 @@ OPDEFS: tuple[OpDef, ...] = (
     unary_op(
         "leaky_relu",
         {
-            INT8: tabulated(_leaky_quantized, _check_leaky),
-            INT16: computed(_leaky_quantized, _leaky_int16, _check_leaky_int16),
-            FLOAT32: computed(_leaky_float, _leaky_f32),
+            INT8: lookup_int8(_leaky_quantized, _check_leaky),
+            INT16: compute_elements(_leaky_quantized, _leaky_int16, _check_leaky_int16),
+            FLOAT32: compute_elements(_leaky_float, _leaky_f32),
         },
         _leaky_cases,
         {"litert": _LEAKY, "tflm": _LEAKY},

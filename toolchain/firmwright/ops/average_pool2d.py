@@ -12,30 +12,38 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.ir import tir
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
-    NumericsCell,
+    ConformanceCase,
+    NumericsSpec,
     OpCall,
     OpDef,
-    RowFold,
-    RowMap,
+    RowReduction,
+    RowWindow,
 )
-from firmwright.ir.tir.builder import Builder, E, Operand, expr, maximum, minimum, select
-from firmwright.ir.tir.nodes import Buffer
-from firmwright.ops.conv_shapes import OutputIndex, Window, columns
+from firmwright.ir.tir.builder import (
+    ArithExpr,
+    Builder,
+    ExprLike,
+    as_expr,
+    maximum,
+    minimum,
+    select,
+)
+from firmwright.ops.conv_window import ConvWindow, OutputPosition, im2col
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.pools import (
+from firmwright.ops.pooling import (
     DTYPES,
-    clipped,
-    from_tflite,
+    clip_to_activation,
     infer,
     lower_pool,
-    narrowed,
+    narrow_to_output,
     pool_cases,
+    pool_importer,
     pool_window,
 )
-from firmwright.ops.rows import accumulate_rows, window_rows
+from firmwright.ops.row_windows import sliding_row_window, sum_rows
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -44,63 +52,63 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     total = window_sums(x, window)
     count = window_sums(np.ones_like(x), window)
     if call.input(0).dtype == FLOAT32:
-        return (clipped(call, total / count),)
+        return (clip_to_activation(call, total / count),)
     half_away = np.trunc((total + np.sign(total) * (count // 2)) / count)
-    return (clipped(call, half_away),)
+    return (clip_to_activation(call, half_away),)
 
 
-def window_sums(x: Array, window: Window) -> Array:
+def window_sums(x: Array, window: ConvWindow) -> Array:
     """The sum under the window, for each output."""
-    patches = columns(x, window)
+    patches = im2col(x, window)
     total: Array = patches.reshape(*patches.shape[:3], -1, x.shape[3]).sum(axis=-2)
     return total
 
 
-def rows(call: OpCall) -> RowMap | RowFold | None:
+def rows(call: OpCall) -> RowWindow | RowReduction | None:
     """Rows under the window where none lies outside, else row sums where it is the whole input."""
     window = pool_window(call)
     if any(window.padding[:2]):
         return None
     x = call.input(0)
-    if window.size == window.input_size and not window.padded and x.shape[0] == 1:
+    if window.size == window.input_size and not window.is_padded and x.shape[0] == 1:
         wide = FLOAT32 if x.dtype == FLOAT32 else INT32
-        return RowFold(wide, x.shape[3], accumulate_rows, _finish)
-    return window_rows(call, window, None)
+        return RowReduction(wide, x.shape[3], sum_rows, _finish)
+    return sliding_row_window(call, window, None)
 
 
-def _finish(call: OpCall, b: Builder, acc: Buffer, y: Buffer) -> None:
+def _finish(call: OpCall, b: Builder, acc: tir.Buffer, y: tir.Buffer) -> None:
     """The output of all rows' sums."""
-    taps = E(expr(call.input(0).shape[1] * call.input(0).shape[2]))
+    taps = ArithExpr(as_expr(call.input(0).shape[1] * call.input(0).shape[2]))
     with b.for_("c", call.output.shape[3]) as c:
-        b.store(y, [0, 0, 0, c], narrowed(call, quotient(b.load(acc, [c]), taps)))
+        b.store(y, [0, 0, 0, c], narrow_to_output(call, rounded_mean(b.load(acc, [c]), taps)))
 
 
 def lower(call: OpCall, b: Kernel) -> None:
     window = pool_window(call)
 
-    def finish(at: OutputIndex, total: E) -> E:
-        return quotient(total, tap_count(window, at))
+    def finish(at: OutputPosition, total: ArithExpr) -> ArithExpr:
+        return rounded_mean(total, tap_count(window, at))
 
     lower_pool(call, b, 0, lambda acc, x: acc + x, finish)
 
 
-def quotient(total: E, taps: E | int) -> E:
+def rounded_mean(total: ArithExpr, taps: ArithExpr | int) -> ArithExpr:
     """The mean of `taps` stored values."""
-    count = E(expr(taps)).cast(total.expr.dtype)
+    count = ArithExpr(as_expr(taps)).cast(total.expr.dtype)
     if total.expr.dtype == FLOAT32:
         return total / count
     half = count / 2
     return select(total > 0, total + half, total - half) / count
 
 
-def tap_count(window: Window, at: OutputIndex) -> E:
+def tap_count(window: ConvWindow, at: OutputPosition) -> ArithExpr:
     """Taps in the input: an immediate where no window leaves it."""
     rows = _count_along(window, 0, at.oy)
     cols = _count_along(window, 1, at.ox)
-    return E(expr(rows)) * cols
+    return ArithExpr(as_expr(rows)) * cols
 
 
-def _count_along(window: Window, axis: int, out: E) -> Operand:
+def _count_along(window: ConvWindow, axis: int, out: ArithExpr) -> ExprLike:
     size, length = window.size[axis], window.input_size[axis]
     if not window.guarded(axis):
         return size
@@ -108,7 +116,7 @@ def _count_along(window: Window, axis: int, out: E) -> Operand:
     return minimum(first + size, length) - maximum(first, 0)
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     yield from pool_cases("AVERAGE_POOL_2D")
 
 
@@ -117,12 +125,12 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    rows=rows,
-    imports={"tflite:AVERAGE_POOL_2D": from_tflite("average_pool2d")},
+    row_access=rows,
+    imports={"tflite:AVERAGE_POOL_2D": pool_importer("average_pool2d")},
     cases=cases,
     dtypes=DTYPES,
     numerics={
-        "litert": NumericsCell(None, "int32", "reference_integer_ops AveragePool"),
-        "tflm": NumericsCell(None, "int32", "reference_integer_ops AveragePool"),
+        "litert": NumericsSpec(None, "int32", "reference_integer_ops AveragePool"),
+        "tflm": NumericsSpec(None, "int32", "reference_integer_ops AveragePool"),
     },
 )

@@ -16,26 +16,30 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, DType
 from firmwright.base.quant import Rounding
+from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
-    NumericsCell,
+    NumericsSpec,
     OpCall,
     OpDef,
 )
-from firmwright.ir.tir.builder import E
-from firmwright.ir.tir.nodes import Buffer
-from firmwright.ops.arity import require_tensors
-from firmwright.ops.elementwise import axes_of, broadcast_shape
-from firmwright.ops.fixed_point import Requant, per_tensor, requant
-from firmwright.ops.int16x8 import apply_wide, ending, reduced
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ops.elementwise import broadcast_loops, broadcast_shape
+from firmwright.ops.elementwise_unary import both_profiles
+from firmwright.ops.importing import require_tensors
+from firmwright.ops.int16x8 import (
+    apply_int64_requant,
+    requant_with_16_bit_multiplier,
+    requantize_epilogue,
+)
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.unary import in_both
+from firmwright.ops.requantize import Requantization, make_requantization, tensor_quant
 
 _DTYPES = (INT8, INT16, FLOAT32)
 _FLAGS = ("adj_x", "adj_y")
@@ -51,7 +55,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if depth != other:
         raise NotSupportedError(f"{depth} columns times {other} rows")
     if x.dtype != FLOAT32:
-        zero_points = [per_tensor(kind).zero_point for kind in (x, y, z)]
+        zero_points = [tensor_quant(kind).zero_point for kind in (x, y, z)]
         if x.dtype == INT16 and any(zero_points):
             raise NotSupportedError("int16 with a zero point other than 0")
         if depth > _MOST_TERMS[x.dtype]:
@@ -73,11 +77,11 @@ def _matrix(call: OpCall, index: int) -> tuple[int, int]:
     return (columns, rows) if _is_turned(call, index) else (rows, columns)
 
 
-def requant_of(call: OpCall) -> Requant:
-    x, y, z = (per_tensor(kind).scale for kind in (call.input(0), call.input(1), call.output))
+def requantization_of(call: OpCall) -> Requantization:
+    x, y, z = (tensor_quant(kind).scale for kind in (call.input(0), call.input(1), call.output))
     if call.input(0).dtype == INT16:
-        return reduced([x * y / z], call.output, "none")
-    return requant([x * y / z], Rounding.TWICE, call.output, "none")
+        return requant_with_16_bit_multiplier([x * y / z], call.output, "none")
+    return make_requantization([x * y / z], Rounding.TWICE, call.output, "none")
 
 
 def _wide(call: OpCall) -> DType:
@@ -86,7 +90,7 @@ def _wide(call: OpCall) -> DType:
 
 def _zero_point(call: OpCall, index: int) -> int:
     kind = call.input(index)
-    return 0 if kind.dtype == FLOAT32 else per_tensor(kind).zero_point
+    return 0 if kind.dtype == FLOAT32 else tensor_quant(kind).zero_point
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -99,16 +103,20 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     total = (x.astype(wide) - _zero_point(call, 0)) @ (y.astype(wide) - _zero_point(call, 1))
     if kind == FLOAT32:
         return (total.astype(np.float32),)
-    return (apply_wide(requant_of(call), total, kind),)
+    return (apply_int64_requant(requantization_of(call), total, kind),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
     batches = call.output.shape[:-2]
     rows, depth = _matrix(call, 0)
     columns, wide = call.output.shape[-1], _wide(call)
-    loops = axes_of([call.input(k).shape[:-2] for k in (0, 1)], batches)
+    loops = broadcast_loops([call.input(k).shape[:-2] for k in (0, 1)], batches)
     with ExitStack() as stack:
-        finish = None if wide == FLOAT32 else ending(b, requant_of(call), wide, call.output.dtype)
+        finish = (
+            None
+            if wide == FLOAT32
+            else requantize_epilogue(b, requantization_of(call), wide, call.output.dtype)
+        )
         x, y, z = (_batched(call, b, stack, loops, index) for index in (0, 1, 2))
         at = [stack.enter_context(b.for_(f"n{k}", n)) for k, (n, _) in enumerate(loops)]
         own = [[i for i, (_, moving) in zip(at, loops, strict=True) if k in moving] for k in (0, 1)]
@@ -124,7 +132,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         b.store(z, [*at, i, j], total if finish is None else finish(total, i))
 
 
-def _product(call: OpCall, left: E, right: E, wide: DType) -> E:
+def _product(call: OpCall, left: ArithExpr, right: ArithExpr, wide: DType) -> ArithExpr:
     if wide == FLOAT32:
         return left * right
     a, c = (value.cast(INT32) - _zero_point(call, k) for k, value in enumerate((left, right)))
@@ -133,19 +141,19 @@ def _product(call: OpCall, left: E, right: E, wide: DType) -> E:
 
 def _batched(
     call: OpCall, b: Kernel, stack: ExitStack, loops: Sequence[tuple[int, set[int]]], index: int
-) -> Buffer:
+) -> tir.Buffer:
     """Matrices by the loops that they advance in: inputs by some, the output (2) by all."""
     buffer = b.y if index == 2 else b.input(index)
     own = [n for n, moving in loops if index == 2 or index in moving]
     name, access = ("left", "right", "out")[index], "w" if index == 2 else "r"
-    window = b.window(name, buffer, 0, (*own, *buffer.shape[-2:]), access=access)  # type: ignore[arg-type]  # r or w
+    window = b.view(name, buffer, 0, (*own, *buffer.shape[-2:]), access=access)  # type: ignore[arg-type]  # r or w
     return stack.enter_context(window)
 
 
-def from_tflite(context: ImportContext) -> Imported:
+def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 2)
     flags = {name: bool(context.node.options[name]) for name in _FLAGS}
-    return Imported("batch_matmul", flags, (0, 1))
+    return ImportedCall("batch_matmul", flags, (0, 1))
 
 
 _CASES = (
@@ -162,7 +170,7 @@ _QUANTS = {
 }
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     rng = np.random.Generator(np.random.PCG64(31))
     for name, *shapes, adj_x, adj_y, constant in _CASES:
         for dtype in ("int8", "int16", "float32"):
@@ -179,7 +187,7 @@ def cases() -> Iterator[Case]:
                 values = (rng.normal(size=y.shape) * 50).astype(dtype)
                 y = CaseTensor(y.shape, dtype, y.scales, y.zero_points, data=values)
             options = {"adj_x": adj_x, "adj_y": adj_y}
-            yield Case(f"{name}_{dtype}", "BATCH_MATMUL", (x, y), (z,), options)
+            yield ConformanceCase(f"{name}_{dtype}", "BATCH_MATMUL", (x, y), (z,), options)
 
 
 OPDEF = OpDef(
@@ -187,15 +195,15 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={"tflite:BATCH_MATMUL": from_tflite},
+    imports={"tflite:BATCH_MATMUL": import_tflite},
     cases=cases,
     dtypes=tuple(kind.name for kind in _DTYPES),
-    numerics=in_both(
-        NumericsCell(
+    numerics=both_profiles(
+        NumericsSpec(
             Rounding.TWICE,
             "int32; int16: int64, rounded once by 16 bits",
             "reference_ops BatchMatMul",
         )
     ),
-    limits="integers with integers: not floats with int8 (hybrid)",
+    restrictions="integers with integers: not floats with int8 (hybrid)",
 )

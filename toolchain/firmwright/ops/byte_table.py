@@ -12,10 +12,10 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, Case, NotSupportedError, OpCall, OpDef
+from firmwright.ir.graph.opdef import Array, ConformanceCase, NotSupportedError, OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.rows import same_rows
+from firmwright.ops.row_windows import elementwise_row_window
 
 _ENTRIES = 256
 
@@ -34,16 +34,18 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower(call: OpCall, b: Kernel) -> None:
     count, table = call.output.elements, b.input(1)
     with (
-        b.window("in", b.input(0), 0, (count,)) as x,
-        b.window("out", b.y, 0, (count,), access="w") as y,
+        b.view("in", b.input(0), 0, (count,)) as x,
+        b.view("out", b.y, 0, (count,), access="w") as y,
         b.for_("i", count) as i,
     ):
         b.store(y, [i], b.load(table, [b.load(x, [i]).cast(INDEX) - INT8.min]))
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     """TFLite has no such operator; tests/onnx covers it."""
     return iter(())
 
 
-OPDEF = OpDef("byte_table", infer, reference, lower, {}, cases, ("int8",), rows=same_rows)
+OPDEF = OpDef(
+    "byte_table", infer, reference, lower, {}, cases, ("int8",), row_access=elementwise_row_window
+)

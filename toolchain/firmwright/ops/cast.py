@@ -16,24 +16,24 @@ from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, UINT8
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
-    NumericsCell,
+    NumericsSpec,
     OpCall,
     OpDef,
 )
 from firmwright.ir.tir.builder import logical_not
-from firmwright.ops.arity import require_tensors
 from firmwright.ops.elementwise import lower_elementwise
+from firmwright.ops.elementwise_unary import both_profiles, compute_elements, float_case, unary_op
+from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.rows import same_rows
-from firmwright.ops.unary import computed, float_case, in_both, unary_op
+from firmwright.ops.row_windows import elementwise_row_window
 
 _DTYPES = (BOOL, FLOAT32, INT8, INT16, INT32, UINT8)
-_CELL = in_both(NumericsCell(None, "exact", "Cast, LogicalNot"))
+_CELL = both_profiles(NumericsSpec(None, "exact", "Cast, LogicalNot"))
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -52,18 +52,18 @@ def lower(call: OpCall, b: Kernel) -> None:
     lower_elementwise(call, b, lambda x: x[0].cast(call.output.dtype))
 
 
-def from_tflite(context: ImportContext) -> Imported:
+def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 1)
-    return Imported("cast", {}, (0,))
+    return ImportedCall("cast", {}, (0,))
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     for before, after in (
         ("float32", "int32"), ("int32", "float32"), ("int8", "float32"), ("int32", "int8"),
         ("int16", "int32"), ("int32", "bool"), ("bool", "float32"), ("float32", "bool"),
     ):  # fmt: skip
         x, y = CaseTensor((3, 7), before), CaseTensor((3, 7), after)
-        yield Case(f"{before}_{after}", "CAST", (x,), (y,))
+        yield ConformanceCase(f"{before}_{after}", "CAST", (x,), (y,))
 
 
 OPDEFS: tuple[OpDef, ...] = (
@@ -72,15 +72,19 @@ OPDEFS: tuple[OpDef, ...] = (
         infer=infer,
         reference=reference,
         lower=lower,
-        rows=same_rows,
-        imports={"tflite:CAST": from_tflite},
+        row_access=elementwise_row_window,
+        imports={"tflite:CAST": import_tflite},
         cases=cases,
         dtypes=tuple(kind.name for kind in _DTYPES),
         numerics=_CELL,
     ),
     unary_op(
         "logical_not",
-        {BOOL: computed(lambda call, x: np.logical_not(x), lambda call, b, x: logical_not(x))},
+        {
+            BOOL: compute_elements(
+                lambda call, x: np.logical_not(x), lambda call, b, x: logical_not(x)
+            )
+        },
         lambda: iter([float_case("LOGICAL_NOT", dtype="bool")]),
         _CELL,
     ),

@@ -19,19 +19,19 @@ from firmwright.base.dtypes import INT8
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
+    ImplicitState,
     ImportContext,
-    Imported,
-    Memory,
+    ImportedCall,
     NotSupportedError,
-    NumericsCell,
+    NumericsSpec,
     OpCall,
     OpDef,
 )
-from firmwright.ops.arity import require_tensors
+from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.signal_window import ONE_PROFILE
+from firmwright.ops.signal_spectrum import TFLM
 
 _EACH_RUN = (5, 13, 25)
 _BY_NUMBER = (2, 96)
@@ -53,9 +53,9 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower(call: OpCall, b: Kernel) -> None:
     slot, total = call.input(0).elements, call.output.elements
     with (
-        b.window("slot", b.input(0), 0, (slot,)) as x,
-        b.window("before", b.input(1), 0, (total,)) as before,
-        b.window("out", b.y, 0, (total,), access="w") as y,
+        b.view("slot", b.input(0), 0, (slot,)) as x,
+        b.view("before", b.input(1), 0, (total,)) as before,
+        b.view("out", b.y, 0, (total,), access="w") as y,
     ):
         if total > slot:
             with b.for_("i", total - slot) as i:
@@ -64,13 +64,15 @@ def lower(call: OpCall, b: Kernel) -> None:
             b.store(y, [k + (total - slot)], b.load(x, [k]))
 
 
-def from_tflite(context: ImportContext) -> Imported:
+def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 1)
     y = context.outputs[0]
     cycles = _cycles(context, y.shape)
     zero = y.quantization.zero_points[0] if y.quantization else 0
-    memory = (Memory("before", y, zero, becomes=0),)
-    return Imported("circular_buffer", {"cycles": cycles} if cycles > 1 else {}, (0,), (), memory)
+    memory = (ImplicitState("before", y, zero, next_output=0),)
+    return ImportedCall(
+        "circular_buffer", {"cycles": cycles} if cycles > 1 else {}, (0,), (), memory
+    )
 
 
 def _cycles(context: ImportContext, shape: tuple[int, ...]) -> int:
@@ -85,11 +87,11 @@ def _cycles(context: ImportContext, shape: tuple[int, ...]) -> int:
     return 2
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     for name, slots, options in (("told", 3, {"cycles_max": 1}), ("known", 5, {})):
         x = CaseTensor((1, 1, 2, 3), "int8", (0.5,), (-7,))
-        y = CaseTensor((1, slots, 2, 3), "int8", (0.5,), (-7,), keeps=True)
-        yield Case(name, "custom:CIRCULAR_BUFFER", (x,), (y,), options, ONE_PROFILE)
+        y = CaseTensor((1, slots, 2, 3), "int8", (0.5,), (-7,), is_state=True)
+        yield ConformanceCase(name, "custom:CIRCULAR_BUFFER", (x,), (y,), options, TFLM)
 
 
 OPDEF = OpDef(
@@ -97,8 +99,8 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={"tflite:custom:CIRCULAR_BUFFER": from_tflite},
+    imports={"tflite:custom:CIRCULAR_BUFFER": import_tflite},
     cases=cases,
     dtypes=("int8",),
-    numerics={"tflm": NumericsCell(None, "copies", "TFLM circular_buffer")},
+    numerics={"tflm": NumericsSpec(None, "copies", "TFLM circular_buffer")},
 )

@@ -17,22 +17,22 @@ import numpy as np
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
-    NumericsCell,
+    NumericsSpec,
     OpCall,
     OpDef,
-    RowMap,
-    Windows,
+    RowWindow,
+    Subviews,
 )
-from firmwright.ops.arity import require_tensors
-from firmwright.ops.fixed_point import activation_name
+from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.moves import DTYPES
-from firmwright.ops.rows import same_rows
+from firmwright.ops.requantize import import_activation
+from firmwright.ops.row_windows import elementwise_row_window
+from firmwright.ops.strided_copy import DTYPES
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -55,18 +55,18 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(shape, first.dtype, y.quantization),)
 
 
-def rows(call: OpCall) -> RowMap | None:
+def rows(call: OpCall) -> RowWindow | None:
     """Rows are made of rows where they are not what is joined."""
-    return same_rows(call) if call.int_attr("axis") > 1 else None
+    return elementwise_row_window(call) if call.int_attr("axis") > 1 else None
 
 
-def windows(call: OpCall) -> Windows | None:
+def windows(call: OpCall) -> Subviews | None:
     """What is joined along the outermost axis lies one behind the other."""
     axis = call.int_attr("axis")
     if math.prod(call.output.shape[:axis]) > 1:
         return None
     sizes = [call.input(index).elements for index in range(len(call.inputs))]
-    return Windows("output", tuple(accumulate(sizes[:-1], initial=0)))
+    return Subviews("output", tuple(accumulate(sizes[:-1], initial=0)))
 
 
 def _but(shape: Sequence[int], axis: int) -> tuple[int, ...]:
@@ -81,12 +81,12 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower(call: OpCall, b: Kernel) -> None:
     axis, shape = call.int_attr("axis"), call.output.shape
     rows, row = math.prod(shape[:axis]), math.prod(shape[axis:])
-    with b.window("rows", b.y, 0, (rows, row), access="w") as y:
+    with b.view("rows", b.y, 0, (rows, row), access="w") as y:
         begin = 0
         for index in range(len(call.inputs)):
             part = math.prod(call.input(index).shape[axis:])
             with (
-                b.window("part", b.input(index), 0, (rows, part)) as x,
+                b.view("part", b.input(index), 0, (rows, part)) as x,
                 b.for_("r", rows) as r,
                 b.for_("i", part) as i,
             ):
@@ -94,15 +94,15 @@ def lower(call: OpCall, b: Kernel) -> None:
             begin += part
 
 
-def from_tflite(context: ImportContext) -> Imported:
+def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, max(1, len(context.inputs)))
-    if activation_name(context.node.options["fused_activation_function"]) != "none":
+    if import_activation(context.node.options["fused_activation_function"]) != "none":
         raise NotSupportedError("a concatenation with an activation")
     axis = context.node.options["axis"]
     assert isinstance(axis, int)
     if axis < 0:
         axis += len(context.outputs[0].shape)
-    return Imported("concatenation", {"axis": axis}, tuple(range(len(context.inputs))))
+    return ImportedCall("concatenation", {"axis": axis}, tuple(range(len(context.inputs))))
 
 
 _CASES = (
@@ -115,7 +115,7 @@ _CASES = (
 )
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     for name, axis, shapes in _CASES:
         total = list(shapes[0])
         total[axis] = sum(shape[axis] for shape in shapes)
@@ -128,7 +128,7 @@ def cases() -> Iterator[Case]:
             if name == "constant":
                 values = np.arange(4).reshape(2, 2).astype(dtype)
                 inputs[-1] = replace(inputs[-1], data=values)
-            yield Case(f"{name}_{dtype}", "CONCATENATION", tuple(inputs), (y,), options)
+            yield ConformanceCase(f"{name}_{dtype}", "CONCATENATION", tuple(inputs), (y,), options)
 
 
 OPDEF = OpDef(
@@ -136,14 +136,14 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    windows=windows,
-    rows=rows,
-    imports={"tflite:CONCATENATION": from_tflite},
+    subviews=windows,
+    row_access=rows,
+    imports={"tflite:CONCATENATION": import_tflite},
     cases=cases,
     dtypes=tuple(kind.name for kind in DTYPES),
     numerics={
-        profile: NumericsCell(None, "copies", "reference_ops Concatenation")
+        profile: NumericsSpec(None, "copies", "reference_ops Concatenation")
         for profile in ("litert", "tflm")
     },
-    limits="inputs quantised alike",
+    restrictions="inputs quantised alike",
 )

@@ -4,7 +4,8 @@
     while: runs `body` on what it carries as long as `cond` says so.
 
 They run graph functions of the module, so they have neither loops nor a reference of their own:
-`ir/graph/evaluate.py` runs them, `select/inline.py` writes them into the AOT main. Variables are no
+`ir/graph/evaluate.py` runs them, `select/control_flow.py` writes them into the AOT main. Variables
+are no
 calls at all: the importer follows what is assigned to what is read; nor is what decodes constants,
 which is done while the model is imported. Source of the semantics: TFLite's operators of these
 names, and TFLM's.
@@ -16,7 +17,14 @@ from collections.abc import Iterator, Sequence
 
 from firmwright.base.errors import InternalError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, Case, ImportContext, Imported, OpCall, OpDef
+from firmwright.ir.graph.opdef import (
+    Array,
+    ConformanceCase,
+    ImportContext,
+    ImportedCall,
+    OpCall,
+    OpDef,
+)
 from firmwright.ops.kernel import Kernel
 
 
@@ -32,15 +40,15 @@ def _lower(call: OpCall, b: Kernel) -> None:
     raise InternalError(f"{call.op} is no kernel")
 
 
-def _import(context: ImportContext) -> Imported:
+def _import(context: ImportContext) -> ImportedCall:
     raise InternalError(f"{context.node.op} is imported with its module")
 
 
-def _no_cases() -> Iterator[Case]:
+def _no_cases() -> Iterator[ConformanceCase]:
     return iter(())
 
 
-def _record(name: str, *foreign: str, limits: str = "") -> OpDef:
+def _record(name: str, *foreign: str, restrictions: str = "") -> OpDef:
     return OpDef(
         name=name,
         infer=_infer,
@@ -49,7 +57,7 @@ def _record(name: str, *foreign: str, limits: str = "") -> OpDef:
         imports={f"tflite:{item}": _import for item in foreign},
         cases=_no_cases,
         dtypes=("int8", "int16", "int32", "float32", "bool"),
-        limits=limits,
+        restrictions=restrictions,
     )
 
 
@@ -60,6 +68,6 @@ OPDEFS = (
     _record(
         "decoded",
         "custom:TFLM_DECODE",
-        limits="while a model is read: look-up tables, Huffman codes, pruned tensors",
+        restrictions="while a model is read: look-up tables, Huffman codes, pruned tensors",
     ),
 )

@@ -18,45 +18,45 @@ from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
-    NumericsCell,
+    NumericsSpec,
     OpCall,
     OpDef,
-    RowMap,
+    RowWindow,
 )
-from firmwright.ops.arity import require_tensors
-from firmwright.ops.case_tensors import constant_tensor
-from firmwright.ops.conv_shapes import (
-    check_padding,
-    columns,
+from firmwright.ops.conformance_tensors import constant_tensor
+from firmwright.ops.conv_window import (
+    check_window,
     conv_cases,
+    im2col,
     import_window,
     window_of,
 )
-from firmwright.ops.fixed_point import (
-    Requant,
-    activated,
-    activation_name,
-    check_filters,
-    float_activation_range,
-    per_tensor,
-    quant_of,
-    requant,
-)
+from firmwright.ops.importing import require_tensors
 from firmwright.ops.int16x8 import (
     accumulator_dtype,
-    apply_wide,
-    ending,
-    has_wide_bias,
+    apply_int64_requant,
+    has_int64_sum,
     is_int16x8,
-    reduced,
+    requant_with_16_bit_multiplier,
+    requantize_epilogue,
 )
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.rows import window_rows
+from firmwright.ops.requantize import (
+    Requantization,
+    apply_activation,
+    check_weights_and_bias,
+    float_activation_range,
+    import_activation,
+    make_requantization,
+    quantization_of,
+    tensor_quant,
+)
+from firmwright.ops.row_windows import sliding_row_window
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -67,22 +67,22 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(
             f"grouped convolution ({x.shape[3]} input channels, {w.shape[3]} in the weights)"
         )
-    check_filters(call, 0)
+    check_weights_and_bias(call, 0)
     window = window_of(call, (w.shape[1], w.shape[2]))
-    check_padding(window)
+    check_window(window)
     shape = (x.shape[0], *window.output_size(x.shape[1], x.shape[2]), w.shape[0])
     return (TensorType(shape, x.dtype, call.output.quantization),)
 
 
-def requant_of(call: OpCall) -> Requant:
+def requantization_of(call: OpCall) -> Requantization:
     """Per-channel requantise parameters: double(x scale) * w scale / y scale, rounded twice."""
-    x, w, y = per_tensor(call.input(0)), quant_of(call.input(1)), per_tensor(call.output)
+    x, w, y = tensor_quant(call.input(0)), quantization_of(call.input(1)), tensor_quant(call.output)
     channels = call.output.shape[-1]
     scales = w.scales if len(w.scales) > 1 else w.scales * channels
     factors = [x.scale * scale / y.scale for scale in scales]
-    if is_int16x8(call) and has_wide_bias(call):
-        return reduced(factors, call.output, call.str_attr("activation"))
-    return requant(factors, Rounding.TWICE, call.output, call.str_attr("activation"))
+    if is_int16x8(call) and has_int64_sum(call):
+        return requant_with_16_bit_multiplier(factors, call.output, call.str_attr("activation"))
+    return make_requantization(factors, Rounding.TWICE, call.output, call.str_attr("activation"))
 
 
 def bias_of(call: OpCall, dtype: str) -> Array:
@@ -100,12 +100,12 @@ def weights_of(call: OpCall) -> Array:
     return np.asarray(weights.array())
 
 
-def rows(call: OpCall) -> RowMap | None:
+def rows(call: OpCall) -> RowWindow | None:
     """Rows under the window; the padding holds the zero point."""
     w = call.input(1)
     quantized = call.input(0).dtype != FLOAT32
-    outside = per_tensor(call.input(0)).zero_point if quantized else 0.0
-    return window_rows(call, window_of(call, w.shape[1:3]), outside)
+    outside = tensor_quant(call.input(0)).zero_point if quantized else 0.0
+    return sliding_row_window(call, window_of(call, w.shape[1:3]), outside)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -113,12 +113,12 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     window = window_of(call, w.shape[1:3])
     kernel = w.reshape(w.shape[0], -1).astype(np.float64)
     if call.input(0).dtype != FLOAT32:
-        zero_point = per_tensor(call.input(0)).zero_point
-        patches = columns(x.astype(np.float64) - zero_point, window)
+        zero_point = tensor_quant(call.input(0)).zero_point
+        patches = im2col(x.astype(np.float64) - zero_point, window)
         acc = (patches @ kernel.T).astype(np.int64) + bias_of(call, "int32")
-        return (apply_wide(requant_of(call), acc, call.output.dtype),)
+        return (apply_int64_requant(requantization_of(call), acc, call.output.dtype),)
     low, high = float_activation_range(call.str_attr("activation"))
-    total = columns(x.astype(np.float64), window) @ kernel.T + bias_of(call, "float32")
+    total = im2col(x.astype(np.float64), window) @ kernel.T + bias_of(call, "float32")
     return (np.clip(total, low, high).astype(np.float32),)
 
 
@@ -131,10 +131,10 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _lower_quantized(call: OpCall, b: Kernel) -> None:
-    zero_point = per_tensor(call.input(0)).zero_point
+    zero_point = tensor_quant(call.input(0)).zero_point
     w, wide = b.input(1), accumulator_dtype(call, 0)
     bias = b.constant("bias", bias_of(call, "int32"), wide)
-    finish = ending(b, requant_of(call), wide, call.output.dtype)
+    finish = requantize_epilogue(b, requantization_of(call), wide, call.output.dtype)
     window = window_of(call, (w.shape[1], w.shape[2]))
     with (
         window.outputs(b, call.input(0).shape, call.output.shape) as at,
@@ -164,7 +164,7 @@ def _lower_float(call: OpCall, b: Kernel) -> None:
         with window.taps(b, at) as (ky, kx, iy, ix), b.for_("ic", w.shape[3]) as ic:
             product = b.load(b.input(0), [at.n, iy, ix, ic]) * b.load(w, [oc, ky, kx, ic])
             b.store(acc, [0], b.load(acc, [0]) + product)
-        value = activated(b.load(acc, [0]) + b.load(bias, [oc]), call.str_attr("activation"))
+        value = apply_activation(b.load(acc, [0]) + b.load(bias, [oc]), call.str_attr("activation"))
         b.store(b.y, [at.n, at.oy, at.ox, oc], value)
 
 
@@ -173,26 +173,26 @@ def macs(call: OpCall) -> int:
     return call.output.elements * kh * kw * ic
 
 
-def from_tflite(context: ImportContext) -> Imported:
+def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 2)
     kernel = context.inputs[1]
     if kernel is None or len(kernel.shape) != 4:
         raise NotSupportedError("weights of other than four dimensions")
     attrs = import_window(context, (kernel.shape[1], kernel.shape[2]))
-    attrs["activation"] = activation_name(context.node.options["fused_activation_function"])
+    attrs["activation"] = import_activation(context.node.options["fused_activation_function"])
     # Float activations with int8 weights are another operator: hybrid_conv2d.py.
     x = context.inputs[0]
     hybrid = x is not None and x.dtype == FLOAT32 and kernel.dtype == INT8
     op = "hybrid_conv2d" if hybrid else "conv2d"
-    return Imported(op, attrs, tuple(range(len(context.inputs))))
+    return ImportedCall(op, attrs, tuple(range(len(context.inputs))))
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     yield from conv_cases("CONV_2D")
     yield from _int16_cases()
 
 
-def _int16_cases() -> Iterator[Case]:
+def _int16_cases() -> Iterator[ConformanceCase]:
     """Sums beyond 32 bits, and a bias of 32 bits."""
     rng = np.random.Generator(np.random.PCG64(16))
     options = {
@@ -215,7 +215,7 @@ def _int16_cases() -> Iterator[Case]:
         )
         y = CaseTensor((1, 2, 2, 3), "int16", (float(np.float32(y_scale)),), (0,))
         kind = {"quantized_bias_type": 2} if bias_dtype == "int32" else {}
-        yield Case(f"{name}_int16", "CONV_2D", tensors, (y,), {**options, **kind})
+        yield ConformanceCase(f"{name}_int16", "CONV_2D", tensors, (y,), {**options, **kind})
 
 
 OPDEF = OpDef(
@@ -223,22 +223,22 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    rows=rows,
-    imports={"tflite:CONV_2D": from_tflite},
+    row_access=rows,
+    imports={"tflite:CONV_2D": import_tflite},
     cases=cases,
     dtypes=("int8", "int16", "float32"),
     numerics={
-        "litert": NumericsCell(
+        "litert": NumericsSpec(
             Rounding.TWICE,
             "int32; int16: int64, rounded once by 16 bits",
             "reference_integer_ops ConvPerChannel",
         ),
-        "tflm": NumericsCell(
+        "tflm": NumericsSpec(
             Rounding.TWICE,
             "int32; int16: int64, rounded once by 16 bits",
             "arm_nn_requantize, reference ConvPerChannel",
         ),
     },
     macs=macs,
-    limits="constant weights; floats with int8 weights: hybrid_conv2d",
+    restrictions="constant weights; floats with int8 weights: hybrid_conv2d",
 )

@@ -15,21 +15,21 @@ from firmwright.base.errors import UsageError
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
+    ConformanceCase,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
     OpCall,
     OpDef,
 )
 
 
-def declared(call: OpCall) -> tuple[TensorType, ...]:
+def declared_outputs(call: OpCall) -> tuple[TensorType, ...]:
     """The type rule of an operator whose file says what comes out."""
     return call.outputs
 
 
-def no_numbers(call: OpCall) -> Sequence[int]:
+def no_int_args(call: OpCall) -> Sequence[int]:
     return ()
 
 
@@ -39,22 +39,22 @@ class CustomOp:
 
     The function takes pointers to the inputs in order, constants among them, then to the outputs,
     then to `workspace_bytes(call)` bytes where those are any, then the int32 numbers that
-    `numbers(call)` gives. `sources` are its C files by name.
+    `int_args(call)` gives. `sources` are its C files by name.
     """
 
     name: str
     function: str
     sources: Mapping[str, str]
     reference: Callable[[OpCall, Sequence[Array]], tuple[Array, ...]]
-    infer: Callable[[OpCall], tuple[TensorType, ...]] = declared
-    numbers: Callable[[OpCall], Sequence[int]] = no_numbers
+    infer: Callable[[OpCall], tuple[TensorType, ...]] = declared_outputs
+    int_args: Callable[[OpCall], Sequence[int]] = no_int_args
     workspace_bytes: Callable[[OpCall], int] = lambda call: 0
     macs: Callable[[OpCall], int] = lambda call: 0
     domain: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class CustomOps:
+class CustomOpRegistry:
     """Those of this process, by domain and name: code, like the backends, and no state."""
 
     _known: dict[tuple[str, str], CustomOp] = field(default_factory=dict)
@@ -75,20 +75,20 @@ class CustomOps:
         return self.find(call.str_attr("domain"), call.str_attr("name"))
 
 
-CUSTOM_OPS = CustomOps()
+CUSTOM_OPS = CustomOpRegistry()
 
 
-def data_of(call: OpCall) -> bytes:
+def custom_options_of(call: OpCall) -> bytes:
     """The operator's own options."""
     return bytes.fromhex(call.str_attr("data"))
 
 
-def import_custom(context: ImportContext) -> Imported:
+def import_custom(context: ImportContext) -> ImportedCall:
     """A custom operator of TFLite, all of its inputs kept."""
     node = context.node
     name = node.op.removeprefix("custom:")
     attrs = {"domain": "", "name": name, "data": node.custom_options.hex()}
-    return Imported("custom", attrs, tuple(range(len(node.inputs))))
+    return ImportedCall("custom", attrs, tuple(range(len(node.inputs))))
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -115,7 +115,7 @@ def macs(call: OpCall) -> int:
     return 0 if claimed is None else claimed.macs(call)
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     """There is no definition to hold it against."""
     return iter(())
 

@@ -20,44 +20,44 @@ from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
+    ConformanceCase,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
-    NumericsCell,
+    NumericsSpec,
     OpCall,
     OpDef,
 )
-from firmwright.ir.tir.builder import E
-from firmwright.ops.arity import require_tensors
-from firmwright.ops.conv2d import bias_of, requant_of, rows
-from firmwright.ops.conv_shapes import (
-    check_padding,
-    columns,
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ops.conv2d import bias_of, requantization_of, rows
+from firmwright.ops.conv_window import (
+    check_window,
     conv_cases,
+    im2col,
     import_window,
     window_of,
 )
-from firmwright.ops.fixed_point import (
-    activated,
-    activation_name,
-    check_filters,
-    float_activation_range,
-    per_tensor,
-)
+from firmwright.ops.importing import require_tensors
 from firmwright.ops.int16x8 import (
     accumulator_dtype,
-    apply_wide,
-    ending,
-    has_wide_bias,
+    apply_int64_requant,
+    has_int64_sum,
     is_int16x8,
+    requantize_epilogue,
 )
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import (
+    apply_activation,
+    check_weights_and_bias,
+    float_activation_range,
+    import_activation,
+    tensor_quant,
+)
 
-__all__ = ["OPDEF", "bias_of", "multiplier_of", "requant_of"]
+__all__ = ["OPDEF", "bias_of", "channel_multiplier_of", "requantization_of"]
 
 
-def multiplier_of(call: OpCall) -> int:
+def channel_multiplier_of(call: OpCall) -> int:
     """Output channels for each input channel."""
     return call.input(1).shape[3] // call.input(0).shape[3]
 
@@ -70,11 +70,11 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         )
     if w.shape[3] % x.shape[3]:
         raise NotSupportedError(f"{w.shape[3]} filters for {x.shape[3]} input channels")
-    check_filters(call, 3)
-    if is_int16x8(call) and not has_wide_bias(call):
+    check_weights_and_bias(call, 3)
+    if is_int16x8(call) and not has_int64_sum(call):
         raise NotSupportedError("an int16 depthwise convolution with a bias of 32 bits")
     window = window_of(call, (w.shape[1], w.shape[2]))
-    check_padding(window)
+    check_window(window)
     shape = (x.shape[0], *window.output_size(x.shape[1], x.shape[2]), w.shape[3])
     return (TensorType(shape, x.dtype, call.output.quantization),)
 
@@ -84,13 +84,13 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     window = window_of(call, w.shape[1:3])
     taps = w.reshape(-1, w.shape[3]).astype(np.float64)
     quantized = call.input(0).dtype != FLOAT32
-    offset = per_tensor(call.input(0)).zero_point if quantized else 0
-    patches = columns(x.astype(np.float64) - offset, window)
+    offset = tensor_quant(call.input(0)).zero_point if quantized else 0
+    patches = im2col(x.astype(np.float64) - offset, window)
     patches = patches.reshape(*patches.shape[:3], len(taps), x.shape[3])
-    acc = (np.repeat(patches, multiplier_of(call), axis=-1) * taps).sum(axis=-2)
+    acc = (np.repeat(patches, channel_multiplier_of(call), axis=-1) * taps).sum(axis=-2)
     if quantized:
         wide = acc.astype(np.int64) + bias_of(call, "int32")
-        return (apply_wide(requant_of(call), wide, call.output.dtype),)
+        return (apply_int64_requant(requantization_of(call), wide, call.output.dtype),)
     low, high = float_activation_range(call.str_attr("activation"))
     return (np.clip(acc + bias_of(call, "float32"), low, high).astype(np.float32),)
 
@@ -104,10 +104,10 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _lower_quantized(call: OpCall, b: Kernel) -> None:
-    zero_point = per_tensor(call.input(0)).zero_point
+    zero_point = tensor_quant(call.input(0)).zero_point
     w, wide = b.input(1), accumulator_dtype(call, 3)
     bias = b.constant("bias", bias_of(call, "int32"), wide)
-    finish = ending(b, requant_of(call), wide, call.output.dtype)
+    finish = requantize_epilogue(b, requantization_of(call), wide, call.output.dtype)
     window = window_of(call, (w.shape[1], w.shape[2]))
     with window.outputs(b, call.input(0).shape, call.output.shape) as at, _channels(call, b) as c:
         oc, ic = c
@@ -132,14 +132,14 @@ def _lower_float(call: OpCall, b: Kernel) -> None:
         with window.taps(b, at) as (ky, kx, iy, ix):
             product = b.load(b.input(0), [at.n, iy, ix, ic]) * b.load(w, [0, ky, kx, oc])
             b.store(acc, [0], b.load(acc, [0]) + product)
-        value = activated(b.load(acc, [0]) + b.load(bias, [oc]), call.str_attr("activation"))
+        value = apply_activation(b.load(acc, [0]) + b.load(bias, [oc]), call.str_attr("activation"))
         b.store(b.y, [at.n, at.oy, at.ox, oc], value)
 
 
 @contextmanager
-def _channels(call: OpCall, b: Kernel) -> Iterator[tuple[E, E]]:
+def _channels(call: OpCall, b: Kernel) -> Iterator[tuple[ArithExpr, ArithExpr]]:
     """Loops over channels: (output channel, input channel)."""
-    count = multiplier_of(call)
+    count = channel_multiplier_of(call)
     with b.for_("ic", call.input(0).shape[3]) as ic:
         if count == 1:
             yield ic, ic
@@ -152,17 +152,17 @@ def macs(call: OpCall) -> int:
     return call.output.elements * call.input(1).shape[1] * call.input(1).shape[2]
 
 
-def from_tflite(context: ImportContext) -> Imported:
+def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 2)
     kernel = context.inputs[1]
     if kernel is None or len(kernel.shape) != 4:
         raise NotSupportedError("weights of other than four dimensions")
     attrs = import_window(context, (kernel.shape[1], kernel.shape[2]))
-    attrs["activation"] = activation_name(context.node.options["fused_activation_function"])
-    return Imported("depthwise_conv2d", attrs, tuple(range(len(context.inputs))))
+    attrs["activation"] = import_activation(context.node.options["fused_activation_function"])
+    return ImportedCall("depthwise_conv2d", attrs, tuple(range(len(context.inputs))))
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     yield from conv_cases("DEPTHWISE_CONV_2D")
 
 
@@ -171,12 +171,12 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    rows=rows,
-    imports={"tflite:DEPTHWISE_CONV_2D": from_tflite},
+    row_access=rows,
+    imports={"tflite:DEPTHWISE_CONV_2D": import_tflite},
     cases=cases,
     dtypes=("int8", "int16", "float32"),
     numerics={
-        profile: NumericsCell(
+        profile: NumericsSpec(
             Rounding.TWICE,
             "int32; int16: int64, rounded once by 16 bits",
             "reference DepthwiseConvPerChannel",
@@ -184,5 +184,5 @@ OPDEF = OpDef(
         for profile in ("litert", "tflm")
     },
     macs=macs,
-    limits="constant weights; not hybrid",
+    restrictions="constant weights; not hybrid",
 )

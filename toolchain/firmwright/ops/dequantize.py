@@ -13,52 +13,52 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
-    NumericsCell,
+    NumericsSpec,
     OpCall,
     OpDef,
 )
-from firmwright.ir.tir.builder import E
-from firmwright.ops.arity import require_tensors
+from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.elementwise import lower_elementwise
-from firmwright.ops.fixed_point import per_tensor
+from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.rows import same_rows
+from firmwright.ops.requantize import tensor_quant
+from firmwright.ops.row_windows import elementwise_row_window
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
     if x.dtype not in (INT8, UINT8, INT16) or y.dtype != FLOAT32:
         raise NotSupportedError(f"{x.dtype.name} dequantised to {y.dtype.name}")
-    per_tensor(x)
+    tensor_quant(x)
     return (TensorType(x.shape, FLOAT32),)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    quant = per_tensor(call.input(0))
+    quant = tensor_quant(call.input(0))
     steps = (arrays[0].astype(np.int64) - quant.zero_point).astype(np.float32)
     return (steps * np.float32(quant.scale),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    quant = per_tensor(call.input(0))
+    quant = tensor_quant(call.input(0))
 
-    def compute(x: Sequence[E]) -> E:
+    def compute(x: Sequence[ArithExpr]) -> ArithExpr:
         return (x[0].cast(INT32) - quant.zero_point).cast(FLOAT32) * quant.scale
 
     lower_elementwise(call, b, compute)
 
 
-def from_tflite(context: ImportContext) -> Imported:
+def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 1)
-    return Imported("dequantize", {}, (0,))
+    return ImportedCall("dequantize", {}, (0,))
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     for dtype, scale, zero_point in (
         ("int8", 0.0371, -128),
         ("int8", 1.7, 127),
@@ -66,7 +66,9 @@ def cases() -> Iterator[Case]:
         ("int16", 0.0003, 0),
     ):
         x = CaseTensor((3, 1, 9), dtype, (float(np.float32(scale)),), (zero_point,))
-        yield Case(f"{dtype}_{zero_point}", "DEQUANTIZE", (x,), (CaseTensor(x.shape, "float32"),))
+        yield ConformanceCase(
+            f"{dtype}_{zero_point}", "DEQUANTIZE", (x,), (CaseTensor(x.shape, "float32"),)
+        )
 
 
 OPDEF = OpDef(
@@ -74,12 +76,12 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    rows=same_rows,
-    imports={"tflite:DEQUANTIZE": from_tflite},
+    row_access=elementwise_row_window,
+    imports={"tflite:DEQUANTIZE": import_tflite},
     cases=cases,
     dtypes=("int8", "uint8", "int16"),
     numerics={
-        profile: NumericsCell(None, "float32", "reference_ops Dequantize")
+        profile: NumericsSpec(None, "float32", "reference_ops Dequantize")
         for profile in ("litert", "tflm")
     },
 )

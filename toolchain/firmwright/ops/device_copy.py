@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, Case, NumericsCell, OpCall, OpDef
+from firmwright.ir.graph.opdef import Array, ConformanceCase, NumericsSpec, OpCall, OpDef
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.moves import DTYPES
+from firmwright.ops.strided_copy import DTYPES
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -25,14 +25,14 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower(call: OpCall, b: Kernel) -> None:
     count = call.input(0).elements
     with (
-        b.window("source", b.input(0), 0, (count,)) as x,
-        b.window("target", b.y, 0, (count,), access="w") as y,
+        b.view("source", b.input(0), 0, (count,)) as x,
+        b.view("target", b.y, 0, (count,), access="w") as y,
         b.for_("i", count) as i,
     ):
         b.store(y, [i], b.load(x, [i]))
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     """No model file has it."""
     return iter(())
 
@@ -46,6 +46,6 @@ OPDEF = OpDef(
     cases=cases,
     dtypes=tuple(kind.name for kind in DTYPES),
     numerics={
-        profile: NumericsCell(None, "copies", "the input's bytes") for profile in ("litert", "tflm")
+        profile: NumericsSpec(None, "copies", "the input's bytes") for profile in ("litert", "tflm")
     },
 )

@@ -20,25 +20,25 @@ from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_mul
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     NotSupportedError,
-    NumericsCell,
+    NumericsSpec,
     OpCall,
 )
-from firmwright.ir.tir.builder import E, maximum, minimum, select
-from firmwright.ir.tir.builder import call as intrinsic
-from firmwright.ops.binary import BinaryMeaning, binary_op
-from firmwright.ops.fixed_point import (
-    Requant,
-    activated,
-    activation_name,
+from firmwright.ir.tir.builder import ArithExpr, maximum, minimum, select
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ops.elementwise_binary import BinaryImplementation, binary_op
+from firmwright.ops.intrinsics import CLZ, RECIPROCAL
+from firmwright.ops.requantize import (
+    Requantization,
+    apply_activation,
     clamp,
     float_activation_range,
-    per_tensor,
-    requant,
+    import_activation,
+    make_requantization,
+    tensor_quant,
 )
-from firmwright.ops.intrinsics import CLZ, RECIPROCAL
 
 _MOST_LEFT = 30
 
@@ -59,19 +59,19 @@ def _only_plain(call: OpCall) -> None:
         raise NotSupportedError("a division of whole numbers with an activation")
 
 
-def _requant(call: OpCall) -> Requant:
-    a, b, y = (per_tensor(kind).scale for kind in (call.input(0), call.input(1), call.output))
+def _requant(call: OpCall) -> Requantization:
+    a, b, y = (tensor_quant(kind).scale for kind in (call.input(0), call.input(1), call.output))
     factor = a / (b * y)
     if call.numerics == "litert":
         with np.errstate(over="ignore"):  # an infinite factor is refused by requant
             factor = float(np.float32(a) / (np.float32(b) * np.float32(y)))
-    return requant([factor], Rounding.TWICE, call.output, call.str_attr("activation"))
+    return make_requantization([factor], Rounding.TWICE, call.output, call.str_attr("activation"))
 
 
 def _quantized(call: OpCall, a: Array, b: Array) -> Array:
     params = _requant(call)
     dividend, divisor = (
-        x.astype(np.int64) - per_tensor(call.input(index)).zero_point
+        x.astype(np.int64) - tensor_quant(call.input(index)).zero_point
         for index, x in enumerate((a, b))
     )
     dividend, size = np.where(divisor < 0, -dividend, dividend), np.maximum(np.abs(divisor), 1)
@@ -87,10 +87,10 @@ def _quantized(call: OpCall, a: Array, b: Array) -> Array:
     return np.asarray(np.clip(scaled + params.zero_point, params.clamp_min, params.clamp_max))
 
 
-def _quantized_e(call: OpCall, a: E, b: E) -> E:
+def _quantized_e(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     params = _requant(call)
     x, y = (
-        value.cast(INT32) - per_tensor(call.input(index)).zero_point
+        value.cast(INT32) - tensor_quant(call.input(index)).zero_point
         for index, value in enumerate((a, b))
     )
     dividend, size = select(y < 0, 0 - x, x), maximum(maximum(y, 0 - y), 1)
@@ -106,24 +106,24 @@ def _quantized_e(call: OpCall, a: E, b: E) -> E:
 
 def _check_quantized(call: OpCall) -> None:
     for kind in (call.input(0), call.input(1), call.output):
-        per_tensor(kind)
+        tensor_quant(kind)
 
 
-def _cases() -> Iterator[Case]:
+def _cases() -> Iterator[ConformanceCase]:
     rng = np.random.Generator(np.random.PCG64(9))
     for dtype, activation in (("float32", "NONE"), ("float32", "RELU6"), ("int32", "NONE")):
         divisors = rng.integers(1, 9, 5) * rng.choice([-1, 1], 5)
         b = CaseTensor((5,), dtype, data=divisors.astype(dtype))
         x = CaseTensor((3, 5), dtype)
         options = {"fused_activation_function": activation}
-        yield Case(f"{dtype}_{activation.lower()}", "DIV", (x, b), (x,), options)
+        yield ConformanceCase(f"{dtype}_{activation.lower()}", "DIV", (x, b), (x,), options)
     # Divisors and factors for which no shift of the reference exceeds 31 bits.
     for name, y_quant, activation, shape, dividends in (
         ("below", (0.011, 3), "NONE", (3, 5), (-128, -1)),
         ("above", (0.007, -128), "RELU", (5,), (10, 127)),
     ):
         a, b, y = (
-            CaseTensor(size, "int8", (float(np.float32(scale)),), (zero,), limits=limits)
+            CaseTensor(size, "int8", (float(np.float32(scale)),), (zero,), value_range=limits)
             for size, (scale, zero), limits in (
                 ((3, 5), (0.05, 3), dividends),
                 (shape, (0.1, -128), (0, 127)),
@@ -131,30 +131,32 @@ def _cases() -> Iterator[Case]:
             )
         )
         options = {"fused_activation_function": activation}
-        yield Case(f"{name}_int8", "DIV", (a, b), (y,), options)
+        yield ConformanceCase(f"{name}_int8", "DIV", (a, b), (y,), options)
     a, b, y = (
-        CaseTensor((3, 5), "int16", (float(np.float32(scale)),), (0,), limits=limits)
+        CaseTensor((3, 5), "int16", (float(np.float32(scale)),), (0,), value_range=limits)
         for scale, limits in ((0.001, None), (0.002, (9, INT16.max)), (0.0001, None))
     )
     options = {"fused_activation_function": "NONE"}
-    yield Case("mid_int16", "DIV", (a, b), (y,), options, ("litert",))
+    yield ConformanceCase("mid_int16", "DIV", (a, b), (y,), options, ("litert",))
 
 
 def _activation(options: Attrs) -> Attrs:
-    return {"activation": activation_name(options["fused_activation_function"])}
+    return {"activation": import_activation(options["fused_activation_function"])}
 
 
 OPDEF = binary_op(
     "div",
     {
-        **dict.fromkeys((INT8, INT16), BinaryMeaning(_quantized, _quantized_e, _check_quantized)),
-        INT32: BinaryMeaning(_whole_quotient, lambda call, a, b: a / b, _only_plain),
-        FLOAT32: BinaryMeaning(
-            _quotient, lambda call, a, b: activated(a / b, call.str_attr("activation"))
+        **dict.fromkeys(
+            (INT8, INT16), BinaryImplementation(_quantized, _quantized_e, _check_quantized)
+        ),
+        INT32: BinaryImplementation(_whole_quotient, lambda call, a, b: a / b, _only_plain),
+        FLOAT32: BinaryImplementation(
+            _quotient, lambda call, a, b: apply_activation(a / b, call.str_attr("activation"))
         ),
     },
     _cases,
-    NumericsCell(Rounding.TWICE, "int32, by a reciprocal; others exact", "reference_ops Div"),
+    NumericsSpec(Rounding.TWICE, "int32, by a reciprocal; others exact", "reference_ops Div"),
     None,
     _activation,
 )

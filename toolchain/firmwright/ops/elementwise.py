@@ -12,25 +12,25 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT32
+from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
     OpCall,
 )
-from firmwright.ir.tir.builder import E
-from firmwright.ir.tir.nodes import Access, Buffer
-from firmwright.ops.arity import require_tensors
-from firmwright.ops.fixed_point import (
-    activation_name,
-    float_activation_range,
-    per_tensor,
-)
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import (
+    float_activation_range,
+    import_activation,
+    tensor_quant,
+)
 
 DTYPES = ("int8", "int16", "int32", "float32")
 
@@ -62,12 +62,14 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError("whole numbers with an activation")
     if a.dtype in (INT8, INT16):
         for kind in (a, b, y):
-            if per_tensor(kind).zero_point and a.dtype == INT16:
+            if tensor_quant(kind).zero_point and a.dtype == INT16:
                 raise NotSupportedError("int16 with a zero point other than 0")
     return (TensorType(broadcast_shape(a.shape, b.shape), a.dtype, y.quantization),)
 
 
-def axes_of(shapes: Sequence[Sequence[int]], y_shape: Sequence[int]) -> list[tuple[int, set[int]]]:
+def broadcast_loops(
+    shapes: Sequence[Sequence[int]], y_shape: Sequence[int]
+) -> list[tuple[int, set[int]]]:
     """The loops: extent, and the positions of the inputs that advance in it."""
     loops: list[tuple[int, set[int]]] = []
     rank = len(y_shape)
@@ -83,23 +85,29 @@ def axes_of(shapes: Sequence[Sequence[int]], y_shape: Sequence[int]) -> list[tup
     return loops or [(1, set(range(len(shapes))))]
 
 
-def lower_elementwise(call: OpCall, b: Kernel, compute: Callable[[Sequence[E]], E]) -> None:
+def lower_elementwise(
+    call: OpCall, b: Kernel, compute: Callable[[Sequence[ArithExpr]], ArithExpr]
+) -> None:
     """y = compute(x_0, x_1, ...) for every element, each x in its own dtype."""
-    with elements(call, b) as (values, store):
+    with loop_over_elements(call, b) as (values, store):
         store(compute(values))
 
 
 @contextmanager
-def elements(call: OpCall, b: Kernel) -> Iterator[tuple[list[E], Callable[[E], None]]]:
+def loop_over_elements(
+    call: OpCall, b: Kernel
+) -> Iterator[tuple[list[ArithExpr], Callable[[ArithExpr], None]]]:
     """The loops over all elements: the inputs' values, and what stores a result."""
     sources = [b.input(index) for index in range(len(call.inputs))]
-    loops = axes_of([source.shape for source in sources], call.output.shape)
+    loops = broadcast_loops([source.shape for source in sources], call.output.shape)
 
-    def flat(index: int | None, buffer: Buffer, name: str, access: Access) -> Buffer:
+    def flat(
+        index: int | None, buffer: tir.Buffer, name: str, access: tir.AccessMode
+    ) -> tir.Buffer:
         extents = [extent for extent, moving in loops if index is None or index in moving]
         if extents and tuple(extents) == buffer.shape:
             return buffer
-        window = b.window(name, buffer, 0, extents or [1], access=access)
+        window = b.view(name, buffer, 0, extents or [1], access=access)
         return stack.enter_context(window)
 
     with ExitStack() as stack:
@@ -116,7 +124,7 @@ def elements(call: OpCall, b: Kernel) -> Iterator[tuple[list[E], Callable[[E], N
         yield values, lambda value: b.store(result, at, value)
 
 
-def scalar_value(call: OpCall, index: int) -> float | None:
+def constant_scalar(call: OpCall, index: int) -> float | None:
     """The value of a constant input of one element, which lowerings fold."""
     constant = call.constant(index)
     if constant is None or constant.array().size != 1:
@@ -133,7 +141,7 @@ def float_reference(
     return (np.clip(result, np.float32(low), np.float32(high)).astype(np.float32),)
 
 
-def whole_reference(
+def int32_reference(
     arrays: Sequence[Array], compute: Callable[[Array, Array], Array]
 ) -> tuple[Array, ...]:
     """`compute` of whole numbers; the low 32 bits."""
@@ -141,20 +149,22 @@ def whole_reference(
     return (compute(a, b).astype(np.uint32).view(np.int32),)
 
 
-def lower_whole(call: OpCall, b: Kernel, compute: Callable[[E, E], E]) -> None:
+def lower_int32(
+    call: OpCall, b: Kernel, compute: Callable[[ArithExpr, ArithExpr], ArithExpr]
+) -> None:
     """The same, in TIR."""
     lower_elementwise(call, b, lambda x: compute(x[0].cast(UINT32), x[1].cast(UINT32)).cast(INT32))
 
 
-def from_tflite(name: str) -> Callable[[ImportContext], Imported]:
+def tflite_importer(name: str) -> Callable[[ImportContext], ImportedCall]:
     """The importer of the operator `name`."""
 
-    def imported(context: ImportContext) -> Imported:
+    def imported(context: ImportContext) -> ImportedCall:
         require_tensors(context, 2)
         option = context.node.options["fused_activation_function"]
         if context.outputs[0].dtype == INT16 and context.node.options.get("pot_scale_int16"):
             raise NotSupportedError("int16 by the rules for scales that are powers of two")
-        return Imported(name, {"activation": activation_name(option)}, (0, 1))
+        return ImportedCall(name, {"activation": import_activation(option)}, (0, 1))
 
     return imported
 
@@ -174,7 +184,9 @@ _CASES = (
 )
 
 
-def binary_cases(builtin: str, y_scale: Callable[[float, float, float], float]) -> Iterator[Case]:
+def binary_cases(
+    builtin: str, y_scale: Callable[[float, float, float], float]
+) -> Iterator[ConformanceCase]:
     """The grid in both dtypes; `y_scale` gives the output's scale from the row's three."""
     for index, row in enumerate(_CASES):
         name, a_shape, b_shape, scales, zero_points, activation, constant = row
@@ -189,7 +201,7 @@ def binary_cases(builtin: str, y_scale: Callable[[float, float, float], float]) 
                 (a_shape, b_shape, y_shape), exact, zero_points, (None, data, None), strict=True
             )
         )
-        yield Case(f"{name}_int8", builtin, (a, b), (y,), options)
+        yield ConformanceCase(f"{name}_int8", builtin, (a, b), (y,), options)
         if index % 2 == 0:
             yield _int16_case(builtin, row, exact)
         real = rng.normal(size=b_shape).astype(np.float32) if constant else None
@@ -197,16 +209,16 @@ def binary_cases(builtin: str, y_scale: Callable[[float, float, float], float]) 
             CaseTensor(shape, "float32", data=values)
             for shape, values in ((a_shape, None), (b_shape, real), (y_shape, None))
         )
-        yield Case(f"{name}_float32", builtin, (a, b), (y,), options)
+        yield ConformanceCase(f"{name}_float32", builtin, (a, b), (y,), options)
         if name in ("same_scales", "columns"):
             a, b, y = (CaseTensor(tensor.shape, "int32") for tensor in (a, b, y))
-            yield Case(f"{name}_int32", builtin, (a, b), (y,), {**options, **_PLAIN})
+            yield ConformanceCase(f"{name}_int32", builtin, (a, b), (y,), {**options, **_PLAIN})
 
 
 _PLAIN: dict[str, object] = {"fused_activation_function": "NONE"}
 
 
-def _int16_case(builtin: str, row: tuple, scales: Sequence[float]) -> Case:  # type: ignore[type-arg]  # a table row
+def _int16_case(builtin: str, row: tuple, scales: Sequence[float]) -> ConformanceCase:  # type: ignore[type-arg]  # a table row
     name, a_shape, b_shape, _, _, activation, constant = row
     rng = np.random.Generator(np.random.PCG64(len(name)))
     options: dict[str, object] = {"fused_activation_function": activation}
@@ -219,4 +231,4 @@ def _int16_case(builtin: str, row: tuple, scales: Sequence[float]) -> Case:  # t
         CaseTensor(shape, "int16", (scale * down,), (0,), None, values)
         for shape, scale, values in zip(shapes, scales, (None, data, None), strict=True)
     )
-    return Case(f"{name}_int16", builtin, (a, b), (y,), options)
+    return ConformanceCase(f"{name}_int16", builtin, (a, b), (y,), options)

@@ -14,49 +14,71 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from firmwright.base.dtypes import DTYPES, HANDLE
+from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, Case, NotSupportedError, OpCall, OpDef, RowMap
-from firmwright.ir.tir.builder import E
-from firmwright.ir.tir.nodes import Var
-from firmwright.ops.elementwise import broadcast_shape, elements
-from firmwright.ops.expression_language import NAMES, in_numpy, in_tir, result_dtype
+from firmwright.ir.graph.opdef import (
+    Array,
+    ConformanceCase,
+    NotSupportedError,
+    OpCall,
+    OpDef,
+    RowWindow,
+)
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ops.elementwise import broadcast_shape, loop_over_elements
+from firmwright.ops.expression_language import (
+    INPUT_NAMES,
+    evaluate_in_numpy,
+    lower_expression,
+    result_dtype,
+)
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.rows import same_rows
-from firmwright.ops.turned import is_turned, turned_arrays, turned_elements, turned_shapes
+from firmwright.ops.permuted_inputs import (
+    has_permuted_inputs,
+    permuted_arrays,
+    permuted_elements,
+    permuted_shapes,
+)
+from firmwright.ops.row_windows import elementwise_row_window
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     kinds = [call.input(index) for index in range(len(call.inputs))]
-    if len(kinds) > len(NAMES):
+    if len(kinds) > len(INPUT_NAMES):
         raise NotSupportedError(f"an expression of {len(kinds)} inputs")
     shape: tuple[int, ...] = ()
-    for seen in turned_shapes(call):
+    for seen in permuted_shapes(call):
         shape = broadcast_shape(shape, seen)
-    variables = [E(Var(name, kind.dtype)) for name, kind in zip(NAMES, kinds, strict=False)]
+    variables = [
+        ArithExpr(tir.Var(name, kind.dtype)) for name, kind in zip(INPUT_NAMES, kinds, strict=False)
+    ]
     dtype = result_dtype(call.str_attr("formula"), variables)
     return (TensorType(shape, dtype, call.output.quantization),)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    turned = turned_arrays(call, arrays)
-    found = in_numpy(call.str_attr("formula"), turned).astype(call.output.dtype.np)
+    turned = permuted_arrays(call, arrays)
+    found = evaluate_in_numpy(call.str_attr("formula"), turned).astype(call.output.dtype.np)
     return (np.array(np.broadcast_to(found, call.output.shape)),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
     with (
-        (turned_elements if is_turned(call) else elements)(call, b) as (values, store),
-        in_tir(b, call.str_attr("formula"), values) as value,
+        (permuted_elements if has_permuted_inputs(call) else loop_over_elements)(call, b) as (
+            values,
+            store,
+        ),
+        lower_expression(b, call.str_attr("formula"), values) as value,
     ):
         store(value)
 
 
-def rows(call: OpCall) -> RowMap | None:
+def rows(call: OpCall) -> RowWindow | None:
     """Rows of a turned input are no rows."""
-    return None if is_turned(call) else same_rows(call)
+    return None if has_permuted_inputs(call) else elementwise_row_window(call)
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     """TFLite has no such operator; tests/onnx covers it."""
     return iter(())
 
@@ -66,7 +88,7 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    rows=rows,
+    row_access=rows,
     imports={},
     cases=cases,
     dtypes=tuple(kind.name for kind in DTYPES if kind != HANDLE),

@@ -21,23 +21,23 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, DType, find_dtype
 from firmwright.base.errors import InternalError
+from firmwright.ir import tir
 from firmwright.ir.graph.opdef import Array
 from firmwright.ir.tir.builder import (
+    ArithExpr,
     Builder,
-    E,
-    binary,
-    expr,
+    as_expr,
+    binary_expr,
     immediate,
     logical_not,
     select,
 )
-from firmwright.ir.tir.builder import call as intrinsic
-from firmwright.ir.tir.nodes import BinaryOp
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 
-NAMES = "abcdefghijklmnopqrstuvwxyz"
+INPUT_NAMES = "abcdefghijklmnopqrstuvwxyz"
 
-_OPERATORS: Mapping[type[ast.AST], BinaryOp] = {
+_OPERATORS: Mapping[type[ast.AST], tir.BinaryOp] = {
     ast.Add: "add",
     ast.Sub: "sub",
     ast.Mult: "mul",
@@ -59,13 +59,13 @@ _OPERATORS: Mapping[type[ast.AST], BinaryOp] = {
 }
 
 
-class Algebra(Protocol):
+class ExpressionAlgebra(Protocol):
     """What a formula is made of: values are numbers (literals) or the algebra's own."""
 
-    def binary(self, op: BinaryOp, a: Any, b: Any) -> Any:
+    def binary(self, op: tir.BinaryOp, a: Any, b: Any) -> Any:
         """`a op b`, for min and max too."""
 
-    def negated(self, a: Any) -> Any:
+    def logical_not(self, a: Any) -> Any:
         """True where `a` is false."""
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
@@ -77,7 +77,7 @@ class Algebra(Protocol):
     def cast(self, value: Any, dtype: DType) -> Any:
         """`value` in another element type."""
 
-    def flipped(self, a: Any) -> Any:
+    def bitwise_not(self, a: Any) -> Any:
         """Every bit of a whole number."""
 
     def bind(self, name: str, value: Any) -> Any:
@@ -101,16 +101,16 @@ def parse(text: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
     return tuple(assigned), body[-1].value
 
 
-def evaluate(text: str, inputs: Sequence[Any], algebra: Algebra) -> Any:
+def evaluate(text: str, inputs: Sequence[Any], algebra: ExpressionAlgebra) -> Any:
     """The value of the formula for `inputs`."""
     assigned, result = parse(text)
-    scope: dict[str, Any] = dict(zip(NAMES, inputs, strict=False))
+    scope: dict[str, Any] = dict(zip(INPUT_NAMES, inputs, strict=False))
     for name, value in assigned:
         scope[name] = algebra.bind(name, _value(value, scope, algebra))
     return _value(result, scope, algebra)
 
 
-def _value(node: ast.expr, scope: Mapping[str, Any], algebra: Algebra) -> Any:
+def _value(node: ast.expr, scope: Mapping[str, Any], algebra: ExpressionAlgebra) -> Any:
     def of(child: ast.expr) -> Any:
         return _value(child, scope, algebra)
 
@@ -141,18 +141,18 @@ def _value(node: ast.expr, scope: Mapping[str, Any], algebra: Algebra) -> Any:
     raise InternalError(f"{ast.unparse(node)!r} is not of the language of expressions")
 
 
-def _unary(op: ast.unaryop, value: Any, algebra: Algebra) -> Any:
+def _unary(op: ast.unaryop, value: Any, algebra: ExpressionAlgebra) -> Any:
     match op:
         case ast.Not():
-            return algebra.negated(value)
+            return algebra.logical_not(value)
         case ast.Invert():
-            return algebra.flipped(value)
+            return algebra.bitwise_not(value)
         case ast.USub():
             return algebra.binary("sub", 0, value)
     raise InternalError("no such operator of one value")
 
 
-def _function(name: str, args: Sequence[Any], algebra: Algebra) -> Any:
+def _function(name: str, args: Sequence[Any], algebra: ExpressionAlgebra) -> Any:
     match name:
         case "where":
             return algebra.where(*args)
@@ -176,15 +176,17 @@ def _function(name: str, args: Sequence[Any], algebra: Algebra) -> Any:
 
 
 class TirAlgebra:
-    """Values are `E`; `let` binds names."""
+    """Values are `ArithExpr`; `let` binds names."""
 
-    def __init__(self, bind: Callable[[str, E], E] = lambda name, value: value) -> None:
+    def __init__(
+        self, bind: Callable[[str, ArithExpr], ArithExpr] = lambda name, value: value
+    ) -> None:
         self._bind = bind
 
-    def binary(self, op: BinaryOp, a: Any, b: Any) -> Any:
-        return binary(op, a, b)
+    def binary(self, op: tir.BinaryOp, a: Any, b: Any) -> Any:
+        return binary_expr(op, a, b)
 
-    def negated(self, a: Any) -> Any:
+    def logical_not(self, a: Any) -> Any:
         return logical_not(a)
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
@@ -194,35 +196,35 @@ class TirAlgebra:
         return intrinsic(name, args, FLOAT32, like=FLOAT32)
 
     def cast(self, value: Any, dtype: DType) -> Any:
-        if isinstance(value, E):
+        if isinstance(value, ArithExpr):
             return value.cast(dtype)
-        return E(immediate(value, dtype))
+        return ArithExpr(immediate(value, dtype))
 
-    def flipped(self, a: Any) -> Any:
+    def bitwise_not(self, a: Any) -> Any:
         dtype = a.expr.dtype
-        return binary("xor", a, -1 if dtype.signed else dtype.max)
+        return binary_expr("xor", a, -1 if dtype.signed else dtype.max)
 
     def bind(self, name: str, value: Any) -> Any:
-        return self._bind(name, value) if isinstance(value, E) else value
+        return self._bind(name, value) if isinstance(value, ArithExpr) else value
 
 
 @contextmanager
-def in_tir(b: Builder, text: str, inputs: Sequence[E]) -> Iterator[E]:
+def lower_expression(b: Builder, text: str, inputs: Sequence[ArithExpr]) -> Iterator[ArithExpr]:
     """The formula's value, inside of the lets that its names need."""
     with ExitStack() as stack:
 
-        def let(name: str, value: E) -> E:
+        def let(name: str, value: ArithExpr) -> ArithExpr:
             return stack.enter_context(b.let(name, value))
 
-        bound = [let(name, value) for name, value in zip(NAMES, inputs, strict=False)]
+        bound = [let(name, value) for name, value in zip(INPUT_NAMES, inputs, strict=False)]
         result = evaluate(text, bound, TirAlgebra(let))
-        yield result if isinstance(result, E) else E(expr(result, FLOAT32))
+        yield result if isinstance(result, ArithExpr) else ArithExpr(as_expr(result, FLOAT32))
 
 
-def result_dtype(text: str, inputs: Sequence[E]) -> DType:
+def result_dtype(text: str, inputs: Sequence[ArithExpr]) -> DType:
     """The element type of the formula's value."""
     result = evaluate(text, inputs, TirAlgebra())
-    return result.expr.dtype if isinstance(result, E) else FLOAT32
+    return result.expr.dtype if isinstance(result, ArithExpr) else FLOAT32
 
 
 # ---- in numpy ----------------------------------------------------------------------------------
@@ -231,7 +233,7 @@ def result_dtype(text: str, inputs: Sequence[E]) -> DType:
 class NumpyAlgebra:
     """Values are arrays; each step rounds to its own element type, as the generated C does."""
 
-    def binary(self, op: BinaryOp, a: Any, b: Any) -> Any:
+    def binary(self, op: tir.BinaryOp, a: Any, b: Any) -> Any:
         a, b = _alike(a, b)
         kind = np.asarray(a).dtype.kind
         match op:
@@ -243,7 +245,7 @@ class NumpyAlgebra:
                 return _NUMPY[f"logical_{op}"](a, b)
         return _NUMPY[op](a, b)
 
-    def negated(self, a: Any) -> Any:
+    def logical_not(self, a: Any) -> Any:
         return np.logical_not(a)
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
@@ -256,7 +258,7 @@ class NumpyAlgebra:
     def cast(self, value: Any, dtype: DType) -> Any:
         return np.asarray(value).astype(dtype.np)
 
-    def flipped(self, a: Any) -> Any:
+    def bitwise_not(self, a: Any) -> Any:
         return np.invert(a)
 
     def bind(self, name: str, value: Any) -> Any:
@@ -293,7 +295,7 @@ def _alike(a: Any, b: Any) -> tuple[Any, Any]:
     return a, b
 
 
-def in_numpy(text: str, inputs: Sequence[Array]) -> Array:
+def evaluate_in_numpy(text: str, inputs: Sequence[Array]) -> Array:
     """The formula's value for whole arrays, which broadcast."""
     with np.errstate(all="ignore"):
         return np.asarray(evaluate(text, inputs, NumpyAlgebra()))
@@ -316,13 +318,13 @@ class _Renamed(ast.NodeTransformer):
         return node
 
 
-def substituted(text: str, names: Mapping[str, str]) -> str:
+def substitute_names(text: str, names: Mapping[str, str]) -> str:
     """The formula with texts in the place of names."""
     tree = _Renamed(names).visit(ast.parse(text))
     return "; ".join(ast.unparse(statement) for statement in tree.body)
 
 
-def joined(
+def compose_expressions(
     first: str,
     first_names: Mapping[str, str],
     second: str,
@@ -345,7 +347,7 @@ def joined(
         return found
 
     used: set[str] = set()
-    inner = substituted(first, {**first_names, **fresh(first, used)})
+    inner = substitute_names(first, {**first_names, **fresh(first, used)})
     *before, value = inner.split("; ")
     uses = [n for n in ast.walk(ast.parse(second)) if isinstance(n, ast.Name) and n.id == place]
     whole = len(uses) > 1 or bool(parse(second)[0])
@@ -358,5 +360,5 @@ def joined(
             result = f"part_{count}"
         used.add(result)
         before.append(f"{result} = {value}")
-    outer = substituted(second, {**second_names, **fresh(second, used), place: result})
+    outer = substitute_names(second, {**second_names, **fresh(second, used), place: result})
     return "; ".join([*before, outer])

@@ -30,19 +30,25 @@ from firmwright.base.dtypes import FLOAT32, INT16, INT32
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
     OpCall,
 )
-from firmwright.ops.arity import require_tensors
 from firmwright.ops.custom_options import int_option
-from firmwright.ops.fft_loops import Transform
-from firmwright.ops.fft_tables import arrival, fraction_bits, separating, stages, turns
+from firmwright.ops.fft_lowering import FftBuilder
+from firmwright.ops.fft_tables import (
+    digit_reversal,
+    fraction_bits,
+    radix_stages,
+    real_twiddle_factors,
+    twiddle_factors,
+)
+from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.signal_window import ONE_PROFILE, Parts, signal_operator
+from firmwright.ops.signal_spectrum import TFLM, OperatorFunctions, signal_operator
 
 _LENGTHS = tuple(1 << n for n in range(3, 15))
 _TYPES = {"int16": 7, "int32": 2, "float32": 0}
@@ -107,9 +113,9 @@ class _Fractions:
     def transformed(self, x: Array, *, reverse: bool) -> Array:
         """Step 1; numbers lie along the axis before the last."""
         count = x.shape[-2]
-        circle = turns(count, self.bits, reverse=reverse)
-        x = x[..., list(arrival(count)), :]
-        for stage in stages(count):
+        circle = twiddle_factors(count, self.bits, reverse=reverse)
+        x = x[..., list(digit_reversal(count)), :]
+        for stage in radix_stages(count):
             parts = x.reshape(*x.shape[:-2], stage.blocks, stage.radix, stage.size, 2)
             a, *rest = np.moveaxis(self.scaled(parts, stage.radix), -3, 0)
             steps = np.arange(stage.size) * stage.blocks
@@ -137,7 +143,7 @@ class _Fractions:
         near, far = self.scaled(found[..., k, :], 2), found[..., count - k, :] * (1, -1)
         far = self.scaled(self.wrapped(far), 2)
         total, rest = self.wrapped(near + far), self.wrapped(near - far)
-        rest = self.turned(rest, separating(count, self.bits, reverse=False))
+        rest = self.turned(rest, real_twiddle_factors(count, self.bits, reverse=False))
         bins = np.zeros((*x.shape[:-1], count + 1, 2), np.int64)
         bins[..., 0, 0] = first[..., 0] + first[..., 1]
         bins[..., count, 0] = first[..., 0] - first[..., 1]
@@ -153,7 +159,7 @@ class _Fractions:
         near = self.scaled(bins[..., k, :], 2)
         far = self.scaled(self.wrapped(bins[..., count - k, :] * (1, -1)), 2)
         total, rest = self.wrapped(near + far), self.wrapped(near - far)
-        rest = self.turned(rest, separating(count, self.bits, reverse=True))
+        rest = self.turned(rest, real_twiddle_factors(count, self.bits, reverse=True))
         joined = np.zeros((*x.shape[:-1], count, 2), np.int64)
         ends = bins[..., 0, 0], bins[..., count, 0]
         sums = np.stack([ends[0] + ends[1], ends[0] - ends[1]], axis=-1)
@@ -191,10 +197,10 @@ def _irfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
 def _rfft_lower(call: OpCall, b: Kernel) -> None:
     x, length = call.input(0), call.int_attr("length")
     frames = x.elements // x.shape[-1]
-    transform = Transform(b, x.dtype, length // 2, reverse=False)
+    transform = FftBuilder(b, x.dtype, length // 2, reverse=False)
     with (
-        b.window("samples", b.input(0), 0, (frames, x.shape[-1])) as samples,
-        b.window("bins", b.y, 0, (frames, length // 2 + 1, 2), access="w") as bins,
+        b.view("samples", b.input(0), 0, (frames, x.shape[-1])) as samples,
+        b.view("bins", b.y, 0, (frames, length // 2 + 1, 2), access="w") as bins,
         b.allocate("numbers", x.dtype, (length // 2, 2)) as numbers,
         b.for_("frame", frames) as frame,
     ):
@@ -206,12 +212,12 @@ def _rfft_lower(call: OpCall, b: Kernel) -> None:
 def _irfft_lower(call: OpCall, b: Kernel) -> None:
     x, length = call.input(0), call.int_attr("length")
     frames = x.elements // x.shape[-1]
-    transform = Transform(b, x.dtype, length // 2, reverse=True)
+    transform = FftBuilder(b, x.dtype, length // 2, reverse=True)
     with (
-        b.window("bins", b.input(0), 0, (frames, length // 2 + 1, 2)) as bins,
+        b.view("bins", b.input(0), 0, (frames, length // 2 + 1, 2)) as bins,
         b.allocate("joined", x.dtype, (length // 2, 2)) as joined,
         b.for_("frame", frames) as frame,
-        b.window("numbers", b.y, frame * length, (length // 2, 2), access="rw") as numbers,
+        b.view("numbers", b.y, frame * length, (length // 2, 2), access="rw") as numbers,
     ):
         transform.join(bins, frame, joined)
         transform.take_numbers(joined, numbers)
@@ -222,19 +228,19 @@ def _irfft_lower(call: OpCall, b: Kernel) -> None:
 # ---- from TFLM, and the record -----------------------------------------------------------------
 
 
-def _importer(op: str) -> Callable[[ImportContext], Imported]:
-    def run(context: ImportContext) -> Imported:
+def _importer(op: str) -> Callable[[ImportContext], ImportedCall]:
+    def run(context: ImportContext) -> ImportedCall:
         require_tensors(context, 1)
         x = context.inputs[0]
         said = context.node.options.get("T")
         if x is None or said != _TYPES.get(x.dtype.name):
             raise NotSupportedError(f"a transform whose element type is said to be {said}")
-        return Imported(op, {"length": int_option(context, "fft_length")}, (0,))
+        return ImportedCall(op, {"length": int_option(context, "fft_length")}, (0,))
 
     return run
 
 
-def _rfft_cases() -> Iterator[Case]:
+def _rfft_cases() -> Iterator[ConformanceCase]:
     for dtype, shape, length in (
         ("int16", (24,), 32),
         ("int16", (2, 128), 128),
@@ -244,31 +250,35 @@ def _rfft_cases() -> Iterator[Case]:
     ):
         x, y = CaseTensor(shape, dtype), CaseTensor((*shape[:-1], length + 2), dtype)
         options = {"T": _TYPES[dtype], "fft_length": length}
-        yield Case(f"{dtype}_{length}", "custom:SignalRfft", (x,), (y,), options, ONE_PROFILE)
+        yield ConformanceCase(f"{dtype}_{length}", "custom:SignalRfft", (x,), (y,), options, TFLM)
 
 
-def _irfft_cases() -> Iterator[Case]:
+def _irfft_cases() -> Iterator[ConformanceCase]:
     for dtype, rows, length in (("int16", (), 32), ("int16", (2,), 64), ("int32", (3,), 16)):
         x, y = CaseTensor((*rows, length + 2), dtype), CaseTensor((*rows, length), dtype)
         options = {"T": _TYPES[dtype], "fft_length": length}
-        yield Case(f"{dtype}_{length}", "custom:SignalIrfft", (x,), (y,), options, ONE_PROFILE)
+        yield ConformanceCase(f"{dtype}_{length}", "custom:SignalIrfft", (x,), (y,), options, TFLM)
     x, y = CaseTensor((66,), "float32"), CaseTensor((64,), "float32")
     options = {"T": 0, "fft_length": 64}
-    yield Case("float32_64", "custom:SignalIrfft", (x,), (y,), options, ONE_PROFILE)
+    yield ConformanceCase("float32_64", "custom:SignalIrfft", (x,), (y,), options, TFLM)
 
 
 OPDEFS = (
     signal_operator(
         "rfft",
         "SignalRfft",
-        Parts(_rfft_infer, _rfft_reference, _rfft_lower, _importer("rfft"), _rfft_cases),
+        OperatorFunctions(
+            _rfft_infer, _rfft_reference, _rfft_lower, _importer("rfft"), _rfft_cases
+        ),
         *_TYPES,
         accumulator="double width",
     ),
     signal_operator(
         "irfft",
         "SignalIrfft",
-        Parts(_irfft_infer, _irfft_reference, _irfft_lower, _importer("irfft"), _irfft_cases),
+        OperatorFunctions(
+            _irfft_infer, _irfft_reference, _irfft_lower, _importer("irfft"), _irfft_cases
+        ),
         *_TYPES,
         accumulator="double width",
     ),

@@ -21,7 +21,7 @@ def fraction_bits(dtype: DType) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class FftStage:
     """A step of `radix`: `blocks` transforms, each of `radix` parts of `size` numbers."""
 
     radix: int
@@ -30,31 +30,31 @@ class Stage:
 
 
 @cache
-def stages(count: int) -> tuple[Stage, ...]:
+def radix_stages(count: int) -> tuple[FftStage, ...]:
     """The steps of a transform of `count` complex numbers, neighbours first."""
-    found: list[Stage] = []
+    found: list[FftStage] = []
     blocks, rest = 1, count
     while rest > 1:
         radix = 4 if rest % 4 == 0 else 2
         rest //= radix
-        found.append(Stage(radix, rest, blocks))
+        found.append(FftStage(radix, rest, blocks))
         blocks *= radix
     return tuple(reversed(found))
 
 
 @cache
-def arrival(count: int) -> tuple[int, ...]:
+def digit_reversal(count: int) -> tuple[int, ...]:
     """Which input each place of the transform begins with."""
     places = np.zeros(1, np.int64)
     stride = 1
-    for stage in reversed(stages(count)):
+    for stage in reversed(radix_stages(count)):
         places = (places[:, None] + stride * np.arange(stage.radix)).reshape(-1)
         stride *= stage.radix
     return tuple(places.tolist())
 
 
 @cache
-def circle(count: int, first: float, places: int, bits: int, *, reverse: bool) -> Array:
+def unit_circle(count: int, first: float, places: int, bits: int, *, reverse: bool) -> Array:
     """`places` numbers on the circle from `first` on, `count` of which go round it once.
 
     As fractions of `bits` bits, rounded; `bits` 0 stands for floats.
@@ -66,11 +66,11 @@ def circle(count: int, first: float, places: int, bits: int, *, reverse: bool) -
     return np.asarray(np.floor(0.5 + ((1 << bits) - 1) * found), np.int64)
 
 
-def turns(count: int, bits: int, *, reverse: bool) -> Array:
+def twiddle_factors(count: int, bits: int, *, reverse: bool) -> Array:
     """The powers of the root of unity that a transform of `count` numbers takes."""
-    return circle(count, 0, count, bits, reverse=reverse)
+    return unit_circle(count, 0, count, bits, reverse=reverse)
 
 
-def separating(count: int, bits: int, *, reverse: bool) -> Array:
+def real_twiddle_factors(count: int, bits: int, *, reverse: bool) -> Array:
     """What the differences of bins 1.. are turned by: a quarter of the circle further."""
-    return circle(2 * count, 1 + count / 2, count // 2, bits, reverse=reverse)
+    return unit_circle(2 * count, 1 + count / 2, count // 2, bits, reverse=reverse)

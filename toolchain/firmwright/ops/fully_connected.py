@@ -24,42 +24,42 @@ from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
-    NumericsCell,
+    NumericsSpec,
     OpCall,
     OpDef,
 )
-from firmwright.ops.arity import require_tensors
-from firmwright.ops.case_tensors import constant_tensor, with_narrow_weights
+from firmwright.ops.conformance_tensors import constant_tensor, with_int4_weights
 from firmwright.ops.conv2d import bias_of, weights_of
-from firmwright.ops.double_scale import matching, scale_in_double
-from firmwright.ops.fixed_point import (
-    Requant,
-    activated,
-    activation_name,
-    check_filters,
-    float_activation_range,
-    per_tensor,
-    quant_of,
-    requant,
-)
+from firmwright.ops.double_requantize import find_exact_multipliers, requantize_in_double
+from firmwright.ops.importing import require_tensors
 from firmwright.ops.int16x8 import (
     ExactScale,
     accumulator_dtype,
-    apply_wide,
-    ending,
+    apply_int64_requant,
     exact_scale,
-    has_wide_bias,
+    has_int64_sum,
     is_int16x8,
-    reduced,
+    requant_with_16_bit_multiplier,
+    requantize_epilogue,
 )
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import (
+    Requantization,
+    apply_activation,
+    check_weights_and_bias,
+    float_activation_range,
+    import_activation,
+    make_requantization,
+    quantization_of,
+    tensor_quant,
+)
 
-__all__ = ["OPDEF", "bias_of", "has_multiplier", "requant_of"]
+__all__ = ["OPDEF", "bias_of", "has_int32_multiplier", "requantization_of"]
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -69,7 +69,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     outputs, inputs = w.shape
     if x.elements % inputs:
         raise NotSupportedError(f"{x.elements} input elements in rows of {inputs}")
-    check_filters(call, 0)
+    check_weights_and_bias(call, 0)
     if call.int_attr("keep_dims"):
         if x.shape[-1] != inputs:
             raise NotSupportedError(f"keep_dims with rows of {x.shape[-1]}, weights of {inputs}")
@@ -79,50 +79,50 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(shape, x.dtype, call.output.quantization),)
 
 
-def requant_of(call: OpCall) -> Requant:
-    """The step of a layer whose `int8_step` is one."""
-    step = int8_step(call)
-    if not isinstance(step, Requant):
+def requantization_of(call: OpCall) -> Requantization:
+    """The step of a layer whose `int8_requantization` is one."""
+    step = int8_requantization(call)
+    if not isinstance(step, Requantization):
         raise InternalError("a fully connected layer without a multiplier was asked for it")
     return step
 
 
-def has_multiplier(call: OpCall) -> bool:
+def has_int32_multiplier(call: OpCall) -> bool:
     """Whether schedules for int8 serve: some layers of huge sums have their own loops alone."""
-    return isinstance(int8_step(call), Requant)
+    return isinstance(int8_requantization(call), Requantization)
 
 
-def int8_step(call: OpCall) -> Requant | ExactScale:
+def int8_requantization(call: OpCall) -> Requantization | ExactScale:
     """How a sum of int8 values times weights becomes the output; see the module docstring."""
     activation, factors = call.str_attr("activation"), _factors(call)
     if call.numerics != "litert":
-        return requant(factors, Rounding.TWICE, call.output, activation)
-    usual = requant(factors, Rounding.ONCE, call.output, activation)
-    found = matching(usual, factors, *_sums(call))
+        return make_requantization(factors, Rounding.TWICE, call.output, activation)
+    usual = make_requantization(factors, Rounding.ONCE, call.output, activation)
+    found = find_exact_multipliers(usual, factors, *_sums(call))
     return exact_scale(factors, call.output, activation) if found is None else found
 
 
 def _factors(call: OpCall) -> list[float]:
-    x, w, y = per_tensor(call.input(0)), quant_of(call.input(1)), per_tensor(call.output)
+    x, w, y = tensor_quant(call.input(0)), quantization_of(call.input(1)), tensor_quant(call.output)
     return [x.scale * scale / y.scale for scale in w.scales]
 
 
 def _sums(call: OpCall) -> tuple[Array, Array]:
     """Least and greatest sum of each output."""
     weights, bias = weights_of(call).astype(np.int64), bias_of(call, "int32").astype(np.int64)
-    zero_point = per_tensor(call.input(0)).zero_point
+    zero_point = tensor_quant(call.input(0)).zero_point
     ends = np.stack([weights * (INT8.min - zero_point), weights * (INT8.max - zero_point)])
     return ends.min(axis=0).sum(axis=1) + bias, ends.max(axis=0).sum(axis=1) + bias
 
 
-def int16_step(call: OpCall) -> Requant | ExactScale:
+def int16_requantization(call: OpCall) -> Requantization | ExactScale:
     """How a sum of int16 values times weights becomes the output."""
     factors, activation = _factors(call), call.str_attr("activation")
     if call.numerics == "litert":
         return exact_scale(factors, call.output, activation)
-    if has_wide_bias(call):
-        return reduced(factors, call.output, activation)
-    return requant(factors, Rounding.TWICE, call.output, activation)
+    if has_int64_sum(call):
+        return requant_with_16_bit_multiplier(factors, call.output, activation)
+    return make_requantization(factors, Rounding.TWICE, call.output, activation)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -131,12 +131,12 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     shape = call.output.shape
     if is_int16x8(call):
         wide = (x @ w.T).astype(np.int64) + bias_of(call, "int32")
-        step = int16_step(call)
-        if isinstance(step, Requant):
-            return (apply_wide(step, wide, INT16).reshape(shape),)
+        step = int16_requantization(call)
+        if isinstance(step, Requantization):
+            return (apply_int64_requant(step, wide, INT16).reshape(shape),)
         return (step.apply(wide, INT16).reshape(shape),)
     if call.input(0).dtype == INT8:
-        acc = ((x - per_tensor(call.input(0)).zero_point) @ w.T).astype(np.int64)
+        acc = ((x - tensor_quant(call.input(0)).zero_point) @ w.T).astype(np.int64)
         return (_requantized(call, acc + bias_of(call, "int32")).reshape(shape),)
     low, high = float_activation_range(call.str_attr("activation"))
     total = x @ w.T + bias_of(call, "float32")
@@ -145,10 +145,12 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def _requantized(call: OpCall, acc: Array) -> Array:
     """The int8 step as it is defined."""
-    step = requant(_factors(call), Rounding.TWICE, call.output, call.str_attr("activation"))
+    step = make_requantization(
+        _factors(call), Rounding.TWICE, call.output, call.str_attr("activation")
+    )
     if call.numerics != "litert":
         return step.apply(acc, INT8)
-    scaled = scale_in_double(acc, np.array(_factors(call))) + step.zero_point
+    scaled = requantize_in_double(acc, np.array(_factors(call))) + step.zero_point
     return np.asarray(np.clip(scaled, step.clamp_min, step.clamp_max), np.int8)
 
 
@@ -162,17 +164,17 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _lower_quantized(call: OpCall, b: Kernel, rows: int) -> None:
-    zero_point = per_tensor(call.input(0)).zero_point
+    zero_point = tensor_quant(call.input(0)).zero_point
     w, wide = b.input(1), accumulator_dtype(call, 0)
     outputs, inputs = w.shape
     sums = weights_of(call).sum(axis=1, dtype=np.int64)
     bias = b.constant("bias", bias_of(call, "int32") - zero_point * sums, wide)
-    step = int16_step(call) if is_int16x8(call) else int8_step(call)
-    finish = ending(b, step, wide, call.output.dtype)
+    step = int16_requantization(call) if is_int16x8(call) else int8_requantization(call)
+    finish = requantize_epilogue(b, step, wide, call.output.dtype)
     with (
         b.for_("n", rows) as n,
-        b.window("row", b.input(0), n * inputs, (inputs,)) as row,
-        b.window("out", b.y, n * outputs, (outputs,), access="w") as out,
+        b.view("row", b.input(0), n * inputs, (inputs,)) as row,
+        b.view("out", b.y, n * outputs, (outputs,), access="w") as out,
         b.for_("o", outputs) as o,
     ):
         acc = b.reg("acc", wide)
@@ -189,8 +191,8 @@ def _lower_float(call: OpCall, b: Kernel, rows: int) -> None:
     bias = b.constant("bias", bias_of(call, "float32"), FLOAT32)
     with (
         b.for_("n", rows) as n,
-        b.window("row", b.input(0), n * inputs, (inputs,)) as row,
-        b.window("out", b.y, n * outputs, (outputs,), access="w") as out,
+        b.view("row", b.input(0), n * inputs, (inputs,)) as row,
+        b.view("out", b.y, n * outputs, (outputs,), access="w") as out,
         b.for_("o", outputs) as o,
     ):
         acc = b.reg("acc", FLOAT32)
@@ -198,23 +200,23 @@ def _lower_float(call: OpCall, b: Kernel, rows: int) -> None:
         with b.for_("i", inputs) as i:
             b.store(acc, [0], b.load(acc, [0]) + b.load(row, [i]) * b.load(w, [o, i]))
         total = b.load(acc, [0]) + b.load(bias, [o])
-        b.store(out, [o], activated(total, call.str_attr("activation")))
+        b.store(out, [o], apply_activation(total, call.str_attr("activation")))
 
 
 def macs(call: OpCall) -> int:
     return call.input(0).elements * call.input(1).shape[0]
 
 
-def from_tflite(context: ImportContext) -> Imported:
+def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 2)
     options = context.node.options
     if options["weights_format"] != "DEFAULT":
         raise NotSupportedError(f"weights format {options['weights_format']}")
     attrs: dict[str, Attr] = {
-        "activation": activation_name(options["fused_activation_function"]),
+        "activation": import_activation(options["fused_activation_function"]),
         "keep_dims": bool(options["keep_num_dims"]),
     }
-    return Imported("fully_connected", attrs, tuple(range(len(context.inputs))))
+    return ImportedCall("fully_connected", attrs, tuple(range(len(context.inputs))))
 
 
 _CASES = (
@@ -227,11 +229,11 @@ _CASES = (
 )
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     for index, row in enumerate(_CASES):
         for kind in ("int8", "int8_channels", "float32"):
             yield _case(row, index, kind)
-    yield with_narrow_weights(_case(_CASES[0], 0, "int8"))
+    yield with_int4_weights(_case(_CASES[0], 0, "int8"))
     yield from _int16_cases()
     yield _tie_case(1)
     yield _tie_case(2)
@@ -240,7 +242,7 @@ def cases() -> Iterator[Case]:
     yield _huge_case()
 
 
-def _int16_cases() -> Iterator[Case]:
+def _int16_cases() -> Iterator[ConformanceCase]:
     """Sums within and beyond 32 bits, ties, and a bias of 32 bits or none."""
     rng = np.random.Generator(np.random.PCG64(61))
     for name, inputs, x_scale, y_scale, count, bias_dtype in (
@@ -264,7 +266,7 @@ def _int16_cases() -> Iterator[Case]:
         options: dict[str, object] = {"fused_activation_function": "NONE"}
         if bias_dtype == "int32":
             options["quantized_bias_type"] = 2
-        yield Case(
+        yield ConformanceCase(
             f"{name}_int16",
             "FULLY_CONNECTED",
             (
@@ -277,7 +279,7 @@ def _int16_cases() -> Iterator[Case]:
         )
 
 
-def _tie_case(outputs: int) -> Case:
+def _tie_case(outputs: int) -> ConformanceCase:
     """y is a hair below x / 2; if the scales were multiplied in float32 it would be a tie."""
     scales = (0.5 - 2.0**-14,) * outputs
     axis = 0 if outputs > 1 else None
@@ -287,10 +289,10 @@ def _tie_case(outputs: int) -> Case:
     )
     y = CaseTensor((64, outputs), "int8", (1.0,), (0,))
     options = {"fused_activation_function": "NONE"}
-    return Case(f"tie_of_{outputs}", "FULLY_CONNECTED", (*tensors, None), (y,), options)
+    return ConformanceCase(f"tie_of_{outputs}", "FULLY_CONNECTED", (*tensors, None), (y,), options)
 
 
-def _halves(name: str, scales: tuple[float, ...]) -> Case:
+def _halves(name: str, scales: tuple[float, ...]) -> ConformanceCase:
     """Most sums lie halfway between two outputs, about half of them below zero."""
     axis = 0 if len(scales) > 1 else None
     tensors = (
@@ -300,10 +302,10 @@ def _halves(name: str, scales: tuple[float, ...]) -> Case:
     )
     y = CaseTensor((256, 3), "int8", (1.0,), (-5,))
     options = {"fused_activation_function": "NONE", "keep_num_dims": False}
-    return Case(name, "FULLY_CONNECTED", tensors, (y,), options)
+    return ConformanceCase(name, "FULLY_CONNECTED", tensors, (y,), options)
 
 
-def _huge_case() -> Case:
+def _huge_case() -> ConformanceCase:
     """Sums about ties, beyond 2^30, that no multiplier of 31 bits takes to where double does."""
     x_scale, scale, y_scale = (float(np.float32(value)) for value in (0.9, 5.1e-8, 0.7))
     ties = np.rint((np.arange(-120, 120) + 0.5) / (x_scale * scale / y_scale)).astype(np.int32)
@@ -314,10 +316,12 @@ def _huge_case() -> Case:
     )
     y = CaseTensor((9, 240), "int8", (y_scale,), (-5,))
     options = {"fused_activation_function": "NONE", "keep_num_dims": False}
-    return Case("huge_sums", "FULLY_CONNECTED", tensors, (y,), options)
+    return ConformanceCase("huge_sums", "FULLY_CONNECTED", tensors, (y,), options)
 
 
-def _case(row: tuple[str, tuple[int, ...], int, str, bool], index: int, kind: str) -> Case:
+def _case(
+    row: tuple[str, tuple[int, ...], int, str, bool], index: int, kind: str
+) -> ConformanceCase:
     name, x_shape, outputs, activation, keep = row
     rng = np.random.Generator(np.random.PCG64([index, len(kind)]))
     inputs = x_shape[-1] if keep or len(x_shape) == 2 else math.prod(x_shape[1:])
@@ -330,7 +334,9 @@ def _case(row: tuple[str, tuple[int, ...], int, str, bool], index: int, kind: st
             constant_tensor(rng.normal(size=(outputs, inputs)).astype(np.float32)),
             constant_tensor(rng.normal(size=outputs).astype(np.float32)),
         )
-        return Case(title, "FULLY_CONNECTED", tensors, (CaseTensor(y_shape, kind),), options)
+        return ConformanceCase(
+            title, "FULLY_CONNECTED", tensors, (CaseTensor(y_shape, kind),), options
+        )
     count = outputs if kind == "int8_channels" else 1
     axis = 0 if count > 1 else None
     x_scale = float(np.float32(0.043))
@@ -343,7 +349,7 @@ def _case(row: tuple[str, tuple[int, ...], int, str, bool], index: int, kind: st
         constant_tensor(rng.integers(-3000, 3000, outputs).astype(np.int32), bias_scales, axis),
     )
     y = CaseTensor(y_shape, "int8", (y_scale,), (int(rng.integers(-128, 128)),))
-    return Case(title, "FULLY_CONNECTED", tensors, (y,), options)
+    return ConformanceCase(title, "FULLY_CONNECTED", tensors, (y,), options)
 
 
 OPDEF = OpDef(
@@ -351,21 +357,21 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={"tflite:FULLY_CONNECTED": from_tflite},
+    imports={"tflite:FULLY_CONNECTED": import_tflite},
     cases=cases,
     dtypes=("int8", "int16", "float32"),
     numerics={
-        "litert": NumericsCell(
+        "litert": NumericsSpec(
             Rounding.ONCE,
             "int32, as if in double; int16: int64, scaled in double",
             "reference_integer_ops FullyConnected",
         ),
-        "tflm": NumericsCell(
+        "tflm": NumericsSpec(
             Rounding.TWICE,
             "int32; int16: int64, rounded once by 16 bits",
             "reference_integer_ops FullyConnected",
         ),
     },
     macs=macs,
-    limits="constant weights; not hybrid",
+    restrictions="constant weights; not hybrid",
 )

@@ -16,31 +16,31 @@ from dataclasses import dataclass
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32, DType
+from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     NotSupportedError,
-    NumericsCell,
+    NumericsSpec,
     OpCall,
     OpDef,
 )
-from firmwright.ir.tir.builder import E, immediate, maximum
-from firmwright.ir.tir.builder import call as intrinsic
-from firmwright.ir.tir.nodes import Buffer
+from firmwright.ir.tir.builder import ArithExpr, immediate, maximum
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.conv2d import bias_of, macs
-from firmwright.ops.conv_shapes import (
-    OutputIndex,
-    Window,
-    check_padding,
-    columns,
+from firmwright.ops.conv_window import (
+    ConvWindow,
+    OutputPosition,
+    check_window,
     conv_cases,
+    im2col,
     window_of,
 )
-from firmwright.ops.fixed_point import activated, float_activation_range, quant_of
 from firmwright.ops.intrinsics import DYNAMIC_SCALE, DYNAMIC_ZERO_POINT
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import apply_activation, float_activation_range, quantization_of
 
 _SYMMETRIC_LIMIT = 127
 _MAGNITUDE = 0x7FFFFFFF
@@ -58,10 +58,10 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError("weights or bias are not constant")
     if call.numerics == "tflm":
         raise NotSupportedError("hybrid models do not exist in the tflm profile")
-    if any(quant_of(w).zero_points):
+    if any(quantization_of(w).zero_points):
         raise NotSupportedError("weights with a zero point")
     window = window_of(call, (w.shape[1], w.shape[2]))
-    check_padding(window)
+    check_window(window)
     return (
         TensorType((x.shape[0], *window.output_size(x.shape[1], x.shape[2]), w.shape[0]), FLOAT32),
     )
@@ -70,14 +70,14 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, w = arrays[0].astype(np.float32), arrays[1]
     kernel = w.reshape(w.shape[0], -1).astype(np.float64)
-    scales = np.array(quant_of(call.input(1)).scales, np.float32)
+    scales = np.array(quantization_of(call.input(1)).scales, np.float32)
     window = window_of(call, w.shape[1:3])
     low, high = float_activation_range(call.str_attr("activation"))
     results = []
     for batch in x:
         quantized, scale, offset = _quantize(batch, per_channel=len(scales) > 1)
         centred = quantized.astype(np.float64) - offset
-        acc = (columns(centred[None], window) @ kernel.T).astype(np.int64).astype(np.float32)
+        acc = (im2col(centred[None], window) @ kernel.T).astype(np.int64).astype(np.float32)
         scaled = acc * scales * scale if len(scales) > 1 else acc * (scale * scales[0])
         results.append(np.clip(scaled + bias_of(call, "float32"), low, high))
     return (np.concatenate(results).astype(np.float32),)
@@ -111,19 +111,19 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Quantized:
+class QuantizedBatch:
     """What quantising a batch found, in registers.
 
     Without an `offset` the batch is symmetric, all weights have one scale and `scale` is the
     product of both. Else `scale` is the batch's, and `offset` its zero point.
     """
 
-    scale: Buffer
-    offset: Buffer | None
+    scale: tir.Buffer
+    offset: tir.Buffer | None
 
 
 @dataclass(frozen=True, slots=True)
-class Passes:
+class QuantizePasses:
     """The passes over a batch; each takes the builder and n.
 
     `reach` leaves the greatest magnitude of so many values in a register; `ends` the least and the
@@ -131,17 +131,17 @@ class Passes:
     nearest to value * inverse, plus `moved_by` where there is one.
     """
 
-    reach: Callable[[Kernel, E, int, Buffer], None]
-    ends: Callable[[Kernel, E, int, Buffer, Buffer], None]
-    values: Callable[[Kernel, E, Buffer, E, E | None], None]
+    reach: Callable[[Kernel, ArithExpr, int, tir.Buffer], None]
+    ends: Callable[[Kernel, ArithExpr, int, tir.Buffer, tir.Buffer], None]
+    values: Callable[[Kernel, ArithExpr, tir.Buffer, ArithExpr, ArithExpr | None], None]
 
 
 def quantize_batch(
-    call: OpCall, b: Kernel, n: E, target: Buffer, passes: Passes | None = None
-) -> Quantized:
+    call: OpCall, b: Kernel, n: ArithExpr, target: tir.Buffer, passes: QuantizePasses | None = None
+) -> QuantizedBatch:
     """Batch `n` of the input as int8 in `target`; writes the statements that do it."""
-    scales, size = quant_of(call.input(1)).scales, target.elements
-    by = passes or Passes(_find_reach, _find_ends, _quantize_values)
+    scales, size = quantization_of(call.input(1)).scales, target.elements
+    by = passes or QuantizePasses(_find_reach, _find_ends, _quantize_values)
     low, high = b.reg("low", FLOAT32), b.reg("high", FLOAT32)
     scale = b.reg("scale", FLOAT32)
     if len(scales) > 1:
@@ -149,16 +149,16 @@ def quantize_batch(
         by.ends(b, n, size, low, high)
         inverse = _asymmetric(b, (low, high), scale, offset)
         by.values(b, n, target, inverse, b.load(offset, [0]).cast(FLOAT32))
-        return Quantized(scale, offset)
+        return QuantizedBatch(scale, offset)
     by.reach(b, n, size, high)
     with _symmetric(b, high, scale) as inverse:
         by.values(b, n, target, inverse, None)
     b.store(scale, [0], b.load(scale, [0]) * scales[0])
-    return Quantized(scale, None)
+    return QuantizedBatch(scale, None)
 
 
 @contextmanager
-def _each_bits(b: Kernel, n: E, size: int, dtype: DType) -> Iterator[E]:
+def _each_bits(b: Kernel, n: ArithExpr, size: int, dtype: DType) -> Iterator[ArithExpr]:
     """Loops over the bits of the values of batch `n`.
 
     As integers they are in the order of the values as long as those have one sign, and to compare
@@ -166,7 +166,7 @@ def _each_bits(b: Kernel, n: E, size: int, dtype: DType) -> Iterator[E]:
     """
     unroll = next(count for count in (4, 2, 1) if size % count == 0)
     with (
-        b.window("values", b.input(0), n * size, (size,), dtype=dtype, alignment=4) as values,
+        b.view("values", b.input(0), n * size, (size,), dtype=dtype, alignment=4) as values,
         b.for_("i", size // unroll) as i,
         b.for_("u", unroll, kind="unrolled") as u,
         b.let("bits", b.load(values, [i * unroll + u])) as bits,
@@ -174,7 +174,7 @@ def _each_bits(b: Kernel, n: E, size: int, dtype: DType) -> Iterator[E]:
         yield bits
 
 
-def _find_reach(b: Kernel, n: E, size: int, reach: Buffer) -> None:
+def _find_reach(b: Kernel, n: ArithExpr, size: int, reach: tir.Buffer) -> None:
     """The greatest magnitude of batch `n`."""
     most = b.reg("most", INT32)
     b.store(most, [0], 0)
@@ -183,7 +183,7 @@ def _find_reach(b: Kernel, n: E, size: int, reach: Buffer) -> None:
     b.store(reach, [0], intrinsic("float_of_bits", [b.load(most, [0])], FLOAT32))
 
 
-def _find_ends(b: Kernel, n: E, size: int, low: Buffer, high: Buffer) -> None:
+def _find_ends(b: Kernel, n: ArithExpr, size: int, low: tir.Buffer, high: tir.Buffer) -> None:
     """The least and the greatest value of batch `n` and 0, which may be -0."""
     least, most = b.reg("least", UINT32), b.reg("most", INT32)
     b.store(least, [0], _NEGATIVE_ZERO)
@@ -195,7 +195,9 @@ def _find_ends(b: Kernel, n: E, size: int, low: Buffer, high: Buffer) -> None:
     b.store(high, [0], intrinsic("float_of_bits", [b.load(most, [0])], FLOAT32))
 
 
-def _asymmetric(b: Kernel, ends: tuple[Buffer, Buffer], scale: Buffer, offset: Buffer) -> E:
+def _asymmetric(
+    b: Kernel, ends: tuple[tir.Buffer, tir.Buffer], scale: tir.Buffer, offset: tir.Buffer
+) -> ArithExpr:
     """Finds scale and zero point; gives what values are multiplied with."""
     low, high = (b.load(end, [0]) for end in ends)
     b.store(scale, [0], intrinsic("dynamic_scale", [low, high], FLOAT32, FLOAT32))
@@ -204,7 +206,7 @@ def _asymmetric(b: Kernel, ends: tuple[Buffer, Buffer], scale: Buffer, offset: B
 
 
 @contextmanager
-def _symmetric(b: Kernel, high: Buffer, scale: Buffer) -> Iterator[E]:
+def _symmetric(b: Kernel, high: tir.Buffer, scale: tir.Buffer) -> Iterator[ArithExpr]:
     """Finds the scale; gives what values are multiplied with."""
     with (
         b.let("reach", b.load(high, [0])) as reach,
@@ -216,14 +218,16 @@ def _symmetric(b: Kernel, high: Buffer, scale: Buffer) -> Iterator[E]:
         yield _constant(float(_SYMMETRIC_LIMIT)) / divisor
 
 
-def _quantize_values(b: Kernel, n: E, target: Buffer, inverse: E, offset: E | None) -> None:
+def _quantize_values(
+    b: Kernel, n: ArithExpr, target: tir.Buffer, inverse: ArithExpr, offset: ArithExpr | None
+) -> None:
     size = target.elements
     unroll = next(count for count in (4, 2, 1) if size % count == 0)
     with ExitStack() as stack:
         factor = stack.enter_context(b.let("inverse", inverse))
         moved_by = None if offset is None else stack.enter_context(b.let("moved_by", offset))
-        values = stack.enter_context(b.window("values", b.input(0), n * size, (size,)))
-        flat = stack.enter_context(b.window("flat", target, 0, (size,), access="w"))
+        values = stack.enter_context(b.view("values", b.input(0), n * size, (size,)))
+        flat = stack.enter_context(b.view("flat", target, 0, (size,), access="w"))
         i = stack.enter_context(b.for_("i", size // unroll))
         u = stack.enter_context(b.for_("u", unroll, kind="unrolled"))
         moved = b.load(values, [i * unroll + u]) * factor
@@ -236,23 +240,23 @@ def _quantize_values(b: Kernel, n: E, target: Buffer, inverse: E, offset: E | No
 def _convolve(
     call: OpCall,
     b: Kernel,
-    n: E,
-    quantized: Buffer,
-    factors: tuple[Buffer, Quantized],
-    window: Window,
+    n: ArithExpr,
+    quantized: tir.Buffer,
+    factors: tuple[tir.Buffer, QuantizedBatch],
+    window: ConvWindow,
 ) -> None:
     bias, found = factors
     offset = found.offset
     table = None
     if offset is not None:
-        table = b.constant("scales", np.array(quant_of(call.input(1)).scales), FLOAT32)
+        table = b.constant("scales", np.array(quantization_of(call.input(1)).scales), FLOAT32)
     w = b.input(1)
     _, height, width, channels = call.output.shape
     with b.for_("oy", height) as oy, b.for_("ox", width) as ox, b.for_("oc", channels) as oc:
         acc = b.reg("acc", INT32)
         b.store(acc, [0], 0)
         with (
-            window.taps(b, OutputIndex(n, oy, ox)) as (ky, kx, iy, ix),
+            window.taps(b, OutputPosition(n, oy, ox)) as (ky, kx, iy, ix),
             b.for_("ic", w.shape[3]) as ic,
         ):
             value = b.load_i32(quantized, [0, iy, ix, ic])
@@ -264,14 +268,14 @@ def _convolve(
         if table is not None:
             scaled = scaled * b.load(table, [oc])
         result = scaled * b.load(found.scale, [0]) + b.load(bias, [oc])
-        b.store(b.y, [n, oy, ox, oc], activated(result, call.str_attr("activation")))
+        b.store(b.y, [n, oy, ox, oc], apply_activation(result, call.str_attr("activation")))
 
 
-def _constant(value: float) -> E:
-    return E(immediate(value, FLOAT32))
+def _constant(value: float) -> ArithExpr:
+    return ArithExpr(immediate(value, FLOAT32))
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     """conv2d's float grid with int8 weights, of one scale and of one a channel."""
     for index, case in enumerate(conv_cases("CONV_2D")):
         if not case.name.endswith("float32") or case.inputs[1] is None:
@@ -284,7 +288,9 @@ def cases() -> Iterator[Case]:
             axis = 0 if count > 1 else None
             w = CaseTensor(shape, "int8", scales, (0,) * count, axis, weights)
             inputs = (case.inputs[0], w, case.inputs[2])
-            yield Case(f"hybrid_{name}_{case.name}", "CONV_2D", inputs, case.outputs, case.options)
+            yield ConformanceCase(
+                f"hybrid_{name}_{case.name}", "CONV_2D", inputs, case.outputs, case.options
+            )
 
 
 OPDEF = OpDef(
@@ -295,6 +301,6 @@ OPDEF = OpDef(
     imports={},
     cases=cases,
     dtypes=("float32 with int8 weights",),
-    numerics={"litert": NumericsCell(None, "int32, scaled in float32", "HybridConv")},
+    numerics={"litert": NumericsSpec(None, "int32, scaled in float32", "HybridConv")},
     macs=macs,
 )

@@ -6,7 +6,7 @@ not, kernels keep them in 32. Three steps from sum to output exist:
 - a bias of 32 bits: the sum has 32 bits too and is requantised like int8's;
 - a bias of 64 bits, or none: the multiplier is cut to 16 bits (rounded half up, at most 2^15 - 1)
   and the product is rounded once. As a 31-bit multiplier whose low 16 bits are zero it gives the
-  same bits, so `Requant` with one rounding says it (`reduced`);
+  same bits, so `Requantization` with one rounding says it (`requant_with_16_bit_multiplier`);
 - fully connected layers of LiteRT: the sum times the factor in double, rounded half away from
   zero (`ExactScale`). The factor's 53 bits are split in two, for which 64-bit products suffice.
   Layers of int8 take this step where no multiplier of 31 bits gives the same.
@@ -28,19 +28,19 @@ from firmwright.base.dtypes import INT16, INT32, INT64, DType
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall
-from firmwright.ir.tir.builder import E, immediate
-from firmwright.ir.tir.builder import call as intrinsic
-from firmwright.ops.fixed_point import (
-    Requant,
-    accumulator_reach,
-    clamp,
-    per_tensor,
-    quantized_activation_range,
-    requant,
-    requantized,
-)
+from firmwright.ir.tir.builder import ArithExpr, immediate
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.intrinsics import FACTOR_LOW_BITS, REQUANTIZE_EXACT
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import (
+    Requantization,
+    accumulator_bounds,
+    clamp,
+    make_requantization,
+    quantized_activation_range,
+    requantize_value,
+    tensor_quant,
+)
 
 _MANTISSA_BITS = 53
 _MOST_SHIFT = 7
@@ -50,21 +50,23 @@ def is_int16x8(call: OpCall) -> bool:
     return call.input(0).dtype == INT16
 
 
-def has_wide_bias(call: OpCall) -> bool:
+def has_int64_sum(call: OpCall) -> bool:
     """Whether the definition sums up in 64 bits: the bias has them, or there is none."""
     bias = call.constant(2)
     return bias is None or bias.dtype == INT64
 
 
-def reduced(factors: Sequence[float], output: TensorType, activation: str) -> Requant:
+def requant_with_16_bit_multiplier(
+    factors: Sequence[float], output: TensorType, activation: str
+) -> Requantization:
     """The step of 64-bit sums, as 31-bit multipliers that are multiples of 2^16."""
-    params = requant(factors, Rounding.ONCE, output, activation)
+    params = make_requantization(factors, Rounding.ONCE, output, activation)
     pairs = zip(params.multipliers, params.shifts, strict=True)
-    multipliers = tuple(cut_multiplier(*pair)[0] << 16 for pair in pairs)
+    multipliers = tuple(reduce_multiplier(*pair)[0] << 16 for pair in pairs)
     return replace(params, multipliers=multipliers)
 
 
-def cut_multiplier(multiplier: int, shift: int) -> tuple[int, int]:
+def reduce_multiplier(multiplier: int, shift: int) -> tuple[int, int]:
     """The multiplier in 16 bits and the shift to the right behind it."""
     if shift > _MOST_SHIFT:
         raise NotSupportedError(f"an int16 layer with a requantise factor above 2^{_MOST_SHIFT}")
@@ -73,21 +75,21 @@ def cut_multiplier(multiplier: int, shift: int) -> tuple[int, int]:
 
 def accumulator_dtype(call: OpCall, axis: int) -> DType:
     """32 bits where the layer's weights prove that no sum leaves them."""
-    return INT32 if int(accumulator_reach(call, axis).max()) <= INT32.max else INT64
+    return INT32 if int(accumulator_bounds(call, axis).max()) <= INT32.max else INT64
 
 
-def apply_wide(params: Requant, acc: Array, dtype: DType) -> Array:
-    """`Requant.apply` for sums of up to 64 bits and one rounding."""
+def apply_int64_requant(params: Requantization, acc: Array, dtype: DType) -> Array:
+    """`Requantization.apply` for sums of up to 64 bits and one rounding."""
     if dtype != INT16 or params.rounding is Rounding.TWICE:
         return params.apply(acc, dtype)
     multiplier = np.array(params.multipliers, np.int64) >> 16
     shift = 15 - np.array(params.shifts, np.int64)
-    scaled = wide_step_meaning(acc, multiplier, shift)
+    scaled = requantize_int64_array(acc, multiplier, shift)
     return np.asarray(np.clip(scaled, params.clamp_min, params.clamp_max), dtype.np)
 
 
-def wide_step_meaning(acc: Array, multiplier: Any, right: Any) -> Array:
-    """`wide_step` of arrays."""
+def requantize_int64_array(acc: Array, multiplier: Any, right: Any) -> Array:
+    """`requantize_int64` of arrays."""
     return np.asarray((acc * multiplier + (np.int64(1) << (np.int64(right) - 1))) >> right)
 
 
@@ -118,13 +120,13 @@ def exact_scale(factors: Sequence[float], output: TensorType, activation: str) -
     if not all(math.isfinite(factor) and 2.0**-31 < factor < 2.0**25 for factor in factors):
         raise NotSupportedError("a layer with a requantise factor outside [2^-31, 2^25]")
     same = tuple(factors) if len(set(factors)) > 1 else (factors[0],)
-    zero_point = per_tensor(output).zero_point
+    zero_point = tensor_quant(output).zero_point
     return ExactScale(same, zero_point, *quantized_activation_range(activation, output))
 
 
-def ending(
-    b: Kernel, params: Requant | ExactScale, wide: DType, dtype: DType
-) -> Callable[[E, E], E]:
+def requantize_epilogue(
+    b: Kernel, params: Requantization | ExactScale, wide: DType, dtype: DType
+) -> Callable[[ArithExpr, ArithExpr], ArithExpr]:
     """Declares the parameters; what it gives takes (sum, channel) to the output element."""
     if isinstance(params, ExactScale):
         return _exact_ending(b, params, dtype)
@@ -133,33 +135,37 @@ def ending(
     multiplier = b.constant("multiplier", np.array(params.multipliers), INT32)
     shift = b.constant("shift", np.array(params.shifts), INT32)
 
-    def finish(acc: E, channel: E) -> E:
+    def finish(acc: ArithExpr, channel: ArithExpr) -> ArithExpr:
         at = channel if params.per_channel else 0
-        return requantized(acc, b.load(multiplier, [at]), b.load(shift, [at]), params, dtype)
+        return requantize_value(acc, b.load(multiplier, [at]), b.load(shift, [at]), params, dtype)
 
     return finish
 
 
-def _wide_ending(b: Kernel, params: Requant, dtype: DType) -> Callable[[E, E], E]:
+def _wide_ending(
+    b: Kernel, params: Requantization, dtype: DType
+) -> Callable[[ArithExpr, ArithExpr], ArithExpr]:
     multiplier = b.constant("multiplier", np.array(params.multipliers) >> 16, INT32)
     right = b.constant("right", 15 - np.array(params.shifts), INT32)
 
-    def finish(acc: E, channel: E) -> E:
+    def finish(acc: ArithExpr, channel: ArithExpr) -> ArithExpr:
         at = channel if params.per_channel else 0
-        scaled = wide_step(acc, b.load(multiplier, [at]), b.load(right, [at]))
+        scaled = requantize_int64(acc, b.load(multiplier, [at]), b.load(right, [at]))
         return clamp(scaled, params.clamp_min, params.clamp_max, dtype)
 
     return finish
 
 
-def _exact_ending(b: Kernel, scale: ExactScale, dtype: DType) -> Callable[[E, E], E]:
+def _exact_ending(
+    b: Kernel, scale: ExactScale, dtype: DType
+) -> Callable[[ArithExpr, ArithExpr], ArithExpr]:
     names = ("factor_high", "factor_low", "right")
     tables = [
         b.constant(name, values, INT32) for name, values in zip(names, scale.parts(), strict=True)
     ]
     per_channel = len(scale.factors) > 1
 
-    def finish(acc: E, channel: E) -> E:
+    def finish(acc: ArithExpr, channel: ArithExpr) -> ArithExpr:
         at = channel if per_channel else 0
         factor = [b.load(table, [at]) for table in tables]
         scaled = intrinsic("requantize_exact", [acc.cast(INT64), *factor], INT32)
@@ -170,7 +176,7 @@ def _exact_ending(b: Kernel, scale: ExactScale, dtype: DType) -> Callable[[E, E]
     return finish
 
 
-def wide_step(acc: E, multiplier: E, right: E) -> E:
+def requantize_int64(acc: ArithExpr, multiplier: ArithExpr, right: ArithExpr) -> ArithExpr:
     """acc * multiplier / 2^right in 64 bits, halves up, as 32."""
     product, places = acc.cast(INT64) * multiplier.cast(INT64), right.cast(INT64)
-    return ((product + (E(immediate(1, INT64)) << (places - 1))) >> places).cast(INT32)
+    return ((product + (ArithExpr(immediate(1, INT64)) << (places - 1))) >> places).cast(INT32)

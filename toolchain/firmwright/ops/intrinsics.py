@@ -18,11 +18,11 @@ from firmwright.base.quant import (
     saturating_rounding_doubling_high_mul,
 )
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
-from firmwright.ops.fixed_logarithm import LOGARITHM
-from firmwright.ops.fixed_sigmoid16 import SIGMOID16
-from firmwright.ops.float_functions import FLOAT_FUNCTIONS
-from firmwright.ops.inverse_root import INVERSE_ROOT, INVERSE_ROOT_SHIFT
-from firmwright.ops.signal_functions import SIGNAL_FUNCTIONS
+from firmwright.ops.fixed_point_log import LOGARITHM
+from firmwright.ops.fixed_point_rsqrt import INVERSE_ROOT, INVERSE_ROOT_SHIFT
+from firmwright.ops.fixed_point_sigmoid16 import SIGMOID16
+from firmwright.ops.libm_intrinsics import FLOAT_FUNCTIONS
+from firmwright.ops.signal_intrinsics import SIGNAL_INTRINSICS
 
 _X = Operand("x", "in", INT32)
 _MULTIPLIER = Operand("multiplier", "in", INT32)
@@ -366,6 +366,6 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
         CONST_LOAD_START,
         CONST_LOAD_WAIT,
         *FLOAT_FUNCTIONS.values(),
-        *SIGNAL_FUNCTIONS.values(),
+        *SIGNAL_INTRINSICS.values(),
     )
 }

@@ -7,10 +7,10 @@ packs its weights never touches the original.
 from __future__ import annotations
 
 from firmwright.base.errors import InternalError
+from firmwright.ir import tir
 from firmwright.ir.core import Span
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import Builder
-from firmwright.ir.tir.nodes import Buffer
 
 KERNEL_ALIGNMENT = 4
 """What kernels may assume of every tensor's address, in bytes; the planner gives at least this."""
@@ -22,7 +22,7 @@ class Kernel(Builder):
     def __init__(self, name: str, call: OpCall, span: Span = Span("")) -> None:
         super().__init__(name, span)
         self.call = call
-        self._inputs: dict[int, Buffer] = {}
+        self._inputs: dict[int, tir.Buffer] = {}
         for index, kind in enumerate(call.inputs):
             if kind is not None and call.constant(index) is None:
                 self._inputs[index] = self.buffer_param(
@@ -34,10 +34,10 @@ class Kernel(Builder):
         )
 
     @property
-    def y(self) -> Buffer:
+    def y(self) -> tir.Buffer:
         return self.outputs[0]
 
-    def input(self, index: int) -> Buffer:
+    def input(self, index: int) -> tir.Buffer:
         """The buffer of input `index`."""
         if index not in self._inputs:
             constant = self.call.constant(index)

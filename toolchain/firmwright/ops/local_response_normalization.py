@@ -16,18 +16,18 @@ from firmwright.base.dtypes import FLOAT32
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
-    NumericsCell,
+    NumericsSpec,
     OpCall,
     OpDef,
 )
-from firmwright.ir.tir.builder import INDEX, E, immediate, maximum, minimum
-from firmwright.ir.tir.builder import call as intrinsic
-from firmwright.ops.arity import require_tensors
+from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
 
 _BUILTIN = "LOCAL_RESPONSE_NORMALIZATION"
@@ -65,8 +65,8 @@ def lower(call: OpCall, b: Kernel) -> None:
     rows = call.input(0).elements // depth
     bias, alpha, beta = _numbers(call)
     with ExitStack() as stack:
-        x = stack.enter_context(b.window("rows", b.input(0), 0, (rows, depth)))
-        y = stack.enter_context(b.window("out", b.y, 0, (rows, depth), access="w"))
+        x = stack.enter_context(b.view("rows", b.input(0), 0, (rows, depth)))
+        y = stack.enter_context(b.view("out", b.y, 0, (rows, depth), access="w"))
         row = stack.enter_context(b.for_("row", rows))
         c = stack.enter_context(b.for_("c", depth))
         squares = b.reg("squares", FLOAT32)
@@ -81,21 +81,21 @@ def lower(call: OpCall, b: Kernel) -> None:
         ):
             b.store(squares, [0], b.load(squares, [0]) + item * item)
         total = b.load(squares, [0]) * alpha + bias
-        scale = intrinsic("pow_f32", [total, E(immediate(-beta, FLOAT32))], FLOAT32)
+        scale = intrinsic("pow_f32", [total, ArithExpr(immediate(-beta, FLOAT32))], FLOAT32)
         b.store(y, [row, c], b.load(x, [row, c]) * scale)
 
 
-def from_tflite(context: ImportContext) -> Imported:
+def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 1)
     options = context.node.options
     radius = options["radius"]
     if not isinstance(radius, int) or radius < 0:
         raise NotSupportedError(f"a radius of {radius}")
     numbers = {name: float(options[name]) for name in _NUMBERS}  # type: ignore[arg-type]  # by schema
-    return Imported("local_response_normalization", {"radius": radius, **numbers}, (0,))
+    return ImportedCall("local_response_normalization", {"radius": radius, **numbers}, (0,))
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     for name, shape, radius, bias, alpha, beta in (
         ("narrow", (1, 2, 3, 7), 2, 1.0, 0.5, 0.75),
         ("wide", (2, 1, 1, 4), 9, 2.0, 0.25, 0.5),
@@ -103,7 +103,7 @@ def cases() -> Iterator[Case]:
     ):
         x = CaseTensor(shape, "float32")
         options = {"radius": radius, "bias": bias, "alpha": alpha, "beta": beta}
-        yield Case(f"{name}_float32", _BUILTIN, (x,), (x,), options, ("litert",))
+        yield ConformanceCase(f"{name}_float32", _BUILTIN, (x,), (x,), options, ("litert",))
 
 
 OPDEF = OpDef(
@@ -111,8 +111,8 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={f"tflite:{_BUILTIN}": from_tflite},
+    imports={f"tflite:{_BUILTIN}": import_tflite},
     cases=cases,
     dtypes=("float32",),
-    numerics={"litert": NumericsCell(None, "float32", "reference_ops LocalResponseNormalization")},
+    numerics={"litert": NumericsSpec(None, "float32", "reference_ops LocalResponseNormalization")},
 )

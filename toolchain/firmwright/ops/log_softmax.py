@@ -22,28 +22,28 @@ from firmwright.base.quant import (
     quantize_multiplier,
     rounding_divide_by_pot,
 )
+from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
-    NumericsCell,
+    NumericsSpec,
     OpCall,
     OpDef,
 )
-from firmwright.ir.tir.builder import E, maximum
-from firmwright.ir.tir.builder import call as intrinsic
-from firmwright.ir.tir.nodes import Buffer
+from firmwright.ir.tir.builder import ArithExpr, maximum
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import softmax
-from firmwright.ops.arity import require_tensors
-from firmwright.ops.fixed_logarithm import LOGARITHM, OUT_BITS
-from firmwright.ops.fixed_point import clamp, per_tensor
-from firmwright.ops.float_functions import float_function
+from firmwright.ops.elementwise_unary import both_profiles
+from firmwright.ops.fixed_point_log import LOGARITHM, OUT_BITS
+from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.unary import in_both
+from firmwright.ops.libm_intrinsics import float_function
+from firmwright.ops.requantize import clamp, tensor_quant
 
 _RIGHT = 31 - OUT_BITS - 4
 _ZERO_POINT = 127
@@ -55,7 +55,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"{x.dtype.name} input with {y.dtype.name} output")
     if x.dtype == INT8:
         softmax.check_int8_row(call)
-        quant = per_tensor(y)
+        quant = tensor_quant(y)
         if (quant.scale, quant.zero_point) != (1 / 16, _ZERO_POINT):
             raise NotSupportedError("an int8 result must have scale 1/16 and zero point 127")
     return (TensorType(x.shape, x.dtype, y.quantization),)
@@ -86,8 +86,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         return ((below - total).astype(np.float32),)
     x, by = arrays[0].astype(np.int64), _scaling(call)
     below = x - x.max(axis=-1, keepdims=True)
-    powers = softmax.exponentials(call).astype(np.int64)[-below]
-    total = rounding_divide_by_pot(powers, softmax.SUM_BITS).sum(axis=-1, keepdims=True)
+    powers = softmax.exponential_table(call).astype(np.int64)[-below]
+    total = rounding_divide_by_pot(powers, softmax.SUM_INTEGER_BITS).sum(axis=-1, keepdims=True)
     logarithm = LOGARITHM.meaning(total).astype(np.int64)
     back = multiply_by_quantized_multiplier(logarithm + INT32_MIN, *by.back, Rounding.TWICE)
     is_near = below > np.maximum(-by.radius - 1, back)
@@ -103,8 +103,8 @@ def lower(call: OpCall, b: Kernel) -> None:
     depth = call.input(0).shape[-1]
     rows = call.input(0).elements // depth
     with (
-        b.window("rows", b.input(0), 0, (rows, depth)) as x,
-        b.window("out", b.y, 0, (rows, depth), access="w") as y,
+        b.view("rows", b.input(0), 0, (rows, depth)) as x,
+        b.view("out", b.y, 0, (rows, depth), access="w") as y,
         b.for_("row", rows) as row,
     ):
         if call.input(0).dtype == FLOAT32:
@@ -113,7 +113,7 @@ def lower(call: OpCall, b: Kernel) -> None:
             _lower_int8(call, b, x, y, row, depth)
 
 
-def _lower_float(b: Kernel, x: Buffer, y: Buffer, row: E, depth: int) -> None:
+def _lower_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, depth: int) -> None:
     highest, total = b.reg("highest", FLOAT32), b.reg("total", FLOAT32)
     b.store(highest, [0], b.load(x, [row, 0]))
     with b.for_("i", depth) as i:
@@ -129,9 +129,11 @@ def _lower_float(b: Kernel, x: Buffer, y: Buffer, row: E, depth: int) -> None:
         b.store(y, [row, i], b.load(x, [row, i]) - b.load(highest, [0]) - logarithm)
 
 
-def _lower_int8(call: OpCall, b: Kernel, x: Buffer, y: Buffer, row: E, depth: int) -> None:
+def _lower_int8(
+    call: OpCall, b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, depth: int
+) -> None:
     by = _scaling(call)
-    highest, total, _ = softmax.lower_sum(call, b, x, row, depth)
+    highest, total, _ = softmax.lower_exponential_sum(call, b, x, row, depth)
     with b.let("logarithm", intrinsic("logarithm", [b.load(total, [0])], INT32)) as logarithm:
         lowest = logarithm + INT32_MIN
         back = intrinsic("requantize_twice", [lowest, *by.back], INT32)
@@ -150,12 +152,12 @@ def _lower_int8(call: OpCall, b: Kernel, x: Buffer, y: Buffer, row: E, depth: in
                 b.store(y, [row, i], INT8.min)
 
 
-def from_tflite(context: ImportContext) -> Imported:
+def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 1)
-    return Imported("log_softmax", {"beta": 1.0}, (0,))
+    return ImportedCall("log_softmax", {"beta": 1.0}, (0,))
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     for name, shape, scale, zero_point in (
         ("row", (1, 12), 0.05, 3),
         ("rows", (2, 3, 5), 0.2, -128),
@@ -164,10 +166,10 @@ def cases() -> Iterator[Case]:
     ):
         x = CaseTensor(shape, "int8", (float(np.float32(scale)),), (zero_point,))
         y = CaseTensor(shape, "int8", (1 / 16,), (_ZERO_POINT,))
-        yield Case(f"{name}_int8", "LOG_SOFTMAX", (x,), (y,))
+        yield ConformanceCase(f"{name}_int8", "LOG_SOFTMAX", (x,), (y,))
         if name != "coarse":
             real = CaseTensor(shape, "float32")
-            yield Case(f"{name}_float32", "LOG_SOFTMAX", (real,), (real,))
+            yield ConformanceCase(f"{name}_float32", "LOG_SOFTMAX", (real,), (real,))
 
 
 OPDEF = OpDef(
@@ -175,11 +177,11 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={"tflite:LOG_SOFTMAX": from_tflite},
+    imports={"tflite:LOG_SOFTMAX": import_tflite},
     cases=cases,
     dtypes=("int8", "float32"),
-    numerics=in_both(
-        NumericsCell(Rounding.TWICE, "int32, 12 integer bits", "reference_integer_ops LogSoftmax")
+    numerics=both_profiles(
+        NumericsSpec(Rounding.TWICE, "int32, 12 integer bits", "reference_integer_ops LogSoftmax")
     ),
-    limits="last axis; int8 gives scale 1/16 around 127",
+    restrictions="last axis; int8 gives scale 1/16 around 127",
 )

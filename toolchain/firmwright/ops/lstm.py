@@ -31,29 +31,29 @@ from firmwright.base.quant import (
     quantize_multiplier,
     rounding_divide_by_pot,
 )
+from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
-    NumericsCell,
+    NumericsSpec,
     OpCall,
     OpDef,
 )
-from firmwright.ir.tir.builder import E, expr, immediate, maximum, minimum
-from firmwright.ir.tir.builder import call as intrinsic
-from firmwright.ir.tir.nodes import Buffer
-from firmwright.ops.fixed_point import clamp, per_tensor
-from firmwright.ops.fixed_sigmoid16 import sigmoid16
-from firmwright.ops.int16x8 import cut_multiplier, wide_step, wide_step_meaning
+from firmwright.ir.tir.builder import ArithExpr, as_expr, immediate, maximum, minimum
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ops.fixed_point_sigmoid16 import sigmoid16
+from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.lstm_cases import GATE_SCALE, cases
-from firmwright.ops.sigmoid import from_table, read_table, sigmoid_table
+from firmwright.ops.logistic_tanh import lookup_sigmoid, lookup_sigmoid_array, sigmoid_table
+from firmwright.ops.lstm_conformance import GATE_SCALE, cases
+from firmwright.ops.requantize import clamp, tensor_quant
 
 _GATES = ("input", "forget", "cell", "output")
 _CELL_GATE = 2
-W, R, BIAS, HIDDEN, CELLS = 1, 5, 9, 13, 14
+INPUT_WEIGHTS, RECURRENT_WEIGHTS, BIAS, HIDDEN_STATE, CELL_STATE = 1, 5, 9, 13, 14
 _GATE_BITS = 3
 _NOT_TAKEN = (*range(9, 12), 16, 17, *range(20, 24))
 """Positions of weights from cells to gates, of a projection, of normalised gates."""
@@ -65,7 +65,7 @@ _CONSTANTS = {FLOAT32: (FLOAT32, FLOAT32), INT8: (INT8, INT32), INT16: (INT8, IN
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    x, hidden, cells = call.input(0), call.input(HIDDEN), call.input(CELLS)
+    x, hidden, cells = call.input(0), call.input(HIDDEN_STATE), call.input(CELL_STATE)
     if (x.dtype, hidden.dtype, cells.dtype) not in (
         (FLOAT32, FLOAT32, FLOAT32),
         (INT8, INT8, INT16),
@@ -76,7 +76,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         )
     if len(x.shape) != 3 or len(hidden.shape) != 2:
         raise NotSupportedError(f"an LSTM over {list(x.shape)}")
-    batch, _, inputs = sizes(call)
+    batch, _, inputs = batch_time_inputs(call)
     units = hidden.shape[1]
     for gate in range(len(_GATES)):
         _check_gate(call, gate, inputs, units)
@@ -89,7 +89,11 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _check_gate(call: OpCall, gate: int, inputs: int, units: int) -> None:
-    shapes = ((W, (units, inputs)), (R, (units, units)), (BIAS, (units,)))
+    shapes = (
+        (INPUT_WEIGHTS, (units, inputs)),
+        (RECURRENT_WEIGHTS, (units, units)),
+        (BIAS, (units,)),
+    )
     for first, shape in shapes:
         constant = call.constant(first + gate)
         if constant is None or constant.shape != shape:
@@ -97,23 +101,23 @@ def _check_gate(call: OpCall, gate: int, inputs: int, units: int) -> None:
         weights, bias = _CONSTANTS[call.input(0).dtype]
         if constant.dtype != (bias if first == BIAS else weights):
             raise NotSupportedError(f"weights or biases of {constant.dtype.name}")
-        if weights == INT8 and first != BIAS and per_tensor(call.input(first + gate)).zero_point:
+        if weights == INT8 and first != BIAS and tensor_quant(call.input(first + gate)).zero_point:
             raise NotSupportedError("weights with a zero point other than 0")
 
 
 def _check_quantized(call: OpCall) -> None:
-    hidden, cells = per_tensor(call.input(HIDDEN)), per_tensor(call.input(CELLS))
-    y = per_tensor(call.output)
+    hidden, cells = tensor_quant(call.input(HIDDEN_STATE)), tensor_quant(call.input(CELL_STATE))
+    y = tensor_quant(call.output)
     if (hidden.scale, hidden.zero_point) != (y.scale, y.zero_point):
         raise NotSupportedError("hidden values and output quantised differently")
-    if call.input(0).dtype == INT16 and (per_tensor(call.input(0)).zero_point or y.zero_point):
+    if call.input(0).dtype == INT16 and (tensor_quant(call.input(0)).zero_point or y.zero_point):
         raise NotSupportedError("int16 with a zero point other than 0")
     mantissa, exponent = math.frexp(cells.scale)
     if mantissa != 0.5 or cells.zero_point or not -12 <= exponent - 1 <= -10:
         raise NotSupportedError(f"cells of the scale {cells.scale}, which is not 2^-12 to 2^-10")
 
 
-def sizes(call: OpCall) -> tuple[int, int, int]:
+def batch_time_inputs(call: OpCall) -> tuple[int, int, int]:
     """Batch, time, inputs."""
     first, second, inputs = call.input(0).shape
     return (second, first, inputs) if call.int_attr("time_major") else (first, second, inputs)
@@ -121,21 +125,24 @@ def sizes(call: OpCall) -> tuple[int, int, int]:
 
 def _cell_bits(call: OpCall) -> int:
     """Integer bits of cells."""
-    return 15 + math.frexp(per_tensor(call.input(CELLS)).scale)[1] - 1
+    return 15 + math.frexp(tensor_quant(call.input(CELL_STATE)).scale)[1] - 1
 
 
-def clip_of(call: OpCall) -> float:
+def cell_clip(call: OpCall) -> float:
     limit = call.attrs["cell_clip"]
     assert isinstance(limit, float)  # by import
     if limit == 0 or call.input(0).dtype == FLOAT32:
         return limit
-    return int(min(limit / per_tensor(call.input(CELLS)).scale, INT16.max))
+    return int(min(limit / tensor_quant(call.input(CELL_STATE)).scale, INT16.max))
 
 
-def factors(call: OpCall, gate: int) -> tuple[tuple[int, int], tuple[int, int]]:
+def gate_factors(call: OpCall, gate: int) -> tuple[tuple[int, int], tuple[int, int]]:
     """Multiplier and shift of a gate's products with x and with the hidden values."""
-    x, hidden = per_tensor(call.input(0)).scale, per_tensor(call.input(HIDDEN)).scale
-    w, r = per_tensor(call.input(W + gate)).scale, per_tensor(call.input(R + gate)).scale
+    x, hidden = tensor_quant(call.input(0)).scale, tensor_quant(call.input(HIDDEN_STATE)).scale
+    w, r = (
+        tensor_quant(call.input(INPUT_WEIGHTS + gate)).scale,
+        tensor_quant(call.input(RECURRENT_WEIGHTS + gate)).scale,
+    )
     return quantize_multiplier(x * w / GATE_SCALE), quantize_multiplier(hidden * r / GATE_SCALE)
 
 
@@ -145,7 +152,7 @@ def _as_tflm(call: OpCall) -> bool:
 
 
 def hidden_factor(call: OpCall) -> tuple[int, int]:
-    return quantize_multiplier(2.0**-30 / per_tensor(call.input(HIDDEN)).scale)
+    return quantize_multiplier(2.0**-30 / tensor_quant(call.input(HIDDEN_STATE)).scale)
 
 
 # ---- reference ---------------------------------------------------------------------------------
@@ -156,8 +163,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     step = _float_step if call.input(0).dtype == FLOAT32 else _integer_step
     wide = np.float64 if call.input(0).dtype == FLOAT32 else np.int64
     x = (np.swapaxes(arrays[0], 0, 1) if turned else arrays[0]).astype(wide)
-    weights = [array.astype(wide) for array in arrays[1:HIDDEN]]
-    hidden, cells = (array.astype(wide) for array in arrays[HIDDEN:])
+    weights = [array.astype(wide) for array in arrays[1:HIDDEN_STATE]]
+    hidden, cells = (array.astype(wide) for array in arrays[HIDDEN_STATE:])
     found: list[Array] = []
     for t in range(x.shape[1]):
         hidden, cells = step(call, x[:, t], weights, hidden, cells)
@@ -175,7 +182,7 @@ def _float_step(
     ]
     i, f, o = (1 / (1 + np.exp(-gates[k])) for k in (0, 1, 3))
     cells = f * cells + i * np.tanh(gates[_CELL_GATE])
-    limit = clip_of(call)
+    limit = cell_clip(call)
     cells = np.clip(cells, -limit, limit) if limit else cells
     return o * np.tanh(cells), cells
 
@@ -183,10 +190,13 @@ def _float_step(
 def _integer_step(
     call: OpCall, x: Array, weights: Sequence[Array], hidden: Array, cells: Array
 ) -> tuple[Array, Array]:
-    x_zero, zero = per_tensor(call.input(0)).zero_point, per_tensor(call.input(HIDDEN)).zero_point
+    x_zero, zero = (
+        tensor_quant(call.input(0)).zero_point,
+        tensor_quant(call.input(HIDDEN_STATE)).zero_point,
+    )
     gates: list[Array] = []
     for k in range(len(_GATES)):
-        own, recurrent = factors(call, k)
+        own, recurrent = gate_factors(call, k)
         first = _saturated(_summed(call, (x - x_zero) @ weights[k].T + weights[k + 8], own))
         second = _summed(call, (hidden - zero) @ weights[k + 4].T, recurrent)
         second = _saturated(second) if _as_tflm(call) else second
@@ -195,7 +205,7 @@ def _integer_step(
     kept, new = _product(call, f * cells, 15), _product(call, i * g, 15 + _cell_bits(call))
     kept, new = (_saturated(v) for v in (kept, new))
     cells = _saturated(kept + new)
-    limit = clip_of(call)
+    limit = cell_clip(call)
     cells = np.clip(cells, -limit, limit) if limit else cells
     total = _scaled(o * _activated(call, cells, _cell_bits(call), True), hidden_factor(call))
     kind = call.output.dtype
@@ -205,7 +215,7 @@ def _integer_step(
 def _summed(call: OpCall, x: Array, factor: tuple[int, int]) -> Array:
     """A gate's products with one side, requantised."""
     if call.input(0).dtype == INT16:
-        return wide_step_meaning(x, *cut_multiplier(*factor))
+        return requantize_int64_array(x, *reduce_multiplier(*factor))
     return _scaled(x, factor)
 
 
@@ -219,7 +229,7 @@ def _saturated(x: Array) -> Array:
 
 def _activated(call: OpCall, x: Array, integer_bits: int, is_tanh: bool) -> Array:
     if _as_tflm(call):
-        return from_table(x * (3 << (integer_bits - _GATE_BITS)), is_tanh)
+        return lookup_sigmoid_array(x * (3 << (integer_bits - _GATE_BITS)), is_tanh)
     return sigmoid16(x, integer_bits, is_tanh).astype(np.int64)
 
 
@@ -235,11 +245,11 @@ def _product(call: OpCall, x: Array, right: int) -> Array:
 
 def lower(call: OpCall, b: Kernel) -> None:
     """Hidden values of a step go to the output first: all gates need those of the step before."""
-    batch, time, _ = sizes(call)
-    units = call.input(HIDDEN).shape[1]
+    batch, time, _ = batch_time_inputs(call)
+    units = call.input(HIDDEN_STATE).shape[1]
     _, hidden, cells = b.outputs
     layer = _Layer(call, b)
-    for source, target in ((HIDDEN, hidden), (CELLS, cells)):
+    for source, target in ((HIDDEN_STATE, hidden), (CELL_STATE, cells)):
         with b.for_("n", batch) as n, b.for_("u", units) as u:
             b.store(target, [n, u], b.load(b.input(source), [n, u]))
     with b.for_("n", batch) as n, b.for_("t", time) as t:
@@ -257,7 +267,9 @@ def _sum_dtype(call: OpCall) -> DType:
         return FLOAT32 if kind == FLOAT32 else INT32
     reach = 0
     for gate in range(len(_GATES)):
-        own, recurrent, bias = (call.constant(first + gate) for first in (W, R, BIAS))
+        own, recurrent, bias = (
+            call.constant(first + gate) for first in (INPUT_WEIGHTS, RECURRENT_WEIGHTS, BIAS)
+        )
         assert own is not None  # all by infer
         assert recurrent is not None
         assert bias is not None
@@ -274,23 +286,26 @@ class _Layer:
         self.call, self.b = call, b
         self.is_real = call.input(0).dtype == FLOAT32
         self.wide = _sum_dtype(call)
-        self.weights = [b.input(index) for index in range(W, BIAS)]
+        self.weights = [b.input(index) for index in range(INPUT_WEIGHTS, BIAS)]
         self.biases = [self._bias(gate) for gate in range(len(_GATES))]
-        self.table: Buffer | None = None
+        self.table: tir.Buffer | None = None
         if not self.is_real and _as_tflm(call):
             self.table = b.constant("sigmoid", sigmoid_table(), UINT16)
 
-    def _bias(self, gate: int) -> tuple[Buffer, Buffer | None]:
+    def _bias(self, gate: int) -> tuple[tir.Buffer, tir.Buffer | None]:
         """Of both products (None: 0); zero points times the sums of weights are taken off."""
         call, b = self.call, self.b
         if self.is_real:
             return b.input(BIAS + gate), None
         found = []
-        for kind, first in ((call.input(0), W), (call.input(HIDDEN), R)):
+        for kind, first in (
+            (call.input(0), INPUT_WEIGHTS),
+            (call.input(HIDDEN_STATE), RECURRENT_WEIGHTS),
+        ):
             constant = call.constant(first + gate)
             assert constant is not None  # by infer
             sums = constant.array().astype(np.int64).sum(axis=1)
-            found.append(-per_tensor(kind).zero_point * sums)
+            found.append(-tensor_quant(kind).zero_point * sums)
         bias = call.constant(BIAS + gate)
         assert bias is not None  # by infer
         name = _GATES[gate]
@@ -299,7 +314,7 @@ class _Layer:
             b.constant(f"{name}_recurrent_bias", found[1], INT32) if found[1].any() else None,
         )
 
-    def unit(self, at: Sequence[E], n: E, u: E) -> None:
+    def unit(self, at: Sequence[ArithExpr], n: ArithExpr, u: ArithExpr) -> None:
         call, b = self.call, self.b
         sums = b.reg("sums", self.wide, len(_GATES))
         for gate, (bias, _) in enumerate(self.biases):
@@ -308,14 +323,16 @@ class _Layer:
             self._accumulate(sums, b.load(b.input(0), [*at, i]), 0, [u, i])
         with ExitStack() as stack:
             first = [] if self.is_real else self._halves(stack, sums, u)
-            with b.for_("j", call.input(HIDDEN).shape[1]) as j:
+            with b.for_("j", call.input(HIDDEN_STATE).shape[1]) as j:
                 self._accumulate(sums, b.load(b.outputs[1], [n, j]), len(_GATES), [u, j])
             if self.is_real:
                 self._finish_float(sums, at, n, u)
             else:
                 self._finish_integer(stack, sums, first, at, n, u)
 
-    def _accumulate(self, sums: Buffer, item: E, first: int, at: Sequence[E]) -> None:
+    def _accumulate(
+        self, sums: tir.Buffer, item: ArithExpr, first: int, at: Sequence[ArithExpr]
+    ) -> None:
         b, narrow = self.b, FLOAT32 if self.is_real else INT32
         with b.let("item", item.cast(narrow)) as value:
             for gate in range(len(_GATES)):
@@ -325,8 +342,10 @@ class _Layer:
 
     # ---- floats ----
 
-    def _finish_float(self, sums: Buffer, at: Sequence[E], n: E, u: E) -> None:
-        b, limit = self.b, clip_of(self.call)
+    def _finish_float(
+        self, sums: tir.Buffer, at: Sequence[ArithExpr], n: ArithExpr, u: ArithExpr
+    ) -> None:
+        b, limit = self.b, cell_clip(self.call)
         i, f, g, o = (
             _tanh(b.load(sums, [k])) if k == _CELL_GATE else _logistic(b.load(sums, [k]))
             for k in range(len(_GATES))
@@ -340,22 +359,28 @@ class _Layer:
 
     # ---- integers ----
 
-    def _halves(self, stack: ExitStack, sums: Buffer, u: E) -> list[E]:
+    def _halves(self, stack: ExitStack, sums: tir.Buffer, u: ArithExpr) -> list[ArithExpr]:
         """The gates' products with x, requantised; sums begin anew."""
         b, found = self.b, []
         for gate, (_, recurrent) in enumerate(self.biases):
-            half = _cut(self._summed(b.load(sums, [gate]), factors(self.call, gate)[0]))
+            half = _cut(self._summed(b.load(sums, [gate]), gate_factors(self.call, gate)[0]))
             found.append(stack.enter_context(b.let(f"{_GATES[gate]}_x", half)))
             b.store(sums, [gate], 0 if recurrent is None else b.load(recurrent, [u]))
         return found
 
     def _finish_integer(
-        self, stack: ExitStack, sums: Buffer, first: Sequence[E], at: Sequence[E], n: E, u: E
+        self,
+        stack: ExitStack,
+        sums: tir.Buffer,
+        first: Sequence[ArithExpr],
+        at: Sequence[ArithExpr],
+        n: ArithExpr,
+        u: ArithExpr,
     ) -> None:
         call, b, bits = self.call, self.b, _cell_bits(self.call)
         gates = []
         for gate, half in enumerate(first):
-            other = self._summed(b.load(sums, [gate]), factors(call, gate)[1])
+            other = self._summed(b.load(sums, [gate]), gate_factors(call, gate)[1])
             other = _cut(other) if _as_tflm(call) else other
             total = stack.enter_context(b.let(f"{_GATES[gate]}_sum", _cut(half + other)))
             found = self._activated(stack, total, _GATE_BITS, gate == _CELL_GATE)
@@ -363,52 +388,56 @@ class _Layer:
         i, f, g, o = gates
         kept = self._product(f * b.load_i32(b.outputs[2], [n, u]), 15)
         cell = _cut(_cut(kept) + _cut(self._product(i * g, 15 + bits)))
-        limit = int(clip_of(call))
+        limit = int(cell_clip(call))
         if limit:
             cell = minimum(maximum(cell, -limit), limit)
         value = stack.enter_context(b.let("cell_value", cell))
         b.store(b.outputs[2], [n, u], value.cast(INT16))
         out = o * self._activated(stack, value, bits, True)
         scaled = intrinsic("requantize_twice", [out, *hidden_factor(call)], INT32)
-        total = scaled + per_tensor(call.input(HIDDEN)).zero_point
+        total = scaled + tensor_quant(call.input(HIDDEN_STATE)).zero_point
         b.store(b.y, [*at, u], clamp(total, b.y.dtype.min, b.y.dtype.max, b.y.dtype))
 
-    def _summed(self, acc: E, factor: tuple[int, int]) -> E:
+    def _summed(self, acc: ArithExpr, factor: tuple[int, int]) -> ArithExpr:
         if self.call.input(0).dtype == INT16:
-            return wide_step(acc, *(E(immediate(v, INT32)) for v in cut_multiplier(*factor)))
+            return requantize_int64(
+                acc, *(ArithExpr(immediate(v, INT32)) for v in reduce_multiplier(*factor))
+            )
         return intrinsic("requantize_twice", [acc, *factor], INT32)
 
-    def _activated(self, stack: ExitStack, x: E, integer_bits: int, is_tanh: bool) -> E:
+    def _activated(
+        self, stack: ExitStack, x: ArithExpr, integer_bits: int, is_tanh: bool
+    ) -> ArithExpr:
         if self.table is None:
             return intrinsic("sigmoid16", [x, integer_bits, int(is_tanh)], INT32)
         steps = x * (3 << (integer_bits - _GATE_BITS))
         value = stack.enter_context(self.b.let("steps", steps))
-        return stack.enter_context(read_table(self.b, self.table, value, is_tanh))
+        return stack.enter_context(lookup_sigmoid(self.b, self.table, value, is_tanh))
 
-    def _product(self, x: E, right: int) -> E:
+    def _product(self, x: ArithExpr, right: int) -> ArithExpr:
         factor = quantize_multiplier(2.0**-right)
         if _as_tflm(self.call):
             return intrinsic("requantize_twice", [x, *factor], INT32)
         return (x + ((1 << (right - 1)) - (x < 0).cast(INT32))) >> right
 
 
-def _cut(x: E) -> E:
+def _cut(x: ArithExpr) -> ArithExpr:
     """`x` saturated to 16 bits, in 32."""
     return minimum(maximum(x, INT16.min), INT16.max)
 
 
-def _tanh(x: E) -> E:
+def _tanh(x: ArithExpr) -> ArithExpr:
     return intrinsic("tanh_f32", [x], FLOAT32)
 
 
-def _logistic(x: E) -> E:
-    return E(expr(1.0, FLOAT32)) / (intrinsic("exp_f32", [x * -1.0], FLOAT32) + 1.0)
+def _logistic(x: ArithExpr) -> ArithExpr:
+    return ArithExpr(as_expr(1.0, FLOAT32)) / (intrinsic("exp_f32", [x * -1.0], FLOAT32) + 1.0)
 
 
 # ---- import -----------------------------------------------------------------------------------
 
 
-def from_tflite(context: ImportContext) -> Imported:
+def import_tflite(context: ImportContext) -> ImportedCall:
     options, inputs = context.node.options, context.inputs
     if len(inputs) < 20 or any(inputs[position] is None for position in _POSITIONS):
         raise NotSupportedError("an LSTM without all four gates, their biases and its state")
@@ -422,7 +451,7 @@ def from_tflite(context: ImportContext) -> Imported:
         "time_major": bool(options["time_major"]),
         "cell_clip": float(options["cell_clip"]),  # type: ignore[arg-type]  # a number by the schema
     }
-    return Imported("lstm", attrs, _POSITIONS, (18, 19))
+    return ImportedCall("lstm", attrs, _POSITIONS, (18, 19))
 
 
 OPDEF = OpDef(
@@ -430,14 +459,14 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={"tflite:UNIDIRECTIONAL_SEQUENCE_LSTM": from_tflite},
+    imports={"tflite:UNIDIRECTIONAL_SEQUENCE_LSTM": import_tflite},
     cases=cases,
     dtypes=("int8", "int16", "float32"),
     numerics={
-        "litert": NumericsCell(
+        "litert": NumericsSpec(
             Rounding.TWICE, "int32; gates of int16 in fixed point", "lstm_eval Integer8x8_16"
         ),
-        "tflm": NumericsCell(Rounding.TWICE, "int32; gates of int16 by a table", "lstm_eval"),
+        "tflm": NumericsSpec(Rounding.TWICE, "int32; gates of int16 by a table", "lstm_eval"),
     },
-    limits="all four gates; no peepholes, projection, normalised gates; not hybrid",
+    restrictions="all four gates; no peepholes, projection, normalised gates; not hybrid",
 )

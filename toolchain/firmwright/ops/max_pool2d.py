@@ -11,20 +11,20 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
-from firmwright.ir.graph.opdef import Array, Case, NumericsCell, OpCall, OpDef, RowMap
+from firmwright.ir.graph.opdef import Array, ConformanceCase, NumericsSpec, OpCall, OpDef, RowWindow
 from firmwright.ir.tir.builder import maximum
-from firmwright.ops.conv_shapes import columns
+from firmwright.ops.conv_window import im2col
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.pools import (
+from firmwright.ops.pooling import (
     DTYPES,
-    clipped,
-    from_tflite,
+    clip_to_activation,
     infer,
     lower_pool,
     pool_cases,
+    pool_importer,
     pool_window,
 )
-from firmwright.ops.rows import window_rows
+from firmwright.ops.row_windows import sliding_row_window
 
 
 def _lowest(call: OpCall) -> float:
@@ -35,21 +35,21 @@ def _lowest(call: OpCall) -> float:
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     window = pool_window(call)
     x = arrays[0].astype(np.float64)
-    patches = columns(x, window, outside=_lowest(call))
+    patches = im2col(x, window, outside=_lowest(call))
     taps = patches.reshape(*patches.shape[:3], -1, x.shape[3])
-    return (clipped(call, taps.max(axis=-2)),)
+    return (clip_to_activation(call, taps.max(axis=-2)),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
     lower_pool(call, b, _lowest(call), maximum, lambda at, acc: acc)
 
 
-def rows(call: OpCall) -> RowMap | None:
+def rows(call: OpCall) -> RowWindow | None:
     """Rows under the window; the padding never is the greatest."""
-    return window_rows(call, pool_window(call), _lowest(call))
+    return sliding_row_window(call, pool_window(call), _lowest(call))
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     yield from pool_cases("MAX_POOL_2D")
 
 
@@ -58,12 +58,12 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    rows=rows,
-    imports={"tflite:MAX_POOL_2D": from_tflite("max_pool2d")},
+    row_access=rows,
+    imports={"tflite:MAX_POOL_2D": pool_importer("max_pool2d")},
     cases=cases,
     dtypes=DTYPES,
     numerics={
-        "litert": NumericsCell(None, "int8", "reference MaxPool"),
-        "tflm": NumericsCell(None, "int8", "reference MaxPool"),
+        "litert": NumericsSpec(None, "int8", "reference MaxPool"),
+        "tflm": NumericsSpec(None, "int8", "reference MaxPool"),
     },
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firmwright.base.errors import InternalError
-from firmwright.ir.graph.opdef import NumericsCell, OpDef, OpTable
+from firmwright.ir.graph.opdef import NumericsSpec, OpDef, OpTable
 
 BEGIN = "<!-- made by firmwright.ops.numerics_table from the operator files -->"
 END = "<!-- end -->"
@@ -13,7 +13,7 @@ END = "<!-- end -->"
 _HEAD = ("operator", "TFLite", "element types", "litert", "tflm")
 
 
-def numerics_table(ops: OpTable) -> str:
+def format_numerics_table(ops: OpTable) -> str:
     """Markdown, a row for each operator that a profile has, in name order."""
     rows = [
         _HEAD,
@@ -23,13 +23,13 @@ def numerics_table(ops: OpTable) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def with_table(page: str, ops: OpTable) -> str:
+def replace_table(page: str, ops: OpTable) -> str:
     """`page` with what stands between its marks replaced by the table."""
     before, mark, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not mark or not end:
         raise InternalError(f"the page lacks {BEGIN} or {END}")
-    return f"{before}{BEGIN}\n\n{numerics_table(ops)}\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{format_numerics_table(ops)}\n{END}{after}"
 
 
 def _row(opdef: OpDef) -> Sequence[str]:
@@ -39,7 +39,7 @@ def _row(opdef: OpDef) -> Sequence[str]:
     return (opdef.name, foreign, ", ".join(opdef.dtypes), _cell(litert), same)
 
 
-def _cell(cell: NumericsCell | None) -> str:
+def _cell(cell: NumericsSpec | None) -> str:
     if cell is None:
         return "not in this profile"
     rounding = "no requantise" if cell.rounding is None else f"rounds {cell.rounding.value}"

@@ -13,31 +13,31 @@ from contextlib import ExitStack
 
 import numpy as np
 
+from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
-    NumericsCell,
+    NumericsSpec,
     OpCall,
     OpDef,
 )
-from firmwright.ir.tir.nodes import Buffer
-from firmwright.ops.arity import require_tensors
+from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.moves import DTYPES
+from firmwright.ops.strided_copy import DTYPES
 
 
-def margins(call: OpCall) -> tuple[tuple[int, int], ...]:
+def padding_pairs(call: OpCall) -> tuple[tuple[int, int], ...]:
     """(before, after) of each axis."""
     flat = call.ints_attr("paddings")
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
 
-def margin_value(call: OpCall) -> float:
+def pad_value(call: OpCall) -> float:
     """What the margin holds, in the output's stored terms."""
     if call.has_input(1):
         constant = call.constant(1)
@@ -62,29 +62,30 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if y.quantization is not None and len(y.quantization.scales) != 1:
         raise NotSupportedError("an output quantised per channel")
     shape = tuple(
-        before + size + after for size, (before, after) in zip(x.shape, margins(call), strict=True)
+        before + size + after
+        for size, (before, after) in zip(x.shape, padding_pairs(call), strict=True)
     )
     return (TensorType(shape, x.dtype, y.quantization),)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    return (np.pad(arrays[0], margins(call), constant_values=margin_value(call)),)
+    return (np.pad(arrays[0], padding_pairs(call), constant_values=pad_value(call)),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
     """Fill everything, then copy; both are loops that compilers know."""
     x_shape, y_shape, before = _merged(call)
     count = call.output.elements
-    with b.window("all", b.y, 0, (count,), access="w") as everything, b.for_("i", count) as i:
-        b.store(everything, [i], margin_value(call))
+    with b.view("all", b.y, 0, (count,), access="w") as everything, b.for_("i", count) as i:
+        b.store(everything, [i], pad_value(call))
     with (
-        b.window("in", b.input(0), 0, x_shape) as x,
-        b.window("out", b.y, 0, y_shape, access="w") as y,
+        b.view("in", b.input(0), 0, x_shape) as x,
+        b.view("out", b.y, 0, y_shape, access="w") as y,
     ):
         _copy(b, x, y, before)
 
 
-def _copy(b: Kernel, x: Buffer, y: Buffer, before: Sequence[int]) -> None:
+def _copy(b: Kernel, x: tir.Buffer, y: tir.Buffer, before: Sequence[int]) -> None:
     with ExitStack() as stack:
         at = [stack.enter_context(b.for_(f"i{k}", extent)) for k, extent in enumerate(x.shape)]
         there = [i + margin for i, margin in zip(at, before, strict=True)]
@@ -98,7 +99,7 @@ def _merged(call: OpCall) -> tuple[list[int], list[int], list[int]]:
     before: list[int] = []
     inner = 1
     for size, (first, last) in zip(
-        reversed(call.input(0).shape), reversed(margins(call)), strict=True
+        reversed(call.input(0).shape), reversed(padding_pairs(call)), strict=True
     ):
         if first == last == 0:
             inner *= size
@@ -114,14 +115,14 @@ def _merged(call: OpCall) -> tuple[list[int], list[int], list[int]]:
     return x_shape, y_shape, before
 
 
-def from_tflite(context: ImportContext) -> Imported:
+def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 2)
     paddings = context.constants[1]
     if paddings is None:
         raise NotSupportedError("paddings that are not constant")
     if paddings.dtype.kind not in "iu":
         raise NotSupportedError(f"paddings of type {paddings.dtype}")
-    return Imported(
+    return ImportedCall(
         "pad",
         {"paddings": tuple(int(n) for n in paddings.reshape(-1))},
         (0, 2) if len(context.inputs) > 2 else (0,),
@@ -138,7 +139,7 @@ _CASES = (
 )
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     for name, shape, pairs in _CASES:
         y_shape = tuple(a + n + z for n, (a, z) in zip(shape, pairs, strict=True))
         paddings = CaseTensor((len(shape), 2), "int32", data=np.array(pairs, np.int32))
@@ -146,8 +147,8 @@ def cases() -> Iterator[Case]:
             scales, zero_points = ((0.5,), (-7,)) if dtype == "int8" else ((), ())
             x, y = (CaseTensor(n, dtype, scales, zero_points) for n in (shape, y_shape))
             value = CaseTensor((1,), dtype, scales, zero_points, data=np.array([99], dtype))
-            yield Case(f"{name}_{dtype}", "PAD", (x, paddings), (y,))
-            yield Case(f"{name}_value_{dtype}", "PADV2", (x, paddings, value), (y,))
+            yield ConformanceCase(f"{name}_{dtype}", "PAD", (x, paddings), (y,))
+            yield ConformanceCase(f"{name}_value_{dtype}", "PADV2", (x, paddings, value), (y,))
 
 
 OPDEF = OpDef(
@@ -155,11 +156,11 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={"tflite:PAD": from_tflite, "tflite:PADV2": from_tflite},
+    imports={"tflite:PAD": import_tflite, "tflite:PADV2": import_tflite},
     cases=cases,
     dtypes=tuple(kind.name for kind in DTYPES),
     numerics={
-        profile: NumericsCell(None, "copies", "reference_ops Pad") for profile in ("litert", "tflm")
+        profile: NumericsSpec(None, "copies", "reference_ops Pad") for profile in ("litert", "tflm")
     },
-    limits="constant paddings and value",
+    restrictions="constant paddings and value",
 )

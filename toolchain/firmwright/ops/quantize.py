@@ -18,24 +18,24 @@ from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
-    Numerics,
-    NumericsCell,
+    NumericsProfile,
+    NumericsSpec,
     OpCall,
     OpDef,
 )
-from firmwright.ir.tir.builder import E, maximum, minimum
-from firmwright.ir.tir.builder import call as intrinsic
-from firmwright.ops.arity import require_tensors
-from firmwright.ops.elementwise import elements, lower_elementwise
-from firmwright.ops.fixed_point import Requant, clamp, per_tensor, requant
+from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ops.constant_requantize import store_requantized
+from firmwright.ops.elementwise import loop_over_elements, lower_elementwise
+from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.rescale import store_rescaled
-from firmwright.ops.rows import same_rows
+from firmwright.ops.requantize import Requantization, clamp, make_requantization, tensor_quant
+from firmwright.ops.row_windows import elementwise_row_window
 
 _FROM_FLOAT = (INT8, UINT8, INT16)
 _BETWEEN = {
@@ -51,23 +51,23 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
     if y.dtype not in (_FROM_FLOAT if x.dtype == FLOAT32 else _BETWEEN.get(x.dtype, ())):
         raise NotSupportedError(f"{x.dtype.name} quantised to {y.dtype.name}")
-    per_tensor(y)
+    tensor_quant(y)
     if x.dtype != FLOAT32:
-        per_tensor(x)
+        tensor_quant(x)
     return (TensorType(x.shape, y.dtype, y.quantization),)
 
 
-def requant_of(call: OpCall) -> Requant:
+def requantization_of(call: OpCall) -> Requantization:
     """How an integer becomes the output."""
-    factor = per_tensor(call.input(0)).scale / per_tensor(call.output).scale
-    return requant([factor], Rounding.TWICE, call.output, "none")
+    factor = tensor_quant(call.input(0)).scale / tensor_quant(call.output).scale
+    return make_requantization([factor], Rounding.TWICE, call.output, "none")
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    y, quant = call.output, per_tensor(call.output)
+    y, quant = call.output, tensor_quant(call.output)
     if call.input(0).dtype != FLOAT32:
-        x = arrays[0].astype(np.int64) - per_tensor(call.input(0)).zero_point
-        return (requant_of(call).apply(x, y.dtype),)
+        x = arrays[0].astype(np.int64) - tensor_quant(call.input(0)).zero_point
+        return (requantization_of(call).apply(x, y.dtype),)
     with np.errstate(over="ignore"):  # infinity is what the float32 quotient then is
         steps = (arrays[0] / np.float32(quant.scale)).astype(np.float64)
     whole = np.copysign(np.floor(np.abs(steps) + 0.5), steps)
@@ -78,38 +78,40 @@ def lower(call: OpCall, b: Kernel) -> None:
     if call.input(0).dtype == FLOAT32:
         lower_elementwise(call, b, lambda x: _quantized(x[0], call.output))
         return
-    with elements(call, b) as (values, store):
-        offset = values[0].cast(INT32) - per_tensor(call.input(0)).zero_point
-        params, kind = requant_of(call), call.output.dtype
+    with loop_over_elements(call, b) as (values, store):
+        offset = values[0].cast(INT32) - tensor_quant(call.input(0)).zero_point
+        params, kind = requantization_of(call), call.output.dtype
         if INT32 in (call.input(0).dtype, kind):  # too wide for the short form
             scaled = (params.multipliers[0], params.shifts[0])
             store(_wide(offset, *scaled, params.zero_point, kind))
         else:
-            store_rescaled(b, offset, params, kind, store)
+            store_requantized(b, offset, params, kind, store)
 
 
-def _wide(offset: E, multiplier: int, shift: int, zero_point: int, kind: DType) -> E:
+def _wide(
+    offset: ArithExpr, multiplier: int, shift: int, zero_point: int, kind: DType
+) -> ArithExpr:
     value = intrinsic("requantize_twice", [offset, multiplier, shift], INT32)
     if zero_point:
         value = value + zero_point
     return value if kind == INT32 else clamp(value, kind.min, kind.max, kind)
 
 
-def _quantized(x: E, kind: TensorType) -> E:
+def _quantized(x: ArithExpr, kind: TensorType) -> ArithExpr:
     """The bounds are cut in float32, where they are exact: nothing is converted out of range."""
-    quant, dtype = per_tensor(kind), kind.dtype
+    quant, dtype = tensor_quant(kind), kind.dtype
     steps = intrinsic("round_f32", [x / quant.scale], FLOAT32)
     low, high = dtype.min - quant.zero_point, dtype.max - quant.zero_point
     return (_cut(steps, low, high).cast(INT32) + quant.zero_point).cast(dtype)
 
 
-def _cut(value: E, low: int, high: int) -> E:
+def _cut(value: ArithExpr, low: int, high: int) -> ArithExpr:
     return minimum(maximum(value, float(low)), float(high))
 
 
-def from_tflite(context: ImportContext) -> Imported:
+def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 1)
-    return Imported("quantize", {}, (0,))
+    return ImportedCall("quantize", {}, (0,))
 
 
 _CASES: tuple[tuple[str, DType, tuple[float, int], DType, tuple[float, int]], ...] = (
@@ -131,18 +133,18 @@ _CASES: tuple[tuple[str, DType, tuple[float, int], DType, tuple[float, int]], ..
 )
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     for name, before, (x_scale, x_zero), after, (y_scale, y_zero) in _CASES:
         x = CaseTensor((2, 3, 7), "float32")
         if before != FLOAT32:
             x = CaseTensor((2, 3, 7), before.name, (float(np.float32(x_scale)),), (x_zero,))
         y = CaseTensor((2, 3, 7), after.name, (float(np.float32(y_scale)),), (y_zero,))
         # TFLM's runtime does not take floats to uint8.
-        oracles: tuple[Numerics, ...] = ("litert", "tflm")
+        oracles: tuple[NumericsProfile, ...] = ("litert", "tflm")
         if name == "bytes":  # LiteRT does not take int8 to int32
             oracles = ("litert",) if after == UINT8 else ("tflm",)
         title = f"{name}_{before.name}_{after.name}"
-        yield Case(title, "QUANTIZE", (x,), (y,), oracles=oracles)
+        yield ConformanceCase(title, "QUANTIZE", (x,), (y,), oracles=oracles)
 
 
 OPDEF = OpDef(
@@ -150,12 +152,12 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    rows=same_rows,
-    imports={"tflite:QUANTIZE": from_tflite},
+    row_access=elementwise_row_window,
+    imports={"tflite:QUANTIZE": import_tflite},
     cases=cases,
     dtypes=("float32", "int8", "uint8", "int16", "int32"),
     numerics={
-        profile: NumericsCell(
+        profile: NumericsSpec(
             Rounding.TWICE, "float32 from floats, else int32", "reference_ops Requantize"
         )
         for profile in ("litert", "tflm")

@@ -19,22 +19,22 @@ from firmwright.base.quant import Rounding, quantize_multiplier
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     NotSupportedError,
-    NumericsCell,
+    NumericsSpec,
     OpCall,
 )
-from firmwright.ir.tir.builder import E, binary, immediate, select
-from firmwright.ops.fixed_point import clamp, per_tensor
-from firmwright.ops.int16x8 import cut_multiplier, wide_step, wide_step_meaning
+from firmwright.ir.tir.builder import ArithExpr, binary_expr, immediate, select
+from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.mean import summands
-from firmwright.ops.moves import ints
-from firmwright.ops.reductions import lower_reduction, reduced_shape, reduction_op
+from firmwright.ops.mean_and_sum import reduced_count
+from firmwright.ops.reduce_min_max_any_all import lower_reduction, reduced_shape, reduction_op
+from firmwright.ops.requantize import clamp, tensor_quant
+from firmwright.ops.strided_copy import int_vector
 
 
-def _times(a: E, b: E) -> E:
+def _times(a: ArithExpr, b: ArithExpr) -> ArithExpr:
     """Whole numbers keep their low 32 bits."""
     if a.expr.dtype == FLOAT32:
         return a * b
@@ -52,8 +52,8 @@ def _is_quantized(call: OpCall) -> bool:
 
 def _factor(call: OpCall) -> tuple[int, int]:
     """Multiplier and shift to the right of each step."""
-    x, y = per_tensor(call.input(0)).scale, per_tensor(call.output).scale
-    return cut_multiplier(*quantize_multiplier(x / y ** (1.0 / summands(call))))
+    x, y = tensor_quant(call.input(0)).scale, tensor_quant(call.output).scale
+    return reduce_multiplier(*quantize_multiplier(x / y ** (1.0 / reduced_count(call))))
 
 
 def _infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -63,7 +63,7 @@ def _infer(call: OpCall) -> tuple[TensorType, ...]:
     y = TensorType(reduced_shape(x.shape, axes, keep), call.output.dtype, call.output.quantization)
     if y.dtype != x.dtype or not x.elements:
         raise NotSupportedError(f"a product of {x.dtype.name} as {y.dtype.name}")
-    if x.dtype == INT16 and (per_tensor(x).zero_point or per_tensor(y).zero_point):
+    if x.dtype == INT16 and (tensor_quant(x).zero_point or tensor_quant(y).zero_point):
         raise NotSupportedError("int16 with a zero point other than 0")
     _factor(replace(call, outputs=(y,)))
     return (y,)
@@ -72,14 +72,14 @@ def _infer(call: OpCall) -> tuple[TensorType, ...]:
 def _reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if not _is_quantized(call):
         return _PLAIN.reference(call, arrays)
-    axes, y, factor = call.ints_attr("axes"), per_tensor(call.output), _factor(call)
-    offsets = arrays[0].astype(np.int64) - per_tensor(call.input(0)).zero_point
+    axes, y, factor = call.ints_attr("axes"), tensor_quant(call.output), _factor(call)
+    offsets = arrays[0].astype(np.int64) - tensor_quant(call.input(0)).zero_point
     kept = [axis for axis in range(offsets.ndim) if axis not in axes]
-    rows = offsets.transpose(*kept, *axes).reshape(-1, summands(call))
+    rows = offsets.transpose(*kept, *axes).reshape(-1, reduced_count(call))
     product = rows[:, 0]
     for column in range(1, rows.shape[1]):
-        product = _in_32_bits(wide_step_meaning(product * rows[:, column], *factor))
-    total = _in_32_bits(wide_step_meaning(product, *factor)) + y.zero_point
+        product = _in_32_bits(requantize_int64_array(product * rows[:, column], *factor))
+    total = _in_32_bits(requantize_int64_array(product, *factor)) + y.zero_point
     kind = call.output.dtype
     return (np.clip(total, kind.min, kind.max).astype(kind.np).reshape(call.output.shape),)
 
@@ -93,22 +93,26 @@ def _lower(call: OpCall, b: Kernel) -> None:
     if not _is_quantized(call):
         _PLAIN.lower(call, b)
         return
-    zero, y, kind = per_tensor(call.input(0)).zero_point, per_tensor(call.output), call.output.dtype
-    multiplier, right = (E(immediate(value, INT32)) for value in _factor(call))
+    zero, y, kind = (
+        tensor_quant(call.input(0)).zero_point,
+        tensor_quant(call.output),
+        call.output.dtype,
+    )
+    multiplier, right = (ArithExpr(immediate(value, INT32)) for value in _factor(call))
 
-    def step(acc: E, item: E) -> E:
+    def step(acc: ArithExpr, item: ArithExpr) -> ArithExpr:
         factor = (item.cast(INT32) - zero).cast(INT64)
-        product = wide_step(acc * factor, multiplier, right).cast(INT64)
-        return select(binary("eq", acc, E(immediate(_NONE, INT64))), factor, product)
+        product = requantize_int64(acc * factor, multiplier, right).cast(INT64)
+        return select(binary_expr("eq", acc, ArithExpr(immediate(_NONE, INT64))), factor, product)
 
-    def end(acc: E) -> E:
-        scaled = wide_step(acc, multiplier, right) + y.zero_point
+    def end(acc: ArithExpr) -> ArithExpr:
+        scaled = requantize_int64(acc, multiplier, right) + y.zero_point
         return clamp(scaled, kind.min, kind.max, kind)
 
-    lower_reduction(call, b, E(immediate(_NONE, INT64)), step, end)
+    lower_reduction(call, b, ArithExpr(immediate(_NONE, INT64)), step, end)
 
 
-def _cases() -> Iterator[Case]:
+def _cases() -> Iterator[ConformanceCase]:
     yield from _PLAIN.cases()
     for name, dtype, shape, axes, x_quant, y_quant in (
         ("last", "int8", (3, 4, 5), (-1,), (0.11, 3), (0.7, -9)),
@@ -125,7 +129,9 @@ def _cases() -> Iterator[Case]:
             )
         )
         title, options = f"{name}_{dtype}_scaled", {"keep_dims": False}
-        yield Case(title, "REDUCE_PROD", (x, ints(*axes)), (y,), options, ("litert",))
+        yield ConformanceCase(
+            title, "REDUCE_PROD", (x, int_vector(*axes)), (y,), options, ("litert",)
+        )
 
 
 OPDEF = replace(
@@ -136,7 +142,7 @@ OPDEF = replace(
     cases=_cases,
     dtypes=("int8", "int16", "int32", "float32"),
     numerics={
-        "litert": NumericsCell(
+        "litert": NumericsSpec(
             Rounding.ONCE, "int8, int16 in int64; floats in order", "QuantizedReduceProd"
         )
     },

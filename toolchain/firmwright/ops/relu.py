@@ -18,30 +18,30 @@ from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
-    Numerics,
-    NumericsCell,
+    NumericsProfile,
+    NumericsSpec,
     OpCall,
     OpDef,
 )
-from firmwright.ops.arity import require_tensors
-from firmwright.ops.elementwise import elements, lower_elementwise
-from firmwright.ops.fixed_point import (
-    Requant,
-    activated,
+from firmwright.ops.constant_requantize import store_requantized
+from firmwright.ops.elementwise import loop_over_elements, lower_elementwise
+from firmwright.ops.importing import require_tensors
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import (
+    Requantization,
+    apply_activation,
     clamp,
     float_activation_range,
-    per_tensor,
+    make_requantization,
     quantized_activation_range,
-    requant,
+    tensor_quant,
 )
-from firmwright.ops.kernel import Kernel
-from firmwright.ops.rescale import store_rescaled
-from firmwright.ops.rows import same_rows
+from firmwright.ops.row_windows import elementwise_row_window
 
 
 def _dtypes(name: str) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if x.dtype.name not in _dtypes(call.op) or y.dtype != x.dtype:
         raise NotSupportedError(f"{x.dtype.name} input with {y.dtype.name} output")
     if x.dtype != FLOAT32:
-        zero_points = per_tensor(x).zero_point, per_tensor(y).zero_point
+        zero_points = tensor_quant(x).zero_point, tensor_quant(y).zero_point
         if x.dtype == INT16 and any(zero_points):
             raise NotSupportedError("int16 with a zero point other than 0")
     return (TensorType(x.shape, x.dtype, y.quantization),)
@@ -64,14 +64,14 @@ def _cuts_stored_values(call: OpCall) -> bool:
     return call.numerics == "tflm" and call.op == "relu6"
 
 
-def requant_of(call: OpCall) -> Requant:
+def requantization_of(call: OpCall) -> Requantization:
     """How an int8 input less its zero point becomes the output."""
-    x_scale, y_scale = per_tensor(call.input(0)).scale, per_tensor(call.output).scale
+    x_scale, y_scale = tensor_quant(call.input(0)).scale, tensor_quant(call.output).scale
     factor = x_scale / y_scale
     if call.numerics == "litert":
         with np.errstate(over="ignore"):  # an infinite factor is refused by requant
             factor = float(np.float32(x_scale) / np.float32(y_scale))
-    return requant([factor], Rounding.TWICE, call.output, call.op)
+    return make_requantization([factor], Rounding.TWICE, call.output, call.op)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -81,34 +81,34 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         return (np.clip(x, np.float32(low), np.float32(high)),)
     if _cuts_stored_values(call):
         return (np.clip(x, *quantized_activation_range(call.op, call.input(0))).astype(x.dtype),)
-    offset = x.astype(np.int64) - per_tensor(call.input(0)).zero_point
-    return (requant_of(call).apply(offset, call.output.dtype),)
+    offset = x.astype(np.int64) - tensor_quant(call.input(0)).zero_point
+    return (requantization_of(call).apply(offset, call.output.dtype),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
     kind = call.input(0)
     if kind.dtype == FLOAT32:
-        lower_elementwise(call, b, lambda x: activated(x[0], call.op))
+        lower_elementwise(call, b, lambda x: apply_activation(x[0], call.op))
     elif _cuts_stored_values(call):
         low, high = quantized_activation_range(call.op, kind)
         lower_elementwise(call, b, lambda x: clamp(x[0].cast(INT32), low, high, kind.dtype))
     else:
-        with elements(call, b) as (values, store):
-            offset = values[0].cast(INT32) - per_tensor(kind).zero_point
-            store_rescaled(b, offset, requant_of(call), kind.dtype, store)
+        with loop_over_elements(call, b) as (values, store):
+            offset = values[0].cast(INT32) - tensor_quant(kind).zero_point
+            store_requantized(b, offset, requantization_of(call), kind.dtype, store)
 
 
-def _importer(name: str) -> Callable[[ImportContext], Imported]:
-    def imported(context: ImportContext) -> Imported:
+def _importer(name: str) -> Callable[[ImportContext], ImportedCall]:
+    def imported(context: ImportContext) -> ImportedCall:
         require_tensors(context, 1)
-        return Imported(name, {}, (0,))
+        return ImportedCall(name, {}, (0,))
 
     return imported
 
 
-def _cases(builtin: str, profiles: tuple[Numerics, ...]) -> Iterator[Case]:
+def _cases(builtin: str, profiles: tuple[NumericsProfile, ...]) -> Iterator[ConformanceCase]:
     real = CaseTensor((2, 3, 5), "float32")
-    yield Case("float32", builtin, (real,), (real,), oracles=profiles)
+    yield ConformanceCase("float32", builtin, (real,), (real,), oracles=profiles)
     for name, x_quant, y_quant in (
         ("alike", (0.05, -3), (0.05, -3)),
         ("low", (0.02, -128), (0.02, -128)),
@@ -120,25 +120,25 @@ def _cases(builtin: str, profiles: tuple[Numerics, ...]) -> Iterator[Case]:
             CaseTensor((4, 11), "int8", (float(np.float32(scale)),), (zero_point,))
             for scale, zero_point in (x_quant, y_quant)
         )
-        yield Case(f"{name}_int8", builtin, (x,), (y,), oracles=profiles)
+        yield ConformanceCase(f"{name}_int8", builtin, (x,), (y,), oracles=profiles)
     x, y = (CaseTensor((4, 11), "int16", (2.0**k,), (0,)) for k in (-11, -12))
     if not builtin.endswith("_TO_1"):
-        yield Case("finer_int16", builtin, (x,), (y,), oracles=profiles)
+        yield ConformanceCase("finer_int16", builtin, (x,), (y,), oracles=profiles)
 
 
-def _opdef(name: str, profiles: tuple[Numerics, ...]) -> OpDef:
+def _opdef(name: str, profiles: tuple[NumericsProfile, ...]) -> OpDef:
     builtin = name.upper()
     return OpDef(
         name=name,
         infer=infer,
         reference=reference,
         lower=lower,
-        rows=same_rows,
+        row_access=elementwise_row_window,
         imports={f"tflite:{builtin}": _importer(name)},
         cases=lambda: _cases(builtin, profiles),
         dtypes=_dtypes(name),
         numerics={
-            profile: NumericsCell(Rounding.TWICE, "int32", "reference_ops ReluX")
+            profile: NumericsSpec(Rounding.TWICE, "int32", "reference_ops ReluX")
             for profile in profiles
         },
     )

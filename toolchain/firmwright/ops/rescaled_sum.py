@@ -26,12 +26,17 @@ from firmwright.base.quant import (
     quantize_multiplier,
 )
 from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall
-from firmwright.ir.tir.builder import E, expr
-from firmwright.ir.tir.builder import call as intrinsic
-from firmwright.ops.elementwise import elements, scalar_value
-from firmwright.ops.fixed_point import Requant, per_tensor, requant, requantized
+from firmwright.ir.tir.builder import ArithExpr, as_expr
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ops.constant_requantize import requantize_fourfold
+from firmwright.ops.elementwise import constant_scalar, loop_over_elements
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.rescale import rescaled
+from firmwright.ops.requantize import (
+    Requantization,
+    make_requantization,
+    requantize_value,
+    tensor_quant,
+)
 
 _LEFT_SHIFT = 20
 _LEFT_SHIFT_INT16 = 15
@@ -40,7 +45,7 @@ _HALF = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class SumTerm:
     """An input of the sum: (x - zero_point) * 2^left * multiplier * 2^(shift - 31)."""
 
     zero_point: int
@@ -54,7 +59,7 @@ class Term:
             shifted, self.multiplier, self.shift, Rounding.TWICE
         )
 
-    def fourfold(self, b: Kernel, stack: ExitStack, x: E) -> E:
+    def fourfold(self, b: Kernel, stack: ExitStack, x: ArithExpr) -> ArithExpr:
         """4 * `apply`, in TIR; a power of two, which leaves nothing to round, is one product."""
         offset = x.cast(INT32) - self.zero_point
         right = -self.shift
@@ -75,20 +80,20 @@ class Term:
 class RescaledSum:
     """Both terms, and how their sum becomes the output."""
 
-    terms: tuple[Term, Term]
-    output: Requant
+    terms: tuple[SumTerm, SumTerm]
+    output: Requantization
 
 
 def rescaled_sum(call: OpCall) -> RescaledSum:
     """The parameters of a quantised call."""
-    kinds = [per_tensor(call.input(index)) for index in (0, 1)]
+    kinds = [tensor_quant(call.input(index)) for index in (0, 1)]
     widest = 2 * max(kind.scale for kind in kinds)
     left = _LEFT_SHIFT_INT16 if call.input(0).dtype == INT16 else _LEFT_SHIFT
     terms = [
-        Term(kind.zero_point, *quantize_multiplier(kind.scale / widest), left) for kind in kinds
+        SumTerm(kind.zero_point, *quantize_multiplier(kind.scale / widest), left) for kind in kinds
     ]
-    factor = widest / ((1 << left) * per_tensor(call.output).scale)
-    output = requant([factor], Rounding.TWICE, call.output, call.str_attr("activation"))
+    factor = widest / ((1 << left) * tensor_quant(call.output).scale)
+    output = make_requantization([factor], Rounding.TWICE, call.output, call.str_attr("activation"))
     return RescaledSum((terms[0], terms[1]), output)
 
 
@@ -111,37 +116,39 @@ def lower(call: OpCall, b: Kernel, sign: int) -> None:
     if call.input(0).dtype == INT16:
         _lower_int16(call, b, params, sign)
         return
-    with elements(call, b) as (values, store), ExitStack() as stack:
+    with loop_over_elements(call, b) as (values, store), ExitStack() as stack:
         left, right = (
             _fourfold(call, b, stack, params.terms[index], index, x)
             for index, x in enumerate(values)
         )
         total = left + right if sign > 0 else left - right
         sum4 = stack.enter_context(b.let("sum4", total))
-        store(rescaled(sum4, params.output, INT8))
+        store(requantize_fourfold(sum4, params.output, INT8))
 
 
 def _lower_int16(call: OpCall, b: Kernel, params: RescaledSum, sign: int) -> None:
     """By the general step; no term exceeds 2^29."""
-    with elements(call, b) as (values, store):
+    with loop_over_elements(call, b) as (values, store):
         left, right = (
             _term(call, index, term, x)
             for index, (term, x) in enumerate(zip(params.terms, values, strict=True))
         )
         total, step = left + right if sign > 0 else left - right, params.output
-        store(requantized(total, step.multipliers[0], step.shifts[0], step, INT16))
+        store(requantize_value(total, step.multipliers[0], step.shifts[0], step, INT16))
 
 
-def _term(call: OpCall, index: int, term: Term, x: E) -> E:
-    known = scalar_value(call, index)
+def _term(call: OpCall, index: int, term: SumTerm, x: ArithExpr) -> ArithExpr:
+    known = constant_scalar(call, index)
     if known is not None:
-        return E(expr(int(term.apply(np.array(int(known)))), INT32))
+        return ArithExpr(as_expr(int(term.apply(np.array(int(known)))), INT32))
     shifted = x.cast(INT32) * (1 << term.left)
     return intrinsic("requantize_twice", [shifted, term.multiplier, term.shift], INT32)
 
 
-def _fourfold(call: OpCall, b: Kernel, stack: ExitStack, term: Term, index: int, x: E) -> E:
-    known = scalar_value(call, index)
+def _fourfold(
+    call: OpCall, b: Kernel, stack: ExitStack, term: SumTerm, index: int, x: ArithExpr
+) -> ArithExpr:
+    known = constant_scalar(call, index)
     if known is None:
         return term.fourfold(b, stack, x)
-    return E(expr(4 * int(term.apply(np.array(int(known)))), INT32))
+    return ArithExpr(as_expr(4 * int(term.apply(np.array(int(known)))), INT32))

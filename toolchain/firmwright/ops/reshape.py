@@ -13,16 +13,16 @@ import numpy as np
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
-    NumericsCell,
+    NumericsSpec,
     OpCall,
     OpDef,
 )
-from firmwright.ops.arity import require_tensors
+from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
 
 
@@ -40,25 +40,25 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower(call: OpCall, b: Kernel) -> None:
     """A copy: only where input and output must be two buffers."""
     count = call.output.elements
-    x = b.window("from", b.input(0), 0, (count,))
-    y = b.window("to", b.y, 0, (count,), access="w")
+    x = b.view("from", b.input(0), 0, (count,))
+    y = b.view("to", b.y, 0, (count,), access="w")
     with x as source, y as destination, b.for_("i", count) as i:
         b.store(destination, [i], b.load(source, [i]))
 
 
-def from_tflite(context: ImportContext) -> Imported:
+def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 1)
-    return Imported("reshape", {}, (0,))
+    return ImportedCall("reshape", {}, (0,))
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     scale = float(np.float32(0.5))
     for name, before, after in (
         ("flatten", (1, 3, 2, 2), (1, 12)),
         ("to_rows", (1, 12), (4, 3)),
         ("same", (2, 5), (2, 5)),
     ):
-        yield Case(
+        yield ConformanceCase(
             f"{name}_int8",
             "RESHAPE",
             (
@@ -76,12 +76,12 @@ OPDEF = OpDef(
     reference=reference,
     lower=lower,
     imports={
-        "tflite:RESHAPE": from_tflite,
-        "tflite:SQUEEZE": from_tflite,
-        "tflite:EXPAND_DIMS": from_tflite,
+        "tflite:RESHAPE": import_tflite,
+        "tflite:SQUEEZE": import_tflite,
+        "tflite:EXPAND_DIMS": import_tflite,
     },
     cases=cases,
     dtypes=("int8", "uint8", "int16", "int32", "int64", "float32", "bool"),
-    numerics={profile: NumericsCell(None, "no copy", "reshape") for profile in ("litert", "tflm")},
-    view=True,
+    numerics={profile: NumericsSpec(None, "no copy", "reshape") for profile in ("litert", "tflm")},
+    is_view=True,
 )

@@ -19,19 +19,26 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, DType
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
-    NumericsCell,
+    NumericsSpec,
     OpCall,
     OpDef,
 )
-from firmwright.ir.tir.builder import INDEX, E, minimum
+from firmwright.ir.tir.builder import INDEX, ArithExpr, minimum
+from firmwright.ops.elementwise_unary import both_profiles
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.moves import constant_ints, ints, narrowest, plain, present, rank_of
-from firmwright.ops.unary import in_both
+from firmwright.ops.strided_copy import (
+    constant_ints,
+    data_tensor,
+    input_rank,
+    int_vector,
+    narrowest_index_dtype,
+    require_inputs,
+)
 
 _UNIT_BITS = 10
 _UNIT = 1 << _UNIT_BITS
@@ -107,7 +114,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         left, right, across = _side(call, b, stack, 1, ox, wide)
         c = stack.enter_context(b.for_("c", depth))
 
-        def at(row: E, col: E) -> E:
+        def at(row: ArithExpr, col: ArithExpr) -> ArithExpr:
             return b.load(b.input(0), [image, row, col, c]).cast(wide)
 
         upper = at(above, left) * (unit - across) + at(above, right) * across
@@ -120,14 +127,14 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _side(
-    call: OpCall, b: Kernel, stack: ExitStack, axis: int, out: E, wide: DType
-) -> tuple[E, E, E]:
+    call: OpCall, b: Kernel, stack: ExitStack, axis: int, out: ArithExpr, wide: DType
+) -> tuple[ArithExpr, ArithExpr, ArithExpr]:
     """Both neighbours and the share of the second one, read from tables."""
     *places, share = _sides(call, axis)
     name, last = ("row", "column")[axis], call.input(0).shape[1 + axis] - 1
-    found: list[E] = []
+    found: list[ArithExpr] = []
     for kind, values in zip(("before", "after"), places, strict=True):
-        table = b.constant(f"{name}s_{kind}", values, narrowest(values.tolist()))
+        table = b.constant(f"{name}s_{kind}", values, narrowest_index_dtype(values.tolist()))
         place = minimum(b.load(table, [out]).cast(INDEX), last)
         found.append(stack.enter_context(b.let(f"{name}_{kind}", place)))
     shares = b.constant(f"{name}_shares", share, FLOAT32 if wide == FLOAT32 else INT32)
@@ -135,16 +142,18 @@ def _side(
     return found[0], found[1], stack.enter_context(b.let(f"{name}_share", value))
 
 
-def from_tflite(context: ImportContext) -> Imported:
-    present(context, 2)
-    if rank_of(context) != 4:
-        raise NotSupportedError(f"an image of {rank_of(context)} dimensions")
+def import_tflite(context: ImportContext) -> ImportedCall:
+    require_inputs(context, 2)
+    if input_rank(context) != 4:
+        raise NotSupportedError(f"an image of {input_rank(context)} dimensions")
     options = context.node.options
     flags = {name: bool(options[name]) for name in ("align_corners", "half_pixel_centers")}
-    return Imported("resize_bilinear", {"size": constant_ints(context, 1, "sizes"), **flags}, (0,))
+    return ImportedCall(
+        "resize_bilinear", {"size": constant_ints(context, 1, "sizes"), **flags}, (0,)
+    )
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     for name, corners, centers, x, y in (
         ("up", False, False, (1, 2, 3, 2), (1, 5, 7, 2)),
         ("corners", True, False, (1, 3, 3, 2), (1, 5, 6, 2)),
@@ -155,10 +164,12 @@ def cases() -> Iterator[Case]:
         for dtype in ("int8", "int16", "float32"):
             if dtype == "int16" and name in ("up", "down"):
                 continue
-            tensor = plain(x, dtype) if dtype != "int16" else CaseTensor(x, dtype, (0.5,), (0,))
+            tensor = (
+                data_tensor(x, dtype) if dtype != "int16" else CaseTensor(x, dtype, (0.5,), (0,))
+            )
             out = CaseTensor(y, dtype, tensor.scales, tensor.zero_points)
-            yield Case(
-                f"{name}_{dtype}", "RESIZE_BILINEAR", (tensor, ints(*y[1:3])), (out,), options,
+            yield ConformanceCase(
+                f"{name}_{dtype}", "RESIZE_BILINEAR", (tensor, int_vector(*y[1:3])), (out,), options,
                 ("litert",) if dtype == "int16" else ("litert", "tflm"),
             )  # fmt: skip
 
@@ -168,11 +179,11 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={"tflite:RESIZE_BILINEAR": from_tflite},
+    imports={"tflite:RESIZE_BILINEAR": import_tflite},
     cases=cases,
     dtypes=("int8", "int16", "float32"),
-    numerics=in_both(
-        NumericsCell(None, "shares of 1/1024, rounded once", "reference_ops ResizeBilinear")
+    numerics=both_profiles(
+        NumericsSpec(None, "shares of 1/1024, rounded once", "reference_ops ResizeBilinear")
     ),
-    limits="constant size; images of four dimensions",
+    restrictions="constant size; images of four dimensions",
 )

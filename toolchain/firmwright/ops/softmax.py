@@ -26,35 +26,35 @@ from firmwright.base.quant import (
     rounding_divide_by_pot,
     saturating_rounding_doubling_high_mul,
 )
+from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
-    NumericsCell,
+    NumericsSpec,
     OpCall,
     OpDef,
 )
-from firmwright.ir.tir.builder import INDEX, E, maximum, minimum, select
-from firmwright.ir.tir.builder import call as intrinsic
-from firmwright.ir.tir.nodes import Buffer
+from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum, select
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import softmax_int16
-from firmwright.ops.arity import require_tensors
-from firmwright.ops.fixed_exponential import exp_on_negative
-from firmwright.ops.fixed_point import clamp, per_tensor
+from firmwright.ops.fixed_point_exp import exp_on_negative_values
+from firmwright.ops.importing import require_tensors
 from firmwright.ops.intrinsics import RECIPROCAL
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import clamp, tensor_quant
 
 _INTEGER_BITS = 5
-SUM_BITS = 12
+SUM_INTEGER_BITS = 12
 _RANGE = 256
-_SHIFT = SUM_BITS + 31
+_SHIFT = SUM_INTEGER_BITS + 31
 """The product of reciprocal and exponential is shifted right by this, less the sum's headroom and
 the output's bits."""
-_MOST_ELEMENTS = (1 << SUM_BITS) - 1
+_MOST_ELEMENTS = (1 << SUM_INTEGER_BITS) - 1
 """More could overflow the sum."""
 _LEAST_HEADROOM = 4
 """Sums of 2^28 or more, which take 512 elements, ask for a shift beyond 31 bits. The definition
@@ -69,10 +69,10 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if not x.shape or not x.elements:
         raise NotSupportedError("a scalar or an empty tensor has no last axis to sum over")
     if x.dtype == INT16:
-        softmax_int16.check(call, beta_of(call))
+        softmax_int16.check_int16(call, softmax_beta(call))
     if x.dtype == INT8:
         check_int8_row(call)
-        quant = per_tensor(y)
+        quant = tensor_quant(y)
         if (quant.scale, quant.zero_point) != (2.0**-y.dtype.bits, y.dtype.min):
             raise NotSupportedError(
                 f"an {y.dtype.name} result of int8 must have scale 1/{1 << y.dtype.bits} and zero "
@@ -83,12 +83,12 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 def check_int8_row(call: OpCall) -> None:
     """What the sum of exponentials asks for."""
-    per_tensor(call.input(0))
+    tensor_quant(call.input(0))
     if call.input(0).shape[-1] > _MOST_ELEMENTS:
         raise NotSupportedError(f"an int8 {call.op} over more than {_MOST_ELEMENTS} elements")
 
 
-def beta_of(call: OpCall) -> float:
+def softmax_beta(call: OpCall) -> float:
     beta = call.attrs["beta"]
     assert isinstance(beta, float)  # by import
     return beta
@@ -97,36 +97,36 @@ def beta_of(call: OpCall) -> float:
 def difference_scaling(call: OpCall, beta: float) -> tuple[int, int, int]:
     """Multiplier and shift of differences, and the greatest one that does not leave their bits."""
     real = min(
-        beta * per_tensor(call.input(0)).scale * (1 << (31 - _INTEGER_BITS)), (1 << 31) - 1.0
+        beta * tensor_quant(call.input(0)).scale * (1 << (31 - _INTEGER_BITS)), (1 << 31) - 1.0
     )
     multiplier, left = quantize_multiplier(real)
     radius = ((1 << _INTEGER_BITS) - 1) * (1 << (31 - _INTEGER_BITS)) / 2.0**left
     return multiplier, left, math.floor(radius)
 
 
-def exponentials(call: OpCall) -> Array:
+def exponential_table(call: OpCall) -> Array:
     """int32 with 0 integer bits: entry d is the exponential for a value d below the maximum."""
-    multiplier, left, reach = difference_scaling(call, beta_of(call))
+    multiplier, left, reach = difference_scaling(call, softmax_beta(call))
     differences = -np.arange(_RANGE, dtype=np.int64)
     inside = differences >= -reach
     scaled = multiply_by_quantized_multiplier(
         np.where(inside, differences, 0), multiplier, left, Rounding.TWICE
     )
-    return np.where(inside, exp_on_negative(scaled, _INTEGER_BITS), 0).astype(np.int32)
+    return np.where(inside, exp_on_negative_values(scaled, _INTEGER_BITS), 0).astype(np.int32)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x = arrays[0].reshape(-1, arrays[0].shape[-1])
     if call.input(0).dtype == FLOAT32:
-        wide = x.astype(np.float64) * beta_of(call)
+        wide = x.astype(np.float64) * softmax_beta(call)
         powers = np.exp(wide - wide.max(axis=1, keepdims=True))
         y = (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
         return (y.reshape(call.output.shape),)
     if call.input(0).dtype == INT16:
-        return (softmax_int16.reference(call, x, beta_of(call)).reshape(call.output.shape),)
-    table = exponentials(call).astype(np.int64)
+        return (softmax_int16.reference(call, x, softmax_beta(call)).reshape(call.output.shape),)
+    table = exponential_table(call).astype(np.int64)
     powers = table[x.max(axis=1, keepdims=True).astype(np.int64) - x]
-    total = rounding_divide_by_pot(powers, SUM_BITS).sum(axis=1, keepdims=True)
+    total = rounding_divide_by_pot(powers, SUM_INTEGER_BITS).sum(axis=1, keepdims=True)
     headroom = np.vectorize(lambda value: 32 - int(value).bit_length())(total)
     reciprocal = RECIPROCAL.meaning(total, headroom).astype(np.int64)
     kind = call.output.dtype
@@ -142,22 +142,22 @@ def lower(call: OpCall, b: Kernel) -> None:
     shape = call.input(0).shape
     depth = shape[-1]
     rows = call.input(0).elements // depth
-    x = b.window("rows", b.input(0), 0, (rows, depth))
-    y = b.window("out", b.y, 0, (rows, depth), access="w")
+    x = b.view("rows", b.input(0), 0, (rows, depth))
+    y = b.view("out", b.y, 0, (rows, depth), access="w")
     with x as source, y as result, b.for_("row", rows) as row:
         if call.input(0).dtype == FLOAT32:
             _lower_float(call, b, source, result, row, depth)
         elif call.input(0).dtype == INT16:
-            softmax_int16.lower_row(call, b, source, result, row, depth, beta_of(call))
+            softmax_int16.lower_row(call, b, source, result, row, depth, softmax_beta(call))
         else:
             _lower_int8(call, b, source, result, row, depth)
 
 
-def lower_sum(
-    call: OpCall, b: Kernel, x: Buffer, row: E, depth: int
-) -> tuple[Buffer, Buffer, Buffer]:
+def lower_exponential_sum(
+    call: OpCall, b: Kernel, x: tir.Buffer, row: ArithExpr, depth: int
+) -> tuple[tir.Buffer, tir.Buffer, tir.Buffer]:
     """Registers of a row's maximum and of the sum of its exponentials, and those' table."""
-    table = b.constant("exponentials", exponentials(call), INT32)
+    table = b.constant("exponentials", exponential_table(call), INT32)
     highest, total = b.reg("highest", INT32), b.reg("total", INT32)
     b.store(highest, [0], INT8.min)
     with b.for_("i", depth) as i:
@@ -169,13 +169,15 @@ def lower_sum(
     ):
         # Half up equals half away from zero, as powers are never negative; adding the half first
         # could leave 32 bits.
-        rounded = (power >> SUM_BITS) + ((power >> (SUM_BITS - 1)) & 1)
+        rounded = (power >> SUM_INTEGER_BITS) + ((power >> (SUM_INTEGER_BITS - 1)) & 1)
         b.store(total, [0], b.load(total, [0]) + rounded)
     return highest, total, table
 
 
-def _lower_int8(call: OpCall, b: Kernel, x: Buffer, y: Buffer, row: E, depth: int) -> None:
-    highest, total, table = lower_sum(call, b, x, row, depth)
+def _lower_int8(
+    call: OpCall, b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, depth: int
+) -> None:
+    highest, total, table = lower_exponential_sum(call, b, x, row, depth)
     with (
         b.let("headroom", intrinsic("clz", [b.load(total, [0])], INT32)) as headroom,
         _inverse(b, b.load(total, [0]), headroom, depth, y.dtype) as (inverse, shift),
@@ -187,25 +189,31 @@ def _lower_int8(call: OpCall, b: Kernel, x: Buffer, y: Buffer, row: E, depth: in
 
 
 @contextmanager
-def _inverse(b: Kernel, total: E, headroom: E, depth: int, kind: DType) -> Iterator[tuple[E, E]]:
+def _inverse(
+    b: Kernel, total: ArithExpr, headroom: ArithExpr, depth: int, kind: DType
+) -> Iterator[tuple[ArithExpr, ArithExpr]]:
     """The reciprocal of `total` as multiplier and shift of the output's requantise step."""
     inverse = intrinsic("reciprocal", [total, headroom], INT32)
     shift = headroom - (_SHIFT - kind.bits)
-    if kind == INT8 and depth << (31 - SUM_BITS) >= 1 << (32 - _LEAST_HEADROOM):
+    if kind == INT8 and depth << (31 - SUM_INTEGER_BITS) >= 1 << (32 - _LEAST_HEADROOM):
         inverse = select(headroom < _LEAST_HEADROOM, 0, inverse)
         shift = maximum(shift, MIN_SHIFT)
     with b.let("inverse", inverse) as multiplier, b.let("shift", shift) as right:
         yield multiplier, right
 
 
-def _below(b: Kernel, highest: Buffer, x: Buffer, row: E, i: E) -> E:
+def _below(
+    b: Kernel, highest: tir.Buffer, x: tir.Buffer, row: ArithExpr, i: ArithExpr
+) -> ArithExpr:
     """How far element i lies below its row's maximum, as an index into the table."""
     distance = b.load(highest, [0]) - b.load_i32(x, [row, i])
     return minimum(maximum(distance, 0), _RANGE - 1).cast(INDEX)
 
 
-def _lower_float(call: OpCall, b: Kernel, x: Buffer, y: Buffer, row: E, depth: int) -> None:
-    beta = beta_of(call)
+def _lower_float(
+    call: OpCall, b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, depth: int
+) -> None:
+    beta = softmax_beta(call)
     highest, total = b.reg("highest", FLOAT32), b.reg("total", FLOAT32)
     b.store(highest, [0], b.load(x, [row, 0]))
     with b.for_("i", depth) as i:
@@ -220,15 +228,15 @@ def _lower_float(call: OpCall, b: Kernel, x: Buffer, y: Buffer, row: E, depth: i
         b.store(y, [row, i], b.load(y, [row, i]) / b.load(total, [0]))
 
 
-def from_tflite(context: ImportContext) -> Imported:
+def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 1)
     beta = float(context.node.options["beta"])  # type: ignore[arg-type]  # a number by the schema
     if not (math.isfinite(beta) and beta > 0):
         raise NotSupportedError(f"a beta of {beta}")
-    return Imported("softmax", {"beta": beta}, (0,))
+    return ImportedCall("softmax", {"beta": beta}, (0,))
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     for index, (shape, scale, zero_point) in enumerate(
         (
             ((1, 12), 0.18, 24),
@@ -240,17 +248,17 @@ def cases() -> Iterator[Case]:
     ):
         x = CaseTensor(shape, "int8", (float(np.float32(scale)),), (zero_point,))
         y = CaseTensor(shape, "int8", (1 / 256,), (-128,))
-        yield Case(f"row{index}_int8", "SOFTMAX", (x,), (y,), {"beta": 1.0})
+        yield ConformanceCase(f"row{index}_int8", "SOFTMAX", (x,), (y,), {"beta": 1.0})
         if index != 1:
             x = CaseTensor(shape, "int16", (float(np.float32(scale / 200)),), (0,))
             y = CaseTensor(shape, "int16", (2.0**-15,), (0,))
-            yield Case(f"row{index}_int16", "SOFTMAX", (x,), (y,), {"beta": 1.0})
+            yield ConformanceCase(f"row{index}_int16", "SOFTMAX", (x,), (y,), {"beta": 1.0})
         if index in (1, 4):
             x = CaseTensor(shape, "int8", (float(np.float32(scale)),), (zero_point,))
             y = CaseTensor(shape, "int16", (2.0**-16,), (-32768,))
-            yield Case(f"row{index}_int8_int16", "SOFTMAX", (x,), (y,), {"beta": 1.0})
+            yield ConformanceCase(f"row{index}_int8_int16", "SOFTMAX", (x,), (y,), {"beta": 1.0})
         x, y = CaseTensor(shape, "float32"), CaseTensor(shape, "float32")
-        yield Case(f"row{index}_float32", "SOFTMAX", (x,), (y,), {"beta": 1.0})
+        yield ConformanceCase(f"row{index}_float32", "SOFTMAX", (x,), (y,), {"beta": 1.0})
 
 
 OPDEF = OpDef(
@@ -258,14 +266,14 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={"tflite:SOFTMAX": from_tflite},
+    imports={"tflite:SOFTMAX": import_tflite},
     cases=cases,
     dtypes=("int8", "int16", "float32"),
     numerics={
-        profile: NumericsCell(
+        profile: NumericsSpec(
             Rounding.TWICE, "int32, 12 integer bits; int16 by tables", "reference_ops Softmax"
         )
         for profile in ("litert", "tflm")
     },
-    limits="last axis; int8 gives scale 1/256 (int16: 1/65536), int16 gives 2^-15",
+    restrictions="last axis; int8 gives scale 1/256 (int16: 1/65536), int16 gives 2^-15",
 )

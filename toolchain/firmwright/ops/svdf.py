@@ -18,32 +18,32 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT32
 from firmwright.base.quant import Rounding
+from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
-    NumericsCell,
+    NumericsSpec,
     OpCall,
     OpDef,
 )
-from firmwright.ir.tir.builder import E
-from firmwright.ir.tir.nodes import Buffer
-from firmwright.ops.fixed_point import (
-    Requant,
-    activated,
-    activation_name,
-    float_activation_range,
-    per_tensor,
-    requant,
-    requantized,
-)
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ops.elementwise_unary import BOTH_PROFILES, both_profiles
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.moves import TFLM
-from firmwright.ops.unary import BOTH, in_both
+from firmwright.ops.requantize import (
+    Requantization,
+    apply_activation,
+    float_activation_range,
+    import_activation,
+    make_requantization,
+    requantize_value,
+    tensor_quant,
+)
+from firmwright.ops.strided_copy import TFLM
 
 _BIAS, _STATE = 3, 4
 _TYPES = ((INT8, INT8, INT16, INT16), (INT8, INT8, INT8, INT8), (FLOAT32,) * 4)
@@ -73,22 +73,22 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError("a bias that is not constant, one for each unit")
     if x.dtype == INT8:
         for kind in (feature, time, state):
-            if per_tensor(kind).zero_point:
+            if tensor_quant(kind).zero_point:
                 raise NotSupportedError("weights or state with a zero point other than 0")
-        per_tensor(x)
-        per_tensor(call.output)
+        tensor_quant(x)
+        tensor_quant(call.output)
     y = TensorType((batch, filters // rank), x.dtype, call.output.quantization)
     return (y, TensorType(state.shape, state.dtype, call.outputs[1].quantization))
 
 
-def steps_of(call: OpCall) -> tuple[Requant, Requant]:
+def state_and_output_requant(call: OpCall) -> tuple[Requantization, Requantization]:
     """From the first product to the state, from the second one to the output."""
-    x, feature, time, state = (per_tensor(call.input(index)).scale for index in (0, 1, 2, _STATE))
-    first, second = x * feature / state, state * time / per_tensor(call.output).scale
+    x, feature, time, state = (tensor_quant(call.input(index)).scale for index in (0, 1, 2, _STATE))
+    first, second = x * feature / state, state * time / tensor_quant(call.output).scale
     kind = call.input(_STATE)
     return (
-        requant([first], Rounding.TWICE, kind, "none"),
-        requant([second], Rounding.TWICE, call.output, "none"),
+        make_requantization([first], Rounding.TWICE, kind, "none"),
+        make_requantization([second], Rounding.TWICE, call.output, "none"),
     )
 
 
@@ -100,17 +100,17 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     bias = arrays[3].astype(wide) if call.has_input(_BIAS) else np.zeros(filters // rank, wide)
     kept = arrays[-1].reshape(batch, filters, -1)
     if not real:
-        x = x - per_tensor(call.input(0)).zero_point
+        x = x - tensor_quant(call.input(0)).zero_point
     found = np.asarray(x @ feature.T)
     if not real:
-        found = steps_of(call)[0].apply(found, call.input(_STATE).dtype)
+        found = state_and_output_requant(call)[0].apply(found, call.input(_STATE).dtype)
     state = np.concatenate([kept[:, :, 1:], found[:, :, None].astype(kept.dtype)], axis=2)
     total = (state.astype(wide) * time).sum(axis=2).reshape(batch, -1, rank).sum(axis=2) + bias
     after = state.reshape(batch, -1)
     if real:
         low, high = float_activation_range(call.str_attr("activation"))
         return np.clip(total, low, high).astype(np.float32), after
-    return steps_of(call)[1].apply(total.astype(np.int32), INT8), after
+    return state_and_output_requant(call)[1].apply(total.astype(np.int32), INT8), after
 
 
 def lower(call: OpCall, b: Kernel) -> None:
@@ -119,8 +119,8 @@ def lower(call: OpCall, b: Kernel) -> None:
     real = call.input(0).dtype == FLOAT32
     with ExitStack() as stack:
         shape = (batch, filters, steps)
-        before = stack.enter_context(b.window("before", b.input(_STATE), 0, shape))
-        after = stack.enter_context(b.window("after", b.outputs[1], 0, shape, access="w"))
+        before = stack.enter_context(b.view("before", b.input(_STATE), 0, shape))
+        after = stack.enter_context(b.view("after", b.outputs[1], 0, shape, access="w"))
         n = stack.enter_context(b.for_("n", batch))
         unit = stack.enter_context(b.for_("unit", filters // rank))
         total = b.reg("total", FLOAT32 if real else UINT32)
@@ -135,7 +135,7 @@ def lower(call: OpCall, b: Kernel) -> None:
                 item, weight = b.load(b.input(0), [n, i]), b.load(b.input(1), [f, i])
                 if not real:
                     item, weight = (
-                        item.cast(INT32) - per_tensor(call.input(0)).zero_point,
+                        item.cast(INT32) - tensor_quant(call.input(0)).zero_point,
                         weight.cast(INT32),
                     )
                 b.store(acc, [0], b.load(acc, [0]) + item * weight)
@@ -145,7 +145,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         b.store(b.y, [n, unit], _output(call, b.load(total, [0])))
 
 
-def _first(call: OpCall, b: Kernel, unit: E) -> E | int:
+def _first(call: OpCall, b: Kernel, unit: ArithExpr) -> ArithExpr | int:
     """What a unit's sum begins with."""
     if not call.has_input(_BIAS):
         return 0
@@ -153,7 +153,9 @@ def _first(call: OpCall, b: Kernel, unit: E) -> E | int:
     return bias if call.input(0).dtype == FLOAT32 else bias.cast(UINT32)
 
 
-def _add(call: OpCall, b: Kernel, total: Buffer, value: E, at: Sequence[E | int]) -> None:
+def _add(
+    call: OpCall, b: Kernel, total: tir.Buffer, value: ArithExpr, at: Sequence[ArithExpr | int]
+) -> None:
     weight = b.load(b.input(2), at)
     if call.input(0).dtype == FLOAT32:
         b.store(total, [0], b.load(total, [0]) + value * weight)
@@ -162,23 +164,23 @@ def _add(call: OpCall, b: Kernel, total: Buffer, value: E, at: Sequence[E | int]
     b.store(total, [0], b.load(total, [0]) + product)
 
 
-def _found(call: OpCall, acc: E) -> E:
+def _found(call: OpCall, acc: ArithExpr) -> ArithExpr:
     if call.input(0).dtype == FLOAT32:
         return acc
-    params = steps_of(call)[0]
+    params = state_and_output_requant(call)[0]
     kind = call.input(_STATE).dtype
-    return requantized(acc, params.multipliers[0], params.shifts[0], params, kind)
+    return requantize_value(acc, params.multipliers[0], params.shifts[0], params, kind)
 
 
-def _output(call: OpCall, total: E) -> E:
+def _output(call: OpCall, total: ArithExpr) -> ArithExpr:
     if call.input(0).dtype == FLOAT32:
-        return activated(total, call.str_attr("activation"))
-    params = steps_of(call)[1]
+        return apply_activation(total, call.str_attr("activation"))
+    params = state_and_output_requant(call)[1]
     acc = total.cast(INT32)
-    return requantized(acc, params.multipliers[0], params.shifts[0], params, INT8)
+    return requantize_value(acc, params.multipliers[0], params.shifts[0], params, INT8)
 
 
-def from_tflite(context: ImportContext) -> Imported:
+def import_tflite(context: ImportContext) -> ImportedCall:
     if len(context.inputs) != 5 or any(context.inputs[k] is None for k in (0, 1, 2, 4)):
         raise NotSupportedError("an svdf without all of its inputs")
     if any(len(context.inputs[k].shape) != 2 for k in (0, 1, 2, 4)):  # type: ignore[union-attr]
@@ -186,16 +188,18 @@ def from_tflite(context: ImportContext) -> Imported:
     rank, options = context.node.options["rank"], context.node.options
     if not isinstance(rank, int) or rank < 1:
         raise NotSupportedError(f"a rank of {rank}")
-    activation = activation_name(options["fused_activation_function"])
-    return Imported("svdf", {"rank": rank, "activation": activation}, (0, 1, 2, 3, 4), (4,))
+    activation = import_activation(options["fused_activation_function"])
+    return ImportedCall("svdf", {"rank": rank, "activation": activation}, (0, 1, 2, 3, 4), (4,))
 
 
-def _case(name: str, kinds: Sequence[str], rank: int, units: int, zero_point: int) -> Case:
+def _case(
+    name: str, kinds: Sequence[str], rank: int, units: int, zero_point: int
+) -> ConformanceCase:
     rng = np.random.Generator(np.random.PCG64([units, rank]))
     batch, inputs, steps, filters = 2, 5, 6, units * rank
     if kinds[0] == "float32":
         x, y, state = (
-            CaseTensor(shape, "float32", keeps=keeps)
+            CaseTensor(shape, "float32", is_state=keeps)
             for shape, keeps in (
                 ((batch, inputs), False), ((batch, units), False), ((batch, filters * steps), True)
             )
@@ -205,7 +209,7 @@ def _case(name: str, kinds: Sequence[str], rank: int, units: int, zero_point: in
             for shape in ((filters, inputs), (filters, steps), (units,))
         ]
         options = {"rank": rank, "fused_activation_function": "RELU" if rank > 1 else "NONE"}
-        return Case(name, "SVDF", (x, *weights, state), (y,), options)
+        return ConformanceCase(name, "SVDF", (x, *weights, state), (y,), options)
     reach = {"int8": 127, "int16": 9000}
     scales = {"int8": 0.01, "int16": 0.0001}
     feature, time = (
@@ -216,18 +220,20 @@ def _case(name: str, kinds: Sequence[str], rank: int, units: int, zero_point: in
         for shape, kind in (((filters, inputs), kinds[1]), ((filters, steps), kinds[2]))
     )  # fmt: skip
     state_scale = 0.0008 if kinds[3] == "int16" else 0.07
-    state = CaseTensor((batch, filters * steps), kinds[3], (state_scale,), (0,), keeps=True)
+    state = CaseTensor((batch, filters * steps), kinds[3], (state_scale,), (0,), is_state=True)
     values = rng.integers(-9000, 9000, units).astype(np.int32)
     bias = CaseTensor((units,), "int32", (state_scale * time.scales[0],), (0,), data=values)
     x = CaseTensor((batch, inputs), "int8", (float(np.float32(0.05)),), (zero_point,))
     y = CaseTensor((batch, units), "int8", (float(np.float32(0.06)),), (-128,))
     options = {"rank": rank, "fused_activation_function": "RELU"}
-    oracles = BOTH if kinds[3] == "int16" else TFLM
+    oracles = BOTH_PROFILES if kinds[3] == "int16" else TFLM
     has_bias = bias if units > 1 else None
-    return Case(name, "SVDF", (x, feature, time, has_bias, state), (y,), options, oracles)
+    return ConformanceCase(
+        name, "SVDF", (x, feature, time, has_bias, state), (y,), options, oracles
+    )
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     yield _case("one_float32", ("float32",) * 4, 1, 3, 0)
     yield _case("two_float32", ("float32",) * 4, 2, 4, 0)
     yield _case("one_int8", ("int8", "int8", "int16", "int16"), 1, 5, 3)
@@ -240,9 +246,9 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={"tflite:SVDF": from_tflite},
+    imports={"tflite:SVDF": import_tflite},
     cases=cases,
     dtypes=("int8", "float32"),
-    numerics=in_both(NumericsCell(Rounding.TWICE, "int32 that wrap", "reference_ops SVDF")),
-    limits="state of int16 (int8 with weights of int8), not hybrid",
+    numerics=both_profiles(NumericsSpec(Rounding.TWICE, "int32 that wrap", "reference_ops SVDF")),
+    restrictions="state of int16 (int8 with weights of int8), not hybrid",
 )

@@ -20,29 +20,29 @@ from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    Case,
     CaseTensor,
+    ConformanceCase,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
-    NumericsCell,
+    NumericsSpec,
     OpCall,
     OpDef,
 )
-from firmwright.ir.tir.builder import E, logical_and
-from firmwright.ops.arity import require_tensors
-from firmwright.ops.case_tensors import constant_tensor
-from firmwright.ops.conv2d import bias_of, requant_of
-from firmwright.ops.conv_shapes import OutputIndex, int_option
-from firmwright.ops.fixed_point import activation_name, check_filters, per_tensor
+from firmwright.ir.tir.builder import ArithExpr, logical_and
+from firmwright.ops.conformance_tensors import constant_tensor
+from firmwright.ops.conv2d import bias_of, requantization_of
+from firmwright.ops.conv_window import OutputPosition, checked_int_option
+from firmwright.ops.importing import require_tensors
 from firmwright.ops.int16x8 import (
     accumulator_dtype,
-    apply_wide,
-    ending,
-    has_wide_bias,
+    apply_int64_requant,
+    has_int64_sum,
     is_int16x8,
+    requantize_epilogue,
 )
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import check_weights_and_bias, import_activation, tensor_quant
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -51,8 +51,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError("transpose_conv needs four dimensions and as many input channels")
     if min(call.ints_attr("stride")) < 1:
         raise NotSupportedError("a stride below 1")
-    check_filters(call, 0)
-    if is_int16x8(call) and not has_wide_bias(call):
+    check_weights_and_bias(call, 0)
+    if is_int16x8(call) and not has_int64_sum(call):
         raise NotSupportedError("an int16 transposed convolution with a bias of 32 bits")
     shape = (x.shape[0], *y.shape[1:3], w.shape[0])
     return (TensorType(shape, x.dtype, y.quantization),)
@@ -60,12 +60,12 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     quantized = call.input(0).dtype != FLOAT32
-    offset = per_tensor(call.input(0)).zero_point if quantized else 0
+    offset = tensor_quant(call.input(0)).zero_point if quantized else 0
     x, w = arrays[0].astype(np.float64) - offset, arrays[1].astype(np.float64)
     total = _scattered(call, x, w)
     if quantized:
         acc = total.astype(np.int64) + bias_of(call, "int32")
-        return (apply_wide(requant_of(call), acc, call.output.dtype),)
+        return (apply_int64_requant(requantization_of(call), acc, call.output.dtype),)
     return ((total + bias_of(call, "float32")).astype(np.float32),)
 
 
@@ -83,7 +83,9 @@ def _scattered(call: OpCall, x: Array, w: Array) -> Array:
 
 
 @contextmanager
-def taps(call: OpCall, b: Kernel, at: OutputIndex) -> Iterator[tuple[E, E, E, E]]:
+def taps(
+    call: OpCall, b: Kernel, at: OutputPosition
+) -> Iterator[tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr]]:
     """Loops over the taps that reach an output from inside of the input: (ky, kx, iy, ix)."""
     with ExitStack() as stack:
         ky, iy = _tap(call, b, stack, 0, at.oy)
@@ -91,7 +93,9 @@ def taps(call: OpCall, b: Kernel, at: OutputIndex) -> Iterator[tuple[E, E, E, E]
         yield ky, kx, iy, ix
 
 
-def _tap(call: OpCall, b: Kernel, stack: ExitStack, axis: int, out: E) -> tuple[E, E]:
+def _tap(
+    call: OpCall, b: Kernel, stack: ExitStack, axis: int, out: ArithExpr
+) -> tuple[ArithExpr, ArithExpr]:
     """Tap j of the phase of `out`; guarded where it may lie beyond kernel or input."""
     stride, before = call.ints_attr("stride")[axis], call.ints_attr("before")[axis]
     size, length = call.input(1).shape[1 + axis], call.input(0).shape[1 + axis]
@@ -118,10 +122,14 @@ def lower(call: OpCall, b: Kernel) -> None:
     """One output at a time."""
     quantized = call.input(0).dtype != FLOAT32
     wide = accumulator_dtype(call, 0) if quantized else FLOAT32
-    zero_point = per_tensor(call.input(0)).zero_point if quantized else 0
+    zero_point = tensor_quant(call.input(0)).zero_point if quantized else 0
     w = b.input(1)
     bias = b.constant("bias", bias_of(call, "int32" if quantized else "float32"), wide)
-    finish = ending(b, requant_of(call), wide, call.output.dtype) if quantized else None
+    finish = (
+        requantize_epilogue(b, requantization_of(call), wide, call.output.dtype)
+        if quantized
+        else None
+    )
     batch, height, width, channels = call.output.shape
     with (
         b.for_("n", batch) as n,
@@ -132,7 +140,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         acc = b.reg("acc", wide)
         b.store(acc, [0], b.load(bias, [oc]))
         with (
-            taps(call, b, OutputIndex(n, oy, ox)) as (ky, kx, iy, ix),
+            taps(call, b, OutputPosition(n, oy, ox)) as (ky, kx, iy, ix),
             b.for_("ic", w.shape[3]) as ic,
         ):
             x, weight = b.load(b.input(0), [n, iy, ix, ic]), b.load(w, [oc, ky, kx, ic])
@@ -150,7 +158,7 @@ def macs(call: OpCall) -> int:
     return call.input(0).elements * rows * cols * channels
 
 
-def from_tflite(context: ImportContext) -> Imported:
+def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 3)
     options, shape = context.node.options, context.constants[0]
     _, w, x = context.inputs[:3]
@@ -158,18 +166,18 @@ def from_tflite(context: ImportContext) -> Imported:
     assert x is not None
     if shape is None or tuple(shape.reshape(-1)) != context.outputs[0].shape:
         raise NotSupportedError("an output shape that is not constant")
-    if activation_name(options.get("fused_activation_function", "NONE")) != "none":
+    if import_activation(options.get("fused_activation_function", "NONE")) != "none":
         raise NotSupportedError("a transposed convolution with an activation")
     if len(w.shape) != 4 or len(x.shape) != 4 or len(shape.reshape(-1)) != 4:
         raise NotSupportedError("a transposed convolution of other than four dimensions")
-    stride = (int_option(options["stride_h"]), int_option(options["stride_w"]))
+    stride = (checked_int_option(options["stride_h"]), checked_int_option(options["stride_w"]))
     before = (0, 0)
     if options["padding"] == "SAME":
         sizes = zip(x.shape[1:3], w.shape[1:3], context.outputs[0].shape[1:3], stride, strict=True)
         over = [max((length - 1) * step + size - out, 0) for length, size, out, step in sizes]
         before = (over[0] // 2, over[1] // 2)
     attrs: dict[str, Attr] = {"stride": stride, "before": before, "activation": "none"}
-    return Imported("transpose_conv", attrs, (2, 1, *range(3, len(context.inputs))))
+    return ImportedCall("transpose_conv", attrs, (2, 1, *range(3, len(context.inputs))))
 
 
 _CASES = (
@@ -182,14 +190,14 @@ _CASES = (
 )
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     for index, row in enumerate(_CASES):
         for dtype in ("int8", "int16", "float32"):
             if dtype != "int16" or index != 2:
                 yield _case(index, row, dtype)
 
 
-def _case(index: int, row: tuple, dtype: str) -> Case:  # type: ignore[type-arg]  # a table row
+def _case(index: int, row: tuple, dtype: str) -> ConformanceCase:  # type: ignore[type-arg]  # a table row
     name, size, (inputs, outputs), kernel, stride, padding, with_bias = row
     rng = np.random.Generator(np.random.PCG64([index, 45]))
     valid = padding == "VALID"
@@ -206,7 +214,7 @@ def _case(index: int, row: tuple, dtype: str) -> Case:  # type: ignore[type-arg]
         if with_bias:
             tensors.append(constant_tensor(rng.normal(size=outputs).astype(np.float32)))
         y = CaseTensor(y_shape, dtype)
-        return Case(f"{name}_{dtype}", "TRANSPOSE_CONV", tuple(tensors), (y,), options)
+        return ConformanceCase(f"{name}_{dtype}", "TRANSPOSE_CONV", tuple(tensors), (y,), options)
     scales = tuple(float(np.float32(s)) for s in rng.uniform(0.002, 0.02, outputs))
     wide = dtype == "int16"
     x_scale, y_scale = (float(np.float32(s)) for s in ((0.0003, 0.0007) if wide else (0.05, 0.1)))
@@ -219,7 +227,7 @@ def _case(index: int, row: tuple, dtype: str) -> Case:  # type: ignore[type-arg]
         kind, units = ("int64" if wide else "int32"), tuple(s * x_scale for s in scales)
         tensors.append(constant_tensor(bias.astype(kind), units, 0))
     y = CaseTensor(y_shape, dtype, (y_scale,), (y_zero,))
-    return Case(f"{name}_{dtype}", "TRANSPOSE_CONV", tuple(tensors), (y,), options)
+    return ConformanceCase(f"{name}_{dtype}", "TRANSPOSE_CONV", tuple(tensors), (y,), options)
 
 
 OPDEF = OpDef(
@@ -227,11 +235,11 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={"tflite:TRANSPOSE_CONV": from_tflite},
+    imports={"tflite:TRANSPOSE_CONV": import_tflite},
     cases=cases,
     dtypes=("int8", "int16", "float32"),
     numerics={
-        profile: NumericsCell(
+        profile: NumericsSpec(
             Rounding.TWICE,
             "int32; int16: int64, rounded once by 16 bits",
             "reference_integer_ops TransposeConv",
@@ -239,5 +247,5 @@ OPDEF = OpDef(
         for profile in ("litert", "tflm")
     },
     macs=macs,
-    limits="constant weights",
+    restrictions="constant weights",
 )

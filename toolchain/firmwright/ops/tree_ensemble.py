@@ -19,23 +19,23 @@ from contextlib import ExitStack
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32, UINT8, UINT16, UINT32, DType
+from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, Case, NotSupportedError, OpCall, OpDef
-from firmwright.ir.tir.builder import INDEX, E, minimum
-from firmwright.ir.tir.nodes import Buffer
+from firmwright.ir.graph.opdef import Array, ConformanceCase, NotSupportedError, OpCall, OpDef
+from firmwright.ir.tir.builder import INDEX, ArithExpr, minimum
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.tree_tables import (
     Forest,
-    Grid,
-    Leaves,
-    bit_key,
-    bit_thresholds,
-    forest_of,
+    LeafTable,
+    ThresholdGrid,
+    build_leaf_table,
+    forest_from_call,
     grid_key,
     grid_thresholds,
-    grids,
-    leaves_of,
-    missing_bits,
+    missing_value_key,
+    ordered_bit_key,
+    ordered_bit_thresholds,
+    threshold_grids,
 )
 
 
@@ -45,7 +45,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"trees over {x.dtype.name}, {len(x.shape)} dimensions")
     if any(call.constant(index) is None for index in range(1, 7)):
         raise NotSupportedError("trees that are not constant")
-    forest = forest_of(call)
+    forest = forest_from_call(call)
     branches, trees = forest.branches, len(forest.sizes)
     if int(forest.sizes.sum()) != branches or forest.leaves.ndim != 2:
         raise NotSupportedError("trees whose branches are not those that are counted")
@@ -59,7 +59,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    forest = forest_of(call)
+    forest = forest_from_call(call)
     totals = [
         forest.leaves[_leaf_of_each_tree(forest, row)].sum(axis=0, dtype=np.int64)
         for row in arrays[0]
@@ -79,7 +79,7 @@ def _leaf_of_each_tree(forest: Forest, row: Array) -> Array:
     while np.any(sizes > 0):
         (active,) = np.nonzero(sizes > 0)
         at = place[active]
-        column, left = forest.columns[at], forest.lefts[at].astype(np.int64)
+        column, left = forest.columns[at], forest.left_counts[at].astype(np.int64)
         x = row[features[column]]
         goes_left = (x <= forest.thresholds[at]) | (np.isnan(x) & missing[column])
         place[active] += np.where(goes_left, 1, left + 1)
@@ -93,10 +93,10 @@ def _leaf_of_each_tree(forest: Forest, row: Array) -> Array:
 
 def lower(call: OpCall, b: Kernel) -> None:
     """A walk over two small numbers a branch: 4 bytes where thresholds lie on grids, else 6."""
-    forest = forest_of(call)
-    leaves, found = leaves_of(forest), grids(forest)
+    forest = forest_from_call(call)
+    leaves, found = build_leaf_table(forest), threshold_grids(forest)
     thresholds = (
-        b.constant("thresholds", bit_thresholds(forest), INT32)
+        b.constant("thresholds", ordered_bit_thresholds(forest), INT32)
         if found is None
         else b.constant("thresholds", grid_thresholds(forest, found), UINT16)
     )
@@ -115,7 +115,12 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _write_keys(
-    call: OpCall, b: Kernel, forest: Forest, found: tuple[Grid, ...] | None, keys: Buffer, row: E
+    call: OpCall,
+    b: Kernel,
+    forest: Forest,
+    found: tuple[ThresholdGrid, ...] | None,
+    keys: tir.Buffer,
+    row: ArithExpr,
 ) -> None:
     """What the thresholds of each column are compared with, for one row of x."""
     x, count = b.input(0), len(forest.features)
@@ -125,15 +130,19 @@ def _write_keys(
     with ExitStack() as stack:
         enter = stack.enter_context
         if found is None:
-            bits = enter(b.window("bits", x, 0, x.shape, dtype=INT32, alignment=4))
-            sides = np.array([missing_bits(left) for _, left in forest.features])
+            bits = enter(b.view("bits", x, 0, x.shape, dtype=INT32, alignment=4))
+            sides = np.array([missing_value_key(left) for _, left in forest.features])
             missing = b.constant("missing", sides, INT32)
             v = enter(b.for_("column", count))
             at = enter(b.let("at", minimum(b.load(columns, [v]).cast(INDEX), last)))
-            value = bit_key(b.load(x, [row, at]), b.load(bits, [row, at]), b.load(missing, [v]))
+            value = ordered_bit_key(
+                b.load(x, [row, at]), b.load(bits, [row, at]), b.load(missing, [v])
+            )
             b.store(keys, [v], value)
             return
-        table = np.array([grid_numbers(*pair) for pair in zip(forest.features, found, strict=True)])
+        table = np.array(
+            [grid_key_params(*pair) for pair in zip(forest.features, found, strict=True)]
+        )
         numbers = b.constant("grid", table, FLOAT32)
         v = enter(b.for_("column", count))
         at = enter(b.let("at", minimum(b.load(columns, [v]).cast(INDEX), last)))
@@ -143,14 +152,21 @@ def _write_keys(
         b.store(keys, [v], key - low.cast(INT32))
 
 
-def grid_numbers(feature: tuple[int, bool], grid: Grid) -> tuple[float, float, float, float]:
+def grid_key_params(
+    feature: tuple[int, bool], grid: ThresholdGrid
+) -> tuple[float, float, float, float]:
     """Scale, least and greatest key, and the key of a missing value."""
     high = float(grid.high + 1)
     return 2.0**grid.shift, float(grid.low), high, float(grid.low) if feature[1] else high
 
 
 def _walk(
-    b: Kernel, forest: Forest, leaves: Leaves, thresholds: Buffer, keys: Buffer, sums: Buffer
+    b: Kernel,
+    forest: Forest,
+    leaves: LeafTable,
+    thresholds: tir.Buffer,
+    keys: tir.Buffer,
+    sums: tir.Buffer,
 ) -> None:
     branches = _branch_table(b, forest)
     sizes = b.constant("sizes", forest.sizes, UINT16 if forest.sizes.max() < 1 << 16 else UINT32)
@@ -188,43 +204,45 @@ def _column_bits(forest: Forest) -> int:
     return max(len(forest.features) - 1, 1).bit_length()
 
 
-def _branch_table(b: Kernel, forest: Forest) -> Buffer:
+def _branch_table(b: Kernel, forest: Forest) -> tir.Buffer:
     """Each branch as the branches on its left and its column, in one number."""
-    words = (forest.lefts.astype(np.int64) << _column_bits(forest)) | forest.columns
-    return b.constant("branches", words, smallest(int(words.max())))
+    words = (forest.left_counts.astype(np.int64) << _column_bits(forest)) | forest.columns
+    return b.constant("branches", words, smallest_unsigned_dtype(int(words.max())))
 
 
-def smallest(most: int) -> DType:
+def smallest_unsigned_dtype(most: int) -> DType:
     """The unsigned type that holds `most`."""
     return next(kind for kind in (UINT8, UINT16, UINT32) if most <= kind.max)
 
 
-def _add_leaf(b: Kernel, leaves: Leaves, leaf: Buffer, sums: Buffer) -> None:
+def _add_leaf(b: Kernel, leaves: LeafTable, leaf: tir.Buffer, sums: tir.Buffer) -> None:
     count, kept = leaves.rows.shape
-    kind = smallest(count - 1)
-    indexed = count * kept * 4 + len(leaves.which) * kind.size_bytes
+    kind = smallest_unsigned_dtype(count - 1)
+    indexed = count * kept * 4 + len(leaves.row_indices) * kind.size_bytes
     with ExitStack() as stack:
         enter = stack.enter_context
-        last = len(leaves.which) - 1
+        last = len(leaves.row_indices) - 1
         at = enter(b.let("end", minimum(b.load(leaf, [0]), last).cast(INDEX)))
-        if indexed < len(leaves.which) * kept * 4:
-            which = b.constant("which", leaves.which, kind)
+        if indexed < len(leaves.row_indices) * kept * 4:
+            which = b.constant("which", leaves.row_indices, kind)
             rows = b.constant("leaves", leaves.rows, INT32)
             at = enter(b.let("values", minimum(b.load(which, [at]).cast(INDEX), count - 1)))
         else:
-            rows = b.constant("leaves", leaves.rows[leaves.which], INT32)
+            rows = b.constant("leaves", leaves.rows[leaves.row_indices], INT32)
         for k in range(kept):
             b.store(sums, [k], b.load(sums, [k]) + b.load(rows, [at, k]))
 
 
-def store_sums(call: OpCall, b: Kernel, leaves: Leaves, sums: Buffer, row: E) -> None:
+def store_sums(
+    call: OpCall, b: Kernel, leaves: LeafTable, sums: tir.Buffer, row: ArithExpr
+) -> None:
     """The outputs of a row; the last one from what the others leave of the total."""
     unit = 2.0 ** -call.int_attr("exponent")
     kept = leaves.rows.shape[1]
     for k in range(kept):
         b.store(b.y, [row, k], b.load(sums, [k]).cast(FLOAT32) * unit)
     if leaves.total is not None:
-        trees, bases = len(forest_of(call).sizes), call.ints_attr("bases")
+        trees, bases = len(forest_from_call(call).sizes), call.ints_attr("bases")
         rest = b.load(sums, [0])
         for k in range(1, kept):
             rest = rest + b.load(sums, [k])
@@ -232,7 +250,7 @@ def store_sums(call: OpCall, b: Kernel, leaves: Leaves, sums: Buffer, row: E) ->
         b.store(b.y, [row, kept], (total - rest).cast(FLOAT32) * unit)
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     """TFLite has no such operator; tests/onnx covers it."""
     return iter(())
 
@@ -245,5 +263,5 @@ OPDEF = OpDef(
     imports={},
     cases=cases,
     dtypes=("float32",),
-    limits="sums of leaves; branches <=, <, >, >=; float32 features",
+    restrictions="sums of leaves; branches <=, <, >, >=; float32 features",
 )

@@ -23,7 +23,15 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.base.errors import InternalError
 from firmwright.ir.graph.opdef import Array, OpCall
-from firmwright.ir.tir.builder import Builder, E, binary, expr, maximum, minimum, select
+from firmwright.ir.tir.builder import (
+    ArithExpr,
+    Builder,
+    as_expr,
+    binary_expr,
+    maximum,
+    minimum,
+    select,
+)
 
 _GRID_BITS_MAX = 16
 _KEY_MIN, _KEY_MAX = -(1 << 31), (1 << 31) - 1
@@ -39,17 +47,17 @@ class Forest:
     columns: Array
     features: tuple[tuple[int, bool], ...]
     thresholds: Array
-    lefts: Array
+    left_counts: Array
     sizes: Array
     leaves: Array
 
     @property
     def branches(self) -> int:
-        return len(self.lefts)
+        return len(self.left_counts)
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class ThresholdGrid:
     """A column whose thresholds are `low` to `high` times 1/2^`shift`, counted from `low`."""
 
     shift: int
@@ -57,7 +65,7 @@ class Grid:
     high: int
 
 
-def forest_of(call: OpCall) -> Forest:
+def forest_from_call(call: OpCall) -> Forest:
     """The arrays of a call; infer has checked that they fit each other."""
     features, thresholds, lefts, missing, sizes, leaves = (
         _array(call, index) for index in range(1, 7)
@@ -79,7 +87,7 @@ def _array(call: OpCall, index: int) -> Array:
 # ---- thresholds --------------------------------------------------------------------------------
 
 
-def grids(forest: Forest) -> tuple[Grid, ...] | None:
+def threshold_grids(forest: Forest) -> tuple[ThresholdGrid, ...] | None:
     """The grid of every column; None if one of them has none."""
     found = []
     for column in range(len(forest.features)):
@@ -90,7 +98,7 @@ def grids(forest: Forest) -> tuple[Grid, ...] | None:
     return tuple(found)
 
 
-def _grid(thresholds: Array) -> Grid | None:
+def _grid(thresholds: Array) -> ThresholdGrid | None:
     if not np.all(np.isfinite(thresholds)) or np.abs(thresholds).max() >= 1 << 24:
         return None
     for shift in range(_GRID_BITS_MAX):
@@ -99,11 +107,11 @@ def _grid(thresholds: Array) -> Grid | None:
         if high - low >= (1 << _GRID_BITS_MAX) - 1 or max(-low, high) >= 1 << 23:
             return None
         if np.all(scaled == np.rint(scaled)):
-            return Grid(shift, int(low), int(high))
+            return ThresholdGrid(shift, int(low), int(high))
     return None
 
 
-def grid_thresholds(forest: Forest, found: tuple[Grid, ...]) -> Array:
+def grid_thresholds(forest: Forest, found: tuple[ThresholdGrid, ...]) -> Array:
     """Thresholds as whole numbers from 0 on, of 16 bits."""
     factors = np.array([2.0**grid.shift for grid in found])
     lows = np.array([grid.low for grid in found], np.int64)
@@ -111,7 +119,7 @@ def grid_thresholds(forest: Forest, found: tuple[Grid, ...]) -> Array:
     return np.asarray(scaled - lows[forest.columns], np.uint16)
 
 
-def bit_thresholds(forest: Forest) -> Array:
+def ordered_bit_thresholds(forest: Forest) -> Array:
     """Thresholds as int32 in the order of the floats; both zeros are one."""
     bits = (forest.thresholds + np.float32(0)).view(np.int32)
     return np.asarray(bits ^ ((bits >> 31) & _KEY_MAX), np.int32)
@@ -119,10 +127,15 @@ def bit_thresholds(forest: Forest) -> Array:
 
 @contextmanager
 def grid_key(
-    b: Builder, x: E, scale: E | float, low: E | float, high: E | float, missing: E | float
-) -> Iterator[E]:
+    b: Builder,
+    x: ArithExpr,
+    scale: ArithExpr | float,
+    low: ArithExpr | float,
+    high: ArithExpr | float,
+    missing: ArithExpr | float,
+) -> Iterator[ArithExpr]:
     """x on a grid: what the product is rounded up to, from `low` to one above the thresholds."""
-    scaled = select(x.equal(x), x * scale, E(expr(missing, FLOAT32)))
+    scaled = select(x.equal(x), x * scale, ArithExpr(as_expr(missing, FLOAT32)))
     with (
         b.let("scaled", minimum(maximum(scaled, low), high)) as limited,
         b.let("whole", limited.cast(INT32)) as whole,
@@ -130,13 +143,13 @@ def grid_key(
         yield whole + (whole.cast(FLOAT32) < limited).cast(INT32)
 
 
-def bit_key(x: E, bits: E, missing: E | int) -> E:
+def ordered_bit_key(x: ArithExpr, bits: ArithExpr, missing: ArithExpr | int) -> ArithExpr:
     """The bits of x as a whole number in the order of the floats."""
-    turned = binary("xor", bits, binary("and", bits >> 31, _KEY_MAX))
-    return select(x.equal(x), turned, E(expr(missing, INT32)))
+    turned = binary_expr("xor", bits, binary_expr("and", bits >> 31, _KEY_MAX))
+    return select(x.equal(x), turned, ArithExpr(as_expr(missing, INT32)))
 
 
-def missing_bits(left: bool) -> int:
+def missing_value_key(left: bool) -> int:
     """What a missing value counts as: less than every threshold, or more."""
     return _KEY_MIN if left else _KEY_MAX
 
@@ -145,7 +158,7 @@ def missing_bits(left: bool) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaves:
+class LeafTable:
     """Distinct rows of values, and which one each leaf has.
 
     `total`: what all outputs of a leaf sum up to, where that is the same for every leaf: the last
@@ -153,21 +166,21 @@ class Leaves:
     """
 
     rows: Array
-    which: Array
+    row_indices: Array
     total: int | None
 
 
-def leaves_of(forest: Forest) -> Leaves:
+def build_leaf_table(forest: Forest) -> LeafTable:
     """The rows of a forest's leaves."""
     values = forest.leaves.astype(np.int64)
     sums = values.sum(axis=1)
     total = int(sums[0]) if values.shape[1] > 1 and np.all(sums == sums[0]) else None
     kept = values if total is None else values[:, :-1]
     rows, which = np.unique(kept, axis=0, return_inverse=True)
-    return Leaves(np.asarray(rows, np.int32), which.reshape(-1), total)
+    return LeafTable(np.asarray(rows, np.int32), which.reshape(-1), total)
 
 
-def whole_leaves(values: Array, bases: Array, trees: Array) -> tuple[Array, Array, int]:
+def quantize_leaves(values: Array, bases: Array, trees: Array) -> tuple[Array, Array, int]:
     """(leaves, bases, exponent): values as multiples of 2^-exponent whose sums are within 32 bits.
 
     `trees` says which tree each leaf belongs to. Where the values of each leaf sum up to the same

@@ -62,7 +62,7 @@ def compare(
     """
     if len(expected) != len(actual):
         raise InternalError(f"{len(actual)} samples cannot be compared with {len(expected)}.")
-    return merge(
+    return merge_comparisons(
         compare_tensor(sample, name, reference, _namesake(actual[sample], name), tolerance)
         for sample, tensors in enumerate(expected)
         for name, reference in tensors.items()
@@ -100,7 +100,7 @@ def compare_tensor(
     return Comparison(int(expected.size), mismatches, largest, first)
 
 
-def merge(parts: Iterable[Comparison]) -> Comparison:
+def merge_comparisons(parts: Iterable[Comparison]) -> Comparison:
     """Several comparisons as one; the first difference is the first part's that has any."""
     values = mismatches = 0
     largest: int | float = 0

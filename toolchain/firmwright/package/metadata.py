@@ -12,27 +12,18 @@ from typing import Any
 
 from firmwright.base.errors import InternalError
 from firmwright.base.version import ABI, METADATA_VERSION
-from firmwright.ir.constant_pools import constant_pools, pool_image
+from firmwright.ir import tir
+from firmwright.ir.constant_pools import build_pool_image, constant_pools
 from firmwright.ir.module import IoTensor, IRModule
-from firmwright.ir.tir.nodes import (
-    AccessPtr,
-    BufferLoad,
-    BufferStore,
-    CallPrim,
-    Expr,
-    If,
-    PrimFunc,
-    While,
-)
 from firmwright.ir.tir.plan import BufferInfo, Plan
-from firmwright.ir.tir.walk import callees, prim_calls, used_constants, walk
+from firmwright.ir.tir.traversal import callees, prim_calls, used_constants, walk
 
 SCHEMA = METADATA_VERSION
 FWR_ABI = ABI
 """The version of the runtime's interface that the emitted glue is written for."""
 
 
-def metadata(
+def build_metadata(
     module: IRModule,
     board: str = "",
     *,
@@ -62,15 +53,15 @@ def metadata(
         "recipe": dict(recipe or {}),
         "io": {
             "mode": module.io.mode,
-            "keep_input": module.io.keep_input,
-            "input_rows": module.io.input_rows,
+            "preserve_input": module.io.preserve_input,
+            "stream_input_rows": module.io.stream_input_rows,
             "inputs": [_tensor(tensor, plan) for tensor in module.io.inputs],
             "outputs": [_tensor(tensor, plan) for tensor in module.io.outputs],
             **({"state": [_tensor(s, plan) for s in module.io.state]} if module.io.state else {}),
         },
         "workspace_bytes": plan.workspace_bytes if plan else 0,
         "lower_bound_bytes": plan.lower_bound_bytes if plan else 0,
-        "gap_bytes": plan.gap_bytes if plan else 0,
+        "optimality_gap_bytes": plan.optimality_gap_bytes if plan else 0,
         "scratch_bytes": _scratch_bytes(plan) if plan else 0,
         "pools": _pools(module),
         "constants_bytes": sum(row["size_bytes"] for row in _constants(module, main)),
@@ -80,7 +71,7 @@ def metadata(
     }
 
 
-def bundle_metadata(
+def build_bundle_metadata(
     models: Sequence[Mapping[str, Any]], runs: Sequence[str], plan: Plan | None, *, model_id: str
 ) -> dict[str, Any]:
     """Everything about several compilations as one firmware; `runs` is the order of their runs.
@@ -98,7 +89,7 @@ def bundle_metadata(
         "board": models[0]["board"],
         "target": models[0]["target"],
         "models": [dict(model) for model in models],
-        "runs": list(runs),
+        "run_order": list(runs),
         "concurrent": plan is None,
         "workspace_bytes": sum(used.values()),
         "lower_bound_bytes": bounds if plan is None else plan.lower_bound_bytes,
@@ -119,9 +110,9 @@ def _distinct_bytes(models: Sequence[Mapping[str, Any]]) -> int:
     return sum(rows.values())
 
 
-def _aot_main(module: IRModule) -> PrimFunc:
+def _aot_main(module: IRModule) -> tir.PrimFunc:
     main = module.entry
-    if not isinstance(main, PrimFunc):
+    if not isinstance(main, tir.PrimFunc):
         raise InternalError(f"module {module.name} is not lowered")
     return main
 
@@ -150,7 +141,7 @@ def _tensor(tensor: IoTensor, plan: Plan | None) -> dict[str, Any]:
 
 def _pools(module: IRModule) -> dict[str, Any]:
     used = dict(module.plan.pool_bytes) if module.plan else {}
-    rest = {pool.name: len(pool_image(module, pool).data) for pool in constant_pools(module)}
+    rest = {pool.name: len(build_pool_image(module, pool).data) for pool in constant_pools(module)}
     used |= rest
     limits = {pool.name: pool for pool in module.pools}
     return {
@@ -164,7 +155,7 @@ def _pools(module: IRModule) -> dict[str, Any]:
     }
 
 
-def _constants(module: IRModule, main: PrimFunc) -> list[dict[str, Any]]:
+def _constants(module: IRModule, main: tir.PrimFunc) -> list[dict[str, Any]]:
     """The constants that the emitted code uses, those of equal bytes and type once."""
     rows: dict[str, dict[str, Any]] = {}
     for function in (*_kernels(module, main), main):
@@ -182,20 +173,20 @@ def _constants(module: IRModule, main: PrimFunc) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _kernels(module: IRModule, main: PrimFunc) -> Iterator[PrimFunc]:
+def _kernels(module: IRModule, main: tir.PrimFunc) -> Iterator[tir.PrimFunc]:
     return (_kernel(module, callee) for callee in callees(main.body))
 
 
-def _kernel(module: IRModule, name: str) -> PrimFunc:
+def _kernel(module: IRModule, name: str) -> tir.PrimFunc:
     function = module.functions[name]
-    if not isinstance(function, PrimFunc):
+    if not isinstance(function, tir.PrimFunc):
         raise InternalError(f"{name} is called but is no PrimFunc of module {module.name}")
     return function
 
 
-def _operators(module: IRModule, main: PrimFunc) -> Iterator[dict[str, Any]]:
+def _operators(module: IRModule, main: tir.PrimFunc) -> Iterator[dict[str, Any]]:
     """One row for each operator index, in the order of the indices."""
-    first: dict[int, CallPrim] = {}
+    first: dict[int, tir.PrimFuncCall] = {}
     for call in prim_calls(main.body):
         if call.op >= 0:
             first.setdefault(call.op, call)
@@ -213,10 +204,10 @@ def _operators(module: IRModule, main: PrimFunc) -> Iterator[dict[str, Any]]:
         }
 
 
-def _result_name(kernel: PrimFunc, call: CallPrim) -> str:
+def _result_name(kernel: tir.PrimFunc, call: tir.PrimFuncCall) -> str:
     """The buffer of the AOT main that the call writes first."""
     for param, arg in zip(kernel.params, call.args, strict=True):
-        if param.role in ("out", "inout") and isinstance(arg, AccessPtr):
+        if param.role in ("out", "inout") and isinstance(arg, tir.AccessPtr):
             return arg.buffer.name
     return ""
 
@@ -236,31 +227,31 @@ def _live_bytes(buffers: list[BufferInfo], time: int) -> int:
     )
 
 
-def _plan(plan: Plan, main: PrimFunc) -> dict[str, Any]:
+def _plan(plan: Plan, main: tir.PrimFunc) -> dict[str, Any]:
     """`steps` has for each time of the live ranges which operator runs, -1 where none does."""
     return {
         "planner": plan.planner,
-        "steps": list(_steps(main)),
+        "operator_by_time": list(_steps(main)),
         "buffers": [_placed(info, plan) for info in plan.buffers],
     }
 
 
-def _steps(main: PrimFunc) -> Iterator[int]:
+def _steps(main: tir.PrimFunc) -> Iterator[int]:
     """The times as the planner counts them: each call, and whatever else touches memory."""
     for node in walk(main.body):
         match node:
-            case CallPrim(op=op):
+            case tir.PrimFuncCall(op=op):
                 yield op
-            case BufferStore():
+            case tir.BufferStore():
                 yield -1
-            case If(cond=cond) | While(cond=cond) if _loads(cond):
+            case tir.If(cond=cond) | tir.While(cond=cond) if _loads(cond):
                 yield -1
             case _:
                 pass
 
 
-def _loads(expr: Expr) -> bool:
-    return any(isinstance(node, BufferLoad) for node in walk(expr))
+def _loads(expr: tir.Expr) -> bool:
+    return any(isinstance(node, tir.BufferLoad) for node in walk(expr))
 
 
 def _placed(info: BufferInfo, plan: Plan) -> dict[str, Any]:

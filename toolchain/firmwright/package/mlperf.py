@@ -15,7 +15,7 @@ from firmwright.base.errors import UsageError
 from firmwright.base.resources import runtime_dir
 from firmwright.boards import Board
 from firmwright.ir.module import IoBinding, IoTensor
-from firmwright.package.mains import without_loop
+from firmwright.package.custom_main import replace_main_loop
 
 SampleKind = Literal["int8", "uint8", "float32"]
 VENDOR: Final = "Firmwright"
@@ -29,7 +29,7 @@ _SAMPLE_WORDS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class MlperfTask:
     """One of the benchmark's tasks.
 
     `elements` and `results` are the sizes of the model's input and output, by which a model is
@@ -52,18 +52,18 @@ class Task:
 
 
 TASKS: Final = (
-    Task("kws", "kws01", 490, 12, "int8"),
-    Task("vww", "vww01", 96 * 96 * 3, 2, "uint8"),
-    Task("ic", "ic01", 32 * 32 * 3, 10, "uint8"),
-    Task("ad", "ad01", 640, 640, "float32", is_error=True),
-    Task("ww", "strww01", 30 * 40, 3, "int8"),
+    MlperfTask("kws", "kws01", 490, 12, "int8"),
+    MlperfTask("vww", "vww01", 96 * 96 * 3, 2, "uint8"),
+    MlperfTask("ic", "ic01", 32 * 32 * 3, 10, "uint8"),
+    MlperfTask("ad", "ad01", 640, 640, "float32", is_error=True),
+    MlperfTask("ww", "strww01", 30 * 40, 3, "int8"),
 )
 
 
-def task_of(io: IoBinding, name: str = "") -> Task:
+def find_task(io: IoBinding, name: str = "") -> MlperfTask:
     """The task called `name`, or the one whose sizes the model has; UsageError if it is none."""
     tensors = (*io.inputs, *io.outputs)
-    if len(io.inputs) != 1 or len(io.outputs) != 1 or io.input_rows:
+    if len(io.inputs) != 1 or len(io.outputs) != 1 or io.stream_input_rows:
         raise UsageError(
             f"the benchmark's models have one whole input and one output; this has "
             f"{len(io.inputs)} and {len(io.outputs)}."
@@ -90,18 +90,20 @@ def _elements(tensor: IoTensor) -> int:
     return tensor.type.size_bytes // tensor.type.dtype.size_bytes
 
 
-def _sizes(task: Task) -> tuple[int, int]:
+def _sizes(task: MlperfTask) -> tuple[int, int]:
     return task.elements, task.results
 
 
-def benchmark_project(project: SourceTree, io: IoBinding, board: Board, task: Task) -> SourceTree:
+def make_mlperf_project(
+    project: SourceTree, io: IoBinding, board: Board, task: MlperfTask
+) -> SourceTree:
     """`project` with the harness instead of our link."""
     folder = runtime_dir() / "mlperf"
     harness = {f"runtime/{name}": (folder / name).read_bytes() for name in _ADDED}
-    return without_loop(project, {**harness, GLUE: _glue(io, board, task)})
+    return replace_main_loop(project, {**harness, GLUE: _glue(io, board, task)})
 
 
-def _glue(io: IoBinding, board: Board, task: Task) -> str:
+def _glue(io: IoBinding, board: Board, task: MlperfTask) -> str:
     quantised = f"static int8_t quantised[{task.elements}];\n" if task.sample == "float32" else ""
     rows = [
         f'.vendor = "{VENDOR}"',

@@ -29,7 +29,7 @@ _TOOL: Final = "firmwright"
 
 
 @dataclass(frozen=True, slots=True)
-class ProjectFacts:
+class SbomInput:
     """A project's folder as it is read; hashes are SHA-256 in hex, by relative path.
 
     `image` is the hash of the release that was built, and `built_by` what its compiler says of
@@ -45,7 +45,7 @@ class ProjectFacts:
     built_by: str = ""
 
 
-def bill_of_materials(project: ProjectFacts, epoch_s: int | None = None) -> dict[str, Any]:
+def build_sbom(project: SbomInput, epoch_s: int | None = None) -> dict[str, Any]:
     """The document; `epoch_s` is the time that it is to state, in seconds since 1970."""
     components = [
         *_models(project),
@@ -77,14 +77,14 @@ def bill_of_materials(project: ProjectFacts, epoch_s: int | None = None) -> dict
     }
 
 
-def _firmware(project: ProjectFacts) -> dict[str, Any]:
+def _firmware(project: SbomInput) -> dict[str, Any]:
     names = "-".join(str(model["model"]) for model in project.models)
     version = "-".join(str(model["model_id"]) for model in project.models)
     made = _component("firmware", names, _ROOT, version)
     return made | ({"hashes": _hashes(project.image)} if project.image else {})
 
 
-def _models(project: ProjectFacts) -> Iterable[dict[str, Any]]:
+def _models(project: SbomInput) -> Iterable[dict[str, Any]]:
     """The models: the files that they were read from, and the C that they became."""
     for facts in project.models:
         name = str(facts["model"])
@@ -98,7 +98,7 @@ def _models(project: ProjectFacts) -> Iterable[dict[str, Any]]:
         }
 
 
-def _folders(project: ProjectFacts) -> Iterable[dict[str, Any]]:
+def _folders(project: SbomInput) -> Iterable[dict[str, Any]]:
     """The runtime, the C of each backend, and what stands around them."""
     of_models = tuple(f"model/{facts['model']}" for facts in project.models)
     backends = sorted({path.split("/")[1] for path in project.files if path.startswith("backend/")})
@@ -117,14 +117,14 @@ def _folders(project: ProjectFacts) -> Iterable[dict[str, Any]]:
     yield {**made, "components": _files(project, rest)}
 
 
-def _libraries(project: ProjectFacts) -> Iterable[dict[str, Any]]:
+def _libraries(project: SbomInput) -> Iterable[dict[str, Any]]:
     """What comes out of the toolchain into the image; its versions are the toolchain's."""
     for flag in project.library_flags:
         for name in _LIBRARIES.get(flag, ()):
             yield _component("library", name, f"toolchain:{name}")
 
 
-def _compiler(project: ProjectFacts) -> dict[str, Any]:
+def _compiler(project: SbomInput) -> dict[str, Any]:
     """What the sources are tuned for and, of a built image, what compiled it."""
     tuned = project.models[0].get("compiler") or {}
     made = _component("application", str(tuned.get("tool") or "gcc"), "compiler")
@@ -137,7 +137,7 @@ def _component(kind: str, name: str, ref: str, version: str = "") -> dict[str, A
     return made | ({"version": version} if version else {})
 
 
-def _files(project: ProjectFacts, paths: Iterable[str]) -> list[dict[str, Any]]:
+def _files(project: SbomInput, paths: Iterable[str]) -> list[dict[str, Any]]:
     return [
         {**_component("file", path, f"file:{path}"), "hashes": _hashes(project.files[path])}
         for path in sorted(paths)

@@ -14,24 +14,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from firmwright.base.names import sanitise
+from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
-from firmwright.partitioning.matching import Active, Choose, eager, with_rest
-from firmwright.partitioning.owners import owner
-from firmwright.partitioning.regions import Group, in_order, merge_regions
+from firmwright.partitioning.function_targets import target_of
+from firmwright.partitioning.pattern_matching import (
+    ActiveBackend,
+    PartitionStrategy,
+    greedy_cover,
+    with_unmatched,
+)
+from firmwright.partitioning.regions import CallGroup, merge_regions, sort_topologically
 
 _NAMED_OPS = 4
 """Operators that a symbol names before it says `more`."""
 
 
-def partition_module(
-    module: IRModule, active: Sequence[Active], choose: Choose = eager
+def partition_by_patterns(
+    module: IRModule, active: Sequence[ActiveBackend], choose: PartitionStrategy = greedy_cover
 ) -> IRModule:
     """`module` with functions for what the backends get."""
     for function in module.functions.values():
-        if isinstance(function, Function) and not owner(function):
+        if isinstance(function, Function) and not target_of(function):
             groups = choose(function, module, active)
             if groups:
                 module = _Partition(module, function, active, groups).run()
@@ -44,44 +49,46 @@ class _Partition:
 
     module: IRModule
     function: Function
-    active: Sequence[Active]
-    groups: Sequence[Group]
+    active: Sequence[ActiveBackend]
+    groups: Sequence[CallGroup]
 
     def run(self) -> IRModule:
         mergers = {item.name for item in self.active if item.backend.merge_regions}
-        merged = merge_regions(self.function, with_rest(self.function, self.groups), mergers)
+        merged = merge_regions(self.function, with_unmatched(self.function, self.groups), mergers)
         body: list[Call] = []
-        for group in in_order(self.function, merged):
+        for group in sort_topologically(self.function, merged):
             calls = self._calls(group)
-            if not group.owner:
+            if not group.target:
                 body += calls
             elif len(group.entries) == 1 and group.entries[0][1] == group.calls:
-                body.append(self._cut(group.owner, calls, group.calls, group.entries[0][0]))
+                body.append(self._cut(group.target, calls, group.calls, group.entries[0][0]))
             else:
                 body.append(self._region(group))
         return self.module.with_function(replace(self.function, body=tuple(body)))
 
     # ---- cutting -------------------------------------------------------------------------------
 
-    def _calls(self, group: Group) -> list[Call]:
+    def _calls(self, group: CallGroup) -> list[Call]:
         return [self.function.body[index] for index in group.calls]
 
-    def _region(self, group: Group) -> Call:
+    def _region(self, group: CallGroup) -> Call:
         """Several entries as one function, each a composite that it calls."""
         inside = {index: entry for entry in group.entries for index in entry[1]}
-        units = [Group(calls, "", ((name, calls),)) for name, calls in group.entries]
-        units += [Group((index,)) for index in group.calls if index not in inside]
-        units += [Group((i,)) for i in range(len(self.function.body)) if i not in set(group.calls)]
+        units = [CallGroup(calls, "", ((name, calls),)) for name, calls in group.entries]
+        units += [CallGroup((index,)) for index in group.calls if index not in inside]
+        units += [
+            CallGroup((i,)) for i in range(len(self.function.body)) if i not in set(group.calls)
+        ]
         calls: list[Call] = []
-        for unit in in_order(self.function, units):
+        for unit in sort_topologically(self.function, units):
             if unit.calls[0] not in group.calls:
                 continue
             if unit.entries:
                 name = unit.entries[0][0]
-                calls.append(self._cut(group.owner, self._calls(unit), unit.calls, name))
+                calls.append(self._cut(group.target, self._calls(unit), unit.calls, name))
             else:
                 calls += self._calls(unit)
-        return self._cut(group.owner, calls, group.calls, "")
+        return self._cut(group.target, calls, group.calls, "")
 
     def _cut(self, target: str, calls: Sequence[Call], covered: Sequence[int], entry: str) -> Call:
         """A function of `calls`, which stand for the operators `covered`; the call of it."""
@@ -89,7 +96,7 @@ class _Partition:
         name = self._name(target, [self.function.body[index].op for index in covered])
         attrs: dict[str, Attr] = {
             "target": target,
-            "symbol": sanitise(f"{self.module.name}_{name}"),
+            "symbol": to_c_identifier(f"{self.module.name}_{name}"),
             **({"composite": entry} if entry else {}),
         }
         body = tuple(replace(call, target="") for call in calls)
@@ -117,7 +124,7 @@ class _Partition:
 
     def _name(self, target: str, ops: Sequence[str]) -> str:
         named = [*ops[:_NAMED_OPS], *(["more"] if len(ops) > _NAMED_OPS else [])]
-        stem = sanitise("_".join([target, *named]))
+        stem = to_c_identifier("_".join([target, *named]))
         count = 0
         while f"{stem}_{count}" in self.module.functions:
             count += 1

@@ -1,6 +1,7 @@
 """The search for the partition that costs least, given what each part costs.
 
-In: a graph function, parts that it could consist of (`Candidate`: calls, who runs them, what that
+In: a graph function, parts that it could consist of (`PartitionCandidate`: calls, who runs them,
+what that
 costs) and what it costs to move a tensor between two targets. Out: programs, each a cover of all
 calls, none worse than another in both time and memory, the fastest first. Nothing is rewritten
 here and nothing measured: a result is applied by `parts.py`.
@@ -21,17 +22,17 @@ from typing import Literal, TypeAlias
 
 from firmwright.base.errors import UsageError
 from firmwright.ir.graph.nodes import Function
-from firmwright.partitioning.regions import Group
+from firmwright.partitioning.regions import CallGroup
 
-Status: TypeAlias = Literal["ok", "failed", "unknown"]
-Transfer = Callable[[str, str, int], int]
+CostStatus: TypeAlias = Literal["ok", "failed", "unknown"]
+TransferCost = Callable[[str, str, int], int]
 """What it costs to bring so many bytes from one target to another; "" is the core."""
 _BEGINNINGS_MAX = 2048
 """Beginnings that are pursued at a call; of more those of least time."""
 
 
 @dataclass(frozen=True, slots=True)
-class PartCost:
+class RegionCost:
     """What one run of a part takes; nothing of it is known unless the status is ok.
 
     `how` says where `count` is from: measured, modelled (the backend's or the core's cost model),
@@ -39,7 +40,7 @@ class PartCost:
     pool. `reason` says why a part failed.
     """
 
-    status: Status
+    status: CostStatus
     count: int = 0
     how: str = "measured"
     scratch: Mapping[str, int] = field(default_factory=dict)
@@ -48,28 +49,30 @@ class PartCost:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PartitionCandidate:
     """A part of a function, run by its group's owner ("" is the core)."""
 
-    group: Group
-    cost: PartCost
+    group: CallGroup
+    cost: RegionCost
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class PartitionedProgram:
     """A cover of all calls, in the order of their first ones."""
 
-    parts: tuple[Candidate, ...]
+    parts: tuple[PartitionCandidate, ...]
     count: int
     peak_bytes: int
 
     @property
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[CallGroup]:
         """What backends get."""
-        return [part.group for part in self.parts if part.group.owner]
+        return [part.group for part in self.parts if part.group.target]
 
 
-def known_only(candidates: Sequence[Candidate], eager: Sequence[Group]) -> list[Candidate]:
+def restrict_to_known_costs(
+    candidates: Sequence[PartitionCandidate], eager: Sequence[CallGroup]
+) -> list[PartitionCandidate]:
     """Candidates to choose from: where a cost is unknown, what the order of preference takes.
 
     `eager` covers all calls. What failed is out.
@@ -81,30 +84,30 @@ def known_only(candidates: Sequence[Candidate], eager: Sequence[Group]) -> list[
             forced |= {i for group in eager if calls & set(group.calls) for i in group.calls}
     fixed = [group for group in eager if forced & set(group.calls)]
     # What nobody compares costs nothing.
-    return [Candidate(group, PartCost("ok", how="free")) for group in fixed] + [
+    return [PartitionCandidate(group, RegionCost("ok", how="free")) for group in fixed] + [
         candidate
         for candidate in candidates
         if candidate.cost.status == "ok" and not forced & set(candidate.group.calls)
     ]
 
 
-def search(
-    function: Function, candidates: Sequence[Candidate], transfer: Transfer
-) -> tuple[Program, ...]:
+def search_partitions(
+    function: Function, candidates: Sequence[PartitionCandidate], transfer: TransferCost
+) -> tuple[PartitionedProgram, ...]:
     """The programs, the fastest first; UsageError if some call is in no candidate."""
-    return _Search(function, candidates, transfer).programs()
+    return _PartitionSearch(function, candidates, transfer).programs()
 
 
 @dataclass(frozen=True, slots=True)
-class _Label:
+class _PartialProgram:
     """A beginning of a program."""
 
     count: int
     peak_bytes: int
-    part: Candidate | None = None
-    before: _Label | None = None
+    part: PartitionCandidate | None = None
+    before: _PartialProgram | None = None
 
-    def parts(self) -> Iterator[Candidate]:
+    def parts(self) -> Iterator[PartitionCandidate]:
         if self.before is not None:
             yield from self.before.parts()
         if self.part is not None:
@@ -115,16 +118,16 @@ _Border: TypeAlias = "tuple[int, tuple[tuple[int, str], ...]]"
 """The calls that are covered, as bits, and the targets of those with a neighbour that is not."""
 
 
-class _Search:
+class _PartitionSearch:
     def __init__(
-        self, function: Function, candidates: Sequence[Candidate], transfer: Transfer
+        self, function: Function, candidates: Sequence[PartitionCandidate], transfer: TransferCost
     ) -> None:
         self.function = function
         self.transfer = transfer
         self.makers = {v.name: i for i, call in enumerate(function.body) for v in call.outputs}
         self.neighbours = self._neighbours()
         self.live_bytes = _live_bytes(function)
-        self.with_call: list[list[Candidate]] = [[] for _ in function.body]
+        self.with_call: list[list[PartitionCandidate]] = [[] for _ in function.body]
         for candidate in candidates:
             self.with_call[candidate.group.calls[0]].append(candidate)
         for index, call in enumerate(function.body):
@@ -135,29 +138,29 @@ class _Search:
                     hint="the reasons are in the result and in the log.",
                 )
 
-    def programs(self) -> tuple[Program, ...]:
+    def programs(self) -> tuple[PartitionedProgram, ...]:
         total = len(self.function.body)
-        waiting: list[dict[_Border, list[_Label]]] = [{} for _ in range(total + 1)]
-        waiting[0][0, ()] = [_Label(0, 0)]
+        waiting: list[dict[_Border, list[_PartialProgram]]] = [{} for _ in range(total + 1)]
+        waiting[0][0, ()] = [_PartialProgram(0, 0)]
         for first in range(total):
             for border, labels in _fewest(waiting[first]).items():
                 for candidate in self.with_call[first]:
                     self._add(candidate, border, labels, waiting)
             waiting[first] = {}
-        kept: list[_Label] = []
+        kept: list[_PartialProgram] = []
         for label in (label for found in waiting[total].values() for label in found):
             _keep(kept, label)
         if not kept:
             raise UsageError("no parts cover the model.", where=self.function.name)
         kept.sort(key=lambda label: (label.count, label.peak_bytes))
-        return tuple(Program(tuple(k.parts()), k.count, k.peak_bytes) for k in kept)
+        return tuple(PartitionedProgram(tuple(k.parts()), k.count, k.peak_bytes) for k in kept)
 
     def _add(
         self,
-        candidate: Candidate,
+        candidate: PartitionCandidate,
         border: _Border,
-        labels: Sequence[_Label],
-        waiting: list[dict[_Border, list[_Label]]],
+        labels: Sequence[_PartialProgram],
+        waiting: list[dict[_Border, list[_PartialProgram]]],
     ) -> None:
         """Beginnings that go on with `candidate`, where it covers nothing twice."""
         covered, owners = border[0], dict(border[1])
@@ -165,19 +168,21 @@ class _Search:
         if covered & bits:
             return
         moved = self._moved(candidate.group, owners)
-        owners |= dict.fromkeys(candidate.group.calls, candidate.group.owner)
+        owners |= dict.fromkeys(candidate.group.calls, candidate.group.target)
         after = covered | bits
         place = waiting[_first_zero(after)].setdefault((after, self._border(after, owners)), [])
         for label in labels:
             _keep(place, self._extended(label, candidate, moved))
 
-    def _extended(self, label: _Label, candidate: Candidate, moved: int) -> _Label:
+    def _extended(
+        self, label: _PartialProgram, candidate: PartitionCandidate, moved: int
+    ) -> _PartialProgram:
         scratch = sum(candidate.cost.scratch.values())
         peak = self.live_bytes[candidate.group.calls[-1]] + scratch
         count = label.count + candidate.cost.count + moved
-        return _Label(count, max(label.peak_bytes, peak), candidate, label)
+        return _PartialProgram(count, max(label.peak_bytes, peak), candidate, label)
 
-    def _moved(self, group: Group, owners: Mapping[int, str]) -> int:
+    def _moved(self, group: CallGroup, owners: Mapping[int, str]) -> int:
         """Transfers between this part, what is outside the function, and parts chosen before."""
         total, inside = 0, set(group.calls)
         sources = {value.name for value in self.function.sources}
@@ -187,13 +192,13 @@ class _Search:
             for value in call.variables:
                 maker = self.makers.get(value.name, -1)
                 whose = "" if value.name in sources else owners.get(maker)
-                if maker not in inside and whose is not None and whose != group.owner:
-                    total += self.transfer(whose, group.owner, value.type.size_bytes)
+                if maker not in inside and whose is not None and whose != group.target:
+                    total += self.transfer(whose, group.target, value.type.size_bytes)
             for value in call.outputs:
                 readers = {owners[i] for i in self._readers(value.name) if i in owners}
                 readers |= {""} if value.name in sinks else set()
-                for whose in sorted(readers - {group.owner}):
-                    total += self.transfer(group.owner, whose, value.type.size_bytes)
+                for whose in sorted(readers - {group.target}):
+                    total += self.transfer(group.target, whose, value.type.size_bytes)
         return total
 
     def _readers(self, name: str) -> Iterator[int]:
@@ -223,7 +228,7 @@ def _first_zero(bits: int) -> int:
     return (~bits & (bits + 1)).bit_length() - 1
 
 
-def _keep(labels: list[_Label], new: _Label) -> None:
+def _keep(labels: list[_PartialProgram], new: _PartialProgram) -> None:
     """Adds a beginning unless another is no worse in both; takes out those it beats."""
     if any(k.count <= new.count and k.peak_bytes <= new.peak_bytes for k in labels):
         return
@@ -231,7 +236,7 @@ def _keep(labels: list[_Label], new: _Label) -> None:
     labels.append(new)
 
 
-def _fewest(found: dict[_Border, list[_Label]]) -> dict[_Border, list[_Label]]:
+def _fewest(found: dict[_Border, list[_PartialProgram]]) -> dict[_Border, list[_PartialProgram]]:
     if len(found) <= _BEGINNINGS_MAX:
         return found
     best = sorted(found, key=lambda border: (min(k.count for k in found[border]), border))

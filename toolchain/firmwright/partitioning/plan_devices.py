@@ -1,7 +1,8 @@
 """PlanDevices: where every value lies, who does every call, and the fewest copies in between.
 
 In: a module whose entry is a graph function, with what is known: devices and memory scopes that
-values carry (the user's `--place`, the module's text), the backends of partitions, the scopes that
+values carry (the user's `--assign-device`, the module's text), the backends of partitions, the
+scopes that
 parameters of kernels name. Out: the same program in which every value has its device, those that
 not everybody sees have the pool they lie in, and `device_copy` stands where a reader sees no pool
 that the maker sees. It runs before lowering and again when backends have made their kernels.
@@ -20,18 +21,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.errors import UsageError
-from firmwright.base.names import NameSupply
+from firmwright.ir import tir
 from firmwright.ir.core import UNCONSTRAINED, Span
-from firmwright.ir.graph.devices import COPY, MAIN, RESIDENT, lying_in, name_of, placed
+from firmwright.ir.graph.devices import (
+    CONSTANTS_POOL_ATTR,
+    COPY_OP,
+    MAIN_DEVICE,
+    device_name,
+    with_device,
+    with_memory_scope,
+)
 from firmwright.ir.graph.nodes import Call, Function, State, Value
-from firmwright.ir.graph.opdef import WINDOWS, OpTable
+from firmwright.ir.graph.opdef import SUBVIEWS_OF, OpTable
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.nodes import PrimFunc
-from firmwright.partitioning.doers import Doers
-from firmwright.passes.graph.pin import each_value
+from firmwright.partitioning.device_assignment import DeviceMap
+from firmwright.passes.graph.assign_pools import map_values
 
-Claims = list[tuple[str, str]]
+PlacementClaims = list[tuple[str, str]]
 """What is said of a class, a device or a scope, each with who says so."""
 
 
@@ -40,19 +48,19 @@ def plan_devices(module: IRModule, ops: OpTable) -> IRModule:
     entry = module.entry
     if not isinstance(entry, Function):
         return module
-    planner = _Planner(module, entry, ops, Doers(module))
+    planner = _DevicePlanner(module, entry, ops, DeviceMap(module))
     return planner.planned() if planner.is_needed() else module
 
 
 @dataclass
-class _Planner:
+class _DevicePlanner:
     module: IRModule
     entry: Function
     ops: OpTable
-    doers: Doers
+    device_map: DeviceMap
     parents: dict[str, str] = field(default_factory=dict)
-    devices: dict[str, Claims] = field(default_factory=dict)
-    scopes: dict[str, Claims] = field(default_factory=dict)
+    devices: dict[str, PlacementClaims] = field(default_factory=dict)
+    scopes: dict[str, PlacementClaims] = field(default_factory=dict)
 
     def is_needed(self) -> bool:
         """Whether anybody speaks of devices or scopes."""
@@ -61,15 +69,19 @@ class _Planner:
         return spoken or any(self._is_special(call) for call in self.entry.body)
 
     def _is_special(self, call: Call) -> bool:
-        doer = self.doers.of(call)
-        named = any(scope for _, scope in self.doers.scopes(call))
-        return doer.device != MAIN or not self.doers.common <= doer.sees or named
+        doer = self.device_map.of(call)
+        named = any(scope for _, scope in self.device_map.scopes(call))
+        return (
+            doer.device != MAIN_DEVICE or not self.device_map.common <= doer.visible_pools or named
+        )
 
     def planned(self) -> IRModule:
         self._unite()
         self._claim()
         devices = {name: self._one(name, said) for name, said in self.devices.items()}
-        moves = _Moves(self, devices, {r: self._one(r, said) for r, said in self.scopes.items()})
+        moves = _CopyPlanner(
+            self, devices, {r: self._one(r, said) for r, said in self.scopes.items()}
+        )
         for root in dict.fromkeys(self.root(value.name) for value in self._values()):
             moves.place(root)
         entry = moves.rebuilt()
@@ -90,9 +102,9 @@ class _Planner:
 
     def shares(self, call: Call) -> bool:
         """Whether `call` moves nothing: its values lie in one another."""
-        if WINDOWS in call.attrs:
+        if SUBVIEWS_OF in call.attrs:
             return True
-        return call.op in self.ops and self.ops[call.op].view
+        return call.op in self.ops and self.ops[call.op].is_view
 
     def _unite(self) -> None:
         for call in self.entry.body:
@@ -113,30 +125,32 @@ class _Planner:
         places = {str(place[0]) for place in self._places()}
         made_by = {v.name: call.outputs[0].name for call in self.entry.body for v in call.outputs}
         for value in self._values():
-            device = name_of(value.virtual_device)
+            device = device_name(value.virtual_device)
             scope = value.virtual_device.memory_scope
-            why = f"--place {value.name}={device}" if value.name in places else "its own text"
+            why = (
+                f"--assign-device {value.name}={device}" if value.name in places else "its own text"
+            )
             if device:
                 first = made_by.get(value.name, value.name)
                 self.devices.setdefault(first, []).append((device, why))
             if scope:
-                why = why if device else f"--pin {value.name}={scope}"
+                why = why if device else f"--assign-pool {value.name}={scope}"
                 self.scopes.setdefault(self.root(value.name), []).append((scope, why))
         for call in self.entry.body:
-            doer = self.doers.of(call)
-            for value in call.outputs if doer.device != MAIN else ():
+            doer = self.device_map.of(call)
+            for value in call.outputs if doer.device != MAIN_DEVICE else ():
                 why = f"the partition {call.op}, which makes {value.name},"
                 self.devices.setdefault(call.outputs[0].name, []).append((doer.device, why))
-            for value, scope in self.doers.scopes(call):
+            for value, scope in self.device_map.scopes(call):
                 if value in call.outputs:
                     why = f"the kernel {call.op}, which writes it,"
                     self.scopes.setdefault(self.root(value.name), []).append((scope, why))
 
     def _places(self) -> Sequence[tuple[str, ...]]:
-        found = self.module.attrs.get("places", ())
+        found = self.module.attrs.get("device_assignments", ())
         return found if isinstance(found, tuple) else ()  # type: ignore[return-value]  # as written
 
-    def _one(self, root: str, said: Claims) -> str:
+    def _one(self, root: str, said: PlacementClaims) -> str:
         """What all say; UsageError names the first who says otherwise than the first."""
         for place, why in said[1:]:
             if place != said[0][0]:
@@ -152,10 +166,13 @@ class _Planner:
         """Kernels that do not see the program's memory have their constants in a pool of theirs."""
         for call in self.entry.body:
             callee = module.callee(call.op)
-            doer = self.doers.of(call)
-            if isinstance(callee, PrimFunc) and not self.doers.common <= doer.sees:
-                pool = next(name for name in self.doers.pools if name in doer.sees)
-                attrs = {**callee.attrs, RESIDENT: pool}
+            doer = self.device_map.of(call)
+            if (
+                isinstance(callee, tir.PrimFunc)
+                and not self.device_map.common <= doer.visible_pools
+            ):
+                pool = next(name for name in self.device_map.pools if name in doer.visible_pools)
+                attrs = {**callee.attrs, CONSTANTS_POOL_ATTR: pool}
                 module = module.with_function(replace(callee, attrs=attrs))
         return module
 
@@ -177,7 +194,7 @@ def _with_scopes(module: IRModule, entry: Function) -> IRModule:
 
 
 def _lying(region: Function, scopes: Mapping[str, str]) -> Function:
-    return each_value(region, lambda value: lying_in(value, scopes.get(value.name, "")))
+    return map_values(region, lambda value: with_memory_scope(value, scopes.get(value.name, "")))
 
 
 def _scopes_of(values: Sequence[Value | None]) -> tuple[str, ...]:
@@ -185,10 +202,10 @@ def _scopes_of(values: Sequence[Value | None]) -> tuple[str, ...]:
 
 
 @dataclass
-class _Moves:
+class _CopyPlanner:
     """Pools for classes, and the copies that their readers need."""
 
-    planner: _Planner
+    planner: _DevicePlanner
     devices: Mapping[str, str]
     scopes: Mapping[str, str]
     pools: dict[str, str] = field(default_factory=dict)
@@ -196,43 +213,43 @@ class _Moves:
     reads: dict[tuple[int, str], str] = field(default_factory=dict)
     unseen: dict[str, str] = field(default_factory=dict)
     """Results that are made where the caller does not look, by what they are called there."""
-    names: NameSupply = field(init=False)
+    names: UniqueNamer = field(init=False)
     made_with: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         body = self.planner.entry.body
         self.made_with = {v.name: call.outputs[0].name for call in body for v in call.outputs}
         taken = (value.name for value in self.planner._values())
-        self.names = NameSupply((*taken, *self.planner.module.constants))
+        self.names = UniqueNamer((*taken, *self.planner.module.constants))
 
     def place(self, root: str) -> None:
         """The pool of a class, where it matters, and which of its readers need another one."""
-        planner, doers = self.planner, self.planner.doers
+        planner, doers = self.planner, self.planner.device_map
         every = frozenset(doers.pools)
         scope = self.scopes.get(root, "")
         makers, readers = self._users(root)
         if any(self._is_in(value, root) for value in planner.entry.params):
             every &= doers.common
         for number, value in makers:
-            every &= doers.sees(planner.entry.body[number], value)
+            every &= doers.visible_pools(planner.entry.body[number], value)
         if scope and scope not in every:
             raise UsageError(
                 f"the tensor {root} cannot lie in {scope}: who makes it sees "
                 f"{', '.join(sorted(every)) or 'no pool of this board'}.",
                 where=planner.module.name,
-                hint="another scope for --place, or a --pool of that name.",
+                hint="another scope for --assign-device, or a --pool of that name.",
             )
         candidates = [p for p in doers.pools if p in every and scope in ("", p)]
         if not candidates:
             raise self._unseen(root, "makes")
-        seen = {use: doers.sees(planner.entry.body[use[0]], use[1]) for use in readers}
+        seen = {use: doers.visible_pools(planner.entry.body[use[0]], use[1]) for use in readers}
         served = {p: sum(p in pools for pools in seen.values()) for p in candidates}
         best = max(candidates, key=lambda p: served[p])
         if scope or any(not doers.common <= pools for pools in (every, *seen.values())):
             self.pools[root] = best
         for value in planner.entry.results if best not in doers.common else ():
             if self._is_in(value, root):
-                self.unseen[value.name] = self.names.take(f"{value.name}_in_{best}")
+                self.unseen[value.name] = self.names.unique(f"{value.name}_in_{best}")
         left = {use: pools for use, pools in seen.items() if best not in pools}
         while left:
             pool = max(doers.pools, key=lambda p: sum(p in pools for pools in left.values()))
@@ -243,7 +260,7 @@ class _Moves:
                 del left[number, value]
 
     def _unseen(self, root: str, does: str) -> UsageError:
-        pools = ", ".join(self.planner.doers.pools)
+        pools = ", ".join(self.planner.device_map.pools)
         return UsageError(
             f"no pool can hold the tensor {root}: who {does} it sees none of {pools}.",
             where=self.planner.module.name,
@@ -267,9 +284,13 @@ class _Moves:
         """`value` with its device and, where it matters, its pool."""
         if value.constant is not None:
             return value
-        found = placed(value, self.devices.get(self.made_with.get(value.name, value.name), MAIN))
+        found = with_device(
+            value, self.devices.get(self.made_with.get(value.name, value.name), MAIN_DEVICE)
+        )
         scope = self.pools.get(self.planner.root(value.name), found.virtual_device.memory_scope)
-        return lying_in(replace(found, name=self.unseen.get(value.name, value.name)), scope)
+        return with_memory_scope(
+            replace(found, name=self.unseen.get(value.name, value.name)), scope
+        )
 
     def rebuilt(self) -> Function:
         """The entry with every value where it lies, and the copies before their first reader."""
@@ -288,7 +309,7 @@ class _Moves:
         entry = self.planner.entry
         seen = tuple(self._seen(value) for value in entry.results)
         for value in dict.fromkeys(value for value in seen if value.name in self.unseen):
-            body.append(Call(COPY, (self.at(value),), (value,), {}, Span("", tensor=value.name)))
+            body.append(Call(COPY_OP, (self.at(value),), (value,), {}, Span("", tensor=value.name)))
         return replace(
             entry,
             params=tuple(self.at(value) for value in entry.params),
@@ -301,7 +322,9 @@ class _Moves:
         """A result, where the caller can look at it."""
         is_unseen = value.name in self.unseen
         return (
-            placed(lying_in(value, ""), self.planner.doers.copier) if is_unseen else self.at(value)
+            with_device(with_memory_scope(value, ""), self.planner.device_map.copy_device)
+            if is_unseen
+            else self.at(value)
         )
 
     def _copied(self, value: Value, pool: str, span: Span) -> list[Call]:
@@ -309,7 +332,7 @@ class _Moves:
         if (value.name, pool) in self.copies:
             return []
         source = self.at(value)
-        target = replace(source, name=self.names.take(f"{value.name}_in_{pool}"))
-        target = lying_in(placed(target, self.planner.doers.copier), pool)
+        target = replace(source, name=self.names.unique(f"{value.name}_in_{pool}"))
+        target = with_memory_scope(with_device(target, self.planner.device_map.copy_device), pool)
         self.copies[value.name, pool] = target
-        return [Call(COPY, (source,), (target,), {}, span)]
+        return [Call(COPY_OP, (source,), (target,), {}, span)]

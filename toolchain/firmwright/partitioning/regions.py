@@ -22,7 +22,7 @@ _SEARCHED_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CallGroup:
     """Calls by index, sorted, that one target runs together.
 
     `entries` are the pattern's entries by the calls that each covers; a call that a pass annotated
@@ -30,18 +30,18 @@ class Group:
     """
 
     calls: tuple[int, ...]
-    owner: str = ""
+    target: str = ""
     entries: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
-    def merged(self, other: Group) -> Group:
+    def merged(self, other: CallGroup) -> CallGroup:
         calls = tuple(sorted({*self.calls, *other.calls}))
         entries = sorted({*self.entries, *other.entries}, key=lambda entry: entry[1])
-        return Group(calls, self.owner, tuple(entries))
+        return CallGroup(calls, self.target, tuple(entries))
 
 
 def merge_regions(
-    function: Function, groups: Sequence[Group], owners: Collection[str]
-) -> tuple[Group, ...]:
+    function: Function, groups: Sequence[CallGroup], owners: Collection[str]
+) -> tuple[CallGroup, ...]:
     """Merges groups of each of `owners` as far as they stay convex."""
     found = _earliest_first(function, groups, owners)
     for together in _hanging_together(function, groups, owners):
@@ -50,8 +50,8 @@ def merge_regions(
 
 
 def _earliest_first(
-    function: Function, groups: Sequence[Group], owners: Collection[str]
-) -> list[Group]:
+    function: Function, groups: Sequence[CallGroup], owners: Collection[str]
+) -> list[CallGroup]:
     found = sorted(groups, key=lambda group: group.calls)
     merged = True
     while merged:
@@ -59,7 +59,7 @@ def _earliest_first(
         follows = _followers(function, found)
         for a, group in enumerate(found):
             for b in sorted(follows[a]):
-                mine = group.owner in owners and found[b].owner == group.owner
+                mine = group.target in owners and found[b].target == group.target
                 if mine and not _leads_round(a, b, follows):
                     both = group.merged(found[b])
                     found = [item for i, item in enumerate(found) if i not in (a, b)]
@@ -75,23 +75,23 @@ def _earliest_first(
 
 
 def _hanging_together(
-    function: Function, groups: Sequence[Group], owners: Collection[str]
-) -> list[list[Group]]:
+    function: Function, groups: Sequence[CallGroup], owners: Collection[str]
+) -> list[list[CallGroup]]:
     """Groups of one owner between which tensors pass, three or more."""
     follows = _followers(function, groups)
     found: list[set[int]] = []
     for a, group in enumerate(groups):
-        if group.owner not in owners:
+        if group.target not in owners:
             continue
-        near = {b for b in follows[a] if groups[b].owner == group.owner} | {a}
+        near = {b for b in follows[a] if groups[b].target == group.target} | {a}
         joined = [part for part in found if part & near]
         found = [part for part in found if not part & near] + [near.union(*joined)]
     return [[groups[i] for i in sorted(part)] for part in found if len(part) > 2]
 
 
 def _fewest_boundaries(
-    function: Function, together: Sequence[Group], merged: list[Group]
-) -> list[Group]:
+    function: Function, together: Sequence[CallGroup], merged: list[CallGroup]
+) -> list[CallGroup]:
     """`merged`, with the groups `together` in it merged another way where that is better."""
     calls = {call for group in together for call in group.calls}
     inside = [group for group in merged if calls & set(group.calls)]
@@ -104,13 +104,13 @@ def _fewest_boundaries(
         if (
             found < least
             and _in_one_piece(function, way)
-            and len(in_order(function, [*rest, *way])) == len(rest) + len(way)
+            and len(sort_topologically(function, [*rest, *way])) == len(rest) + len(way)
         ):
             best, least = way, found
     return [*rest, *best]
 
 
-def _ways(groups: Sequence[Group]) -> Iterator[list[Group]]:
+def _ways(groups: Sequence[CallGroup]) -> Iterator[list[CallGroup]]:
     """Every division of groups into regions."""
     if not groups:
         yield []
@@ -121,7 +121,7 @@ def _ways(groups: Sequence[Group]) -> Iterator[list[Group]]:
             yield [*way[:index], groups[0].merged(region), *way[index + 1 :]]
 
 
-def _in_one_piece(function: Function, regions: Sequence[Group]) -> bool:
+def _in_one_piece(function: Function, regions: Sequence[CallGroup]) -> bool:
     """Whether tensors lead from each call of a region to each other, either way along them."""
     maker = {v.name: i for i, call in enumerate(function.body) for v in call.outputs}
     for region in regions:
@@ -136,7 +136,7 @@ def _in_one_piece(function: Function, regions: Sequence[Group]) -> bool:
     return True
 
 
-def _boundaries(function: Function, regions: Sequence[Group]) -> tuple[int, int]:
+def _boundaries(function: Function, regions: Sequence[CallGroup]) -> tuple[int, int]:
     """Parameters and results of all regions; how many regions there are."""
     made = [{v.name for i in region.calls for v in function.body[i].outputs} for region in regions]
     read = [{v.name for i in r.calls for v in function.body[i].variables} for r in regions]
@@ -153,7 +153,7 @@ def _boundaries(function: Function, regions: Sequence[Group]) -> tuple[int, int]
     return total, len(regions)
 
 
-def in_order(function: Function, groups: Sequence[Group]) -> list[Group]:
+def sort_topologically(function: Function, groups: Sequence[CallGroup]) -> list[CallGroup]:
     """The groups so that each comes after what it reads, else as near to the file's order."""
     follows = _followers(function, groups)
     waits = [0] * len(groups)
@@ -162,7 +162,7 @@ def in_order(function: Function, groups: Sequence[Group]) -> list[Group]:
             waits[reader] += 1
     ready = [(group.calls[-1], i) for i, group in enumerate(groups) if not waits[i]]
     heapq.heapify(ready)
-    ordered: list[Group] = []
+    ordered: list[CallGroup] = []
     while ready:
         _, index = heapq.heappop(ready)
         ordered.append(groups[index])
@@ -173,7 +173,7 @@ def in_order(function: Function, groups: Sequence[Group]) -> list[Group]:
     return ordered
 
 
-def _followers(function: Function, groups: Sequence[Group]) -> list[set[int]]:
+def _followers(function: Function, groups: Sequence[CallGroup]) -> list[set[int]]:
     """For each group the groups that read what it makes."""
     place = {call: i for i, group in enumerate(groups) for call in group.calls}
     maker = {v.name: i for i, call in enumerate(function.body) for v in call.outputs}

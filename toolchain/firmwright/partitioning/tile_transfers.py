@@ -14,26 +14,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from firmwright.base.names import NameSupply
+from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir.core import UNCONSTRAINED
-from firmwright.ir.graph.devices import COPY, placed
-from firmwright.ir.graph.evaluate import describe
+from firmwright.ir.graph.devices import COPY_OP, with_device
+from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value
-from firmwright.ir.graph.opdef import OpTable, RowMap
+from firmwright.ir.graph.opdef import OpTable, RowWindow
 from firmwright.ir.module import IRModule
-from firmwright.partitioning.doers import Doers
-from firmwright.passes.graph.row_parts import Part, joined, row_parts
+from firmwright.partitioning.device_assignment import DeviceMap
+from firmwright.passes.graph.row_slicing import RowSlice, concatenate_parts, slice_rows
 
-WORTH_BYTES = 1024
+TILE_BYTES_MIN = 1024
 """What a tile moves at least, in and out: beginning a transfer costs too."""
 
 
-def tile_transfers(module: IRModule, ops: OpTable) -> IRModule:
+def insert_tile_transfers(module: IRModule, ops: OpTable) -> IRModule:
     """The module with such calls cut; the same one where no engine has a pool to itself."""
     entry = module.entry
     if not isinstance(entry, Function) or not any(pool.targets for pool in module.pools):
         return module
-    tiling = _Tiling(module, ops, entry)
+    tiling = _TileTransferBuilder(module, ops, entry)
     body = tuple(stmt for call in entry.body for stmt in tiling.tiled(call))
     return tiling.module.with_function(replace(entry, body=body))
 
@@ -48,19 +48,19 @@ class _Engine:
 
 
 @dataclass
-class _Tiling:
+class _TileTransferBuilder:
     module: IRModule
     ops: OpTable
     entry: Function
-    names: NameSupply = field(init=False)
-    functions: NameSupply = field(init=False)
+    names: UniqueNamer = field(init=False)
+    functions: UniqueNamer = field(init=False)
 
     def __post_init__(self) -> None:
-        self.doers = Doers(self.module)
+        self.device_map = DeviceMap(self.module)
         values = [v for c in self.entry.body for v in (*c.inputs, *c.outputs) if v is not None]
         taken = (value.name for value in (*self.entry.sources, *values))
-        self.names = NameSupply((*taken, *self.module.constants))
-        self.functions = NameSupply(self.module.functions)
+        self.names = UniqueNamer((*taken, *self.module.constants))
+        self.functions = UniqueNamer(self.module.functions)
         self.makers = {value.name: call for call in self.entry.body for value in call.outputs}
 
     def tiled(self, call: Call) -> Sequence[Call]:
@@ -75,11 +75,11 @@ class _Tiling:
 
     def _engine(self, call: Call) -> _Engine | None:
         """The engine that does `call`, if it works in a pool that is its own."""
-        found = self.doers.backend(call)
-        if found is None or not self.doers.own_pools(found[0]):
+        found = self.device_map.backend(call)
+        if found is None or not self.device_map.own_pools(found[0]):
             return None
         name, backend = found
-        is_one = bool(backend.device) and backend.tiles > 1 and not backend.sees
+        is_one = bool(backend.device) and backend.tiles > 1 and not backend.visible_pools
         return _Engine(name, backend.device, backend.tiles) if is_one else None
 
     def _goes_over(self, call: Call, engine: _Engine) -> bool:
@@ -91,7 +91,7 @@ class _Tiling:
         others += [self.makers[x.name]] if x.name in self.makers else []
         return not any(self._engine(other) == engine for other in others)
 
-    def _parts(self, inner: Call, call: Call, engine: _Engine) -> tuple[Part, ...] | None:
+    def _parts(self, inner: Call, call: Call, engine: _Engine) -> tuple[RowSlice, ...] | None:
         """The operator of the region in rows, with the values of the entry."""
         (x,), (y,) = call.inputs, call.outputs
         assert x is not None
@@ -99,34 +99,34 @@ class _Tiling:
             return None
         inputs = tuple(x if v in inner.variables else v for v in inner.inputs)
         inner = replace(inner, inputs=inputs, outputs=(y,))
-        rows = self.ops[inner.op].rows(describe(inner, self.module))
-        count = min(engine.tiles, (x.type.size_bytes + y.type.size_bytes) // WORTH_BYTES)
-        if not isinstance(rows, RowMap) or count < 2:
+        rows = self.ops[inner.op].row_access(make_op_call(inner, self.module))
+        count = min(engine.tiles, (x.type.size_bytes + y.type.size_bytes) // TILE_BYTES_MIN)
+        if not isinstance(rows, RowWindow) or count < 2:
             return None
-        return row_parts(inner, rows, (engine.device,) * count, self.names)
+        return slice_rows(inner, rows, (engine.device,) * count, self.names)
 
-    def _pipeline(self, call: Call, region: Function, parts: Sequence[Part]) -> list[Call]:
+    def _pipeline(self, call: Call, region: Function, parts: Sequence[RowSlice]) -> list[Call]:
         """Copies in, calls, copies out; each result behind the call of the next tile."""
-        copier = self.doers.copier
+        copier = self.device_map.copy_device
         body: list[Call] = []
         late: list[Call] = []
         seen: list[Value] = []
         for part in parts:
             (x,) = part.call.variables
-            inside = replace(placed(x, copier), name=self.names.take(f"{x.name}_in"))
-            body += [*part.slices, Call(COPY, (x,), (inside,), {}, call.span)]
+            inside = replace(with_device(x, copier), name=self.names.unique(f"{x.name}_in"))
+            body += [*part.slices, Call(COPY_OP, (x,), (inside,), {}, call.span)]
             body.append(self._call_of(part, region, inside))
             body += late
             outside = replace(
-                placed(part.output, copier), name=self.names.take(f"{part.output.name}_out")
+                with_device(part.output, copier), name=self.names.unique(f"{part.output.name}_out")
             )
-            late = [Call(COPY, (part.output,), (outside,), {}, call.span)]
+            late = [Call(COPY_OP, (part.output,), (outside,), {}, call.span)]
             seen.append(outside)
-        return [*body, *late, joined(call, seen, 1)]
+        return [*body, *late, concatenate_parts(call, seen, 1)]
 
-    def _call_of(self, part: Part, region: Function, inside: Value) -> Call:
+    def _call_of(self, part: RowSlice, region: Function, inside: Value) -> Call:
         """The call of a function like `region`, which makes that part."""
-        name = self.functions.take(region.name)
+        name = self.functions.unique(region.name)
         x = replace(inside, virtual_device=UNCONSTRAINED)
         y = replace(part.output, virtual_device=UNCONSTRAINED)
         (read,) = part.call.variables

@@ -5,30 +5,42 @@ pass it went through (`attrs["stage"]`), so one that was saved goes on where it 
 bytes.
 """
 
-from firmwright.pipeline.compiling import Bundle, Compiled, Watch, bundle, compile_model, pareto
-from firmwright.pipeline.configuring import configured
-from firmwright.pipeline.loading import completed, load, load_bytes, source_digest
+from firmwright.pipeline.compilation import (
+    Bundle,
+    Compilation,
+    PassObserver,
+    bundle,
+    compile_model,
+    pareto_front,
+)
+from firmwright.pipeline.configuration import configure_module
+from firmwright.pipeline.model_loading import (
+    complete_model,
+    load_module,
+    load_module_bytes,
+    source_digest,
+)
 from firmwright.pipeline.options import C_APIS, NUMERICS, OPTIMIZE_GOALS, Options
-from firmwright.pipeline.passes import passes_for, remaining
-from firmwright.pipeline.selecting import lowering_of
+from firmwright.pipeline.pass_list import passes_for, remaining_passes
+from firmwright.pipeline.selection_oracle import make_lowering
 
 __all__ = [
     "C_APIS",
     "NUMERICS",
     "OPTIMIZE_GOALS",
     "Bundle",
-    "Compiled",
+    "Compilation",
     "Options",
-    "Watch",
+    "PassObserver",
     "bundle",
     "compile_model",
-    "completed",
-    "configured",
-    "load",
-    "load_bytes",
-    "lowering_of",
-    "pareto",
+    "complete_model",
+    "configure_module",
+    "load_module",
+    "load_module_bytes",
+    "make_lowering",
+    "pareto_front",
     "passes_for",
-    "remaining",
+    "remaining_passes",
     "source_digest",
 ]

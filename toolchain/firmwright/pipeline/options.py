@@ -10,8 +10,8 @@ from pathlib import Path
 
 from firmwright.base.errors import UsageError
 from firmwright.ir.core import PoolInfo
-from firmwright.ir.tuning import UNTUNED, Tuning
-from firmwright.usmp.registry import DEFAULT as DEFAULT_PLANNER
+from firmwright.ir.tuning_records import NO_TUNING_RECORDS, TuningRecords
+from firmwright.usmp.planner_registry import DEFAULT_PLANNER as DEFAULT_PLANNER
 
 OPTIMIZE_GOALS = ("speed", "size", "ram", "balanced")
 NUMERICS = ("litert", "tflm")
@@ -27,25 +27,25 @@ class Options:
     numerics: str = "litert"
     optimize: str = "balanced"
     planner: str = DEFAULT_PLANNER
-    io: str = "workspace"
-    keep_input: bool = False
-    input_rows: bool = False
+    io_buffers: str = "arena"
+    preserve_input: bool = False
+    stream_input_rows: bool = False
     recompute: bool = False
     link_params: bool = True
     inline_asm: bool = True
-    steps: bool = False
+    emit_step_api: bool = False
     c_api: str = "own"
     name: str = ""
     ram_bytes: int | None = None
     flash_bytes: int | None = None
     pools: tuple[PoolInfo, ...] = ()
-    pins: tuple[tuple[str, str], ...] = ()
+    pool_assignments: tuple[tuple[str, str], ...] = ()
     const_pools: tuple[PoolInfo, ...] = ()
     board_dirs: tuple[Path, ...] = ()
-    tuning: Tuning = UNTUNED
+    tuning: TuningRecords = NO_TUNING_RECORDS
     devices: tuple[str, ...] = ()
     fallback: bool = False
-    places: tuple[tuple[str, str, str], ...] = ()
+    device_assignments: tuple[tuple[str, str, str], ...] = ()
     c_standard: str = "c99"
     sections: tuple[tuple[str, str], ...] = ()
     license: str = ""
@@ -57,7 +57,7 @@ def check_options(options: Options) -> None:
     for name, value, known in (
         ("numerics", options.numerics, NUMERICS),
         ("optimize", options.optimize, OPTIMIZE_GOALS),
-        ("io", options.io, ("workspace", "caller")),
+        ("io-buffers", options.io_buffers, ("arena", "caller")),
         ("c-api", options.c_api, C_APIS),
     ):
         if value not in known:

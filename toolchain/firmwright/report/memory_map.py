@@ -2,8 +2,8 @@
 
 In: the buffers of one pool and what runs at each time. Out: one SVG, the same bytes for the same
 plan. Every buffer is a rectangle: as wide as the calls during which it lives, as high as its size,
-at its offset. A buffer with several live ranges is drawn once for each. A `Theme` says how things
-look: on paper, one colour a kind; in a page, the page's own colours, one a pool.
+at its offset. A buffer with several live ranges is drawn once for each. A `MapTheme` says how
+things look: on paper, one colour a kind; in a page, the page's own colours, one a pool.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
-from firmwright.report.facts import Buffer
+from firmwright.report.model import PlannedBuffer
 
 LEFT, TOP, BOTTOM, RIGHT = 84, 84, 112, 28
 HEIGHT = 330
 LETTER = 6.1
 """Width of a character of 11 px text, roughly: enough to know what fits."""
 
-KIND_WORDS: Final[Mapping[str, str]] = {
+KIND_LABELS: Final[Mapping[str, str]] = {
     "activation": "activation",
     "input": "input",
     "output": "output",
@@ -29,7 +29,7 @@ KIND_WORDS: Final[Mapping[str, str]] = {
     "ring": "rows of one tensor",
     "const": "constants in RAM",
 }
-KIND_COLOURS: Final[Mapping[str, str]] = {
+KIND_COLORS: Final[Mapping[str, str]] = {
     "activation": "#7aa6d8",
     "input": "#8cc084",
     "output": "#e0a458",
@@ -44,18 +44,18 @@ KIND_COLOURS: Final[Mapping[str, str]] = {
 class MemoryMap:
     """What is drawn: one pool's buffers, the kind of operator at each time, the pool's height.
 
-    `bound_words` stand at the line on top.
+    `format_bound` stand at the line on top.
     """
 
     title: str
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[PlannedBuffer, ...]
     kinds: tuple[str, ...]
     used_bytes: int
-    bound_words: str
+    bound_label: str
 
 
 @dataclass(frozen=True, slots=True)
-class Theme:
+class MapTheme:
     """How a map looks. `fill` and `marks` give a rectangle's colour and further attributes.
 
     `unit` stands behind a size. With `columns` a pointer finds the time that it is at, and sizes
@@ -68,8 +68,8 @@ class Theme:
     edge: str
     line: str
     paper: str
-    fill: Callable[[Buffer], str]
-    marks: Callable[[Buffer], str]
+    fill: Callable[[PlannedBuffer], str]
+    marks: Callable[[PlannedBuffer], str]
     tooltips: bool
     unit: str
     step_min: float
@@ -77,14 +77,14 @@ class Theme:
     columns: bool
 
 
-PAPER: Final = Theme(
+PRINT_THEME: Final = MapTheme(
     ink="#24292f",
     muted="#57606a",
     grid="#d8dee4",
     edge="#ffffff",
     line="#cf222e",
     paper="#ffffff",
-    fill=lambda buffer: KIND_COLOURS[buffer.kind],
+    fill=lambda buffer: KIND_COLORS[buffer.kind],
     marks=lambda buffer: "",
     tooltips=True,
     unit=" bytes",
@@ -96,17 +96,17 @@ PAPER: Final = Theme(
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class MapScale:
     """From time and byte offset to the drawing's coordinates."""
 
-    steps: int
+    operator_by_time: int
     top_bytes: int
     top: int
     step: float
 
     @property
     def width(self) -> float:
-        return self.step * self.steps
+        return self.step * self.operator_by_time
 
     @property
     def size(self) -> tuple[float, float]:
@@ -119,7 +119,7 @@ class Scale:
         return self.top + HEIGHT * (1 - offset / self.top_bytes)
 
 
-def map_of(metadata: Mapping[str, Any], pool: str, title: str) -> MemoryMap:
+def make_memory_map(metadata: Mapping[str, Any], pool: str, title: str) -> MemoryMap:
     """The map of one pool, from the `metadata.json` that `compile` writes."""
     plan = metadata["plan"]
     kinds = {row["index"]: str(row["kind"]) for row in metadata["operators"]}
@@ -128,17 +128,17 @@ def map_of(metadata: Mapping[str, Any], pool: str, title: str) -> MemoryMap:
     bound = int(metadata["lower_bound_bytes"]) if whole else None
     return MemoryMap(
         title,
-        tuple(buffer for buffer in buffers_of(metadata) if buffer.pool == pool),
-        tuple(kinds.get(index, "") for index in plan["steps"]),
+        tuple(buffer for buffer in planned_buffers(metadata) if buffer.pool == pool),
+        tuple(kinds.get(index, "") for index in plan["operator_by_time"]),
         used,
-        bound_words(used, bound),
+        format_bound(used, bound),
     )
 
 
-def buffers_of(metadata: Mapping[str, Any]) -> tuple[Buffer, ...]:
+def planned_buffers(metadata: Mapping[str, Any]) -> tuple[PlannedBuffer, ...]:
     """Every buffer of the plan, as `metadata.json` has them."""
     return tuple(
-        Buffer(
+        PlannedBuffer(
             name=str(row["name"]),
             kind=str(row["kind"]),
             pool=str(row["pool"]),
@@ -150,7 +150,7 @@ def buffers_of(metadata: Mapping[str, Any]) -> tuple[Buffer, ...]:
     )
 
 
-def bound_words(used: int, bound: int | None) -> str:
+def format_bound(used: int, bound: int | None) -> str:
     """What stands at the top of a pool; with one pool it is the workspace, which has a bound."""
     words = f"{used:,} bytes"
     if bound is None:
@@ -159,12 +159,12 @@ def bound_words(used: int, bound: int | None) -> str:
     return f"workspace {words} {told}"
 
 
-def draw(drawn: MemoryMap, theme: Theme = PAPER) -> str:
+def render_svg(drawn: MemoryMap, theme: MapTheme = PRINT_THEME) -> str:
     """The whole SVG."""
     top = TOP if drawn.title else TOP - 56
     steps = max(len(drawn.kinds), 1)
     step = max(theme.step_min, theme.width_min / steps)
-    scale = Scale(steps, max(drawn.used_bytes, 1), top, step)
+    scale = MapScale(steps, max(drawn.used_bytes, 1), top, step)
     width, height = (f"{length:.0f}" for length in scale.size)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
@@ -180,7 +180,7 @@ def draw(drawn: MemoryMap, theme: Theme = PAPER) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _heading(drawn: MemoryMap, theme: Theme) -> Iterator[str]:
+def _heading(drawn: MemoryMap, theme: MapTheme) -> Iterator[str]:
     if not drawn.title:
         return
     yield f'<rect width="100%" height="100%" rx="6" fill="{theme.paper}"/>'
@@ -191,15 +191,15 @@ def _heading(drawn: MemoryMap, theme: Theme) -> Iterator[str]:
 
 def _legend(kinds: set[str]) -> Iterator[str]:
     x = float(LEFT)
-    for kind, words in KIND_WORDS.items():
+    for kind, words in KIND_LABELS.items():
         if kind in kinds:
-            colour = KIND_COLOURS[kind]
+            colour = KIND_COLORS[kind]
             yield f'<rect x="{x:.1f}" y="43" width="11" height="11" fill="{colour}"/>'
             yield f'<text x="{x + 16:.1f}" y="53">{words}</text>'
             x += 34 + LETTER * len(words)
 
 
-def _axes(drawn: MemoryMap, scale: Scale, theme: Theme) -> Iterator[str]:
+def _axes(drawn: MemoryMap, scale: MapScale, theme: MapTheme) -> Iterator[str]:
     base, right = scale.y(0), LEFT + scale.width
     for offset in _ticks(drawn.used_bytes):
         y = scale.y(offset)
@@ -227,7 +227,7 @@ def _ticks(used: int) -> range:
     return range(0, used + 1, step)
 
 
-def _column(time: int, scale: Scale) -> str:
+def _column(time: int, scale: MapScale) -> str:
     """What a pointer meets between buffers: the whole height at one time."""
     return (
         f'<rect class="column" data-time="{time}" x="{scale.x(time):.1f}" y="{scale.top}" '
@@ -235,7 +235,7 @@ def _column(time: int, scale: Scale) -> str:
     )
 
 
-def _buffers(drawn: MemoryMap, scale: Scale, theme: Theme) -> Iterator[str]:
+def _buffers(drawn: MemoryMap, scale: MapScale, theme: MapTheme) -> Iterator[str]:
     pairs = [
         (_rectangle(buffer, live, scale, theme), _label(buffer, live, scale, theme))
         for buffer in drawn.buffers
@@ -248,13 +248,17 @@ def _buffers(drawn: MemoryMap, scale: Scale, theme: Theme) -> Iterator[str]:
         yield from (line for pair in pairs for line in pair if line)
 
 
-def _box(buffer: Buffer, live: tuple[int, int], scale: Scale) -> tuple[float, float, float, float]:
+def _box(
+    buffer: PlannedBuffer, live: tuple[int, int], scale: MapScale
+) -> tuple[float, float, float, float]:
     """Left, top, width, height."""
     x, y = scale.x(live[0]) + 1, scale.y(buffer.end)
     return x, y, scale.x(live[1]) - scale.x(live[0]) - 2, max(scale.y(buffer.offset) - y, 2.0)
 
 
-def _rectangle(buffer: Buffer, live: tuple[int, int], scale: Scale, theme: Theme) -> str:
+def _rectangle(
+    buffer: PlannedBuffer, live: tuple[int, int], scale: MapScale, theme: MapTheme
+) -> str:
     x, y, width, height = _box(buffer, live, scale)
     said = f"{buffer.name}: {buffer.size_bytes:,} bytes at {buffer.offset:,}"
     inside = f"<title>{escape(said)}</title>" if theme.tooltips else ""
@@ -265,7 +269,7 @@ def _rectangle(buffer: Buffer, live: tuple[int, int], scale: Scale, theme: Theme
     )
 
 
-def _label(buffer: Buffer, live: tuple[int, int], scale: Scale, theme: Theme) -> str:
+def _label(buffer: PlannedBuffer, live: tuple[int, int], scale: MapScale, theme: MapTheme) -> str:
     """The size, where there is room for it."""
     x, y, width, height = _box(buffer, live, scale)
     label = f"{buffer.size_bytes:,}{theme.unit}"
@@ -275,7 +279,7 @@ def _label(buffer: Buffer, live: tuple[int, int], scale: Scale, theme: Theme) ->
     return f'<text {at} text-anchor="middle">{label}</text>'
 
 
-def _bound(drawn: MemoryMap, scale: Scale, theme: Theme) -> Iterator[str]:
+def _bound(drawn: MemoryMap, scale: MapScale, theme: MapTheme) -> Iterator[str]:
     """A line at the top of the pool."""
     y, right = scale.y(drawn.used_bytes), LEFT + scale.width
     yield (
@@ -283,27 +287,27 @@ def _bound(drawn: MemoryMap, scale: Scale, theme: Theme) -> Iterator[str]:
         'stroke-dasharray="6 4"/>'
     )
     at = f'x="{right:.1f}" y="{y - 7:.1f}" text-anchor="end"'
-    yield f'<text {at} fill="{theme.line}">{drawn.bound_words}</text>'
+    yield f'<text {at} fill="{theme.line}">{drawn.bound_label}</text>'
 
 
-def page_theme(pools: Sequence[str], number: Mapping[str, int]) -> Theme:
+def page_theme(pools: Sequence[str], number: Mapping[str, int]) -> MapTheme:
     """For a page: its colours, and on each rectangle the buffer's `number`.
 
     Of several pools each has its colour; of one, each kind of buffer.
     """
 
-    def fill(buffer: Buffer) -> str:
+    def fill(buffer: PlannedBuffer) -> str:
         several = len(pools) > 1
         return f"var(--pool-{pools.index(buffer.pool) % 4})" if several else "var(--kind)"
 
-    def marks(buffer: Buffer) -> str:
+    def marks(buffer: PlannedBuffer) -> str:
         label = f"{buffer.name}, {buffer.kind}, {buffer.size_bytes:,} bytes"
         return (
             f' class="buffer kind-{buffer.kind}" data-buffer="{number[buffer.name]}" '
             f'tabindex="0" role="img" aria-label="{escape(label)}"'
         )
 
-    return Theme(
+    return MapTheme(
         ink="var(--ink)",
         muted="var(--muted)",
         grid="var(--grid)",

@@ -2,7 +2,7 @@
 
 A tap's weights serve some outputs of a row, a value of the input all of them that see it. Outputs
 of a row are grouped by which columns of taps lie inside of the input; rows of taps are asked. The
-`Taps` of a family of cores are the loads and products.
+`TapOperations` of a family of cores are the loads and products.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from firmwright.base.dtypes import INT32
+from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import E, logical_and
-from firmwright.ir.tir.nodes import Buffer
+from firmwright.ir.tir.builder import ArithExpr, logical_and
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops.conv_shapes import Window, window_of
-from firmwright.ops.depthwise_conv2d import multiplier_of
+from firmwright.ops.conv_window import ConvWindow, window_of
+from firmwright.ops.depthwise_conv2d import channel_multiplier_of
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.int16_sums import Sums
-from firmwright.schedules.spans import Span, spans_of
+from firmwright.schedules.int16_accumulation import Int16Accumulation
+from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_taps
 
 _PIXELS = (3, 1)
 _MOST_UNROLLED = 8
@@ -29,24 +29,26 @@ _MOST_UNROLLED = 8
 _MOST_GROUPS = 7
 
 
-class Taps(Protocol):
+class TapOperations(Protocol):
     """`channels` neighbouring ones, block by block."""
 
     @property
     def channels(self) -> int: ...
 
-    def weights(self, b: Kernel, ky: E, kx: int, block: E) -> E:
+    def weights(self, b: Kernel, ky: ArithExpr, kx: int, block: ArithExpr) -> ArithExpr:
         """Those of a tap."""
 
-    def value(self, b: Kernel, at: Sequence[E], block: E) -> E:
+    def value(self, b: Kernel, at: Sequence[ArithExpr], block: ArithExpr) -> ArithExpr:
         """The input at (n, y, x)."""
 
-    def product(self, total: E, value: E, weights: E, channel: int) -> E:
+    def product(
+        self, total: ArithExpr, value: ArithExpr, weights: ArithExpr, channel: int
+    ) -> ArithExpr:
         """The sum of that one of the block's channels after this tap."""
 
 
-def configs(op: OpCall) -> Sequence[Config]:
-    if op.input(1).shape[2] > _MOST_UNROLLED or multiplier_of(op) != 1:
+def strip_configs(op: OpCall) -> Sequence[Config]:
+    if op.input(1).shape[2] > _MOST_UNROLLED or channel_multiplier_of(op) != 1:
         return ()
     groups = _groups(op)
     if len(groups) > _MOST_GROUPS or not all(each.taps for each in groups):
@@ -55,23 +57,25 @@ def configs(op: OpCall) -> Sequence[Config]:
     return [{"pixels": count} for count in _PIXELS if count <= width]
 
 
-def _groups(op: OpCall) -> list[Span]:
-    return spans_of(window_of(op, op.input(1).shape[1:3]), 1, op.output.shape[2])
+def _groups(op: OpCall) -> list[ValidTapRun]:
+    return split_by_valid_taps(window_of(op, op.input(1).shape[1:3]), 1, op.output.shape[2])
 
 
 @dataclass(frozen=True, slots=True)
 class _Strips:
-    window: Window
-    taps: Taps
-    sums: Sums
+    window: ConvWindow
+    taps: TapOperations
+    sums: Int16Accumulation
 
-    def pixels(self, b: Kernel, columns: range, at: tuple[E, E, E], count: int) -> None:
+    def pixels(
+        self, b: Kernel, columns: range, at: tuple[ArithExpr, ArithExpr, ArithExpr], count: int
+    ) -> None:
         """All channels of `count` outputs of a row from `at` (n, oy, ox) on."""
         n, oy, ox = at
         _, height, width, channels = b.y.shape
         start, together = ((n * height + oy) * width + ox) * channels, self.taps.channels
         with (
-            b.window("out", b.y, start, (count, channels), access="w") as y,
+            b.view("out", b.y, start, (count, channels), access="w") as y,
             b.for_("block", channels // together) as block,
         ):
             acc = b.reg("acc", INT32, together * count)
@@ -86,7 +90,14 @@ class _Strips:
                         total = b.load(acc, [pixel * together + c])
                         b.store(y, [pixel, block * together + c], finish(total))
 
-    def _window(self, b: Kernel, acc: Buffer, columns: range, at: tuple[E, E, E], block: E) -> None:
+    def _window(
+        self,
+        b: Kernel,
+        acc: tir.Buffer,
+        columns: range,
+        at: tuple[ArithExpr, ArithExpr, ArithExpr],
+        block: ArithExpr,
+    ) -> None:
         window = self.window
         n, oy, ox = at
         top = oy * window.stride[0] - window.padding[0]
@@ -101,14 +112,19 @@ class _Strips:
             self._row(b, acc, columns, (n, iy, left), (ky, block))
 
     def _row(
-        self, b: Kernel, acc: Buffer, columns: range, origin: tuple[E, E, E], at: tuple[E, E]
+        self,
+        b: Kernel,
+        acc: tir.Buffer,
+        columns: range,
+        origin: tuple[ArithExpr, ArithExpr, ArithExpr],
+        at: tuple[ArithExpr, ArithExpr],
     ) -> None:
         """A row of the window, whose first tap inside looks at `origin`."""
         n, iy, left = origin
         ky, block = at
         stride, dilation = self.window.stride[1], self.window.dilation[1]
         together = self.taps.channels
-        known: dict[int, E] = {}
+        known: dict[int, ArithExpr] = {}
         with ExitStack() as stack:
             for tap in columns:
                 weights = stack.enter_context(b.let("w", self.taps.weights(b, ky, tap, block)))
@@ -123,7 +139,9 @@ class _Strips:
                         b.store(acc, [pixel * together + c], product)
 
 
-def build(op: OpCall, config: Config, b: Kernel, taps: Taps, sums: Sums) -> None:
+def build_strips(
+    op: OpCall, config: Config, b: Kernel, taps: TapOperations, sums: Int16Accumulation
+) -> None:
     strips = _Strips(window_of(op, op.input(1).shape[1:3]), taps, sums)
     for across in _groups(op):
         count = min(int(config["pixels"]), len(across.outputs))

@@ -14,14 +14,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from firmwright.base.dtypes import INT16, INT32, DType
+from firmwright.ir import tir
 from firmwright.ir.graph.opdef import Array
-from firmwright.ir.tir.builder import E, immediate
-from firmwright.ir.tir.nodes import Buffer
-from firmwright.ops.fixed_point import Requant, requantized
+from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.folded_requant import FoldedRequant, apply_folded, fold
+from firmwright.ops.requantize import Requantization, requantize_value
+from firmwright.schedules.folded_requantize import (
+    FoldedRequantize,
+    apply_folded_requantize,
+    fold_requantize,
+)
 
-Finish = Callable[[E], E]
+FinishElement = Callable[[ArithExpr], ArithExpr]
 
 _BORROWED = 8
 """Bits that the accumulators of odd channels stand too high in a borrowing block."""
@@ -39,7 +43,7 @@ def accumulator_bounds(bias: Array, weights: Array, low: int, high: int) -> tupl
 
 
 @dataclass(frozen=True, slots=True)
-class Epilogue:
+class RequantizeEpilogue:
     """The step for one layer; `columns` are the parameters that differ between channels.
 
     `factors[c]` is what weights and bias of channel c must be multiplied with: 1, or 2^k where the
@@ -48,9 +52,9 @@ class Epilogue:
     has of them is the right shift that takes its place.
     """
 
-    params: Requant
-    folded: FoldedRequant | None
-    table: Buffer | None
+    params: Requantization
+    folded: FoldedRequantize | None
+    table: tir.Buffer | None
     columns: tuple[str, ...]
     fixed: Mapping[str, int]
     dtype: DType
@@ -59,7 +63,7 @@ class Epilogue:
     borrowed_right: bool = False
 
     @contextmanager
-    def shared(self, b: Kernel) -> Iterator[Mapping[str, E] | None]:
+    def shared(self, b: Kernel) -> Iterator[Mapping[str, ArithExpr] | None]:
         """Binds the parameters that serve every channel, for `channel`; None where each has own."""
         if self.table is None or self.table.shape[0] > 1:
             yield None
@@ -69,27 +73,35 @@ class Epilogue:
 
     @contextmanager
     def channel(
-        self, b: Kernel, index: E, parity: int = 0, shared: Mapping[str, E] | None = None
-    ) -> Iterator[Finish]:
+        self,
+        b: Kernel,
+        index: ArithExpr,
+        parity: int = 0,
+        shared: Mapping[str, ArithExpr] | None = None,
+    ) -> Iterator[FinishElement]:
         """Binds the parameters of channel `index`; yields accumulator -> output element."""
         with ExitStack() as stack:
             is_single = self.table is not None and self.table.shape[0] == 1
             bound = shared or self._bound(b, stack, 0 if is_single else index)
             yield lambda acc: self._finish(acc, bound, self.borrows and parity == 1)
 
-    def _bound(self, b: Kernel, stack: ExitStack, row: E | int) -> Mapping[str, E]:
-        bound = {name: E(immediate(value, INT32)) for name, value in self.fixed.items()}
+    def _bound(self, b: Kernel, stack: ExitStack, row: ArithExpr | int) -> Mapping[str, ArithExpr]:
+        bound = {name: ArithExpr(immediate(value, INT32)) for name, value in self.fixed.items()}
         for position, name in enumerate(self.columns):
             assert self.table is not None
             value = b.load(self.table, [row, position])
             bound[name] = stack.enter_context(b.let(name, value))
         return bound
 
-    def _finish(self, acc: E, bound: Mapping[str, E], is_borrowed: bool) -> E:
+    def _finish(
+        self, acc: ArithExpr, bound: Mapping[str, ArithExpr], is_borrowed: bool
+    ) -> ArithExpr:
         if is_borrowed and not self.borrowed_right:
             acc = acc >> _BORROWED
         if self.folded is None:
-            return requantized(acc, bound["multiplier"], bound["shift"], self.params, self.dtype)
+            return requantize_value(
+                acc, bound["multiplier"], bound["shift"], self.params, self.dtype
+            )
         sign = bound["sign"] if self.folded.has_sign else None
         if not (is_borrowed and self.borrowed_right):
             shifted = acc << bound["left"]
@@ -99,21 +111,21 @@ class Epilogue:
             shifted = acc >> bound["left"]
         else:
             shifted = acc >> (_BORROWED - self.fixed["left"])
-        return apply_folded(
+        return apply_folded_requantize(
             self.folded, shifted, acc, bound["multiplier"], bound["addend"], sign, self.dtype
         )
 
 
 def make_epilogue(
     b: Kernel,
-    params: Requant,
+    params: Requantization,
     bounds: tuple[Array, Array],
     dtype: DType,
     rows: int,
     bake: Array | None = None,
     *,
     borrows: bool = False,
-) -> Epilogue:
+) -> RequantizeEpilogue:
     """The epilogue of a layer whose accumulators lie within `bounds`; the table has `rows` rows.
 
     Rows beyond the channels (padding of a register block) repeat the last channel. With `bake`,
@@ -121,14 +133,14 @@ def make_epilogue(
     weights and bias if they have room for it.
     """
     low, high = bounds
-    folded = fold(params, low, high)
+    folded = fold_requantize(params, low, high)
     channels = len(low)
     factors = (1,) * channels
     if folded is not None and bake is not None and _fits_int16(bake, folded.left):
         factors = tuple(1 << left for left in folded.left)
         folded = replace(folded, left=(0,) * channels)
     elif folded is not None:
-        folded = _usual(folded, params, bounds, borrows=borrows)
+        folded = _prefer_common_shift(folded, params, bounds, borrows=borrows)
     if folded is None:
         values = {"multiplier": params.multipliers, "shift": params.shifts}
     else:
@@ -156,15 +168,17 @@ def make_epilogue(
             data[1::2, at] = _BORROWED - data[1::2, at]
         padded = np.concatenate([data, np.repeat(data[-1:], rows - channels, axis=0)])
         table = b.constant("requant", padded, INT32)
-    return Epilogue(params, folded, table, columns, fixed, dtype, factors, borrows, borrowed_right)
+    return RequantizeEpilogue(
+        params, folded, table, columns, fixed, dtype, factors, borrows, borrowed_right
+    )
 
 
-def _usual(
-    minimal: FoldedRequant, params: Requant, bounds: tuple[Array, Array], *, borrows: bool
-) -> FoldedRequant:
+def _prefer_common_shift(
+    minimal: FoldedRequantize, params: Requantization, bounds: tuple[Array, Array], *, borrows: bool
+) -> FoldedRequantize:
     """The same with a shift that most layers can have, so that they can share their code."""
     for shift in _USUAL_SHIFTS:
-        folded = fold(params, *bounds, shift) if shift >= minimal.shift else None
+        folded = fold_requantize(params, *bounds, shift) if shift >= minimal.shift else None
         if folded is not None and not (borrows and max(folded.left[1::2], default=0) > _BORROWED):
             return folded
     return minimal

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
+from firmwright.ir import tir
 from firmwright.ir.graph.opdef import Array, OpCall
-from firmwright.ir.tir.builder import E, immediate, logical_and
-from firmwright.ir.tir.nodes import Buffer
-from firmwright.ops.conv2d import bias_of, requant_of, weights_of
-from firmwright.ops.fixed_point import per_tensor
+from firmwright.ir.tir.builder import ArithExpr, immediate, logical_and
+from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.epilogue import accumulator_bounds
-from firmwright.schedules.folded_requant import fold
+from firmwright.schedules.folded_requantize import fold_requantize
 
 POINTS = 16
 """Elements of a transformed tile, so products an input channel."""
@@ -46,9 +46,11 @@ class WinogradPlan:
 def plan_winograd(op: OpCall) -> WinogradPlan | None:
     """None where a proof fails."""
     kernel = weights_of(op).astype(np.int64)
-    zero_point = per_tensor(op.input(0)).zero_point
+    zero_point = tensor_quant(op.input(0)).zero_point
     bias = bias_of(op, "int32").astype(np.int64) - zero_point * kernel.sum(axis=(1, 2, 3))
-    folded = fold(requant_of(op), *accumulator_bounds(bias, kernel, INT8.min, INT8.max))
+    folded = fold_requantize(
+        requantization_of(op), *accumulator_bounds(bias, kernel, INT8.min, INT8.max)
+    )
     if folded is None:
         return None
     left = np.array(folded.left)
@@ -61,7 +63,9 @@ def plan_winograd(op: OpCall) -> WinogradPlan | None:
     return WinogradPlan(baked, baked_bias) if reach.max() <= INT32.max else None
 
 
-def copy_patch(b: Kernel, patch: Buffer, at: tuple[E, E, E]) -> None:
+def copy_input_patch(
+    b: Kernel, patch: tir.Buffer, at: tuple[ArithExpr, ArithExpr, ArithExpr]
+) -> None:
     """`patch` [4, columns, channels / 4] := the inputs that outputs from `at` (n, y, x) on see.
 
     Outside of the input lies the zero point. Channels come in words.
@@ -70,21 +74,21 @@ def copy_patch(b: Kernel, patch: Buffer, at: tuple[E, E, E]) -> None:
     x = b.input(0)
     _, height, width, channels = x.shape
     top, _, left, _ = b.call.ints_attr("padding")
-    point = per_tensor(b.call.input(0)).zero_point & 0xFF
-    outside = E(immediate(point * 0x01010101, UINT32))
+    point = tensor_quant(b.call.input(0)).zero_point & 0xFF
+    outside = ArithExpr(immediate(point * 0x01010101, UINT32))
     words = channels // 4
     columns = patch.shape[1]
     with b.for_("r", 4) as r, b.let("iy", row + r - top) as iy, b.let("x0", column - left) as x0:
         whole = logical_and(iy >= 0, iy < height, x0 >= 0, x0 <= width - columns)
         with b.if_(whole):
             start = ((n * height + iy) * width + x0) * channels
-            window = b.window("run", x, start, (columns, words), dtype=UINT32, alignment=4)
+            window = b.view("run", x, start, (columns, words), dtype=UINT32, alignment=4)
             with window as run, b.for_("i", columns) as i, b.for_("c", words) as c:
                 b.store(patch, [r, i, c], b.load(run, [i, c]))
         with b.else_(), b.for_("i", columns) as i, b.let("ix", x0 + i) as ix:
             with b.if_(logical_and(iy >= 0, iy < height, ix >= 0, ix < width)):
                 start = ((n * height + iy) * width + ix) * channels
-                window = b.window("run", x, start, (words,), dtype=UINT32, alignment=4)
+                window = b.view("run", x, start, (words,), dtype=UINT32, alignment=4)
                 with window as run, b.for_("c", words) as c:
                     b.store(patch, [r, i, c], b.load(run, [c]))
             with b.else_(), b.for_("c", words) as c:

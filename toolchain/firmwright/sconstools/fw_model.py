@@ -22,8 +22,8 @@ if _SOURCE_ROOT not in sys.path:  # SCons loads this file by its path: the packa
     sys.path.insert(0, _SOURCE_ROOT)
 
 from firmwright import pipeline  # noqa: E402 - needs the path above
+from firmwright.base.c_identifiers import to_c_identifier  # noqa: E402
 from firmwright.base.errors import FirmwrightError  # noqa: E402
-from firmwright.base.names import sanitise  # noqa: E402
 from firmwright.base.resources import boards_dir, runtime_dir  # noqa: E402
 from firmwright.build import build_project  # noqa: E402
 
@@ -41,7 +41,7 @@ def exists(env: Any) -> bool:
 
 def _firmwright_model(env: Any, directory: str, model: str, **options: Any) -> Any:
     """Compile `model` into `directory`; `options` are fields of `pipeline.Options`."""
-    name = options.setdefault("name", sanitise(Path(str(model)).stem))
+    name = options.setdefault("name", to_c_identifier(Path(str(model)).stem))
     files = (f"model/{name}.c", f"model/{name}.h", "firmware/fwr_app.c", "metadata.json")
     nodes = env.Command(
         [f"{directory}/{file}" for file in files],
@@ -80,7 +80,7 @@ def _compile(target: list[Any], source: list[Any], env: Any) -> int:
     options = pipeline.Options(**env["FIRMWRIGHT_OPTIONS"])
     _remove_empty_folders(directory)
     try:
-        module = pipeline.load(source[0].get_abspath(), name=options.name)
+        module = pipeline.load_module(source[0].get_abspath(), name=options.name)
         pipeline.compile_model(module, options).save(directory)
     except FirmwrightError as error:
         return _failed(error)

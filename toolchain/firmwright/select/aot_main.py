@@ -12,82 +12,77 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.errors import ModelError
-from firmwright.base.names import NameSupply
+from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, Span
-from firmwright.ir.graph.devices import runs_on
-from firmwright.ir.graph.nodes import CONTROL, Call, Function, Value, functions_of
+from firmwright.ir.graph.devices import executing_device
+from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value, called_functions
 from firmwright.ir.module import AnyFunction, IoTensor, IRModule, StateTensor
 from firmwright.ir.tir.builder import INDEX
-from firmwright.ir.tir.nodes import (
-    Access,
-    AccessPtr,
-    Allocate,
-    AllocateConst,
-    Buffer,
-    CallPrim,
-    DeclBuffer,
-    IntImm,
-    Param,
-    PrimFunc,
-    Seq,
-    Stmt,
+from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.select.control_flow import ControlFlowInliner, pointer
+from firmwright.select.row_streaming_loop import FusedSegment, build_row_streaming_loop
+from firmwright.select.state_aliases import find_state_aliases
+from firmwright.select.value_aliases import (
+    Alias,
+    alias_chain,
+    aliases_input,
+    find_aliases,
+    known_alignment,
 )
-from firmwright.ir.tir.schedule import Alternative
-from firmwright.select.in_place import made_in_place
-from firmwright.select.inline import Inliner, pointer
-from firmwright.select.row_loop import Segment, row_loop
-from firmwright.select.windows import Place, alignment, chain, is_in_input, places
 
 TENSOR_ALIGNMENT = 16
 
 
-Chosen = Sequence[tuple[Call, Alternative | None]]
+ChosenCandidates = Sequence[tuple[Call, LoweringCandidate | None]]
 
 
-def build_main(module: IRModule, chosen: Chosen, segments: Sequence[Segment] = ()) -> IRModule:
+def build_main(
+    module: IRModule, chosen: ChosenCandidates, segments: Sequence[FusedSegment] = ()
+) -> IRModule:
     """The module with kernels and AOT main in the place of its entry function.
 
     Calls that lie in one of the `segments` are computed there; what is chosen for them is not used.
     """
     entry = module.entry
     assert isinstance(entry, Function)
-    return _Main(module, entry, NameSupply(), tuple(segments)).build(chosen)
+    return _AotMainBuilder(module, entry, UniqueNamer(), tuple(segments)).build(chosen)
 
 
 @dataclass(frozen=True)
-class _Main:
+class _AotMainBuilder:
     module: IRModule
     entry: Function
-    names: NameSupply
-    segments: tuple[Segment, ...]
+    names: UniqueNamer
+    segments: tuple[FusedSegment, ...]
 
-    def build(self, chosen: Chosen) -> IRModule:
+    def build(self, chosen: ChosenCandidates) -> IRModule:
         self._check()
         viewing = self._without_kernels(chosen)
-        placed = places(viewing)
+        placed = find_aliases(viewing)
         buffers = self._buffers(self._in_place(viewing), placed)
-        inliner = Inliner(self.module, self.names, TENSOR_ALIGNMENT, len(chosen))
+        inliner = ControlFlowInliner(self.module, self.names, TENSOR_ALIGNMENT, len(chosen))
         stmts, functions, constants = self._steps(chosen, buffers, inliner)
         stmts += self._handed_on(inliner, buffers)
         functions.update(inliner.kernels)
-        body: Stmt = Seq(tuple(stmts))
+        body: tir.Stmt = tir.Seq(tuple(stmts))
         for window in (*reversed(inliner.windows), *reversed(self._windows(placed, buffers))):
-            body = DeclBuffer(window.buffer, window.source, body)
+            body = tir.DeclBuffer(window.buffer, window.source, body)
         for temporary in reversed(inliner.temporaries):
-            body = Allocate(temporary, body, "activation")
+            body = tir.Allocate(temporary, body, "activation")
         body = self._allocated(body, buffers, set(placed))
         inputs, outputs = (
             self._io(self.entry.params, buffers),
             self._io(self.entry.results, buffers),
         )
-        params: list[Param] = []
+        params: list[tir.Param] = []
         if not self.module.io.inputs_in_pools:
-            params += [Param(buffers[value.name], "in") for value in self.entry.params]
+            params += [tir.Param(buffers[value.name], "in") for value in self.entry.params]
         if not self.module.io.outputs_in_pools:
-            params += [Param(buffers[value.name], "out") for value in self.entry.results]
+            params += [tir.Param(buffers[value.name], "out") for value in self.entry.results]
         attrs = {"aot_main": True, **self._pins(buffers), **self._residents()}
-        functions["run"] = PrimFunc("run", tuple(params), body, attrs)
+        functions["run"] = tir.PrimFunc("run", tuple(params), body, attrs)
         return replace(
             self.module,
             functions=functions,
@@ -97,10 +92,13 @@ class _Main:
         )
 
     def _steps(
-        self, chosen: Chosen, buffers: Mapping[str, Buffer], inliner: Inliner
-    ) -> tuple[list[Stmt], dict[str, AnyFunction], dict[str, Constant]]:
+        self,
+        chosen: ChosenCandidates,
+        buffers: Mapping[str, tir.Buffer],
+        inliner: ControlFlowInliner,
+    ) -> tuple[list[tir.Stmt], dict[str, AnyFunction], dict[str, Constant]]:
         """What each call or segment does, with the functions and constants that it needs."""
-        stmts: list[Stmt] = []
+        stmts: list[tir.Stmt] = []
         functions = {k: f for k, f in self.module.functions.items() if k != self.entry.name}
         constants = dict(self.module.constants)
         begins = {segment.first: segment for segment in self.segments}
@@ -108,7 +106,9 @@ class _Main:
         for index, (call, alternative) in enumerate(chosen):
             if index in begins:
                 segment = begins[index]
-                loop, kernels = row_loop(segment, buffers, self.names, _target(self.module, call))
+                loop, kernels = build_row_streaming_loop(
+                    segment, buffers, self.names, _target(self.module, call)
+                )
                 functions.update(kernels)
                 constants.update(segment.constants)
                 stmts.append(loop)
@@ -120,7 +120,7 @@ class _Main:
                 stmts.append(self._invoke(alternative.function, call, index, buffers))
             elif call.op.startswith("@"):
                 stmts.append(self._invoke_named(call, index, buffers))
-            elif call.op in CONTROL:
+            elif call.op in CONTROL_FLOW_OPS:
                 stmts.append(inliner.statement(call, buffers))
         return stmts, functions, constants
 
@@ -128,21 +128,23 @@ class _Main:
         """The calls that are done in segments."""
         return {index for s in self.segments for index in range(s.first, s.end)}
 
-    def _without_kernels(self, chosen: Chosen) -> list[Call]:
+    def _without_kernels(self, chosen: ChosenCandidates) -> list[Call]:
         """The calls that only say where values lie."""
         streamed = self._streamed()
         return [
             call
             for index, (call, found) in enumerate(chosen)
-            if found is None and index not in streamed and not functions_of(call)
+            if found is None and index not in streamed and not called_functions(call)
         ]
 
     def _in_place(self, viewing: Sequence[Call]) -> dict[str, str]:
-        views = {value.name for call in viewing if is_in_input(call) for value in call.outputs}
+        views = {value.name for call in viewing if aliases_input(call) for value in call.outputs}
         spans = [(segment.first, segment.end) for segment in self.segments]
-        return made_in_place(self.entry, views, spans)
+        return find_state_aliases(self.entry, views, spans)
 
-    def _handed_on(self, inliner: Inliner, buffers: Mapping[str, Buffer]) -> Iterator[Stmt]:
+    def _handed_on(
+        self, inliner: ControlFlowInliner, buffers: Mapping[str, tir.Buffer]
+    ) -> Iterator[tir.Stmt]:
         """Copies of what the state becomes, where that is not made in the state's own buffer."""
         for state in self.entry.state:
             held, source = buffers[state.value.name], buffers[state.next.name]
@@ -169,8 +171,8 @@ class _Main:
                 )
 
     def _buffers(
-        self, in_place: Mapping[str, str], placed: Mapping[str, Place]
-    ) -> dict[str, Buffer]:
+        self, in_place: Mapping[str, str], placed: Mapping[str, Alias]
+    ) -> dict[str, tir.Buffer]:
         """A buffer for every value: I/O first, so that their names stay plainest.
 
         Values `in_place` have that of the state they become.
@@ -187,19 +189,19 @@ class _Main:
             values.setdefault(value.name, value)
         streamed = {name for segment in self.segments for name in segment.streamed}
         own = {
-            name: Buffer(
-                self.names.take(name),
+            name: tir.Buffer(
+                self.names.unique(name),
                 value.type.dtype,
                 value.type.shape,
                 scope="global" if value.constant is None else "const",
-                alignment=alignment(placed, value, TENSOR_ALIGNMENT),
+                alignment=known_alignment(placed, value, TENSOR_ALIGNMENT),
             )
             for name, value in values.items()
             if name not in streamed and name not in in_place
         }
         return own | {name: own[state] for name, state in in_place.items()}
 
-    def _pins(self, buffers: Mapping[str, Buffer]) -> dict[str, Attr]:
+    def _pins(self, buffers: Mapping[str, tir.Buffer]) -> dict[str, Attr]:
         """The buffers of values with a memory scope, and the pool that it names."""
         values = (v for call in self.entry.body for v in call.outputs)
         found = tuple(
@@ -207,7 +209,7 @@ class _Main:
             for value in (*self.entry.sources, *values)
             if value.virtual_device.memory_scope and value.name in buffers
         )
-        return {"pins": found} if found else {}
+        return {"pool_assignments": found} if found else {}
 
     def _residents(self) -> dict[str, Attr]:
         """The calls whose constants are to lie in a pool: those with one that says so."""
@@ -221,21 +223,23 @@ class _Main:
         return {"resident": tuple(dict(found).items())} if found else {}
 
     def _invoke(
-        self, kernel: PrimFunc, call: Call, index: int, buffers: Mapping[str, Buffer]
-    ) -> CallPrim:
+        self, kernel: tir.PrimFunc, call: Call, index: int, buffers: Mapping[str, tir.Buffer]
+    ) -> tir.PrimFuncCall:
         """Arguments in the kernel's order: variable inputs, then outputs."""
         values = (*call.variables, *call.outputs)
         args = tuple(
             pointer(buffers[value.name], param.role)
             for value, param in zip(values, kernel.params, strict=True)
         )
-        return CallPrim(kernel.name, args, call.span, index, runs_on(call))
+        return tir.PrimFuncCall(kernel.name, args, call.span, index, executing_device(call))
 
-    def _invoke_named(self, call: Call, index: int, buffers: Mapping[str, Buffer]) -> CallPrim:
+    def _invoke_named(
+        self, call: Call, index: int, buffers: Mapping[str, tir.Buffer]
+    ) -> tir.PrimFuncCall:
         """A call that names a PrimFunc of the module passes every value, constants too."""
         kernel = self.module.functions[call.op[1:]]
         values = [v for v in (*call.inputs, *call.outputs) if v is not None]
-        if not isinstance(kernel, PrimFunc) or len(kernel.params) != len(values):
+        if not isinstance(kernel, tir.PrimFunc) or len(kernel.params) != len(values):
             raise ModelError(
                 f"{call.op} cannot be called with {len(values)} tensors.", where=str(call.span)
             )
@@ -243,11 +247,11 @@ class _Main:
             pointer(buffers[value.name], param.role if param.role != "const" else "in")
             for value, param in zip(values, kernel.params, strict=True)
         )
-        return CallPrim(kernel.name, args, call.span, index, runs_on(call))
+        return tir.PrimFuncCall(kernel.name, args, call.span, index, executing_device(call))
 
     def _windows(
-        self, placed: Mapping[str, Place], buffers: Mapping[str, Buffer]
-    ) -> list[DeclBuffer]:
+        self, placed: Mapping[str, Alias], buffers: Mapping[str, tir.Buffer]
+    ) -> list[tir.DeclBuffer]:
         """Declarations of what lies in something else, wholes before parts.
 
         The caller's inputs are only read.
@@ -255,22 +259,24 @@ class _Main:
         outside = () if self.module.io.inputs_in_pools else self.entry.params
         reads = {value.name for value in outside}
         found = []
-        for name in sorted(placed, key=lambda name: len(chain(placed, name))):
+        for name in sorted(placed, key=lambda name: len(alias_chain(placed, name))):
             place, buffer = placed[name], buffers[name]
-            access: Access = "r" if chain(placed, name)[-1].whole in reads else "rw"
-            offset = IntImm(place.offset, INDEX)
-            source = AccessPtr(buffers[place.whole], offset, buffer.elements, access)
-            found.append(DeclBuffer(buffer, source, Seq(())))
+            access: tir.AccessMode = "r" if alias_chain(placed, name)[-1].whole in reads else "rw"
+            offset = tir.IntImm(place.offset, INDEX)
+            source = tir.AccessPtr(buffers[place.whole], offset, buffer.elements, access)
+            found.append(tir.DeclBuffer(buffer, source, tir.Seq(())))
         return found
 
-    def _allocated(self, body: Stmt, buffers: Mapping[str, Buffer], windows: set[str]) -> Stmt:
+    def _allocated(
+        self, body: tir.Stmt, buffers: Mapping[str, tir.Buffer], windows: set[str]
+    ) -> tir.Stmt:
         """Allocations around `body`: of constants used by name and of tensors that need memory."""
         inputs = {value.name for value in self.entry.params}
         outputs = {value.name for value in self.entry.results}
         used = {
             value.name: value.constant
             for call in self.entry.body
-            if functions_of(call)
+            if called_functions(call)
             for value in call.inputs
             if value is not None and value.constant is not None
         }
@@ -282,26 +288,28 @@ class _Main:
                 continue
             if buffer.scope == "const":
                 if name in used:
-                    body = AllocateConst(buffer, used[name], body)
+                    body = tir.AllocateConst(buffer, used[name], body)
             elif name in state:
-                body = Allocate(buffer, body, "state")
+                body = tir.Allocate(buffer, body, "state")
             elif name in inputs:
                 if self.module.io.inputs_in_pools:
-                    body = Allocate(buffer, body, "input")
+                    body = tir.Allocate(buffer, body, "input")
             elif name in outputs:
                 if self.module.io.outputs_in_pools:
-                    body = Allocate(buffer, body, "output")
+                    body = tir.Allocate(buffer, body, "output")
             else:
-                body = Allocate(buffer, body, "activation")
+                body = tir.Allocate(buffer, body, "activation")
         return body
 
-    def _state(self, buffers: Mapping[str, Buffer]) -> tuple[StateTensor, ...]:
+    def _state(self, buffers: Mapping[str, tir.Buffer]) -> tuple[StateTensor, ...]:
         return tuple(
             StateTensor(s.value.name, buffers[s.value.name].name, s.value.type, s.initial)
             for s in self.entry.state
         )
 
-    def _io(self, values: tuple[Value, ...], buffers: Mapping[str, Buffer]) -> tuple[IoTensor, ...]:
+    def _io(
+        self, values: tuple[Value, ...], buffers: Mapping[str, tir.Buffer]
+    ) -> tuple[IoTensor, ...]:
         return tuple(IoTensor(v.name, buffers[v.name].name, v.type) for v in values)
 
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import RowFold
-from firmwright.ir.tir.schedule import Alternative
-from firmwright.select.row_loop import ROW_ALIGNMENT, Segment
-from firmwright.select.row_plan import RowPlan, Stage
-from firmwright.select.segments import row_bytes
+from firmwright.ir.graph.opdef import RowReduction
+from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.select.fused_segments import row_bytes
+from firmwright.select.row_streaming_loop import ROW_ALIGNMENT, FusedSegment
+from firmwright.select.row_streaming_plan import RowStage, RowStreamingPlan
 
 _MOVE_PERCENT = 70
 """Instructions for a hundred bytes moved: a load and a store for each word, and their loop."""
@@ -22,64 +22,66 @@ _CALL = 12
 """Instructions around a call: its arguments, its frame, the question whether it is due."""
 
 
-def with_scratch_of(segment: Segment, limit_bytes: int) -> Segment | None:
+def with_scratch_limit(segment: FusedSegment, limit_bytes: int) -> FusedSegment | None:
     """The segment with the fastest kernels of at most that much scratch; None if one needs more."""
-    picks: list[Alternative] = []
+    picks: list[LoweringCandidate] = []
     for found in segment.kernels:
-        lean = [item for item in found.alternatives if item.scratch_bytes <= limit_bytes]
+        lean = [item for item in found.candidates if item.scratch_bytes <= limit_bytes]
         if not lean:
             return None
         picks.append(min(lean, key=lambda item: (item.time, item.scratch_bytes)))
     return replace(segment, picks=tuple(picks))
 
 
-def scratch_limits(segment: Segment) -> tuple[int, ...]:
+def scratch_limits(segment: FusedSegment) -> tuple[int, ...]:
     """Every amount of scratch at which some kernel becomes possible, from least to most."""
-    sizes = {item.scratch_bytes for found in segment.kernels for item in found.alternatives}
+    sizes = {item.scratch_bytes for found in segment.kernels for item in found.candidates}
     return tuple(sorted(sizes))
 
 
-def bytes_of_stages(segment: Segment, types: Mapping[str, TensorType]) -> tuple[int, ...]:
+def stage_bytes(segment: FusedSegment, types: Mapping[str, TensorType]) -> tuple[int, ...]:
     """What is in memory while each stage works, beside the segment's ends and the scratch."""
     plan = segment.plan
-    size = {name: aligned(kept.rows * row_bytes(types[name])) for name, kept in plan.kept.items()}
+    size = {name: align_up(kept.rows * row_bytes(types[name])) for name, kept in plan.kept.items()}
     lasting = sum(
-        size[name] for name, kept in plan.kept.items() if not kept.passing or name == plan.source
+        size[name]
+        for name, kept in plan.kept.items()
+        if not kept.is_transient or name == plan.source
     )
     rows = segment.kernels[-1].rows
-    if isinstance(rows, RowFold):
-        lasting += aligned(rows.count * rows.dtype.size_bytes)
+    if isinstance(rows, RowReduction):
+        lasting += align_up(rows.count * rows.dtype.size_bytes)
     found = [lasting] * len(segment.stages)
     last_user = {name: i for i, stage in enumerate(segment.stages) for name in stage.sources}
     for made, stage in enumerate(segment.stages):
         kept = plan.kept.get(stage.result)
-        if kept is not None and kept.passing:
+        if kept is not None and kept.is_transient:
             for index in range(made, last_user[stage.result] + 1):
                 found[index] += size[stage.result]
     return tuple(found)
 
 
-def scratch_bytes(segment: Segment) -> Iterator[int]:
+def scratch_bytes(segment: FusedSegment) -> Iterator[int]:
     """The scratch of each stage's kernel."""
-    return (aligned(pick.scratch_bytes) for pick in segment.picks)
+    return (align_up(pick.scratch_bytes) for pick in segment.picks)
 
 
-def segment_time(segment: Segment, types: Mapping[str, TensorType]) -> int:
+def segment_time(segment: FusedSegment, types: Mapping[str, TensorType]) -> int:
     """Predicted time of the whole loop; what is around the kernels counts in instructions."""
     return _of_rows(segment, [pick.time for pick in segment.picks]) + _around(segment, types)
 
 
-def segment_instructions(segment: Segment, types: Mapping[str, TensorType]) -> int:
+def segment_instructions(segment: FusedSegment, types: Mapping[str, TensorType]) -> int:
     """Predicted instructions of the whole loop."""
     kernels = [pick.instructions for pick in segment.picks]
     return _of_rows(segment, kernels) + _around(segment, types)
 
 
-def _of_rows(segment: Segment, costs: Sequence[int]) -> int:
+def _of_rows(segment: FusedSegment, costs: Sequence[int]) -> int:
     return sum(s.height * cost for s, cost in zip(segment.stages, costs, strict=True))
 
 
-def _around(segment: Segment, types: Mapping[str, TensorType]) -> int:
+def _around(segment: FusedSegment, types: Mapping[str, TensorType]) -> int:
     """Instructions beside those of the kernels: their calls, the steps, rows that are moved."""
     calls = sum(stage.height for stage in segment.stages)
     moved = 0
@@ -90,7 +92,7 @@ def _around(segment: Segment, types: Mapping[str, TensorType]) -> int:
     return moved * _MOVE_PERCENT // 100 + (calls + segment.plan.steps) * _CALL
 
 
-def joint_bytes(segment: Segment, source: TensorType, result: TensorType) -> int:
+def overlapped_bytes(segment: FusedSegment, source: TensorType, result: TensorType) -> int:
     """The least that the segment's source and result take together if one may overlap the other.
 
     The result's rows may lie on those of the source that are not needed any more.
@@ -103,11 +105,13 @@ def joint_bytes(segment: Segment, source: TensorType, result: TensorType) -> int
             written_bytes = (row + 1) * row_out
         elif written_bytes:
             ahead_bytes = max(ahead_bytes, written_bytes - row * row_in)
-    below = max(source.size_bytes + aligned(ahead_bytes), result.size_bytes)
+    below = max(source.size_bytes + align_up(ahead_bytes), result.size_bytes)
     return min(source.size_bytes + result.size_bytes, below)
 
 
-def _rows(plan: RowPlan, stages: Sequence[Stage], height: int) -> Iterator[tuple[bool, int]]:
+def _rows(
+    plan: RowStreamingPlan, stages: Sequence[RowStage], height: int
+) -> Iterator[tuple[bool, int]]:
     """In order: bands of the result as they are written, first rows of the source as read."""
     final = stages[-1]
     for step in range(plan.steps):
@@ -124,6 +128,6 @@ def _rows(plan: RowPlan, stages: Sequence[Stage], height: int) -> Iterator[tuple
                     yield False, row * stage.rows.stride
 
 
-def aligned(size_bytes: int) -> int:
+def align_up(size_bytes: int) -> int:
     """Up to a multiple of what tensors are aligned to."""
     return -(-size_bytes // ROW_ALIGNMENT) * ROW_ALIGNMENT

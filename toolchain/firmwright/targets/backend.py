@@ -16,23 +16,23 @@ from firmwright.base.errors import UsageError
 from firmwright.ir.core import Target
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import Match, Pattern
-from firmwright.ir.graph.patterns import operators as of_pattern
+from firmwright.ir.graph.patterns import pattern_ops as of_pattern
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.intrinsic import Intrinsic
-from firmwright.targets.composite import Composite
-from firmwright.targets.kind import (
+from firmwright.targets.kernel_builder import BackendKernel
+from firmwright.targets.target_kind import (
     TIR_CHOICE,
-    AttrSpec,
     FunctionHook,
     Hooks,
-    Lowered,
-    PassChoice,
+    LoweredFunction,
+    PassSelection,
     Phase,
+    TargetAttribute,
     TargetKind,
 )
 
 
-def always(match: Match) -> bool:
+def match_always(match: Match) -> bool:
     """The predicate of a pattern that says all there is to say."""
     return True
 
@@ -43,14 +43,14 @@ class PatternEntry:
 
     name: str
     pattern: Pattern
-    predicate: Callable[[Match], bool] = always
+    predicate: Callable[[Match], bool] = match_always
 
 
 class Backend:
     """Base of all backends. Class attributes and methods are there to be overridden.
 
-    Either `lower` or `generate` makes the kernels. Both are handed a `Composite`: a region of the
-    graph under the names of the entries of `patterns` (with `merge_regions` several entries at
+    Either `lower` or `generate` makes the kernels. Both are handed a `BackendKernel`: a region of
+    the graph under the names of the entries of `patterns` (with `merge_regions` several entries at
     once, else one). `lower` writes loops and calls of `intrinsics`; `generate` writes C files of
     its own and a call of what they define.
     """
@@ -58,13 +58,13 @@ class Backend:
     name: str = ""
     doc: str = ""
     version: str = "1"
-    attrs: Mapping[str, AttrSpec] = {}
+    attrs: Mapping[str, TargetAttribute] = {}
     merge_regions: bool = False
     pools: tuple[str, ...] = ()
     """Pools that the board must have."""
     device: str = ""
     """What does its calls while the core goes on, such as `npu0`; "" is the core itself."""
-    sees: tuple[str, ...] = ()
+    visible_pools: tuple[str, ...] = ()
     """The pools that its kernels reach: their tensors lie there, their constants are copied there
     once. () is all of them, and the program's memory."""
     tiles: int = 1
@@ -75,7 +75,7 @@ class Backend:
     """A C function that a run asks first, `int32_t check(uint32_t data_version)`; "": none."""
     data_version: int = 1
     """Of constants in the backend's own form: what `check` answers 0 to can be run there."""
-    passes: PassChoice = PassChoice(only=TIR_CHOICE)
+    passes: PassSelection = PassSelection(only=TIR_CHOICE)
     """Regions stay as the patterns matched them, unless it asks for more."""
 
     def patterns(self) -> Sequence[PatternEntry]:
@@ -83,18 +83,18 @@ class Backend:
         return ()
 
     def phases(self) -> Mapping[Phase, Sequence[Pass]]:
-        """Passes at named places of the pipeline; see `targets/kind.py`."""
+        """Passes at named places of the pipeline; see `targets/target_kind.py`."""
         return {}
 
     def features(self, target: Target) -> frozenset[str]:
         """What intrinsics may require of this instance."""
         return frozenset()
 
-    def lower(self, kernel: Composite) -> None:
+    def lower(self, kernel: BackendKernel) -> None:
         """Writes the kernel of a region in TIR."""
         raise NotImplementedError
 
-    def generate(self, kernel: Composite) -> None:
+    def generate(self, kernel: BackendKernel) -> None:
         """Writes the C of a region (`kernel.file`) and the kernel that calls it."""
         raise NotImplementedError
 
@@ -156,8 +156,8 @@ class Backend:
         if getattr(type(self), method) is getattr(Backend, method):
             return None
 
-        def hook(function: Function, module: IRModule, target: Target) -> Lowered:
-            kernel = Composite(function, module, target)
+        def hook(function: Function, module: IRModule, target: Target) -> LoweredFunction:
+            kernel = BackendKernel(function, module, target)
             getattr(self, method)(kernel)
             return kernel.lowered()
 

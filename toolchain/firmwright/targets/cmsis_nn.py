@@ -26,30 +26,30 @@ from firmwright.base.quant import Rounding
 from firmwright.ir.core import Target
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.graph.patterns import Match, constant, op, wildcard
-from firmwright.ops.int16x8 import has_wide_bias
-from firmwright.targets import cmsis_nn_layers as layers
-from firmwright.targets import cmsis_nn_values as values
+from firmwright.ops.int16x8 import has_int64_sum
+from firmwright.targets import cmsis_nn_weighted as layers
+from firmwright.targets import cmsis_nn_weightless as values
 from firmwright.targets.backend import Backend, PatternEntry
-from firmwright.targets.c_library import needed_files
-from firmwright.targets.cmsis_nn_lstm import lstm_layer, takes_lstm
-from firmwright.targets.composite import Composite
+from firmwright.targets.cmsis_nn_lstm import supports_lstm, write_lstm
+from firmwright.targets.kernel_builder import BackendKernel
+from firmwright.targets.library_sources import collect_needed_files
 
 PATH_VARIABLE = "CMSIS_NN_PATH"
 HEADER = "Include/arm_nnfunctions.h"
-_WRITERS: Mapping[str, Callable[[Composite, OpCall], None]] = MappingProxyType(
+_WRITERS: Mapping[str, Callable[[BackendKernel, OpCall], None]] = MappingProxyType(
     {
-        "conv2d": layers.convolution,
-        "depthwise_conv2d": layers.convolution,
-        "fully_connected": layers.connected,
-        "transpose_conv": layers.transposed,
-        "svdf": layers.svdf_layer,
-        "lstm": lstm_layer,
-        "average_pool2d": values.pool,
-        "max_pool2d": values.pool,
-        "softmax": values.soften,
-        "add": values.add,
-        "mul": values.multiply,
-        "batch_matmul": values.matrices,
+        "conv2d": layers.write_convolution,
+        "depthwise_conv2d": layers.write_convolution,
+        "fully_connected": layers.write_fully_connected,
+        "transpose_conv": layers.write_transpose_conv,
+        "svdf": layers.write_svdf,
+        "lstm": write_lstm,
+        "average_pool2d": values.write_pool,
+        "max_pool2d": values.write_pool,
+        "softmax": values.write_softmax,
+        "add": values.write_add,
+        "mul": values.write_mul,
+        "batch_matmul": values.write_batch_matmul,
     }
 )
 _WEIGHTED = ("conv2d", "depthwise_conv2d", "fully_connected", "transpose_conv")
@@ -63,16 +63,18 @@ class CmsisNn(Backend):
 
     def patterns(self) -> Sequence[PatternEntry]:
         weighted = (wildcard(), constant(), constant(absent=True))
-        rows = [PatternEntry(name, op(name, *weighted), _takes_layer) for name in _WEIGHTED]
+        rows = [
+            PatternEntry(name, op(name, *weighted), _supports_weighted_layer) for name in _WEIGHTED
+        ]
         others = [name for name in _WRITERS if name not in _WEIGHTED]
-        return [*rows, *(PatternEntry(name, op(name), _takes) for name in others)]
+        return [*rows, *(PatternEntry(name, op(name), _supports_call) for name in others)]
 
-    def generate(self, kernel: Composite) -> None:
+    def generate(self, kernel: BackendKernel) -> None:
         (call,) = kernel.ops
         _WRITERS[call.op](kernel, call)
 
     def c_files(self, target: Target, symbols: frozenset[str]) -> Mapping[str, bytes]:
-        return needed_files(_library(), ("Include",), "Source", symbols)
+        return collect_needed_files(_library(), ("Include",), "Source", symbols)
 
     def library(self, target: Target) -> str:
         return hashlib.sha256((_library() / HEADER).read_bytes()).hexdigest()[:12]
@@ -93,13 +95,13 @@ def _library() -> Path:
 # ---- what it takes -------------------------------------------------------------------------------
 
 
-def _takes(match: Match) -> bool:
+def _supports_call(match: Match) -> bool:
     (call,) = match.ops
     if call.op == "svdf":
         kinds = [call.input(index).dtype for index in (0, 1, 2, 4)]
         return kinds == [INT8, INT8, INT16, INT16]
     if call.op == "lstm":
-        return takes_lstm(call)
+        return supports_lstm(call)
     kinds = [kind.dtype for kind in (*call.inputs, call.output) if kind is not None]
     if kinds[0] not in (INT8, INT16) or len(set(kinds)) > 1:
         return False
@@ -110,12 +112,12 @@ def _takes(match: Match) -> bool:
             variable = all(found is None for found in call.constants)
             return variable and call.input(0).shape == call.input(1).shape
         case "batch_matmul":
-            return _takes_matrices(call)
+            return _supports_batch_matmul(call)
         case _:
             return call.ints_attr("dilation") == (1, 1)
 
 
-def _takes_matrices(call: OpCall) -> bool:
+def _supports_batch_matmul(call: OpCall) -> bool:
     x, other = call.input(0).shape, call.input(1).shape
     if call.constant(0) is not None or call.int_attr("adj_x") or len(x) != len(other):
         return False
@@ -123,23 +125,23 @@ def _takes_matrices(call: OpCall) -> bool:
     return turned and len(x) <= 4 and x[:-2] == other[:-2]
 
 
-def _takes_layer(match: Match) -> bool:
+def _supports_weighted_layer(match: Match) -> bool:
     (call,) = match.ops
     x, w = call.input(0), call.input(1)
     if x.dtype not in (INT8, INT16) or w.dtype != INT8 or call.output.dtype != x.dtype:
         return False
-    step = layers.step_of(call)
-    if step is None or (x.dtype == INT16 and not _takes_int16(call)):
+    step = layers.requantize_step(call)
+    if step is None or (x.dtype == INT16 and not _supports_int16_layer(call)):
         return False
-    narrow = x.dtype == INT8 or not has_wide_bias(call)
+    narrow = x.dtype == INT8 or not has_int64_sum(call)
     if step.rounding != (Rounding.TWICE if narrow else Rounding.ONCE):
         return False
     return call.op != "conv2d" or w.shape[3] == x.shape[3]
 
 
-def _takes_int16(call: OpCall) -> bool:
+def _supports_int16_layer(call: OpCall) -> bool:
     """Of the layers with 64-bit sums, whose bias may have 32 in convolutions alone."""
     if call.op == "transpose_conv":
         return False
-    one_scale = call.op != "fully_connected" or len(layers.scales_of(call)) == 1
-    return one_scale and (call.op == "conv2d" or has_wide_bias(call))
+    one_scale = call.op != "fully_connected" or len(layers.weight_scales(call)) == 1
+    return one_scale and (call.op == "conv2d" or has_int64_sum(call))

@@ -1,6 +1,7 @@
 """CMSIS-NN's layers of long short-term memory.
 
-In: a `Composite` of one call. Out: its kernel. Zero points are in the biases already, the state is
+In: a `BackendKernel` of one call. Out: its kernel. Zero points are in the biases already, the
+state is
 what the library changes where it lies. Source of signatures, members and their order: the library's
 public headers arm_nnfunctions.h and arm_nn_types.h.
 """
@@ -14,12 +15,16 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.base.quant import quantize_multiplier
+from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.nodes import Buffer
 from firmwright.ops import lstm
-from firmwright.ops.fixed_point import per_tensor
-from firmwright.targets.cmsis_nn_c import activation_pointer, suffix, write
-from firmwright.targets.composite import Composite
+from firmwright.ops.requantize import tensor_quant
+from firmwright.targets.cmsis_nn_codegen import (
+    activation_pointer_type,
+    dtype_suffix,
+    write_wrapper_function,
+)
+from firmwright.targets.kernel_builder import BackendKernel
 
 _ORDER = (1, 0, 2, 3)
 """The operator's gates (input, forget, cell, output) as the library has them: forget first."""
@@ -27,25 +32,28 @@ _NAMES = ("input", "forget", "cell", "output")
 _CELL = 2
 
 
-def takes_lstm(call: OpCall) -> bool:
+def supports_lstm(call: OpCall) -> bool:
     """As TFLM computes it. Without a clip the library never reaches the least cell value."""
     x = call.input(0)
     as_tflm = x.dtype == INT16 or (x.dtype == INT8 and call.numerics == "tflm")
-    return as_tflm and lstm.clip_of(call) > 0
+    return as_tflm and lstm.cell_clip(call) > 0
 
 
-def lstm_layer(kernel: Composite, call: OpCall) -> None:
+def write_lstm(kernel: BackendKernel, call: OpCall) -> None:
     """lstm of int8 or int16."""
-    x, (batch, time, inputs) = call.input(0), lstm.sizes(call)
-    units = call.input(lstm.HIDDEN).shape[1]
-    hidden, cells = per_tensor(call.input(lstm.HIDDEN)), per_tensor(call.input(lstm.CELLS))
+    x, (batch, time, inputs) = call.input(0), lstm.batch_time_inputs(call)
+    units = call.input(lstm.HIDDEN_STATE).shape[1]
+    hidden, cells = (
+        tensor_quant(call.input(lstm.HIDDEN_STATE)),
+        tensor_quant(call.input(lstm.CELL_STATE)),
+    )
     power = frexp(cells.scale)[1] - 1
     kept, new = quantize_multiplier(2.0**-15), quantize_multiplier(2.0 ** -(30 + power))
     numbers = [int(call.int_attr("time_major")), batch, time, inputs, units]
-    numbers += [-per_tensor(x).zero_point, *kept, *new, int(lstm.clip_of(call)), power]
+    numbers += [-tensor_quant(x).zero_point, *kept, *new, int(lstm.cell_clip(call)), power]
     numbers += [*lstm.hidden_factor(call), hidden.zero_point]
     gates = [_gate(kernel, call, gate) for gate in _ORDER]
-    kind, size = activation_pointer(x.dtype), x.dtype.size_bytes
+    kind, size = activation_pointer_type(x.dtype), x.dtype.size_bytes
     temporary = [kernel.workspace(name, batch * units, INT16) for name in ("first", "second")]
     lines = [
         f"const cmsis_nn_lstm_params params = {{{', '.join(map(str, numbers))}, "
@@ -53,7 +61,7 @@ def lstm_layer(kernel: Composite, call: OpCall) -> None:
         "cmsis_nn_lstm_context buffers = {first, second, cells_after, hidden_after};",
         f"memmove(hidden_after, hidden, {size * batch * units});",
         f"memmove(cells_after, cells, {2 * batch * units});",
-        f"(void)arm_lstm_unidirectional_{suffix(x.dtype)}(x, y, &params, &buffers);",
+        f"(void)arm_lstm_unidirectional_{dtype_suffix(x.dtype)}(x, y, &params, &buffers);",
     ]
     heads = [f"const {kind}x", f"const {kind}hidden", "const int16_t *cells", f"{kind}y"]
     heads += [f"{kind}hidden_after", "int16_t *cells_after"]
@@ -61,12 +69,12 @@ def lstm_layer(kernel: Composite, call: OpCall) -> None:
     arguments = [*kernel.inputs, *kernel.outputs]
     arguments += [buffer for _, _, found in gates for buffer in found]
     heads += ["int16_t *first", "int16_t *second"]
-    write(kernel, heads, lines, [*arguments, *temporary])
+    write_wrapper_function(kernel, heads, lines, [*arguments, *temporary])
 
 
 def _gate(
-    kernel: Composite, call: OpCall, gate: int
-) -> tuple[str, Sequence[str], Sequence[Buffer]]:
+    kernel: BackendKernel, call: OpCall, gate: int
+) -> tuple[str, Sequence[str], Sequence[tir.Buffer]]:
     """A gate's initialiser, its parameters and arguments."""
     name, bias = _NAMES[gate], call.constant(lstm.BIAS + gate)
     assert bias is not None  # by the operator's types
@@ -74,12 +82,15 @@ def _gate(
     words = "int64_t" if wide == INT64 else "int32_t"
     parts: list[str] = []
     heads: list[str] = []
-    buffers: list[Buffer] = []
-    factors = lstm.factors(call, gate)
-    for side, first, source in (("x", lstm.W, 0), ("hidden", lstm.R, lstm.HIDDEN)):
+    buffers: list[tir.Buffer] = []
+    factors = lstm.gate_factors(call, gate)
+    for side, first, source in (
+        ("x", lstm.INPUT_WEIGHTS, 0),
+        ("hidden", lstm.RECURRENT_WEIGHTS, lstm.HIDDEN_STATE),
+    ):
         weights = call.constant(first + gate)
         assert weights is not None  # by the operator's types
-        zero_point = per_tensor(call.input(source)).zero_point
+        zero_point = tensor_quant(call.input(source)).zero_point
         sums = -zero_point * weights.array().astype(np.int64).sum(axis=1)
         totals = sums + bias.array() if side == "x" else sums
         multiplier, shift = factors[side == "hidden"]

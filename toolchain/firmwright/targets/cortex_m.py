@@ -3,14 +3,14 @@
 `dsp`: the SIMD-in-register instructions of Armv7E-M and of Armv8-M with the DSP extension. `mve`:
 Helium, `mvefp`: its vectors of floats. `fpu`: single precision in hardware. `vmla`: its
 multiply-accumulate takes no longer than a multiplication and an addition; on the Cortex-M4 it does
-(targets/timing.py). `mla`: Armv7-M or v8-M with none of these, one product an instruction.
+(targets/core_timing.py). `mla`: Armv7-M or v8-M with none of these, one product an instruction.
 `thumb1`: Armv6-M, no 32-bit multiply-high, few registers. Source: the architecture manuals.
 """
 
 from __future__ import annotations
 
 from firmwright.ir.core import Target
-from firmwright.targets.kind import AttrSpec, TargetKind
+from firmwright.targets.target_kind import TargetAttribute, TargetKind
 
 CORES: dict[str, frozenset[str]] = {
     "cortex-m0": frozenset({"thumb1"}),
@@ -33,6 +33,6 @@ def _features(target: Target) -> frozenset[str]:
 KIND = TargetKind(
     "cortex-m",
     "Arm Cortex-M microcontrollers",
-    {"mcpu": AttrSpec("cortex-m4", "the core", tuple(CORES))},
+    {"mcpu": TargetAttribute("cortex-m4", "the core", tuple(CORES))},
     _features,
 )

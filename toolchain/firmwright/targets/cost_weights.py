@@ -1,10 +1,13 @@
 """What each kind of work costs, by family of targets: data for the cost model.
 
-In: a target. Out: its `Weights` (the kinds of work are those of ir/tir/work.py): instructions of a
+In: a target. Out: its `CostWeights` (the kinds of work are those of ir/tir/op_count.py):
+instructions of a
 family, cycles of a core, bytes of code of a family. All are fitted to exact counts of images
-(flows/counting.py) as gcc compiles them: every schedule that lowering offers for drawn layers
-(bench/layers.py) and for those of five benchmark models, within bounds that instruction sets set.
-Cycles are fitted to what a table gives those counts (targets/timing.py): a model of a model.
+(flows/instruction_counts.py) as gcc compiles them: every schedule that lowering offers for drawn
+layers
+(bench/random_layers.py) and for those of five benchmark models, within bounds that instruction
+sets set.
+Cycles are fitted to what a table gives those counts (targets/core_timing.py): a model of a model.
 Not fitted but read off code: to read a table where data say (`lookup`) RISC-V computes the address
 from the index, whose load is in it too; on Thumb neither is seen in what a fit leaves.
 Cortex-M7 and M33 run what the M4 runs: over 366 and 196 kernels these weights miss their counts by
@@ -22,8 +25,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from firmwright.ir.core import Target
-from firmwright.ir.tir.cost import GENERIC, Weights
-from firmwright.targets.registry import features
+from firmwright.ir.tir.cost_model import GENERIC_WEIGHTS, CostWeights
+from firmwright.targets.registry import target_features
 
 # fmt: off
 _DSP: Mapping[str, float] = {
@@ -148,17 +151,17 @@ _THUMB1_REGISTERS = 5
 """Beside what it computes with: only eight of the sixteen do arithmetic or address."""
 
 
-def weights_of(target: Target | None) -> Weights:
+def cost_weights_for(target: Target | None) -> CostWeights:
     """The weights of a target; generic ones where nobody measured."""
     if target is None or target.kind not in ("cortex-m", "riscv32"):
-        return GENERIC
+        return GENERIC_WEIGHTS
     if target.kind == "riscv32":
-        return Weights("riscv32", _RISCV, {}, _RISCV_CODE, _RISCV_REGISTERS)
-    cycles, has = _CYCLES.get(str(target.attr("mcpu")), {}), features(target)
+        return CostWeights("riscv32", _RISCV, {}, _RISCV_CODE, _RISCV_REGISTERS)
+    cycles, has = _CYCLES.get(str(target.attr("mcpu")), {}), target_features(target)
     if "mve" in has:
-        return Weights("cortex-m with Helium", _HELIUM, cycles, _HELIUM_CODE)
+        return CostWeights("cortex-m with Helium", _HELIUM, cycles, _HELIUM_CODE)
     if "dsp" in has:
-        return Weights("cortex-m with DSP", _DSP, cycles, _DSP_CODE)
+        return CostWeights("cortex-m with DSP", _DSP, cycles, _DSP_CODE)
     if "thumb1" in has:
-        return Weights("Armv6-M", _THUMB1, cycles, _THUMB1_CODE, _THUMB1_REGISTERS)
-    return Weights("cortex-m without DSP", _THUMB, cycles, _THUMB_CODE)
+        return CostWeights("Armv6-M", _THUMB1, cycles, _THUMB1_CODE, _THUMB1_REGISTERS)
+    return CostWeights("cortex-m without DSP", _THUMB, cycles, _THUMB_CODE)

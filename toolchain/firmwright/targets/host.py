@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from firmwright.targets.kind import TargetKind
+from firmwright.targets.target_kind import TargetKind
 
 KIND = TargetKind("host", "portable C99 for the machine that compiles")

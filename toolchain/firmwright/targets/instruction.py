@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-Kind: TypeAlias = Literal[
+InstructionKind: TypeAlias = Literal[
     "alu",
     "load",
     "store",
@@ -27,7 +27,7 @@ Kind: TypeAlias = Literal[
     "vector_load",
     "vector_store",
 ]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+INSTRUCTION_KINDS: tuple[InstructionKind, ...] = get_args(InstructionKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,5 +35,5 @@ class Instruction:
     """One decoded instruction. `registers` is how many words a multiple load or store moves."""
 
     size_bytes: int
-    kind: Kind
+    kind: InstructionKind
     registers: int = 1

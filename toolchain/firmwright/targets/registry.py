@@ -1,8 +1,8 @@
 """Target kinds by name, and their written forms: `kind -name=value -flag`, or JSON.
 
 In: text as users give it. Out: `Target` values with every attribute, checked. The kinds of cores
-stand here; those of backends are in `targets/backends.py`, which is asked for a name that is no
-core's.
+stand here; those of backends are in `targets/backend_registry.py`, which is asked for a name that
+is no core's.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from firmwright.base.errors import UsageError
-from firmwright.base.json_text import read_json
+from firmwright.base.json_input import parse_json
 from firmwright.ir.core import Target
-from firmwright.targets import c, cortex_m, host, riscv32
+from firmwright.targets import cortex_m, generic_c, host, riscv32
 from firmwright.targets.backend import Backend
-from firmwright.targets.backends import BACKENDS
-from firmwright.targets.kind import AttrSpec, TargetKind
+from firmwright.targets.backend_registry import BACKENDS
+from firmwright.targets.target_kind import TargetAttribute, TargetKind
 
-KINDS: Mapping[str, TargetKind] = {
-    module.KIND.name: module.KIND for module in (host, c, cortex_m, riscv32)
+CORE_KINDS: Mapping[str, TargetKind] = {
+    module.KIND.name: module.KIND for module in (host, generic_c, cortex_m, riscv32)
 }
 """The kinds of cores."""
 
 
-def kind_of(target: Target) -> TargetKind:
+def target_kind_of(target: Target) -> TargetKind:
     """The kind a target is an instance of."""
-    core = KINDS.get(target.kind)
+    core = CORE_KINDS.get(target.kind)
     if core is not None:
         return core
     backend = backend_of(target)
     if backend is None:
-        known = [*KINDS, *BACKENDS.all()]
+        known = [*CORE_KINDS, *BACKENDS.all()]
         raise UsageError(
             f"there is no target kind {target.kind!r}.", hint=_nearest(target.kind, known)
         )
@@ -42,12 +42,12 @@ def kind_of(target: Target) -> TargetKind:
 
 def backend_of(target: Target) -> Backend | None:
     """The backend that a target is an instance of; None for cores."""
-    return None if target.kind in KINDS else BACKENDS.find(target.kind)
+    return None if target.kind in CORE_KINDS else BACKENDS.find(target.kind)
 
 
-def features(target: Target) -> frozenset[str]:
+def target_features(target: Target) -> frozenset[str]:
     """What rules and intrinsics may require of `target`."""
-    return kind_of(target).features(target)
+    return target_kind_of(target).features(target)
 
 
 # ---- as text -----------------------------------------------------------------------------------
@@ -57,18 +57,18 @@ def parse_targets(text: str) -> tuple[Target, ...]:
     """Several targets in order of preference: `a,b -x=1`, or a JSON array of objects."""
     if text.lstrip().startswith(("[", "{")):
         found = _json(text)
-        return tuple(map(target_of_json, found if isinstance(found, list) else [found]))
+        return tuple(map(target_from_json, found if isinstance(found, list) else [found]))
     return tuple(parse_target(part) for part in text.split(","))
 
 
 def parse_target(text: str) -> Target:
     """`kind -name=value -flag ...` or its JSON form as a checked target; defaults are filled in."""
     if text.lstrip().startswith("{"):
-        return target_of_json(_json(text))
+        return target_from_json(_json(text))
     words = text.split()
     if not words:
         raise UsageError("the target is empty.", hint="--target 'cortex-m -mcpu=cortex-m4'.")
-    kind = kind_of(Target(words[0]))
+    kind = target_kind_of(Target(words[0]))
     attrs = {name: spec.default for name, spec in kind.attrs.items()}
     for word in words[1:]:
         name, equals, value = word.lstrip("-").partition("=")
@@ -76,7 +76,7 @@ def parse_target(text: str) -> Target:
     return Target(kind.name, tuple(sorted(attrs.items())))
 
 
-def _checked(kind: TargetKind, name: str, spec: AttrSpec, value: str) -> int | bool | str:
+def _checked(kind: TargetKind, name: str, spec: TargetAttribute, value: str) -> int | bool | str:
     if isinstance(spec.default, bool):
         if value not in ("true", "false"):
             raise UsageError(f"target {kind.name}: {name} is true or false, not {value!r}.")
@@ -93,7 +93,7 @@ def _checked(kind: TargetKind, name: str, spec: AttrSpec, value: str) -> int | b
     return value
 
 
-def _spec(kind: TargetKind, name: str) -> AttrSpec:
+def _spec(kind: TargetKind, name: str) -> TargetAttribute:
     if name not in kind.attrs:
         known = ", ".join(kind.attrs) or "it has none"
         raise UsageError(
@@ -116,14 +116,14 @@ def target_to_json(target: Target) -> dict[str, Any]:
     return {"kind": target.kind, "attrs": dict(target.attrs)}
 
 
-def target_of_json(found: Any) -> Target:
+def target_from_json(found: Any) -> Target:
     """The checked target that such an object says; attributes that it leaves out are defaults."""
     if not isinstance(found, dict) or set(found) - {"kind", "attrs"} or "kind" not in found:
         raise UsageError(
             f"the target {json.dumps(found)} is no object with kind and attrs.",
             hint='{"kind": "cortex-m", "attrs": {"mcpu": "cortex-m4"}}.',
         )
-    kind = kind_of(Target(str(found["kind"])))
+    kind = target_kind_of(Target(str(found["kind"])))
     given = found.get("attrs", {})
     if not isinstance(given, dict):
         raise UsageError(f"target {kind.name}: attrs are an object, not {json.dumps(given)}.")
@@ -137,6 +137,6 @@ def target_of_json(found: Any) -> Target:
 
 def _json(text: str) -> Any:
     try:
-        return read_json(text)
+        return parse_json(text)
     except ValueError as error:
         raise UsageError(f"the target is no JSON: {error}.", where=text) from error

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from firmwright.targets.kind import AttrSpec, TargetKind
+from firmwright.targets.target_kind import TargetAttribute, TargetKind
 
 KIND = TargetKind(
     "riscv32",
     "32-bit RISC-V with multiply (RV32IM and up)",
-    {"march": AttrSpec("rv32imac", "the instruction set", ("rv32im", "rv32imc", "rv32imac"))},
+    {
+        "march": TargetAttribute(
+            "rv32imac", "the instruction set", ("rv32im", "rv32imc", "rv32imac")
+        )
+    },
     lambda target: frozenset({"rvm"}),
 )

@@ -13,20 +13,20 @@ from functools import cached_property
 
 from firmwright.base.dtypes import INT8
 from firmwright.ir.core import Target
-from firmwright.ir.graph.evaluate import describe
+from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import Match, constant, op, wildcard
 from firmwright.ir.module import IRModule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.targets.backend import Backend, PatternEntry
-from firmwright.targets.composite import flat_calls
-from firmwright.targets.kind import Hooks, Lowered, TargetKind
+from firmwright.targets.kernel_builder import flatten_calls
+from firmwright.targets.target_kind import Hooks, LoweredFunction, TargetKind
 
 _OPERATORS = ("conv2d", "fully_connected")
 
 
-class Vanilla(Backend):
+class VanillaAccelerator(Backend):
     """An accelerator to learn from, beside the core: int8 convolutions, fully connected layers."""
 
     name = "vanilla"
@@ -43,7 +43,7 @@ class Vanilla(Backend):
             self.name,
             str(type(self).__doc__),
             is_core=False,
-            hooks=Hooks(relay_to_tir=_own_loops),
+            hooks=Hooks(relay_to_tir=_lower_default_loops),
             passes=self.passes,
         )
 
@@ -53,11 +53,11 @@ def _is_int8(match: Match) -> bool:
     return call.input(0).dtype == call.input(1).dtype == INT8
 
 
-def _own_loops(function: Function, module: IRModule, target: Target) -> Lowered:
+def _lower_default_loops(function: Function, module: IRModule, target: Target) -> LoweredFunction:
     """The operator as its definition says."""
-    (call,) = flat_calls(function, module)
-    described, opdef = describe(call, module), op_table()[call.op]
+    (call,) = flatten_calls(function, module)
+    described, opdef = make_op_call(call, module), op_table()[call.op]
     kernel = Kernel(function.name, described, call.span)
     opdef.lower(described, kernel)
     made = kernel.build(op=call.op, schedule=target.kind, macs=opdef.macs(described))
-    return Lowered(made, dict(kernel.constants))
+    return LoweredFunction(made, dict(kernel.constants))

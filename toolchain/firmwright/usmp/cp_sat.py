@@ -13,17 +13,17 @@ from typing import Any
 
 from firmwright.base.errors import ToolMissingError
 from firmwright.ir.core import PoolInfo
-from firmwright.ir.tir.plan import BufferInfo, Conflict, Plan
-from firmwright.usmp.orders import best_first_fit
-from firmwright.usmp.problem import Layout, Problem, Relation, solve_problem
-from firmwright.usmp.sections import is_plain, sections
+from firmwright.ir.tir.plan import BufferInfo, OffsetConstraint, Plan
+from firmwright.usmp.cliques import is_disjointness, live_cliques
+from firmwright.usmp.heuristics import best_first_fit
+from firmwright.usmp.planning_problem import Layout, PlanningProblem, Relation, solve_problem
 
 _WORK = 20.0
 """In the solver's own deterministic unit, of which about one passes in a second."""
 
 
 def cp_sat(
-    buffers: Sequence[BufferInfo], conflicts: Sequence[Conflict], pools: Sequence[PoolInfo]
+    buffers: Sequence[BufferInfo], conflicts: Sequence[OffsetConstraint], pools: Sequence[PoolInfo]
 ) -> Plan:
     """OR-Tools' CP-SAT: the optimum, proven, over all pools (needs firmwright[exact])."""
     solver = _ortools()
@@ -43,7 +43,7 @@ def _ortools() -> Any:
     return cp_model
 
 
-def _solve(cp_model: Any, problem: Problem) -> Layout:
+def _solve(cp_model: Any, problem: PlanningProblem) -> Layout:
     start = best_first_fit(problem)
     if start.cost <= (0, problem.lower_bound_bytes):
         return start
@@ -62,7 +62,7 @@ def _solve(cp_model: Any, problem: Problem) -> Layout:
 class _Encoding:
     """The problem in the solver's terms: an offset and a pool for each buffer, tops to minimise."""
 
-    def __init__(self, cp_model: Any, problem: Problem, start: Layout) -> None:
+    def __init__(self, cp_model: Any, problem: PlanningProblem, start: Layout) -> None:
         self.model = cp_model.CpModel()
         self._problem = problem
         self._ceiling = self._highest(start)
@@ -77,7 +77,9 @@ class _Encoding:
         for b, relations in enumerate(problem.relations):
             for relation in relations:
                 pair = (relation.other, b)
-                if relation.other < b and not (pair in grouped and is_plain(problem, b, relation)):
+                if relation.other < b and not (
+                    pair in grouped and is_disjointness(problem, b, relation)
+                ):
                     self._keep_apart(b, relation)
         self.model.minimize(sum(self._tops.values()))
         self.model.add(sum(self._tops.values()) >= problem.lower_bound_bytes)
@@ -134,7 +136,7 @@ class _Encoding:
         """One constraint for all of a section; returns the pairs for which that says it."""
         grouped: set[tuple[int, int]] = set()
         spans: dict[tuple[int, str], Any] = {}
-        for section in sections(self._problem, range(len(self._problem.buffers))):
+        for section in live_cliques(self._problem, range(len(self._problem.buffers))):
             for pool in sorted({pool for index in section for pool in self._inside[index]}):
                 members = [index for index in section if pool in self._inside[index]]
                 for index in members:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from firmwright.usmp.problem import Layout, Problem, Relation
+from firmwright.usmp.planning_problem import Layout, PlanningProblem, Relation
 
 
-def place(problem: Problem, order: Sequence[int]) -> Layout:
+def place_first_fit(problem: PlanningProblem, order: Sequence[int]) -> Layout:
     """Lay the buffers out in `order`, a permutation of their numbers."""
     pools = [""] * len(problem.buffers)
     offsets = [0] * len(problem.buffers)

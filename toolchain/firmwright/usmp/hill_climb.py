@@ -10,24 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firmwright.ir.core import PoolInfo
-from firmwright.ir.tir.plan import BufferInfo, Conflict, Plan
-from firmwright.usmp.first_fit import place
+from firmwright.ir.tir.plan import BufferInfo, OffsetConstraint, Plan
+from firmwright.usmp.first_fit import place_first_fit
 from firmwright.usmp.greedy import size_order
+from firmwright.usmp.planning_problem import Layout, PlanningProblem, solve_problem
 from firmwright.usmp.prng import Xorshift32
-from firmwright.usmp.problem import Layout, Problem, solve_problem
 
 ATTEMPTS = 500
 _PERCENT_WORSE = 50
 
 
 def hill_climb(
-    buffers: Sequence[BufferInfo], conflicts: Sequence[Conflict], pools: Sequence[PoolInfo]
+    buffers: Sequence[BufferInfo], conflicts: Sequence[OffsetConstraint], pools: Sequence[PoolInfo]
 ) -> Plan:
     """First fits improved by swaps, at most 500 of them."""
     return solve_problem("hill_climb", _climb, buffers, conflicts, pools)
 
 
-def touching_top(problem: Problem, layout: Layout) -> list[int]:
+def buffers_at_top(problem: PlanningProblem, layout: Layout) -> list[int]:
     """The buffers that make the pools as large as they are, and those that found no room."""
     return [
         index
@@ -36,16 +36,16 @@ def touching_top(problem: Problem, layout: Layout) -> list[int]:
     ]
 
 
-def _climb(problem: Problem) -> Layout:
+def _climb(problem: PlanningProblem) -> Layout:
     random = Xorshift32()
     order = size_order(problem)
-    current = best = place(problem, order)
+    current = best = place_first_fit(problem, order)
     goal = (0, problem.lower_bound_bytes)
     for attempt in range(1, ATTEMPTS):
         if best.cost <= goal:
             break
         changed = _swapped(problem, current, order, random)
-        layout = place(problem, changed)
+        layout = place_first_fit(problem, changed)
         if layout.cost <= current.cost or _accepts(layout, current, attempt, random):
             order, current = changed, layout
         if layout.cost < best.cost:
@@ -57,21 +57,21 @@ def _accepts(layout: Layout, current: Layout, attempt: int, random: Xorshift32) 
     """Whether to take a worse layout: the more seldom the later."""
     if layout.unplaced_bytes > current.unplaced_bytes:
         return False
-    return random.below(100 * attempt) < _PERCENT_WORSE
+    return random.randrange(100 * attempt) < _PERCENT_WORSE
 
 
 def _swapped(
-    problem: Problem, layout: Layout, order: Sequence[int], random: Xorshift32
+    problem: PlanningProblem, layout: Layout, order: Sequence[int], random: Xorshift32
 ) -> list[int]:
-    tops = touching_top(problem, layout)
-    chosen = tops[random.below(len(tops))]
+    tops = buffers_at_top(problem, layout)
+    chosen = tops[random.randrange(len(tops))]
     near = {r.other for r in problem.relations[chosen]}
     near |= {r.other for index in near for r in problem.relations[index]}
     near.discard(chosen)
     changed = list(order)
     if near:
         partners = sorted(near)
-        partner = partners[random.below(len(partners))]
+        partner = partners[random.randrange(len(partners))]
         i, j = order.index(chosen), order.index(partner)
         changed[i], changed[j] = changed[j], changed[i]
     return changed

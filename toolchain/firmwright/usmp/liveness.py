@@ -4,7 +4,7 @@ In: the AOT main with its Allocates, the kernels it calls, the pools and who own
 `BufferInfo`s in the order of the Allocates, and what each call's inputs and outputs may share.
 Live ranges are those of `flow`, and besides:
 
-* inputs are live from time 0 to their last read, with `keep_input` to the end;
+* inputs are live from time 0 to their last read, with `preserve_input` to the end;
 * outputs from their first write to the end; state and constants in RAM always;
 * a kernel's scratch during its call only (`lift` has put its Allocate around the call).
 
@@ -20,49 +20,48 @@ from itertools import product
 from typing import cast
 
 from firmwright.base.errors import InternalError, UsageError
+from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
-from firmwright.ir.graph.devices import COPY
+from firmwright.ir.graph.devices import COPY_OP
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.nodes import (
-    AccessPtr,
-    Allocate,
-    Buffer,
-    BufferLoad,
-    BufferStore,
-    Expr,
-    IntImm,
-    PrimFunc,
-)
 from firmwright.ir.tir.plan import BufferInfo, BufferKind, LiveRange
-from firmwright.ir.tir.walk import prim_calls, walk
-from firmwright.usmp.distances import Distances, Overlap
-from firmwright.usmp.flow import KEPT_KINDS, Flow, Loop, Step, last_reads, live_ranges, trace
+from firmwright.ir.tir.traversal import prim_calls, walk
+from firmwright.usmp.cfg import (
+    DEFINED_AT_ENTRY,
+    CfgLoop,
+    CfgNode,
+    ControlFlowGraph,
+    build_cfg,
+    compute_live_ranges,
+    find_last_reads,
+)
+from firmwright.usmp.inplace_analysis import InplaceAnalysis, InplacePair
 
 _KINDS = frozenset({"activation", "input", "output", "scratch", "ring", "state", "const"})
 
 
 @dataclass(frozen=True, slots=True)
-class Extraction:
+class PlanningInput:
     """What there is to place, and what may be shared."""
 
     buffers: tuple[BufferInfo, ...]
-    overlaps: tuple[Overlap, ...]
+    overlaps: tuple[InplacePair, ...]
 
 
-def extract_buffers(
+def collect_planning_input(
     module: IRModule,
-    main: PrimFunc,
+    main: tir.PrimFunc,
     pools: Sequence[PoolInfo],
     plan_names: Mapping[str, str],
-    distances: Distances,
-) -> Extraction:
+    distances: InplaceAnalysis,
+) -> PlanningInput:
     """The buffers of `main`, a function of `module`; `plan_names` renames some in the plan."""
-    flow = trace(main, module.functions)
+    flow = build_cfg(main, module.functions)
     kinds = {name: _kind(allocate) for name, allocate in flow.allocates.items()}
-    at_entry = [name for name, kind in kinds.items() if kind in KEPT_KINDS]
-    held = {"output", "state", "const"} | ({"input"} if module.io.keep_input else set())
+    at_entry = [name for name, kind in kinds.items() if kind in DEFINED_AT_ENTRY]
+    held = {"output", "state", "const"} | ({"input"} if module.io.preserve_input else set())
     at_exit = [name for name, kind in kinds.items() if kind in held]
-    live = live_ranges(flow, at_entry, at_exit)
+    live = compute_live_ranges(flow, at_entry, at_exit)
     users = _users(module, main, flow)
     pins = _pins(main, flow, pools)
     buffers = []
@@ -75,28 +74,28 @@ def extract_buffers(
         buffers.append(
             BufferInfo(
                 plan_names.get(name, name),
-                span_bytes(buffer),
+                footprint_bytes(buffer),
                 max(buffer.alignment, buffer.dtype.size_bytes),
                 ranges,
                 kinds[name],
                 candidates,
             )
         )
-    ending = zip(flow.steps, last_reads(flow, at_exit), strict=True)
+    ending = zip(flow.steps, find_last_reads(flow, at_exit), strict=True)
     pairs = [pair for step, last in ending for pair in _overlaps(flow, step, last, distances)]
     pairs += [pair for loop in flow.loops for pair in _loop_overlaps(flow, loop, live, distances)]
     named = tuple(pair.renamed(plan_names) for pair in pairs)
-    return Extraction(tuple(buffers), named)
+    return PlanningInput(tuple(buffers), named)
 
 
-def span_bytes(buffer: Buffer) -> int:
+def footprint_bytes(buffer: tir.Buffer) -> int:
     """Bytes from the first element to the end of the last one."""
     steps = zip(buffer.shape, buffer.element_strides, strict=True)
     last = sum((extent - 1) * stride for extent, stride in steps)
     return (last + 1) * buffer.dtype.size_bytes
 
 
-def _kind(allocate: Allocate) -> BufferKind:
+def _kind(allocate: tir.Allocate) -> BufferKind:
     if allocate.kind not in _KINDS:
         raise InternalError(f"buffer {allocate.buffer.name} is of unknown kind {allocate.kind!r}.")
     return cast(BufferKind, allocate.kind)
@@ -123,14 +122,14 @@ def _with_fixed_times(
     return tuple(joined)
 
 
-def _users(module: IRModule, main: PrimFunc, flow: Flow) -> dict[str, set[str]]:
+def _users(module: IRModule, main: tir.PrimFunc, flow: ControlFlowGraph) -> dict[str, set[str]]:
     """Names of the targets whose code touches each buffer."""
     default = next(iter(module.targets), "")
     own = str(main.attrs.get("target", default))
     users: dict[str, set[str]] = {name: set() for name in flow.allocates}
     for step in flow.steps:
         callee = module.functions.get(step.call.callee) if step.call else None
-        if callee is not None and (callee.attrs.get("op") == COPY or callee.attrs.get("keeps")):
+        if callee is not None and (callee.attrs.get("op") == COPY_OP or callee.attrs.get("keeps")):
             continue  # copies reach everything
         target = str(callee.attrs.get("target", default)) if callee else own
         for name in step.touched:
@@ -139,16 +138,18 @@ def _users(module: IRModule, main: PrimFunc, flow: Flow) -> dict[str, set[str]]:
     return {name: targets or {own} for name, targets in users.items()}
 
 
-def _pins(main: PrimFunc, flow: Flow, pools: Sequence[PoolInfo]) -> dict[str, tuple[PoolInfo, ...]]:
+def _pins(
+    main: tir.PrimFunc, flow: ControlFlowGraph, pools: Sequence[PoolInfo]
+) -> dict[str, tuple[PoolInfo, ...]]:
     """The only pool of each buffer that is pinned; a window pins what it lies in."""
     found: dict[str, tuple[PoolInfo, ...]] = {}
-    for item in cast("tuple[tuple[str, str], ...]", main.attrs.get("pins", ())):
+    for item in cast("tuple[tuple[str, str], ...]", main.attrs.get("pool_assignments", ())):
         name, wanted = item
         root = flow.roots.get(name)
         if root is None:
             raise UsageError(
                 f"buffer {name} cannot be pinned to pool {wanted}: it has no memory of its own.",
-                hint="another tensor for --pin.",
+                hint="another tensor for --assign-pool.",
             )
         pinned = tuple(pool for pool in pools if pool.name == wanted and pool.access == "rw")
         if not pinned or found.get(root, pinned) != pinned:
@@ -172,7 +173,9 @@ def _candidates(name: str, pools: Sequence[PoolInfo], targets: set[str]) -> tupl
     return allowed
 
 
-def _overlaps(flow: Flow, step: Step, last: frozenset[str], distances: Distances) -> list[Overlap]:
+def _overlaps(
+    flow: ControlFlowGraph, step: CfgNode, last: frozenset[str], distances: InplaceAnalysis
+) -> list[InplacePair]:
     """What this call's inputs and outputs may share; `last` are the buffers it is the last to read.
 
     A pair counts only if the input ends here, both arguments are whole buffers and no other
@@ -182,7 +185,7 @@ def _overlaps(flow: Flow, step: Step, last: frozenset[str], distances: Distances
     if step.call is None or step.call.device:
         return []
     args = step.call.args
-    roots = [flow.roots.get(a.buffer.name) if isinstance(a, AccessPtr) else None for a in args]
+    roots = [flow.roots.get(a.buffer.name) if isinstance(a, tir.AccessPtr) else None for a in args]
     found = []
     for source, result in distances.pairs(step.call.callee):
         a, b = roots[source], roots[result]
@@ -193,13 +196,16 @@ def _overlaps(flow: Flow, step: Step, last: frozenset[str], distances: Distances
             spans = distances.of(step.call.callee, source, result)
             if spans is not None:
                 live = LiveRange(step.time, step.time + 1)
-                found.append(Overlap(str(a), str(b), live, spans))
+                found.append(InplacePair(str(a), str(b), live, spans))
     return found
 
 
 def _loop_overlaps(
-    flow: Flow, loop: Loop, live: Mapping[str, tuple[LiveRange, ...]], distances: Distances
-) -> list[Overlap]:
+    flow: ControlFlowGraph,
+    loop: CfgLoop,
+    live: Mapping[str, tuple[LiveRange, ...]],
+    distances: InplaceAnalysis,
+) -> list[InplacePair]:
     """What a loop reads only and what it writes only may share, taken as one kernel.
 
     Worth asking for are pairs that are alive together in the loop and nowhere else. What is reached
@@ -214,7 +220,7 @@ def _loop_overlaps(
     windows = {
         flow.roots[part.buffer.name]
         for part in walk(loop.stmt)
-        if isinstance(part, AccessPtr | BufferLoad | BufferStore)
+        if isinstance(part, tir.AccessPtr | tir.BufferLoad | tir.BufferStore)
         and flow.roots.get(part.buffer.name, part.buffer.name) != part.buffer.name
     }
     found = []
@@ -227,12 +233,12 @@ def _loop_overlaps(
         x, y = flow.allocates[source].buffer, flow.allocates[result].buffer
         spans = distances.in_loop(loop.stmt, x, y)
         if spans is not None:
-            found.append(Overlap(source, result, loop.live, spans))
+            found.append(InplacePair(source, result, loop.live, spans))
     return found
 
 
-def _is_whole(flow: Flow, arg: Expr) -> bool:
+def _is_whole(flow: ControlFlowGraph, arg: tir.Expr) -> bool:
     """Whether the argument points to the first byte of a planned buffer and at all of it."""
-    if not isinstance(arg, AccessPtr) or arg.offset != IntImm(0, arg.offset.dtype):
+    if not isinstance(arg, tir.AccessPtr) or arg.offset != tir.IntImm(0, arg.offset.dtype):
         return False
     return arg.buffer == flow.allocates[flow.roots[arg.buffer.name]].buffer

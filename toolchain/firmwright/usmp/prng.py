@@ -16,7 +16,7 @@ class Xorshift32:
     def __init__(self, seed: int = 0x2545F491) -> None:
         self._state = seed & _MASK or 1
 
-    def below(self, end: int) -> int:
+    def randrange(self, end: int) -> int:
         """A number in [0, end); the slight bias of the remainder does not matter to a search."""
         x = self._state
         x ^= (x << 13) & _MASK

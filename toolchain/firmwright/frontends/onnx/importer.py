@@ -17,33 +17,39 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, UINT8, UINT64, find_dtype
 from firmwright.base.errors import UnsupportedError, UnsupportedItem
-from firmwright.frontends.onnx import quantized as quantized_ops
-from firmwright.frontends.onnx.context import Importer, NodeContext, Results
-from firmwright.frontends.onnx.emitter import Const, Emitter, Tensor, dtype_of
-from firmwright.frontends.onnx.functions import (
-    definition_of,
-    expanded,
-    has_definition,
-    was_redefined,
+from firmwright.frontends.onnx import qdq_fusion as quantized_ops
+from firmwright.frontends.onnx.call_emitter import CallEmitter, ConstantValue, OnnxValue, dtype_of
+from firmwright.frontends.onnx.function_inlining import (
+    function_definition,
+    has_changed_semantics,
+    has_function_definition,
+    inline_function,
 )
-from firmwright.frontends.onnx.operators.registry import importers
-from firmwright.frontends.onnx.protobuf import Message, array_of, attribute, folded
-from firmwright.frontends.onnx.reader import Dimension, OnnxModel, OnnxTensor, read_onnx
-from firmwright.frontends.onnx.reasons import reason
-from firmwright.frontends.onnx.stored import (
-    Known,
-    Real,
-    Scaling,
-    Stored,
-    plain,
-    quantized,
-    quantized_constant,
-    scaling_of,
-    stored,
+from firmwright.frontends.onnx.node_context import Importer, NodeContext, Results
+from firmwright.frontends.onnx.operators.registry import onnx_importers
+from firmwright.frontends.onnx.protobuf import Message, attribute_value, evaluate_node, tensor_array
+from firmwright.frontends.onnx.qdq import (
+    DequantizedValue,
+    QdqParameters,
+    QdqValue,
+    QuantizedValue,
+    attach_quantization,
+    constant_qdq_parameters,
+    materialize,
+    quantize,
+    reinterpret_as_quantized,
 )
+from firmwright.frontends.onnx.reader import Dimension, OnnxModel, OnnxValueInfo, read_onnx
+from firmwright.frontends.onnx.unsupported_reasons import unsupported_reason
 from firmwright.ir.core import Attr, Span
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
-from firmwright.ir.graph.opdef import Array, Claims, NotSupportedError, OpTable, no_claims
+from firmwright.ir.graph.opdef import (
+    Array,
+    CustomOpPredicate,
+    NotSupportedError,
+    OpTable,
+    accept_no_custom_op,
+)
 from firmwright.ir.module import IRModule
 
 _NEVER_FOLDED = frozenset(
@@ -53,11 +59,15 @@ _FOLDED_ELEMENTS_MAX = 1 << 22
 
 
 def import_onnx(
-    data: bytes, file: str, name: str, ops: OpTable, is_claimed: Claims = no_claims
+    data: bytes,
+    file: str,
+    name: str,
+    ops: OpTable,
+    is_claimed: CustomOpPredicate = accept_no_custom_op,
 ) -> IRModule:
     """The module of a complete model (complete.py); UnsupportedError names all that is missing."""
     model = read_onnx(data, file)
-    work = _Import(model, Emitter(ops), is_claimed)
+    work = _OnnxImporter(model, CallEmitter(ops), is_claimed)
     function = work.run()
     return IRModule(
         name=name,
@@ -68,21 +78,21 @@ def import_onnx(
 
 
 @dataclass(slots=True)
-class _Import:
+class _OnnxImporter:
     model: OnnxModel
-    emitter: Emitter
-    is_claimed: Claims = no_claims
+    emitter: CallEmitter
+    is_claimed: CustomOpPredicate = accept_no_custom_op
     items: list[UnsupportedItem] = field(default_factory=list)
-    tensors: dict[str, Known | None] = field(default_factory=dict)
+    tensors: dict[str, QdqValue | None] = field(default_factory=dict)
     readers: dict[str, list[Message]] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     renamed: dict[str, str] = field(default_factory=dict)
-    reals: dict[int, tuple[Known, Tensor]] = field(default_factory=dict)
+    reals: dict[int, tuple[QdqValue, OnnxValue]] = field(default_factory=dict)
     index: int = 0
 
     def run(self) -> Function:
         for name, array in self.model.initializers.items():
-            self.tensors[name] = Const(array, name)
+            self.tensors[name] = ConstantValue(array, name)
         for node in self.model.nodes:
             for name in node.input:
                 self.readers.setdefault(name, []).append(node)
@@ -95,7 +105,7 @@ class _Import:
             raise UnsupportedError(
                 self.items,
                 where=self.model.file,
-                hint="`firmwright ops` for what is supported; --shape NAME=1,3,32,32 gives the "
+                hint="`firmwright ops` for what is supported; --input-shape NAME=1,3,32,32 gives the "
                 "sizes that an input leaves open.",
             )
         body = tuple(self._final(call) for call in self.emitter.calls)
@@ -109,7 +119,7 @@ class _Import:
 
     # ---- inputs and outputs ------------------------------------------------------------------
 
-    def _param(self, item: OnnxTensor) -> Value | None:
+    def _param(self, item: OnnxValueInfo) -> Value | None:
         """The input as a parameter."""
         self.tensors[item.name] = None
         where = f"input {item.name}"
@@ -122,13 +132,13 @@ class _Import:
             return None
         if 0 in shape:
             # There is nothing to be given: what it says is its type.
-            self.tensors[item.name] = Const(np.zeros(shape, dtype.np), item.name)
+            self.tensors[item.name] = ConstantValue(np.zeros(shape, dtype.np), item.name)
             return None
         value = Value(self.emitter.unique(item.name), TensorType(shape, dtype))
         self.tensors[item.name] = value
         return value
 
-    def _shape(self, item: OnnxTensor, where: str) -> tuple[int, ...] | None:
+    def _shape(self, item: OnnxValueInfo, where: str) -> tuple[int, ...] | None:
         if item.shape is None:
             self._refuse("DYNAMIC_SHAPE", where, "its shape is not fixed")
             return None
@@ -142,20 +152,20 @@ class _Import:
             return None
         return _fixed(item.shape)
 
-    def _result(self, item: OnnxTensor) -> Value | None:
+    def _result(self, item: OnnxValueInfo) -> Value | None:
         """The output as a value that a call of its own makes."""
         known = self.tensors.get(item.name)
         if known is None:
             return None
         self.emitter.span = Span(self.model.file, 0, self.index, item.name)
         self.emitter.stem = item.name
-        tensor = plain(self.emitter, known)
+        tensor = materialize(self.emitter, known)
         if dtype_of(tensor) == UINT64:
             self._refuse("TYPE", f"output {item.name}", "element type uint64")
             return None
         made = {value.name for call in self.emitter.calls for value in call.outputs}
         taken = set(self.renamed.values())
-        is_new = isinstance(known, Real | Stored) and isinstance(tensor, Value)
+        is_new = isinstance(known, DequantizedValue | QuantizedValue) and isinstance(tensor, Value)
         if is_new and tensor.name not in self.renamed and item.name not in self.emitter.names:
             self.renamed[tensor.name] = self.emitter.unique(item.name)
         is_own = isinstance(tensor, Value) and tensor.name in made
@@ -189,9 +199,9 @@ class _Import:
             if name:
                 self._define(name, tensor)
 
-    def _define(self, name: str, known: Known) -> None:
+    def _define(self, name: str, known: QdqValue) -> None:
         self.tensors[name] = known
-        tensor = known.value if isinstance(known, Stored) else known
+        tensor = known.value if isinstance(known, QuantizedValue) else known
         if not isinstance(tensor, Value) or tensor.constant is not None:
             return
         # The first name of a value is the one it keeps; inputs have theirs.
@@ -199,29 +209,29 @@ class _Import:
         if is_made and tensor.name not in self.renamed and name not in self.emitter.names:
             self.renamed[tensor.name] = self.emitter.unique(name)
 
-    def _results(self, node: Message, opset: int, span: Span) -> Sequence[Known] | None:
+    def _results(self, node: Message, opset: int, span: Span) -> Sequence[QdqValue] | None:
         """The node's outputs; None where its inputs are unknown, or a definition took its place."""
         inputs = [self.tensors.get(name) if name else None for name in node.input]
         blocked = any(
             name and tensor is None for name, tensor in zip(node.input, inputs, strict=True)
         )
         standard = node.domain in ("", "ai.onnx")
-        found = importers().get(node.op_type if standard else f"{node.domain}:{node.op_type}")
+        found = onnx_importers().get(node.op_type if standard else f"{node.domain}:{node.op_type}")
         if found is None and not standard and self.is_claimed(node.domain, node.op_type):
             found = self._custom
         constants = None if blocked else self._folded(node, opset, inputs)
         if constants is not None:
             return constants
-        if found is None and not has_definition(node, opset, self.model.functions):
-            raise NotSupportedError(reason(node.op_type))
-        if was_redefined(node, opset):
+        if found is None and not has_function_definition(node, opset, self.model.functions):
+            raise NotSupportedError(unsupported_reason(node.op_type))
+        if has_changed_semantics(node, opset):
             raise NotSupportedError(f"as it was in opset {opset}; convert the model to a newer one")
         if blocked:
             return None
         self.emitter.span, self.emitter.stem = span, next(iter(node.output), "") or node.op_type
         if found is None:
             return self._by_definition(node, opset, inputs)
-        attrs = {item.name: attribute(item) for item in node.attribute}
+        attrs = {item.name: attribute_value(item) for item in node.attribute}
         context = NodeContext(node, attrs, (), opset, self.emitter, self._body)
         on_integers = self._on_integers(context, found, inputs)
         if on_integers is not None:
@@ -239,19 +249,19 @@ class _Import:
             "data": json.dumps(c.attrs, sort_keys=True, default=str).encode().hex(),
         }
         kinds = tuple(kind for kind in declared if kind is not None)
-        found = self.emitter.calls_of("custom", c.inputs, attrs, kinds)
+        found = self.emitter.multi_result_call("custom", c.inputs, attrs, kinds)
         if len(found) != len(c.outputs):
             raise NotSupportedError("neither the file nor a type rule says what comes out of it")
         return found
 
-    def _plain(self, inputs: Sequence[Known | None]) -> list[Tensor | None]:
+    def _plain(self, inputs: Sequence[QdqValue | None]) -> list[OnnxValue | None]:
         """Reals as reals: made once for all that read them."""
-        found: list[Tensor | None] = []
+        found: list[OnnxValue | None] = []
         for known in inputs:
-            if isinstance(known, Stored | Real) and id(known) not in self.reals:
+            if isinstance(known, QuantizedValue | DequantizedValue) and id(known) not in self.reals:
                 # Beside it what it is made of: an id is that of a living object only.
-                self.reals[id(known)] = (known, plain(self.emitter, known))
-            if isinstance(known, Stored | Real):
+                self.reals[id(known)] = (known, materialize(self.emitter, known))
+            if isinstance(known, QuantizedValue | DequantizedValue):
                 found.append(self.reals[id(known)][1])
             else:
                 found.append(known)
@@ -260,38 +270,38 @@ class _Import:
     # ---- quantised nodes -----------------------------------------------------------------------
 
     def _on_integers(
-        self, c: NodeContext, importer: Importer, inputs: Sequence[Known | None]
-    ) -> Sequence[Known] | None:
+        self, c: NodeContext, importer: Importer, inputs: Sequence[QdqValue | None]
+    ) -> Sequence[QdqValue] | None:
         """The node's results where it can work on integers; None where it must work on reals."""
         op = c.node.op_type
         if op == "DequantizeLinear":
             return self._dequantized(c, inputs)
         if op == "QuantizeLinear":
             return self._quantized(c, inputs)
-        if not any(isinstance(item, Real) for item in inputs):
+        if not any(isinstance(item, DequantizedValue) for item in inputs):
             return None
-        if op in quantized_ops.MOVES:
-            moved = quantized_ops.moved(importer, c, inputs)
-            if moved is not None or op not in quantized_ops.TAKES:
+        if op in quantized_ops.DATA_MOVEMENT_OPERATORS:
+            moved = quantized_ops.fuse_data_movement(importer, c, inputs)
+            if moved is not None or op not in quantized_ops.FUSION_RULES:
                 return moved
         chain = self._chain(c.node)
         if chain is None:
             return None
         activation, target, names = chain
-        take = quantized_ops.TAKES.get(op)
+        take = quantized_ops.FUSION_RULES.get(op)
         if take is not None:
-            made = quantized_ops.tried(take, c, inputs, target, activation)
-        elif op in quantized_ops.FUNCTIONS and activation == "none":
-            made = quantized_ops.by_table(importer, c, inputs, target)
+            made = quantized_ops.try_fuse(take, c, inputs, target, activation)
+        elif op in quantized_ops.ELEMENTWISE_OPERATORS and activation == "none":
+            made = quantized_ops.lower_to_lut(importer, c, inputs, target)
         else:
             made = None
         if made is None:
             return None
-        self._define(names[-1], Stored(self.emitter.value(made), target.is_unsigned))
+        self._define(names[-1], QuantizedValue(self.emitter.value(made), target.is_unsigned))
         self.taken.update(names)
         return []
 
-    def _chain(self, node: Message) -> tuple[str, Scaling, list[str]] | None:
+    def _chain(self, node: Message) -> tuple[str, QdqParameters, list[str]] | None:
         """(activation, scaling, outputs) of what follows: perhaps a relu, then a QuantizeLinear."""
         following, names, activation = self._only_reader(node), [], "none"
         if following is not None and following.op_type == "Relu":
@@ -300,7 +310,7 @@ class _Import:
         if following is None or following.op_type != "QuantizeLinear":
             return None
         operands = [self.tensors.get(name) for name in following.input[1:]]
-        scaling = scaling_of(operands[0], operands[1] if len(operands) > 1 else None)
+        scaling = constant_qdq_parameters(operands[0], operands[1] if len(operands) > 1 else None)
         if scaling is None or {item.name for item in following.attribute} - {"axis", "saturate"}:
             return None
         return activation, scaling, [*names, following.output[0]]
@@ -314,62 +324,69 @@ class _Import:
         return readers[0] if len(readers) == 1 else None
 
     def _dequantized(
-        self, c: NodeContext, inputs: Sequence[Known | None]
-    ) -> Sequence[Known] | None:
+        self, c: NodeContext, inputs: Sequence[QdqValue | None]
+    ) -> Sequence[QdqValue] | None:
         x, scale = inputs[0], inputs[1]
         point = inputs[2] if len(inputs) > 2 else None
-        if isinstance(x, Const):
-            weights = quantized_constant(x, scale, point, int(c.attr("axis", 1)))
-            return None if weights is None or c.attr("block_size", 0) else [Real(weights)]
-        scaling = scaling_of(scale, point)
+        if isinstance(x, ConstantValue):
+            weights = attach_quantization(x, scale, point, int(c.attr("axis", 1)))
+            return (
+                None if weights is None or c.attr("block_size", 0) else [DequantizedValue(weights)]
+            )
+        scaling = constant_qdq_parameters(scale, point)
         if scaling is None or c.attr("output_dtype", 0) not in (0, 1):
             return None
         if isinstance(x, Value) and x.type.dtype in (INT8, UINT8):
             if scaling.is_unsigned != (x.type.dtype == UINT8):
                 return None
-            return [Real(stored(self.emitter, x, scaling))]
-        same = isinstance(x, Stored) and x.quantization == scaling.quantization
-        return [Real(x)] if isinstance(x, Stored) and same else None
+            return [DequantizedValue(reinterpret_as_quantized(self.emitter, x, scaling))]
+        same = isinstance(x, QuantizedValue) and x.quantization == scaling.quantization
+        return [DequantizedValue(x)] if isinstance(x, QuantizedValue) and same else None
 
-    def _quantized(self, c: NodeContext, inputs: Sequence[Known | None]) -> Sequence[Known] | None:
+    def _quantized(
+        self, c: NodeContext, inputs: Sequence[QdqValue | None]
+    ) -> Sequence[QdqValue] | None:
         x = inputs[0]
-        scaling = scaling_of(inputs[1], inputs[2] if len(inputs) > 2 else None)
+        scaling = constant_qdq_parameters(inputs[1], inputs[2] if len(inputs) > 2 else None)
         if scaling is None or set(c.attrs) - {"axis", "saturate"}:
             return None
-        if isinstance(x, Real) and isinstance(x.source, Stored):
+        if isinstance(x, DequantizedValue) and isinstance(x.source, QuantizedValue):
             same = x.source.quantization == scaling.quantization
             if same and x.source.is_unsigned == scaling.is_unsigned:
                 return [x.source]
-            other = quantized_ops.rescaled(c, x.source.value, scaling)
-            return [Stored(other, scaling.is_unsigned)]
+            other = quantized_ops.requantize_by_lut(c, x.source.value, scaling)
+            return [QuantizedValue(other, scaling.is_unsigned)]
         (reals,) = self._plain([x])
         if not isinstance(reals, Value) or reals.type.dtype != FLOAT32:
             return None
-        return [quantized(self.emitter, reals, scaling)]
+        return [quantize(self.emitter, reals, scaling)]
 
-    def _folded(self, node: Message, opset: int, inputs: Sequence[Known | None]) -> Results | None:
+    def _folded(
+        self, node: Message, opset: int, inputs: Sequence[QdqValue | None]
+    ) -> Results | None:
         """All of the node's outputs as constants."""
         if node.op_type in _NEVER_FOLDED or node.domain not in ("", "ai.onnx"):
             return None
         given: dict[str, Array] = {}
         for name, tensor in zip(node.input, inputs, strict=True):
-            if tensor is not None and not isinstance(tensor, Const):
+            if tensor is not None and not isinstance(tensor, ConstantValue):
                 return None
             if tensor is not None:
                 given[name] = tensor.array
-        found = folded(node, opset, given)
+        found = evaluate_node(node, opset, given)
         if found is None or any(array.size > _FOLDED_ELEMENTS_MAX for array in found):
             return None
         return [
-            Const(array, name) for array, name in zip(found, filter(None, node.output), strict=True)
+            ConstantValue(array, name)
+            for array, name in zip(found, filter(None, node.output), strict=True)
         ]
 
     def _by_definition(
-        self, node: Message, opset: int, inputs: Sequence[Known | None]
+        self, node: Message, opset: int, inputs: Sequence[QdqValue | None]
     ) -> Results | None:
         """Imports the nodes that define the operator."""
-        definition = definition_of(node, opset, self._plain(inputs), self.model.functions)
-        version, body = expanded(node, definition, opset)
+        definition = function_definition(node, opset, self._plain(inputs), self.model.functions)
+        version, body = inline_function(node, definition, opset)
         before = len(self.items)
         for inner in body:
             self._node(inner, version)
@@ -377,12 +394,12 @@ class _Import:
                 raise NotSupportedError(self.items.pop().why)
         return []  # the inner nodes have defined the outer ones' names
 
-    def _body(self, graph: Message, bound: Mapping[str, Tensor]) -> list[Tensor]:
+    def _body(self, graph: Message, bound: Mapping[str, OnnxValue]) -> list[OnnxValue]:
         """The outputs of a subgraph whose inputs are bound; it sees the tensors around it."""
         outer = dict(self.tensors)
         self.tensors.update(bound)
         for item in graph.initializer:
-            self.tensors[item.name] = Const(array_of(item), item.name)
+            self.tensors[item.name] = ConstantValue(tensor_array(item), item.name)
         for node in graph.node:
             self._node(node, self.model.opset)
         results = [self.tensors.get(item.name) for item in graph.output]
@@ -402,7 +419,7 @@ class _Import:
         return value if name is None else replace(value, name=name)
 
 
-def _declared(tensor: OnnxTensor | None) -> TensorType | None:
+def _declared(tensor: OnnxValueInfo | None) -> TensorType | None:
     """What a file says of a tensor; None where that is no fixed type of ours."""
     dtype = find_dtype(tensor.dtype) if tensor is not None else None
     if tensor is None or tensor.shape is None or dtype is None:

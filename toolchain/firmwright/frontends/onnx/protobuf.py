@@ -19,7 +19,7 @@ Message: TypeAlias = Any
 _NAMES = {"float": "float32", "double": "float64"}
 
 
-def library() -> Any:
+def onnx_package() -> Any:
     """The package; ToolMissingError says how to get it."""
     try:
         import onnx.numpy_helper
@@ -37,7 +37,7 @@ def library() -> Any:
 
 def dtype_name(code: int) -> str:
     """The element type of that number in TensorProto."""
-    names = {value: key for key, value in library().TensorProto.DataType.items()}
+    names = {value: key for key, value in onnx_package().TensorProto.DataType.items()}
     name = str(names.get(code, f"type {code}")).lower()
     return _NAMES.get(name, name)
 
@@ -45,17 +45,17 @@ def dtype_name(code: int) -> str:
 def dtype_code(name: str) -> int:
     """The number in TensorProto of an element type."""
     back = {value: key for key, value in _NAMES.items()}
-    return int(library().TensorProto.DataType.Value(back.get(name, name).upper()))
+    return int(onnx_package().TensorProto.DataType.Value(back.get(name, name).upper()))
 
 
-def array_of(tensor: Message) -> Array:
+def tensor_array(tensor: Message) -> Array:
     """The values of a TensorProto; bytes of strings as objects."""
-    return np.asarray(library().numpy_helper.to_array(tensor))
+    return np.asarray(onnx_package().numpy_helper.to_array(tensor))
 
 
-def attribute(message: Message) -> Any:
+def attribute_value(message: Message) -> Any:
     """An attribute's value: number, str, tuple, array, or a GraphProto as it is."""
-    kinds = library().AttributeProto
+    kinds = onnx_package().AttributeProto
     match message.type:
         case kinds.FLOAT:
             return float(np.float32(message.f))
@@ -70,15 +70,15 @@ def attribute(message: Message) -> Any:
         case kinds.STRINGS:
             return tuple(value.decode("utf-8", "backslashreplace") for value in message.strings)
         case kinds.TENSOR:
-            return array_of(message.t)
+            return tensor_array(message.t)
         case kinds.GRAPH:
             return message.g
     raise NotSupportedError(f"an attribute {message.name} of an unknown kind")
 
 
-def folded(node: Message, opset: int, inputs: dict[str, Array]) -> list[Array] | None:
+def evaluate_node(node: Message, opset: int, inputs: dict[str, Array]) -> list[Array] | None:
     """What a node gives for constants, by the package's reference; None where it has none."""
-    onnx = library()
+    onnx = onnx_package()
     graph = onnx.helper.make_graph(
         [node],
         "folded",

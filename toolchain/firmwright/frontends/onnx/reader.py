@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from firmwright.base.errors import ModelError, UnsupportedError, UnsupportedItem
-from firmwright.frontends.onnx.protobuf import Message, array_of, dtype_name, library
+from firmwright.frontends.onnx.protobuf import Message, dtype_name, onnx_package, tensor_array
 from firmwright.ir.graph.opdef import Array
 
 OPSET_MIN = 13
@@ -23,7 +23,7 @@ Dimension = int | str
 
 
 @dataclass(frozen=True, slots=True)
-class OnnxTensor:
+class OnnxValueInfo:
     """An input or output of the graph; a dimension of unknown size is its name, or "?"."""
 
     name: str
@@ -40,12 +40,12 @@ class OnnxModel:
 
     file: str
     opsets: Mapping[str, int]
-    inputs: tuple[OnnxTensor, ...]
-    outputs: tuple[OnnxTensor, ...]
+    inputs: tuple[OnnxValueInfo, ...]
+    outputs: tuple[OnnxValueInfo, ...]
     initializers: Mapping[str, Array]
     nodes: tuple[Message, ...]
     functions: tuple[Message, ...] = ()
-    values: tuple[OnnxTensor, ...] = ()
+    values: tuple[OnnxValueInfo, ...] = ()
 
     @property
     def opset(self) -> int:
@@ -61,9 +61,9 @@ def is_onnx(data: bytes, file: str) -> bool:
     return data[:1] == b"\x08" and data[4:8] != b"TFL3"
 
 
-def parsed(data: bytes, file: str) -> Message:
+def parse_model(data: bytes, file: str) -> Message:
     """The ModelProto; ModelError if the bytes are none."""
-    model = library().ModelProto()
+    model = onnx_package().ModelProto()
     try:
         model.ParseFromString(data)
     except Exception as error:  # protobuf's DecodeError, whose class varies by backend
@@ -77,7 +77,7 @@ def parsed(data: bytes, file: str) -> Message:
 
 def read_onnx(data: bytes, file: str) -> OnnxModel:
     """Decode a file. Raises ModelError, UnsupportedError, ToolMissingError."""
-    model = parsed(data, file)
+    model = parse_model(data, file)
     opsets = _opsets(model, file)
     graph = model.graph
     initializers = {item.name: _array(item, file) for item in graph.initializer}
@@ -101,7 +101,7 @@ def read_onnx(data: bytes, file: str) -> OnnxModel:
 
 def _opsets(model: Message, file: str) -> dict[str, int]:
     opsets = {item.domain: int(item.version) for item in model.opset_import}
-    newest = int(library().defs.onnx_opset_version())
+    newest = int(onnx_package().defs.onnx_opset_version())
     opsets[""] = opsets.get("", opsets.get("ai.onnx", newest))
     if not 1 <= opsets[""] <= newest:
         raise UnsupportedError(
@@ -112,10 +112,10 @@ def _opsets(model: Message, file: str) -> dict[str, int]:
     return opsets
 
 
-def _tensor(info: Message) -> OnnxTensor:
+def _tensor(info: Message) -> OnnxValueInfo:
     kind = info.type.WhichOneof("value")
     if kind != "tensor_type":
-        return OnnxTensor(info.name, kind or "unknown", None)
+        return OnnxValueInfo(info.name, kind or "unknown", None)
     tensor = info.type.tensor_type
     shape: tuple[Dimension, ...] | None = None
     if tensor.HasField("shape"):
@@ -123,12 +123,12 @@ def _tensor(info: Message) -> OnnxTensor:
             int(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?"
             for dim in tensor.shape.dim
         )
-    return OnnxTensor(info.name, dtype_name(tensor.elem_type), shape)
+    return OnnxValueInfo(info.name, dtype_name(tensor.elem_type), shape)
 
 
 def _array(tensor: Message, file: str) -> Array:
     try:
-        return array_of(tensor)
+        return tensor_array(tensor)
     except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
         raise ModelError(
             f"the model is broken: the data of {tensor.name!r} do not fit its shape.",

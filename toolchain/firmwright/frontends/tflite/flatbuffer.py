@@ -1,6 +1,7 @@
 """Reading a flatbuffer that may be broken or hostile: every read is checked before it is made.
 
-In: the bytes of a file and the field lists of schema.py. Out: `Table` views whose accessors give
+In: the bytes of a file and the field lists of schema.py. Out: `FlatbufferTable` views whose
+accessors give
 plain Python values. Rules (the flatbuffers binary format): offsets point forward and inside the
 file, tables and vectors start on 4 bytes, vtables on 2, scalars on their own size; a field lies
 inside its table; strings end in a zero byte; enumerators are known.
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from firmwright.base.errors import ModelError
-from firmwright.frontends.tflite.schema import ENUMERATIONS, TABLES, Field
+from firmwright.frontends.tflite.schema import ENUMERATIONS, TABLES, SchemaField
 from firmwright.ir.core import Attr
 
 _TABLE_COST = 16
@@ -84,11 +85,11 @@ class Flatbuffer:
             self.fail(path, f"an offset leads to byte {target}, which is not a multiple of 4.")
         return target
 
-    def root(self, table: str) -> Table:
+    def root(self, table: str) -> FlatbufferTable:
         """The table that the file starts from."""
         return self.table(table, self.follow(0, "root"), "")
 
-    def table(self, name: str, position: int, path: str) -> Table:
+    def table(self, name: str, position: int, path: str) -> FlatbufferTable:
         """A view of the table at `position`, its vtable checked."""
         self.spend(_TABLE_COST, path)
         vtable = position - int(self.scalar("i32", position, path))
@@ -100,11 +101,11 @@ class Flatbuffer:
             self.fail(path, f"its vtable has the impossible size {vtable_size}.")
         if table_size < 4 or position + table_size > len(self.data):
             self.fail(path, f"its table has the impossible size {table_size}.")
-        return Table(self, name, path, position, table_size, vtable, vtable_size)
+        return FlatbufferTable(self, name, path, position, table_size, vtable, vtable_size)
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class FlatbufferTable:
     """A checked view of one table; the accessors take names of the schema's fields.
 
     Absent scalars give their defaults, absent vectors the empty tuple or bytes, absent strings "".
@@ -159,7 +160,7 @@ class Table:
         """A vector of floats."""
         return tuple(float(number) for number in self._numbers(self._field(name)))
 
-    def table(self, name: str, kind: str | None = None) -> Table | None:
+    def table(self, name: str, kind: str | None = None) -> FlatbufferTable | None:
         """A table field; `kind` names the member of a union."""
         field = self._field(name)
         place = self._place(field, 4)
@@ -168,7 +169,7 @@ class Table:
         path = self.join(name)
         return self.buffer.table(kind or field.type, self.buffer.follow(place, path), path)
 
-    def tables(self, name: str) -> list[Table]:
+    def tables(self, name: str) -> list[FlatbufferTable]:
         """A vector of tables."""
         field = self._field(name)
         place = self._place(field, 4)
@@ -194,10 +195,10 @@ class Table:
         """Raises the ModelError for a broken field."""
         self.buffer.fail(self.join(name), what)
 
-    def _field(self, name: str) -> Field:
+    def _field(self, name: str) -> SchemaField:
         return TABLES[self.name][name]
 
-    def _attribute(self, field: Field) -> Attr:
+    def _attribute(self, field: SchemaField) -> Attr:
         if field.type == "string":
             return self.text(field.name)
         if field.type == "bool":
@@ -206,14 +207,14 @@ class Table:
             return self.enumerator(field.name)
         return self._numbers(field) if field.type.startswith("[") else self._scalar(field)
 
-    def _scalar(self, field: Field) -> int | float:
+    def _scalar(self, field: SchemaField) -> int | float:
         kind = "i8" if field.type in ENUMERATIONS else field.type
         place = self._place(field, _SCALARS[kind].size)
         if place is None:
             return float(field.default) if kind == "f32" else field.default
         return self.buffer.scalar(kind, place, self.join(field.name))
 
-    def _numbers(self, field: Field) -> tuple[int | float, ...]:
+    def _numbers(self, field: SchemaField) -> tuple[int | float, ...]:
         place = self._place(field, 4)
         if place is None:
             return ()
@@ -222,7 +223,7 @@ class Table:
         code = form.format[1]
         return struct.unpack_from(f"<{count}{code}", self.buffer.data, start)
 
-    def _place(self, field: Field, size: int) -> int | None:
+    def _place(self, field: SchemaField, size: int) -> int | None:
         """Where the field is stored, or None where the table leaves it out."""
         self.buffer.spend(_FIELD_COST, self.path)
         entry = 4 + 2 * field.slot

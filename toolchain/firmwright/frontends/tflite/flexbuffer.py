@@ -44,15 +44,15 @@ class _BrokenError(Exception):
     """The bytes are no map."""
 
 
-def read_map(data: bytes) -> dict[str, Attr] | None:
+def read_flexbuffer_map(data: bytes) -> dict[str, Attr] | None:
     """The map that `data` is; None if it is none."""
     try:
-        return _Reader(data).root()
+        return _FlexbufferReader(data).root()
     except (_BrokenError, UnicodeDecodeError):
         return None
 
 
-class _Reader:
+class _FlexbufferReader:
     def __init__(self, data: bytes) -> None:
         self.data = data
 

@@ -21,28 +21,28 @@ import numpy as np
 
 from firmwright.base.dtypes import find_dtype
 from firmwright.base.errors import UnsupportedError, UsageError
-from firmwright.frontends.tflite import decoded
-from firmwright.frontends.tflite.advice import advice
-from firmwright.frontends.tflite.ended_runs import with_branches
-from firmwright.frontends.tflite.variables import Variable, Variables, known_outside
-from firmwright.frontends.tflite.weights import widened
-from firmwright.frontends.tflite.work import Work
+from firmwright.frontends.tflite import decompress_constants
+from firmwright.frontends.tflite.diagnostics import dtype_advice
+from firmwright.frontends.tflite.early_exit_buffers import convert_early_exits
+from firmwright.frontends.tflite.import_context import ImportSession
+from firmwright.frontends.tflite.variables import Variable, VariableTable, shared_variable_key
+from firmwright.frontends.tflite.widen_constants import widen
 from firmwright.ir.core import Attr, Constant
-from firmwright.ir.graph.evaluate import evaluate, state_after
+from firmwright.ir.graph.evaluate import evaluate_graph, next_state
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.opdef import (
     Array,
-    Claims,
+    CustomOpPredicate,
     ImportContext,
-    Imported,
+    ImportedCall,
     NotSupportedError,
     OpCall,
     OpDef,
     OpTable,
-    no_claims,
+    accept_no_custom_op,
 )
 from firmwright.ir.module import IRModule
-from firmwright.ir.raw import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
+from firmwright.ir.raw_model import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
 
 _FOLDED_BYTES = 1 << 10
 """What calls of constants may become as a constant, however few bytes they are made of."""
@@ -57,7 +57,7 @@ def import_model(
     data: bytes,
     ops: OpTable,
     signature: str = "",
-    is_claimed: Claims = no_claims,
+    is_claimed: CustomOpPredicate = accept_no_custom_op,
 ) -> IRModule:
     """The module of `raw`'s first subgraph, or that of `signature`.
 
@@ -66,10 +66,10 @@ def import_model(
     another of `ops`), `is_claimed` which others are imported as `custom`; `data` the file's bytes
     (for its hash).
     """
-    raw = replace(raw, subgraphs=tuple(map(widened, raw.subgraphs)))
-    work = Work(raw, imports, ops, is_claimed)
+    raw = replace(raw, subgraphs=tuple(map(widen, raw.subgraphs)))
+    work = ImportSession(raw, imports, ops, is_claimed)
     first = _entry(raw, signature)
-    function = with_branches(_Graph(work, first).run("main"), work)
+    function = convert_early_exits(_SubgraphImporter(work, first).run("main"), work)
     work.check(raw, chosen=bool(signature))
     if work.items:
         raise UnsupportedError(
@@ -105,20 +105,20 @@ def _entry(raw: RawModel, signature: str) -> int:
 
 
 @dataclass
-class _Graph:
+class _SubgraphImporter:
     """One subgraph on its way to a graph function."""
 
-    work: Work
+    work: ImportSession
     index: int
     values: dict[int, Value] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     calls: list[Call] = field(default_factory=list)
     known: dict[int, Array] = field(default_factory=dict)
     handles: dict[int, tuple[str, str]] = field(default_factory=dict)
-    variables: Variables = field(init=False)
+    variables: VariableTable = field(init=False)
 
     def __post_init__(self) -> None:
-        self.variables = Variables(self._unique, self.calls.append)
+        self.variables = VariableTable(self._unique, self.calls.append)
 
     @property
     def graph(self) -> RawSubgraph:
@@ -217,7 +217,7 @@ class _Graph:
                 case "WHILE":
                     parts = {"cond": "cond_subgraph_index", "body": "body_subgraph_index"}
                     self._control("while", node, parts)
-                case decoded.OPERATOR:
+                case decompress_constants.DECODE_OPERATOR:
                     self._decode(node)
                 case _:
                     self._operator(node, bad)
@@ -232,7 +232,7 @@ class _Graph:
             [self.graph.tensors[index] for index in places if index != NO_TENSOR]
             for places in (node.inputs, node.outputs)
         )
-        return advice(inputs, outputs)
+        return dtype_advice(inputs, outputs)
 
     def _operator(self, node: RawNode, bad: set[int]) -> None:
         used = [index for index in (*node.inputs, *node.outputs) if index != NO_TENSOR]
@@ -249,7 +249,7 @@ class _Graph:
         if not self._folded(self.work.ops[call.op], call, node.outputs):
             self.calls.append(call)
 
-    def _checked(self, importer: Callable[[ImportContext], Imported], node: RawNode) -> Call:
+    def _checked(self, importer: Callable[[ImportContext], ImportedCall], node: RawNode) -> Call:
         tensors = self.graph.tensors
         context = ImportContext(
             node,
@@ -261,21 +261,21 @@ class _Graph:
         kept = [node.inputs[position] for position in imported.inputs]
         inputs = tuple(None if i == NO_TENSOR else self._value(i) for i in kept)
         outputs = tuple(self._value(i) for i in node.outputs)
-        updated = [tensors[node.inputs[position]] for position in imported.updates]
+        updated = [tensors[node.inputs[position]] for position in imported.updated_inputs]
         place = self._value(node.outputs[0]).name if node.outputs else node.op
-        memory = [(f"{place}/{item.name}", item) for item in imported.memory]
+        memory = [(f"{place}/{item.name}", item) for item in imported.implicit_state]
         inputs += tuple(self.variables.read(n, n, item.type, item.fill) for n, item in memory)
         becoming: list[tuple[int | str, str, TensorType]]
         becoming = [(t.index, t.name, self._type(t)) for t in updated]
-        becoming += [(name, name, item.type) for name, item in memory if item.becomes is None]
+        becoming += [(name, name, item.type) for name, item in memory if item.next_output is None]
         nexts = [Value(self._unique(f"{name}/next"), kind) for _, name, kind in becoming]
         call = Call(imported.op, inputs, (*outputs, *nexts), imported.attrs, node.span)
         self._infer(self.work.ops[imported.op], call)
         for (key, name, _), value in zip(becoming, nexts, strict=True):
             self.variables.assign(key, name, value)
         for name, item in memory:
-            if item.becomes is not None:
-                self.variables.assign(name, name, outputs[item.becomes])
+            if item.next_output is not None:
+                self.variables.assign(name, name, outputs[item.next_output])
         return call
 
     def _describe(self, call: Call) -> OpCall:
@@ -319,7 +319,7 @@ class _Graph:
             if len(parts) != 2:
                 raise NotSupportedError("data to be decoded that is no constant")
             value = self._value(index)
-            self.known[index] = decoded.decode(parts[0], parts[1], value.type)
+            self.known[index] = decompress_constants.decompress(parts[0], parts[1], value.type)
             self._becomes(index, value, self.known[index])
 
     def _becomes(self, index: int, value: Value, known: Array) -> None:
@@ -377,13 +377,13 @@ class _Graph:
         changed: dict[Hashable, None] = {}
         for attr, index in indices.items():
             if index not in self.work.branches:
-                graph = _Graph(self.work, index)
+                graph = _SubgraphImporter(self.work, index)
                 self.work.branches[index] = graph, graph.stateless(f"{attr}_{index}")
             variables = self.work.branches[index][0].variables
-            if variables.initials:
+            if variables.initial_values:
                 raise NotSupportedError("variables that are set once, inside of a branch or loop")
             for own, variable in variables.known.items():
-                key = known_outside(index, own)
+                key = shared_variable_key(index, own)
                 kept.setdefault(key, variable)
                 if variable.current != variable.value:
                     changed[key] = None
@@ -409,7 +409,7 @@ class _Graph:
         given: Sequence[Hashable],
     ) -> Function:
         """`function`, of this subgraph; its results are all made by calls of it, each once."""
-        own = {known_outside(self.index, key): v for key, v in self.variables.known.items()}
+        own = {shared_variable_key(self.index, key): v for key, v in self.variables.known.items()}
         params: dict[Hashable, Value] = {
             key: own[key].value
             if key in own
@@ -452,16 +452,16 @@ class _Graph:
     def _call_once(self, node: RawNode) -> None:
         """What the subgraph leaves in variables is what they hold before the first run."""
         apart = replace(self.work, constants={})  # what it alone needs is not needed later
-        once = _Graph(apart, int(str(node.options["init_subgraph_index"])))
+        once = _SubgraphImporter(apart, int(str(node.options["init_subgraph_index"])))
         function = once.run("once")
         if self.work.items:
             return  # the reason is known
         if function.params:
             raise NotSupportedError("an initialisation that takes inputs")
         module = IRModule("once", {"once": function}, apart.constants, attrs={"entry": "once"})
-        after = state_after(module, evaluate(module, {}, self.work.ops, {}))
+        after = next_state(module, evaluate_graph(module, {}, self.work.ops, {}))
         for key, variable in once.variables.known.items():
-            self.variables.begin(key, after[variable.value.name])
+            self.variables.set_initial(key, after[variable.value.name])
 
 
 def _variable_name(node: RawNode) -> tuple[str, str]:

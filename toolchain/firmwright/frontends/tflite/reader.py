@@ -1,8 +1,8 @@
 """A .tflite file becomes a `RawModel`.
 
 In: the bytes of the file, untrusted, and the name to call it by in errors. Out: a `RawModel` that
-keeps the promises of ir/raw.py, or one ModelError. Source of the semantics: the TFLite schema and
-the checks that LiteRT's own loader makes of tensors and quantisation.
+keeps the promises of ir/raw_model.py, or one ModelError. Source of the semantics: the TFLite
+schema and the checks that LiteRT's own loader makes of tensors and quantisation.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from firmwright.base.errors import ModelError
 from firmwright.base.quant import Quantization
-from firmwright.frontends.tflite.flatbuffer import Flatbuffer, Table
-from firmwright.frontends.tflite.flexbuffer import read_map
+from firmwright.frontends.tflite.flatbuffer import Flatbuffer, FlatbufferTable
+from firmwright.frontends.tflite.flexbuffer import read_flexbuffer_map
 from firmwright.frontends.tflite.schema import (
     ELEMENT_BITS,
     FILE_IDENTIFIER,
@@ -25,9 +25,9 @@ from firmwright.frontends.tflite.schema import (
     TABLES,
     Fields,
 )
-from firmwright.frontends.tflite.verify import verify
+from firmwright.frontends.tflite.verify import verify_raw_model
 from firmwright.ir.core import Attrs, Span
-from firmwright.ir.raw import RawModel, RawNode, RawSignature, RawSubgraph, RawTensor
+from firmwright.ir.raw_model import RawModel, RawNode, RawSignature, RawSubgraph, RawTensor
 
 _T = TypeVar("_T")
 
@@ -68,11 +68,11 @@ def read_tflite(data: bytes, file: str) -> RawModel:
         signatures=tuple(_signature(table) for table in root.tables("signature_defs")),
         metadata=dict(_metadata(table, buffers) for table in root.tables("metadata")),
     )
-    verify(model)
+    verify_raw_model(model)
     return model
 
 
-def _buffer(table: Table) -> bytes:
+def _buffer(table: FlatbufferTable) -> bytes:
     """A buffer's bytes: in its vector, or, in files beyond 2 GiB, at an offset from the start."""
     offset, size = table.integer("offset"), table.integer("size")
     if offset <= 1:
@@ -84,7 +84,7 @@ def _buffer(table: Table) -> bytes:
     return data[offset : offset + size]
 
 
-def _opcode(table: Table) -> tuple[str, int]:
+def _opcode(table: FlatbufferTable) -> tuple[str, int]:
     """(name, version) of an operator code; a code newer than our table is BUILTIN_<number>."""
     # Codes above 126 do not fit the first field; whichever of the two is larger holds.
     code = max(table.integer("deprecated_builtin_code"), table.integer("builtin_code"))
@@ -96,11 +96,11 @@ def _opcode(table: Table) -> tuple[str, int]:
     return name, table.integer("version")
 
 
-def _metadata(table: Table, buffers: Sequence[bytes]) -> tuple[str, bytes]:
+def _metadata(table: FlatbufferTable, buffers: Sequence[bytes]) -> tuple[str, bytes]:
     return table.text("name"), _pick(buffers, table, "buffer")
 
 
-def _signature(table: Table) -> RawSignature:
+def _signature(table: FlatbufferTable) -> RawSignature:
     def pairs(name: str) -> tuple[tuple[str, int], ...]:
         return tuple((t.text("name"), t.integer("tensor_index")) for t in table.tables(name))
 
@@ -113,7 +113,7 @@ def _signature(table: Table) -> RawSignature:
 
 
 def _subgraph(
-    table: Table, index: int, buffers: Sequence[bytes], opcodes: Sequence[tuple[str, int]]
+    table: FlatbufferTable, index: int, buffers: Sequence[bytes], opcodes: Sequence[tuple[str, int]]
 ) -> RawSubgraph:
     tables = table.tables("operators")
     operators = [(t, t.integers("inputs"), t.integers("outputs")) for t in tables]
@@ -138,7 +138,7 @@ def _subgraph(
 
 
 def _node(
-    table: Table,
+    table: FlatbufferTable,
     inputs: tuple[int, ...],
     outputs: tuple[int, ...],
     opcodes: Sequence[tuple[str, int]],
@@ -157,13 +157,13 @@ def _node(
     )
 
 
-def _options(table: Table, op: str) -> Attrs:
+def _options(table: FlatbufferTable, op: str) -> Attrs:
     """The operator's options, complete: what the file leaves out has the schema's default.
 
     A custom operator has no schema: its options are what the file says.
     """
     if op.startswith("custom:"):
-        return read_map(table.blob("custom_options")) or {}
+        return read_flexbuffer_map(table.blob("custom_options")) or {}
     expected = OPTIONS_OF_OPERATOR.get(op)
     stored = OPTION_TABLES.get(table.integer("builtin_options_type"))
     if stored is None:
@@ -179,7 +179,7 @@ def _defaults(fields: Fields) -> Attrs:
 
 
 def _tensor(
-    table: Table, index: int, buffers: Sequence[bytes], *, may_be_empty_constant: bool
+    table: FlatbufferTable, index: int, buffers: Sequence[bytes], *, may_be_empty_constant: bool
 ) -> RawTensor:
     shape, dtype = table.integers("shape"), table.enumerator("type")
     sparse = table.table("sparsity") is not None
@@ -204,7 +204,7 @@ def _tensor(
     )
 
 
-def _elements(table: Table, shape: Sequence[int], dtype: str) -> int:
+def _elements(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> int:
     """How many elements the shape has, -1 if it is dynamic; bounded as a whole and in each part."""
     if any(size < -1 for size in shape):
         table.fail("shape", f"{list(shape)} has a negative size.")
@@ -216,7 +216,9 @@ def _elements(table: Table, shape: Sequence[int], dtype: str) -> int:
     return -1 if -1 in shape else math.prod(shape)
 
 
-def _check_constant(table: Table, shape: Sequence[int], dtype: str, size_bytes: int) -> None:
+def _check_constant(
+    table: FlatbufferTable, shape: Sequence[int], dtype: str, size_bytes: int
+) -> None:
     bits = ELEMENT_BITS.get(dtype)
     if bits is None:
         return
@@ -229,7 +231,7 @@ def _check_constant(table: Table, shape: Sequence[int], dtype: str, size_bytes: 
         )
 
 
-def _quantization(table: Table, shape: Sequence[int], dtype: str) -> Quantization | None:
+def _quantization(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> Quantization | None:
     """The tensor's quantisation, or None.
 
     Exporters write empty vectors, and zero scales on tensors of indices, for "not quantised"; what
@@ -260,7 +262,7 @@ def _quantization(table: Table, shape: Sequence[int], dtype: str) -> Quantizatio
     return Quantization(scales, zero_points, axis)
 
 
-def _pick(items: Sequence[_T], table: Table, name: str) -> _T:
+def _pick(items: Sequence[_T], table: FlatbufferTable, name: str) -> _T:
     index = table.integer(name)
     if not 0 <= index < len(items):
         table.fail(name, f"{index} is out of range: there are {len(items)}.")

@@ -20,7 +20,7 @@ SCHEMA_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class SchemaField:
     """One field of a table; `default` is the stored number that an absent scalar stands for."""
 
     name: str
@@ -46,7 +46,7 @@ class Field:
                 return self.default
 
 
-Fields = Mapping[str, Field]
+Fields = Mapping[str, SchemaField]
 
 _CONTAINER_TABLES = """
 Model version:u32 operator_codes:[OperatorCode] subgraphs:[SubGraph] description:string
@@ -294,7 +294,7 @@ def _fields(words: list[str]) -> Fields:
         if word != "_":
             name, _, kind = word.partition(":")
             kind, _, default = kind.partition("=")
-            fields[name] = Field(name, slot, kind, int(default or 0))
+            fields[name] = SchemaField(name, slot, kind, int(default or 0))
     return fields
 
 

@@ -18,7 +18,7 @@ from firmwright.ir.graph.nodes import Call, State, TensorType, Value
 from firmwright.ir.graph.opdef import Array, NotSupportedError
 
 
-def resting(kind: TensorType) -> int:
+def initial_value(kind: TensorType) -> int:
     """What a variable of that type holds when nothing is said of it.
 
     As both runtimes reset: zero, but of int8 the value that stands for it.
@@ -28,7 +28,7 @@ def resting(kind: TensorType) -> int:
     return kind.quantization.zero_points[0]
 
 
-def known_outside(index: int, key: Hashable) -> Hashable:
+def shared_variable_key(index: int, key: Hashable) -> Hashable:
     """What a variable of subgraph `index` is known by elsewhere: only named ones are shared."""
     return key if isinstance(key, tuple) else (index, key)
 
@@ -43,7 +43,7 @@ class Variable:
 
 
 @dataclass
-class Variables:
+class VariableTable:
     """The variables of one graph, by what they are known by in the file.
 
     `name` gives a name that no other value has; `emit` takes a call into the graph's body.
@@ -52,24 +52,26 @@ class Variables:
     name: Callable[[str], str]
     emit: Callable[[Call], None]
     known: dict[Hashable, Variable] = field(default_factory=dict)
-    initials: dict[Hashable, Array] = field(default_factory=dict)
+    initial_values: dict[Hashable, Array] = field(default_factory=dict)
 
-    def begin(self, key: Hashable, initial: Array) -> None:
+    def set_initial(self, key: Hashable, initial: Array) -> None:
         """What the variable holds before the first run."""
         if key in self.known:
             raise NotSupportedError("a variable that is set once, after it has been used")
-        self.initials[key] = initial
+        self.initial_values[key] = initial
 
     def read(self, key: Hashable, name: str, kind: TensorType, fill: float | None = None) -> Value:
         """What it holds now, as a tensor of type `kind`; `fill` before anything is assigned."""
-        found = self._variable(key, name, kind, resting(kind) if fill is None else fill).current
+        found = self._variable(
+            key, name, kind, initial_value(kind) if fill is None else fill
+        ).current
         if found.type == kind:
             return found
         return self._copy(found, f"{name}/value", kind)
 
     def assign(self, key: Hashable, name: str, value: Value) -> None:
         """It holds `value` from now on."""
-        variable = self._variable(key, name, value.type, resting(value.type))
+        variable = self._variable(key, name, value.type, initial_value(value.type))
         if value != variable.value and any(value == v.value for v in self.known.values()):
             value = self._copy(value, f"{name}/value", value.type)
         variable.current = value
@@ -91,7 +93,7 @@ class Variables:
 
     def _variable(self, key: Hashable, name: str, kind: TensorType, fill: float) -> Variable:
         if key not in self.known:
-            first = self.initials.get(key)
+            first = self.initial_values.get(key)
             initial = np.full(kind.shape, fill, kind.dtype.np) if first is None else first
             value = Value(self.name(name), kind)
             self.known[key] = Variable(value, value, initial)

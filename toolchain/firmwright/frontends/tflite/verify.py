@@ -15,15 +15,15 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from firmwright.base.errors import ModelError
-from firmwright.ir.raw import NO_TENSOR, RawModel, RawNode, RawSubgraph
+from firmwright.ir.raw_model import NO_TENSOR, RawModel, RawNode, RawSubgraph
 
 
-def verify(model: RawModel) -> None:
+def verify_raw_model(model: RawModel) -> None:
     """Raises ModelError at the first rule that the model breaks."""
     if not model.subgraphs:
         _fail(model.file, "it has no subgraph.")
     for index, subgraph in enumerate(model.subgraphs):
-        _Subgraph(model.file, index, subgraph).verify()
+        _SubgraphVerifier(model.file, index, subgraph).verify()
     _verify_references(model)
     for signature in model.signatures:
         where = f"{model.file}: signature {signature.key!r}"
@@ -35,7 +35,7 @@ def verify(model: RawModel) -> None:
                 _fail(where, f"{name!r} is tensor {tensor}, which does not exist.")
 
 
-class _Subgraph:
+class _SubgraphVerifier:
     """Walks one subgraph, keeping what is defined so far."""
 
     def __init__(self, file: str, index: int, subgraph: RawSubgraph) -> None:

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from firmwright.base.errors import InternalError, ModelError
-from firmwright.ir.graph.nodes import CONTROL, Call, Function, Value
+from firmwright.ir import tir
+from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value
 from firmwright.ir.graph.opdef import Array, OpCall, OpTable
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.interp import interpret
+from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.intrinsic import IntrinsicTable
-from firmwright.ir.tir.nodes import PrimFunc
 
 
-def evaluate(
+def evaluate_graph(
     module: IRModule,
     inputs: Mapping[str, Array],
     ops: OpTable,
@@ -28,7 +28,7 @@ def evaluate(
 ) -> dict[str, Array]:
     """Every value of the entry function by name, inputs included; ModelError if one is missing.
 
-    `kept` is the state by the names of its values, as `initial_state` or `state_after` gives it.
+    `kept` is the state by the names of its values, as `initial_state` or `next_state` gives it.
     """
     entry = module.entry
     if not isinstance(entry, Function):
@@ -39,18 +39,18 @@ def evaluate(
             raise ModelError(f"input {param.name} is missing.", where=module.name)
         values[param.name] = np.asarray(inputs[param.name])
     with np.errstate(all="ignore"):  # infinity and NaN are values among floats
-        _run_calls(_Machine(module, ops, intrinsics), entry, values)
+        _run_calls(_EvaluationContext(module, ops, intrinsics), entry, values)
     return values
 
 
 @dataclass(frozen=True, slots=True)
-class _Machine:
+class _EvaluationContext:
     module: IRModule
     ops: OpTable
     intrinsics: IntrinsicTable
 
 
-def _run_calls(machine: _Machine, function: Function, values: dict[str, Array]) -> None:
+def _run_calls(machine: _EvaluationContext, function: Function, values: dict[str, Array]) -> None:
     """Adds to `values`, which hold the function's sources, what its calls make."""
     module = machine.module
     for call in function.body:
@@ -60,20 +60,22 @@ def _run_calls(machine: _Machine, function: Function, values: dict[str, Array]) 
             results = _run_graph(machine, callee, arrays)
         elif call.op.startswith("@"):
             results = _run_prim(module, call, arrays, machine.intrinsics)
-        elif call.op in CONTROL:
+        elif call.op in CONTROL_FLOW_OPS:
             results = _run_control(machine, call, arrays)
         else:
-            results = machine.ops[call.op].reference(describe(call, module), arrays)
+            results = machine.ops[call.op].reference(make_op_call(call, module), arrays)
         values.update(zip((v.name for v in call.outputs), results, strict=True))
 
 
-def _run_graph(machine: _Machine, function: Function, given: Sequence[Array]) -> tuple[Array, ...]:
+def _run_graph(
+    machine: _EvaluationContext, function: Function, given: Sequence[Array]
+) -> tuple[Array, ...]:
     values = {v.name: array for v, array in zip(function.params, given, strict=True)}
     _run_calls(machine, function, values)
     return tuple(_array(machine.module, value, values) for value in function.results)
 
 
-def _run_control(machine: _Machine, call: Call, arrays: list[Array]) -> tuple[Array, ...]:
+def _run_control(machine: _EvaluationContext, call: Call, arrays: list[Array]) -> tuple[Array, ...]:
     def run(name: str, given: Sequence[Array]) -> tuple[Array, ...]:
         function = machine.module.functions[str(call.attrs[name])]
         assert isinstance(function, Function)
@@ -93,13 +95,13 @@ def initial_state(module: IRModule) -> dict[str, Array]:
     return {one.value.name: module.constants[one.initial].array() for one in state}
 
 
-def state_after(module: IRModule, values: Mapping[str, Array]) -> dict[str, Array]:
+def next_state(module: IRModule, values: Mapping[str, Array]) -> dict[str, Array]:
     """What the entry function keeps after the run that gave `values`."""
     state = module.entry.state if isinstance(module.entry, Function) else ()
     return {one.value.name: _array(module, one.next, values) for one in state}
 
 
-def describe(call: Call, module: IRModule) -> OpCall:
+def make_op_call(call: Call, module: IRModule) -> OpCall:
     """`call` as operators see it, with its constants looked up."""
     constants = tuple(
         module.constants[value.constant] if value is not None and value.constant else None
@@ -130,12 +132,12 @@ def _run_prim(
     module: IRModule, call: Call, arrays: list[Array], intrinsics: IntrinsicTable
 ) -> tuple[Array, ...]:
     func = module.functions[call.op[1:]]
-    if not isinstance(func, PrimFunc):
+    if not isinstance(func, tir.PrimFunc):
         raise ModelError(f"{call.op} is not a PrimFunc.", where=str(call.span))
     outputs = tuple(np.zeros(v.type.shape, v.type.dtype.np) for v in call.outputs)
     args = dict(
         zip((param.name for param in func.params), (*map(np.copy, arrays), *outputs), strict=True)
     )
-    functions = {n: f for n, f in module.functions.items() if isinstance(f, PrimFunc)}
+    functions = {n: f for n, f in module.functions.items() if isinstance(f, tir.PrimFunc)}
     interpret(func, args, intrinsics, functions=functions, constants=module.constants)
     return outputs

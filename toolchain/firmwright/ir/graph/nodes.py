@@ -63,15 +63,15 @@ class Call:
         return tuple(v for v in self.inputs if v is not None and v.constant is None)
 
 
-CONTROL = frozenset({"if", "while"})
+CONTROL_FLOW_OPS = frozenset({"if", "while"})
 """Operators that run graph functions of the module, by the names that their attributes are."""
 
 
-def functions_of(call: Call) -> tuple[str, ...]:
+def called_functions(call: Call) -> tuple[str, ...]:
     """Names of the functions that `call` runs."""
     if call.op.startswith("@"):
         return (call.op[1:],)
-    return tuple(map(str, call.attrs.values())) if call.op in CONTROL else ()
+    return tuple(map(str, call.attrs.values())) if call.op in CONTROL_FLOW_OPS else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,17 +17,17 @@ from firmwright.base.errors import InternalError
 from firmwright.base.quant import Rounding
 from firmwright.ir.core import Attrs, Constant
 from firmwright.ir.graph.nodes import Call, TensorType, Value
-from firmwright.ir.raw import RawNode
+from firmwright.ir.raw_model import RawNode
 
-Numerics: TypeAlias = Literal["litert", "tflm"]
+NumericsProfile: TypeAlias = Literal["litert", "tflm"]
 Array: TypeAlias = npt.NDArray[Any]
 
 
-Claims: TypeAlias = Callable[[str, str], bool]
+CustomOpPredicate: TypeAlias = Callable[[str, str], bool]
 """Whether somebody takes the operator of that domain and name, which is none of ours."""
 
 
-def no_claims(domain: str, name: str) -> bool:
+def accept_no_custom_op(domain: str, name: str) -> bool:
     """Nobody takes any."""
     return False
 
@@ -49,7 +49,7 @@ class OpCall:
     outputs: tuple[TensorType, ...]
     attrs: Attrs = field(default_factory=dict)
     constants: tuple[Constant | None, ...] = ()
-    numerics: Numerics = "litert"
+    numerics: NumericsProfile = "litert"
     scopes: tuple[str, ...] = ()
 
     def input_scope(self, index: int) -> str:
@@ -106,24 +106,26 @@ class ImportContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ImplicitState:
     """What a call keeps for the next run; every element is `fill` before the first one.
 
-    `becomes` is the output of the node that it will be; None where the call makes it apart.
+    `next_output` is the output of the node that it will be; None where the call makes it apart.
     """
 
     name: str
     type: TensorType
     fill: int = 0
-    becomes: int | None = None
+    next_output: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedCall:
     """Our operator and attributes for a raw node; `inputs` are the positions of those kept.
 
-    `updates` are positions of variable tensors of the node that the call gives new values: these
-    are outputs of the call, after the node's. Each of `memory` is one more input of the call and,
+    `updated_inputs` are positions of variable tensors of the node that the call gives new values:
+    these
+    are outputs of the call, after the node's. Each of `implicit_state` is one more input of the
+    call and,
     after those and unless it becomes another output, one more output: state that the file does not
     speak of.
     """
@@ -131,12 +133,12 @@ class Imported:
     op: str
     attrs: Attrs
     inputs: tuple[int, ...]
-    updates: tuple[int, ...] = ()
-    memory: tuple[Memory, ...] = ()
+    updated_inputs: tuple[int, ...] = ()
+    implicit_state: tuple[ImplicitState, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class NumericsCell:
+class NumericsSpec:
     """One cell of the table operator x profile in docs/numerics.md."""
 
     rounding: Rounding | None
@@ -148,7 +150,8 @@ class NumericsCell:
 class CaseTensor:
     """A tensor of a conformance case; `data` set means constant.
 
-    `keeps`: a variable tensor, which the operator itself writes for the next run. `limits` are the
+    `is_state`: a variable tensor, which the operator itself writes for the next run. `limits` are
+    the
     least and greatest value that a given input may take, where the definition does not take every
     one: indices, divisors.
     """
@@ -159,17 +162,17 @@ class CaseTensor:
     zero_points: tuple[int, ...] = ()
     axis: int | None = None
     data: Array | None = None
-    keeps: bool = False
-    limits: tuple[int, int] | None = None
+    is_state: bool = False
+    value_range: tuple[int, int] | None = None
 
     @property
-    def is_given(self) -> bool:
+    def has_samples(self) -> bool:
         """Whether each sample has values for it."""
-        return self.data is None and not self.keeps
+        return self.data is None and not self.is_state
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ConformanceCase:
     """One conformance case, in the terms of the source format so that an outside oracle runs it.
 
     `builtin` is the TFLite operator name, `options` its decoded options (snake_case); `oracles` are
@@ -182,38 +185,39 @@ class Case:
     inputs: tuple[CaseTensor | None, ...]
     outputs: tuple[CaseTensor, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
-    oracles: tuple[Numerics, ...] = ("litert", "tflm")
+    oracles: tuple[NumericsProfile, ...] = ("litert", "tflm")
     intermediates: tuple[CaseTensor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class RowMap:
+class RowWindow:
     """Which input rows (axis 1 of four) an output row is made of, alike for every variable input.
 
-    Output row r takes `reach` input rows from `stride * r - before` on; those outside of the input
+    Output row r takes `window_height` input rows from `stride * r - before` on; those outside of
+    the input
     count as `outside` (None: the operator never looks there, or rows outside are not alike). Of the
     inputs in `whole`, by index, every row takes everything: factors of channels.
     """
 
-    reach: int = 1
+    window_height: int = 1
     stride: int = 1
-    before: int = 0
-    outside: float | None = None
-    whole: frozenset[int] = frozenset()
+    pad_before: int = 0
+    pad_value: float | None = None
+    whole_inputs: frozenset[int] = frozenset()
 
-    def sources(self, call: Call) -> tuple[Value, ...]:
+    def row_inputs(self, call: Call) -> tuple[Value, ...]:
         """The inputs of `call` that its rows are made of, row by row."""
-        taken = {call.inputs[index] for index in self.whole}
+        taken = {call.inputs[index] for index in self.whole_inputs}
         return tuple(value for value in call.variables if value not in taken)
 
-    def banded(self, count: int) -> RowMap:
+    def for_bands(self, count: int) -> RowWindow:
         """The same of bands of `count` output rows: band r takes rows from stride * r - before."""
-        reach = self.stride * (count - 1) + self.reach
-        return replace(self, reach=reach, stride=self.stride * count)
+        window_height = self.stride * (count - 1) + self.window_height
+        return replace(self, window_height=window_height, stride=self.stride * count)
 
 
 @dataclass(frozen=True, slots=True)
-class RowFold:
+class RowReduction:
     """A reduction of all rows to one output, a row at a time.
 
     `accumulate(call, b, x, acc)` takes rows `x` (shape 1, rows, W, C) into `acc`, `count` elements
@@ -226,12 +230,12 @@ class RowFold:
     finish: Callable[[OpCall, Any, Any, Any], None]
 
 
-WINDOWS, OFFSETS = "windows_of", "offsets"
-"""Attributes of a call that needs no code: the fields of its `Windows`."""
+SUBVIEWS_OF, SUBVIEW_OFFSETS = "subviews_of", "offsets"
+"""Attributes of a call that needs no code: the fields of its `Subviews`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class Subviews:
     """What a call rearranges without a copy: its parts lie in a whole, `offsets` elements on.
 
     `of` is "input" where the outputs are parts of the first input, "output" where the inputs are
@@ -256,15 +260,15 @@ class OpDef:
     infer: Callable[[OpCall], tuple[TensorType, ...]]
     reference: Callable[[OpCall, Sequence[Array]], tuple[Array, ...]]
     lower: Callable[[OpCall, Any], None]
-    imports: Mapping[str, Callable[[ImportContext], Imported]]
-    cases: Callable[[], Iterator[Case]]
+    imports: Mapping[str, Callable[[ImportContext], ImportedCall]]
+    cases: Callable[[], Iterator[ConformanceCase]]
     dtypes: tuple[str, ...]
-    numerics: Mapping[str, NumericsCell] = field(default_factory=dict)
+    numerics: Mapping[str, NumericsSpec] = field(default_factory=dict)
     macs: Callable[[OpCall], int] = lambda call: 0
-    view: bool = False
-    windows: Callable[[OpCall], Windows | None] = lambda call: None
-    rows: Callable[[OpCall], RowMap | RowFold | None] = lambda call: None
-    limits: str = ""
+    is_view: bool = False
+    subviews: Callable[[OpCall], Subviews | None] = lambda call: None
+    row_access: Callable[[OpCall], RowWindow | RowReduction | None] = lambda call: None
+    restrictions: str = ""
 
 
 OpTable: TypeAlias = Mapping[str, OpDef]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from firmwright.base.text import TokenKind
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import Call, Function, State, Value
-from firmwright.ir.syntax import Reader
+from firmwright.ir.syntax import SyntaxParser
 
 
-class GraphReader(Reader):
+class GraphParser(SyntaxParser):
     """Reads functions, one after the other."""
 
     __slots__ = ("_made",)

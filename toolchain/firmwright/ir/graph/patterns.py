@@ -20,12 +20,12 @@ from typing import TypeAlias
 
 from firmwright.base.errors import InternalError
 from firmwright.ir.core import Attr, Attrs, Target
-from firmwright.ir.graph.evaluate import describe
+from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
 
-Wanted: TypeAlias = "Attr | frozenset[Attr] | Callable[[Attr], bool]"
+AttrConstraint: TypeAlias = "Attr | frozenset[Attr] | Callable[[Attr], bool]"
 """An attribute must be that value, one of those, or pass the test."""
 
 
@@ -35,7 +35,7 @@ class Pattern:
 
     def __or__(self, other: Pattern) -> Pattern:
         """This one or, where it does not match, the other."""
-        return Alternatives((self, other))
+        return AlternativesPattern((self, other))
 
     def optional(self, wrap: Callable[[Pattern], Pattern]) -> Pattern:
         """`wrap(self)`, or this alone where nothing of that kind follows."""
@@ -62,21 +62,23 @@ class OpPattern(Pattern):
 
     op: str
     inputs: tuple[Pattern, ...] | None
-    attrs: Mapping[str, Wanted] = field(default_factory=dict)
+    attrs: Mapping[str, AttrConstraint] = field(default_factory=dict)
 
     def takes(self, attrs: Attrs) -> bool:
         """Whether of `attrs` all that the pattern speaks of are as it wants them."""
-        return all(_is(attrs[name], test) for name, test in self.attrs.items() if name in attrs)
+        return all(
+            _attr_matches(attrs[name], test) for name, test in self.attrs.items() if name in attrs
+        )
 
 
-def _is(value: Attr, wanted: Wanted) -> bool:
+def _attr_matches(value: Attr, wanted: AttrConstraint) -> bool:
     if callable(wanted):
         return wanted(value)
     return value in wanted if isinstance(wanted, frozenset) else value == wanted
 
 
 @dataclass(frozen=True, eq=False)
-class Alternatives(Pattern):
+class AlternativesPattern(Pattern):
     """The first of `choices` that matches."""
 
     choices: tuple[Pattern, ...]
@@ -90,7 +92,7 @@ def constant(*, absent: bool = False) -> Pattern:
     return ConstantPattern(absent)
 
 
-def op(name: str, /, *inputs: Pattern, **attrs: Wanted) -> Pattern:
+def op(name: str, /, *inputs: Pattern, **attrs: AttrConstraint) -> Pattern:
     """A call of operator `name`; without `inputs` whatever they are."""
     return OpPattern(name, inputs or None, attrs)
 
@@ -100,28 +102,28 @@ def custom_op(name: str, /, *inputs: Pattern, domain: str = "") -> Pattern:
     return OpPattern("custom", inputs or None, {"name": name, "domain": domain})
 
 
-def operators(pattern: Pattern) -> frozenset[str]:
+def pattern_ops(pattern: Pattern) -> frozenset[str]:
     """Names of the operators that the pattern speaks of."""
-    return frozenset(part.op for part in parts(pattern))
+    return frozenset(part.op for part in call_patterns(pattern))
 
 
-def parts(pattern: Pattern) -> Iterator[OpPattern]:
+def call_patterns(pattern: Pattern) -> Iterator[OpPattern]:
     """The calls in a pattern, inner ones first."""
     match pattern:
-        case Alternatives(choices=below):
+        case AlternativesPattern(choices=below):
             pass
         case OpPattern(inputs=inputs):
             below = inputs or ()
         case _:
             below = ()
     for item in below:
-        yield from parts(item)
+        yield from call_patterns(item)
     if isinstance(pattern, OpPattern):
         yield pattern
 
 
 @dataclass(frozen=True)
-class Graph:
+class PatternGraph:
     """A function with who makes and reads its values; `free` are the calls that may be matched."""
 
     function: Function
@@ -160,56 +162,60 @@ class Match:
     @property
     def ops(self) -> tuple[OpCall, ...]:
         """The calls with types, quantisation, attributes and constants."""
-        return tuple(describe(call, self.module) for call in self.calls)
+        return tuple(make_op_call(call, self.module) for call in self.calls)
 
     def call(self, *names: str) -> OpCall:
         """The first call of one of those operators."""
         for call in self.calls:
             if call.op in names:
-                return describe(call, self.module)
+                return make_op_call(call, self.module)
         raise InternalError(f"the match has no call of {' or '.join(names)}")
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _PartialMatch:
     """Calls that are matched so far, by index, and what patterns stand for."""
 
     calls: frozenset[int] = frozenset()
     bound: Mapping[int, Value | None] = field(default_factory=dict)
 
-    def binding(self, pattern: Pattern, value: Value | None, *calls: int) -> _State:
+    def binding(self, pattern: Pattern, value: Value | None, *calls: int) -> _PartialMatch:
         return replace(
             self, calls=self.calls.union(calls), bound={**self.bound, id(pattern): value}
         )
 
 
-def find(pattern: Pattern, index: int, graph: Graph) -> tuple[int, ...] | None:
+def match_pattern(pattern: Pattern, index: int, graph: PatternGraph) -> tuple[int, ...] | None:
     """The indices of the calls that `pattern` covers when it ends in call `index`."""
-    for state in _ending_in(pattern, index, graph, _State()):
+    for state in _match_ending_at(pattern, index, graph, _PartialMatch()):
         if _is_closed(state.calls, index, graph):
             return tuple(sorted(state.calls))
     return None
 
 
-def _ending_in(pattern: Pattern, index: int, graph: Graph, state: _State) -> Iterator[_State]:
+def _match_ending_at(
+    pattern: Pattern, index: int, graph: PatternGraph, state: _PartialMatch
+) -> Iterator[_PartialMatch]:
     match pattern:
-        case Alternatives(choices=choices):
+        case AlternativesPattern(choices=choices):
             for choice in choices:
-                yield from _ending_in(choice, index, graph, state)
+                yield from _match_ending_at(choice, index, graph, state)
         case OpPattern() if index in graph.free:
-            yield from _call(pattern, index, graph, state)
+            yield from _match_call(pattern, index, graph, state)
 
 
-def _is_closed(calls: Collection[int], last: int, graph: Graph) -> bool:
+def _is_closed(calls: Collection[int], last: int, graph: PatternGraph) -> bool:
     inner = (v.name for i in calls if i != last for v in graph.function.body[i].outputs)
     return all(graph.readers.get(name, frozenset()) <= set(calls) for name in inner)
 
 
-def _value(pattern: Pattern, value: Value | None, graph: Graph, state: _State) -> Iterator[_State]:
+def _match_value(
+    pattern: Pattern, value: Value | None, graph: PatternGraph, state: _PartialMatch
+) -> Iterator[_PartialMatch]:
     """Every way in which `value` is what the pattern says."""
-    if isinstance(pattern, Alternatives):
+    if isinstance(pattern, AlternativesPattern):
         for choice in pattern.choices:
-            yield from _value(choice, value, graph, state)
+            yield from _match_value(choice, value, graph, state)
         return
     if id(pattern) in state.bound:
         if state.bound[id(pattern)] == value:
@@ -225,10 +231,12 @@ def _value(pattern: Pattern, value: Value | None, graph: Graph, state: _State) -
         case OpPattern() if value is not None:
             maker = graph.makers.get(value.name)
             if maker is not None and maker in graph.free:
-                yield from _call(pattern, maker, graph, state.binding(pattern, value))
+                yield from _match_call(pattern, maker, graph, state.binding(pattern, value))
 
 
-def _call(pattern: OpPattern, index: int, graph: Graph, state: _State) -> Iterator[_State]:
+def _match_call(
+    pattern: OpPattern, index: int, graph: PatternGraph, state: _PartialMatch
+) -> Iterator[_PartialMatch]:
     call = graph.function.body[index]
     if (
         call.op != pattern.op
@@ -244,27 +252,30 @@ def _call(pattern: OpPattern, index: int, graph: Graph, state: _State) -> Iterat
     given = (*call.inputs, *(None for _ in range(count - len(call.inputs))))
     if any(value is not None for value in given[count:]):
         return
-    yield from _inputs(pattern.inputs, given[:count], graph, state)
+    yield from _match_inputs(pattern.inputs, given[:count], graph, state)
 
 
-def _inputs(
-    patterns: tuple[Pattern, ...], values: tuple[Value | None, ...], graph: Graph, state: _State
-) -> Iterator[_State]:
+def _match_inputs(
+    patterns: tuple[Pattern, ...],
+    values: tuple[Value | None, ...],
+    graph: PatternGraph,
+    state: _PartialMatch,
+) -> Iterator[_PartialMatch]:
     if not patterns:
         yield state
         return
-    for found in _value(patterns[0], values[0], graph, state):
-        yield from _inputs(patterns[1:], values[1:], graph, found)
+    for found in _match_value(patterns[0], values[0], graph, state):
+        yield from _match_inputs(patterns[1:], values[1:], graph, found)
 
 
-def show(pattern: Pattern) -> str:
+def format_pattern(pattern: Pattern) -> str:
     """The pattern as a person reads it."""
     match pattern:
-        case Alternatives(choices=choices):
-            return " | ".join(map(show, choices))
+        case AlternativesPattern(choices=choices):
+            return " | ".join(map(format_pattern, choices))
         case OpPattern(op=name, inputs=inputs, attrs=attrs):
-            words = ["..."] if inputs is None else list(map(show, inputs))
-            words += [f"{key}={_shown(wanted)}" for key, wanted in attrs.items()]
+            words = ["..."] if inputs is None else list(map(format_pattern, inputs))
+            words += [f"{key}={_format_constraint(wanted)}" for key, wanted in attrs.items()]
             return f"{name}({', '.join(words)})"
         case ConstantPattern(absent=absent):
             return "constant?" if absent else "constant"
@@ -274,7 +285,7 @@ def show(pattern: Pattern) -> str:
             raise InternalError(f"{type(pattern).__name__} is no pattern")
 
 
-def _shown(wanted: Wanted) -> str:
+def _format_constraint(wanted: AttrConstraint) -> str:
     if callable(wanted):
         return "where it passes"
     if isinstance(wanted, frozenset):

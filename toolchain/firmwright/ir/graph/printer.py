@@ -23,20 +23,29 @@ from collections.abc import Iterable
 from firmwright.base.text import format_global, format_local, quote
 from firmwright.ir.core import UNCONSTRAINED, Span
 from firmwright.ir.graph.nodes import Call, Function, Value
-from firmwright.ir.syntax import Page, format_attrs, format_device, format_span, format_type, word
+from firmwright.ir.syntax import (
+    IRWriter,
+    format_attrs,
+    format_device,
+    format_span,
+    format_type,
+    format_word,
+)
 
 _OP = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*\Z")
 
 
-def print_graph(func: Function, page: Page) -> None:
+def print_graph(func: Function, page: IRWriter) -> None:
     """Writes `func` to `page`."""
     made: dict[str, Value] = {}
-    params = ",\n".join(_made(value, made) for value in func.params)
-    states = [_made(state.value, made) for state in func.state]
-    body = [_call(call, made) for call in func.body]
-    results = [(_constants([value], made), _used(value, made)) for value in func.results]
+    params = ",\n".join(_format_definition(value, made) for value in func.params)
+    states = [_format_definition(state.value, made) for state in func.state]
+    body = [_format_call(call, made) for call in func.body]
+    results = [(_new_constants([value], made), _format_use(value, made)) for value in func.results]
     names = ",\n".join(use for _, use in results)
-    becomes = [(_constants([state.next], made), _used(state.next, made)) for state in func.state]
+    becomes = [
+        (_new_constants([state.next], made), _format_use(state.next, made)) for state in func.state
+    ]
     results += becomes
     kept = [
         f"{full} =\n{format_global(state.initial)} ->\n{use}"
@@ -56,51 +65,55 @@ def print_graph(func: Function, page: Page) -> None:
     page.line("}")
 
 
-def _call(call: Call, made: dict[str, Value]) -> tuple[list[str], str]:
+def _format_call(call: Call, made: dict[str, Value]) -> tuple[list[str], str]:
     """The lines that introduce its constants, and its own."""
-    constants = _constants(call.inputs, made)
-    inputs = ",\n".join("none" if v is None else _used(v, made) for v in call.inputs)
-    outputs = ",\n".join(_made(value, made) for value in call.outputs)
-    text = f"{outputs} =\n{_op(call.op)}({inputs})" if outputs else f"{_op(call.op)}({inputs})"
+    constants = _new_constants(call.inputs, made)
+    inputs = ",\n".join("none" if v is None else _format_use(v, made) for v in call.inputs)
+    outputs = ",\n".join(_format_definition(value, made) for value in call.outputs)
+    text = (
+        f"{outputs} =\n{_format_op(call.op)}({inputs})"
+        if outputs
+        else f"{_format_op(call.op)}({inputs})"
+    )
     if call.attrs:
         text += f"\n{format_attrs(call.attrs)}"
     if call.target:
-        text += f"\ntarget({word(call.target)})"
+        text += f"\ntarget({format_word(call.target)})"
     return constants, text if call.span == Span("") else f"{text}\n{format_span(call.span)}"
 
 
-def _op(op: str) -> str:
+def _format_op(op: str) -> str:
     if op.startswith("@"):
         return format_global(op[1:])
     return op if _OP.match(op) and op not in ("inf", "nan") else quote(op)
 
 
-def _constants(values: Iterable[Value | None], made: dict[str, Value]) -> list[str]:
+def _new_constants(values: Iterable[Value | None], made: dict[str, Value]) -> list[str]:
     lines = []
     for value in values:
         if value is not None and value.constant is not None and value.name not in made:
             made[value.name] = value
-            lines.append(f"{format_local(value.name)} = {_constant(value)}")
+            lines.append(f"{format_local(value.name)} = {_format_constant(value)}")
     return lines
 
 
-def _constant(value: Value) -> str:
+def _format_constant(value: Value) -> str:
     device = "" if value.virtual_device == UNCONSTRAINED else format_device(value.virtual_device)
     text = f"const {format_global(value.constant or '')}:\n{format_type(value.type)}"
     return f"{text}\n{device}" if device else text
 
 
-def _made(value: Value, made: dict[str, Value]) -> str:
+def _format_definition(value: Value, made: dict[str, Value]) -> str:
     made.setdefault(value.name, value)
-    return _full(value)
+    return _format_value(value)
 
 
-def _full(value: Value) -> str:
+def _format_value(value: Value) -> str:
     text = f"{format_local(value.name)}: {format_type(value.type)}"
     if value.virtual_device != UNCONSTRAINED:
         text += f"\n{format_device(value.virtual_device)}"
     return text if value.constant is None else f"{text}\nconst {format_global(value.constant)}"
 
 
-def _used(value: Value, made: dict[str, Value]) -> str:
-    return format_local(value.name) if made.get(value.name) == value else _full(value)
+def _format_use(value: Value, made: dict[str, Value]) -> str:
+    return format_local(value.name) if made.get(value.name) == value else _format_value(value)

@@ -19,29 +19,29 @@ from collections.abc import Sequence
 
 from firmwright.base.dtypes import BOOL
 from firmwright.base.errors import FirmwrightError, ModelError
+from firmwright.ir import tir
 from firmwright.ir.core import Span
-from firmwright.ir.graph.nodes import CONTROL, Call, Function, State, TensorType, Value
+from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, State, TensorType, Value
 from firmwright.ir.graph.opdef import NotSupportedError, OpCall, OpTable
 from firmwright.ir.module import IRModule
 from firmwright.ir.syntax import format_shape
-from firmwright.ir.tir.nodes import Buffer, PrimFunc
 
 
 def verify_graph(function: Function, module: IRModule, ops: OpTable) -> None:
     """ModelError naming everything that is wrong with `function`."""
-    problems = graph_problems(function, module, ops)
+    problems = diagnose_graph(function, module, ops)
     if problems:
         raise ModelError("\n".join(problems), where=module.name)
 
 
-def graph_problems(function: Function, module: IRModule, ops: OpTable) -> list[str]:
+def diagnose_graph(function: Function, module: IRModule, ops: OpTable) -> list[str]:
     """A line for everything that is wrong with `function`."""
-    checker = _GraphChecker(function, module, ops)
+    checker = _GraphVerifier(function, module, ops)
     checker.function_()
     return [f"@{function.name}: {problem}" for problem in checker.problems]
 
 
-class _GraphChecker:
+class _GraphVerifier:
     def __init__(self, function: Function, module: IRModule, ops: OpTable) -> None:
         self.function = function
         self.module = module
@@ -58,7 +58,7 @@ class _GraphChecker:
             self._make(state.value, "the state: ")
             self._initial(state)
         for call in self.function.body:
-            place = _place(call)
+            place = _call_location(call)
             for operand in call.inputs:
                 if operand is not None:
                     self._use(operand, place)
@@ -117,7 +117,7 @@ class _GraphChecker:
             self.problems.append(f"{place}{value.name} is the unknown constant {value.constant!r}")
         elif (found.dtype, found.shape) != (value.type.dtype, value.type.shape):
             self.problems.append(
-                f"{place}{value.name} is {_shown(value.type)}, its constant "
+                f"{place}{value.name} is {_format_type(value.type)}, its constant "
                 f"{format_shape(found.dtype, found.shape)}"
             )
 
@@ -131,10 +131,10 @@ class _GraphChecker:
             self.problems.append(f"the state {name} begins as the unknown {state.initial!r}")
         elif (found.dtype, found.shape) != (kind.dtype, kind.shape):
             begins = format_shape(found.dtype, found.shape)
-            self.problems.append(f"the state {name} is {_shown(kind)}, it begins as {begins}")
+            self.problems.append(f"the state {name} is {_format_type(kind)}, it begins as {begins}")
         if (state.next.type.dtype, state.next.type.shape) != (kind.dtype, kind.shape):
-            becomes = _shown(state.next.type)
-            self.problems.append(f"the state {name} is {_shown(kind)}, it becomes {becomes}")
+            becomes = _format_type(state.next.type)
+            self.problems.append(f"the state {name} is {_format_type(kind)}, it becomes {becomes}")
 
     # ---- calls -------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class _GraphChecker:
         if call.op.startswith("@"):
             self._function_call(call, place)
             return
-        if call.op in CONTROL:
+        if call.op in CONTROL_FLOW_OPS:
             self._control(call, place)
             return
         found = self.ops.get(call.op)
@@ -188,7 +188,7 @@ class _GraphChecker:
         for value, kind in zip(call.outputs, inferred, strict=True):
             if (value.type.shape, value.type.dtype) != (kind.shape, kind.dtype):
                 self.problems.append(
-                    f"{place}{value.name} is {_shown(value.type)}, {call.op} gives {_shown(kind)}"
+                    f"{place}{value.name} is {_format_type(value.type)}, {call.op} gives {_format_type(kind)}"
                 )
 
     def _control(self, call: Call, place: str) -> None:
@@ -206,7 +206,7 @@ class _GraphChecker:
             callee = self.module.functions.get(name)
             if not isinstance(callee, Function) or callee.state:
                 self.problems.append(f"{place}{attr} is {name!r}, no graph function without state")
-            elif _kinds(callee.params) != _kinds(params) or _kinds(callee.results) != _kinds(
+            elif _types(callee.params) != _types(params) or _types(callee.results) != _types(
                 results
             ):
                 self.problems.append(f"{place}inputs and outputs do not match those of @{name}")
@@ -219,9 +219,9 @@ class _GraphChecker:
         if callee.name == self.function.name:
             self.problems.append(f"{place}the function calls itself")
             return
-        if isinstance(callee, PrimFunc):
+        if isinstance(callee, tir.PrimFunc):
             types = [p.value for p in callee.params if p.role in ("in", "out", "inout")]
-            want = [(b.dtype, b.elements) for b in types if isinstance(b, Buffer)]
+            want = [(b.dtype, b.elements) for b in types if isinstance(b, tir.Buffer)]
         else:
             values = (*callee.params, *callee.results)
             want = [(v.type.dtype, v.type.elements) for v in values]
@@ -230,13 +230,13 @@ class _GraphChecker:
             self.problems.append(f"{place}inputs and outputs do not match those of {call.op}")
 
 
-def _kinds(values: Sequence[Value]) -> list[tuple[str, int]]:
+def _types(values: Sequence[Value]) -> list[tuple[str, int]]:
     return [(value.type.dtype.name, value.type.elements) for value in values]
 
 
-def _shown(kind: TensorType) -> str:
+def _format_type(kind: TensorType) -> str:
     return format_shape(kind.dtype, kind.shape)
 
 
-def _place(call: Call) -> str:
+def _call_location(call: Call) -> str:
     return f"{call.op}: " if call.span == Span("") else f"{call.op} at {call.span}: "

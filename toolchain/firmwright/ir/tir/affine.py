@@ -16,21 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from firmwright.base.dtypes import BOOL, DType
-from firmwright.ir.tir.nodes import (
-    AccessPtr,
-    Binary,
-    BufferLoad,
-    Call,
-    Cast,
-    Expr,
-    IntImm,
-    Not,
-    Select,
-    Var,
-)
+from firmwright.ir import tir
 
 Interval = tuple[int, int]
-_Terms = dict[Expr, int]
+_Terms = dict[tir.Expr, int]
 _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 _SEARCH_DEPTH = 3  # facts combined to bound one expression
 _FACTS_MAX = 12  # innermost assumptions that are kept: bounds the search
@@ -43,10 +32,10 @@ class Affine:
     No coefficient is zero. Do not change `terms`.
     """
 
-    terms: Mapping[Expr, int]
+    terms: Mapping[tir.Expr, int]
     constant: int
 
-    def coefficient(self, atom: Expr) -> int:
+    def coefficient(self, atom: tir.Expr) -> int:
         return self.terms.get(atom, 0)
 
     def minus(self, other: Affine, times: int = 1) -> Affine:
@@ -57,7 +46,7 @@ class Affine:
         return Affine(terms, self.constant - times * other.constant)
 
 
-def linearize(expr: Expr, *, opaque: bool = False) -> Affine | None:
+def linearize(expr: tir.Expr, *, opaque: bool = False) -> Affine | None:
     """`expr` as an affine form of its Vars; None if it is not one.
 
     With `opaque`, what is not affine (a division, a load) becomes an atom of its own instead, and
@@ -66,12 +55,12 @@ def linearize(expr: Expr, *, opaque: bool = False) -> Affine | None:
     terms: _Terms = {}
     constant = _collect(expr, 1, terms)
     constant += _join_div_mod(terms)
-    if not opaque and not all(isinstance(atom, Var) for atom in terms):
+    if not opaque and not all(isinstance(atom, tir.Var) for atom in terms):
         return None
     return Affine(terms, constant)
 
 
-def interval(expr: Expr, ranges: Mapping[str, Interval]) -> Interval | None:
+def interval(expr: tir.Expr, ranges: Mapping[str, Interval]) -> Interval | None:
     """Least and greatest value of `expr` (inclusive) for Vars, by name, in `ranges`.
 
     A Var not listed has its dtype's range. None for what is no integer.
@@ -79,7 +68,7 @@ def interval(expr: Expr, ranges: Mapping[str, Interval]) -> Interval | None:
     return Bounds(ranges=ranges).of(expr)
 
 
-def _add(terms: _Terms, atom: Expr, coefficient: int) -> None:
+def _add(terms: _Terms, atom: tir.Expr, coefficient: int) -> None:
     total = terms.get(atom, 0) + coefficient
     if total:
         terms[atom] = total
@@ -87,20 +76,20 @@ def _add(terms: _Terms, atom: Expr, coefficient: int) -> None:
         terms.pop(atom, None)
 
 
-def _collect(expr: Expr, scale: int, terms: _Terms) -> int:
+def _collect(expr: tir.Expr, scale: int, terms: _Terms) -> int:
     """Adds scale * expr to `terms`; gives its constant part."""
     match expr:
-        case IntImm(value):
+        case tir.IntImm(value):
             return scale * value
-        case Binary("add", a, b):
+        case tir.Binary("add", a, b):
             return _collect(a, scale, terms) + _collect(b, scale, terms)
-        case Binary("sub", a, b):
+        case tir.Binary("sub", a, b):
             return _collect(a, scale, terms) + _collect(b, -scale, terms)
-        case Binary("mul", a, IntImm(value)) | Binary("mul", IntImm(value), a):
+        case tir.Binary("mul", a, tir.IntImm(value)) | tir.Binary("mul", tir.IntImm(value), a):
             return _collect(a, scale * value, terms)
-        case Binary("shl", a, IntImm(value)) if 0 <= value < 64:
+        case tir.Binary("shl", a, tir.IntImm(value)) if 0 <= value < 64:
             return _collect(a, scale << value, terms)
-        case Cast(dtype, value) if widens(value.dtype, dtype):
+        case tir.Cast(dtype, value) if is_widening(value.dtype, dtype):
             return _collect(value, scale, terms)
         case _:
             _add(terms, expr, scale)
@@ -115,8 +104,8 @@ def _join_div_mod(terms: _Terms) -> int:
     constant = 0
     for atom, scale in list(terms.items()):
         match atom:
-            case Binary("mod", a, IntImm(divisor)) if divisor > 0:
-                quotient = Binary("div", a, atom.b)
+            case tir.Binary("mod", a, tir.IntImm(divisor)) if divisor > 0:
+                quotient = tir.Binary("div", a, atom.b)
                 if terms.get(quotient) == scale * divisor:
                     del terms[atom], terms[quotient]
                     constant += _collect(a, scale, terms)
@@ -125,7 +114,7 @@ def _join_div_mod(terms: _Terms) -> int:
     return constant
 
 
-def widens(source: DType, target: DType) -> bool:
+def is_widening(source: DType, target: DType) -> bool:
     """Whether every value of `source` is a value of the integer type `target`."""
     if not (target.is_int and (source.is_int or source == BOOL)):
         return False
@@ -148,15 +137,15 @@ class Bounds:
 
     # ---- questions ---------------------------------------------------------------------------
 
-    def of(self, expr: Expr) -> Interval | None:
+    def of(self, expr: tir.Expr) -> Interval | None:
         """Least and greatest value of `expr`, by interval arithmetic on its linear form."""
-        if isinstance(expr, IntImm):
+        if isinstance(expr, tir.IntImm):
             return expr.value, expr.value
         if not (expr.dtype.is_int or expr.dtype == BOOL):
             return None
         return self._form(linearize(expr, opaque=True))
 
-    def tight(self, expr: Expr) -> Interval | None:
+    def tight(self, expr: tir.Expr) -> Interval | None:
         """As `of`, combining facts and let definitions too: slower and closer."""
         form = linearize(expr, opaque=True)
         plain = self._form(form)
@@ -167,9 +156,13 @@ class Bounds:
         if expanded is form:
             return best
         there = self._form(expanded)
-        return best if there is None else _meet(best, self._search(expanded, _SEARCH_DEPTH, there))
+        return (
+            best
+            if there is None
+            else _intersect(best, self._search(expanded, _SEARCH_DEPTH, there))
+        )
 
-    def within(self, expr: Expr, low: int, high: int) -> bool:
+    def within(self, expr: tir.Expr, low: int, high: int) -> bool:
         """Whether `expr` is proved to lie in low..high, both included."""
         if self.dead:
             return True
@@ -185,7 +178,7 @@ class Bounds:
         dead = self.dead or low > high
         return replace(self, ranges={**self.ranges, name: (low, high)}, dead=dead)
 
-    def with_let(self, var: Var, value: Expr) -> Bounds:
+    def with_let(self, var: tir.Var, value: tir.Expr) -> Bounds:
         """With `var` equal to `value`."""
         known = self.tight(value)
         result = self if known is None else self.with_range(var.name, *known)
@@ -194,34 +187,34 @@ class Bounds:
             return result
         return replace(result, lets={**self.lets, var.name: self.expand(form)})
 
-    def with_loop(self, var: Var, start: Expr, extent: Expr) -> Bounds:
+    def with_loop(self, var: tir.Var, start: tir.Expr, extent: tir.Expr) -> Bounds:
         """Inside `for var in start .. start + extent`."""
         first, count = self.tight(start), self.tight(extent)
         if first is None or count is None:
             return self
         inner = self.with_range(var.name, first[0], max(first[0], first[1] + count[1] - 1))
-        if isinstance(start, IntImm) and isinstance(extent, IntImm):
+        if isinstance(start, tir.IntImm) and isinstance(extent, tir.IntImm):
             return inner
         if has_load(start) or has_load(extent):  # the body may change what they were read from
             return inner
-        end = Binary("add", start, extent)
+        end = tir.Binary("add", start, extent)
         return inner._at_least(var, start)._below(var, start, extent, end)
 
-    def assume(self, cond: Expr, holds: bool = True) -> Bounds:
+    def assume(self, cond: tir.Expr, holds: bool = True) -> Bounds:
         """Where `cond` is known to be true (or false)."""
         match cond:
-            case Not(a):
+            case tir.Not(a):
                 return self.assume(a, not holds)
-            case Binary("and", a, b) if holds and a.dtype == BOOL:
+            case tir.Binary("and", a, b) if holds and a.dtype == BOOL:
                 return self.assume(a).assume(b)
-            case Binary("or", a, b) if not holds and a.dtype == BOOL:
+            case tir.Binary("or", a, b) if not holds and a.dtype == BOOL:
                 return self.assume(a, False).assume(b, False)
-            case Binary(op, a, b) if op in _NEGATED and a.dtype.is_int:
+            case tir.Binary(op, a, b) if op in _NEGATED and a.dtype.is_int:
                 return self._compare(op if holds else _NEGATED[op], a, b)
             case _:
                 return self
 
-    def _compare(self, op: str, a: Expr, b: Expr) -> Bounds:
+    def _compare(self, op: str, a: tir.Expr, b: tir.Expr) -> Bounds:
         match op:
             case "lt":
                 return self._at_most(a, b, -1)
@@ -236,21 +229,21 @@ class Bounds:
             case _:
                 return self
 
-    def _at_least(self, a: Expr, b: Expr) -> Bounds:
+    def _at_least(self, a: tir.Expr, b: tir.Expr) -> Bounds:
         return self._at_most(b, a, 0)
 
-    def _below(self, var: Var, start: Expr, extent: Expr, end: Expr) -> Bounds:
+    def _below(self, var: tir.Var, start: tir.Expr, extent: tir.Expr, end: tir.Expr) -> Bounds:
         """var < start + extent, where the extent may be a min() of several."""
-        if isinstance(extent, Binary) and extent.op == "min":
-            one = self._below(var, start, extent.a, Binary("add", start, extent.a))
-            return one._below(var, start, extent.b, Binary("add", start, extent.b))
+        if isinstance(extent, tir.Binary) and extent.op == "min":
+            one = self._below(var, start, extent.a, tir.Binary("add", start, extent.a))
+            return one._below(var, start, extent.b, tir.Binary("add", start, extent.b))
         return self._at_most(var, end, -1)
 
-    def _at_most(self, a: Expr, b: Expr, slack: int) -> Bounds:
+    def _at_most(self, a: tir.Expr, b: tir.Expr, slack: int) -> Bounds:
         """a <= b + slack; a min on the right or a max on the left are two facts."""
-        if isinstance(b, Binary) and b.op == "min":
+        if isinstance(b, tir.Binary) and b.op == "min":
             return self._at_most(a, b.a, slack)._at_most(a, b.b, slack)
-        if isinstance(a, Binary) and a.op == "max":
+        if isinstance(a, tir.Binary) and a.op == "max":
             return self._at_most(a.a, b, slack)._at_most(a.b, b, slack)
         left, right = linearize(a, opaque=True), linearize(b, opaque=True)
         if left is None or right is None:
@@ -275,7 +268,7 @@ class Bounds:
         facts = (*self.facts, (form, (low, high)))[-_FACTS_MAX:]
         return replace(self, facts=facts, dead=self.dead or low > high)
 
-    def _with_atom(self, atom: Expr, coefficient: int, limit: int) -> Bounds:
+    def _with_atom(self, atom: tir.Expr, coefficient: int, limit: int) -> Bounds:
         """coefficient * atom <= limit."""
         known = self._atom(atom)
         if known is None:
@@ -285,7 +278,7 @@ class Bounds:
             high = min(high, limit // coefficient)
         else:
             low = max(low, -(limit // -coefficient))
-        if isinstance(atom, Var):
+        if isinstance(atom, tir.Var):
             return self.with_range(atom.name, low, high)
         return self._remember(Affine({atom: 1}, 0), low, high)
 
@@ -315,52 +308,52 @@ class Bounds:
                     continue
                 lower, upper = self._search(rest, depth - 1, plain)
                 ends = (times * low, times * high)
-                best = _meet(best, (lower + min(ends), upper + max(ends)))
+                best = _intersect(best, (lower + min(ends), upper + max(ends)))
         return best
 
     def expand(self, form: Affine) -> Affine:
         """With Let-bound Vars replaced by their definitions."""
         for atom in list(form.terms):
-            if isinstance(atom, Var) and atom.name in self.lets:
+            if isinstance(atom, tir.Var) and atom.name in self.lets:
                 value = self.lets[atom.name]
                 times = form.coefficient(atom)
                 form = form.minus(Affine({atom: 1}, 0), times).minus(value, -times)
         return form
 
-    def _atom(self, atom: Expr) -> Interval | None:
+    def _atom(self, atom: tir.Expr) -> Interval | None:
         known = self._plain_atom(atom)
-        if known is None or isinstance(atom, Var):
+        if known is None or isinstance(atom, tir.Var):
             return known
         for fact, limits in self.facts:
             if len(fact.terms) == 1 and fact.terms.get(atom) == 1:
-                known = _meet(known, limits)
+                known = _intersect(known, limits)
         return known
 
-    def _plain_atom(self, atom: Expr) -> Interval | None:
+    def _plain_atom(self, atom: tir.Expr) -> Interval | None:
         match atom:
-            case IntImm(value):
+            case tir.IntImm(value):
                 return value, value
-            case Var(name, dtype):
+            case tir.Var(name, dtype):
                 return self.ranges.get(name) or dtype_range(dtype)
-            case Binary(op, a, b):
+            case tir.Binary(op, a, b):
                 return self._binary(op, a, b)
-            case Cast(dtype, value):
+            case tir.Cast(dtype, value):
                 return self._cast(dtype, value)
-            case Select(cond, a, b):
+            case tir.Select(cond, a, b):
                 if _has_select(cond):  # refining by it could take exponential time
-                    return _join(self.of(a), self.of(b))
-                return _join(self.assume(cond).of(a), self.assume(cond, False).of(b))
+                    return _union(self.of(a), self.of(b))
+                return _union(self.assume(cond).of(a), self.assume(cond, False).of(b))
             case _:
                 return dtype_range(atom.dtype)
 
-    def _cast(self, dtype: DType, value: Expr) -> Interval | None:
+    def _cast(self, dtype: DType, value: tir.Expr) -> Interval | None:
         whole = dtype_range(dtype)
         known = self.of(value)
         if whole is None or known is None:
             return whole
         return known if whole[0] <= known[0] and known[1] <= whole[1] else whole
 
-    def _binary(self, op: str, a: Expr, b: Expr) -> Interval | None:
+    def _binary(self, op: str, a: tir.Expr, b: tir.Expr) -> Interval | None:
         if op in _NEGATED:
             return 0, 1
         x, y = self.of(a), self.of(b)
@@ -388,7 +381,7 @@ def _binary_interval(op: str, x: Interval, y: Interval) -> Interval | None:
         case "max":
             return max(x[0], y[0]), max(x[1], y[1])
         case "mul":
-            return _corners(x, y)
+            return _product_interval(x, y)
         case "div" if y[0] > 0:
             ends = [_truncated(p, q) for p in x for q in y]
             return min(ends), max(ends)
@@ -398,14 +391,14 @@ def _binary_interval(op: str, x: Interval, y: Interval) -> Interval | None:
             ends = [p >> q for p in x for q in y]
             return min(ends), max(ends)
         case "shl" if y[0] >= 0 and y[1] < 64:
-            return _corners(x, (1 << y[0], 1 << y[1]))
+            return _product_interval(x, (1 << y[0], 1 << y[1]))
         case "and" | "or" | "xor":
             return _bitwise(op, x, y)
         case _:
             return None
 
 
-def _corners(x: Interval, y: Interval) -> Interval:
+def _product_interval(x: Interval, y: Interval) -> Interval:
     products = [p * q for p in x for q in y]
     return min(products), max(products)
 
@@ -428,11 +421,11 @@ def _bitwise(op: str, x: Interval, y: Interval) -> Interval | None:
     return 0, (1 << max(x[1], y[1]).bit_length()) - 1
 
 
-def _meet(a: Interval, b: Interval) -> Interval:
+def _intersect(a: Interval, b: Interval) -> Interval:
     return max(a[0], b[0]), min(a[1], b[1])
 
 
-def _join(a: Interval | None, b: Interval | None) -> Interval | None:
+def _union(a: Interval | None, b: Interval | None) -> Interval | None:
     return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
 
 
@@ -441,38 +434,38 @@ def dtype_range(dtype: DType) -> Interval | None:
     return (dtype.min, dtype.max) if dtype.is_int or dtype == BOOL else None
 
 
-def children(expr: Expr) -> tuple[Expr, ...]:
+def children(expr: tir.Expr) -> tuple[tir.Expr, ...]:
     """The direct subexpressions."""
     match expr:
-        case Binary(_, a, b):
+        case tir.Binary(_, a, b):
             return a, b
-        case Not(a):
+        case tir.Not(a):
             return (a,)
-        case Cast(_, value):
+        case tir.Cast(_, value):
             return (value,)
-        case Select(cond, a, b):
+        case tir.Select(cond, a, b):
             return cond, a, b
-        case BufferLoad(_, indices):
+        case tir.BufferLoad(_, indices):
             return indices
-        case AccessPtr(_, offset):
+        case tir.AccessPtr(_, offset):
             return (offset,)
-        case Call(_, args):
+        case tir.IntrinsicCall(_, args):
             return args
         case _:
             return ()
 
 
-def has_load(expr: Expr) -> bool:
+def has_load(expr: tir.Expr) -> bool:
     """Whether the value of `expr` depends on memory."""
-    if isinstance(expr, BufferLoad | Call):
+    if isinstance(expr, tir.BufferLoad | tir.IntrinsicCall):
         return True
     return any(has_load(child) for child in children(expr))
 
 
-def _has_select(expr: Expr) -> bool:
-    return isinstance(expr, Select) or any(_has_select(child) for child in children(expr))
+def _has_select(expr: tir.Expr) -> bool:
+    return isinstance(expr, tir.Select) or any(_has_select(child) for child in children(expr))
 
 
-def factor(form: Affine) -> int:
+def common_divisor(form: Affine) -> int:
     """The greatest number that divides every value of `form` (0 for the constant 0)."""
     return math.gcd(form.constant, *form.terms.values())

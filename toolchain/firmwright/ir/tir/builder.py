@@ -23,187 +23,159 @@ import numpy.typing as npt
 
 from firmwright.base.dtypes import BOOL, FLOAT32, HANDLE, INT32, INT64, DType
 from firmwright.base.errors import InternalError
+from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, Span
-from firmwright.ir.tir.nodes import (
-    Access,
-    AccessPtr,
-    Allocate,
-    AllocateConst,
-    Binary,
-    BinaryOp,
-    Buffer,
-    BufferLoad,
-    BufferStore,
-    Call,
-    Cast,
-    DeclBuffer,
-    Evaluate,
-    Expr,
-    FloatImm,
-    For,
-    ForKind,
-    If,
-    IntImm,
-    Let,
-    Not,
-    Param,
-    PrimFunc,
-    Role,
-    Select,
-    Seq,
-    Stmt,
-    Var,
-    While,
-)
 
 INDEX = INT64
 """Dtype of loop variables and indices as built; `narrow-index` makes them 32-bit."""
 
-Operand: TypeAlias = "Expr | E | int | float"
+ExprLike: TypeAlias = "tir.Expr | ArithExpr | int | float"
 
 
-class E:
+class ArithExpr:
     """An expression with operators; unwrapped when it enters a node."""
 
     __slots__ = ("expr",)
 
-    def __init__(self, expr: Expr) -> None:
+    def __init__(self, expr: tir.Expr) -> None:
         self.expr = expr
 
-    def __add__(self, other: Operand) -> E:
-        return binary("add", self, other)
+    def __add__(self, other: ExprLike) -> ArithExpr:
+        return binary_expr("add", self, other)
 
-    def __radd__(self, other: Operand) -> E:
-        return binary("add", other, self)
+    def __radd__(self, other: ExprLike) -> ArithExpr:
+        return binary_expr("add", other, self)
 
-    def __sub__(self, other: Operand) -> E:
-        return binary("sub", self, other)
+    def __sub__(self, other: ExprLike) -> ArithExpr:
+        return binary_expr("sub", self, other)
 
-    def __rsub__(self, other: Operand) -> E:
-        return binary("sub", other, self)
+    def __rsub__(self, other: ExprLike) -> ArithExpr:
+        return binary_expr("sub", other, self)
 
-    def __mul__(self, other: Operand) -> E:
-        return binary("mul", self, other)
+    def __mul__(self, other: ExprLike) -> ArithExpr:
+        return binary_expr("mul", self, other)
 
-    def __rmul__(self, other: Operand) -> E:
-        return binary("mul", other, self)
+    def __rmul__(self, other: ExprLike) -> ArithExpr:
+        return binary_expr("mul", other, self)
 
-    def __truediv__(self, other: Operand) -> E:
-        return binary("div", self, other)
+    def __truediv__(self, other: ExprLike) -> ArithExpr:
+        return binary_expr("div", self, other)
 
-    def __floordiv__(self, other: Operand) -> E:
-        return binary("div", self, other)
+    def __floordiv__(self, other: ExprLike) -> ArithExpr:
+        return binary_expr("div", self, other)
 
-    def __mod__(self, other: Operand) -> E:
-        return binary("mod", self, other)
+    def __mod__(self, other: ExprLike) -> ArithExpr:
+        return binary_expr("mod", self, other)
 
-    def __lshift__(self, other: Operand) -> E:
-        return binary("shl", self, other)
+    def __lshift__(self, other: ExprLike) -> ArithExpr:
+        return binary_expr("shl", self, other)
 
-    def __rshift__(self, other: Operand) -> E:
-        return binary("shr", self, other)
+    def __rshift__(self, other: ExprLike) -> ArithExpr:
+        return binary_expr("shr", self, other)
 
-    def __and__(self, other: Operand) -> E:
-        return binary("and", self, other)
+    def __and__(self, other: ExprLike) -> ArithExpr:
+        return binary_expr("and", self, other)
 
-    def __lt__(self, other: Operand) -> E:
-        return binary("lt", self, other)
+    def __lt__(self, other: ExprLike) -> ArithExpr:
+        return binary_expr("lt", self, other)
 
-    def __le__(self, other: Operand) -> E:
-        return binary("le", self, other)
+    def __le__(self, other: ExprLike) -> ArithExpr:
+        return binary_expr("le", self, other)
 
-    def __gt__(self, other: Operand) -> E:
-        return binary("gt", self, other)
+    def __gt__(self, other: ExprLike) -> ArithExpr:
+        return binary_expr("gt", self, other)
 
-    def __ge__(self, other: Operand) -> E:
-        return binary("ge", self, other)
+    def __ge__(self, other: ExprLike) -> ArithExpr:
+        return binary_expr("ge", self, other)
 
-    def equal(self, other: Operand) -> E:
-        return binary("eq", self, other)
+    def equal(self, other: ExprLike) -> ArithExpr:
+        return binary_expr("eq", self, other)
 
-    def cast(self, dtype: DType) -> E:
-        return self if self.expr.dtype == dtype else E(Cast(dtype, self.expr))
+    def cast(self, dtype: DType) -> ArithExpr:
+        return self if self.expr.dtype == dtype else ArithExpr(tir.Cast(dtype, self.expr))
 
 
-def immediate(value: float, dtype: DType) -> Expr:
+def immediate(value: float, dtype: DType) -> tir.Expr:
     """The literal of `dtype`."""
     if dtype.is_float:
-        return FloatImm(float(value), dtype)
-    return IntImm(int(value), dtype)
+        return tir.FloatImm(float(value), dtype)
+    return tir.IntImm(int(value), dtype)
 
 
-def expr(value: Operand, like: DType = INDEX) -> Expr:
+def as_expr(value: ExprLike, like: DType = INDEX) -> tir.Expr:
     """The node behind `value`; a Python number becomes an immediate of dtype `like`."""
-    if isinstance(value, E):
+    if isinstance(value, ArithExpr):
         return value.expr
     if isinstance(value, int | float):
         return immediate(value, like)
     return value
 
 
-def _dtype_of(a: Operand, b: Operand) -> DType:
+def _dtype_of(a: ExprLike, b: ExprLike) -> DType:
     for side in (a, b):
-        if isinstance(side, E):
+        if isinstance(side, ArithExpr):
             return side.expr.dtype
         if not isinstance(side, int | float):
             return side.dtype
     return FLOAT32 if isinstance(a, float) or isinstance(b, float) else INDEX
 
 
-def binary(op: BinaryOp, a: Operand, b: Operand) -> E:
+def binary_expr(op: tir.BinaryOp, a: ExprLike, b: ExprLike) -> ArithExpr:
     """`a op b`, folding what is plain at once: two immediates, x+0, x*1, x*0."""
     dtype = _dtype_of(a, b)
-    left, right = expr(a, dtype), expr(b, dtype)
+    left, right = as_expr(a, dtype), as_expr(b, dtype)
     if left.dtype != right.dtype:
         raise InternalError(f"{op} of {left.dtype.name} and {right.dtype.name}")
-    return E(_folded(op, left, right))
+    return ArithExpr(_fold(op, left, right))
 
 
-def _folded(op: BinaryOp, a: Expr, b: Expr) -> Expr:
-    if isinstance(a, IntImm) and isinstance(b, IntImm) and op in ("add", "sub", "mul"):
+def _fold(op: tir.BinaryOp, a: tir.Expr, b: tir.Expr) -> tir.Expr:
+    if isinstance(a, tir.IntImm) and isinstance(b, tir.IntImm) and op in ("add", "sub", "mul"):
         value = {"add": a.value + b.value, "sub": a.value - b.value, "mul": a.value * b.value}[op]
-        return IntImm(value, a.dtype)
-    if isinstance(b, IntImm):
+        return tir.IntImm(value, a.dtype)
+    if isinstance(b, tir.IntImm):
         if b.value == 0 and op in ("add", "sub", "shl", "shr"):
             return a
         if (b.value == 1 and op in ("mul", "div")) or (b.value == 0 and op == "mul"):
             return a if b.value == 1 else b
-    if isinstance(a, IntImm):
+    if isinstance(a, tir.IntImm):
         if a.value == 0 and op == "add":
             return b
         if (a.value == 1 and op == "mul") or (a.value == 0 and op == "mul"):
             return b if a.value == 1 else a
-    return Binary(op, a, b)
+    return tir.Binary(op, a, b)
 
 
-def minimum(a: Operand, b: Operand) -> E:
-    return binary("min", a, b)
+def minimum(a: ExprLike, b: ExprLike) -> ArithExpr:
+    return binary_expr("min", a, b)
 
 
-def maximum(a: Operand, b: Operand) -> E:
-    return binary("max", a, b)
+def maximum(a: ExprLike, b: ExprLike) -> ArithExpr:
+    return binary_expr("max", a, b)
 
 
-def logical_and(*terms: Operand) -> E:
+def logical_and(*terms: ExprLike) -> ArithExpr:
     """All of the boolean `terms`."""
-    result = expr(terms[0], BOOL)
+    result = as_expr(terms[0], BOOL)
     for term in terms[1:]:
-        result = Binary("and", result, expr(term, BOOL))
-    return E(result)
+        result = tir.Binary("and", result, as_expr(term, BOOL))
+    return ArithExpr(result)
 
 
-def logical_not(term: Operand) -> E:
-    return E(Not(expr(term, BOOL)))
+def logical_not(term: ExprLike) -> ArithExpr:
+    return ArithExpr(tir.Not(as_expr(term, BOOL)))
 
 
-def select(cond: Operand, a: Operand, b: Operand) -> E:
+def select(cond: ExprLike, a: ExprLike, b: ExprLike) -> ArithExpr:
     dtype = _dtype_of(a, b)
-    return E(Select(expr(cond, BOOL), expr(a, dtype), expr(b, dtype)))
+    return ArithExpr(tir.Select(as_expr(cond, BOOL), as_expr(a, dtype), as_expr(b, dtype)))
 
 
-def call(name: str, args: Sequence[Operand], dtype: DType, like: DType = INT32) -> E:
+def call_intrinsic(
+    name: str, args: Sequence[ExprLike], dtype: DType, like: DType = INT32
+) -> ArithExpr:
     """An intrinsic as a value; numbers among `args` become immediates of dtype `like`."""
-    return E(Call(name, tuple(expr(arg, like) for arg in args), dtype))
+    return ArithExpr(tir.IntrinsicCall(name, tuple(as_expr(arg, like) for arg in args), dtype))
 
 
 class Builder:
@@ -212,10 +184,10 @@ class Builder:
     def __init__(self, name: str, span: Span = Span("")) -> None:
         self.name = name
         self.span = span
-        self.params: list[Param] = []
+        self.params: list[tir.Param] = []
         self.constants: dict[str, Constant] = {}
-        self._wrappers: list[tuple[Buffer, str]] = []
-        self._block: list[Stmt] = []
+        self._wrappers: list[tuple[tir.Buffer, str]] = []
+        self._block: list[tir.Stmt] = []
         self._names: dict[str, int] = {}
 
     # ---- names, parameters, memory -----------------------------------------------------------
@@ -227,18 +199,18 @@ class Builder:
         return name if count is None else self.unique(f"{name}_{count + 1}")
 
     def buffer_param(
-        self, name: str, dtype: DType, shape: Sequence[int], role: Role, alignment: int = 1
-    ) -> Buffer:
-        buffer = Buffer(self.unique(name), dtype, tuple(shape), alignment=alignment)
-        self.params.append(Param(buffer, role))
+        self, name: str, dtype: DType, shape: Sequence[int], role: tir.ParamRole, alignment: int = 1
+    ) -> tir.Buffer:
+        buffer = tir.Buffer(self.unique(name), dtype, tuple(shape), alignment=alignment)
+        self.params.append(tir.Param(buffer, role))
         return buffer
 
     def constant(
         self, name: str, values: npt.NDArray[Any], dtype: DType, alignment: int | None = None
-    ) -> Buffer:
+    ) -> tir.Buffer:
         """A linked constant (`allocate_const` around the whole body)."""
         array = np.asarray(values)
-        buffer = Buffer(
+        buffer = tir.Buffer(
             self.unique(name), dtype, tuple(int(n) for n in array.shape), scope="const",
             alignment=alignment or dtype.size_bytes,
         )  # fmt: skip
@@ -247,146 +219,146 @@ class Builder:
         self._wrappers.append((buffer, key))
         return buffer
 
-    def reg(self, name: str, dtype: DType, count: int = 1) -> Buffer:
+    def reg(self, name: str, dtype: DType, count: int = 1) -> tir.Buffer:
         """`count` registers for the rest of the enclosing block; indexed by constants only."""
-        buffer = Buffer(self.unique(name), dtype, (count,), scope="reg", alignment=1)
-        self._block.append(Allocate(buffer, Seq(()), "reg"))
+        buffer = tir.Buffer(self.unique(name), dtype, (count,), scope="reg", alignment=1)
+        self._block.append(tir.Allocate(buffer, tir.Seq(()), "reg"))
         return buffer
 
     @contextmanager
     def allocate(
         self, name: str, dtype: DType, shape: Sequence[int], alignment: int = 4
-    ) -> Iterator[Buffer]:
+    ) -> Iterator[tir.Buffer]:
         """Scratch memory from the plan during the block; contents start undefined."""
-        buffer = Buffer(self.unique(name), dtype, tuple(shape), alignment=alignment)
+        buffer = tir.Buffer(self.unique(name), dtype, tuple(shape), alignment=alignment)
         outer = self._enter()
         yield buffer
-        self._leave(outer, lambda body: Allocate(buffer, body, "scratch"))
+        self._leave(outer, lambda body: tir.Allocate(buffer, body, "scratch"))
 
     @contextmanager
-    def window(
+    def view(
         self,
         name: str,
-        source: Buffer,
-        offset: Operand,
+        source: tir.Buffer,
+        offset: ExprLike,
         shape: Sequence[int],
         *,
         dtype: DType | None = None,
         strides: Sequence[int] | None = None,
-        access: Access = "r",
+        access: tir.AccessMode = "r",
         alignment: int = 1,
-    ) -> Iterator[Buffer]:
+    ) -> Iterator[tir.Buffer]:
         """A typed window of `source` from its flat element `offset`: hoists an address."""
         kind = dtype or source.dtype
         steps = tuple(strides) if strides is not None else None
         scope = "const" if source.scope == "const" else "global"
-        buffer = Buffer(self.unique(name), kind, tuple(shape), steps, scope, alignment)
+        buffer = tir.Buffer(self.unique(name), kind, tuple(shape), steps, scope, alignment)
         last = sum((n - 1) * s for n, s in zip(shape, buffer.element_strides, strict=True))
         size_bytes = (last + 1) * kind.size_bytes
         extent = -(-size_bytes // source.dtype.size_bytes)
-        pointer = AccessPtr(source, expr(offset), extent, access)
+        pointer = tir.AccessPtr(source, as_expr(offset), extent, access)
         outer = self._enter()
         yield buffer
-        self._leave(outer, lambda body: DeclBuffer(buffer, pointer, body))
+        self._leave(outer, lambda body: tir.DeclBuffer(buffer, pointer, body))
 
     # ---- statements --------------------------------------------------------------------------
 
     @contextmanager
     def for_(
-        self, name: str, extent: Operand, start: Operand = 0, kind: ForKind = "serial"
-    ) -> Iterator[E]:
-        var = Var(self.unique(name), INDEX)
+        self, name: str, extent: ExprLike, start: ExprLike = 0, kind: tir.ForKind = "serial"
+    ) -> Iterator[ArithExpr]:
+        var = tir.Var(self.unique(name), INDEX)
         outer = self._enter()
-        yield E(var)
-        self._leave(outer, lambda body: For(var, expr(start), expr(extent), body, kind))
+        yield ArithExpr(var)
+        self._leave(outer, lambda body: tir.For(var, as_expr(start), as_expr(extent), body, kind))
 
     @contextmanager
-    def if_(self, cond: Operand) -> Iterator[None]:
+    def if_(self, cond: ExprLike) -> Iterator[None]:
         outer = self._enter()
         yield
-        self._leave(outer, lambda body: If(expr(cond, BOOL), body))
+        self._leave(outer, lambda body: tir.If(as_expr(cond, BOOL), body))
 
     @contextmanager
     def else_(self) -> Iterator[None]:
         """The other branch of the `if_` just closed."""
         before = self._block[-1]
-        if not isinstance(before, If):
+        if not isinstance(before, tir.If):
             raise InternalError("else_ must follow if_")
         outer = self._enter()
         yield
         body = self._seq()
         self._block = outer
-        self._block[-1] = If(before.cond, before.then, body)
+        self._block[-1] = tir.If(before.cond, before.then, body)
 
     @contextmanager
-    def while_(self, cond: Operand) -> Iterator[None]:
+    def while_(self, cond: ExprLike) -> Iterator[None]:
         outer = self._enter()
         yield
-        self._leave(outer, lambda body: While(expr(cond, BOOL), body))
+        self._leave(outer, lambda body: tir.While(as_expr(cond, BOOL), body))
 
     @contextmanager
-    def let(self, name: str, value: Operand, dtype: DType = INDEX) -> Iterator[E]:
-        bound = expr(value, dtype)
-        var = Var(self.unique(name), bound.dtype)
+    def let(self, name: str, value: ExprLike, dtype: DType = INDEX) -> Iterator[ArithExpr]:
+        bound = as_expr(value, dtype)
+        var = tir.Var(self.unique(name), bound.dtype)
         outer = self._enter()
-        yield E(var)
-        self._leave(outer, lambda body: Let(var, bound, body))
+        yield ArithExpr(var)
+        self._leave(outer, lambda body: tir.Let(var, bound, body))
 
-    def store(self, buffer: Buffer, indices: Sequence[Operand], value: Operand) -> None:
+    def store(self, buffer: tir.Buffer, indices: Sequence[ExprLike], value: ExprLike) -> None:
         """Write `value`, which must already have the buffer's dtype or be a Python number."""
-        node = expr(value, buffer.dtype)
+        node = as_expr(value, buffer.dtype)
         if node.dtype != buffer.dtype:
             raise InternalError(f"store of {node.dtype.name} to {buffer.name}:{buffer.dtype.name}")
-        self._block.append(BufferStore(buffer, tuple(expr(i) for i in indices), node))
+        self._block.append(tir.BufferStore(buffer, tuple(as_expr(i) for i in indices), node))
 
-    def load(self, buffer: Buffer, indices: Sequence[Operand]) -> E:
-        return E(BufferLoad(buffer, tuple(expr(i) for i in indices)))
+    def load(self, buffer: tir.Buffer, indices: Sequence[ExprLike]) -> ArithExpr:
+        return ArithExpr(tir.BufferLoad(buffer, tuple(as_expr(i) for i in indices)))
 
-    def load_i32(self, buffer: Buffer, indices: Sequence[Operand]) -> E:
+    def load_i32(self, buffer: tir.Buffer, indices: Sequence[ExprLike]) -> ArithExpr:
         """The element widened to int32."""
         return self.load(buffer, indices).cast(INT32)
 
     def pointer(
-        self, buffer: Buffer, offset: Operand, extent: int, access: Access = "r"
-    ) -> AccessPtr:
-        return AccessPtr(buffer, expr(offset), extent, access)
+        self, buffer: tir.Buffer, offset: ExprLike, extent: int, access: tir.AccessMode = "r"
+    ) -> tir.AccessPtr:
+        return tir.AccessPtr(buffer, as_expr(offset), extent, access)
 
-    def evaluate(self, name: str, args: Sequence[Operand]) -> None:
+    def evaluate(self, name: str, args: Sequence[ExprLike]) -> None:
         """An intrinsic statement."""
-        nodes = tuple(expr(arg, INT32) for arg in args)
-        self._block.append(Evaluate(Call(name, nodes, HANDLE)))
+        nodes = tuple(as_expr(arg, INT32) for arg in args)
+        self._block.append(tir.Evaluate(tir.IntrinsicCall(name, nodes, HANDLE)))
 
-    def append(self, stmt: Stmt) -> None:
+    def append(self, stmt: tir.Stmt) -> None:
         self._block.append(stmt)
 
     # ---- the result --------------------------------------------------------------------------
 
-    def build(self, **attrs: Attr) -> PrimFunc:
+    def build(self, **attrs: Attr) -> tir.PrimFunc:
         body = self._seq()
         for buffer, constant in reversed(self._wrappers):
-            body = AllocateConst(buffer, constant, body)
-        return PrimFunc(self.name, tuple(self.params), body, dict(attrs), self.span)
+            body = tir.AllocateConst(buffer, constant, body)
+        return tir.PrimFunc(self.name, tuple(self.params), body, dict(attrs), self.span)
 
-    def _enter(self) -> list[Stmt]:
+    def _enter(self) -> list[tir.Stmt]:
         outer, self._block = self._block, []
         return outer
 
-    def _leave(self, outer: list[Stmt], wrap: Any) -> None:
+    def _leave(self, outer: list[tir.Stmt], wrap: Any) -> None:
         body = self._seq()
         self._block = outer
-        self._block.append(cast(Stmt, wrap(body)))
+        self._block.append(cast(tir.Stmt, wrap(body)))
 
-    def _seq(self) -> Stmt:
+    def _seq(self) -> tir.Stmt:
         """The block so far; what follows a `reg` becomes the body of its Allocate."""
-        stmts: list[Stmt] = []
+        stmts: list[tir.Stmt] = []
         for stmt in reversed(self._block):
-            if isinstance(stmt, Allocate) and stmt.kind == "reg":
-                stmts = [Allocate(stmt.buffer, _as_stmt(stmts), "reg")]
+            if isinstance(stmt, tir.Allocate) and stmt.kind == "reg":
+                stmts = [tir.Allocate(stmt.buffer, _as_stmt(stmts), "reg")]
             else:
                 stmts.insert(0, stmt)
         self._block = []
         return _as_stmt(stmts)
 
 
-def _as_stmt(stmts: Sequence[Stmt]) -> Stmt:
-    return stmts[0] if len(stmts) == 1 else Seq(tuple(stmts))
+def _as_stmt(stmts: Sequence[tir.Stmt]) -> tir.Stmt:
+    return stmts[0] if len(stmts) == 1 else tir.Seq(tuple(stmts))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from firmwright.base.dtypes import DType
-from firmwright.ir.tir.nodes import Access
+from firmwright.ir import tir
 
 OperandKind: TypeAlias = Literal["in", "out", "inout", "ptr", "imm"]
 
@@ -31,7 +31,7 @@ class Operand:
     name: str
     kind: OperandKind
     dtype: DType
-    access: Access = "r"
+    access: tir.AccessMode = "r"
     extent: int = 0
     stride: int = 0
     post_increment: int = 0

@@ -12,9 +12,10 @@ addresses, reinterpreted words, planned offsets. `AccessPtr` is a pointer into a
 with the elements that may be touched through it: verifier, overlap analysis and sanitizer builds
 believe it.
 
-Calls. `Call` names an intrinsic (see `intrinsic.py`): as a value it is pure; inside `Evaluate` it
+Calls. `IntrinsicCall` names an intrinsic (see `intrinsic.py`): as a value it is pure; inside
+`Evaluate` it
 is a statement whose register operands are `BufferLoad`s of `reg` buffers and whose pointer
-operands are `AccessPtr`s. `CallPrim` calls a PrimFunc of the module: only the AOT main does.
+operands are `AccessPtr`s. `PrimFuncCall` calls a PrimFunc of the module: only the AOT main does.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ BinaryOp: TypeAlias = Literal[
 ]  # fmt: skip
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 ForKind: TypeAlias = Literal["serial", "unrolled", "vectorized"]
-Access: TypeAlias = Literal["r", "w", "rw"]
-Role: TypeAlias = Literal["in", "out", "inout", "scratch", "const", "pool", "scalar"]
-Phase: TypeAlias = Literal["call", "start", "wait"]
+AccessMode: TypeAlias = Literal["r", "w", "rw"]
+ParamRole: TypeAlias = Literal["in", "out", "inout", "scratch", "const", "pool", "scalar"]
+CallPhase: TypeAlias = Literal["call", "start", "wait"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ class AccessPtr:
     buffer: Buffer
     offset: Expr
     extent: int
-    access: Access
+    access: AccessMode
 
     @property
     def dtype(self) -> DType:
@@ -156,7 +157,7 @@ class AccessPtr:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class IntrinsicCall:
     """An intrinsic applied to arguments."""
 
     name: str
@@ -165,7 +166,7 @@ class Call:
 
 
 Expr: TypeAlias = (
-    IntImm | FloatImm | Var | Binary | Not | Cast | Select | BufferLoad | AccessPtr | Call
+    IntImm | FloatImm | Var | Binary | Not | Cast | Select | BufferLoad | AccessPtr | IntrinsicCall
 )
 
 # ---- statements ------------------------------------------------------------------------------
@@ -245,11 +246,11 @@ class DeclBuffer:
 class Evaluate:
     """An intrinsic executed for its effect."""
 
-    call: Call
+    call: IntrinsicCall
 
 
 @dataclass(frozen=True, slots=True)
-class CallPrim:
+class PrimFuncCall:
     """Call of a PrimFunc of the module, one argument per parameter.
 
     `op` is the operator's index in the AOT main (what probes report), -1 outside of it. `device`
@@ -263,7 +264,7 @@ class CallPrim:
     span: Span = Span("")
     op: int = -1
     device: str = ""
-    phase: Phase = "call"
+    phase: CallPhase = "call"
 
 
 Stmt: TypeAlias = (
@@ -277,7 +278,7 @@ Stmt: TypeAlias = (
     | AllocateConst
     | DeclBuffer
     | Evaluate
-    | CallPrim
+    | PrimFuncCall
 )
 
 
@@ -286,7 +287,7 @@ class Param:
     """A parameter: a buffer (a plain pointer in C) or, with role `scalar`, a variable."""
 
     value: Buffer | Var
-    role: Role
+    role: ParamRole
 
     @property
     def name(self) -> str:
@@ -298,8 +299,9 @@ class PrimFunc:
     """One kernel, or with attribute `aot_main` the program that calls the kernels.
 
     Known attributes: `op` (operator name), `schedule` (rule that built it), `comment` (what the C
-    reader sees), `macs`, `target` (name in `IRModule.targets`), `keeps_order` (see `schedule.py`),
-    `aot_main`, `code` (the function that serves it in C; see passes/tir/share_code.py).
+    reader sees), `macs`, `target` (name in `IRModule.targets`), `disable_scheduling` (see
+    `schedule.py`),
+    `aot_main`, `code` (the function that serves it in C; see passes/tir/outline_common_kernels.py).
     """
 
     name: str

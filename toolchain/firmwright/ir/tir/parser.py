@@ -11,41 +11,18 @@ from typing import cast
 
 from firmwright.base.dtypes import BOOL, HANDLE, INT64, DType
 from firmwright.base.text import Tokenizer, TokenKind
-from firmwright.ir.tir.nodes import (
-    Allocate,
-    AllocateConst,
-    Buffer,
-    BufferStore,
-    Call,
-    CallPrim,
-    DeclBuffer,
-    Evaluate,
-    Expr,
-    For,
-    ForKind,
-    If,
-    IntImm,
-    Let,
-    Param,
-    Phase,
-    PrimFunc,
-    Role,
-    Seq,
-    Stmt,
-    Var,
-    While,
-)
-from firmwright.ir.tir.parser_exprs import EXPR_DEPTH_MAX, ExprReader, settled
+from firmwright.ir import tir
+from firmwright.ir.tir.parser_exprs import EXPR_DEPTH_MAX, ExprParser, resolve_literals
 from firmwright.ir.tir.printer import KEYWORDS
 
 SCOPE_DEPTH_MAX = 2_000
 """Statements inside one another, `allocate` and its like included."""
 
 _ROLES = ("in", "out", "inout", "scratch", "const", "pool", "scalar")
-_PHASES: tuple[Phase, ...] = ("start", "wait")
+_PHASES: tuple[tir.CallPhase, ...] = ("start", "wait")
 
 
-class PrimReader(ExprReader):
+class PrimFuncParser(ExprParser):
     """Reads functions, one after the other."""
 
     __slots__ = ("_depth",)
@@ -54,7 +31,7 @@ class PrimReader(ExprReader):
         super().__init__(tokens)
         self._depth = 0
 
-    def prim(self) -> PrimFunc:
+    def prim(self) -> tir.PrimFunc:
         """`@name(params) [index(T)] [attrs {...}] [span(...)] { statements }`"""
         self._index, self._depth = INT64, 0
         self._buffers, self._vars = {}, {}
@@ -66,11 +43,11 @@ class PrimReader(ExprReader):
             self.tokens.expect(")")
         attrs = self.maybe_attrs()
         span = self.span()
-        return PrimFunc(name, params, self._block(), attrs, span)
+        return tir.PrimFunc(name, params, self._block(), attrs, span)
 
     # ---- declarations ------------------------------------------------------------------------
 
-    def _param(self) -> Param:
+    def _param(self) -> tir.Param:
         role = "inout"
         token = self.tokens.peek
         name = self._new_name()
@@ -82,14 +59,14 @@ class PrimReader(ExprReader):
             role, name = name, self._new_name()
         self.tokens.expect(":")
         if role == "scalar":
-            var = Var(name, self.dtype())
+            var = tir.Var(name, self.dtype())
             self._vars[name] = var
-            return Param(var, "scalar")
+            return tir.Param(var, "scalar")
         buffer = self._buffer(name)
         self._buffers[name] = buffer
-        return Param(buffer, cast(Role, role))
+        return tir.Param(buffer, cast(tir.ParamRole, role))
 
-    def _buffer(self, name: str) -> Buffer:
+    def _buffer(self, name: str) -> tir.Buffer:
         """What follows the colon of a buffer's declaration."""
         dtype = self.dtype()
         shape = self.shape()
@@ -104,21 +81,21 @@ class PrimReader(ExprReader):
             self.tokens.expect("(")
             alignment = self.tokens.int_()
             self.tokens.expect(")")
-        return Buffer(name, dtype, shape, strides, scope, alignment)
+        return tir.Buffer(name, dtype, shape, strides, scope, alignment)
 
     # ---- statements --------------------------------------------------------------------------
 
-    def _block(self) -> Stmt:
+    def _block(self) -> tir.Stmt:
         """`{ statements }`; a block of one statement is that statement."""
         stmts = self._statements()
-        return stmts[0] if len(stmts) == 1 else Seq(tuple(stmts))
+        return stmts[0] if len(stmts) == 1 else tir.Seq(tuple(stmts))
 
-    def _statements(self) -> list[Stmt]:
+    def _statements(self) -> list[tir.Stmt]:
         self.tokens.expect("{")
         self.deeper()
         outer = dict(self._buffers), dict(self._vars), self._depth
-        open_scopes: list[tuple[Stmt, list[Stmt]]] = []
-        stmts: list[Stmt] = []
+        open_scopes: list[tuple[tir.Stmt, list[tir.Stmt]]] = []
+        stmts: list[tir.Stmt] = []
         while not self.tokens.accept("}"):
             scope = self._scope()
             if scope is None:
@@ -126,7 +103,7 @@ class PrimReader(ExprReader):
             elif self.tokens.at("{"):
                 saved = dict(self._buffers), dict(self._vars)
                 self._declare(scope)
-                stmts.append(_with_body(scope, self._block()))
+                stmts.append(_nest_body(scope, self._block()))
                 self._buffers, self._vars = saved
             else:
                 self._enter()
@@ -134,7 +111,7 @@ class PrimReader(ExprReader):
                 open_scopes.append((scope, stmts))
                 stmts = []
         for scope, before in reversed(open_scopes):
-            stmts = [*before, _with_body(scope, _as_stmt(stmts))]
+            stmts = [*before, _nest_body(scope, _as_stmt(stmts))]
         self._buffers, self._vars, self._depth = outer
         self.shallower()
         return stmts
@@ -144,49 +121,51 @@ class PrimReader(ExprReader):
         if self._depth > SCOPE_DEPTH_MAX:
             raise self.tokens.error(f"more than {SCOPE_DEPTH_MAX} scopes lie inside one another.")
 
-    def _scope(self) -> Stmt | None:
+    def _scope(self) -> tir.Stmt | None:
         """The head of an allocate, alloc_const, decl or let, its body still empty."""
         tokens = self.tokens
         if tokens.accept("allocate"):
             name = self._new_name()
             tokens.expect(":")
             buffer = self._buffer(name)
-            return Allocate(buffer, Seq(()), self.word() if tokens.accept("as") else "scratch")
+            return tir.Allocate(
+                buffer, tir.Seq(()), self.word() if tokens.accept("as") else "scratch"
+            )
         if tokens.accept("alloc_const"):
             name = self._new_name()
             tokens.expect(":")
             buffer = self._buffer(name)
             tokens.expect("=")
-            return AllocateConst(buffer, tokens.global_(), Seq(()))
+            return tir.AllocateConst(buffer, tokens.global_(), tir.Seq(()))
         if tokens.accept("decl"):
             name = self._new_name()
             tokens.expect(":")
             buffer = self._buffer(name)
             tokens.expect("=")
             tokens.expect("ptr")
-            return DeclBuffer(buffer, self._pointer(), Seq(()))
+            return tir.DeclBuffer(buffer, self._pointer(), tir.Seq(()))
         return self._let() if tokens.accept("let") else None
 
-    def _let(self) -> Let:
+    def _let(self) -> tir.Let:
         name = self._new_name()
         dtype = self.dtype() if self.tokens.accept(":") else None
         self.tokens.expect("=")
         read = self._binary(0)
         kind = dtype or read.dtype or self._index
-        return Let(Var(name, kind), settled(read, kind), Seq(()))
+        return tir.Let(tir.Var(name, kind), resolve_literals(read, kind), tir.Seq(()))
 
-    def _declare(self, scope: Stmt) -> None:
+    def _declare(self, scope: tir.Stmt) -> None:
         match scope:
-            case Let(var):
+            case tir.Let(var):
                 self._vars[var.name] = var
-            case Allocate(buffer) | AllocateConst(buffer) | DeclBuffer(buffer):
+            case tir.Allocate(buffer) | tir.AllocateConst(buffer) | tir.DeclBuffer(buffer):
                 self._buffers[buffer.name] = buffer
 
-    def _stmt(self) -> Stmt:
+    def _stmt(self) -> tir.Stmt:
         tokens = self.tokens
         if tokens.accept("for"):
             return self._for("serial")
-        kinds: tuple[ForKind, ...] = ("unrolled", "vectorized")
+        kinds: tuple[tir.ForKind, ...] = ("unrolled", "vectorized")
         for kind in kinds:
             if tokens.accept(kind):
                 tokens.expect("for")
@@ -194,49 +173,49 @@ class PrimReader(ExprReader):
         if tokens.accept("if"):
             return self._if()
         if tokens.accept("while"):
-            return While(self._expr(BOOL), self._block())
+            return tir.While(self._expr(BOOL), self._block())
         if tokens.accept("seq"):
-            return Seq(tuple(self._statements()))
+            return tir.Seq(tuple(self._statements()))
         if tokens.accept("call"):
             return self._call_prim()
         return self._store_or_evaluate()
 
-    def _for(self, kind: ForKind) -> For:
+    def _for(self, kind: tir.ForKind) -> tir.For:
         name = self._new_name()
         dtype = self.dtype() if self.tokens.accept(":") else self._index
         self.tokens.expect("in")
         start, extent = self._range(dtype)
-        var = Var(name, dtype)
+        var = tir.Var(name, dtype)
         before = self._vars.get(name)
         self._vars[name] = var
         body = self._block()
         del self._vars[name]
         if before is not None:
             self._vars[name] = before
-        return For(var, start, extent, body, kind)
+        return tir.For(var, start, extent, body, kind)
 
-    def _range(self, dtype: DType) -> tuple[Expr, Expr]:
+    def _range(self, dtype: DType) -> tuple[tir.Expr, tir.Expr]:
         """Start and extent: `first..end`, `first..+count` or just a count."""
         token = self.tokens.peek
         first = self._expr(dtype)
         if not self.tokens.accept(".."):
-            return IntImm(0, dtype), first
+            return tir.IntImm(0, dtype), first
         if self.tokens.accept("+"):
             return first, self._expr(dtype)
         end = self._expr(dtype)
-        if isinstance(first, IntImm):
+        if isinstance(first, tir.IntImm):
             if first.value == 0:
                 return first, end
-            if isinstance(end, IntImm):
-                return first, IntImm(end.value - first.value, end.dtype)
+            if isinstance(end, tir.IntImm):
+                return first, tir.IntImm(end.value - first.value, end.dtype)
         raise self.tokens.error(
             "a range from here needs a count: write `first..+count`.", token
         )  # fmt: skip
 
-    def _if(self) -> If:
+    def _if(self) -> tir.If:
         """The chain of `else if` is read in a loop and folded from its end."""
         arms = [(self._expr(BOOL), self._block())]
-        orelse: Stmt | None = None
+        orelse: tir.Stmt | None = None
         while self.tokens.accept("else"):
             if not self.tokens.accept("if"):
                 orelse = self._block()
@@ -245,13 +224,13 @@ class PrimReader(ExprReader):
                 raise self.tokens.error(f"more than {EXPR_DEPTH_MAX} arms follow one if.")
             arms.append((self._expr(BOOL), self._block()))
         for cond, then in reversed(arms):
-            orelse = If(cond, then, orelse)
-        assert isinstance(orelse, If)
+            orelse = tir.If(cond, then, orelse)
+        assert isinstance(orelse, tir.If)
         return orelse
 
-    def _call_prim(self) -> CallPrim:
+    def _call_prim(self) -> tir.PrimFuncCall:
         """`call [start|wait] [on "DEVICE"] @name(args) [op N] [span(...)]`"""
-        phase: Phase = "call"
+        phase: tir.CallPhase = "call"
         for word in _PHASES:
             if self.tokens.accept(word):
                 phase = word
@@ -259,9 +238,9 @@ class PrimReader(ExprReader):
         callee = self.tokens.global_()
         args = tuple(self.items("(", ")", self._arg))
         op = self.tokens.int_() if self.tokens.accept("op") else -1
-        return CallPrim(callee, args, self.span(), op, device, phase)
+        return tir.PrimFuncCall(callee, args, self.span(), op, device, phase)
 
-    def _store_or_evaluate(self) -> Stmt:
+    def _store_or_evaluate(self) -> tir.Stmt:
         token = self.tokens.peek
         if token.kind not in (TokenKind.IDENT, TokenKind.LOCAL, TokenKind.GLOBAL):
             raise self.expected("a statement")
@@ -271,26 +250,26 @@ class PrimReader(ExprReader):
         if token.kind is TokenKind.GLOBAL or self.tokens.at("("):
             args = tuple(self.items("(", ")", self._arg))
             dtype = self.dtype() if self.tokens.accept(":") else HANDLE
-            return Evaluate(Call(str(token.value), args, dtype))
+            return tir.Evaluate(tir.IntrinsicCall(str(token.value), args, dtype))
         buffer = self._known_buffer(token)
         indices = tuple(self.items("[", "]", self._index_expr))
         self.tokens.expect("=")
-        return BufferStore(buffer, indices, self._expr(buffer.dtype))
+        return tir.BufferStore(buffer, indices, self._expr(buffer.dtype))
 
 
-def _as_stmt(stmts: list[Stmt]) -> Stmt:
-    return stmts[0] if len(stmts) == 1 else Seq(tuple(stmts))
+def _as_stmt(stmts: list[tir.Stmt]) -> tir.Stmt:
+    return stmts[0] if len(stmts) == 1 else tir.Seq(tuple(stmts))
 
 
-def _with_body(scope: Stmt, body: Stmt) -> Stmt:
+def _nest_body(scope: tir.Stmt, body: tir.Stmt) -> tir.Stmt:
     match scope:
-        case Allocate(buffer, _, kind):
-            return Allocate(buffer, body, kind)
-        case AllocateConst(buffer, constant):
-            return AllocateConst(buffer, constant, body)
-        case DeclBuffer(buffer, source):
-            return DeclBuffer(buffer, source, body)
-        case Let(var, value):
-            return Let(var, value, body)
+        case tir.Allocate(buffer, _, kind):
+            return tir.Allocate(buffer, body, kind)
+        case tir.AllocateConst(buffer, constant):
+            return tir.AllocateConst(buffer, constant, body)
+        case tir.DeclBuffer(buffer, source):
+            return tir.DeclBuffer(buffer, source, body)
+        case tir.Let(var, value):
+            return tir.Let(var, value, body)
         case _:
             raise AssertionError(scope)

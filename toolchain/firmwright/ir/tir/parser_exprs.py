@@ -10,45 +10,29 @@ from typing import NamedTuple, cast
 
 from firmwright.base.dtypes import BOOL, FLOAT32, HANDLE, INT32, INT64, DType
 from firmwright.base.text import Token, Tokenizer, TokenKind
-from firmwright.ir.syntax import Reader
-from firmwright.ir.tir.nodes import (
-    COMPARISONS,
-    Access,
-    AccessPtr,
-    Binary,
-    BinaryOp,
-    Buffer,
-    BufferLoad,
-    Call,
-    Cast,
-    Expr,
-    FloatImm,
-    IntImm,
-    Not,
-    Select,
-    Var,
-)
+from firmwright.ir import tir
+from firmwright.ir.syntax import SyntaxParser
 from firmwright.ir.tir.printer import KEYWORDS, LOGICAL, OPERATORS
 
 EXPR_DEPTH_MAX = 200
-_INFIX: dict[str, tuple[BinaryOp, int]] = {
-    symbol: (cast(BinaryOp, op), level)
+_INFIX: dict[str, tuple[tir.BinaryOp, int]] = {
+    symbol: (cast(tir.BinaryOp, op), level)
     for table in (OPERATORS, LOGICAL)
     for op, (symbol, level) in table.items()
 }
 _COMPARING = 3  # the level whose operators do not chain
-_OPEN = DType("literal", "?", 0, "", "")  # dtype of a literal whose place is not known yet
+_UNRESOLVED = DType("literal", "?", 0, "", "")  # dtype of a literal whose place is not known yet
 
 
-class _Read(NamedTuple):
+class _ParsedExpr(NamedTuple):
     """An expression, its dtype as far as the text says it, and its depth."""
 
-    expr: Expr
+    expr: tir.Expr
     dtype: DType | None
     depth: int = 1
 
 
-class ExprReader(Reader):
+class ExprParser(SyntaxParser):
     """Reads expressions over the buffers and variables declared so far."""
 
     __slots__ = ("_buffers", "_index", "_vars")
@@ -56,8 +40,8 @@ class ExprReader(Reader):
     def __init__(self, tokens: Tokenizer) -> None:
         super().__init__(tokens)
         self._index = INT64
-        self._buffers: dict[str, Buffer] = {}
-        self._vars: dict[str, Var] = {}
+        self._buffers: dict[str, tir.Buffer] = {}
+        self._vars: dict[str, tir.Var] = {}
 
     def _new_name(self) -> str:
         """A name as it is declared: bare or with a %."""
@@ -65,16 +49,16 @@ class ExprReader(Reader):
             return self.tokens.local()
         return self.tokens.ident()
 
-    def _expr(self, want: DType | None) -> Expr:
-        return settled(self._binary(0), want)
+    def _expr(self, want: DType | None) -> tir.Expr:
+        return resolve_literals(self._binary(0), want)
 
-    def _index_expr(self) -> Expr:
+    def _index_expr(self) -> tir.Expr:
         return self._expr(self._index)
 
-    def _arg(self) -> Expr:
+    def _arg(self) -> tir.Expr:
         return self._expr(None)
 
-    def _binary(self, least: int) -> _Read:
+    def _binary(self, least: int) -> _ParsedExpr:
         """Operators that bind at least as close as `least`, left to right."""
         self.deeper()
         left = self._unary()
@@ -93,16 +77,18 @@ class ExprReader(Reader):
                 if following is not None and following[1] == _COMPARING:
                     raise self.tokens.error("comparisons do not chain: use parentheses.")
 
-    def _joined(self, op: BinaryOp, left: _Read, right: _Read, token: Token) -> _Read:
+    def _joined(
+        self, op: tir.BinaryOp, left: _ParsedExpr, right: _ParsedExpr, token: Token
+    ) -> _ParsedExpr:
         depth = self._checked_depth(token, left, right)
         dtype = left.dtype or right.dtype
-        compares = op in COMPARISONS
+        compares = op in tir.COMPARISONS
         a, b = left.expr, right.expr
         if dtype is not None or compares:
-            a, b = settled(left, dtype), settled(right, dtype)
-        return _Read(Binary(op, a, b), BOOL if compares else dtype, depth)
+            a, b = resolve_literals(left, dtype), resolve_literals(right, dtype)
+        return _ParsedExpr(tir.Binary(op, a, b), BOOL if compares else dtype, depth)
 
-    def _checked_depth(self, token: Token, *parts: _Read) -> int:
+    def _checked_depth(self, token: Token, *parts: _ParsedExpr) -> int:
         depth = 1 + max((part.depth for part in parts), default=0)
         if depth > EXPR_DEPTH_MAX:
             raise self.tokens.error(
@@ -110,7 +96,7 @@ class ExprReader(Reader):
             )
         return depth
 
-    def _unary(self) -> _Read:
+    def _unary(self) -> _ParsedExpr:
         token = self.tokens.peek
         if not self.tokens.accept("!"):
             return self._primary()
@@ -118,9 +104,9 @@ class ExprReader(Reader):
         inner = self._unary()
         self.shallower()
         depth = self._checked_depth(token, inner)
-        return _Read(Not(settled(inner, BOOL)), BOOL, depth)
+        return _ParsedExpr(tir.Not(resolve_literals(inner, BOOL)), BOOL, depth)
 
-    def _primary(self) -> _Read:
+    def _primary(self) -> _ParsedExpr:
         token = self.tokens.peek
         match token.kind:
             case TokenKind.INT | TokenKind.FLOAT:
@@ -138,14 +124,14 @@ class ExprReader(Reader):
             case _:
                 raise self.expected("an expression")
 
-    def _literal(self) -> _Read:
+    def _literal(self) -> _ParsedExpr:
         token = self.tokens.next()
-        dtype = self.dtype() if self.tokens.accept(":") else _OPEN
+        dtype = self.dtype() if self.tokens.accept(":") else _UNRESOLVED
         if token.kind is TokenKind.INT:
-            return _Read(IntImm(int(token.value), dtype), None)
-        return _Read(FloatImm(float(token.value), dtype), None)
+            return _ParsedExpr(tir.IntImm(int(token.value), dtype), None)
+        return _ParsedExpr(tir.FloatImm(float(token.value), dtype), None)
 
-    def _named(self, token: Token) -> _Read:
+    def _named(self, token: Token) -> _ParsedExpr:
         if token.kind is TokenKind.IDENT and token.text in KEYWORDS:
             return self._builtin(token)
         if token.kind is TokenKind.GLOBAL or (
@@ -153,35 +139,35 @@ class ExprReader(Reader):
         ):
             return self._value_call(token)
         if self.tokens.at("["):
-            reads: list[_Read] = []
+            reads: list[_ParsedExpr] = []
             buffer = self._known_buffer(token)
             self.items("[", "]", lambda: reads.append(self._binary(0)))
-            indices = tuple(settled(read, self._index) for read in reads)
-            return _Read(
-                BufferLoad(buffer, indices), buffer.dtype, self._checked_depth(token, *reads)
+            indices = tuple(resolve_literals(read, self._index) for read in reads)
+            return _ParsedExpr(
+                tir.BufferLoad(buffer, indices), buffer.dtype, self._checked_depth(token, *reads)
             )
         var = self._vars.get(str(token.value))
         if var is None:
             raise self.tokens.error(f"no variable {str(token.value)!r} is declared here.", token)
-        return _Read(var, var.dtype)
+        return _ParsedExpr(var, var.dtype)
 
-    def _builtin(self, token: Token) -> _Read:
+    def _builtin(self, token: Token) -> _ParsedExpr:
         match token.text:
             case "true" | "false":
-                return _Read(IntImm(int(token.text == "true"), BOOL), BOOL)
+                return _ParsedExpr(tir.IntImm(int(token.text == "true"), BOOL), BOOL)
             case "min" | "max":
                 a, b = self._operands(2, token)
-                return self._joined(cast(BinaryOp, token.text), a, b, token)
+                return self._joined(cast(tir.BinaryOp, token.text), a, b, token)
             case "cast":
                 return self._cast(token)
             case "select":
                 return self._select(token)
             case "ptr":
-                return _Read(self._pointer(), HANDLE)
+                return _ParsedExpr(self._pointer(), HANDLE)
             case _:
                 raise self.tokens.error(f"found {token.text!r}, expected an expression.", token)
 
-    def _operands(self, count: int, token: Token) -> list[_Read]:
+    def _operands(self, count: int, token: Token) -> list[_ParsedExpr]:
         reads = self.items("(", ")", lambda: self._binary(0))
         if len(reads) != count:
             raise self.tokens.error(
@@ -189,7 +175,7 @@ class ExprReader(Reader):
             )
         return reads
 
-    def _cast(self, token: Token) -> _Read:
+    def _cast(self, token: Token) -> _ParsedExpr:
         self.tokens.expect("(")
         self.deeper()
         dtype = self.dtype()
@@ -198,26 +184,30 @@ class ExprReader(Reader):
         self.tokens.expect(")")
         self.shallower()
         depth = self._checked_depth(token, inner)
-        return _Read(Cast(dtype, settled(inner, None)), dtype, depth)
+        return _ParsedExpr(tir.Cast(dtype, resolve_literals(inner, None)), dtype, depth)
 
-    def _select(self, token: Token) -> _Read:
+    def _select(self, token: Token) -> _ParsedExpr:
         cond, a, b = self._operands(3, token)
         depth = self._checked_depth(token, cond, a, b)
         dtype = a.dtype or b.dtype
         left, right = a.expr, b.expr
         if dtype is not None:
-            left, right = settled(a, dtype), settled(b, dtype)
-        return _Read(Select(settled(cond, BOOL), left, right), dtype, depth)
+            left, right = resolve_literals(a, dtype), resolve_literals(b, dtype)
+        return _ParsedExpr(tir.Select(resolve_literals(cond, BOOL), left, right), dtype, depth)
 
-    def _value_call(self, token: Token) -> _Read:
+    def _value_call(self, token: Token) -> _ParsedExpr:
         reads = self.items("(", ")", lambda: self._binary(0))
-        args = tuple(settled(read, None) for read in reads)
+        args = tuple(resolve_literals(read, None) for read in reads)
         if not self.tokens.accept(":"):
             raise self.expected(f"the dtype of what {token.text} gives, as in `f(x):i32`")
         dtype = self.dtype()
-        return _Read(Call(str(token.value), args, dtype), dtype, self._checked_depth(token, *reads))
+        return _ParsedExpr(
+            tir.IntrinsicCall(str(token.value), args, dtype),
+            dtype,
+            self._checked_depth(token, *reads),
+        )
 
-    def _pointer(self) -> AccessPtr:
+    def _pointer(self) -> tir.AccessPtr:
         """`(buffer, offset, extent, access)`"""
         tokens = self.tokens
         tokens.expect("(")
@@ -233,29 +223,29 @@ class ExprReader(Reader):
         access = self.one_of(("rw", "r", "w"))
         tokens.expect(")")
         self.shallower()
-        return AccessPtr(buffer, offset, extent, cast(Access, access))
+        return tir.AccessPtr(buffer, offset, extent, cast(tir.AccessMode, access))
 
-    def _known_buffer(self, token: Token) -> Buffer:
+    def _known_buffer(self, token: Token) -> tir.Buffer:
         buffer = self._buffers.get(str(token.value))
         if buffer is None:
             raise self.tokens.error(f"no buffer {str(token.value)!r} is declared here.", token)
         return buffer
 
 
-def settled(read: _Read, want: DType | None) -> Expr:
+def resolve_literals(read: _ParsedExpr, want: DType | None) -> tir.Expr:
     """The expression with its open literals of dtype `want` (None: i32, f32)."""
-    return read.expr if read.dtype is not None else _settle(read.expr, want)
+    return read.expr if read.dtype is not None else _set_literal_dtypes(read.expr, want)
 
 
-def _settle(expr: Expr, want: DType | None) -> Expr:
+def _set_literal_dtypes(expr: tir.Expr, want: DType | None) -> tir.Expr:
     match expr:
-        case IntImm(value, dtype) if dtype is _OPEN:
-            return IntImm(value, want or INT32)
-        case FloatImm(value, dtype) if dtype is _OPEN:
-            return FloatImm(value, want or FLOAT32)
-        case Binary(op, a, b):
-            return Binary(op, _settle(a, want), _settle(b, want))
-        case Select(cond, a, b):
-            return Select(cond, _settle(a, want), _settle(b, want))
+        case tir.IntImm(value, dtype) if dtype is _UNRESOLVED:
+            return tir.IntImm(value, want or INT32)
+        case tir.FloatImm(value, dtype) if dtype is _UNRESOLVED:
+            return tir.FloatImm(value, want or FLOAT32)
+        case tir.Binary(op, a, b):
+            return tir.Binary(op, _set_literal_dtypes(a, want), _set_literal_dtypes(b, want))
+        case tir.Select(cond, a, b):
+            return tir.Select(cond, _set_literal_dtypes(a, want), _set_literal_dtypes(b, want))
         case _:
             return expr

@@ -1,8 +1,8 @@
 """What a memory planner is given and what it returns; planners and checker know only this file.
 
 Times are positions in the AOT main's structured order, half-open `[first, end)`. Offsets and sizes
-are bytes. One relation, `Conflict`, covers everything two buffers may do to each other: disjoint,
-in place, overlapped forward or backward, periodic.
+are bytes. One relation, `OffsetConstraint`, covers everything two buffers may do to each other:
+disjoint, in place, overlapped forward or backward, periodic.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class BufferInfo:
     kind: BufferKind
     pools: tuple[str, ...]
 
-    def lives_with(self, other: BufferInfo) -> bool:
+    def overlaps_in_time(self, other: BufferInfo) -> bool:
         return any(mine.overlaps(theirs) for mine in self.live for theirs in other.live)
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class OffsetConstraint:
     """offset(b) - offset(a) must not lie in the open interval (lo, hi).
 
     With `modulus` m > 1 differences inside the interval are allowed too when they equal `residue`
@@ -84,16 +84,18 @@ class Plan:
     pool_bytes: Mapping[str, int]
     lower_bound_bytes: int
     buffers: tuple[BufferInfo, ...] = ()
-    conflicts: tuple[Conflict, ...] = ()
+    conflicts: tuple[OffsetConstraint, ...] = ()
 
     @property
     def workspace_bytes(self) -> int:
         return sum(self.pool_bytes.values())
 
     @property
-    def gap_bytes(self) -> int:
+    def optimality_gap_bytes(self) -> int:
         """How far the plan is from what no plan can go below."""
         return self.workspace_bytes - self.lower_bound_bytes
 
 
-Planner: TypeAlias = Callable[[Sequence[BufferInfo], Sequence[Conflict], Sequence[PoolInfo]], Plan]
+Planner: TypeAlias = Callable[
+    [Sequence[BufferInfo], Sequence[OffsetConstraint], Sequence[PoolInfo]], Plan
+]

@@ -25,37 +25,10 @@ from typing import assert_never
 
 from firmwright.base.dtypes import BOOL, FLOAT32, HANDLE, INT32, INT64, DType
 from firmwright.base.text import format_float, format_global, format_local, quote
+from firmwright.ir import tir
 from firmwright.ir.core import Span
-from firmwright.ir.syntax import Page, format_attrs, format_shape, format_span, word
-from firmwright.ir.tir.nodes import (
-    COMPARISONS,
-    AccessPtr,
-    Allocate,
-    AllocateConst,
-    Binary,
-    Buffer,
-    BufferLoad,
-    BufferStore,
-    Call,
-    CallPrim,
-    Cast,
-    DeclBuffer,
-    Evaluate,
-    Expr,
-    FloatImm,
-    For,
-    If,
-    IntImm,
-    Let,
-    Not,
-    PrimFunc,
-    Select,
-    Seq,
-    Stmt,
-    Var,
-    While,
-)
-from firmwright.ir.tir.walk import walk
+from firmwright.ir.syntax import IRWriter, format_attrs, format_shape, format_span, format_word
+from firmwright.ir.tir.traversal import walk
 
 OPERATORS: dict[str, tuple[str, int]] = {
     "or": ("|", 4), "xor": ("^", 5), "and": ("&", 6),
@@ -75,16 +48,16 @@ KEYWORDS = frozenset(_KEYWORDS.split())
 """Names that are written with a % in front."""
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _BARE_CALL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*\Z")
-Scoped = Allocate | AllocateConst | DeclBuffer | Let
+ScopedStmt = tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let
 
 
-def print_prim(func: PrimFunc, page: Page) -> None:
+def print_prim(func: tir.PrimFunc, page: IRWriter) -> None:
     """Writes `func` to `page`."""
-    printer = Printer(index_dtype(func))
+    printer = TIRPrinter(index_dtype(func))
     params = ",\n".join(
         f"{p.role} {printer.declared(p.value)}"
-        if isinstance(p.value, Buffer)
-        else f"{p.role} {name_text(p.value.name)}: {p.value.dtype.short}"
+        if isinstance(p.value, tir.Buffer)
+        else f"{p.role} {format_name(p.value.name)}: {p.value.dtype.short}"
         for p in func.params
     )
     head = f"func {format_global(func.name)}({params})"
@@ -99,50 +72,50 @@ def print_prim(func: PrimFunc, page: Page) -> None:
     page.line("}")
 
 
-def format_expr(expr: Expr, index: DType = INT64) -> str:
+def format_expr(expr: tir.Expr, index: DType = INT64) -> str:
     """`expr` on one line, for messages."""
-    return Printer(index).expr(expr, index).replace("\n", " ")
+    return TIRPrinter(index).expr(expr, index).replace("\n", " ")
 
 
-def name_text(name: str) -> str:
+def format_name(name: str) -> str:
     """A variable's or buffer's name: bare, or with a % where that could be misread."""
     return name if _BARE.match(name) and name not in KEYWORDS else format_local(name)
 
 
-def index_dtype(func: PrimFunc) -> DType:
+def index_dtype(func: tir.PrimFunc) -> DType:
     """What most loop variables and literal indices of `func` are: i64 or i32."""
     votes = {INT64: 0, INT32: 0}
     for node in walk(func.body):
-        places: tuple[Expr, ...] = ()
+        places: tuple[tir.Expr, ...] = ()
         match node:
-            case For(var):
+            case tir.For(var):
                 places = (var,)
-            case BufferStore(_, indices) | BufferLoad(_, indices):
+            case tir.BufferStore(_, indices) | tir.BufferLoad(_, indices):
                 places = indices
-            case AccessPtr(_, offset):
+            case tir.AccessPtr(_, offset):
                 places = (offset,)
         for place in places:
-            if isinstance(place, IntImm | Var) and place.dtype in votes:
+            if isinstance(place, tir.IntImm | tir.Var) and place.dtype in votes:
                 votes[place.dtype] += 1
     return INT32 if votes[INT32] > votes[INT64] else INT64
 
 
-def evident(expr: Expr) -> DType | None:
+def evident_dtype(expr: tir.Expr) -> DType | None:
     """The dtype of `expr` as a reader sees it before literals have theirs; None: only literals."""
     match expr:
-        case IntImm(value, dtype):
+        case tir.IntImm(value, dtype):
             return BOOL if dtype == BOOL and value in (0, 1) else None
-        case FloatImm():
+        case tir.FloatImm():
             return None
-        case Binary(op, a, b):
-            return BOOL if op in COMPARISONS else evident(a) or evident(b)
-        case Select(_, a, b):
-            return evident(a) or evident(b)
+        case tir.Binary(op, a, b):
+            return BOOL if op in tir.COMPARISONS else evident_dtype(a) or evident_dtype(b)
+        case tir.Select(_, a, b):
+            return evident_dtype(a) or evident_dtype(b)
         case _:
             return expr.dtype
 
 
-class Printer:
+class TIRPrinter:
     """Prints expressions and statements with one index type."""
 
     __slots__ = ("index",)
@@ -152,167 +125,167 @@ class Printer:
 
     # ---- expressions -------------------------------------------------------------------------
 
-    def expr(self, expr: Expr, want: DType | None, above: int = 0) -> str:
+    def expr(self, expr: tir.Expr, want: DType | None, above: int = 0) -> str:
         """`expr` in a place that gives literals `want` and binds as close as `above`."""
         match expr:
-            case IntImm() | FloatImm():
-                return _literal(expr, want)
-            case Var(name):
-                return name_text(name)
-            case Binary():
+            case tir.IntImm() | tir.FloatImm():
+                return _format_literal(expr, want)
+            case tir.Var(name):
+                return format_name(name)
+            case tir.Binary():
                 return self._binary(expr, want, above)
-            case Not(a):
+            case tir.Not(a):
                 return f"!{self.expr(a, BOOL, UNARY)}"
-            case Cast(dtype, value):
+            case tir.Cast(dtype, value):
                 return f"cast({dtype.short}, {self.expr(value, None)})"
-            case Select(cond, a, b):
-                want = evident(a) or evident(b) or want
+            case tir.Select(cond, a, b):
+                want = evident_dtype(a) or evident_dtype(b) or want
                 arms = f"{self.expr(a, want)},\n{self.expr(b, want)}"
                 return f"select({self.expr(cond, BOOL)},\n{arms})"
-            case BufferLoad(buffer, indices):
-                return f"{name_text(buffer.name)}[{self._indices(indices)}]"
-            case AccessPtr(buffer, offset, extent, access):
+            case tir.BufferLoad(buffer, indices):
+                return f"{format_name(buffer.name)}[{self._indices(indices)}]"
+            case tir.AccessPtr(buffer, offset, extent, access):
                 start = self.expr(offset, self.index)
-                return f"ptr({name_text(buffer.name)}, {start}, {extent}, {access})"
-            case Call(_, _, dtype):
+                return f"ptr({format_name(buffer.name)}, {start}, {extent}, {access})"
+            case tir.IntrinsicCall(_, _, dtype):
                 return f"{self.call(expr)}:{dtype.short}"
             case _:
                 assert_never(expr)
 
-    def _binary(self, expr: Binary, want: DType | None, above: int) -> str:
-        side = evident(expr.a) or evident(expr.b)
-        if side is None and expr.op not in COMPARISONS:
+    def _binary(self, expr: tir.Binary, want: DType | None, above: int) -> str:
+        side = evident_dtype(expr.a) or evident_dtype(expr.b)
+        if side is None and expr.op not in tir.COMPARISONS:
             side = want
         if expr.op in ("min", "max"):
             return f"{expr.op}({self.expr(expr.a, side)},\n{self.expr(expr.b, side)})"
         logical = side == BOOL and expr.op in LOGICAL
         symbol, level = (LOGICAL if logical else OPERATORS)[expr.op]
-        compares = expr.op in COMPARISONS
+        compares = expr.op in tir.COMPARISONS
         left = self.expr(expr.a, side, level + compares)
         text = f"{left} {symbol}\n{self.expr(expr.b, side, level + 1)}"
         return f"({text})" if level < above else text
 
-    def _indices(self, indices: Sequence[Expr]) -> str:
+    def _indices(self, indices: Sequence[tir.Expr]) -> str:
         return ", ".join(self.expr(index, self.index) for index in indices)
 
-    def call(self, call: Call) -> str:
+    def call(self, call: tir.IntrinsicCall) -> str:
         """An intrinsic call without the dtype of its value."""
         bare = _BARE_CALL.match(call.name) and call.name not in KEYWORDS
         return f"{call.name if bare else format_global(call.name)}({self.args(call.args)})"
 
-    def args(self, args: Sequence[Expr]) -> str:
+    def args(self, args: Sequence[tir.Expr]) -> str:
         return ",\n".join(self.expr(arg, None) for arg in args)
 
-    def declared(self, buffer: Buffer) -> str:
+    def declared(self, buffer: tir.Buffer) -> str:
         """A buffer with everything it is, as its declaration says it."""
-        text = f"{name_text(buffer.name)}: {format_shape(buffer.dtype, buffer.shape)}"
+        text = f"{format_name(buffer.name)}: {format_shape(buffer.dtype, buffer.shape)}"
         if buffer.strides is not None:
             text += f" strides({', '.join(map(str, buffer.strides))})"
         if buffer.scope != "global":
-            text += f" scope({word(buffer.scope)})"
+            text += f" scope({format_word(buffer.scope)})"
         return text + (f" align({buffer.alignment})" if buffer.alignment != 1 else "")
 
     # ---- statements --------------------------------------------------------------------------
 
-    def body(self, stmt: Stmt, page: Page) -> None:
+    def body(self, stmt: tir.Stmt, page: IRWriter) -> None:
         """The statements of a block, without its braces."""
         with page.indent():
             while True:
-                many = isinstance(stmt, Seq) and len(stmt.stmts) != 1
-                stmts = stmt.stmts if isinstance(stmt, Seq) and many else (stmt,)
+                many = isinstance(stmt, tir.Seq) and len(stmt.stmts) != 1
+                stmts = stmt.stmts if isinstance(stmt, tir.Seq) and many else (stmt,)
                 for each in stmts[:-1]:
                     self._stmt(each, page)
                 if not stmts:
                     return
                 last = stmts[-1]
-                if not isinstance(last, Scoped):
+                if not isinstance(last, ScopedStmt):
                     self._stmt(last, page)
                     return
                 page.put(self._scoped(last))
                 stmt = last.body
 
-    def _stmt(self, stmt: Stmt, page: Page) -> None:
+    def _stmt(self, stmt: tir.Stmt, page: IRWriter) -> None:
         match stmt:
-            case BufferStore(buffer, indices, value):
-                place = f"{name_text(buffer.name)}[{self._indices(indices)}]"
+            case tir.BufferStore(buffer, indices, value):
+                place = f"{format_name(buffer.name)}[{self._indices(indices)}]"
                 page.put(f"{place} =\n{self.expr(value, buffer.dtype)}")
-            case Evaluate(call):
+            case tir.Evaluate(call):
                 kind = "" if call.dtype == HANDLE else f":{call.dtype.short}"
                 page.put(self.call(call) + kind)
-            case CallPrim():
+            case tir.PrimFuncCall():
                 page.put(self._call_prim(stmt))
-            case For(body=body):
+            case tir.For(body=body):
                 self._block(self._for_head(stmt), body, page)
-            case While(cond, body):
+            case tir.While(cond, body):
                 self._block(f"while {self.expr(cond, BOOL)}", body, page)
-            case If():
+            case tir.If():
                 self._if(stmt, page)
-            case Seq():
+            case tir.Seq():
                 page.line("seq {")
                 for each in stmt.stmts:
                     with page.indent():
                         self._stmt(each, page)
                 page.line("}")
-            case Allocate() | AllocateConst() | DeclBuffer() | Let():
+            case tir.Allocate() | tir.AllocateConst() | tir.DeclBuffer() | tir.Let():
                 self._block(self._scoped(stmt), stmt.body, page)
             case _:
                 assert_never(stmt)
 
-    def _block(self, head: str, body: Stmt, page: Page) -> None:
+    def _block(self, head: str, body: tir.Stmt, page: IRWriter) -> None:
         page.put(head + " {")
         self.body(body, page)
         page.line("}")
 
-    def _if(self, stmt: If, page: Page) -> None:
+    def _if(self, stmt: tir.If, page: IRWriter) -> None:
         head = "if"
         while True:
             page.put(f"{head} {self.expr(stmt.cond, BOOL)} {{")
             self.body(stmt.then, page)
             if stmt.orelse is None:
                 break
-            if not isinstance(stmt.orelse, If):
+            if not isinstance(stmt.orelse, tir.If):
                 page.line("} else {")
                 self.body(stmt.orelse, page)
                 break
             stmt, head = stmt.orelse, "} else if"
         page.line("}")
 
-    def _for_head(self, stmt: For) -> str:
+    def _for_head(self, stmt: tir.For) -> str:
         kind = "" if stmt.kind == "serial" else f"{stmt.kind} "
         dtype = stmt.var.dtype
-        name = name_text(stmt.var.name) + (f": {dtype.short}" if dtype != self.index else "")
+        name = format_name(stmt.var.name) + (f": {dtype.short}" if dtype != self.index else "")
         return f"{kind}for {name} in {self._range(stmt.start, stmt.extent, dtype)}"
 
-    def _range(self, start: Expr, extent: Expr, dtype: DType) -> str:
+    def _range(self, start: tir.Expr, extent: tir.Expr, dtype: DType) -> str:
         """`first..end` where both are plain, else `first..+count`."""
         first = self.expr(start, dtype, UNARY)
         if "%" in first:  # a name such as %min would swallow the dots
             first = f"({first})"
-        plain_start = isinstance(start, IntImm) and start.dtype == dtype
-        if isinstance(start, IntImm) and plain_start and isinstance(extent, IntImm):
+        plain_start = isinstance(start, tir.IntImm) and start.dtype == dtype
+        if isinstance(start, tir.IntImm) and plain_start and isinstance(extent, tir.IntImm):
             if extent.dtype == dtype and start.value + extent.value >= 0:
                 return f"{first}..{start.value + extent.value}"
         elif plain_start and first == "0":
             return f"0..{self.expr(extent, dtype)}"
         return f"{first}..+{self.expr(extent, dtype, UNARY)}"
 
-    def _scoped(self, stmt: Scoped) -> str:
+    def _scoped(self, stmt: ScopedStmt) -> str:
         match stmt:
-            case Allocate(buffer, _, kind):
-                role = "" if kind == "scratch" else f" as {word(kind)}"
+            case tir.Allocate(buffer, _, kind):
+                role = "" if kind == "scratch" else f" as {format_word(kind)}"
                 return f"allocate {self.declared(buffer)}{role}"
-            case AllocateConst(buffer, constant):
+            case tir.AllocateConst(buffer, constant):
                 return f"alloc_const {self.declared(buffer)} =\n{format_global(constant)}"
-            case DeclBuffer(buffer, source):
+            case tir.DeclBuffer(buffer, source):
                 return f"decl {self.declared(buffer)} =\n{self.expr(source, None)}"
-            case Let(var, value):
-                plain = (evident(value) or self.index) == var.dtype
+            case tir.Let(var, value):
+                plain = (evident_dtype(value) or self.index) == var.dtype
                 kind = "" if plain else f": {var.dtype.short}"
-                return f"let {name_text(var.name)}{kind} =\n{self.expr(value, var.dtype)}"
+                return f"let {format_name(var.name)}{kind} =\n{self.expr(value, var.dtype)}"
             case _:
                 assert_never(stmt)
 
-    def _call_prim(self, stmt: CallPrim) -> str:
+    def _call_prim(self, stmt: tir.PrimFuncCall) -> str:
         phase = "" if stmt.phase == "call" else f"{stmt.phase} "
         place = f"on {quote(stmt.device)} " if stmt.device else ""
         text = f"call {phase}{place}{format_global(stmt.callee)}({self.args(stmt.args)})"
@@ -321,8 +294,8 @@ class Printer:
         return text if stmt.span == Span("") else f"{text}\n{format_span(stmt.span)}"
 
 
-def _literal(expr: IntImm | FloatImm, want: DType | None) -> str:
-    if isinstance(expr, FloatImm):
+def _format_literal(expr: tir.IntImm | tir.FloatImm, want: DType | None) -> str:
+    if isinstance(expr, tir.FloatImm):
         text, default = format_float(expr.value), FLOAT32
     elif expr.dtype == BOOL and expr.value in (0, 1):
         return "true" if expr.value else "false"

@@ -11,27 +11,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from firmwright.ir import tir
 from firmwright.ir.core import Constant
-from firmwright.ir.graph.opdef import OpCall, RowFold, RowMap
-from firmwright.ir.tir.nodes import PrimFunc
+from firmwright.ir.graph.opdef import OpCall, RowReduction, RowWindow
 
 Config: TypeAlias = Mapping[str, int | str]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Schedule:
     """One way to lower `op` on targets that have all of `requires`.
 
     `configs` lists the configurations worth trying for a call, best guess first, none where the
     rule does not apply; where the call's tensors lie may decide it. `build` writes the kernel into
     an `ops.kernel.Kernel`. Results are identical whatever is picked, but for rules that fuse. A
     call may be a few rows of a layer: one row, no padding above and below.
-    `keeps_order` says that the kernel's loads stand where registers are free: a compiler that
+    `disable_scheduling` says that the kernel's loads stand where registers are free: a compiler
+    that
     hoists them spills (gcc's first scheduling pass does). A rule with a `goal` is offered under
     `--optimize GOAL` alone: it pays with what other goals save. One that `fuses` rounds sums of
     floats less often than the default loops, so it is offered only where no operator of the model
     makes a step of the last bit.
-    A `fold` takes rows in where the call is computed row by row (see `RowFold.accumulate`).
+    A `fold` takes rows in where the call is computed row by row (see `RowReduction.accumulate`).
     """
 
     name: str
@@ -41,25 +42,25 @@ class Rule:
     build: Callable[[OpCall, Config, Any], None]
     direction: Literal["forward", "backward"] = "forward"
     granularity: Literal["element", "block", "row", "tensor"] = "tensor"
-    keeps_order: bool = False
+    disable_scheduling: bool = False
     goal: str = ""
     fuses: bool = False
     space: Callable[[OpCall], Sequence[Config]] | None = None
     fold: Callable[[OpCall, Any, Any, Any], None] | None = None
 
-    def tunable(self, call: OpCall) -> tuple[Config, ...]:
+    def tunable_configs(self, call: OpCall) -> tuple[Config, ...]:
         """Every configuration that may be built for `call`, those worth offering first."""
         own = tuple(self.configs(call))
         more = () if self.space is None else self.space(call)
         return own + tuple(config for config in more if config not in own)
 
 
-DEFAULT_RULE = "default"
+DEFAULT_SCHEDULE = "default"
 """What an operator's own loops are called among rules."""
 
 
 @dataclass(frozen=True, slots=True)
-class Alternative:
+class LoweringCandidate:
     """One lowering of one call, with what it costs.
 
     `scratch_bytes` is planned memory beside inputs and outputs, `flash_bytes` its constants.
@@ -69,7 +70,7 @@ class Alternative:
 
     rule: str
     config: Config
-    function: PrimFunc
+    function: tir.PrimFunc
     constants: Mapping[str, Constant] = field(default_factory=dict)
     direction: Literal["forward", "backward"] = "forward"
     granularity: Literal["element", "block", "row", "tensor"] = "tensor"
@@ -79,7 +80,7 @@ class Alternative:
     instructions: int = 0
     cycles: int | None = None
 
-    def priced(self, instructions: int) -> Alternative:
+    def priced(self, instructions: int) -> LoweringCandidate:
         """The same with another count, and cycles in proportion."""
         if self.cycles is None:
             return replace(self, instructions=instructions)
@@ -105,6 +106,6 @@ class RowKernels:
     of the input in, and `finish` makes the output.
     """
 
-    rows: RowMap | RowFold
-    alternatives: tuple[Alternative, ...]
-    finish: Alternative | None = None
+    rows: RowWindow | RowReduction
+    candidates: tuple[LoweringCandidate, ...]
+    finish: LoweringCandidate | None = None

@@ -33,87 +33,67 @@ from collections.abc import Sequence
 
 from firmwright.base.dtypes import BOOL
 from firmwright.base.errors import ModelError
+from firmwright.ir import tir
 from firmwright.ir.core import Span
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.opdef import OpTable
-from firmwright.ir.graph.verify import graph_problems
+from firmwright.ir.graph.verify import diagnose_graph
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.affine import Bounds, has_load
-from firmwright.ir.tir.check_exprs import ExprChecker, Home, span_elements
+from firmwright.ir.tir.async_calls import diagnose_async_calls
 from firmwright.ir.tir.intrinsic import IntrinsicTable
-from firmwright.ir.tir.nodes import (
-    AccessPtr,
-    Allocate,
-    AllocateConst,
-    Binary,
-    Buffer,
-    BufferLoad,
-    BufferStore,
-    CallPrim,
-    DeclBuffer,
-    Evaluate,
-    Expr,
-    For,
-    If,
-    IntImm,
-    Let,
-    Param,
-    PrimFunc,
-    Seq,
-    Stmt,
-    Var,
-    While,
-)
-from firmwright.ir.tir.phases import phase_problems
-from firmwright.ir.tir.plan_problems import plan_problems
 from firmwright.ir.tir.printer import format_expr
 from firmwright.ir.tir.rewrite import substitute
-from firmwright.ir.tir.walk import local_names, prim_calls, walk
+from firmwright.ir.tir.traversal import local_names, prim_calls, walk
+from firmwright.ir.tir.verify_exprs import ExprVerifier, VisibleBuffer, span_elements
+from firmwright.ir.tir.verify_plan import diagnose_plan
 
-PROBLEMS_SHOWN = 20
+DIAGNOSTICS_SHOWN_MAX = 20
 _READ_ONLY_ROLES = ("in", "const")
 
 
-def verify_prim(func: PrimFunc, module: IRModule, intrinsics: IntrinsicTable) -> None:
+def verify_prim_func(func: tir.PrimFunc, module: IRModule, intrinsics: IntrinsicTable) -> None:
     """ModelError naming everything that is wrong with `func`."""
-    raise_problems(prim_problems(func, module, intrinsics), module.name)
+    raise_diagnostics(diagnose_prim_func(func, module, intrinsics), module.name)
 
 
 def verify_module(module: IRModule, ops: OpTable, intrinsics: IntrinsicTable) -> None:
     """ModelError naming everything that is wrong with `module`."""
-    problems = _table_problems(module)
+    problems = _diagnose_tables(module)
     for func in module.functions.values():
         if isinstance(func, Function):
-            problems += graph_problems(func, module, ops)
+            problems += diagnose_graph(func, module, ops)
         else:
-            problems += prim_problems(func, module, intrinsics)
+            problems += diagnose_prim_func(func, module, intrinsics)
     if module.plan is not None:
-        problems += plan_problems(module.plan, module)
-    raise_problems(problems, module.name)
+        problems += diagnose_plan(module.plan, module)
+    raise_diagnostics(problems, module.name)
 
 
-def raise_problems(problems: Sequence[str], where: str) -> None:
+def raise_diagnostics(problems: Sequence[str], where: str) -> None:
     """One error for all of them; nothing if there are none."""
     if not problems:
         return
-    lines = list(problems[:PROBLEMS_SHOWN])
-    if len(problems) > PROBLEMS_SHOWN:
-        lines.append(f"and {len(problems) - PROBLEMS_SHOWN} more")
+    lines = list(problems[:DIAGNOSTICS_SHOWN_MAX])
+    if len(problems) > DIAGNOSTICS_SHOWN_MAX:
+        lines.append(f"and {len(problems) - DIAGNOSTICS_SHOWN_MAX} more")
     raise ModelError("\n".join(lines), where=where)
 
 
-def prim_problems(func: PrimFunc, module: IRModule, intrinsics: IntrinsicTable) -> list[str]:
+def diagnose_prim_func(
+    func: tir.PrimFunc, module: IRModule, intrinsics: IntrinsicTable
+) -> list[str]:
     """A line for everything that is wrong with `func`."""
-    checker = _PrimChecker(func, module, intrinsics)
+    checker = _PrimFuncVerifier(func, module, intrinsics)
     checker.function()
     place = f"@{func.name}" if func.span == Span("") else f"@{func.name} ({func.span})"
     return [f"{place}: {problem}" for problem in checker.problems]
 
 
-class _PrimChecker(ExprChecker):
+class _PrimFuncVerifier(ExprVerifier):
     """Walks the statements of one function with what is known at each."""
 
-    def __init__(self, func: PrimFunc, module: IRModule, intrinsics: IntrinsicTable) -> None:
+    def __init__(self, func: tir.PrimFunc, module: IRModule, intrinsics: IntrinsicTable) -> None:
         super().__init__(intrinsics)
         self.func = func
         self.module = module
@@ -127,25 +107,25 @@ class _PrimChecker(ExprChecker):
             self.problem(f"target {target!r} is not in the module")
         self._stmt(self._settled_body(), Bounds())
         if not self.problems and self.func.attrs.get("aot_main"):
-            self.problems += phase_problems(self.func, self.module.functions)
+            self.problems += diagnose_async_calls(self.func, self.module.functions)
 
-    def _settled_body(self) -> Stmt:
+    def _settled_body(self) -> tir.Stmt:
         """The body with the values of scalar parameters that are the same at every call."""
         scalars = {p.name: n for n, p in enumerate(self.func.params) if p.role == "scalar"}
         main = self.module.functions.get(str(self.module.attrs.get("entry", "main")))
-        if not scalars or not isinstance(main, PrimFunc):
+        if not scalars or not isinstance(main, tir.PrimFunc):
             return self.func.body
         calls = [call.args for call in prim_calls(main.body) if call.callee == self.func.name]
-        known: dict[str, Expr] = {}
+        known: dict[str, tir.Expr] = {}
         for name, place in scalars.items():
             match list(dict.fromkeys(args[place] for args in calls if place < len(args))):
-                case [IntImm() as value]:
+                case [tir.IntImm() as value]:
                     known[name] = value
         return substitute(self.func.body, known) if known else self.func.body
 
-    def _param(self, param: Param) -> None:
+    def _param(self, param: tir.Param) -> None:
         value = param.value
-        if isinstance(value, Var):
+        if isinstance(value, tir.Var):
             if param.role != "scalar":
                 self.problem(f"parameter {value.name} is a variable of role {param.role}")
             self._bind(value)
@@ -162,11 +142,11 @@ class _PrimChecker(ExprChecker):
             self.problem(f"the name {name} is declared twice")
         self.names.add(name)
 
-    def _bind(self, var: Var) -> None:
+    def _bind(self, var: tir.Var) -> None:
         self._unique(var.name)
         self.vars[var.name] = var
 
-    def _declare(self, buffer: Buffer, read_only: str, root: str) -> None:
+    def _declare(self, buffer: tir.Buffer, read_only: str, root: str) -> None:
         self._unique(buffer.name)
         if any(n < 1 for n in buffer.shape):
             self.problem(f"buffer {buffer.name} has an empty or negative axis")
@@ -177,49 +157,51 @@ class _PrimChecker(ExprChecker):
             self.problem(f"buffer {buffer.name} has strides that do not suit its shape")
         if buffer.alignment < 1 or buffer.alignment & (buffer.alignment - 1):
             self.problem(f"buffer {buffer.name} has alignment {buffer.alignment}, no power of two")
-        self.buffers[buffer.name] = Home(buffer, read_only, root)
+        self.buffers[buffer.name] = VisibleBuffer(buffer, read_only, root)
 
     # ---- statements --------------------------------------------------------------------------
 
-    def _stmt(self, stmt: Stmt, bounds: Bounds) -> None:
+    def _stmt(self, stmt: tir.Stmt, bounds: Bounds) -> None:
         """One statement. Scopes that lie inside one another are followed in a loop."""
         declared: list[str] = []
-        while isinstance(stmt, Allocate | AllocateConst | DeclBuffer | Let):
-            declared.append(stmt.var.name if isinstance(stmt, Let) else stmt.buffer.name)
+        while isinstance(stmt, tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let):
+            declared.append(stmt.var.name if isinstance(stmt, tir.Let) else stmt.buffer.name)
             bounds = self._scope(stmt, bounds)
             stmt = stmt.body
         match stmt:
-            case Seq(stmts):
+            case tir.Seq(stmts):
                 for each in stmts:
                     self._stmt(each, bounds)
-            case BufferStore():
+            case tir.BufferStore():
                 self._store(stmt, bounds)
-            case Evaluate(call):
+            case tir.Evaluate(call):
                 self.statement_call(call, bounds)
-            case For():
+            case tir.For():
                 self._for(stmt, bounds)
-            case If(cond, then, orelse):
+            case tir.If(cond, then, orelse):
                 self.typed(cond, BOOL, "the condition", bounds)
                 self._stmt(then, self._guarded(cond, True, then, bounds))
                 if orelse is not None:
                     self._stmt(orelse, self._guarded(cond, False, orelse, bounds))
-            case While(cond, body):
+            case tir.While(cond, body):
                 self.typed(cond, BOOL, "the condition", bounds)
                 self._stmt(body, bounds)
-            case CallPrim():
+            case tir.PrimFuncCall():
                 self._call(stmt, bounds)
         for name in declared:
             self.buffers.pop(name, None)
             self.vars.pop(name, None)
 
-    def _scope(self, stmt: Allocate | AllocateConst | DeclBuffer | Let, bounds: Bounds) -> Bounds:
+    def _scope(
+        self, stmt: tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let, bounds: Bounds
+    ) -> Bounds:
         match stmt:
-            case Let(var, value):
+            case tir.Let(var, value):
                 self.typed(value, var.dtype, f"the value of {var.name},", bounds)
                 self._bind(var)
                 if var.dtype.is_int and self.integer(value, f"the value of {var.name}", bounds):
                     return bounds.with_let(var, value)
-            case Allocate(buffer, _, kind):
+            case tir.Allocate(buffer, _, kind):
                 if (kind == "reg") != (buffer.scope == "reg"):
                     self.problem(
                         f"{buffer.name} has scope {buffer.scope}, its allocate says {kind}"
@@ -227,13 +209,13 @@ class _PrimChecker(ExprChecker):
                 elif buffer.scope in ("const", "pool"):
                     self.problem(f"{buffer.name} of scope {buffer.scope} cannot be allocated")
                 self._declare(buffer, "", buffer.name)
-            case AllocateConst(buffer, constant):
+            case tir.AllocateConst(buffer, constant):
                 self._constant(buffer, constant)
-            case DeclBuffer():
+            case tir.DeclBuffer():
                 self._window(stmt, bounds)
         return bounds
 
-    def _constant(self, buffer: Buffer, name: str) -> None:
+    def _constant(self, buffer: tir.Buffer, name: str) -> None:
         found = self.module.constants.get(name)
         if found is None:
             self.problem(f"{buffer.name} stands for the constant {name}, which does not exist")
@@ -246,7 +228,7 @@ class _PrimChecker(ExprChecker):
             self.problem(f"{buffer.name} has scope {buffer.scope}, a linked constant has const")
         self._declare(buffer, f"the constant {buffer.name}", buffer.name)
 
-    def _window(self, stmt: DeclBuffer, bounds: Bounds) -> None:
+    def _window(self, stmt: tir.DeclBuffer, bounds: Bounds) -> None:
         buffer, source = stmt.buffer, stmt.source
         home = self.pointer(source, bounds)
         have = source.extent * source.buffer.dtype.size_bytes
@@ -261,7 +243,7 @@ class _PrimChecker(ExprChecker):
             read_only = read_only or f"the window {buffer.name}, which is opened for reading"
         self._declare(buffer, read_only, buffer.name if home is None else home.root)
 
-    def _store(self, stmt: BufferStore, bounds: Bounds) -> None:
+    def _store(self, stmt: tir.BufferStore, bounds: Bounds) -> None:
         buffer = stmt.buffer
         self.access(buffer, stmt.indices, bounds)
         self.typed(stmt.value, buffer.dtype, f"the value stored to {buffer.name},", bounds)
@@ -269,7 +251,7 @@ class _PrimChecker(ExprChecker):
         if home is not None and home.read_only:
             self.problem(f"a store writes to {home.read_only}")
 
-    def _for(self, stmt: For, bounds: Bounds) -> None:
+    def _for(self, stmt: tir.For, bounds: Bounds) -> None:
         name = stmt.var.name
         good = True
         for what, part in (("start", stmt.start), ("extent", stmt.extent)):
@@ -280,42 +262,42 @@ class _PrimChecker(ExprChecker):
         self._stmt(stmt.body, inner)
         self.vars.pop(name, None)
 
-    def _guarded(self, cond: Expr, holds: bool, body: Stmt, bounds: Bounds) -> Bounds:
+    def _guarded(self, cond: tir.Expr, holds: bool, body: tir.Stmt, bounds: Bounds) -> Bounds:
         """What is known in a branch; a condition on memory counts unless it is written there."""
-        if isinstance(cond, Binary) and cond.op == "and" and holds and cond.dtype == BOOL:
+        if isinstance(cond, tir.Binary) and cond.op == "and" and holds and cond.dtype == BOOL:
             return self._guarded(cond.b, True, body, self._guarded(cond.a, True, body, bounds))
         if has_load(cond) and self._read_roots(cond) & self._written_roots(body):
             return bounds
         return bounds.assume(cond, holds)
 
-    def _read_roots(self, cond: Expr) -> set[str]:
-        return {self._root(n.buffer) for n in walk(cond) if isinstance(n, BufferLoad)}
+    def _read_roots(self, cond: tir.Expr) -> set[str]:
+        return {self._root(n.buffer) for n in walk(cond) if isinstance(n, tir.BufferLoad)}
 
-    def _written_roots(self, body: Stmt) -> set[str]:
+    def _written_roots(self, body: tir.Stmt) -> set[str]:
         """Buffers that `body` may write; windows declared inside it count by their pointers."""
         found: set[str] = set()
         for node in walk(body):
             match node:
-                case BufferStore(buffer):
+                case tir.BufferStore(buffer):
                     found.add(self._root(buffer))
-                case AccessPtr(buffer, access=access) if "w" in access:
+                case tir.AccessPtr(buffer, access=access) if "w" in access:
                     found.add(self._root(buffer))
-                case Evaluate(call):
+                case tir.Evaluate(call):
                     args = call.args
-                    found |= {self._root(a.buffer) for a in args if isinstance(a, BufferLoad)}
+                    found |= {self._root(a.buffer) for a in args if isinstance(a, tir.BufferLoad)}
         return found
 
-    def _root(self, buffer: Buffer) -> str:
+    def _root(self, buffer: tir.Buffer) -> str:
         home = self.buffers.get(buffer.name)
         return buffer.name if home is None else home.root
 
     # ---- calls of kernels --------------------------------------------------------------------
 
-    def _call(self, call: CallPrim, bounds: Bounds) -> None:
+    def _call(self, call: tir.PrimFuncCall, bounds: Bounds) -> None:
         if not self.func.attrs.get("aot_main"):
             self.problem(f"a kernel calls @{call.callee}: only the AOT main may call")
         callee = self.module.functions.get(call.callee)
-        if not isinstance(callee, PrimFunc):
+        if not isinstance(callee, tir.PrimFunc):
             self.problem(f"@{call.callee} is called but is no PrimFunc of the module")
             return
         if callee.attrs.get("aot_main"):
@@ -329,11 +311,11 @@ class _PrimChecker(ExprChecker):
         for param, arg in zip(callee.params, call.args, strict=True):
             self._argument(f"{param.name} of @{call.callee}", param, arg, bounds)
 
-    def _argument(self, what: str, param: Param, arg: Expr, bounds: Bounds) -> None:
-        if isinstance(param.value, Var):
+    def _argument(self, what: str, param: tir.Param, arg: tir.Expr, bounds: Bounds) -> None:
+        if isinstance(param.value, tir.Var):
             self.typed(arg, param.value.dtype, f"{what}:", bounds)
             return
-        if not isinstance(arg, AccessPtr):
+        if not isinstance(arg, tir.AccessPtr):
             self.problem(f"{what}: {format_expr(arg)} must be a pointer")
             return
         self.pointer(arg, bounds)
@@ -352,7 +334,7 @@ class _PrimChecker(ExprChecker):
         self.aligned(arg, buffer.alignment, what, bounds)
 
 
-def _table_problems(module: IRModule) -> list[str]:
+def _diagnose_tables(module: IRModule) -> list[str]:
     """Entries under their own names; constants as large as their types; an entry that exists."""
     problems = [
         f"{what} {entry.name!r} is known under the name {name!r}"
@@ -361,13 +343,13 @@ def _table_problems(module: IRModule) -> list[str]:
         if entry.name != name
     ]
     for constant in module.constants.values():
-        elements = Buffer(constant.name, constant.dtype, constant.shape).elements
+        elements = tir.Buffer(constant.name, constant.dtype, constant.shape).elements
         if elements * constant.dtype.size_bytes != constant.size_bytes:
             problems.append(f"constant {constant.name} has {constant.size_bytes} bytes")
     entry = module.attrs.get("entry")
     if entry is not None and entry not in module.functions:
         problems.append(f"the entry {entry!r} is no function of the module")
-    problems += _io_problems(module)
+    problems += _diagnose_io(module)
     names = [pool.name for pool in module.pools]
     problems += [
         f"pool {name} is declared twice" for name in {n for n in names if names.count(n) > 1}
@@ -375,9 +357,9 @@ def _table_problems(module: IRModule) -> list[str]:
     return problems
 
 
-def _io_problems(module: IRModule) -> list[str]:
+def _diagnose_io(module: IRModule) -> list[str]:
     main = module.functions.get(str(module.attrs.get("entry", "")))
-    if not isinstance(main, PrimFunc):
+    if not isinstance(main, tir.PrimFunc):
         return []
     known = local_names(main)
     return [

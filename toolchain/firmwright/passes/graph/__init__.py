@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from firmwright.ir.module import Pass
 from firmwright.passes.graph import (
-    common_calls,
-    dead_calls,
+    cse,
+    dce,
     fold_pad,
     fold_scale,
     fold_transpose,
     fuse_activations,
     fuse_expressions,
-    layout,
+    sink_transposes,
 )
 
 PASSES: tuple[Pass, ...] = (
-    common_calls.PASS,
-    layout.PASS,
+    cse.PASS,
+    sink_transposes.PASS,
     fold_scale.PASS,
     fuse_activations.PASS,
     fuse_expressions.PASS,
     fold_transpose.PASS,
     fold_pad.PASS,
-    dead_calls.PASS,
+    dce.PASS,
 )

@@ -3,7 +3,7 @@
 In: graph functions. Out: `conv2d(pad(x))` reads x with a larger padding where that is exact: the
 pad touches rows and columns only, and pads with the value that stands for zero (a convolution skips
 taps outside of its input, which adds exactly what a tap on zero adds). A pad that nobody reads any
-more is left to `dead-calls`.
+more is left to `graph-dce`.
 
 Attributes relied on: `pad.paddings` (before and after, axis by axis), `pad.value` (absent: zero);
 `padding` (top, bottom, left, right) of `conv2d` and `depthwise_conv2d`.
@@ -20,7 +20,7 @@ from firmwright.ir.module import IRModule, Pass
 CONVOLUTIONS = frozenset({"conv2d", "depthwise_conv2d"})
 
 
-def fold(func: Function) -> Function:
+def fold_pads(func: Function) -> Function:
     """`func` with pads folded where that is exact."""
     pads = {call.outputs[0].name: call for call in func.body if call.op == "pad"}
     body = tuple(_folded(call, pads) for call in func.body)
@@ -76,7 +76,7 @@ def _flat(value: Attr) -> tuple[int, ...]:
 def run(module: IRModule) -> IRModule:
     """Folds pads in every graph function."""
     functions = {
-        name: fold(func) if isinstance(func, Function) else func
+        name: fold_pads(func) if isinstance(func, Function) else func
         for name, func in module.functions.items()
     }
     if all(functions[name] is func for name, func in module.functions.items()):

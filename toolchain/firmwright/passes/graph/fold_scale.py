@@ -19,7 +19,7 @@ from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.opdef import Array
 from firmwright.ir.module import IRModule, Pass
-from firmwright.passes.graph.fuse_activations import uses
+from firmwright.passes.graph.fuse_activations import count_uses
 
 # Operator -> the axis of its weights that counts output channels.
 _CHANNELS = {"conv2d": 0, "depthwise_conv2d": 3, "fully_connected": 0, "transpose_conv": 0}
@@ -41,7 +41,7 @@ def run(module: IRModule) -> IRModule:
 def _folded(function: Function, constants: dict[str, Constant]) -> Function:
     if not any(call.attrs.get("formula") in (_FORMULA, _SHIFT) for call in function.body):
         return function
-    count = uses(function)
+    count = count_uses(function)
     makers = {v.name: k for k, call in enumerate(function.body) for v in call.outputs}
     body: list[Call | None] = list(function.body)
     for index, call in enumerate(function.body):

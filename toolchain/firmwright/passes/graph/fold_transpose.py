@@ -12,10 +12,10 @@ from dataclasses import replace
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule, Pass
-from firmwright.passes.graph.functions import on_graphs
-from firmwright.passes.graph.fuse_activations import uses
+from firmwright.passes.graph.functions import map_graph_functions
+from firmwright.passes.graph.fuse_activations import count_uses
 
-FORMULAS = ("expression", "reduction")
+EXPRESSION_OPS = ("expression", "reduction")
 Perm = tuple[int, ...]
 
 
@@ -26,14 +26,14 @@ def fold_transposes(function: Function) -> Function:
     return _into_makers(_into_readers(function))
 
 
-def perms_of(call: Call) -> tuple[Perm, ...]:
+def input_permutations(call: Call) -> tuple[Perm, ...]:
     """How each input of a formula is read."""
     given = call.attrs.get("perms", ())
     plain = [tuple(range(len(v.type.shape))) for v in call.inputs if v is not None]
     return tuple(given) or tuple(plain)  # type: ignore[arg-type]  # by the shape rule
 
 
-def with_perms(call: Call, perms: tuple[Perm, ...]) -> Call:
+def with_input_permutations(call: Call, perms: tuple[Perm, ...]) -> Call:
     """The call that reads its inputs so; without the attribute where none is turned."""
     attrs: dict[str, Attr] = {k: v for k, v in call.attrs.items() if k != "perms"}
     if any(perm != tuple(range(len(perm))) for perm in perms):
@@ -57,14 +57,14 @@ def _into_readers(function: Function) -> Function:
             readers.setdefault(value.name, []).append(call)
     body: list[Call] = []
     for call in function.body:
-        if call.op in FORMULAS:
+        if call.op in EXPRESSION_OPS:
             body.append(_reading_sources(call, turned))
             continue
         body.append(call)
         y = call.outputs[0] if call.outputs else None
         if call.op != "transpose" or y is None or y.name in sinks or call.inputs[0] is None:
             continue
-        if all(reader.op in FORMULAS for reader in readers.get(y.name, [])):
+        if all(reader.op in EXPRESSION_OPS for reader in readers.get(y.name, [])):
             body.pop()
             turned[y.name] = (call.inputs[0], _perm(call))
     return replace(function, body=tuple(body)) if turned else function
@@ -72,21 +72,21 @@ def _into_readers(function: Function) -> Function:
 
 def _reading_sources(call: Call, turned: dict[str, tuple[Value, Perm]]) -> Call:
     inputs, perms = [], []
-    for value, own in zip(call.inputs, perms_of(call), strict=True):
+    for value, own in zip(call.inputs, input_permutations(call), strict=True):
         assert value is not None  # formulas have no optional inputs
         source, perm = turned.get(value.name, (value, tuple(range(len(own)))))
         inputs.append(source)
         perms.append(tuple(perm[axis] for axis in own))
     if tuple(inputs) == call.inputs:
         return call
-    return with_perms(replace(call, inputs=tuple(inputs)), tuple(perms))
+    return with_input_permutations(replace(call, inputs=tuple(inputs)), tuple(perms))
 
 
 # ---- a transposition of what a formula makes -----------------------------------------------------
 
 
 def _into_makers(function: Function) -> Function:
-    count = uses(function)
+    count = count_uses(function)
     makers = {call.outputs[0].name: k for k, call in enumerate(function.body) if call.outputs}
     body: list[Call | None] = list(function.body)
     for index, call in enumerate(function.body):
@@ -104,14 +104,16 @@ def _into_makers(function: Function) -> Function:
 
 def _turned(maker: Call, perm: Perm) -> Call | None:
     """The formula that makes its result transposed; None where an input is too narrow to tell."""
-    if maker.op not in FORMULAS:
+    if maker.op not in EXPRESSION_OPS:
         return None
-    perms = perms_of(maker)
+    perms = input_permutations(maker)
     rank = max(map(len, perms), default=0)
     if any(len(own) != rank for own in perms):
         return None
     if maker.op == "expression":
-        return with_perms(maker, tuple(tuple(own[axis] for axis in perm) for own in perms))
+        return with_input_permutations(
+            maker, tuple(tuple(own[axis] for axis in perm) for own in perms)
+        )
     axes: Perm = tuple(maker.attrs["axes"])  # type: ignore[arg-type]  # by the shape rule
     if maker.attrs["keep_dims"]:
         order = perm
@@ -122,12 +124,12 @@ def _turned(maker: Call, perm: Perm) -> Call | None:
         order = (*(left[axis] for axis in perm), *axes)
     attrs = {**maker.attrs, "axes": tuple(k for k, axis in enumerate(order) if axis in axes)}
     turned = tuple(tuple(own[axis] for axis in order) for own in perms)
-    return with_perms(replace(maker, attrs=attrs), turned)
+    return with_input_permutations(replace(maker, attrs=attrs), turned)
 
 
 def run(module: IRModule) -> IRModule:
     """Folds in every graph function."""
-    return on_graphs(module, fold_transposes)
+    return map_graph_functions(module, fold_transposes)
 
 
 PASS = Pass("fold-transpose", run)

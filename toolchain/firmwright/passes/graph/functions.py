@@ -9,7 +9,7 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 
 
-def on_graphs(module: IRModule, change: Callable[[Function], Function]) -> IRModule:
+def map_graph_functions(module: IRModule, change: Callable[[Function], Function]) -> IRModule:
     """`change` on every graph function; the same module where none changes."""
     functions = {
         name: change(func) if isinstance(func, Function) else func

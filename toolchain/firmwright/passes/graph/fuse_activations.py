@@ -13,9 +13,9 @@ from dataclasses import replace
 from firmwright.base.dtypes import FLOAT32
 from firmwright.ir.graph.nodes import Call, Function
 from firmwright.ir.module import IRModule, Pass
-from firmwright.passes.graph.functions import on_graphs
+from firmwright.passes.graph.functions import map_graph_functions
 
-ACTIVATED = frozenset(
+FUSABLE_OPS = frozenset(
     [
         "add",
         "average_pool2d",
@@ -31,18 +31,18 @@ ACTIVATED = frozenset(
 ACTIVATIONS = frozenset({"relu", "relu6"})
 
 
-def uses(function: Function) -> Counter[str]:
+def count_uses(function: Function) -> Counter[str]:
     """How often each value is read; being a result, or what a state becomes, counts."""
     found = Counter(v.name for call in function.body for v in call.inputs if v is not None)
     found.update(v.name for v in function.sinks)
     return found
 
 
-def fuse(function: Function) -> Function:
+def fuse_activations(function: Function) -> Function:
     """`function` with activations taken in."""
     if not any(call.op in ACTIVATIONS for call in function.body):
         return function
-    count = uses(function)
+    count = count_uses(function)
     makers = {v.name: k for k, call in enumerate(function.body) for v in call.outputs}
     body: list[Call | None] = list(function.body)
     for index, call in enumerate(function.body):
@@ -52,7 +52,7 @@ def fuse(function: Function) -> Function:
         if source is None or place is None or maker is None or count[source.name] != 1:
             continue
         plain = maker.attrs.get("activation") == "none" and source.type.dtype == FLOAT32
-        if maker.op in ACTIVATED and plain:
+        if maker.op in FUSABLE_OPS and plain:
             attrs = {**maker.attrs, "activation": call.op}
             body[place] = replace(maker, outputs=call.outputs, attrs=attrs)
             body[index] = None
@@ -61,7 +61,7 @@ def fuse(function: Function) -> Function:
 
 def run(module: IRModule) -> IRModule:
     """Fuses in every graph function."""
-    return on_graphs(module, fuse)
+    return map_graph_functions(module, fuse_activations)
 
 
 PASS = Pass("fuse-activations", run)

@@ -12,9 +12,9 @@ from dataclasses import replace
 from firmwright.base.dtypes import FLOAT32
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule, Pass
-from firmwright.ops.expression_language import NAMES, joined
-from firmwright.passes.graph.functions import on_graphs
-from firmwright.passes.graph.fuse_activations import uses
+from firmwright.ops.expression_language import INPUT_NAMES, compose_expressions
+from firmwright.passes.graph.functions import map_graph_functions
+from firmwright.passes.graph.fuse_activations import count_uses
 
 _AS_FORMULA = {"relu": "max(a, 0.0)", "relu6": "min(max(a, 0.0), 6.0)"}
 _INPUTS_MAX = 8
@@ -30,11 +30,11 @@ def _formula(call: Call) -> str | None:
     return _AS_FORMULA.get(call.op)
 
 
-def fuse(function: Function) -> Function:
+def fuse_expressions(function: Function) -> Function:
     """`function` with neighbours joined."""
     if not any(call.op == "expression" for call in function.body):
         return function
-    count = uses(function)
+    count = count_uses(function)
     makers: dict[str, Call] = {}
     body: list[Call] = []
     for call in function.body:
@@ -72,14 +72,16 @@ def _fused(outer: Call, index: int, inner: Call) -> Call | None:
         assert value is not None  # expressions have no optional inputs
         if value not in inputs:
             inputs.append(value)
-        return NAMES[inputs.index(value)]
+        return INPUT_NAMES[inputs.index(value)]
 
-    outer_names = {NAMES[k]: place(value) for k, value in enumerate(outer.inputs) if k != index}
-    inner_names = {NAMES[k]: place(value) for k, value in enumerate(inner.inputs)}
+    outer_names = {
+        INPUT_NAMES[k]: place(value) for k, value in enumerate(outer.inputs) if k != index
+    }
+    inner_names = {INPUT_NAMES[k]: place(value) for k, value in enumerate(inner.inputs)}
     first, second = _formula(inner), _formula(outer)
     if first is None or second is None or len(inputs) > _INPUTS_MAX:
         return None
-    formula = joined(first, inner_names, second, outer_names, NAMES[index])
+    formula = compose_expressions(first, inner_names, second, outer_names, INPUT_NAMES[index])
     if len(formula) > _TEXT_MAX:
         return None
     return replace(outer, op="expression", inputs=tuple(inputs), attrs={"formula": formula})
@@ -87,7 +89,7 @@ def _fused(outer: Call, index: int, inner: Call) -> Call | None:
 
 def run(module: IRModule) -> IRModule:
     """Joins in every graph function."""
-    return on_graphs(module, fuse)
+    return map_graph_functions(module, fuse_expressions)
 
 
 PASS = Pass("fuse-expressions", run)

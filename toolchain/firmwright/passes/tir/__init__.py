@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from firmwright.ir.module import Pass
 from firmwright.passes.tir import (
-    dead_code,
-    hoist_params,
-    load_constants,
+    assign_constant_memory,
+    async_device_calls,
+    dce,
+    dedupe_functions,
+    externalize_constants,
     merge_constants,
-    merge_functions,
     narrow_index,
-    overlap_devices,
-    place_constants,
     simplify,
+    stage_constants,
     unroll,
 )
 
@@ -20,12 +20,12 @@ BEFORE_PLANNING: tuple[Pass, ...] = (
     unroll.PASS,
     simplify.PASS,
     narrow_index.PASS,
-    dead_code.PASS,
+    dce.PASS,
     merge_constants.PASS,
-    place_constants.PASS,
-    load_constants.PASS,
-    overlap_devices.PASS,
+    assign_constant_memory.PASS,
+    stage_constants.PASS,
+    async_device_calls.PASS,
 )
-AFTER_PLANNING: tuple[Pass, ...] = (merge_functions.PASS,)
-UNLINKED: tuple[Pass, ...] = (hoist_params.PASS,)
-CLEAN_UP: tuple[Pass, ...] = (Pass("clean-up", dead_code.run),)
+AFTER_PLANNING: tuple[Pass, ...] = (dedupe_functions.PASS,)
+UNLINKED: tuple[Pass, ...] = (externalize_constants.PASS,)
+CLEAN_UP: tuple[Pass, ...] = (Pass("final-dce", dce.run),)

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from firmwright.ir import tir
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule, Pass
-from firmwright.ir.tir.nodes import AllocateConst, PrimFunc
 from firmwright.ir.tir.rewrite import rewrite_func
-from firmwright.ir.tir.walk import Node
-from firmwright.passes.per_function import each_prim_func
+from firmwright.ir.tir.traversal import Node
+from firmwright.passes.map_functions import map_prim_funcs
 
 
-def twins(module: IRModule) -> dict[str, str]:
+def find_duplicates(module: IRModule) -> dict[str, str]:
     """For each constant with an equal one before it in the table, the first such."""
     apart = {state.initial for state in module.io.state}
     by_shape = any(isinstance(func, Function) for func in module.functions.values())
@@ -42,19 +42,19 @@ def _key(constant: Constant, by_shape: bool) -> tuple[str, str, tuple[int, ...]]
 
 def run(module: IRModule) -> IRModule:
     """Merges equal constants of the whole module."""
-    moved = twins(module)
+    moved = find_duplicates(module)
     if not moved:
         return module
 
     def rule(node: Node) -> Node | None:
-        if isinstance(node, AllocateConst) and node.constant in moved:
+        if isinstance(node, tir.AllocateConst) and node.constant in moved:
             return replace(node, constant=moved[node.constant])
         return None
 
-    def change(func: PrimFunc) -> PrimFunc:
+    def change(func: tir.PrimFunc) -> tir.PrimFunc:
         return rewrite_func(func, rule)
 
-    module = each_prim_func(module, change)
+    module = map_prim_funcs(module, change)
     kept = {name: value for name, value in module.constants.items() if name not in moved}
     functions = {
         name: _graph_function(func, moved) if isinstance(func, Function) else func

@@ -10,40 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from firmwright.base.dtypes import INT32, INT64
+from firmwright.ir import tir
 from firmwright.ir.module import IRModule, Pass
-from firmwright.ir.tir.affine import Bounds, Interval, widens
-from firmwright.ir.tir.nodes import (
-    COMPARISONS,
-    AccessPtr,
-    Allocate,
-    AllocateConst,
-    Binary,
-    BufferLoad,
-    BufferStore,
-    Call,
-    CallPrim,
-    Cast,
-    DeclBuffer,
-    Evaluate,
-    Expr,
-    For,
-    If,
-    IntImm,
-    Let,
-    Not,
-    PrimFunc,
-    Select,
-    Seq,
-    Stmt,
-    Var,
-    While,
-)
+from firmwright.ir.tir.affine import Bounds, Interval, is_widening
 from firmwright.ir.tir.rewrite import with_body
-from firmwright.passes.per_function import each_prim_func
+from firmwright.passes.map_functions import map_prim_funcs
 from firmwright.passes.tir.simplify import assuming
 
 
-def narrow(func: PrimFunc) -> PrimFunc:
+def narrow_indices(func: tir.PrimFunc) -> tir.PrimFunc:
     """`func` with index arithmetic in 32 bits where that is exact."""
     return with_body(func, _Narrower(frozenset(), Bounds()).stmt(func.body))
 
@@ -54,45 +29,47 @@ def _fits(known: Interval | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Narrower:
-    """`narrow` holds the names of variables that are 32-bit now; `bounds` speaks of old nodes."""
+    """`narrow_indices` holds the names of variables that are 32-bit now; `bounds` speaks of old
+    nodes.
+    """
 
     narrow: frozenset[str]
     bounds: Bounds
 
     # ---- expressions -------------------------------------------------------------------------
 
-    def expr(self, node: Expr) -> Expr:
+    def expr(self, node: tir.Expr) -> tir.Expr:
         """`node` with the same dtype, narrow inside where it can be."""
         match node:
-            case Var(name, dtype):
-                return Cast(dtype, Var(name, INT32)) if name in self.narrow else node
-            case Binary(op, a, b):
-                pair = self.pair(a, b) if op in COMPARISONS else (self.expr(a), self.expr(b))
-                return node if pair[0] is a and pair[1] is b else Binary(op, *pair)
-            case Not(a):
+            case tir.Var(name, dtype):
+                return tir.Cast(dtype, tir.Var(name, INT32)) if name in self.narrow else node
+            case tir.Binary(op, a, b):
+                pair = self.pair(a, b) if op in tir.COMPARISONS else (self.expr(a), self.expr(b))
+                return node if pair[0] is a and pair[1] is b else tir.Binary(op, *pair)
+            case tir.Not(a):
                 new = self.expr(a)
-                return node if new is a else Not(new)
-            case Cast(dtype, value):
+                return node if new is a else tir.Not(new)
+            case tir.Cast(dtype, value):
                 new = self.index(value)
                 if new is value:
                     return node
-                return new if new.dtype == dtype else Cast(dtype, new)
-            case Select(cond, a, b):
+                return new if new.dtype == dtype else tir.Cast(dtype, new)
+            case tir.Select(cond, a, b):
                 news = self.expr(cond), self.expr(a), self.expr(b)
                 same = news[0] is cond and news[1] is a and news[2] is b
-                return node if same else Select(*news)
-            case BufferLoad(buffer, indices):
+                return node if same else tir.Select(*news)
+            case tir.BufferLoad(buffer, indices):
                 new_indices = self.all(indices)
-                return node if new_indices is indices else BufferLoad(buffer, new_indices)
-            case AccessPtr():
+                return node if new_indices is indices else tir.BufferLoad(buffer, new_indices)
+            case tir.AccessPtr():
                 return self.pointer(node)
-            case Call(name, args, dtype):
+            case tir.IntrinsicCall(name, args, dtype):
                 new_args = self.same(args)
-                return node if new_args is args else Call(name, new_args, dtype)
+                return node if new_args is args else tir.IntrinsicCall(name, new_args, dtype)
             case _:
                 return node
 
-    def index(self, node: Expr) -> Expr:
+    def index(self, node: tir.Expr) -> tir.Expr:
         """`node` in 32 bits if it is a 64-bit integer and fits, else with its dtype."""
         if node.dtype == INT64:
             narrowed = self.narrowed(node)
@@ -100,7 +77,7 @@ class _Narrower:
                 return narrowed
         return self.expr(node)
 
-    def pair(self, a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    def pair(self, a: tir.Expr, b: tir.Expr) -> tuple[tir.Expr, tir.Expr]:
         """Two operands that keep one dtype."""
         if a.dtype == INT64:
             left, right = self.narrowed(a), self.narrowed(b)
@@ -108,123 +85,127 @@ class _Narrower:
                 return left, right
         return self.expr(a), self.expr(b)
 
-    def all(self, nodes: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    def all(self, nodes: tuple[tir.Expr, ...]) -> tuple[tir.Expr, ...]:
         """Indices, each in the dtype it can have."""
         news = tuple(self.index(node) for node in nodes)
         return nodes if all(x is y for x, y in zip(news, nodes, strict=True)) else news
 
-    def same(self, nodes: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    def same(self, nodes: tuple[tir.Expr, ...]) -> tuple[tir.Expr, ...]:
         """Arguments, each with its dtype."""
         news = tuple(self.expr(node) for node in nodes)
         return nodes if all(x is y for x, y in zip(news, nodes, strict=True)) else news
 
-    def pointer(self, node: AccessPtr) -> AccessPtr:
+    def pointer(self, node: tir.AccessPtr) -> tir.AccessPtr:
         offset = self.index(node.offset)
         return node if offset is node.offset else replace(node, offset=offset)
 
-    def narrowed(self, node: Expr) -> Expr | None:
+    def narrowed(self, node: tir.Expr) -> tir.Expr | None:
         """The 64-bit `node` computed in 32 bits; None if some step may not fit."""
         if not _fits(self.bounds.of(node)):
             return None
         match node:
-            case IntImm(value, _):
-                return IntImm(value, INT32)
-            case Var(name, _):
-                return Var(name, INT32) if name in self.narrow else None
-            case Binary(op, a, b):
+            case tir.IntImm(value, _):
+                return tir.IntImm(value, INT32)
+            case tir.Var(name, _):
+                return tir.Var(name, INT32) if name in self.narrow else None
+            case tir.Binary(op, a, b):
                 left, right = self.narrowed(a), self.narrowed(b)
-                return None if left is None or right is None else Binary(op, left, right)
-            case Cast(_, value) if value.dtype == INT32:
+                return None if left is None or right is None else tir.Binary(op, left, right)
+            case tir.Cast(_, value) if value.dtype == INT32:
                 return self.expr(value)
-            case Cast(_, value) if widens(value.dtype, INT32):
-                return Cast(INT32, self.expr(value))
-            case Select(cond, a, b):
+            case tir.Cast(_, value) if is_widening(value.dtype, INT32):
+                return tir.Cast(INT32, self.expr(value))
+            case tir.Select(cond, a, b):
                 left, right = self.narrowed(a), self.narrowed(b)
                 if left is None or right is None:
                     return None
-                return Select(self.expr(cond), left, right)
+                return tir.Select(self.expr(cond), left, right)
             case _:
                 return None
 
     # ---- statements --------------------------------------------------------------------------
 
-    def stmt(self, node: Stmt) -> Stmt:
+    def stmt(self, node: tir.Stmt) -> tir.Stmt:
         match node:
-            case For():
+            case tir.For():
                 return self._for(node)
-            case Let():
+            case tir.Let():
                 return self._let(node)
-            case BufferStore(buffer, indices, value):
+            case tir.BufferStore(buffer, indices, value):
                 news, new = self.all(indices), self.expr(value)
                 same = news is indices and new is value
-                return node if same else BufferStore(buffer, news, new)
-            case If():
+                return node if same else tir.BufferStore(buffer, news, new)
+            case tir.If():
                 return self._if(node)
-            case While(cond, body):
+            case tir.While(cond, body):
                 new, new_body = self.expr(cond), self.stmt(body)
-                return node if new is cond and new_body is body else While(new, new_body)
-            case Seq(stmts):
+                return node if new is cond and new_body is body else tir.While(new, new_body)
+            case tir.Seq(stmts):
                 new_stmts = tuple(self.stmt(stmt) for stmt in stmts)
                 same = all(x is y for x, y in zip(new_stmts, stmts, strict=True))
-                return node if same else Seq(new_stmts)
+                return node if same else tir.Seq(new_stmts)
             case _:
                 return self._memory(node)
 
-    def _memory(self, node: Stmt) -> Stmt:
+    def _memory(self, node: tir.Stmt) -> tir.Stmt:
         match node:
-            case Allocate(body=body) | AllocateConst(body=body):
+            case tir.Allocate(body=body) | tir.AllocateConst(body=body):
                 new_body = self.stmt(body)
                 return node if new_body is body else replace(node, body=new_body)
-            case DeclBuffer(buffer, source, body):
+            case tir.DeclBuffer(buffer, source, body):
                 new_source, new_body = self.pointer(source), self.stmt(body)
                 same = new_source is source and new_body is body
-                return node if same else DeclBuffer(buffer, new_source, new_body)
-            case Evaluate(call):
+                return node if same else tir.DeclBuffer(buffer, new_source, new_body)
+            case tir.Evaluate(call):
                 args = self.same(call.args)
-                return node if args is call.args else Evaluate(Call(call.name, args, call.dtype))
-            case CallPrim(args=args):
+                return (
+                    node
+                    if args is call.args
+                    else tir.Evaluate(tir.IntrinsicCall(call.name, args, call.dtype))
+                )
+            case tir.PrimFuncCall(args=args):
                 news = self.same(args)
                 return node if news is args else replace(node, args=news)
             case _:
                 return node
 
-    def _if(self, node: If) -> Stmt:
+    def _if(self, node: tir.If) -> tir.Stmt:
         cond = self.expr(node.cond)
         then = replace(self, bounds=assuming(self.bounds, node.cond)).stmt(node.then)
         orelse = node.orelse
         if orelse is not None:
             orelse = replace(self, bounds=assuming(self.bounds, node.cond, False)).stmt(orelse)
         same = cond is node.cond and then is node.then and orelse is node.orelse
-        return node if same else If(cond, then, orelse)
+        return node if same else tir.If(cond, then, orelse)
 
-    def _for(self, node: For) -> Stmt:
+    def _for(self, node: tir.For) -> tir.Stmt:
         inner = self.bounds.with_loop(node.var, node.start, node.extent)
-        end = self.bounds.of(Binary("add", node.start, node.extent))
+        end = self.bounds.of(tir.Binary("add", node.start, node.extent))
         if node.var.dtype == INT64 and _fits(end) and _fits(inner.of(node.var)):
             start, extent = self.narrowed(node.start), self.narrowed(node.extent)
             if start is not None and extent is not None:
                 within = _Narrower(self.narrow | {node.var.name}, inner)
                 body = within.stmt(node.body)
-                return For(Var(node.var.name, INT32), start, extent, body, node.kind)
+                return tir.For(tir.Var(node.var.name, INT32), start, extent, body, node.kind)
         start, extent = self.expr(node.start), self.expr(node.extent)
         body = _Narrower(self.narrow, inner).stmt(node.body)
         same = start is node.start and extent is node.extent and body is node.body
-        return node if same else For(node.var, start, extent, body, node.kind)
+        return node if same else tir.For(node.var, start, extent, body, node.kind)
 
-    def _let(self, node: Let) -> Stmt:
+    def _let(self, node: tir.Let) -> tir.Stmt:
         inner = self.bounds.with_let(node.var, node.value)
         value = self.narrowed(node.value) if node.var.dtype == INT64 else None
         if value is not None:
             within = _Narrower(self.narrow | {node.var.name}, inner)
-            return Let(Var(node.var.name, INT32), value, within.stmt(node.body))
+            return tir.Let(tir.Var(node.var.name, INT32), value, within.stmt(node.body))
         value, body = self.expr(node.value), _Narrower(self.narrow, inner).stmt(node.body)
         same = value is node.value and body is node.body
-        return node if same else Let(node.var, value, body)
+        return node if same else tir.Let(node.var, value, body)
 
 
 def run(module: IRModule) -> IRModule:
     """Narrows indices in every PrimFunc."""
-    return each_prim_func(module, narrow)
+    return map_prim_funcs(module, narrow_indices)
 
 
 PASS = Pass("narrow-index", run)

@@ -9,68 +9,68 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from firmwright.base.names import NameSupply
+from firmwright.base.c_identifiers import UniqueNamer
+from firmwright.ir import tir
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.affine import Bounds
-from firmwright.ir.tir.nodes import Binary, Expr, For, IntImm, Let, PrimFunc, Stmt, Var
-from firmwright.ir.tir.rewrite import rewrite_stmt, sequence, substitute, with_body
-from firmwright.ir.tir.walk import Node, declared_buffers, local_names, statements
-from firmwright.passes.per_function import each_prim_func
+from firmwright.ir.tir.rewrite import make_sequence, rewrite_stmt, substitute, with_body
+from firmwright.ir.tir.traversal import Node, declared_buffers, local_names, statements
+from firmwright.passes.map_functions import map_prim_funcs
 from firmwright.passes.tir.simplify import simplify_expr
 
 
-def unroll(func: PrimFunc, extent_max: int = 0) -> PrimFunc:
+def unroll(func: tir.PrimFunc, extent_max: int = 0) -> tir.PrimFunc:
     """`func` without loops of kind `unrolled`, nor any of at most `extent_max` iterations."""
-    marked = [node for node in statements(func.body) if isinstance(node, For)]
+    marked = [node for node in statements(func.body) if isinstance(node, tir.For)]
     if not any(_count(loop, extent_max) is not None for loop in marked):
         return func
-    names = NameSupply(local_names(func))
+    names = UniqueNamer(local_names(func))
 
     def rule(node: Node) -> Node | None:
-        if not isinstance(node, For):
+        if not isinstance(node, tir.For):
             return None
         count = _count(node, extent_max)
         if count is None:
             return None
-        return sequence([_copy(node, step, names) for step in range(count)])
+        return make_sequence([_copy(node, step, names) for step in range(count)])
 
     return with_body(func, rewrite_stmt(func.body, rule))
 
 
-def _count(loop: For, extent_max: int) -> int | None:
+def _count(loop: tir.For, extent_max: int) -> int | None:
     """How often a loop to be unrolled runs; None for a loop that stays."""
     extent = simplify_expr(loop.extent, Bounds())
-    if not isinstance(extent, IntImm):
+    if not isinstance(extent, tir.IntImm):
         return None
     return extent.value if loop.kind == "unrolled" or extent.value <= extent_max else None
 
 
-def _copy(loop: For, step: int, names: NameSupply) -> Stmt:
+def _copy(loop: tir.For, step: int, names: UniqueNamer) -> tir.Stmt:
     """The body in iteration `step`."""
     start = simplify_expr(loop.start, Bounds())
-    offset = IntImm(step, loop.var.dtype)
-    if isinstance(start, IntImm):
-        value: Expr = IntImm(start.value + step, loop.var.dtype)
+    offset = tir.IntImm(step, loop.var.dtype)
+    if isinstance(start, tir.IntImm):
+        value: tir.Expr = tir.IntImm(start.value + step, loop.var.dtype)
     else:
-        value = Binary("add", start, offset)
-    body = loop.body if step == 0 else renamed(loop.body, names)
+        value = tir.Binary("add", start, offset)
+    body = loop.body if step == 0 else rename_declarations(loop.body, names)
     return substitute(body, {loop.var.name: value})
 
 
-def renamed(body: Stmt, names: NameSupply) -> Stmt:
+def rename_declarations(body: tir.Stmt, names: UniqueNamer) -> tir.Stmt:
     """`body` with new names for the variables and buffers that it declares."""
     buffers = {
-        name: replace(buffer, name=names.take(name))
+        name: replace(buffer, name=names.unique(name))
         for name, buffer in declared_buffers(body).items()
     }
-    variables: dict[str, Var] = {
-        node.var.name: Var(names.take(node.var.name), node.var.dtype)
+    variables: dict[str, tir.Var] = {
+        node.var.name: tir.Var(names.unique(node.var.name), node.var.dtype)
         for node in statements(body)
-        if isinstance(node, For | Let)
+        if isinstance(node, tir.For | tir.Let)
     }
 
     def binder(node: Node) -> Node | None:
-        if isinstance(node, For | Let) and node.var.name in variables:
+        if isinstance(node, tir.For | tir.Let) and node.var.name in variables:
             return replace(node, var=variables[node.var.name])
         return None
 
@@ -79,7 +79,7 @@ def renamed(body: Stmt, names: NameSupply) -> Stmt:
 
 def run(module: IRModule) -> IRModule:
     """Unrolls what is marked in every PrimFunc."""
-    return each_prim_func(module, unroll)
+    return map_prim_funcs(module, unroll)
 
 
 PASS = Pass("unroll", run)

@@ -16,19 +16,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from firmwright.base.dtypes import INT8, UINT32
+from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import E, maximum, minimum
-from firmwright.ir.tir.nodes import Buffer
-from firmwright.ir.tir.schedule import Config, Rule
-from firmwright.ops.conv2d import bias_of, requant_of
-from firmwright.ops.conv_shapes import Window, window_of
-from firmwright.ops.fixed_point import per_tensor
+from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv2d import bias_of, requantization_of
+from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.cortex_m_dsp.columns import ColumnLayout, Packer
-from firmwright.schedules.cortex_m_dsp.mac_blocks import other_blocks
-from firmwright.schedules.cortex_m_dsp.product import Product, plan_product
+from firmwright.ops.requantize import tensor_quant
+from firmwright.schedules.cortex_m_dsp.gemm_kernel import GemmKernel, plan_gemm
+from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, Im2colPacker
+from firmwright.schedules.cortex_m_dsp.microkernels import alternative_unrolls
 
-BLOCKS = {4: 2, 2: 4, 1: 8}
+CHANNELS_BY_PIXELS = {4: 2, 2: 4, 1: 8}
 """Pixels of a block -> output channels of it: always eight accumulators."""
 
 
@@ -38,7 +38,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
         return ()
     pixels = op.output.shape[0] * op.output.shape[1] * op.output.shape[2]
     found: list[Config] = []
-    for count in BLOCKS:
+    for count in CHANNELS_BY_PIXELS:
         if count <= pixels:
             found.append({"pixels": count})
         if count < pixels and count > 1:
@@ -49,8 +49,8 @@ def _configs(op: OpCall) -> Sequence[Config]:
 def _space(op: OpCall) -> Sequence[Config]:
     """Shorter and longer blocks of assembly: loops against code, and what divides the column."""
     kernel = op.input(1).shape
-    words = ColumnLayout(window_of(op, kernel[1:3]), kernel[3]).words
-    return [{**own, "steps": steps} for own in _configs(op) for steps in other_blocks(words)]
+    words = Im2colLayout(window_of(op, kernel[1:3]), kernel[3]).words
+    return [{**own, "steps": steps} for own in _configs(op) for steps in alternative_unrolls(words)]
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
@@ -58,39 +58,43 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     assert weights is not None
     kernel = np.asarray(weights.array())
     window = window_of(op, kernel.shape[1:3])
-    layout = ColumnLayout(window, kernel.shape[3])
-    zero_point = per_tensor(op.input(0)).zero_point
+    layout = Im2colLayout(window, kernel.shape[3])
+    zero_point = tensor_quant(op.input(0)).zero_point
     flat = kernel.reshape(kernel.shape[0], -1).astype(np.int64)
     bias = bias_of(op, "int32").astype(np.int64) - zero_point * flat.sum(axis=1)
     pixels = op.output.elements // op.output.shape[3]
-    block = block_of(int(config["pixels"]), pixels)
-    product = plan_product(b, layout, kernel, bias, requant_of(op), BLOCKS[block], block)
+    block = block_pixels(int(config["pixels"]), pixels)
+    product = plan_gemm(
+        b, layout, kernel, bias, requantization_of(op), CHANNELS_BY_PIXELS[block], block
+    )
     backward = config.get("order") == "backward"
     if "steps" in config:
         product = replace(product, steps=int(config["steps"]))
-    sweep(b, Source(b.input(0), layout, zero_point), product, op.output.shape, backward=backward)
+    convolve_in_blocks(
+        b, Im2colSource(b.input(0), layout, zero_point), product, op.output.shape, backward=backward
+    )
 
 
-def block_of(wanted: int, pixels: int) -> int:
+def block_pixels(wanted: int, pixels: int) -> int:
     """Pixels of a block where an output has `pixels` and `wanted` are asked for."""
-    return next(count for count in BLOCKS if count <= min(wanted, pixels))
+    return next(count for count in CHANNELS_BY_PIXELS if count <= min(wanted, pixels))
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Im2colSource:
     """An int8 input, how its windows are packed, and what stands for 0 in it."""
 
-    x: Buffer
-    layout: ColumnLayout
-    zero_point: int | E
+    x: tir.Buffer
+    layout: Im2colLayout
+    zero_point: int | ArithExpr
 
 
-def sweep(
+def convolve_in_blocks(
     b: Kernel,
-    source: Source,
-    product: Product,
+    source: Im2colSource,
+    product: GemmKernel,
     shape: tuple[int, ...],
-    first: E | int = 0,
+    first: ArithExpr | int = 0,
     *,
     backward: bool = False,
 ) -> None:
@@ -109,7 +113,7 @@ def sweep(
         else:
             at = _block_start(b, stack, pixels, block, backward=backward)
         columns = stack.enter_context(b.allocate("columns", UINT32, (layout.words, block), 8))
-        packer = Packer(b, layout, columns, source.x, source.zero_point)
+        packer = Im2colPacker(b, layout, columns, source.x, source.zero_point)
         if window.pointwise:
             packer.points([(at + p) * layout.channels for p in range(block)])
         elif in_rows:
@@ -127,8 +131,8 @@ def sweep(
 
 @contextmanager
 def _position(
-    b: Kernel, window: Window, row: E, column: E, shape: tuple[int, ...]
-) -> Iterator[tuple[E, E, E]]:
+    b: Kernel, window: ConvWindow, row: ArithExpr, column: ArithExpr, shape: tuple[int, ...]
+) -> Iterator[tuple[ArithExpr, ArithExpr, ArithExpr]]:
     """Where the window of an output begins in the input; `row` counts through the batch."""
     batch, height, _, _ = shape
     n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
@@ -138,7 +142,7 @@ def _position(
         yield n, y0, x0
 
 
-def _counted(b: Kernel, stack: ExitStack, name: str, count: int, *, backward: bool) -> E:
+def _counted(b: Kernel, stack: ExitStack, name: str, count: int, *, backward: bool) -> ArithExpr:
     """Counts from 0 to `count`, or down."""
     index = stack.enter_context(b.for_(name, count))
     if not backward:
@@ -146,7 +150,9 @@ def _counted(b: Kernel, stack: ExitStack, name: str, count: int, *, backward: bo
     return stack.enter_context(b.let(f"{name}_down", (count - 1) - index))
 
 
-def _block_start(b: Kernel, stack: ExitStack, pixels: int, block: int, *, backward: bool) -> E:
+def _block_start(
+    b: Kernel, stack: ExitStack, pixels: int, block: int, *, backward: bool
+) -> ArithExpr:
     """The first pixel of each block; the last block done is whole too.
 
     Forward that one ends at the last pixel, backward it begins at the first.
@@ -159,13 +165,13 @@ def _block_start(b: Kernel, stack: ExitStack, pixels: int, block: int, *, backwa
 
 
 RULES = (
-    Rule(
+    Schedule(
         "dsp.conv2d.columns",
         "conv2d",
         frozenset({"dsp"}),
         _configs,
         _build,
-        keeps_order=True,
+        disable_scheduling=True,
         space=_space,
     ),
 )

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
+from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import E, call, logical_and
-from firmwright.ir.tir.nodes import Buffer
-from firmwright.ir.tir.schedule import Config, Rule
-from firmwright.ops.conv_shapes import OutputIndex, Window, window_of
-from firmwright.ops.depthwise_conv2d import bias_of, requant_of
-from firmwright.ops.fixed_point import per_tensor
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, logical_and
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv_window import ConvWindow, OutputPosition, window_of
+from firmwright.ops.depthwise_conv2d import bias_of, requantization_of
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.epilogue import Finish, accumulator_bounds, make_epilogue
+from firmwright.ops.requantize import tensor_quant
+from firmwright.schedules.epilogue import FinishElement, accumulator_bounds, make_epilogue
 
 _MOST_TAPS = 25
 
@@ -35,14 +35,14 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class _DepthwiseConstants:
     """What the two paths of the kernel share."""
 
-    window: Window
+    window: ConvWindow
     zero_point: int
-    packed: Buffer
-    bias: Buffer
-    folded: Buffer
+    packed: tir.Buffer
+    bias: tir.Buffer
+    folded: tir.Buffer
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
@@ -51,18 +51,18 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = np.asarray(weights.array())
     window = window_of(op, kernel.shape[1:3])
     flat = kernel.reshape(-1, kernel.shape[3]).T.astype(np.int64)
-    zero_point = per_tensor(op.input(0)).zero_point
+    zero_point = tensor_quant(op.input(0)).zero_point
     bias = bias_of(op, "int32").astype(np.int64)
     folded = bias - zero_point * flat.sum(axis=1)
     bounds = accumulator_bounds(folded, flat, INT8.min, INT8.max)
-    epilogue = make_epilogue(b, requant_of(op), bounds, INT8, len(flat))
+    epilogue = make_epilogue(b, requantization_of(op), bounds, INT8, len(flat))
     pairs = np.zeros((len(flat), 2 * (-(-flat.shape[1] // 2))), np.int16)
     pairs[:, : flat.shape[1]] = flat
-    layer = _Layer(
+    layer = _DepthwiseConstants(
         window,
         zero_point,
         b.constant("weights", pairs.view(np.uint32), UINT32),
-        b.constant("bias", bias, INT32) if window.padded else b.y,
+        b.constant("bias", bias, INT32) if window.is_padded else b.y,
         b.constant("folded_bias", folded, INT32),
     )
     batch, height, width, channels = op.output.shape
@@ -77,18 +77,18 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         n = stack.enter_context(b.for_("n", batch))
         oy = stack.enter_context(b.for_("oy", height))
         ox = stack.enter_context(b.for_("ox", width))
-        at = OutputIndex(n, oy, ox)
+        at = OutputPosition(n, oy, ox)
         _output(b, layer, at, channel, channel // multiplier, pairs_of, finish)
 
 
 def _output(
     b: Kernel,
-    layer: _Layer,
-    at: OutputIndex,
-    channel: E,
-    source: E,
-    weights: list[E],
-    finish: Finish,
+    layer: _DepthwiseConstants,
+    at: OutputPosition,
+    channel: ArithExpr,
+    source: ArithExpr,
+    weights: list[ArithExpr],
+    finish: FinishElement,
 ) -> None:  # fmt: skip
     """One output element: unrolled inside, looped and guarded at the border."""
     acc = b.reg("acc", INT32)
@@ -111,12 +111,12 @@ def _output(
 
 def _inside(
     b: Kernel,
-    layer: _Layer,
-    acc: Buffer,
-    origin: tuple[E, E, E],
-    channel: E,
-    source: E,
-    weights: list[E],
+    layer: _DepthwiseConstants,
+    acc: tir.Buffer,
+    origin: tuple[ArithExpr, ArithExpr, ArithExpr],
+    channel: ArithExpr,
+    source: ArithExpr,
+    weights: list[ArithExpr],
 ) -> None:  # fmt: skip
     """All taps, at constant distances from the first."""
     x, window = b.input(0), layer.window
@@ -125,19 +125,26 @@ def _inside(
     column = channels * window.dilation[1]
     offset = ((origin[0] * height + origin[1]) * width + origin[2]) * channels + source
     b.store(acc, [0], b.load(layer.folded, [channel]))
-    with b.window("taps", x, offset, window.size, strides=(row, column)) as taps:
+    with b.view("taps", x, offset, window.size, strides=(row, column)) as taps:
         for tap in range(window.size[0] * window.size[1]):
             value = b.load(taps, list(divmod(tap, window.size[1]))).cast(INT32).cast(UINT32)
             name = "smlabb" if tap % 2 == 0 else "smlabt"
-            total = call(name, [value, weights[tap // 2], b.load(acc, [0])], INT32)
+            total = call_intrinsic(name, [value, weights[tap // 2], b.load(acc, [0])], INT32)
             b.store(acc, [0], total)
 
 
-def _border(b: Kernel, layer: _Layer, acc: Buffer, at: OutputIndex, channel: E, source: E) -> None:
+def _border(
+    b: Kernel,
+    layer: _DepthwiseConstants,
+    acc: tir.Buffer,
+    at: OutputPosition,
+    channel: ArithExpr,
+    source: ArithExpr,
+) -> None:
     """The taps that fall inside, less the zero point."""
     window, words = layer.window, layer.packed.shape[1]
     b.store(acc, [0], b.load(layer.bias, [channel]))
-    halves = b.window("halves", layer.packed, channel * words, (2 * words,), dtype=INT16)
+    halves = b.view("halves", layer.packed, channel * words, (2 * words,), dtype=INT16)
     with halves as w, window.taps(b, at) as (ky, kx, iy, ix):
         value = b.load_i32(b.input(0), [at.n, iy, ix, source]) - layer.zero_point
         weight = b.load_i32(w, [ky * window.size[1] + kx])
@@ -145,12 +152,12 @@ def _border(b: Kernel, layer: _Layer, acc: Buffer, at: OutputIndex, channel: E, 
 
 
 RULES = (
-    Rule(
+    Schedule(
         "dsp.depthwise.channel",
         "depthwise_conv2d",
         frozenset({"dsp"}),
         _configs,
         _build,
-        keeps_order=True,
+        disable_scheduling=True,
     ),
 )

@@ -15,14 +15,14 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, UINT32
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.schedule import Config, Rule
-from firmwright.ops.conv_shapes import Window
-from firmwright.ops.fixed_point import per_tensor
-from firmwright.ops.fully_connected import bias_of, has_multiplier, requant_of
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv_window import ConvWindow
+from firmwright.ops.fully_connected import bias_of, has_int32_multiplier, requantization_of
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.cortex_m_dsp.columns import ColumnLayout, Packer
-from firmwright.schedules.cortex_m_dsp.mac_blocks import other_blocks
-from firmwright.schedules.cortex_m_dsp.product import plan_product
+from firmwright.ops.requantize import tensor_quant
+from firmwright.schedules.cortex_m_dsp.gemm_kernel import plan_gemm
+from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, Im2colPacker
+from firmwright.schedules.cortex_m_dsp.microkernels import alternative_unrolls
 
 _WORD = 4
 
@@ -32,7 +32,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
         return ()
     outputs, depth = op.input(1).shape
     rows = next((count for count in (8, 4, 2) if count <= outputs + 1), 0)
-    if not rows or not has_multiplier(op):
+    if not rows or not has_int32_multiplier(op):
         return ()
     whole_words = depth % _WORD == 0
     return ({"rows": rows}, {"rows": rows, "input": "bytes"}) if whole_words else ({"rows": rows},)
@@ -41,7 +41,9 @@ def _configs(op: OpCall) -> Sequence[Config]:
 def _space(op: OpCall) -> Sequence[Config]:
     """Shorter and longer blocks of assembly down a widened input."""
     words = _layout(op.input(1).shape[-1]).words
-    return [{**own, "steps": steps} for own in _configs(op)[:1] for steps in other_blocks(words)]
+    return [
+        {**own, "steps": steps} for own in _configs(op)[:1] for steps in alternative_unrolls(words)
+    ]
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
@@ -50,11 +52,11 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     matrix = np.asarray(weights.array())
     outputs, depth = matrix.shape
     block = int(config["rows"])
-    zero_point = per_tensor(op.input(0)).zero_point
+    zero_point = tensor_quant(op.input(0)).zero_point
     bias = bias_of(op, "int32").astype(np.int64) - zero_point * matrix.sum(axis=1, dtype=np.int64)
     layout = _layout(depth)
     kernel = matrix.reshape(outputs, 1, 1, depth)
-    product = plan_product(b, layout, kernel, bias, requant_of(op), block, 1)
+    product = plan_gemm(b, layout, kernel, bias, requantization_of(op), block, 1)
     batch = op.output.elements // outputs
     if "steps" in config:
         product = replace(product, steps=int(config["steps"]))
@@ -62,7 +64,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         words = depth // _WORD
         with (
             b.for_("n", batch) as n,
-            b.window("words", b.input(0), n * depth, (words,), dtype=UINT32, alignment=4) as x,
+            b.view("words", b.input(0), n * depth, (words,), dtype=UINT32, alignment=4) as x,
         ):
             product.run_bytes(b, x, n)
         return
@@ -70,22 +72,22 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         b.for_("n", batch) as n,
         b.allocate("wide", UINT32, (layout.words, 1)) as wide,
     ):
-        Packer(b, layout, wide, b.input(0), zero_point).points([n * depth])
+        Im2colPacker(b, layout, wide, b.input(0), zero_point).points([n * depth])
         product.run(b, wide, n)
 
 
-def _layout(depth: int) -> ColumnLayout:
-    return ColumnLayout(Window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)), depth)
+def _layout(depth: int) -> Im2colLayout:
+    return Im2colLayout(ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)), depth)
 
 
 RULES = (
-    Rule(
+    Schedule(
         "dsp.fully_connected.rows",
         "fully_connected",
         frozenset({"dsp"}),
         _configs,
         _build,
-        keeps_order=True,
+        disable_scheduling=True,
         space=_space,
     ),
 )

@@ -15,20 +15,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.ir import tir
 from firmwright.ir.graph.opdef import Array, OpCall
-from firmwright.ir.tir.builder import E
-from firmwright.ir.tir.nodes import Buffer
-from firmwright.ir.tir.schedule import Config, Rule
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, weights_of
-from firmwright.ops.conv_shapes import window_of
-from firmwright.ops.fixed_point import activated, quant_of
-from firmwright.ops.hybrid_conv2d import Quantized, quantize_batch
+from firmwright.ops.conv_window import window_of
+from firmwright.ops.hybrid_conv2d import QuantizedBatch, quantize_batch
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.cortex_m_dsp.columns import ColumnLayout
-from firmwright.schedules.cortex_m_dsp.conv2d import BLOCKS, Source, block_of, sweep
-from firmwright.schedules.cortex_m_dsp.product import plan_sums
-from firmwright.schedules.epilogue import Finish
-from firmwright.schedules.settled import Order
+from firmwright.ops.requantize import apply_activation, quantization_of
+from firmwright.schedules.constant_channels import ChannelOrder
+from firmwright.schedules.cortex_m_dsp.conv2d import (
+    CHANNELS_BY_PIXELS,
+    Im2colSource,
+    block_pixels,
+    convolve_in_blocks,
+)
+from firmwright.schedules.cortex_m_dsp.gemm_kernel import plan_gemm_without_bias
+from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
+from firmwright.schedules.epilogue import FinishElement
 
 _BORROWED = 8
 """Bits that the sums of odd channels stand too high in a borrowing block."""
@@ -39,79 +44,93 @@ def _configs(op: OpCall) -> Sequence[Config]:
     if op.ints_attr("dilation")[1] != 1:
         return ()
     _, height, width, _ = op.output.shape
-    return [{"pixels": count} for count in BLOCKS if count <= height * width]
+    return [{"pixels": count} for count in CHANNELS_BY_PIXELS if count <= height * width]
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = weights_of(op)
     window = window_of(op, kernel.shape[1:3])
-    layout = ColumnLayout(window, kernel.shape[3])
+    layout = Im2colLayout(window, kernel.shape[3])
     x, (batch, height, width, channels) = op.input(0), op.output.shape
     pixels = height * width
-    block = block_of(int(config["pixels"]), pixels)
+    block = block_pixels(int(config["pixels"]), pixels)
     with (
         b.for_("n", batch) as n,
         b.allocate("quantized", INT8, (1, *x.shape[1:])) as quantized,
     ):
         found = quantize_batch(op, b, n, quantized)
-        product = plan_sums(
+        product = plan_gemm_without_bias(
             b, layout, kernel,
-            lambda order, borrows: _ending(op, b, kernel, order, found, borrows=borrows),
-            BLOCKS[block],
+            lambda order, borrows: _make_epilogue(op, b, kernel, order, found, borrows=borrows),
+            CHANNELS_BY_PIXELS[block],
         )  # fmt: skip
         zero_point = 0 if found.offset is None else b.load(found.offset, [0])
         shape = (1, height, width, channels)
-        sweep(b, Source(quantized, layout, zero_point), product, shape, n * pixels)
+        convolve_in_blocks(
+            b, Im2colSource(quantized, layout, zero_point), product, shape, n * pixels
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class _Ending:
+class _DequantizeEpilogue:
     """From sums to floats. Without a zero point all channels share one scale.
 
     `sums` holds the sum of each channel's weights, `scales` their scales; rows of all tables are
     in the order of the product.
     """
 
-    found: Quantized
-    bias: Buffer
-    sums: Buffer | None
-    scales: Buffer | None
+    found: QuantizedBatch
+    bias: tir.Buffer
+    sums: tir.Buffer | None
+    scales: tir.Buffer | None
     activation: str
     borrows: bool
 
     @contextmanager
-    def shared(self, b: Kernel) -> Iterator[Mapping[str, E] | None]:
+    def shared(self, b: Kernel) -> Iterator[Mapping[str, ArithExpr] | None]:
         yield None
 
     @contextmanager
     def channel(
-        self, b: Kernel, index: E, parity: int = 0, shared: Mapping[str, E] | None = None
-    ) -> Iterator[Finish]:
+        self,
+        b: Kernel,
+        index: ArithExpr,
+        parity: int = 0,
+        shared: Mapping[str, ArithExpr] | None = None,
+    ) -> Iterator[FinishElement]:
         with ExitStack() as stack:
             bias = stack.enter_context(b.let("bias_here", b.load(self.bias, [index])))
-            correction: E | None = None
+            correction: ArithExpr | None = None
             if self.sums is not None and self.found.offset is not None:
                 share = b.load(self.found.offset, [0]) * b.load(self.sums, [index])
                 correction = stack.enter_context(b.let("share", share))
-            own: E | None = None
+            own: ArithExpr | None = None
             if self.scales is not None:
                 own = stack.enter_context(b.let("own_scale", b.load(self.scales, [index])))
 
-            def finish(total: E) -> E:
+            def finish(total: ArithExpr) -> ArithExpr:
                 exact = total >> _BORROWED if self.borrows and parity == 1 else total
                 if correction is not None:
                     exact = exact - correction
                 scaled = exact.cast(FLOAT32)
                 if own is not None:
                     scaled = scaled * own
-                return activated(scaled * b.load(self.found.scale, [0]) + bias, self.activation)
+                return apply_activation(
+                    scaled * b.load(self.found.scale, [0]) + bias, self.activation
+                )
 
             yield finish
 
 
-def _ending(
-    op: OpCall, b: Kernel, kernel: Array, order: Order, found: Quantized, *, borrows: bool
-) -> _Ending:
+def _make_epilogue(
+    op: OpCall,
+    b: Kernel,
+    kernel: Array,
+    order: ChannelOrder,
+    found: QuantizedBatch,
+    *,
+    borrows: bool,
+) -> _DequantizeEpilogue:
     """The tables of `order`'s rows."""
     rows = list(order.rows)
     bias = b.constant("bias", bias_of(op, "float32")[rows], FLOAT32)
@@ -119,17 +138,17 @@ def _ending(
     if found.offset is not None:
         totals = kernel.reshape(len(kernel), -1).sum(axis=1, dtype=np.int64)
         sums = b.constant("sums", totals[rows], INT32)
-        scales = b.constant("scales", np.array(quant_of(op.input(1)).scales)[rows], FLOAT32)
-    return _Ending(found, bias, sums, scales, op.str_attr("activation"), borrows)
+        scales = b.constant("scales", np.array(quantization_of(op.input(1)).scales)[rows], FLOAT32)
+    return _DequantizeEpilogue(found, bias, sums, scales, op.str_attr("activation"), borrows)
 
 
 RULES = (
-    Rule(
+    Schedule(
         "dsp.hybrid_conv2d.columns",
         "hybrid_conv2d",
         frozenset({"dsp"}),
         _configs,
         _build,
-        keeps_order=True,
+        disable_scheduling=True,
     ),
 )

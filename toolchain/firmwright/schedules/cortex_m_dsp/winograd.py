@@ -19,16 +19,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT32
+from firmwright.ir import tir
 from firmwright.ir.graph.opdef import Array, OpCall
-from firmwright.ir.tir.builder import E, call
-from firmwright.ir.tir.nodes import Buffer
-from firmwright.ir.tir.schedule import Config, Rule
-from firmwright.ops.conv2d import bias_of, requant_of, weights_of
-from firmwright.ops.fixed_point import per_tensor
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.cortex_m_dsp.mac_blocks import longest_block
-from firmwright.schedules.epilogue import Epilogue, accumulator_bounds, make_epilogue
-from firmwright.schedules.winograd import POINTS, copy_patch, plan_winograd
+from firmwright.ops.requantize import tensor_quant
+from firmwright.schedules.cortex_m_dsp.microkernels import default_unroll
+from firmwright.schedules.epilogue import RequantizeEpilogue, accumulator_bounds, make_epilogue
+from firmwright.schedules.winograd import POINTS, copy_input_patch, plan_winograd
 
 _TILES = 4
 _LEAST_CHANNELS = 8
@@ -52,17 +52,17 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _DspWinograd:
     """Buffers and constants of the kernel."""
 
     b: Kernel
     op: OpCall
-    weights: Buffer
-    bias: Buffer
-    epilogue: Epilogue
-    patch: Buffer
-    u: Buffer
-    m: Buffer
+    weights: tir.Buffer
+    bias: tir.Buffer
+    epilogue: RequantizeEpilogue
+    patch: tir.Buffer
+    u: tir.Buffer
+    m: tir.Buffer
     looped: bool
 
     @property
@@ -75,14 +75,14 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     assert plan is not None
     kernel = weights_of(op)
     outputs, channels = kernel.shape[0], kernel.shape[3]
-    zero_point = per_tensor(op.input(0)).zero_point
+    zero_point = tensor_quant(op.input(0)).zero_point
     sums = bias_of(op, "int32").astype(np.int64) - zero_point * kernel.sum(
         axis=(1, 2, 3), dtype=np.int64
     )
     bounds = accumulator_bounds(sums, kernel, INT8.min, INT8.max)
     # The weights hold the whole left shift; zeros convince the table that it may leave it out.
     bake = np.zeros((outputs, 1), np.int64)
-    epilogue = make_epilogue(b, requant_of(op), bounds, INT8, outputs, bake)
+    epilogue = make_epilogue(b, requantization_of(op), bounds, INT8, outputs, bake)
     weights = b.constant("weights", _pack(plan.weights), UINT32)
     bias = b.constant("bias", plan.bias, INT32)
     batch, height, width, _ = op.output.shape
@@ -95,8 +95,8 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         b.for_("pair", -(-height // 2)) as row_pair,
         b.for_("group", width // (2 * _TILES)) as group,
     ):
-        work = _Work(b, op, weights, bias, epilogue, patch, u, m, looped)
-        copy_patch(b, patch, (n, row_pair * 2, group * (2 * _TILES)))
+        work = _DspWinograd(b, op, weights, bias, epilogue, patch, u, m, looped)
+        copy_input_patch(b, patch, (n, row_pair * 2, group * (2 * _TILES)))
         _transform_inputs(work)
         with b.for_("channels", outputs // 2) as pair:
             _multiply(work, pair)
@@ -113,7 +113,7 @@ def _pack(weights: Array) -> Array:
     return packed.reshape(outputs // 2, points, channels // 2, 2)
 
 
-def _transform_inputs(work: _Work) -> None:
+def _transform_inputs(work: _DspWinograd) -> None:
     """u[4 i + j, word, tile] = (B' d B)[i, j], two channels a word."""
     b = work.b
     with b.for_("c", work.channels // 4) as c:
@@ -125,15 +125,23 @@ def _transform_inputs(work: _Work) -> None:
             _transform_half(work, c, place, name)
 
 
-def _transform_half(work: _Work, c: E, half: E | int, name: str, shift: E | None = None) -> None:
+def _transform_half(
+    work: _DspWinograd,
+    c: ArithExpr,
+    half: ArithExpr | int,
+    name: str,
+    shift: ArithExpr | None = None,
+) -> None:
     """Two of each four channels, which `name` takes from their word, shifted if need be."""
     b = work.b
-    vertical: dict[int, list[E]] = {}
+    vertical: dict[int, list[ArithExpr]] = {}
     with ExitStack() as stack:
         for column in range(work.patch.shape[1]):
             fours = [b.load(work.patch, [r, column, c]) for r in range(4)]
             shifted = fours if shift is None else [four >> shift for four in fours]
-            d = [stack.enter_context(b.let("d", call(name, [x], UINT32))) for x in shifted]
+            d = [
+                stack.enter_context(b.let("d", call_intrinsic(name, [x], UINT32))) for x in shifted
+            ]
             vertical[column] = [
                 stack.enter_context(b.let("v", value)) for value in _input_transform(d)
             ]
@@ -141,23 +149,25 @@ def _transform_half(work: _Work, c: E, half: E | int, name: str, shift: E | None
                 _store_tile(work, vertical, column - 3, c * 2 + half)
 
 
-def _store_tile(work: _Work, vertical: dict[int, list[E]], first: int, word: E) -> None:
+def _store_tile(
+    work: _DspWinograd, vertical: dict[int, list[ArithExpr]], first: int, word: ArithExpr
+) -> None:
     for i in range(4):
         row = [vertical[first + j][i] for j in range(4)]
         for j, value in enumerate(_input_transform(row)):
             work.b.store(work.u, [4 * i + j, word, first // 2], value)
 
 
-def _input_transform(d: Sequence[E]) -> list[E]:
+def _input_transform(d: Sequence[ArithExpr]) -> list[ArithExpr]:
     """B' applied to four values."""
     pairs = (("ssub16", 0, 2), ("sadd16", 1, 2), ("ssub16", 2, 1), ("ssub16", 1, 3))
-    return [call(name, [d[a], d[b]], UINT32) for name, a, b in pairs]
+    return [call_intrinsic(name, [d[a], d[b]], UINT32) for name, a, b in pairs]
 
 
-def _multiply(work: _Work, pair: E) -> None:
+def _multiply(work: _DspWinograd, pair: ArithExpr) -> None:
     """m[point, channel * 4 + tile] of one pair of channels."""
     b, words = work.b, work.channels // 2
-    steps = longest_block(words)
+    steps = default_unroll(words)
     with b.for_("point", POINTS) as point:
         acc = b.reg("acc", INT32, 2 * _TILES)
         registers = [b.load(acc, [place]) for place in range(2 * _TILES)]
@@ -174,10 +184,12 @@ def _multiply(work: _Work, pair: E) -> None:
             b.store(work.m, [point, place], b.load(acc, [place]))
 
 
-def _finish(work: _Work, at: tuple[E, E, E], pair: E, height: int) -> None:
+def _finish(
+    work: _DspWinograd, at: tuple[ArithExpr, ArithExpr, ArithExpr], pair: ArithExpr, height: int
+) -> None:
     """Y = A' M A of each tile, requantised and written where there is a row for it."""
     b = work.b
-    parities: Sequence[E | int] = (0, 1)
+    parities: Sequence[ArithExpr | int] = (0, 1)
     with ExitStack() as loop:
         if work.looped:
             parities = (loop.enter_context(b.for_("parity", 2)),)
@@ -185,7 +197,13 @@ def _finish(work: _Work, at: tuple[E, E, E], pair: E, height: int) -> None:
             _finish_channel(work, at, pair, parity, height)
 
 
-def _finish_channel(work: _Work, at: tuple[E, E, E], pair: E, parity: E | int, height: int) -> None:
+def _finish_channel(
+    work: _DspWinograd,
+    at: tuple[ArithExpr, ArithExpr, ArithExpr],
+    pair: ArithExpr,
+    parity: ArithExpr | int,
+    height: int,
+) -> None:
     """One channel of the pair."""
     b = work.b
     n, row, column = at
@@ -194,7 +212,7 @@ def _finish_channel(work: _Work, at: tuple[E, E, E], pair: E, parity: E | int, h
         finish = stack.enter_context(work.epilogue.channel(b, channel))
         bias = stack.enter_context(b.let("start", b.load(work.bias, [channel])))
         tile = stack.enter_context(b.for_("t", _TILES))
-        halves: list[list[E]] = [[], []]
+        halves: list[list[ArithExpr]] = [[], []]
         for j in range(4):
             column_of = [b.load(work.m, [4 * i + j, parity * _TILES + tile]) for i in range(4)]
             m0, m1, m2, m3 = (stack.enter_context(b.let("m", value)) for value in column_of)
@@ -213,12 +231,12 @@ def _finish_channel(work: _Work, at: tuple[E, E, E], pair: E, parity: E | int, h
 
 
 RULES = (
-    Rule(
+    Schedule(
         "dsp.conv2d.winograd",
         "conv2d",
         frozenset({"dsp"}),
         _configs,
         _build,
-        keeps_order=True,
+        disable_scheduling=True,
     ),
 )

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32
+from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import Builder, E, maximum, minimum, select
+from firmwright.ir.tir.builder import ArithExpr, Builder, maximum, minimum, select
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
-from firmwright.ir.tir.nodes import Buffer
-from firmwright.ir.tir.schedule import Config, Rule
-from firmwright.ops.fixed_point import quantized_activation_range
+from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.pools import pool_window
+from firmwright.ops.pooling import pool_window
+from firmwright.ops.requantize import quantized_activation_range
 
 _CHANNELS = 8
 _MOST_TAPS = 255
@@ -55,7 +55,7 @@ def _meaning(x: Any, rows: Any, columns: Any, row_step: Any, step: Any) -> tuple
     return tuple(values[at + c].sum(axis=0).astype(np.int32) for c in range(_CHANNELS))
 
 
-SUM = Intrinsic(
+WINDOW_SUM = Intrinsic(
     name="mve_sum_8",
     operands=(
         Operand("x", "ptr", INT8, "r", _CHANNELS),
@@ -97,7 +97,7 @@ def _add_meaning(acc: Any, x: Any, pixels: Any, channels: Any) -> Any:
     return total.astype(np.int32)
 
 
-ADD_ROW = Intrinsic(
+ADD_PIXEL_ROW = Intrinsic(
     name="mve_add_row",
     operands=(
         Operand("acc", "ptr", INT32, "rw", 1),
@@ -115,7 +115,7 @@ ADD_ROW = Intrinsic(
     count=lambda args: 6 + -(-args[3] // 4) * (9 + 7 * args[2]),
 )
 
-POOL_INTRINSICS: Mapping[str, Intrinsic] = {item.name: item for item in (SUM, ADD_ROW)}
+POOL_INTRINSICS: Mapping[str, Intrinsic] = {item.name: item for item in (WINDOW_SUM, ADD_PIXEL_ROW)}
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
@@ -145,14 +145,14 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         registers = [b.load(sums, [i]) for i in range(_CHANNELS)]
         x = b.pointer(b.input(0), corner * channels + channel, reach)
         steps = [*window.size, in_cols * channels, channels]
-        b.evaluate(SUM.name, [x, *steps, *registers])
+        b.evaluate(WINDOW_SUM.name, [x, *steps, *registers])
         place = (row * width + ox) * channels + channel
-        with b.window("out", b.y, place, (_CHANNELS,), access="w") as y:
+        with b.view("out", b.y, place, (_CHANNELS,), access="w") as y:
             for i in range(_CHANNELS):
                 b.store(y, [i], _mean(op, b.load(sums, [i]), taps))
 
 
-def _mean(op: OpCall, total: E, taps: int) -> E:
+def _mean(op: OpCall, total: ArithExpr, taps: int) -> ArithExpr:
     """`total` / `taps`, halves away from zero, cut to the activation."""
     low, high = quantized_activation_range(op.str_attr("activation"), op.output)
     half = taps // 2
@@ -160,14 +160,14 @@ def _mean(op: OpCall, total: E, taps: int) -> E:
     return minimum(maximum(mean, low), high).cast(INT8)
 
 
-def _take_rows(op: OpCall, b: Builder, x: Buffer, acc: Buffer) -> None:
+def _take_rows(op: OpCall, b: Builder, x: tir.Buffer, acc: tir.Buffer) -> None:
     _, rows, columns, channels = x.shape
     sums = b.pointer(acc, 0, channels, "rw")
-    b.evaluate(ADD_ROW.name, [sums, b.pointer(x, 0, x.elements), rows * columns, channels])
+    b.evaluate(ADD_PIXEL_ROW.name, [sums, b.pointer(x, 0, x.elements), rows * columns, channels])
 
 
 RULES = (
-    Rule(
+    Schedule(
         "helium.average_pool2d.sums",
         "average_pool2d",
         frozenset({"mve"}),

@@ -16,57 +16,73 @@ from typing import Protocol, Self
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32
+from firmwright.ir import tir
 from firmwright.ir.graph.opdef import Array, OpCall
-from firmwright.ir.tir.builder import E, minimum
-from firmwright.ir.tir.nodes import Buffer
-from firmwright.ir.tir.schedule import Config, Rule
-from firmwright.ops.conv2d import bias_of, requant_of, weights_of
-from firmwright.ops.conv_shapes import Window, window_of
-from firmwright.ops.fixed_point import per_tensor
+from firmwright.ir.tir.builder import ArithExpr, minimum
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
+from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.helium import requantize
-from firmwright.schedules.helium.columns import Packer, band_of, make_packer
-from firmwright.schedules.helium.products import product_name
-from firmwright.schedules.helium.steps import STEP, padded_taps
+from firmwright.ops.requantize import tensor_quant
+from firmwright.schedules.helium import vector_requantize
+from firmwright.schedules.helium.dot_product_loop import BYTES_PER_STEP, pad_tap_count
+from firmwright.schedules.helium.gemm_microkernels import gemm_microkernel_name
+from firmwright.schedules.helium.im2col import (
+    VectorIm2colPacker,
+    allocate_row_band,
+    make_im2col_packer,
+)
 
 _PIXELS = 2
-_CHANNELS = requantize.CHANNELS
+_CHANNELS = vector_requantize.CHANNELS
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    if op.input(0).dtype != INT8 or not requantize.applies(requant_of(op)):
+    if op.input(0).dtype != INT8 or not vector_requantize.supports_requantize(
+        requantization_of(op)
+    ):
         return ()
     return ({},)
 
 
 @dataclass(frozen=True, slots=True)
-class _Product:
-    """From sums to int8; see `Product`."""
+class _Int8Gemm:
+    """From sums to int8; see `TwoPixelGemm`."""
 
-    packed: Buffer
-    table: Buffer
+    packed: tir.Buffer
+    table: tir.Buffer
     blocks: int
     channels: int
     taps: int
     settings: list[int]
 
-    def with_taps(self, taps: int) -> _Product:
+    def with_taps(self, taps: int) -> _Int8Gemm:
         return replace(self, taps=taps)
 
-    def run(self, b: Kernel, source: Buffer, columns: Sequence[E], pixels: Sequence[E]) -> None:
+    def run(
+        self,
+        b: Kernel,
+        source: tir.Buffer,
+        columns: Sequence[ArithExpr],
+        pixels: Sequence[ArithExpr],
+    ) -> None:
         lanes = min(self.channels, _CHANNELS)
-        size = padded_taps(self.taps) * _CHANNELS
+        size = pad_tap_count(self.taps) * _CHANNELS
         last = self.channels - lanes
         with (
             b.for_("block", self.blocks) as block,
             b.let("channel", minimum(block * _CHANNELS, last)) as channel,
         ):
             b.evaluate(
-                product_name(self.taps),
+                gemm_microkernel_name(self.taps),
                 [
                     b.pointer(self.packed, block * size, size),
                     *(b.pointer(source, column, self.taps) for column in columns),
-                    b.pointer(self.table, block * requantize.PARAMETERS, requantize.PARAMETERS),
+                    b.pointer(
+                        self.table,
+                        block * vector_requantize.PARAMETERS,
+                        vector_requantize.PARAMETERS,
+                    ),
                     *(
                         b.pointer(b.y, pixel * self.channels + channel, lanes, "w")
                         for pixel in pixels
@@ -82,21 +98,24 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     window = window_of(op, kernel.shape[1:3])
     flat = kernel.reshape(kernel.shape[0], -1)
     channels = len(flat)
-    starts = block_starts(channels)
-    product = _Product(
-        b.constant("weights", pack_blocks(flat, starts), INT8),
+    starts = channel_block_starts(channels)
+    product = _Int8Gemm(
+        b.constant("weights", pack_channel_blocks(flat, starts), INT8),
         b.constant("parameters", _parameters(op, flat, starts), INT32),
         len(starts),
         channels,
         flat.shape[1],
-        requantize.settings(requant_of(op), min(channels, _CHANNELS)),
+        vector_requantize.epilogue_settings(requantization_of(op), min(channels, _CHANNELS)),
     )
-    sweep(
-        b, Source(b.input(0), window, per_tensor(op.input(0)).zero_point), product, op.output.shape
+    convolve_two_pixels(
+        b,
+        ConvolutionInput(b.input(0), window, tensor_quant(op.input(0)).zero_point),
+        product,
+        op.output.shape,
     )
 
 
-class Product(Protocol):
+class TwoPixelGemm(Protocol):
     """All channels of two pixels."""
 
     @property
@@ -105,34 +124,44 @@ class Product(Protocol):
     def with_taps(self, taps: int) -> Self:
         """The same from columns of so many values."""
 
-    def run(self, b: Kernel, source: Buffer, columns: Sequence[E], pixels: Sequence[E]) -> None:
+    def run(
+        self,
+        b: Kernel,
+        source: tir.Buffer,
+        columns: Sequence[ArithExpr],
+        pixels: Sequence[ArithExpr],
+    ) -> None:
         """From the columns at `columns` of `source` to the output pixels `pixels`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ConvolutionInput:
     """A tensor of int8, what looks at it, and what stands for 0 around it."""
 
-    x: Buffer
-    window: Window
-    zero_point: E | int
+    x: tir.Buffer
+    window: ConvWindow
+    zero_point: ArithExpr | int
 
 
-def sweep(b: Kernel, source: Source, product: Product, shape: Sequence[int]) -> None:
+def convolve_two_pixels(
+    b: Kernel, source: ConvolutionInput, product: TwoPixelGemm, shape: Sequence[int]
+) -> None:
     """Every output pixel of `shape` (NHWC)."""
-    if source.window.size == (1, 1) and not source.window.padded:
+    if source.window.size == (1, 1) and not source.window.is_padded:
         _direct(b, source, product, shape)
     else:
         _packed(b, source, product, shape)
 
 
-def _direct(b: Kernel, source: Source, product: Product, shape: Sequence[int]) -> None:
+def _direct(
+    b: Kernel, source: ConvolutionInput, product: TwoPixelGemm, shape: Sequence[int]
+) -> None:
     """A kernel of one tap: a pixel of the input is a column."""
     batch, height, width, _ = shape
     window = source.window
     in_rows, in_cols = window.input_size
 
-    def column(pixel: E) -> E:
+    def column(pixel: ArithExpr) -> ArithExpr:
         if window.pointwise:
             return pixel * product.taps
         row = (pixel // (height * width)) * in_rows + (pixel // width % height) * window.stride[0]
@@ -144,7 +173,9 @@ def _direct(b: Kernel, source: Source, product: Product, shape: Sequence[int]) -
         product.run(b, source.x, columns, pixels)
 
 
-def _packed(b: Kernel, source: Source, product: Product, shape: Sequence[int]) -> None:
+def _packed(
+    b: Kernel, source: ConvolutionInput, product: TwoPixelGemm, shape: Sequence[int]
+) -> None:
     """Rows of even width pair by pair; rows of odd width two at a time, packed as a whole."""
     batch, height, width, _ = shape
     count = batch * height
@@ -179,34 +210,34 @@ def _packed(b: Kernel, source: Source, product: Product, shape: Sequence[int]) -
 
 
 def _source(
-    b: Kernel, stack: ExitStack, source: Source, shape: Sequence[int]
-) -> tuple[Callable[[E], E], Packer]:
+    b: Kernel, stack: ExitStack, source: ConvolutionInput, shape: Sequence[int]
+) -> tuple[Callable[[ArithExpr], ArithExpr], VectorIm2colPacker]:
     """Where windows are packed from: gives the first window's place for a row of outputs."""
     batch, height, width, _ = shape
     _, in_rows, in_cols, channels = source.x.shape
     window = source.window
     vertical = window.dilation[0]
     if not window.guarded(0) and not window.guarded(1):
-        packer = make_packer(b, window, channels, source.x, in_cols * channels, vertical)
+        packer = make_im2col_packer(b, window, channels, source.x, in_cols * channels, vertical)
 
-        def inside(row: E) -> E:
+        def inside(row: ArithExpr) -> ArithExpr:
             n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
             return (n * in_rows + oy * window.stride[0]) * (in_cols * channels)
 
         return inside, packer
     zero_point = source.zero_point
-    band = stack.enter_context(band_of(b, window, source.x, width, zero_point))
+    band = stack.enter_context(allocate_row_band(b, window, source.x, width, zero_point))
 
-    def filled(row: E) -> E:
+    def filled(row: ArithExpr) -> ArithExpr:
         n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
         band.fill(b, n, oy, zero_point)
         return row * 0
 
-    return filled, make_packer(b, window, channels, band.buffer, band.pitch, 1)
+    return filled, make_im2col_packer(b, window, channels, band.buffer, band.pitch, 1)
 
 
 @contextmanager
-def _pair(b: Kernel, pixels: int) -> Iterator[list[E]]:
+def _pair(b: Kernel, pixels: int) -> Iterator[list[ArithExpr]]:
     """Loop over pairs of `pixels`; the last pair ends at the end, an only pixel is its partner."""
     with (
         b.for_("pair", -(-pixels // _PIXELS)) as index,
@@ -215,27 +246,34 @@ def _pair(b: Kernel, pixels: int) -> Iterator[list[E]]:
         yield [at, at + min(1, pixels - 1)]
 
 
-def block_starts(channels: int) -> list[int]:
+def channel_block_starts(channels: int) -> list[int]:
     """First channel of each block of four; the last block ends at the last channel."""
     return [min(c, max(channels - _CHANNELS, 0)) for c in range(0, channels, _CHANNELS)]
 
 
-def pack_blocks(flat: Array, starts: list[int]) -> Array:
+def pack_channel_blocks(flat: Array, starts: list[int]) -> Array:
     """[channel, tap] int8 as [block, step, channel of four, sixteen], zeros where nothing is."""
     channels, taps = flat.shape
-    padded = np.zeros((max(channels, _CHANNELS), padded_taps(taps)), np.int8)
+    padded = np.zeros((max(channels, _CHANNELS), pad_tap_count(taps)), np.int8)
     padded[:channels, :taps] = flat
     blocks = np.stack([padded[start : start + _CHANNELS] for start in starts])
-    steps = blocks.reshape(len(starts), _CHANNELS, -1, STEP)
+    steps = blocks.reshape(len(starts), _CHANNELS, -1, BYTES_PER_STEP)
     return np.ascontiguousarray(steps.transpose(0, 2, 1, 3))
 
 
 def _parameters(op: OpCall, flat: Array, starts: list[int]) -> Array:
-    zero_point = per_tensor(op.input(0)).zero_point
+    zero_point = tensor_quant(op.input(0)).zero_point
     bias = bias_of(op, "int32").astype(np.int64) - zero_point * flat.sum(axis=1, dtype=np.int64)
-    return requantize.parameter_rows(requant_of(op), bias, starts)
+    return vector_requantize.parameter_rows(requantization_of(op), bias, starts)
 
 
 RULES = (
-    Rule("helium.conv2d.columns", "conv2d", frozenset({"mve"}), _configs, _build, keeps_order=True),
+    Schedule(
+        "helium.conv2d.columns",
+        "conv2d",
+        frozenset({"mve"}),
+        _configs,
+        _build,
+        disable_scheduling=True,
+    ),
 )

@@ -13,15 +13,15 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.ir.graph.opdef import Array, OpCall
 from firmwright.ir.tir.builder import minimum
-from firmwright.ir.tir.schedule import Config, Rule
+from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, weights_of
-from firmwright.ops.fixed_point import per_tensor
-from firmwright.ops.fully_connected import has_multiplier, requant_of
+from firmwright.ops.fully_connected import has_int32_multiplier, requantization_of
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.epilogue import accumulator_bounds
-from firmwright.schedules.folded_requant import fold
-from firmwright.schedules.helium import rows as blocks
-from firmwright.schedules.helium.steps import STEP, padded_taps
+from firmwright.schedules.folded_requantize import fold_requantize
+from firmwright.schedules.helium import matvec_microkernels as blocks
+from firmwright.schedules.helium.dot_product_loop import BYTES_PER_STEP, pad_tap_count
 
 _ROWS = blocks.ROWS
 
@@ -29,12 +29,12 @@ _ROWS = blocks.ROWS
 def _configs(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != INT8 or op.input(1).dtype != INT8:
         return ()
-    return ({},) if has_multiplier(op) and _settings(op) is not None else ()
+    return ({},) if has_int32_multiplier(op) and _settings(op) is not None else ()
 
 
 def _bias(op: OpCall) -> Array:
     """The bias with the input's zero point folded in."""
-    zero_point = per_tensor(op.input(0)).zero_point
+    zero_point = tensor_quant(op.input(0)).zero_point
     sums = weights_of(op).sum(axis=1, dtype=np.int64)
     folded: Array = bias_of(op, "int32").astype(np.int64) - zero_point * sums
     return folded
@@ -44,10 +44,10 @@ def _settings(op: OpCall) -> list[int] | None:
     """The immediate operands of a block, or None where the folded form has no proof."""
     matrix = weights_of(op)
     low, high = accumulator_bounds(_bias(op), matrix, INT8.min, INT8.max)
-    folded = fold(requant_of(op), low, high)
+    folded = fold_requantize(requantization_of(op), low, high)
     if folded is None:
         return None
-    return blocks.settings(folded, min(matrix.shape[0], _ROWS), matrix.shape[1])
+    return blocks.epilogue_settings(folded, min(matrix.shape[0], _ROWS), matrix.shape[1])
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
@@ -60,14 +60,14 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     packed = b.constant("weights", _pack(matrix, starts), INT8)
     bias = np.stack([np.resize(_bias(op)[start:], _ROWS) for start in starts])
     table = b.constant("bias", bias, INT32)
-    size = padded_taps(depth) * _ROWS
+    size = pad_tap_count(depth) * _ROWS
     with (
         b.for_("n", op.output.elements // outputs) as n,
         b.for_("block", len(starts)) as block,
         b.let("row", minimum(block * _ROWS, outputs - lanes)) as row,
     ):
         b.evaluate(
-            blocks.rows_name(depth),
+            blocks.matvec_microkernel_name(depth),
             [
                 b.pointer(packed, block * size, size),
                 b.pointer(b.input(0), n * depth, depth),
@@ -81,20 +81,20 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 def _pack(matrix: Array, starts: list[int]) -> Array:
     """[row, tap] int8 as [block, step, row of eight, sixteen], zeros where nothing is."""
     outputs, depth = matrix.shape
-    padded = np.zeros((max(outputs, _ROWS), padded_taps(depth)), np.int8)
+    padded = np.zeros((max(outputs, _ROWS), pad_tap_count(depth)), np.int8)
     padded[:outputs, :depth] = matrix
     stacked = np.stack([padded[start : start + _ROWS] for start in starts])
-    steps = stacked.reshape(len(starts), _ROWS, -1, STEP)
+    steps = stacked.reshape(len(starts), _ROWS, -1, BYTES_PER_STEP)
     return np.ascontiguousarray(steps.transpose(0, 2, 1, 3))
 
 
 RULES = (
-    Rule(
+    Schedule(
         "helium.fully_connected.rows",
         "fully_connected",
         frozenset({"mve"}),
         _configs,
         _build,
-        keeps_order=True,
+        disable_scheduling=True,
     ),
 )

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from firmwright.ir.tir.intrinsic import Intrinsic
+from firmwright.schedules.helium.add_sub import ADD_SUB_INTRINSICS
 from firmwright.schedules.helium.average_pool2d import POOL_INTRINSICS
-from firmwright.schedules.helium.channel_taps import TAPS_INTRINSICS
-from firmwright.schedules.helium.channels import CHANNELS_INTRINSICS
-from firmwright.schedules.helium.halves import HALVES_INTRINSICS
-from firmwright.schedules.helium.moves import MOVE_INTRINSICS
-from firmwright.schedules.helium.planes import PLANE_INTRINSICS
-from firmwright.schedules.helium.products import PRODUCT_INTRINSICS
-from firmwright.schedules.helium.rows import ROWS_INTRINSICS
-from firmwright.schedules.helium.sums import SUM_INTRINSICS
+from firmwright.schedules.helium.depthwise_microkernels_8ch import DEPTHWISE_8CH_INTRINSICS
+from firmwright.schedules.helium.depthwise_microkernels_16ch import DEPTHWISE_16CH_INTRINSICS
+from firmwright.schedules.helium.depthwise_plane_microkernels import DEPTHWISE_PLANE_INTRINSICS
+from firmwright.schedules.helium.gemm_microkernels import GEMM_INTRINSICS
+from firmwright.schedules.helium.int16_dot import INT16_DOT_INTRINSICS
+from firmwright.schedules.helium.matvec_microkernels import MATVEC_INTRINSICS
+from firmwright.schedules.helium.vector_copy import VECTOR_COPY_INTRINSICS
 
 HELIUM_INTRINSICS: Mapping[str, Intrinsic] = {
-    **CHANNELS_INTRINSICS,
-    **HALVES_INTRINSICS,
-    **MOVE_INTRINSICS,
-    **PLANE_INTRINSICS,
+    **DEPTHWISE_8CH_INTRINSICS,
+    **INT16_DOT_INTRINSICS,
+    **VECTOR_COPY_INTRINSICS,
+    **DEPTHWISE_PLANE_INTRINSICS,
     **POOL_INTRINSICS,
-    **PRODUCT_INTRINSICS,
-    **ROWS_INTRINSICS,
-    **SUM_INTRINSICS,
-    **TAPS_INTRINSICS,
+    **GEMM_INTRINSICS,
+    **MATVEC_INTRINSICS,
+    **ADD_SUB_INTRINSICS,
+    **DEPTHWISE_16CH_INTRINSICS,
 }

@@ -17,22 +17,33 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.ir import tir
 from firmwright.ir.graph.opdef import Array, OpCall
-from firmwright.ir.tir.builder import E, minimum
+from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
-from firmwright.ir.tir.nodes import Buffer
-from firmwright.ir.tir.schedule import Config, Rule
+from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, weights_of
-from firmwright.ops.conv_shapes import window_of
-from firmwright.ops.fixed_point import quant_of
+from firmwright.ops.conv_window import window_of
 from firmwright.ops.hybrid_conv2d import quantize_batch
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.helium.conv2d import Source, block_starts, pack_blocks, sweep
-from firmwright.schedules.helium.products import product_step, unpacked
-from firmwright.schedules.helium.requantize import CHANNELS
-from firmwright.schedules.helium.steps import SHAPES, STEP, Shape, padded_taps, shape_of
-from firmwright.schedules.helium_floats import terms
-from firmwright.schedules.helium_floats.quantize import PASSES
+from firmwright.ops.requantize import quantization_of
+from firmwright.schedules.helium.conv2d import (
+    ConvolutionInput,
+    channel_block_starts,
+    convolve_two_pixels,
+    pack_channel_blocks,
+)
+from firmwright.schedules.helium.dot_product_loop import (
+    BYTES_PER_STEP,
+    DOT_PRODUCT_LOOPS,
+    DotProductLoop,
+    choose_loop,
+    pad_tap_count,
+)
+from firmwright.schedules.helium.gemm_microkernels import multiply_step, unpack_weights
+from firmwright.schedules.helium.vector_requantize import CHANNELS
+from firmwright.schedules.helium_floats import accumulate_f32
+from firmwright.schedules.helium_floats.quantize_activations import QUANTIZE_PASSES
 
 # ---- the block ----------------------------------------------------------------------------------
 
@@ -51,7 +62,7 @@ for (int32_t p = 0; p < 2; ++p) {
 LIMIT
         results[p][c] = value;
     }
-}""".replace("LIMIT", indent(terms.portable_limit("value"), " " * 8))
+}""".replace("LIMIT", indent(accumulate_f32.portable_activation("value"), " " * 8))
 
 _TEXT = """\
 const int32x4_t share = vmulq_n_s32(vldrwq_s32(totals), zero_point);
@@ -63,32 +74,32 @@ float32x4_t {y} = vmulq_f32(vcvtq_f32_s32(vsubq_s32({v}, share)), scales);
 {y} = vaddq_f32(vmulq_n_f32({y}, scale), bias);"""
 
 
-def _text(shape: Shape) -> str:
-    lines = [shape.frame(product_step, ("x0", "x1")), _TEXT]
+def _text(shape: DotProductLoop) -> str:
+    lines = [shape.frame(multiply_step, ("x0", "x1")), _TEXT]
     for vector, value, target in (("first", "even", "y0"), ("second", "odd", "y1")):
-        lines += [_ENDING.format(v=vector, y=value), terms.vector_limit(value)]
-        lines += terms.stored(value, target, 0)
+        lines += [_ENDING.format(v=vector, y=value), accumulate_f32.vector_activation(value)]
+        lines += accumulate_f32.store_assembly(value, target, 0)
     return "\n".join(lines)
 
 
 def _meaning(w: Any, x0: Any, x1: Any, totals: Any, q: Any, *rest: Any) -> tuple[Any, ...]:
     _, _, scale, zero_point, activation, lanes, taps = rest
-    weights = unpacked(w, CHANNELS, taps)
+    weights = unpack_weights(w, CHANNELS, taps)
     table = np.asarray(q, np.float32)
     share = np.asarray(totals, np.int64) * zero_point
     results = []
     for x in (x0, x1):
         sums = (weights * np.asarray(x, np.int64)[None, :taps]).sum(axis=1) - share
         value = sums.astype(np.float32) * table[:4] * scale + table[4:8]
-        results.append(terms.limited(value, activation)[:lanes])
+        results.append(accumulate_f32.apply_activation(value, activation)[:lanes])
     return tuple(results)
 
 
-def _scaled(shape: Shape) -> Intrinsic:
+def _scaled(shape: DotProductLoop) -> Intrinsic:
     return Intrinsic(
         name=f"mve_scaled_{shape.suffix}",
         operands=(
-            Operand("w", "ptr", INT8, "r", (shape.head + shape.tail) * STEP * CHANNELS),
+            Operand("w", "ptr", INT8, "r", (shape.head + shape.tail) * BYTES_PER_STEP * CHANNELS),
             Operand("x0", "ptr", INT8, "r", shape.least_taps),
             Operand("x1", "ptr", INT8, "r", shape.least_taps),
             Operand("totals", "ptr", INT32, "r", CHANNELS),
@@ -107,44 +118,52 @@ def _scaled(shape: Shape) -> Intrinsic:
         text={"gnu": _text(shape)},
         clobbers=("memory",),
         count=lambda args: (
-            shape.instructions(product_step, args[-1])
-            + 2 * (6 + terms.limit_instructions(args[-3]))
+            shape.instructions(multiply_step, args[-1])
+            + 2 * (6 + accumulate_f32.activation_instructions(args[-3]))
             + 8
         ),
     )
 
 
-SCALED_INTRINSICS: Mapping[str, Intrinsic] = {item.name: item for item in map(_scaled, SHAPES)}
+HYBRID_GEMM_INTRINSICS: Mapping[str, Intrinsic] = {
+    item.name: item for item in map(_scaled, DOT_PRODUCT_LOOPS)
+}
 
 # ---- the rule -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Product:
+class _HybridGemm:
     """From sums to floats; see helium/conv2d.py. Pixels count from output `first` on."""
 
-    packed: Buffer
-    totals: Buffer
-    factors: Buffer
+    packed: tir.Buffer
+    totals: tir.Buffer
+    factors: tir.Buffer
     channels: int
     taps: int
     activation: int
-    scale: E
-    zero_point: E | int
-    first: E
+    scale: ArithExpr
+    zero_point: ArithExpr | int
+    first: ArithExpr
 
-    def with_taps(self, taps: int) -> _Product:
+    def with_taps(self, taps: int) -> _HybridGemm:
         return replace(self, taps=taps)
 
-    def run(self, b: Kernel, source: Buffer, columns: Sequence[E], pixels: Sequence[E]) -> None:
+    def run(
+        self,
+        b: Kernel,
+        source: tir.Buffer,
+        columns: Sequence[ArithExpr],
+        pixels: Sequence[ArithExpr],
+    ) -> None:
         lanes = min(self.channels, CHANNELS)
-        size = padded_taps(self.taps) * CHANNELS
+        size = pad_tap_count(self.taps) * CHANNELS
         with (
             b.for_("block", self.totals.shape[0]) as block,
             b.let("channel", minimum(block * CHANNELS, self.channels - lanes)) as channel,
         ):
             b.evaluate(
-                f"mve_scaled_{shape_of(self.taps).suffix}",
+                f"mve_scaled_{choose_loop(self.taps).suffix}",
                 [
                     b.pointer(self.packed, block * size, size),
                     *(b.pointer(source, column, self.taps) for column in columns),
@@ -163,28 +182,28 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = weights_of(op)
     x, (batch, height, width, channels) = op.input(0), op.output.shape
     flat = kernel.reshape(channels, -1)
-    starts = block_starts(channels)
-    packed = b.constant("weights", pack_blocks(flat, starts), INT8)
+    starts = channel_block_starts(channels)
+    packed = b.constant("weights", pack_channel_blocks(flat, starts), INT8)
     totals = b.constant("totals", _by_block(flat.sum(axis=1, dtype=np.int64), starts), INT32)
     factors = b.constant("factors", _factors(op, starts), FLOAT32)
-    activation = terms.ACTIVATION_CODES[op.str_attr("activation")]
+    activation = accumulate_f32.ACTIVATION_CODES[op.str_attr("activation")]
     with (
         b.for_("n", batch) as n,
         b.allocate("quantized", INT8, (1, *x.shape[1:]), 8) as quantized,
     ):
-        found = quantize_batch(op, b, n, quantized, PASSES)
+        found = quantize_batch(op, b, n, quantized, QUANTIZE_PASSES)
         zero_point = 0 if found.offset is None else b.load(found.offset, [0])
-        product = _Product(
+        product = _HybridGemm(
             packed, totals, factors, channels, flat.shape[1], activation,
             b.load(found.scale, [0]), zero_point, n * (height * width),
         )  # fmt: skip
-        source = Source(quantized, window_of(op, kernel.shape[1:3]), zero_point)
-        sweep(b, source, product, (1, height, width, channels))
+        source = ConvolutionInput(quantized, window_of(op, kernel.shape[1:3]), zero_point)
+        convolve_two_pixels(b, source, product, (1, height, width, channels))
 
 
 def _factors(op: OpCall, starts: Sequence[int]) -> Array:
     """[block, scale and bias, channel]: with one scale for all that is in the batch's."""
-    scales = np.array(quant_of(op.input(1)).scales, np.float32)
+    scales = np.array(quantization_of(op.input(1)).scales, np.float32)
     own = scales if len(scales) > 1 else np.ones(op.output.shape[3], np.float32)
     tables = [_by_block(values, starts) for values in (own, bias_of(op, "float32"))]
     return np.stack(tables, axis=1)
@@ -197,12 +216,12 @@ def _by_block(values: Array, starts: Sequence[int]) -> Array:
 
 
 RULES = (
-    Rule(
+    Schedule(
         "helium.hybrid_conv2d.columns",
         "hybrid_conv2d",
         frozenset({"mve", "mvefp"}),
         lambda op: ({},),
         _build,
-        keeps_order=True,
+        disable_scheduling=True,
     ),
 )

@@ -18,20 +18,24 @@ from functools import partial
 from itertools import product
 
 from firmwright.base.dtypes import INT8, UINT32
+from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import E, logical_and, minimum
-from firmwright.ir.tir.nodes import Buffer, ForKind
-from firmwright.ir.tir.schedule import Config, Rule
-from firmwright.ops.conv2d import requant_of, weights_of
-from firmwright.ops.conv_shapes import Window, window_of
-from firmwright.ops.fixed_point import per_tensor
+from firmwright.ir.tir.builder import ArithExpr, logical_and, minimum
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv2d import requantization_of, weights_of
+from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.scalar.block_product import plan_product, within_reach
-from firmwright.schedules.scalar.blocks import Family
-from firmwright.schedules.scalar.layers import DTYPES, make_layer
-from firmwright.schedules.scalar.products import UNROLL, make_matrix, multiply
-from firmwright.schedules.scalar.rv32_blocks import RVM
-from firmwright.schedules.scalar.thumb2_blocks import MLA
+from firmwright.ops.requantize import tensor_quant
+from firmwright.schedules.scalar.gemm_kernel import fits_address_offsets, plan_scalar_gemm
+from firmwright.schedules.scalar.layer_plan import SUPPORTED_DTYPES, plan_scalar_layer
+from firmwright.schedules.scalar.microkernels import MicrokernelFamily
+from firmwright.schedules.scalar.register_blocked_matmul import (
+    DEFAULT_UNROLL,
+    multiply_columns,
+    pack_matrix,
+)
+from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
+from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY
 
 _LANES = 4
 _MOST_UNROLLED_COPIES = 16
@@ -41,7 +45,7 @@ _CHANNEL, _ENDING = 8, 6
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    if op.input(0).dtype not in DTYPES:
+    if op.input(0).dtype not in SUPPORTED_DTYPES:
         return ()
     pixels = op.output.elements // op.output.shape[3]
     return ({"pixels": min(2, pixels)},)
@@ -49,14 +53,15 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 def _space(op: OpCall) -> Sequence[Config]:
     """Other blocks; what is best depends on how many registers the compiler finds."""
-    if op.input(0).dtype not in DTYPES:
+    if op.input(0).dtype not in SUPPORTED_DTYPES:
         return ()
     pixels = op.output.elements // op.output.shape[3]
     counts = range(1, min(4, pixels) + 1)
     return tuple(
         {"pixels": count, "lanes": lanes, "unroll": unroll}
         for count, lanes, unroll in product(counts, (1, 2, 3, 4, 6, 8), (1, 2, 4, 8))
-        if count * lanes <= _MOST_ACCUMULATORS and (count, lanes, unroll) != (2, _LANES, UNROLL)
+        if count * lanes <= _MOST_ACCUMULATORS
+        and (count, lanes, unroll) != (2, _LANES, DEFAULT_UNROLL)
     )
 
 
@@ -64,22 +69,26 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = weights_of(op)
     window = window_of(op, kernel.shape[1:3])
     flat = kernel.reshape(kernel.shape[0], -1)
-    layer = make_layer(b, op, flat, requant_of(op) if op.input(0).dtype == INT8 else None)
-    lanes, unroll = int(config.get("lanes", _LANES)), int(config.get("unroll", UNROLL))
-    matrix = make_matrix(b, layer, flat, lanes, unroll)
+    layer = plan_scalar_layer(
+        b, op, flat, requantization_of(op) if op.input(0).dtype == INT8 else None
+    )
+    lanes, unroll = int(config.get("lanes", _LANES)), int(config.get("unroll", DEFAULT_UNROLL))
+    matrix = pack_matrix(b, layer, flat, lanes, unroll)
     batch, height, width, channels = op.output.shape
     pixels = batch * height * width
     block = min(int(config["pixels"]), pixels)
     with (
         _blocks(b, pixels, block) as at,
-        columns_of(b, op, layer.zero_point, window, at, (block, matrix.depth)) as columns,
-        b.window("out", b.y, at * channels, (block, channels), access="w") as y,
+        pack_columns(b, op, layer.zero_point, window, at, (block, matrix.depth)) as columns,
+        b.view("out", b.y, at * channels, (block, channels), access="w") as y,
     ):
-        multiply(b, matrix, columns, lambda row, column, value: b.store(y, [column, row], value))
+        multiply_columns(
+            b, matrix, columns, lambda row, column, value: b.store(y, [column, row], value)
+        )
 
 
 @contextmanager
-def _blocks(b: Kernel, pixels: int, block: int) -> Iterator[E]:
+def _blocks(b: Kernel, pixels: int, block: int) -> Iterator[ArithExpr]:
     """Loop over blocks of output pixels: the first of each; the last block ends at the end."""
     with b.for_("block", -(-pixels // block)) as index:
         start = index * block
@@ -90,12 +99,17 @@ def _blocks(b: Kernel, pixels: int, block: int) -> Iterator[E]:
 
 
 @contextmanager
-def columns_of(
-    b: Kernel, op: OpCall, zero_point: int, window: Window, at: E, shape: tuple[int, int]
-) -> Iterator[Buffer]:
+def pack_columns(
+    b: Kernel,
+    op: OpCall,
+    zero_point: int,
+    window: ConvWindow,
+    at: ArithExpr,
+    shape: tuple[int, int],
+) -> Iterator[tir.Buffer]:
     """The windows of the output pixels from `at` on, one a row."""
     if window.pointwise:
-        with b.window("pixels", b.input(0), at * shape[1], shape) as columns:
+        with b.view("pixels", b.input(0), at * shape[1], shape) as columns:
             yield columns
         return
     with b.allocate("columns", op.input(0).dtype, shape) as columns:
@@ -105,7 +119,13 @@ def columns_of(
 
 
 def _pack(
-    b: Kernel, op: OpCall, zero_point: int, window: Window, columns: Buffer, p: E, pixel: E
+    b: Kernel,
+    op: OpCall,
+    zero_point: int,
+    window: ConvWindow,
+    columns: tir.Buffer,
+    p: ArithExpr,
+    pixel: ArithExpr,
 ) -> None:
     """Column `p` := the window of output `pixel` (flat over batch, rows, columns)."""
     batch, height, width, _ = op.output.shape
@@ -120,13 +140,13 @@ def _pack(
         ky = stack.enter_context(b.for_("ky", window.size[0]))
         iy = stack.enter_context(b.let("iy", y0 + ky * window.dilation[0]))
         column = stack.enter_context(
-            b.window(
+            b.view(
                 "column", columns, p * columns.shape[1] + ky * run, (run,), access="w",
                 alignment=_alignment(columns, run),
             )
         )  # fmt: skip
         whole = window.dilation[1] == 1
-        if whole and not window.padded:
+        if whole and not window.is_padded:
             _copy(b, column, 0, (n, iy, x0), run)
             return
         inside = logical_and(iy >= 0, iy < rows)
@@ -138,14 +158,19 @@ def _pack(
         _pack_taps(b, zero_point, window, column, (n, iy, x0), inside)
 
 
-def _alignment(columns: Buffer, run: int) -> int:
+def _alignment(columns: tir.Buffer, run: int) -> int:
     """Of every row of a window in `columns`: that of words where it can be."""
     whole_words = run % 4 == 0 and columns.shape[1] % 4 == 0
     return 4 if whole_words or columns.dtype != INT8 else 1
 
 
 def _pack_taps(
-    b: Kernel, zero_point: int, window: Window, column: Buffer, origin: tuple[E, E, E], inside: E
+    b: Kernel,
+    zero_point: int,
+    window: ConvWindow,
+    column: tir.Buffer,
+    origin: tuple[ArithExpr, ArithExpr, ArithExpr],
+    inside: ArithExpr,
 ) -> None:
     """One row of a window tap by tap, the zero point where a tap is outside."""
     n, iy, x0 = origin
@@ -158,7 +183,13 @@ def _pack_taps(
             b.store(column, [at_tap + c], zero_point)
 
 
-def _copy(b: Kernel, column: Buffer, at: E | int, source: tuple[E, E, E], count: int) -> None:
+def _copy(
+    b: Kernel,
+    column: tir.Buffer,
+    at: ArithExpr | int,
+    source: tuple[ArithExpr, ArithExpr, ArithExpr],
+    count: int,
+) -> None:
     """`count` elements of the input from `source` (n, y, x) on, by words where all is aligned."""
     x = b.input(0)
     _, rows, cols, channels = x.shape
@@ -166,18 +197,18 @@ def _copy(b: Kernel, column: Buffer, at: E | int, source: tuple[E, E, E], count:
     by_words = x.dtype == INT8 and channels % 4 == 0 and column.alignment == 4
     dtype, size = (UINT32, 4) if by_words else (x.dtype, 1)
     items = count // size
-    kind: ForKind = "unrolled" if items <= _MOST_UNROLLED_COPIES else "serial"
+    kind: tir.ForKind = "unrolled" if items <= _MOST_UNROLLED_COPIES else "serial"
     alignment = max(dtype.size_bytes, 1)
-    begin = at * 1 if isinstance(at, E) else source[0] * 0 + at
+    begin = at * 1 if isinstance(at, ArithExpr) else source[0] * 0 + at
     with (
-        b.window("from", x, offset, (items,), dtype=dtype, alignment=alignment) as run,
-        b.window("to", column, begin, (items,), dtype=dtype, access="w", alignment=alignment) as to,
+        b.view("from", x, offset, (items,), dtype=dtype, alignment=alignment) as run,
+        b.view("to", column, begin, (items,), dtype=dtype, access="w", alignment=alignment) as to,
         b.for_("i", items, kind=kind) as i,
     ):
         b.store(to, [i], b.load(run, [i]))
 
 
-def _block_configs(op: OpCall, family: Family) -> Sequence[Config]:
+def _block_configs(op: OpCall, family: MicrokernelFamily) -> Sequence[Config]:
     """The pixels a block with which all take least; fewer save memory.
 
     Columns are smaller then, and an output may lie closer upon its input.
@@ -197,54 +228,54 @@ def _block_configs(op: OpCall, family: Family) -> Sequence[Config]:
     return tuple({"pixels": count} for count in counts if count == best or count < min(best, 3))
 
 
-def _block_counts(op: OpCall, family: Family) -> list[int]:
+def _block_counts(op: OpCall, family: MicrokernelFamily) -> list[int]:
     """The pixels that a block may have."""
     outputs, *taps = op.input(1).shape
     most, depth = op.output.elements // outputs, math.prod(taps)
-    return [n for n in family.pixel_counts if n <= most and within_reach(family, depth, n)]
+    return [n for n in family.pixel_counts if n <= most and fits_address_offsets(family, depth, n)]
 
 
-def _block_space(op: OpCall, family: Family) -> Sequence[Config]:
+def _block_space(op: OpCall, family: MicrokernelFamily) -> Sequence[Config]:
     if op.input(0).dtype != INT8:
         return ()
     return [{"pixels": count} for count in _block_counts(op, family)]
 
 
-def _build_blocks(op: OpCall, config: Config, b: Kernel, family: Family) -> None:
+def _build_blocks(op: OpCall, config: Config, b: Kernel, family: MicrokernelFamily) -> None:
     kernel = weights_of(op)
     window = window_of(op, kernel.shape[1:3])
     flat = kernel.reshape(kernel.shape[0], -1)
     count = int(config["pixels"])
-    product = plan_product(b, family, op, flat, requant_of(op), count)
+    product = plan_scalar_gemm(b, family, op, flat, requantization_of(op), count)
     pixels = op.output.elements // len(flat)
-    zero_point = per_tensor(op.input(0)).zero_point
+    zero_point = tensor_quant(op.input(0)).zero_point
     with (
         _blocks(b, pixels, count) as at,
-        columns_of(b, op, zero_point, window, at, (count, product.depth)) as columns,
+        pack_columns(b, op, zero_point, window, at, (count, product.depth)) as columns,
     ):
         product.run(b, columns, at)
 
 
 RULES = (
-    Rule(
+    Schedule(
         "scalar.conv2d.blocks",
         "conv2d",
         frozenset(),
         _configs,
         _build,
-        keeps_order=True,
+        disable_scheduling=True,
         space=_space,
     ),
     *(
-        Rule(
+        Schedule(
             f"{family.name}.conv2d.blocks",
             "conv2d",
             frozenset({family.name}),
             partial(_block_configs, family=family),
             partial(_build_blocks, family=family),
-            keeps_order=True,
+            disable_scheduling=True,
             space=partial(_block_space, family=family),
         )
-        for family in (MLA, RVM)
+        for family in (MLA_FAMILY, RV32M_FAMILY)
     ),
 )

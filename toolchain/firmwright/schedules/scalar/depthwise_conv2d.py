@@ -15,18 +15,28 @@ from dataclasses import dataclass
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32
+from firmwright.ir import tir
 from firmwright.ir.graph.opdef import Array, OpCall
-from firmwright.ir.tir.builder import E
-from firmwright.ir.tir.nodes import Buffer
-from firmwright.ir.tir.schedule import Config, Rule
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import weights_of
-from firmwright.ops.conv_shapes import Window, window_of
-from firmwright.ops.depthwise_conv2d import bias_of, multiplier_of, requant_of
-from firmwright.ops.fixed_point import per_tensor
+from firmwright.ops.conv_window import ConvWindow, window_of
+from firmwright.ops.depthwise_conv2d import bias_of, channel_multiplier_of, requantization_of
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.epilogue import Finish, accumulator_bounds
-from firmwright.schedules.scalar.layers import DTYPES, Layer, make_layer
-from firmwright.schedules.settled import Settled, only, order_of, settle, settled_values
+from firmwright.ops.requantize import tensor_quant
+from firmwright.schedules.constant_channels import (
+    ConstantChannels,
+    constant_channel_values,
+    find_constant_channels,
+    order_computed_channels,
+    select_channels,
+)
+from firmwright.schedules.epilogue import FinishElement, accumulator_bounds
+from firmwright.schedules.scalar.layer_plan import (
+    SUPPORTED_DTYPES,
+    ScalarLayerPlan,
+    plan_scalar_layer,
+)
 
 _MOST_UNROLLED_TAPS = 120
 _WORTH = 4
@@ -34,7 +44,7 @@ _WORTH = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class _OutputRun:
     """Output positions start .. end along one axis, and the taps of theirs that are inside."""
 
     start: int
@@ -42,9 +52,9 @@ class _Span:
     taps: range
 
 
-def _spans(window: Window, axis: int, outputs: int) -> list[_Span]:
+def _output_runs(window: ConvWindow, axis: int, outputs: int) -> list[_OutputRun]:
     """Output positions in runs of equal taps."""
-    found: list[_Span] = []
+    found: list[_OutputRun] = []
     for position in range(outputs):
         begin = position * window.stride[axis] - window.padding[2 * axis]
         inside = [
@@ -54,19 +64,19 @@ def _spans(window: Window, axis: int, outputs: int) -> list[_Span]:
         ]
         taps = range(inside[0], inside[-1] + 1) if inside else range(0)
         if found and found[-1].taps == taps:
-            found[-1] = _Span(found[-1].start, position + 1, taps)
+            found[-1] = _OutputRun(found[-1].start, position + 1, taps)
         else:
-            found.append(_Span(position, position + 1, taps))
+            found.append(_OutputRun(position, position + 1, taps))
     return found
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
     """Where the unrolled taps of all classes are a modest amount of code."""
-    if op.input(0).dtype not in DTYPES:
+    if op.input(0).dtype not in SUPPORTED_DTYPES:
         return ()
     window = window_of(op, op.input(1).shape[1:3])
     _, height, width, _ = op.output.shape
-    rows, columns = _spans(window, 0, height), _spans(window, 1, width)
+    rows, columns = _output_runs(window, 0, height), _output_runs(window, 1, width)
     if not all(span.taps for span in (*rows, *columns)):
         return ()
     unrolled = len(rows) * len(columns) * window.size[0] * window.size[1]
@@ -74,16 +84,16 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Channel:
+class _ScalarChannel:
     """One channel's registers: its weights by tap, what its sums start from."""
 
-    window: Window
-    layer: Layer
-    weights: Sequence[Sequence[E]]
-    start: E
-    finish: Finish
+    window: ConvWindow
+    layer: ScalarLayerPlan
+    weights: Sequence[Sequence[ArithExpr]]
+    start: ArithExpr
+    finish: FinishElement
 
-    def plus_outside(self, total: E, taps: Iterable[tuple[int, int]]) -> E:
+    def plus_outside(self, total: ArithExpr, taps: Iterable[tuple[int, int]]) -> ArithExpr:
         """`total` with what `taps` (ky, kx) outside of the input add to it."""
         if self.layer.zero_point:
             for ky, kx in taps:
@@ -96,11 +106,11 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     window = window_of(op, kernel.shape[1:3])
     flat = np.ascontiguousarray(kernel.reshape(-1, kernel.shape[3]).T)
     batch, height, width, _ = op.output.shape
-    settled = _settled(b, op, flat)
-    order = order_of(b, settled)
+    settled = _constant_channels(b, op, flat)
+    order = order_computed_channels(b, settled)
     chosen = list(order.rows)
-    params = only(requant_of(op), chosen) if op.input(0).dtype == INT8 else None
-    layer = make_layer(b, op, flat, params, chosen, may_bake=True)
+    params = select_channels(requantization_of(op), chosen) if op.input(0).dtype == INT8 else None
+    layer = plan_scalar_layer(b, op, flat, params, chosen, may_bake=True)
     kind = INT16 if layer.dtype == INT8 and layer.factors.max() > 1 else layer.dtype
     packed = b.constant("weights", flat[chosen] * layer.factors[:, None], kind)
     settled.write(b, 0, batch * height * width)
@@ -121,73 +131,79 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         ]
         start = stack.enter_context(b.let("base", layer.start(b, index)))
         n = stack.enter_context(b.for_("n", batch)) if batch > 1 else c * 0
-        channel = _Channel(window, layer, weights, start, finish)
-        for span in _spans(window, 0, height):
+        channel = _ScalarChannel(window, layer, weights, start, finish)
+        for span in _output_runs(window, 0, height):
             with b.for_("oy", span.end - span.start, span.start) as oy:
                 _row(b, op, channel, (n, oy, c), span.taps)
 
 
-def _settled(b: Kernel, op: OpCall, flat: Array) -> Settled:
+def _constant_channels(b: Kernel, op: OpCall, flat: Array) -> ConstantChannels:
     """The settled channels where they are enough to pay for looking up the others."""
     if op.input(0).dtype == INT8:
-        params, wide = requant_of(op), flat.astype(np.int64)
+        params, wide = requantization_of(op), flat.astype(np.int64)
         start = bias_of(op, "int32").astype(np.int64)
-        start = start - per_tensor(op.input(0)).zero_point * wide.sum(axis=1)
+        start = start - tensor_quant(op.input(0)).zero_point * wide.sum(axis=1)
         low, high = accumulator_bounds(start, wide, INT8.min, INT8.max)
-        if len(settled_values(params, low, high)) * _WORTH >= len(flat):
-            return settle(b, params, low, high)
-    return Settled({}, len(flat), None)
+        if len(constant_channel_values(params, low, high)) * _WORTH >= len(flat):
+            return find_constant_channels(b, params, low, high)
+    return ConstantChannels({}, len(flat), None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _ScalarOutputRow:
     """One output row: input rows that count, the output row, what every sum starts from."""
 
-    channel: _Channel
+    channel: _ScalarChannel
     rows: range
-    x: Buffer
-    y: Buffer
-    start: E
+    x: tir.Buffer
+    y: tir.Buffer
+    start: ArithExpr
 
-    def load(self, b: Kernel, ky: int, ix: E | int) -> E:
+    def load(self, b: Kernel, ky: int, ix: ArithExpr | int) -> ArithExpr:
         """The input under row `ky` of the window at column `ix`."""
         place = ky - self.rows.start
         return b.load(self.x, [place, ix]).cast(self.channel.layer.sum_dtype)
 
-    def finish(self, b: Kernel, ox: E | int, total: E) -> None:
+    def finish(self, b: Kernel, ox: ArithExpr | int, total: ArithExpr) -> None:
         b.store(self.y, [ox], self.channel.finish(total))
 
 
-def _row(b: Kernel, op: OpCall, channel: _Channel, at: tuple[E, E, E], rows: range) -> None:
+def _row(
+    b: Kernel,
+    op: OpCall,
+    channel: _ScalarChannel,
+    at: tuple[ArithExpr, ArithExpr, ArithExpr],
+    rows: range,
+) -> None:
     """One output row of one channel; `rows` are the taps' rows that lie inside."""
     window, (n, oy, c) = channel.window, at
     _, height, width, depth = op.input(0).shape
     _, out_height, out_width, channels = op.output.shape
     top = oy * window.stride[0] - window.padding[0] + rows.start * window.dilation[0]
-    source = ((n * height + top) * width) * depth + c // multiplier_of(op)
+    source = ((n * height + top) * width) * depth + c // channel_multiplier_of(op)
     target = ((n * out_height + oy) * out_width) * channels + c
     shape, strides = (len(rows), width), (window.dilation[0] * width * depth, depth)
     outside = [
         (ky, kx) for ky in range(window.size[0]) if ky not in rows for kx in range(window.size[1])
     ]
     with (
-        b.window("in", b.input(0), source, shape, strides=strides) as x,
-        b.window("out", b.y, target, (out_width,), strides=(channels,), access="w") as y,
+        b.view("in", b.input(0), source, shape, strides=strides) as x,
+        b.view("out", b.y, target, (out_width,), strides=(channels,), access="w") as y,
         b.let("start", channel.plus_outside(channel.start, outside)) as start,
     ):
-        row = _Row(channel, rows, x, y, start)
+        row = _ScalarOutputRow(channel, rows, x, y, start)
         one_by_one = window.stride[1] == window.dilation[1] == 1 and window.size[1] > 1
         # Floats are summed row by row, the order of the reference kernel.
         if one_by_one and channel.layer.dtype == INT8:
-            _slide(b, row, out_width)
+            _emit_sliding_window(b, row, out_width)
         else:
-            _stand(b, row, out_width)
+            _emit_fixed_window(b, row, out_width)
 
 
-def _stand(b: Kernel, row: _Row, out_width: int) -> None:
+def _emit_fixed_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> None:
     """Output by output, all of its taps at once."""
     channel, window = row.channel, row.channel.window
-    for span in _spans(window, 1, out_width):
+    for span in _output_runs(window, 1, out_width):
         outside = [
             (ky, kx) for ky in row.rows for kx in range(window.size[1]) if kx not in span.taps
         ]
@@ -203,7 +219,7 @@ def _stand(b: Kernel, row: _Row, out_width: int) -> None:
             row.finish(b, ox, total)
 
 
-def _slide(b: Kernel, row: _Row, out_width: int) -> None:
+def _emit_sliding_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> None:
     """Column by column. acc[j] belongs to the output that is complete j columns from now."""
     window = row.channel.window
     reach, left = window.size[1], window.padding[2]
@@ -225,7 +241,7 @@ def _slide(b: Kernel, row: _Row, out_width: int) -> None:
         row.finish(b, last, b.load(acc, [reach - 1]))
 
 
-def _column(b: Kernel, row: _Row, total: E, ix: int, kx: int) -> E:
+def _column(b: Kernel, row: _ScalarOutputRow, total: ArithExpr, ix: int, kx: int) -> ArithExpr:
     """`total` plus the taps of column `kx` of the window, at input column `ix`."""
     if not 0 <= ix < row.channel.window.input_size[1]:
         return row.channel.plus_outside(total, ((ky, kx) for ky in row.rows))
@@ -234,7 +250,7 @@ def _column(b: Kernel, row: _Row, total: E, ix: int, kx: int) -> E:
     return total
 
 
-def _next_column(b: Kernel, row: _Row, acc: Buffer, ix: E | None) -> None:
+def _next_column(b: Kernel, row: _ScalarOutputRow, acc: tir.Buffer, ix: ArithExpr | None) -> None:
     """Takes input column `ix`; the sum that it completes is left in the last of `acc`."""
     reach, channel = row.channel.window.size[1], row.channel
     with ExitStack() as stack:
@@ -257,4 +273,4 @@ def _next_column(b: Kernel, row: _Row, acc: Buffer, ix: E | None) -> None:
             b.store(acc, [j], sums[j + 1])
 
 
-RULES = (Rule("scalar.depthwise.channel", "depthwise_conv2d", frozenset(), _configs, _build),)
+RULES = (Schedule("scalar.depthwise.channel", "depthwise_conv2d", frozenset(), _configs, _build),)

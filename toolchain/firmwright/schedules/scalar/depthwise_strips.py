@@ -13,16 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32
+from firmwright.ir import tir
 from firmwright.ir.graph.opdef import Array, OpCall
-from firmwright.ir.tir.builder import E
-from firmwright.ir.tir.nodes import Buffer
-from firmwright.ir.tir.schedule import Config, Rule
-from firmwright.ops.conv2d import bias_of, requant_of, weights_of
-from firmwright.ops.fixed_point import per_tensor
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules import depthwise_strips
 from firmwright.schedules.epilogue import accumulator_bounds, make_epilogue
-from firmwright.schedules.int16_sums import Sums, plan_sums
+from firmwright.schedules.int16_accumulation import Int16Accumulation, plan_int16_accumulation
 
 _FEW_TAPS = 12
 
@@ -30,47 +30,55 @@ _FEW_TAPS = 12
 def _configs(op: OpCall) -> Sequence[Config]:
     x, (_, height, width, _) = op.input(0), op.input(1).shape
     large = x.dtype == INT8 and height * width > _FEW_TAPS
-    return depthwise_strips.configs(op) if large or x.dtype == INT16 else ()
+    return depthwise_strips.strip_configs(op) if large or x.dtype == INT16 else ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Singles:
+class _SingleChannelTaps:
     """[row, column, channel] and [n, y, x, channel]."""
 
-    taps: Buffer
-    x: Buffer
+    taps: tir.Buffer
+    x: tir.Buffer
     zero_point: int
 
     @property
     def channels(self) -> int:
         return 1
 
-    def weights(self, b: Kernel, ky: E, kx: int, block: E) -> E:
+    def weights(self, b: Kernel, ky: ArithExpr, kx: int, block: ArithExpr) -> ArithExpr:
         return b.load_i32(self.taps, [ky, kx, block])
 
-    def value(self, b: Kernel, at: Sequence[E], block: E) -> E:
+    def value(self, b: Kernel, at: Sequence[ArithExpr], block: ArithExpr) -> ArithExpr:
         value = b.load_i32(self.x, [*at, block])
         return value - self.zero_point if self.zero_point else value
 
-    def product(self, total: E, value: E, weights: E, channel: int) -> E:
+    def product(
+        self, total: ArithExpr, value: ArithExpr, weights: ArithExpr, channel: int
+    ) -> ArithExpr:
         return total + value * weights
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = weights_of(op)[0]
     by_channel = np.moveaxis(kernel, 2, 0)
-    zero_point = per_tensor(op.input(0)).zero_point
-    taps = _Singles(b.constant("weights", kernel, INT8), b.input(0), zero_point)
+    zero_point = tensor_quant(op.input(0)).zero_point
+    taps = _SingleChannelTaps(b.constant("weights", kernel, INT8), b.input(0), zero_point)
     is_int16 = op.input(0).dtype == INT16
-    sums = plan_sums(b, op, by_channel, axis=3) if is_int16 else _int8_sums(b, op, by_channel)
-    depthwise_strips.build(op, config, b, taps, sums)
+    sums = (
+        plan_int16_accumulation(b, op, by_channel, axis=3)
+        if is_int16
+        else _int8_sums(b, op, by_channel)
+    )
+    depthwise_strips.build_strips(op, config, b, taps, sums)
 
 
-def _int8_sums(b: Kernel, op: OpCall, kernel: Array) -> Sums:
-    bias, zero_point = bias_of(op, "int32"), per_tensor(op.input(0)).zero_point
+def _int8_sums(b: Kernel, op: OpCall, kernel: Array) -> Int16Accumulation:
+    bias, zero_point = bias_of(op, "int32"), tensor_quant(op.input(0)).zero_point
     bounds = accumulator_bounds(bias, kernel, INT8.min - zero_point, INT8.max - zero_point)
     biases = b.constant("bias", bias, INT32)
-    return Sums(INT32, biases, make_epilogue(b, requant_of(op), bounds, INT8, len(kernel)))
+    return Int16Accumulation(
+        INT32, biases, make_epilogue(b, requantization_of(op), bounds, INT8, len(kernel))
+    )
 
 
-RULES = (Rule("scalar.depthwise.strips", "depthwise_conv2d", frozenset(), _configs, _build),)
+RULES = (Schedule("scalar.depthwise.strips", "depthwise_conv2d", frozenset(), _configs, _build),)

@@ -12,21 +12,21 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from firmwright.base.dtypes import INT32
+from firmwright.ir import tir
 from firmwright.ir.graph.opdef import Array, OpCall
-from firmwright.ir.tir.nodes import Buffer
-from firmwright.ir.tir.schedule import Config, Rule
+from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.tree_ensemble import grid_numbers, store_sums
+from firmwright.ops.tree_ensemble import grid_key_params, store_sums
 from firmwright.ops.tree_tables import (
     Forest,
-    bit_key,
-    bit_thresholds,
-    forest_of,
+    build_leaf_table,
+    forest_from_call,
     grid_key,
     grid_thresholds,
-    grids,
-    leaves_of,
-    missing_bits,
+    missing_value_key,
+    ordered_bit_key,
+    ordered_bit_thresholds,
+    threshold_grids,
 )
 
 _BRANCHES_MAX = 40_000
@@ -35,7 +35,7 @@ _DEPTH_MAX = 40
 
 
 def _configs(call: OpCall) -> Sequence[Config]:
-    forest = forest_of(call)
+    forest = forest_from_call(call)
     if forest.branches > _BRANCHES_MAX or len(forest.features) > 64:
         return ()
     return () if _depth(forest) > _DEPTH_MAX else ({},)
@@ -49,7 +49,7 @@ def _depth(forest: Forest) -> int:
             at, below, depth = waiting.pop()
             deepest = max(deepest, depth)
             if below:
-                left = int(forest.lefts[at])
+                left = int(forest.left_counts[at])
                 waiting.append((at + 1, left, depth + 1))
                 waiting.append((at + 1 + left, below - 1 - left, depth + 1))
         first += size
@@ -57,29 +57,29 @@ def _depth(forest: Forest) -> int:
 
 
 def _build(call: OpCall, config: Config, b: Kernel) -> None:
-    forest = forest_of(call)
-    leaves, found = leaves_of(forest), grids(forest)
-    thresholds = bit_thresholds(forest) if found is None else grid_thresholds(forest, found)
+    forest = forest_from_call(call)
+    leaves, found = build_leaf_table(forest), threshold_grids(forest)
+    thresholds = ordered_bit_thresholds(forest) if found is None else grid_thresholds(forest, found)
     x = b.input(0)
     with ExitStack() as stack:
         enter = stack.enter_context
-        bits = enter(b.window("bits", x, 0, x.shape, dtype=INT32, alignment=4))
+        bits = enter(b.view("bits", x, 0, x.shape, dtype=INT32, alignment=4))
         row = enter(b.for_("row", x.shape[0]))
         keys = b.reg("key", INT32, len(forest.features))
         for place, (feature, left) in enumerate(forest.features):
             value = b.load(x, [row, feature])
             if found is None:
-                key = bit_key(value, b.load(bits, [row, feature]), missing_bits(left))
+                key = ordered_bit_key(value, b.load(bits, [row, feature]), missing_value_key(left))
                 b.store(keys, [place], key)
                 continue
-            numbers = grid_numbers((feature, left), found[place])
+            numbers = grid_key_params((feature, left), found[place])
             with b.let("value", value) as read, grid_key(b, read, *numbers) as key:
                 b.store(keys, [place], key - found[place].low)
         kept = leaves.rows.shape[1]
         sums = b.reg("sum", INT32, kept)
         for k in range(kept):
             b.store(sums, [k], call.ints_attr("bases")[k])
-        writer = _Writer(b, forest, thresholds, leaves.rows[leaves.which], keys, sums)
+        writer = _TreeEmitter(b, forest, thresholds, leaves.rows[leaves.row_indices], keys, sums)
         first = 0
         for tree, size in enumerate(forest.sizes.tolist()):
             writer.subtree(first, first + tree, size)
@@ -87,7 +87,7 @@ def _build(call: OpCall, config: Config, b: Kernel) -> None:
         store_sums(call, b, leaves, sums, row)
 
 
-class _Writer:
+class _TreeEmitter:
     """Writes subtrees as nested branches."""
 
     def __init__(
@@ -96,11 +96,11 @@ class _Writer:
         forest: Forest,
         thresholds: Array,
         leaves: Array,
-        keys: Buffer,
-        sums: Buffer,
+        keys: tir.Buffer,
+        sums: tir.Buffer,
     ) -> None:
         self.b, self.keys, self.sums = b, keys, sums
-        self.columns, self.lefts = forest.columns.tolist(), forest.lefts.tolist()
+        self.columns, self.left_counts = forest.columns.tolist(), forest.left_counts.tolist()
         self.thresholds, self.leaves = thresholds.tolist(), leaves.tolist()
 
     def subtree(self, at: int, leaf: int, size: int) -> None:
@@ -111,15 +111,15 @@ class _Writer:
                 if value:
                     b.store(self.sums, [k], b.load(self.sums, [k]) + value)
             return
-        left = self.lefts[at]
+        left = self.left_counts[at]
         with b.if_(b.load(self.keys, [self.columns[at]]) <= self.thresholds[at]):
             self.subtree(at + 1, leaf, left)
         with b.else_():
             self.subtree(at + 1 + left, leaf + left + 1, size - 1 - left)
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[Schedule, ...] = (
+    Schedule(
         "scalar.tree_ensemble.code",
         "tree_ensemble",
         frozenset(),

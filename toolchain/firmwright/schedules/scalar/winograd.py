@@ -16,30 +16,30 @@ from functools import partial
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
+from firmwright.ir import tir
 from firmwright.ir.graph.opdef import Array, OpCall
-from firmwright.ir.tir.builder import E
-from firmwright.ir.tir.nodes import Buffer
-from firmwright.ir.tir.schedule import Config, Rule
-from firmwright.ops.conv2d import bias_of, requant_of, weights_of
-from firmwright.ops.fixed_point import per_tensor
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.epilogue import Epilogue, accumulator_bounds, make_epilogue
-from firmwright.schedules.scalar.blocks import Family, Shape
-from firmwright.schedules.scalar.rv32_blocks import RVM
-from firmwright.schedules.scalar.thumb2_blocks import MLA
-from firmwright.schedules.winograd import POINTS, copy_patch, plan_winograd
+from firmwright.ops.requantize import tensor_quant
+from firmwright.schedules.epilogue import RequantizeEpilogue, accumulator_bounds, make_epilogue
+from firmwright.schedules.scalar.microkernels import MicrokernelFamily, ScalarMicrokernel
+from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
+from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY
+from firmwright.schedules.winograd import POINTS, copy_input_patch, plan_winograd
 
 _TILES = 4
 _COLUMNS = 2 * _TILES
 _LEAST_CHANNELS = 8
 
 
-def _rows(family: Family) -> int:
+def _rows(family: MicrokernelFamily) -> int:
     """Output channels of a block."""
     return next(r for layout, r, p in family.shapes if layout == "tiles" and p == _TILES)
 
 
-def _configs(op: OpCall, family: Family) -> Sequence[Config]:
+def _configs(op: OpCall, family: MicrokernelFamily) -> Sequence[Config]:
     outputs, kh, kw, channels = op.input(1).shape
     _, height, width, _ = op.output.shape
     fits = (
@@ -57,29 +57,29 @@ def _configs(op: OpCall, family: Family) -> Sequence[Config]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _ScalarWinograd:
     """Buffers and constants of the kernel."""
 
-    family: Family
-    shape: Shape
-    weights: Buffer
-    zeros: Buffer
-    bias: Buffer
-    epilogue: Epilogue
-    patch: Buffer
-    u: Buffer
-    m: Buffer
+    family: MicrokernelFamily
+    shape: ScalarMicrokernel
+    weights: tir.Buffer
+    zeros: tir.Buffer
+    bias: tir.Buffer
+    epilogue: RequantizeEpilogue
+    patch: tir.Buffer
+    u: tir.Buffer
+    m: tir.Buffer
 
     @property
     def channels(self) -> int:
         return self.u.shape[1]
 
 
-def _build(op: OpCall, config: Config, b: Kernel, family: Family) -> None:
+def _build(op: OpCall, config: Config, b: Kernel, family: MicrokernelFamily) -> None:
     plan = plan_winograd(op)
     assert plan is not None
     outputs, _, _, channels = weights_of(op).shape
-    shape = Shape("tiles", _rows(family), _TILES, family.unrolled(channels))
+    shape = ScalarMicrokernel("tiles", _rows(family), _TILES, family.unrolled(channels))
     weights = b.constant("weights", _packed(plan.weights, shape.rows), INT16)
     zeros = b.constant("zeros", np.zeros(shape.rows), INT32)
     bias = b.constant("bias", plan.bias, INT32)
@@ -93,8 +93,8 @@ def _build(op: OpCall, config: Config, b: Kernel, family: Family) -> None:
         b.for_("group", width // _COLUMNS) as group,
     ):
         at = (n, pair * 2, group * _COLUMNS)
-        work = _Work(family, shape, weights, zeros, bias, _epilogue(b, op), patch, u, m)
-        copy_patch(b, patch, at)
+        work = _ScalarWinograd(family, shape, weights, zeros, bias, _epilogue(b, op), patch, u, m)
+        copy_input_patch(b, patch, at)
         _transform_inputs(b, work)
         with b.for_("block", outputs // shape.rows) as block:
             _multiply(b, work, block)
@@ -103,15 +103,15 @@ def _build(op: OpCall, config: Config, b: Kernel, family: Family) -> None:
                     _finish(b, work, at, block * shape.rows + row, row, shared)
 
 
-def _epilogue(b: Kernel, op: OpCall) -> Epilogue:
+def _epilogue(b: Kernel, op: OpCall) -> RequantizeEpilogue:
     """Of sums whose weights hold the whole left shift: zeros convince it to leave that out."""
     kernel = weights_of(op)
     flat = kernel.reshape(len(kernel), -1).astype(np.int64)
     sums = bias_of(op, "int32").astype(np.int64)
-    sums = sums - per_tensor(op.input(0)).zero_point * flat.sum(axis=1)
+    sums = sums - tensor_quant(op.input(0)).zero_point * flat.sum(axis=1)
     bounds = accumulator_bounds(sums, flat, INT8.min, INT8.max)
     bake = np.zeros((len(flat), 1), np.int64)
-    return make_epilogue(b, requant_of(op), bounds, INT8, len(flat), bake)
+    return make_epilogue(b, requantization_of(op), bounds, INT8, len(flat), bake)
 
 
 def _packed(weights: Array, rows: int) -> Array:
@@ -122,12 +122,12 @@ def _packed(weights: Array, rows: int) -> Array:
     return packed
 
 
-def _transform_inputs(b: Kernel, work: _Work) -> None:
+def _transform_inputs(b: Kernel, work: _ScalarWinograd) -> None:
     """u[4 i + j, channel, tile] = (B' d B)[i, j]."""
     columns = _COLUMNS + 2
-    window = b.window("bytes", work.patch, 0, (4, columns, work.channels), dtype=INT8)
+    window = b.view("bytes", work.patch, 0, (4, columns, work.channels), dtype=INT8)
     with window as d, b.for_("c", work.channels) as c, ExitStack() as stack:
-        vertical: dict[int, list[E]] = {}
+        vertical: dict[int, list[ArithExpr]] = {}
         for column in range(columns):
             values = [
                 stack.enter_context(b.let("d", b.load_i32(d, [row, column, c]))) for row in range(4)
@@ -139,19 +139,25 @@ def _transform_inputs(b: Kernel, work: _Work) -> None:
                 _store_tile(b, work, vertical, column - 3, c)
 
 
-def _store_tile(b: Kernel, work: _Work, vertical: Mapping[int, list[E]], first: int, c: E) -> None:
+def _store_tile(
+    b: Kernel,
+    work: _ScalarWinograd,
+    vertical: Mapping[int, list[ArithExpr]],
+    first: int,
+    c: ArithExpr,
+) -> None:
     for i in range(4):
         row = [vertical[first + j][i] for j in range(4)]
         for j, value in enumerate(_input_transform(row)):
             b.store(work.u, [4 * i + j, c, first // 2], value.cast(INT16))
 
 
-def _input_transform(d: Sequence[E]) -> list[E]:
+def _input_transform(d: Sequence[ArithExpr]) -> list[ArithExpr]:
     """B' applied to four values."""
     return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]]
 
 
-def _multiply(b: Kernel, work: _Work, block: E) -> None:
+def _multiply(b: Kernel, work: _ScalarWinograd, block: ArithExpr) -> None:
     """m[point, row * 4 + tile] of one block of output channels."""
     shape, channels = work.shape, work.channels
     with b.for_("point", POINTS) as point:
@@ -168,11 +174,11 @@ def _multiply(b: Kernel, work: _Work, block: E) -> None:
 
 def _finish(
     b: Kernel,
-    work: _Work,
-    at: tuple[E, E, E],
-    channel: E,
+    work: _ScalarWinograd,
+    at: tuple[ArithExpr, ArithExpr, ArithExpr],
+    channel: ArithExpr,
     row: int,
-    shared: Mapping[str, E] | None,
+    shared: Mapping[str, ArithExpr] | None,
 ) -> None:
     """Y = A' M A of each tile of one output channel, requantised."""
     n, y, x = at
@@ -180,7 +186,7 @@ def _finish(
         finish = stack.enter_context(work.epilogue.channel(b, channel, 0, shared))
         bias = stack.enter_context(b.let("start", b.load(work.bias, [channel])))
         tile = stack.enter_context(b.for_("t", _TILES))
-        halves: list[list[E]] = [[], []]
+        halves: list[list[ArithExpr]] = [[], []]
         for j in range(4):
             column = [b.load(work.m, [4 * i + j, row * _TILES + tile]) for i in range(4)]
             m0, m1, m2, m3 = (stack.enter_context(b.let("m", value)) for value in column)
@@ -195,14 +201,14 @@ def _finish(
 
 
 RULES = tuple(
-    Rule(
+    Schedule(
         f"{family.name}.conv2d.winograd",
         "conv2d",
         frozenset({family.name}),
         partial(_configs, family=family),
         partial(_build, family=family),
-        keeps_order=True,
+        disable_scheduling=True,
         goal="speed",
     )
-    for family in (MLA, RVM)
+    for family in (MLA_FAMILY, RV32M_FAMILY)
 )

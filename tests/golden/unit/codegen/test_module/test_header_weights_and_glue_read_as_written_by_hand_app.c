@@ -21,9 +21,9 @@
 #endif
 
 APP_ALIGNED(M_SRAM_ALIGN)
-#if FWR_FENCES
-static uint8_t fenced_sram[FWR_FENCE_BYTES + M_SRAM_SIZE + FWR_FENCE_BYTES];
-#define pool_sram (fenced_sram + FWR_FENCE_BYTES)
+#if FWR_GUARDS
+static uint8_t fenced_sram[FWR_GUARD_BYTES + M_SRAM_SIZE + FWR_GUARD_BYTES];
+#define pool_sram (fenced_sram + FWR_GUARD_BYTES)
 #else
 static uint8_t pool_sram[M_SRAM_SIZE];
 #endif
@@ -61,8 +61,8 @@ static const struct fwr_tensor output_tensors[] = {
 #if FWR_PROFILE
 static struct fwr_operator operators[M_OPERATORS];
 #endif
-#if FWR_FENCES
-static const struct fwr_fence fences[] = {
+#if FWR_GUARDS
+static const struct fwr_guarded_pool fences[] = {
     {"sram", pool_sram, M_SRAM_SIZE},
 };
 #endif
@@ -88,8 +88,8 @@ const struct fwr_model fwr_app_model = {
 #if FWR_PROFILE
     .operators = operators,
 #endif
-#if FWR_FENCES
+#if FWR_GUARDS
     .fences = fences,
-    .fence_count = sizeof fences / sizeof fences[0],
+    .guard_count = sizeof fences / sizeof fences[0],
 #endif
 };

@@ -15,15 +15,21 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.base.quant import Quantization
-from firmwright.frontends.onnx.context import Importer, NodeContext
-from firmwright.frontends.onnx.emitter import Const, Emitter, Tensor, dtype_of, shape_of
+from firmwright.frontends.onnx.call_emitter import (
+    CallEmitter,
+    ConstantValue,
+    OnnxValue,
+    dtype_of,
+    shape_of,
+)
+from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import Array, NotSupportedError
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
+class WindowGeometry:
     """Size, stride, dilation, padding before and after, each for every spatial axis."""
 
     size: tuple[int, ...]
@@ -39,7 +45,7 @@ class Geometry:
         return tuple((n + p + q - (k - 1) * d - 1) // s + 1 for n, k, s, d, p, q in rows)
 
 
-def geometry(c: NodeContext, size: Sequence[int], inputs: Sequence[int]) -> Geometry:
+def window_geometry(c: NodeContext, size: Sequence[int], inputs: Sequence[int]) -> WindowGeometry:
     """From the attributes that convolutions and pools share."""
     rank = len(inputs)
     stride = tuple(c.attr("strides") or (1,) * rank)
@@ -62,7 +68,7 @@ def geometry(c: NodeContext, size: Sequence[int], inputs: Sequence[int]) -> Geom
         before, after = (small, large) if auto == "SAME_UPPER" else (large, small)
     if min(*before, *after) < 0:
         raise NotSupportedError("negative padding")
-    return Geometry(tuple(size), stride, dilation, tuple(before), tuple(after))
+    return WindowGeometry(tuple(size), stride, dilation, tuple(before), tuple(after))
 
 
 def _smaller(total: int) -> int:
@@ -76,7 +82,7 @@ def _larger(total: int) -> int:
 # ---- layouts -----------------------------------------------------------------------------------
 
 
-def channels_last(emit: Emitter, x: Tensor) -> Tensor:
+def to_nhwc(emit: CallEmitter, x: OnnxValue) -> OnnxValue:
     """[n, c, w] or [n, c, h, w] as an image [n, h, w, c]."""
     shape = shape_of(x)
     if len(shape) == 4:
@@ -85,7 +91,7 @@ def channels_last(emit: Emitter, x: Tensor) -> Tensor:
     return emit.reshape(moved, (shape[0], 1, shape[2], shape[1]))
 
 
-def channels_first(emit: Emitter, y: Tensor, rank: int) -> Tensor:
+def to_nchw(emit: CallEmitter, y: OnnxValue, rank: int) -> OnnxValue:
     """The way back to `rank` dimensions."""
     if rank == 4:
         return emit.transpose(y, (0, 3, 1, 2))
@@ -93,7 +99,7 @@ def channels_first(emit: Emitter, y: Tensor, rank: int) -> Tensor:
     return emit.transpose(emit.reshape(y, (n, width, channels)), (0, 2, 1))
 
 
-def image_attrs(window: Geometry) -> dict[str, Attr]:
+def window_attrs(window: WindowGeometry) -> dict[str, Attr]:
     """Stride, dilation and padding as our image operators have them."""
     rows = (1,) if len(window.size) == 1 else ()
     none = (0, 0) if rows else (window.before[0], window.after[0])
@@ -104,7 +110,7 @@ def image_attrs(window: Geometry) -> dict[str, Attr]:
     }
 
 
-def filters_last(array: Array) -> Array:
+def filters_to_ohwi(array: Array) -> Array:
     """[m, c, w] or [m, c, h, w] as [m, h, w, c]."""
     if array.ndim == 3:
         array = array[:, :, None, :]
@@ -114,51 +120,56 @@ def filters_last(array: Array) -> Array:
 # ---- conv --------------------------------------------------------------------------------------
 
 
-def _conv(c: NodeContext) -> Tensor:
+def _conv(c: NodeContext) -> OnnxValue:
     x, w, bias = c.input(0), c.input(1), c.optional(2)
     shape, w_shape, groups = c.shape(0), c.shape(1), int(c.attr("group", 1))
     if len(shape) != len(w_shape) or len(shape) < 3:
         raise NotSupportedError(f"weights {list(w_shape)} for an input {list(shape)}")
     if shape[1] != w_shape[1] * groups or w_shape[0] % groups:
         raise NotSupportedError(f"{groups} groups of {shape[1]} channels, weights {list(w_shape)}")
-    window = geometry(c, w_shape[2:], shape[2:])
+    window = window_geometry(c, w_shape[2:], shape[2:])
     if min(window.outputs(shape[2:])) < 1:
         raise NotSupportedError("a kernel larger than the padded input")
-    known = isinstance(w, Const) and (bias is None or isinstance(bias, Const))
+    known = isinstance(w, ConstantValue) and (bias is None or isinstance(bias, ConstantValue))
     if dtype_of(x) == FLOAT32 and known and len(shape) <= 4:
-        assert isinstance(w, Const)
-        assert bias is None or isinstance(bias, Const)
-        return image_conv(c, x, w, bias, window, groups)
-    return space_convolution(c.emit, x, w, bias, window, groups)
+        assert isinstance(w, ConstantValue)
+        assert bias is None or isinstance(bias, ConstantValue)
+        return emit_conv2d(c, x, w, bias, window, groups)
+    return conv_nd(c.emit, x, w, bias, window, groups)
 
 
-def space_convolution(
-    emit: Emitter, x: Tensor, w: Tensor, bias: Tensor | None, window: Geometry, groups: int
-) -> Tensor:
+def conv_nd(
+    emit: CallEmitter,
+    x: OnnxValue,
+    w: OnnxValue,
+    bias: OnnxValue | None,
+    window: WindowGeometry,
+    groups: int,
+) -> OnnxValue:
     """Any number of axes, any weights."""
     attrs: dict[str, Attr] = {
         "stride": window.stride, "dilation": window.dilation, "before": window.before,
         "groups": groups, "outputs": window.outputs(shape_of(x)[2:]),
     }  # fmt: skip
     inputs = [x, w] if bias is None else [x, w, bias]
-    return emit.call("space_convolution", inputs, attrs)
+    return emit.call("conv_nd", inputs, attrs)
 
 
-def image_conv(
+def emit_conv2d(
     c: NodeContext,
-    x: Tensor,
-    w: Const,
-    bias: Const | None,
-    window: Geometry,
+    x: OnnxValue,
+    w: ConstantValue,
+    bias: ConstantValue | None,
+    window: WindowGeometry,
     groups: int,
     like: TensorType | None = None,
     activation: str = "none",
-) -> Tensor:
+) -> OnnxValue:
     """By conv2d or depthwise_conv2d; `like` is the type of a quantised result."""
     emit, rank = c.emit, len(shape_of(x))
-    image = channels_last(emit, x)
-    attrs = {**image_attrs(window), "activation": activation}
-    filters = filters_last(w.array)
+    image = to_nhwc(emit, x)
+    attrs = {**window_attrs(window), "activation": activation}
+    filters = filters_to_ohwi(w.array)
     if groups == 1:
         operands = _operands(emit, image, filters, w, bias, 0)
         y = emit.call("conv2d", operands, attrs, like=like)
@@ -168,67 +179,76 @@ def image_conv(
         operands = _operands(emit, image, depthwise, w, bias, 3)
         y = emit.call("depthwise_conv2d", operands, attrs, like=like)
     else:
-        y = _grouped(c, image, filters, w, bias, attrs, groups, like)
-    return channels_first(emit, y, rank)
+        y = _emit_grouped_conv2d(c, image, filters, w, bias, attrs, groups, like)
+    return to_nchw(emit, y, rank)
 
 
 def _operands(
-    emit: Emitter, image: Tensor, filters: Array, w: Const, bias: Const | None, axis: int
-) -> list[Tensor]:
+    emit: CallEmitter,
+    image: OnnxValue,
+    filters: Array,
+    w: ConstantValue,
+    bias: ConstantValue | None,
+    axis: int,
+) -> list[OnnxValue]:
     """Input, weights whose channels lie along `axis`, and bias."""
     quant = w.quantization
     if quant is not None and quant.axis is not None:
         quant = replace(quant, axis=axis)
-    operands: list[Tensor] = [image, Const(filters, w.name, quant)]
+    operands: list[OnnxValue] = [image, ConstantValue(filters, w.name, quant)]
     if bias is not None:
-        operands.append(Const(bias.array.reshape(-1), bias.name, bias.quantization))
+        operands.append(ConstantValue(bias.array.reshape(-1), bias.name, bias.quantization))
     return operands
 
 
-def _grouped(
+def _emit_grouped_conv2d(
     c: NodeContext,
-    image: Tensor,
+    image: OnnxValue,
     filters: Array,
-    w: Const,
-    bias: Const | None,
+    w: ConstantValue,
+    bias: ConstantValue | None,
     attrs: Mapping[str, Attr],
     groups: int,
     like: TensorType | None,
-) -> Tensor:
+) -> OnnxValue:
     """Each group is a convolution of its own channels."""
     n, height, width, channels = shape_of(image)
     whole = c.emit.value(image).type
     part = replace(whole, shape=(n, height, width, channels // groups))
     sizes = (channels // groups,) * groups
-    images = c.emit.calls_of("split", [image], {"axis": 3, "sizes": sizes}, (part,) * groups)
+    images = c.emit.multi_result_call(
+        "split", [image], {"axis": 3, "sizes": sizes}, (part,) * groups
+    )
     count = filters.shape[0] // groups
     results = []
     for group, source in enumerate(images):
         rows = slice(group * count, (group + 1) * count)
-        own = None if bias is None else _rows(bias, rows)
-        operands = _operands(c.emit, source, filters[rows], _rows(w, rows), own, 0)
+        own = None if bias is None else _slice_rows(bias, rows)
+        operands = _operands(c.emit, source, filters[rows], _slice_rows(w, rows), own, 0)
         results.append(c.emit.call("conv2d", operands, attrs, like=like))
     return c.emit.concat(results, 3)
 
 
-def _rows(known: Const, rows: slice) -> Const:
+def _slice_rows(known: ConstantValue, rows: slice) -> ConstantValue:
     """Some indices of the first axis of weights, or of a bias."""
     quant = known.quantization
     if quant is not None and quant.axis is not None:
         quant = Quantization(quant.scales[rows], quant.zero_points[rows], quant.axis)
-    return Const(known.array[rows], known.name, quant)
+    return ConstantValue(known.array[rows], known.name, quant)
 
 
-def _conv_integer(c: NodeContext) -> Tensor:
+def _conv_integer(c: NodeContext) -> OnnxValue:
     """Values less their zero points, in 32 bits."""
     x, w, groups = c.input(0), c.input(1), int(c.attr("group", 1))
-    window = geometry(c, c.shape(1)[2:], c.shape(0)[2:])
-    wide = less_zero_point(c, x, c.optional(2), len(c.shape(0)))
-    filters = less_zero_point(c, w, c.optional(3), len(c.shape(1)))
-    return space_convolution(c.emit, wide, filters, None, window, groups)
+    window = window_geometry(c, c.shape(1)[2:], c.shape(0)[2:])
+    wide = subtract_zero_point(c, x, c.optional(2), len(c.shape(0)))
+    filters = subtract_zero_point(c, w, c.optional(3), len(c.shape(1)))
+    return conv_nd(c.emit, wide, filters, None, window, groups)
 
 
-def less_zero_point(c: NodeContext, x: Tensor, zero_point: Tensor | None, rank: int) -> Tensor:
+def subtract_zero_point(
+    c: NodeContext, x: OnnxValue, zero_point: OnnxValue | None, rank: int
+) -> OnnxValue:
     """x as int32 less its zero point: one, or one for each index of the first of `rank` axes."""
     if zero_point is None:
         return c.emit.cast(x, INT32)
@@ -240,38 +260,38 @@ def less_zero_point(c: NodeContext, x: Tensor, zero_point: Tensor | None, rank: 
 # ---- transposed --------------------------------------------------------------------------------
 
 
-def _conv_transpose(c: NodeContext) -> Tensor:
+def _conv_transpose(c: NodeContext) -> OnnxValue:
     x, w, bias = c.input(0), c.input(1), c.optional(2)
     inputs, size = c.shape(0)[2:], c.shape(1)[2:]
     groups = int(c.attr("group", 1))
     window, outputs = _transposed_geometry(c, size, inputs)
-    known = isinstance(w, Const) and (bias is None or isinstance(bias, Const))
+    known = isinstance(w, ConstantValue) and (bias is None or isinstance(bias, ConstantValue))
     plain = groups == 1 and set(window.dilation) == {1} and len(inputs) <= 2
     fits = all(n <= (i - 1) * s + k - p for n, i, s, k, p in zip(
         outputs, inputs, window.stride, size, window.before, strict=True))  # fmt: skip
     if known and plain and fits and dtype_of(x) == FLOAT32:
-        assert isinstance(w, Const)
-        assert bias is None or isinstance(bias, Const)
-        return _image_transposed(c, x, w, bias, window, outputs)
+        assert isinstance(w, ConstantValue)
+        assert bias is None or isinstance(bias, ConstantValue)
+        return _emit_transpose_conv2d(c, x, w, bias, window, outputs)
     attrs: dict[str, Attr] = {
         "stride": window.stride, "dilation": window.dilation, "before": window.before,
         "groups": groups, "outputs": outputs,
     }  # fmt: skip
     operands = [x, w] if bias is None else [x, w, bias]
-    return c.emit.call("space_transpose_convolution", operands, attrs)
+    return c.emit.call("conv_transpose_nd", operands, attrs)
 
 
-def _image_transposed(
+def _emit_transpose_conv2d(
     c: NodeContext,
-    x: Tensor,
-    w: Const,
-    bias: Const | None,
-    window: Geometry,
+    x: OnnxValue,
+    w: ConstantValue,
+    bias: ConstantValue | None,
+    window: WindowGeometry,
     outputs: tuple[int, ...],
-) -> Tensor:
-    image = channels_last(c.emit, x)
+) -> OnnxValue:
+    image = to_nhwc(c.emit, x)
     rows = (1,) if len(outputs) == 1 else ()
-    filters = filters_last(w.array.swapaxes(0, 1))
+    filters = filters_to_ohwi(w.array.swapaxes(0, 1))
     shape = (c.shape(0)[0], *rows, *outputs, filters.shape[0])
     attrs: dict[str, Attr] = {
         "stride": (*rows, *window.stride),
@@ -280,15 +300,15 @@ def _image_transposed(
     }
     operands = _operands(c.emit, image, filters, w, bias, 0)
     y = c.emit.call("transpose_conv", operands, attrs, shape=shape)
-    return channels_first(c.emit, y, len(c.shape(0)))
+    return to_nchw(c.emit, y, len(c.shape(0)))
 
 
 def _transposed_geometry(
     c: NodeContext, size: Sequence[int], inputs: Sequence[int]
-) -> tuple[Geometry, tuple[int, ...]]:
+) -> tuple[WindowGeometry, tuple[int, ...]]:
     """The window, whose `before` is cut off the full result, and the output's extents."""
     rank = len(inputs)
-    plain = geometry(c, size, inputs)
+    plain = window_geometry(c, size, inputs)
     extra = tuple(c.attr("output_padding") or (0,) * rank)
     full = [
         (n - 1) * s + (k - 1) * d + 1 + e
@@ -309,7 +329,7 @@ def _transposed_geometry(
         half = _larger
     before = tuple(half(n) for n in totals)
     after = tuple(n - p for n, p in zip(totals, before, strict=True))
-    return Geometry(plain.size, plain.stride, plain.dilation, before, after), outputs
+    return WindowGeometry(plain.size, plain.stride, plain.dilation, before, after), outputs
 
 
 IMPORTERS: Mapping[str, Importer] = {

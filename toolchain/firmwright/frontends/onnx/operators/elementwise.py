@@ -14,11 +14,11 @@ from functools import partial, reduce
 import numpy as np
 
 from firmwright.base.dtypes import BOOL, FLOAT32, find_dtype
-from firmwright.frontends.onnx.context import Importer, NodeContext
-from firmwright.frontends.onnx.emitter import Const, Tensor, dtype_of, shape_of
+from firmwright.frontends.onnx.call_emitter import ConstantValue, OnnxValue, dtype_of, shape_of
+from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.frontends.onnx.protobuf import dtype_name
 from firmwright.ir.graph.opdef import NotSupportedError
-from firmwright.ops.expression_language import substituted
+from firmwright.ops.expression_language import substitute_names
 
 _OF_FLOATS: Mapping[str, str] = {
     "Acos": "acos(a)", "Acosh": "acosh(a)", "Asin": "asin(a)", "Asinh": "asinh(a)",
@@ -55,67 +55,67 @@ _WITH_ATTRS: Mapping[str, tuple[str, Mapping[str, float]]] = {
 }
 
 
-def number(value: float) -> str:
+def float32_literal(value: float) -> str:
     """A float of an attribute as a literal, in single precision."""
     return repr(float(np.float32(value)))
 
 
-def only_floats(c: NodeContext, count: int = 1) -> None:
+def require_float32(c: NodeContext, count: int = 1) -> None:
     for index in range(count):
         if c.dtype(index) != FLOAT32:
             raise NotSupportedError(f"{c.dtype(index).name} elements")
 
 
-def _of_floats(formula: str, c: NodeContext) -> Tensor:
-    only_floats(c)
+def _of_floats(formula: str, c: NodeContext) -> OnnxValue:
+    require_float32(c)
     return c.emit.expression(formula, c.input(0))
 
 
-def _of_any(formula: str, c: NodeContext) -> Tensor:
+def _of_any(formula: str, c: NodeContext) -> OnnxValue:
     named = set(re.findall(r"\b[a-z]\b", formula))
     inputs = [c.input(index) for index in range(max(len(c.inputs), len(named)))]
     return c.emit.expression(formula, *inputs)
 
 
-def _with_attrs(formula: str, defaults: Mapping[str, float], c: NodeContext) -> Tensor:
-    only_floats(c)
-    values = {name: number(c.attr(name, default)) for name, default in defaults.items()}
-    formula = substituted(formula, values)
+def _with_attrs(formula: str, defaults: Mapping[str, float], c: NodeContext) -> OnnxValue:
+    require_float32(c)
+    values = {name: float32_literal(c.attr(name, default)) for name, default in defaults.items()}
+    formula = substitute_names(formula, values)
     return c.emit.expression(formula, c.input(0))
 
 
-def _sign(c: NodeContext) -> Tensor:
+def _sign(c: NodeContext) -> OnnxValue:
     kind = c.dtype(0).name
     return c.emit.expression(f"where(a > 0, {kind}(1), where(a < 0, {kind}(-1), {kind}(0)))",
                              c.input(0))  # fmt: skip
 
 
-def _relu(c: NodeContext) -> Tensor:
+def _relu(c: NodeContext) -> OnnxValue:
     if c.dtype(0) == FLOAT32:
         return c.emit.call("relu", [c.input(0)])
     return c.emit.expression("max(a, 0)", c.input(0))
 
 
-def _gelu(c: NodeContext) -> Tensor:
-    only_floats(c)
+def _gelu(c: NodeContext) -> OnnxValue:
+    require_float32(c)
     if c.attr("approximate", "none") == "tanh":
         return c.emit.expression(
-            f"0.5 * a * (1.0 + tanh({number(math.sqrt(2 / math.pi))} * "
+            f"0.5 * a * (1.0 + tanh({float32_literal(math.sqrt(2 / math.pi))} * "
             "(a + 0.044715 * a * a * a)))",
             c.input(0),
         )
-    return c.emit.expression(f"0.5 * a * erfc(a * {number(-math.sqrt(0.5))})", c.input(0))
+    return c.emit.expression(f"0.5 * a * erfc(a * {float32_literal(-math.sqrt(0.5))})", c.input(0))
 
 
-def _shrink(c: NodeContext) -> Tensor:
-    only_floats(c)
-    lambd, bias = number(c.attr("lambd", 0.5)), number(c.attr("bias", 0.0))
+def _shrink(c: NodeContext) -> OnnxValue:
+    require_float32(c)
+    lambd, bias = float32_literal(c.attr("lambd", 0.5)), float32_literal(c.attr("bias", 0.0))
     return c.emit.expression(
         f"where(a < -({lambd}), a + {bias}, where(a > {lambd}, a - {bias}, 0.0))", c.input(0)
     )
 
 
-def _prelu(c: NodeContext) -> Tensor:
+def _prelu(c: NodeContext) -> OnnxValue:
     slope, shape = c.input(1), c.shape(0)
     if len(shape) > 2 and shape_of(slope) == (shape[1],) and shape[-1] != shape[1]:
         # As it was in older files: one slope for each channel.
@@ -123,17 +123,21 @@ def _prelu(c: NodeContext) -> Tensor:
     return c.emit.expression("where(a < 0, b * a, a)", c.input(0), slope)
 
 
-def _limit(c: NodeContext, index: int) -> Tensor | None:
+def _limit(c: NodeContext, index: int) -> OnnxValue | None:
     found = c.optional(index)
-    return None if isinstance(found, Const) and found.array.size == 0 else found
+    return None if isinstance(found, ConstantValue) and found.array.size == 0 else found
 
 
-def _clip(c: NodeContext) -> Tensor:
+def _clip(c: NodeContext) -> OnnxValue:
     x, low, high = c.input(0), _limit(c, 1), _limit(c, 2)
-    if c.dtype(0) == FLOAT32 and isinstance(low, Const) and float(low.array.reshape(-1)[0]) == 0:
+    if (
+        c.dtype(0) == FLOAT32
+        and isinstance(low, ConstantValue)
+        and float(low.array.reshape(-1)[0]) == 0
+    ):
         if high is None:
             return c.emit.call("relu", [x])
-        if isinstance(high, Const) and float(high.array.reshape(-1)[0]) == 6:
+        if isinstance(high, ConstantValue) and float(high.array.reshape(-1)[0]) == 6:
             return c.emit.call("relu6", [x])
     # The standard leaves open what happens where the limits cross; the upper one wins.
     if low is not None and high is not None:
@@ -143,9 +147,9 @@ def _clip(c: NodeContext) -> Tensor:
     return x if high is None else c.emit.expression("min(a, b)", x, high)
 
 
-def _pow(c: NodeContext) -> Tensor:
+def _pow(c: NodeContext) -> OnnxValue:
     x, y = c.input(0), c.input(1)
-    if isinstance(y, Const) and y.array.size == 1 and len(shape_of(y)) <= len(shape_of(x)):
+    if isinstance(y, ConstantValue) and y.array.size == 1 and len(shape_of(y)) <= len(shape_of(x)):
         power = float(y.array.reshape(-1)[0])
         if power in (1.0, 2.0, 3.0, 4.0):
             return c.emit.expression(" * ".join("a" * int(power)), x)
@@ -162,14 +166,14 @@ _FLOORED = "where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)"
 """What is left of a by b with b's sign, from what is left with a's."""
 
 
-def _mod(c: NodeContext) -> Tensor:
+def _mod(c: NodeContext) -> OnnxValue:
     rest = "fmod(a, b)" if c.dtype(0) == FLOAT32 else "a % b"
     if c.attr("fmod", 0) or not c.dtype(0).signed:
         return c.emit.expression(rest, c.input(0), c.input(1))
     return c.emit.expression(f"rest = {rest}; {_FLOORED}", c.input(0), c.input(1))
 
 
-def _shift(c: NodeContext) -> Tensor:
+def _shift(c: NodeContext) -> OnnxValue:
     direction, kind = c.attr("direction"), c.dtype(0)
     if direction not in ("LEFT", "RIGHT"):
         raise NotSupportedError(f"direction {direction!r}")
@@ -182,21 +186,21 @@ def _shift(c: NodeContext) -> Tensor:
     return _of_any(f"where({inside}, a {sign} {amount}, {kind.name}(0))", c)
 
 
-def _variadic(join: str, c: NodeContext) -> Tensor:
+def _variadic(join: str, c: NodeContext) -> OnnxValue:
     inputs = [c.input(index) for index in range(len(c.inputs))]
     if len(inputs) == 1:
         return inputs[0]
     return reduce(lambda a, b: c.emit.expression(join, a, b), inputs)
 
 
-def _mean(c: NodeContext) -> Tensor:
-    only_floats(c, len(c.inputs))
+def _mean(c: NodeContext) -> OnnxValue:
+    require_float32(c, len(c.inputs))
     total = _variadic("a + b", c)
     return c.emit.expression(f"a / {float(len(c.inputs))}", total)
 
 
-def _is_inf(c: NodeContext) -> Tensor:
-    only_floats(c)
+def _is_inf(c: NodeContext) -> OnnxValue:
+    require_float32(c)
     terms = [
         f"(a == {text})"
         for name, text in (("detect_positive", "inf"), ("detect_negative", "-inf"))
@@ -205,7 +209,7 @@ def _is_inf(c: NodeContext) -> Tensor:
     return c.emit.expression(" | ".join(terms) or "(a == inf) & (a != a)", c.input(0))
 
 
-def _cast(c: NodeContext) -> Tensor:
+def _cast(c: NodeContext) -> OnnxValue:
     name = dtype_name(int(c.attr("to", 0)))
     target = find_dtype(name)
     if target is None:
@@ -213,15 +217,15 @@ def _cast(c: NodeContext) -> Tensor:
     return c.emit.cast(c.input(0), target)
 
 
-def _cast_like(c: NodeContext) -> Tensor:
+def _cast_like(c: NodeContext) -> OnnxValue:
     return c.emit.cast(c.input(0), c.dtype(1))
 
 
-def _identity(c: NodeContext) -> Tensor:
+def _identity(c: NodeContext) -> OnnxValue:
     return c.input(0)
 
 
-def _dropout(c: NodeContext) -> list[Tensor]:
+def _dropout(c: NodeContext) -> list[OnnxValue]:
     x = c.input(0)
     if c.has(2) and bool(c.array(2, "training modes").reshape(-1)[0]):
         ratio = c.array(1, "ratios").reshape(-1)[0] if c.has(1) else 0.5

@@ -12,17 +12,17 @@ from functools import partial
 import numpy as np
 
 from firmwright.base.dtypes import INT64
-from firmwright.frontends.onnx.context import Importer, NodeContext
-from firmwright.frontends.onnx.emitter import Const, Tensor, shape_of
+from firmwright.frontends.onnx.call_emitter import ConstantValue, OnnxValue, shape_of
+from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import NotSupportedError
 
 
-def _gather(c: NodeContext) -> Tensor:
+def _gather(c: NodeContext) -> OnnxValue:
     axis, shape, places = c.axis(0), c.shape(0), c.input(1)
-    if not isinstance(places, Const):
-        return c.emit.call("indexed_read", [c.input(0), places], {"mode": "along", "axis": axis})
+    if not isinstance(places, ConstantValue):
+        return c.emit.call("dynamic_gather", [c.input(0), places], {"mode": "along", "axis": axis})
     size = shape[axis]
     indices = tuple(int(n) + size * (n < 0) for n in places.array.reshape(-1))
     if not all(0 <= index < size for index in indices):
@@ -38,31 +38,31 @@ def _gather(c: NodeContext) -> Tensor:
     return c.emit.call("gather", [c.input(0)], attrs)
 
 
-def _gather_elements(c: NodeContext) -> Tensor:
+def _gather_elements(c: NodeContext) -> OnnxValue:
     attrs: dict[str, Attr] = {"mode": "elements", "axis": c.axis(0)}
-    return c.emit.call("indexed_read", [c.input(0), c.input(1)], attrs)
+    return c.emit.call("dynamic_gather", [c.input(0), c.input(1)], attrs)
 
 
-def _gather_nd(c: NodeContext) -> Tensor:
+def _gather_nd(c: NodeContext) -> OnnxValue:
     attrs: dict[str, Attr] = {"mode": "slices", "batch_dims": int(c.attr("batch_dims", 0))}
-    return c.emit.call("indexed_read", [c.input(0), c.input(1)], attrs)
+    return c.emit.call("dynamic_gather", [c.input(0), c.input(1)], attrs)
 
 
-def _scatter_elements(c: NodeContext) -> Tensor:
+def _scatter_elements(c: NodeContext) -> OnnxValue:
     attrs: dict[str, Attr] = {
         "mode": "elements", "axis": c.axis(0), "step": c.attr("reduction", "none"),
     }  # fmt: skip
-    return c.emit.call("indexed_write", [c.input(k) for k in range(3)], attrs)
+    return c.emit.call("dynamic_scatter", [c.input(k) for k in range(3)], attrs)
 
 
-def _scatter_nd(c: NodeContext) -> Tensor:
+def _scatter_nd(c: NodeContext) -> OnnxValue:
     attrs: dict[str, Attr] = {
         "mode": "slices", "batch_dims": 0, "step": c.attr("reduction", "none"),
     }  # fmt: skip
-    return c.emit.call("indexed_write", [c.input(k) for k in range(3)], attrs)
+    return c.emit.call("dynamic_scatter", [c.input(k) for k in range(3)], attrs)
 
 
-def _compress(c: NodeContext) -> Tensor:
+def _compress(c: NodeContext) -> OnnxValue:
     keep = c.array(1, "conditions").reshape(-1)
     flat = c.attr("axis") is None
     x = c.emit.reshape(c.input(0), (math.prod(c.shape(0)),)) if flat else c.input(0)
@@ -77,27 +77,27 @@ def _compress(c: NodeContext) -> Tensor:
 # ---- orders ------------------------------------------------------------------------------------
 
 
-def _arg(least: bool, c: NodeContext) -> Tensor:
+def _arg(least: bool, c: NodeContext) -> OnnxValue:
     axis, shape = c.axis(0), c.shape(0)
     attrs: dict[str, Attr] = {
         "axis": axis, "least": least, "last": bool(c.attr("select_last_index", 0)),
     }  # fmt: skip
-    y = c.emit.call("arg_extreme", [c.input(0)], attrs, dtype=INT64)
+    y = c.emit.call("arg_min_max", [c.input(0)], attrs, dtype=INT64)
     if not c.attr("keepdims", 1):
         return y
     return c.emit.reshape(y, (*shape[:axis], 1, *shape[axis + 1 :]))
 
 
-def _top_k(c: NodeContext) -> Sequence[Tensor]:
+def _top_k(c: NodeContext) -> Sequence[OnnxValue]:
     axis, shape = c.axis(-1), c.shape(0)
     k = int(c.array(1, "counts").reshape(-1)[0])
     attrs: dict[str, Attr] = {"axis": axis, "k": k, "least": not c.attr("largest", 1)}
     found = (*shape[:axis], k, *shape[axis + 1 :])
     kinds = (TensorType(found, c.dtype(0)), TensorType(found, INT64))
-    return c.emit.calls_of("top_k", [c.input(0)], attrs, kinds)
+    return c.emit.multi_result_call("top_k", [c.input(0)], attrs, kinds)
 
 
-def _cumulative(step: str, c: NodeContext) -> Tensor:
+def _cumulative(step: str, c: NodeContext) -> OnnxValue:
     rank = len(c.shape(0))
     axis = int(c.array(1, "axes").reshape(-1)[0])
     if not -rank <= axis < rank:
@@ -109,7 +109,7 @@ def _cumulative(step: str, c: NodeContext) -> Tensor:
     return c.emit.call("cumulative", [c.input(0)], attrs)
 
 
-def _tensor_scatter(c: NodeContext) -> Tensor:
+def _tensor_scatter(c: NodeContext) -> OnnxValue:
     """A cache with new rows written from each sample's place on."""
     cache, update = c.input(0), c.input(1)
     shape, rows = shape_of(cache), shape_of(update)
@@ -128,7 +128,7 @@ def _tensor_scatter(c: NodeContext) -> Tensor:
     line[axis] = new
     wide = c.emit.broadcast(c.emit.reshape(places, line), rows)
     attrs: dict[str, Attr] = {"mode": "elements", "axis": axis, "step": "none"}
-    return c.emit.call("indexed_write", [cache, wide, update], attrs)
+    return c.emit.call("dynamic_scatter", [cache, wide, update], attrs)
 
 
 IMPORTERS: Mapping[str, Importer] = {

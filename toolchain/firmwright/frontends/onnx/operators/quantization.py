@@ -11,20 +11,20 @@ import math
 from collections.abc import Mapping
 
 from firmwright.base.dtypes import FLOAT32, DType, find_dtype
-from firmwright.frontends.onnx.context import Importer, NodeContext
-from firmwright.frontends.onnx.emitter import Tensor, dtype_of, shape_of
+from firmwright.frontends.onnx.call_emitter import OnnxValue, dtype_of, shape_of
+from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.frontends.onnx.operators.convolutions import (
-    geometry,
-    less_zero_point,
-    space_convolution,
+    conv_nd,
+    subtract_zero_point,
+    window_geometry,
 )
-from firmwright.frontends.onnx.operators.matrices import product
+from firmwright.frontends.onnx.operators.matmul import emit_matmul
 from firmwright.frontends.onnx.protobuf import dtype_name
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.opdef import NotSupportedError
 
 
-def _spread(c: NodeContext, operand: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _spread(c: NodeContext, operand: OnnxValue, shape: tuple[int, ...]) -> OnnxValue:
     """A scale or zero point that broadcasts: one for all, for an axis, or for blocks of it."""
     own = shape_of(operand)
     if math.prod(own) == 1:
@@ -50,7 +50,9 @@ def _target(c: NodeContext) -> DType:
     return found
 
 
-def rounded(c: NodeContext, x: Tensor, zero_point: Tensor | None, kind: DType) -> Tensor:
+def round_and_saturate(
+    c: NodeContext, x: OnnxValue, zero_point: OnnxValue | None, kind: DType
+) -> OnnxValue:
     """rint(x) + zero point, cut to the range of `kind`."""
     low, high = float(kind.min), float(kind.max)
     if zero_point is None:
@@ -59,16 +61,16 @@ def rounded(c: NodeContext, x: Tensor, zero_point: Tensor | None, kind: DType) -
     return c.emit.expression(formula, x, zero_point)
 
 
-def _quantize(c: NodeContext) -> Tensor:
+def _quantize(c: NodeContext) -> OnnxValue:
     x, kind = c.input(0), _target(c)
     if dtype_of(x) != FLOAT32 or not kind.is_int or kind.bits > 16:
         raise NotSupportedError(f"{dtype_of(x).name} as {kind.name}")
     steps = c.emit.expression("a / b", x, _spread(c, c.input(1), shape_of(x)))
     point = _spread(c, c.input(2), shape_of(x)) if c.has(2) else None
-    return rounded(c, steps, point, kind)
+    return round_and_saturate(c, steps, point, kind)
 
 
-def _dequantize(c: NodeContext) -> Tensor:
+def _dequantize(c: NodeContext) -> OnnxValue:
     x, scale = c.input(0), c.input(1)
     if not dtype_of(x).is_int or dtype_of(scale) != FLOAT32:
         raise NotSupportedError(f"{dtype_of(x).name} in steps of {dtype_of(scale).name}")
@@ -79,40 +81,40 @@ def _dequantize(c: NodeContext) -> Tensor:
     return c.emit.expression("float32(int32(a) - int32(b)) * c", x, point, steps)
 
 
-def _channels(c: NodeContext, operand: Tensor, rank: int) -> Tensor:
+def _channels(c: NodeContext, operand: OnnxValue, rank: int) -> OnnxValue:
     """One value, or one for each index of the first of `rank` axes behind the samples'."""
     count = math.prod(shape_of(operand))
     return c.emit.reshape(operand, () if count == 1 else (count, *(1,) * (rank - 2)))
 
 
-def _qlinear_conv(c: NodeContext) -> Tensor:
+def _qlinear_conv(c: NodeContext) -> OnnxValue:
     rank, groups = len(c.shape(0)), int(c.attr("group", 1))
-    window = geometry(c, c.shape(3)[2:], c.shape(0)[2:])
-    x = less_zero_point(c, c.input(0), c.input(2), rank)
-    w = less_zero_point(c, c.input(3), c.input(5), rank)
-    total = space_convolution(c.emit, x, w, c.optional(8), window, groups)
+    window = window_geometry(c, c.shape(3)[2:], c.shape(0)[2:])
+    x = subtract_zero_point(c, c.input(0), c.input(2), rank)
+    w = subtract_zero_point(c, c.input(3), c.input(5), rank)
+    total = conv_nd(c.emit, x, w, c.optional(8), window, groups)
     factor = c.emit.expression("a * b / c", *(_channels(c, c.input(k), rank) for k in (1, 4, 6)))
     point = c.input(7)
     steps = c.emit.expression("float32(a) * b", total, factor)
-    return rounded(c, steps, c.emit.reshape(point, ()), dtype_of(point))
+    return round_and_saturate(c, steps, c.emit.reshape(point, ()), dtype_of(point))
 
 
-def _qlinear_matmul(c: NodeContext) -> Tensor:
+def _qlinear_matmul(c: NodeContext) -> OnnxValue:
     if dtype_of(c.input(1)) != FLOAT32:
         raise NotSupportedError(f"steps of {dtype_of(c.input(1)).name}")
     rows = 2 if math.prod(c.shape(2)) > 1 else 1
-    a = less_zero_point(c, c.input(0), c.input(2), rows)
-    b = less_zero_point(c, c.input(3), c.input(5), 1)
-    total = product(c.emit, a, b)
+    a = subtract_zero_point(c, c.input(0), c.input(2), rows)
+    b = subtract_zero_point(c, c.input(3), c.input(5), 1)
+    total = emit_matmul(c.emit, a, b)
     scales = [c.input(k) for k in (1, 4, 6)]
     if math.prod(shape_of(scales[0])) > 1:
         scales[0] = c.emit.reshape(scales[0], (math.prod(shape_of(scales[0])), 1))
     factor = c.emit.expression("a * b / c", *scales)
     steps = c.emit.expression("float32(a) * b", total, factor)
-    return rounded(c, steps, c.input(7), dtype_of(c.input(7)))
+    return round_and_saturate(c, steps, c.input(7), dtype_of(c.input(7)))
 
 
-def _dynamic_quantize(c: NodeContext) -> list[Tensor]:
+def _dynamic_quantize(c: NodeContext) -> list[OnnxValue]:
     """uint8 over the range of the values and 0, scale and zero point with it."""
     x = c.input(0)
     axes = tuple(range(len(shape_of(x))))
@@ -121,7 +123,7 @@ def _dynamic_quantize(c: NodeContext) -> list[Tensor]:
     scale = c.emit.expression("(max(b, 0.0) - min(a, 0.0)) / 255.0", low, high)
     point = c.emit.expression("uint8(min(max(rint(-min(a, 0.0) / b), 0.0), 255.0))", low, scale)
     steps = c.emit.expression("a / b", x, scale)
-    return [rounded(c, steps, point, dtype_of(point)), scale, point]
+    return [round_and_saturate(c, steps, point, dtype_of(point)), scale, point]
 
 
 IMPORTERS: Mapping[str, Importer] = {

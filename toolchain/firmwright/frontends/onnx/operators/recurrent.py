@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
-from firmwright.frontends.onnx.context import Importer, NodeContext
-from firmwright.frontends.onnx.emitter import Const, Tensor, shape_of
-from firmwright.frontends.onnx.operators.elementwise import number, only_floats
-from firmwright.frontends.onnx.operators.matrices import fully_connected, product
+from firmwright.frontends.onnx.call_emitter import ConstantValue, OnnxValue, shape_of
+from firmwright.frontends.onnx.node_context import Importer, NodeContext
+from firmwright.frontends.onnx.operators.elementwise import float32_literal, require_float32
+from firmwright.frontends.onnx.operators.matmul import emit_fully_connected, emit_matmul
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import NotSupportedError
-from firmwright.ops.expression_language import substituted
+from firmwright.ops.expression_language import substitute_names
 
 _STEPS_MAX = 512
 
@@ -44,10 +44,10 @@ class _Direction:
     """Weights of one direction, as [gates * hidden, ...], and its activations as formulas of v."""
 
     backwards: bool
-    w: Tensor
-    r: Tensor
-    w_bias: Tensor | None
-    r_bias: Tensor | None
+    w: OnnxValue
+    r: OnnxValue
+    w_bias: OnnxValue | None
+    r_bias: OnnxValue | None
     formulas: tuple[str, ...]
 
 
@@ -66,9 +66,11 @@ def _formulas(c: NodeContext, defaults: Sequence[str], directions: int) -> list[
             for given, default in zip((alphas, betas), values, strict=False)
         ]
         for letter, value in zip(("alpha", "beta"), parameters, strict=False):
-            text = substituted(text, {letter: number(value)})
+            text = substitute_names(text, {letter: float32_literal(value)})
         if clip is not None:
-            text = substituted(text, {"v": f"min(max(v, {number(-clip)}), {number(clip)})"})
+            text = substitute_names(
+                text, {"v": f"min(max(v, {float32_literal(-clip)}), {float32_literal(clip)})"}
+            )
         found.append(text)
     per = len(defaults)
     return [tuple(found[k * per : (k + 1) * per]) for k in range(directions)]
@@ -83,36 +85,41 @@ def _directions(c: NodeContext, gates: int, defaults: Sequence[str]) -> list[_Di
     formulas = _formulas(c, defaults, count)
     found = []
     for index in range(count):
-        bias = _one(c, c.input(3), index) if c.has(3) else None
+        bias = _index_first_axis(c, c.input(3), index) if c.has(3) else None
         w_bias, r_bias = (
             None if bias is None else c.emit.slice(bias, [k * rows], [rows]) for k in (0, 1)
         )
         backwards = index == 1 or direction == "reverse"
         found.append(
             _Direction(
-                backwards, _one(c, w, index), _one(c, r, index), w_bias, r_bias, formulas[index]
+                backwards,
+                _index_first_axis(c, w, index),
+                _index_first_axis(c, r, index),
+                w_bias,
+                r_bias,
+                formulas[index],
             )
         )
     return found
 
 
-def _one(c: NodeContext, tensor: Tensor, index: int) -> Tensor:
+def _index_first_axis(c: NodeContext, tensor: OnnxValue, index: int) -> OnnxValue:
     """tensor[index]."""
     shape = shape_of(tensor)
     begin = [index, *(0,) * (len(shape) - 1)]
     return c.emit.reshape(c.emit.slice(tensor, begin, (1, *shape[1:])), shape[1:])
 
 
-def times(c: NodeContext, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+def emit_dense(c: NodeContext, x: OnnxValue, w: OnnxValue, bias: OnnxValue | None) -> OnnxValue:
     """x [n, i] times w [o, i], plus bias [o]."""
-    if isinstance(w, Const) and (bias is None or isinstance(bias, Const)):
-        return fully_connected(c.emit, x, w.array, w.name, bias)
-    y = product(c.emit, x, c.emit.transpose(w, (1, 0)))
+    if isinstance(w, ConstantValue) and (bias is None or isinstance(bias, ConstantValue)):
+        return emit_fully_connected(c.emit, x, w.array, w.name, bias)
+    y = emit_matmul(c.emit, x, c.emit.transpose(w, (1, 0)))
     return y if bias is None else c.emit.expression("a + b", y, bias)
 
 
 @dataclass(slots=True)
-class _Sequence:
+class _RecurrentInputs:
     """What all kinds share: inputs by step, initial states, and which samples are still running."""
 
     c: NodeContext
@@ -121,7 +128,7 @@ class _Sequence:
     hidden: int
     is_batch_first: bool
 
-    def projected(self, direction: _Direction) -> list[Tensor]:
+    def projected(self, direction: _Direction) -> list[OnnxValue]:
         """x[t] W + b for every step."""
         c, x = self.c, self.c.input(0)
         if self.is_batch_first:
@@ -129,21 +136,21 @@ class _Sequence:
         size = shape_of(x)[2]
         rows = shape_of(direction.w)[0]
         flat = c.emit.reshape(x, (self.steps * self.batch, size))
-        whole = times(c, flat, direction.w, direction.w_bias)
+        whole = emit_dense(c, flat, direction.w, direction.w_bias)
         return [
             c.emit.slice(whole, [t * self.batch, 0], [self.batch, rows]) for t in range(self.steps)
         ]
 
-    def initial(self, index: int, direction: int) -> Tensor:
+    def initial(self, index: int, direction: int) -> OnnxValue:
         shape = (self.batch, self.hidden)
         if not self.c.has(index):
             return self.c.emit.const(np.zeros(shape, np.float32), "zeros")
         given = self.c.input(index)
         if self.is_batch_first:
             given = self.c.emit.transpose(given, (1, 0, 2))
-        return _one(self.c, given, direction)
+        return _index_first_axis(self.c, given, direction)
 
-    def running(self, step: int) -> Tensor | None:
+    def running(self, step: int) -> OnnxValue | None:
         """A mask of samples whose sequence is not over at `step`; None where all run."""
         if not self.c.has(4):
             return None
@@ -159,22 +166,24 @@ class _Sequence:
                 raise NotSupportedError("lengths with the reverse direction")
         return list(range(self.steps))[:: -1 if direction.backwards else 1]
 
-    def kept(self, mask: Tensor | None, new: Tensor, old: Tensor) -> Tensor:
+    def kept(self, mask: OnnxValue | None, new: OnnxValue, old: OnnxValue) -> OnnxValue:
         return new if mask is None else self.c.emit.expression("where(a, b, c)", mask, new, old)
 
 
-def _sequence(c: NodeContext) -> _Sequence:
-    only_floats(c)
+def _sequence(c: NodeContext) -> _RecurrentInputs:
+    require_float32(c)
     first = bool(c.attr("layout", 0))
     steps, batch, _ = c.shape(0) if not first else (c.shape(0)[1], c.shape(0)[0], 0)
     if steps > _STEPS_MAX:
         raise NotSupportedError(f"{steps} steps, more than {_STEPS_MAX}")
-    return _Sequence(c, steps, batch, shape_of(c.input(2))[2], first)
+    return _RecurrentInputs(c, steps, batch, shape_of(c.input(2))[2], first)
 
 
 def _results(
-    work: _Sequence, outputs: Sequence[Sequence[Tensor]], states: Sequence[Sequence[Tensor]]
-) -> list[Tensor]:
+    work: _RecurrentInputs,
+    outputs: Sequence[Sequence[OnnxValue]],
+    states: Sequence[Sequence[OnnxValue]],
+) -> list[OnnxValue]:
     """Y [t, d, b, h] of each direction's steps, and the last states [d, b, h]."""
     c, results = work.c, []
     rows = []
@@ -192,24 +201,24 @@ def _results(
     return results[: max(1, len(c.outputs))]
 
 
-def _gates(c: NodeContext, z: Tensor, count: int) -> tuple[Tensor, ...]:
+def _gates(c: NodeContext, z: OnnxValue, count: int) -> tuple[OnnxValue, ...]:
     rows, hidden = shape_of(z)[0], shape_of(z)[1] // count
     kinds = (TensorType((rows, hidden), FLOAT32),) * count
-    return c.emit.calls_of("split", [z], {"axis": 1, "sizes": (hidden,) * count}, kinds)
+    return c.emit.multi_result_call("split", [z], {"axis": 1, "sizes": (hidden,) * count}, kinds)
 
 
 # ---- the kinds ---------------------------------------------------------------------------------
 
 
-def _rnn(c: NodeContext) -> list[Tensor]:
+def _rnn(c: NodeContext) -> list[OnnxValue]:
     work = _sequence(c)
     outputs, states = [], []
     for index, direction in enumerate(_directions(c, 1, ("Tanh",))):
         h, inputs = work.initial(5, index), work.projected(direction)
-        found: list[Tensor] = [h] * work.steps
+        found: list[OnnxValue] = [h] * work.steps
         formula = f"v = a + b; {direction.formulas[0]}"
         for step in work.order(direction):
-            z = times(c, h, direction.r, direction.r_bias)
+            z = emit_dense(c, h, direction.r, direction.r_bias)
             mask = work.running(step)
             new = c.emit.expression(formula, inputs[step], z)
             found[step] = new if mask is None else c.emit.expression("where(a, b, 0.0)", mask, new)
@@ -219,7 +228,7 @@ def _rnn(c: NodeContext) -> list[Tensor]:
     return _results(work, outputs, [states])
 
 
-def _lstm(c: NodeContext) -> list[Tensor]:
+def _lstm(c: NodeContext) -> list[OnnxValue]:
     if c.attr("input_forget", 0):
         raise NotSupportedError("coupled input and forget gates")
     work = _sequence(c)
@@ -230,7 +239,7 @@ def _lstm(c: NodeContext) -> list[Tensor]:
         h, cell = work.initial(5, index), work.initial(6, index)
         inputs, found = work.projected(direction), [h] * work.steps
         for step in work.order(direction):
-            z = times(c, h, direction.r, direction.r_bias)
+            z = emit_dense(c, h, direction.r, direction.r_bias)
             mask = work.running(step)
             zi, zo, zf, zc = _gates(c, c.emit.expression("a + b", inputs[step], z), 4)
             if peepholes:
@@ -256,24 +265,24 @@ def _lstm(c: NodeContext) -> list[Tensor]:
 
 def _named(formula: str, name: str) -> str:
     """A formula of v as one of `name`."""
-    return substituted(formula, {"v": name})
+    return substitute_names(formula, {"v": name})
 
 
-def _peepholes(c: NodeContext, work: _Sequence, index: int) -> list[Tensor]:
+def _peepholes(c: NodeContext, work: _RecurrentInputs, index: int) -> list[OnnxValue]:
     """Of the gates i, o, f."""
     if not c.has(7):
         return []
-    whole = _one(c, c.input(7), index)
+    whole = _index_first_axis(c, c.input(7), index)
     return [c.emit.slice(whole, [k * work.hidden], [work.hidden]) for k in range(3)]
 
 
-def _gru(c: NodeContext) -> list[Tensor]:
+def _gru(c: NodeContext) -> list[OnnxValue]:
     work, after = _sequence(c), bool(c.attr("linear_before_reset", 0))
     outputs, states = [], []
     for index, direction in enumerate(_directions(c, 3, ("Sigmoid", "Tanh"))):
         f, g = direction.formulas
         h, inputs = work.initial(5, index), work.projected(direction)
-        found: list[Tensor] = [h] * work.steps
+        found: list[OnnxValue] = [h] * work.steps
         n = work.hidden
         r_gates, r_hidden = (
             c.emit.slice(direction.r, [first, 0], [rows, n])
@@ -285,14 +294,14 @@ def _gru(c: NodeContext) -> list[Tensor]:
         )
         for step in work.order(direction):
             xz, xr, xh = _gates(c, inputs[step], 3)
-            hz, hr = _gates(c, times(c, h, r_gates, b_gates), 2)
+            hz, hr = _gates(c, emit_dense(c, h, r_gates, b_gates), 2)
             update = c.emit.expression(f"v = a + b; {f}", xz, hz)
             reset = c.emit.expression(f"v = a + b; {f}", xr, hr)
             if after:
-                inner = times(c, h, r_hidden, b_hidden)
+                inner = emit_dense(c, h, r_hidden, b_hidden)
                 new = c.emit.expression(f"v = a + b * c; {g}", xh, reset, inner)
             else:
-                inner = times(c, c.emit.expression("a * b", reset, h), r_hidden, b_hidden)
+                inner = emit_dense(c, c.emit.expression("a * b", reset, h), r_hidden, b_hidden)
                 new = c.emit.expression(f"v = a + b; {g}", xh, inner)
             mask = work.running(step)
             out = c.emit.expression("(1.0 - a) * b + a * c", update, new, h)

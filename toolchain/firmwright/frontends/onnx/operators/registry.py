@@ -9,11 +9,11 @@ from functools import cache
 
 import firmwright.frontends.onnx.operators as package
 from firmwright.base.errors import InternalError
-from firmwright.frontends.onnx.context import Importer
+from firmwright.frontends.onnx.node_context import Importer
 
 
 @cache
-def importers() -> Mapping[str, Importer]:
+def onnx_importers() -> Mapping[str, Importer]:
     """Operator of the standard domain, or DOMAIN:OPERATOR -> importer."""
     table: dict[str, Importer] = {}
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda item: item.name):

@@ -1,0 +1,56 @@
+"""C identifiers from the names that models have."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firmwright.base.c_identifiers import MAX_LENGTH, UniqueNamer, is_identifier, to_c_identifier
+
+
+@pytest.mark.parametrize(
+    ("name", "identifier"),
+    [
+        ("input_1", "input_1"),
+        ("serving_default_input:0", "serving_default_input_0"),
+        ("model/conv2d/Relu;model/conv2d/BiasAdd", "model_conv2d_Relu_model_conv2d_BiasAdd"),
+        ("96_vww", "n96_vww"),
+        ("", "unnamed"),
+        ("###", "unnamed"),
+        ("__x__", "x"),
+        ("gr\u00f6\u00dfe", "gr_e"),
+        ("int", "int_"),
+        ("int8_t", "int8_t_"),
+        ("memcpy", "memcpy_"),
+    ],
+)
+def test_names_become_identifiers(name: str, identifier: str) -> None:
+    assert to_c_identifier(name) == identifier
+
+
+@given(st.text())
+def test_any_text_becomes_an_identifier_and_stays_one(name: str) -> None:
+    identifier = to_c_identifier(name)
+    assert is_identifier(identifier)
+    assert len(identifier) <= MAX_LENGTH + 1
+    assert to_c_identifier(identifier).rstrip("_") == identifier.rstrip("_")
+
+
+@given(st.lists(st.text(alphabet="aA_1-/", max_size=4)))
+def test_a_supply_never_repeats_and_always_repeats_itself(names: list[str]) -> None:
+    first, second = UniqueNamer(["a"]), UniqueNamer(["a"])
+    taken = [first.unique(name) for name in names]
+    assert taken == [second.unique(name) for name in names]
+    upper = [name.upper() for name in taken]
+    assert len({*upper, "A"}) == len(upper) + 1
+
+
+def test_a_supply_steps_over_names_already_taken() -> None:
+    supply = UniqueNamer()
+    assert [supply.unique(n) for n in ("x", "x_1", "x", "X")] == ["x", "x_1", "x_2", "X_3"]
+    supply.reserve("y")
+    assert supply.unique("y") == "y_1"
+
+
+@pytest.mark.parametrize("name", ["", "1a", "a-b", "if", "size_t", "a b", "\u00e9", "a\n"])
+def test_what_c_cannot_declare_is_no_identifier(name: str) -> None:
+    assert not is_identifier(name)

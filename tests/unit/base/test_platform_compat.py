@@ -1,0 +1,92 @@
+"""What is different on other systems, as far as it can be seen from this one."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import types
+from pathlib import Path, PureWindowsPath
+
+import pytest
+
+from firmwright.artifacts import SourceTree
+from firmwright.base import platform_compat
+from firmwright.base.errors import InternalError
+from firmwright.base.platform_compat import lock_file, user_tag
+
+PACKAGE = Path(platform_compat.__file__).resolve().parents[1]
+POSIX_ALONE = ("fcntl", "termios", "tty", "pty", "pwd", "grp", "resource")
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_lock_keeps_others_out_until_its_file_is_closed(tmp_path: Path, wait: bool) -> None:
+    path = tmp_path / "a.lock"
+    with open(path, "w") as first, open(path, "w") as second:
+        assert lock_file(first, wait=wait)
+        assert not lock_file(second, wait=False)
+        first.close()
+        assert lock_file(second, wait=wait)
+
+
+def test_on_windows_a_lock_is_tried_until_it_is_had(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tries: list[int] = []
+
+    def locking(handle: int, mode: int, size: int) -> None:
+        tries.append(size)
+        if len(tries) < 3:
+            raise OSError("taken")
+
+    stand_in = types.SimpleNamespace(locking=locking, LK_NBLCK=2)
+    monkeypatch.setitem(sys.modules, "msvcrt", stand_in)
+    monkeypatch.setattr(platform_compat, "_RETRY_S", 0.0)
+    with open(tmp_path / "a.lock", "w") as file:
+        assert not lock_file(file, wait=False, system="nt")
+        assert lock_file(file, system="nt")
+    assert tries == [1, 1, 1]
+
+
+def test_without_user_ids_the_users_name_is_made_a_file_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr("os.getuid")
+    monkeypatch.setattr("getpass.getuser", lambda: r"DOMAIN\Jane Doe")
+    assert user_tag() == "DOMAIN_Jane_Doe"
+
+
+def test_every_text_file_is_written_with_the_same_line_ends_everywhere() -> None:
+    """A text file opened to write says `newline`, else Windows has other bytes."""
+    missing = [
+        f"{file.relative_to(PACKAGE)}:{node.lineno}"
+        for file in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and writes_text(node)
+        if "newline" not in {keyword.arg for keyword in node.keywords}
+    ]
+    assert missing == []
+
+
+def writes_text(call: ast.Call) -> bool:
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    modes = [a.value for a in call.args if isinstance(a, ast.Constant) and a.value in ("w", "a")]
+    return name == "write_text" or (name == "open" and bool(modes))
+
+
+def test_nothing_that_posix_alone_has_is_imported_with_the_package() -> None:
+    """As on Windows: the command line and every module of the device load without them."""
+    hidden = "".join(f"sys.modules[{name!r}] = None\n" for name in POSIX_ALONE)
+    others = "import multiprocessing, serial, subprocess, sys\n"  # they know their systems
+    modules = "firmwright.cli.main, firmwright.flows.mlperf, firmwright.device.serial_transport"
+    code = f"{others}{hidden}import {modules}\nfirmwright.cli.main.verbs()\n"
+    environment = {"PYTHONPATH": str(PACKAGE.parent)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+def test_a_path_that_leaves_the_folder_on_windows_is_refused_everywhere() -> None:
+    for path in (r"..\x.c", "C:/x.c", "C:x.c", r"model\x.c", "//server/share/x.c"):
+        with pytest.raises(InternalError):
+            SourceTree({path: ""})
+    inside = PureWindowsPath(r"model\x.c").as_posix()
+    assert set(SourceTree({inside: ""}).files) == {"model/x.c"}

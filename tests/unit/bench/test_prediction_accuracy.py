@@ -1,0 +1,91 @@
+"""The cost model stays close to what runs, layer by layer."""
+
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from firmwright.base.errors import ToolMissingError
+from firmwright.bench.candidate_counts import count_candidates, enumerate_candidates
+from firmwright.bench.prediction_accuracy import (
+    Prediction,
+    compare_predictions,
+    median_error,
+    worst_error,
+)
+from firmwright.bench.random_layers import generate_layers
+
+MODELS = (
+    "kws_ref_model.tflite",
+    "vww_96_int8.tflite",
+    "pretrainedResnet_quant.tflite",
+    "ad01_int8.tflite",
+    "str_ww_ref_model.tflite",
+)
+"""The models that `bench --predict` is read for; the first one alone without --deep."""
+ON_MICROBIT = ("kws_ref_model.tflite", "str_ww_ref_model.tflite")
+"""Those that can be counted in its 16 KB of RAM."""
+MEDIAN_ERROR = 0.10
+WORST_ERROR = 0.25
+
+
+def test_errors_are_relative_to_the_count():
+    rows = [
+        Prediction("m", "b", index, "conv2d", "default", said, 100)
+        for index, said in enumerate((90, 105, 130))
+    ]
+    assert [round(row.error, 2) for row in rows] == [-0.1, 0.05, 0.3]
+    assert median_error(rows) == pytest.approx(0.1)
+    assert worst_error(rows) == pytest.approx(0.3)
+
+
+@pytest.mark.qemu
+def test_every_layer_of_a_small_model_is_predicted(digits_path: Path):
+    try:
+        rows = list(compare_predictions([digits_path], ["mps2-an386"]))
+    except ToolMissingError as missing:
+        pytest.skip(str(missing))
+    assert [row.operator for row in rows] == sorted({row.operator for row in rows})
+    assert all(row.predicted > 0 and row.counted > 0 for row in rows)
+
+
+@pytest.mark.models
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("mps2-an386", marks=pytest.mark.qemu),
+        pytest.param("microbit", marks=pytest.mark.qemu),
+        pytest.param("mps2-an385", marks=[pytest.mark.qemu, pytest.mark.deep]),
+        pytest.param("mps3-an547", marks=[pytest.mark.qemu, pytest.mark.deep]),
+        pytest.param("qemu-riscv32-virt", marks=[pytest.mark.qemu("riscv32"), pytest.mark.deep]),
+    ],
+)
+def test_each_layer_takes_about_what_was_predicted(
+    board: str, deep: bool, model_path: Callable[[str], Path]
+):
+    models = ON_MICROBIT if board == "microbit" else MODELS
+    models = models if deep else models[:1]
+    try:
+        rows = list(compare_predictions([model_path(name) for name in models], [board]))
+    except ToolMissingError as missing:
+        pytest.skip(str(missing))
+    assert {row.model for row in rows} == set(models)
+    assert median_error(rows) < MEDIAN_ERROR
+    far = [row for row in rows if abs(row.error) >= WORST_ERROR]
+    assert far == []
+
+
+@pytest.mark.qemu
+def test_schedules_that_no_choice_takes_are_counted_too():
+    drawn = [
+        call for call in islice(generate_layers(3), 11) if call.op in ("add", "fully_connected")
+    ]
+    try:
+        found = list(count_candidates(enumerate_candidates(drawn, "mps2-an386"), "mps2-an386"))
+    except ToolMissingError as missing:
+        pytest.skip(str(missing))
+    assert {item.schedule for item, _ in found} >= {"default", "dsp.add.table"}
+    for item, share in found:
+        assert share.instructions > item.call.output.elements
+        assert share.cycles is not None

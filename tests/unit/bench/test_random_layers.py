@@ -1,0 +1,34 @@
+"""Drawn layers are the same from run to run, are sound, and fit what they are drawn for."""
+
+from itertools import islice
+
+from firmwright.bench.candidate_counts import enumerate_candidates
+from firmwright.bench.random_layers import MAX_ELEMENTS, generate_layers
+from firmwright.ops.registry import op_table
+
+
+def test_a_seed_always_gives_the_same_layers():
+    first, again = (list(islice(generate_layers(5), 22)) for _ in range(2))
+    assert first == again
+    assert first != list(islice(generate_layers(6), 22))
+
+
+def test_drawn_layers_are_sound_and_small():
+    drawn = list(islice(generate_layers(1), 110))
+    for call in drawn:
+        assert op_table()[call.op].infer(call) == call.outputs, call.op
+        assert call.input(0).elements <= 4 * MAX_ELEMENTS
+    assert {call.op for call in drawn} >= {"conv2d", "depthwise_conv2d", "fully_connected", "add"}
+    assert any(call.output.shape[1] == 1 for call in drawn if call.op == "conv2d")
+
+
+def test_every_schedule_of_a_layer_is_a_candidate_with_names_of_its_own():
+    found = list(enumerate_candidates(islice(generate_layers(2), 4), "mps2-an386"))
+    assert {item.layer for item in found} == {0, 1, 2, 3}
+    names = [item.alternative.function.name for item in found]
+    assert len(set(names)) == len(names)
+    constants = [name for item in found for name in item.alternative.constants]
+    assert len(set(constants)) == len(constants)
+    first = [item.schedule for item in found if item.layer == 0]
+    assert "default" in first
+    assert any(schedule.startswith("dsp.conv2d.columns") for schedule in first)

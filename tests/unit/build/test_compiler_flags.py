@@ -1,0 +1,23 @@
+"""What the compilers are told for a board."""
+
+from __future__ import annotations
+
+import pytest
+
+from firmwright.boards import Board, list_boards, load_board
+from firmwright.build.compiler_flags import clang_flags, compile_flags
+
+
+@pytest.mark.parametrize(
+    "board", [board for board in list_boards() if not board.is_host], ids=lambda b: b.name
+)
+def test_clang_is_told_the_core_and_nothing_that_only_gcc_knows(board: Board) -> None:
+    flags = clang_flags(board)
+    assert sum(flag.startswith("--target=") for flag in flags) == 1
+    assert not any(flag.startswith("--specs=") or flag == "-mfpu=auto" for flag in flags)
+    kept = set(compile_flags(board)) - set(flags)
+    assert all(flag.startswith("--specs=") or flag == "-mfpu=auto" for flag in kept)
+
+
+def test_clang_for_this_computer_takes_the_flags_of_gcc() -> None:
+    assert clang_flags(load_board("host")) == compile_flags(load_board("host"))

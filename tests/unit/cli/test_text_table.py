@@ -1,0 +1,31 @@
+"""Tables line up, numbers stand at the right, what is not known is a dash."""
+
+from firmwright.cli.text_table import format_number, format_pairs, format_table
+
+
+def test_a_table_lines_up():
+    text = format_table(["name", "bytes"], [["a", 1234567], ["longer", None]])
+    assert text.splitlines() == [
+        "name        bytes",
+        "──────  ─────────",
+        "a       1,234,567",
+        "longer          –",
+    ]
+
+
+def test_an_empty_table_has_its_head():
+    assert format_table(["a", "b"], []).splitlines()[0] == "a  b"
+
+
+def test_quantities_read_well():
+    assert [format_number(value) for value in (None, 0, 12345, 1.5, "x")] == [
+        "–",
+        "0",
+        "12,345",
+        "1.50",
+        "x",
+    ]
+
+
+def test_facts_stand_in_two_columns():
+    assert format_pairs([("model", "digits"), ("MACs", 73472)]) == "model  digits\nMACs   73,472"

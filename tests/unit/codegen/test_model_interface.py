@@ -1,0 +1,348 @@
+"""The C interface: who owns inputs and outputs, what `run` refuses, parameters, probes, pools."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from firmwright.artifacts import SourceTree
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.resources import runtime_dir
+from firmwright.codegen.c_names import ModelNames
+from firmwright.codegen.constant_arrays import (
+    emit_shared_constants,
+    find_shared_constants,
+    shared_symbols,
+)
+from firmwright.codegen.model_emitter import EmitOptions, emit_model
+from firmwright.codegen.model_interface import build_interface
+from firmwright.ir import tir
+from firmwright.ir.core import PoolInfo, Span
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.builder import Builder
+
+GCC = "gcc" if shutil.which("gcc") else "cc"
+
+COUNT = 8
+
+
+def adder(name: str = "add_0", values: Any = None) -> Builder:
+    """y = x + c."""
+    b = Builder(name, Span("m.tflite"))
+    x = b.buffer_param("x", INT32, (COUNT,), "in", 4)
+    y = b.buffer_param("y", INT32, (COUNT,), "out", 4)
+    c = b.constant("c", np.arange(COUNT) * 7 if values is None else values, INT32)
+    with b.for_("i", COUNT) as i:
+        b.store(y, [i], b.load(x, [i]) + b.load(c, [i]))
+    return b
+
+
+def caller_module(module_of: Any) -> IRModule:
+    """The adder with inputs and outputs that are the caller's."""
+    module = module_of(adder())
+    x, y = (tir.Buffer(f"t_{n}", INT32, (COUNT,), alignment=4) for n in ("x", "y"))
+    old = _call(module.entry)
+    args = tuple(replace(arg, buffer=b) for arg, b in zip(old.args, (x, y), strict=True))
+    params = (tir.Param(x, "in"), tir.Param(y, "out"))
+    main = tir.PrimFunc("run", params, replace(old, args=args), {"aot_main": True})
+    io = replace(module.io, mode="caller")
+    return replace(module.with_function(main), io=io)
+
+
+def _call(main: Any) -> tir.PrimFuncCall:
+    body = main.body
+    while not isinstance(body, tir.PrimFuncCall):
+        body = body.stmts[0] if isinstance(body, tir.Seq) else body.body
+    return body
+
+
+def unlinked_module(module_of: Any) -> IRModule:
+    """The adder with its constant handed down from a main that links nothing."""
+    module = module_of(adder())
+    kernel = module.functions["add_0"]
+    assert isinstance(kernel, tir.PrimFunc)
+    assert isinstance(kernel.body, tir.AllocateConst)
+    buffer, constant = kernel.body.buffer, kernel.body.constant
+    lifted = replace(
+        kernel, params=(*kernel.params, tir.Param(buffer, "const")), body=kernel.body.body
+    )
+    main = module.entry
+    assert isinstance(main, tir.PrimFunc)
+    old = _call(main)
+    pointer = replace(old.args[0], buffer=buffer, access="r")
+    call = replace(old, args=(*old.args, pointer))
+    body = tir.AllocateConst(buffer, constant, _replace_call(main.body, call))
+    module = module.with_function(lifted).with_function(replace(main, body=body))
+    return module.with_attrs(link_params=False)
+
+
+def _replace_call(node: Any, call: tir.PrimFuncCall) -> Any:
+    if isinstance(node, tir.PrimFuncCall):
+        return call
+    if isinstance(node, tir.Seq):
+        return tir.Seq((call,))
+    return replace(node, body=_replace_call(node.body, call))
+
+
+def program(tmp_path: Path, tree: SourceTree, main: str, *flags: str) -> str:
+    """Compiles the model with a C main under gcc with ASan and UBSan; what it prints."""
+    tree.write(tmp_path)
+    (tmp_path / "main.c").write_text(main)
+    sources = [str(tmp_path / "main.c"), *map(str, sorted((tmp_path / "model").glob("*.c")))]
+    warnings = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
+    sanitize = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    command = [GCC, "-std=c99", "-O1", *warnings, *sanitize, f"-I{tmp_path / 'model'}", *flags]
+    binary = tmp_path / "program"
+    built = subprocess.run(
+        [*command, "-o", str(binary), *sources], capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    ran = subprocess.run([str(binary)], capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+WORKSPACE_MAIN = """
+#include <stdio.h>
+#include <string.h>
+#include "m.h"
+static uint8_t sram[M_SRAM_SIZE + 1] __attribute__((aligned(M_SRAM_ALIGN)));
+static uint8_t other[M_SRAM_SIZE] __attribute__((aligned(M_SRAM_ALIGN)));
+int main(void)
+{
+    struct m_workspace_pools pools = { .sram = sram };
+    const struct m_workspace_pools odd = { .sram = sram + 1 };
+    const struct m_workspace_pools none = { .sram = NULL };
+    struct m_inputs in;
+    struct m_outputs out;
+    m_map_io(&pools, &in, &out);
+    for (int32_t i = 0; i < M_T_X_ELEMENTS; ++i) {
+        in.t_x[i] = i;
+    }
+    printf("%ld ", (long)m_run(&in, &out, &pools));
+    printf("%ld ", (long)m_run(NULL, &out, &pools));
+    printf("%ld ", (long)m_run(&in, &out, &none));
+    printf("%ld ", (long)m_run(&in, &out, &odd));
+    pools.sram = other;
+    printf("%ld ", (long)m_run(&in, &out, &pools));
+    printf("%ld", (long)out.t_y[2]);
+    return 0;
+}
+"""
+
+
+@pytest.mark.host_c
+def test_a_run_refuses_null_misaligned_and_foreign_pointers(tmp_path, module_of) -> None:
+    tree = emit_model(module_of(adder()), {})
+    assert program(tmp_path, tree, WORKSPACE_MAIN) == "0 -1 -1 -2 -3 16"
+
+
+CALLER_MAIN = """
+#include <stdio.h>
+#include <stddef.h>
+#include "m.h"
+int main(void)
+{
+    static const int32_t x[M_T_X_ELEMENTS] = { 1, 2, 3 };
+    int32_t y[M_T_Y_ELEMENTS];
+    const struct m_workspace_pools pools = { NULL };
+    const struct m_inputs in = { .t_x = x };
+    const struct m_outputs out = { .t_y = y };
+    const struct m_outputs nowhere = { .t_y = NULL };
+    printf("%ld ", (long)m_run(&in, &out, &pools));
+    printf("%ld ", (long)m_run(&in, &nowhere, &pools));
+    printf("%ld", (long)(x[2] + y[2]));
+    return 0;
+}
+"""
+
+
+@pytest.mark.host_c
+def test_the_callers_buffers_are_read_in_place_and_kept(tmp_path, module_of) -> None:
+    tree = emit_model(caller_module(module_of), {})
+    assert program(tmp_path, tree, CALLER_MAIN) == "0 -1 20"
+    assert "map_io" not in str(tree.files["model/m.h"])
+
+
+PARAMS_MAIN = """
+#include <stdio.h>
+#include "m.h"
+static uint8_t sram[M_SRAM_SIZE] __attribute__((aligned(M_SRAM_ALIGN)));
+static uint8_t block[M_PARAMS_SIZE] __attribute__((aligned(M_PARAMS_ALIGN)));
+int main(int argc, char **argv)
+{
+    const struct m_workspace_pools pools = { .sram = sram };
+    struct m_params params;
+    struct m_inputs in;
+    struct m_outputs out;
+    FILE *file = fopen(PARAMS, "rb");
+    if (file == NULL || fread(block, 1, sizeof block, file) != sizeof block || argc != 1) {
+        return argv[0] != NULL;
+    }
+    fclose(file);
+    m_map_params(block, &params);
+    m_map_io(&pools, &in, &out);
+    printf("%ld ", (long)m_run(&in, &out, &pools, &params));
+    printf("%ld ", (long)m_run(&in, &out, &pools, NULL));
+    printf("%ld", (long)out.t_y[3]);
+    return 0;
+}
+"""
+
+
+@pytest.mark.host_c
+def test_constants_that_are_not_linked_come_through_the_block(tmp_path, module_of) -> None:
+    tree = emit_model(unlinked_module(module_of), {})
+    flag = f'-DPARAMS="{tmp_path / "model" / "m.params.bin"}"'
+    assert program(tmp_path, tree, PARAMS_MAIN, flag) == "0 -1 21"
+
+
+def test_the_parameter_index_tells_where_each_constant_lies(module_of) -> None:
+    tree = emit_model(unlinked_module(module_of), {})
+    block = tree.files["model/m.params.bin"]
+    assert isinstance(block, bytes)
+    rows = json.loads(str(tree.files["model/m.params.json"]))["params"]
+    assert [row["name"] for row in rows] == ["add_0_c"]
+    for row in rows:
+        data = block[row["offset"] : row["offset"] + row["size_bytes"]]
+        assert hashlib.sha256(data).hexdigest() == row["sha256"]
+        assert row["dtype"] == "int32"
+    assert "model/m_weights.h" not in tree.files
+
+
+PROBE_MAIN = """
+#include <stdio.h>
+#include "m.h"
+#include "probe.h"
+void probe(int32_t index, int32_t phase, const void *output, uint32_t bytes)
+{
+    printf("%ld.%ld %lu %d; ", (long)index, (long)phase, (unsigned long)bytes, output != NULL);
+}
+static uint8_t sram[M_SRAM_SIZE] __attribute__((aligned(M_SRAM_ALIGN)));
+int main(void)
+{
+    const struct m_workspace_pools pools = { .sram = sram };
+    struct m_inputs in;
+    struct m_outputs out;
+    m_map_io(&pools, &in, &out);
+    return m_run(&in, &out, &pools) != M_OK;
+}
+"""
+
+
+@pytest.mark.host_c
+def test_probes_stand_around_each_operator(tmp_path, module_of) -> None:
+    (tmp_path / "probe.h").write_text(
+        "#include <stdint.h>\nvoid probe(int32_t, int32_t, const void *, uint32_t);\n"
+    )
+    tree = emit_model(module_of(adder()), {})
+    flags = ('-DM_PROBE_HEADER="probe.h"', "-DM_PROBE=probe", f"-I{tmp_path}")
+    assert program(tmp_path, tree, PROBE_MAIN, *flags) == "0.0 32 1; 0.1 32 1; "
+
+
+# ---- constants ---------------------------------------------------------------------------------
+
+
+@pytest.mark.host_c
+@pytest.mark.gcc  # and nm beside it
+def test_equal_constants_of_two_models_are_one_array_in_the_image(tmp_path, module_of) -> None:
+    modules = [module_of(adder(), name="one"), module_of(adder("other_add"), name="two")]
+    shared = find_shared_constants(modules)
+    tree = emit_shared_constants(shared)
+    for module in modules:
+        options = EmitOptions(shared=shared_symbols(shared))
+        files = emit_model(module, {}, options).files
+        kept = {path: text for path, text in files.items() if path.startswith("model/")}
+        tree = tree.merged(SourceTree(kept))
+    main = '#include "one.h"\n#include "two.h"\nint main(void)\n{\n    return 0;\n}\n'
+    program(tmp_path, tree, main)
+    listed = subprocess.run(
+        ["nm", str(tmp_path / "program")], capture_output=True, text=True, check=True
+    ).stdout
+    names = [line.split()[-1] for line in listed.splitlines()]
+    assert [n for n in names if n.startswith("shared_")] == list(shared_symbols(shared).values())
+    assert not [n for n in names if n in ("one_add_0_c", "two_other_add_c")]
+
+
+def test_equal_constants_of_one_model_are_one_array(module_of) -> None:
+    module = module_of(adder())
+    twin = replace(module.constants["add_0.c"], name="twin")
+    text = str(emit_model(replace(module, constants={**module.constants, "twin": twin}), {}).files)
+    assert text.count("static const int32_t") == 1
+
+
+# ---- pools -------------------------------------------------------------------------------------
+
+
+def test_the_interface_knows_whether_a_run_consumes_its_input(module_of) -> None:
+    module = module_of(adder())
+    main = module.entry
+    assert isinstance(main, tir.PrimFunc)
+    assert not build_interface(module, main, ModelNames("m")).consumes_input
+    second = main.body.body  # type: ignore[union-attr]  # the window of y
+    moved = replace(second, source=replace(second.source, offset=main.body.source.offset))  # type: ignore[union-attr]
+    overlapped = replace(main, body=replace(main.body, body=moved))  # type: ignore[type-var]
+    assert build_interface(
+        module.with_function(overlapped), overlapped, ModelNames("m")
+    ).consumes_input
+
+
+def test_pools_of_the_glue_lie_in_their_sections(module_of) -> None:
+    module = replace(module_of(adder()), pools=(PoolInfo("sram", 1000, section=".noinit.ram"),))
+    glue = str(emit_model(module, {}).files["firmware/fwr_app.c"])
+    assert 'APP_SECTION(".noinit.ram")\n#if FWR_GUARDS\nstatic uint8_t fenced_sram[' in glue
+    assert "#else\nstatic uint8_t pool_sram[M_SRAM_SIZE];\n#endif" in glue
+
+
+# ---- every compiler ----------------------------------------------------------------------------
+
+TARGETS = [
+    ("gcc",),
+    ("clang",),
+    ("arm-none-eabi-gcc", "-mcpu=cortex-m0", "-mthumb"),
+    ("arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard"),
+    ("riscv64-unknown-elf-gcc", "-march=rv32imac", "-mabi=ilp32", "--specs=picolibc.specs"),
+]
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("command", TARGETS, ids=lambda c: "-".join(c[:2]))
+@pytest.mark.parametrize("kind", ["arena", "caller", "unlinked"])
+def test_model_and_glue_compile_without_a_warning(tmp_path, module_of, command, kind) -> None:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"needs {command[0]}, not found on PATH")
+    makers = {"caller": caller_module, "unlinked": unlinked_module}
+    module = makers[kind](module_of) if kind in makers else module_of(adder())
+    emit_model(module, {}).write(tmp_path)
+    flags = ["-std=c99", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Wshadow"]
+    flags += ["-Wdouble-promotion", "-Werror", f"-I{runtime_dir()}", f"-I{tmp_path / 'model'}"]
+    for file in ("model/m.c", "firmware/fwr_app.c"):
+        for profile in ("-DFWR_PROFILE=0", "-DFWR_PROFILE=1"):
+            done = subprocess.run(
+                [*command, *flags, profile, "-c", str(tmp_path / file), "-o", str(tmp_path / "o")],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+
+
+def test_the_header_is_c_plus_plus_too(tmp_path, module_of) -> None:
+    text = str(emit_model(module_of(adder()), {}).files["model/m.h"])
+    assert text.count("#ifdef __cplusplus") == 2
+    assert 'extern "C" {' in text
+
+
+def test_int8_is_the_plain_type_of_a_byte_tensor(module_of) -> None:
+    b = Builder("copy")
+    x, y = (b.buffer_param(n, INT8, (4,), r) for n, r in (("x", "in"), ("y", "out")))  # type: ignore[arg-type]
+    b.store(y, [0], b.load(x, [0]))
+    assert "    int8_t *t_x;" in str(emit_model(module_of(b), {}).files["model/m.h"])

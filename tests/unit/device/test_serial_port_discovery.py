@@ -1,0 +1,36 @@
+"""Which port a board is on."""
+
+import pytest
+
+from firmwright.base.errors import DeviceError, UsageError
+from firmwright.device.serial_port_discovery import SerialPortInfo, find_serial_port
+
+ONE = SerialPortInfo("/dev/ttyACM0", "0483:374b", "066BFF", "STM32 STLink")
+TWO = SerialPortInfo("/dev/ttyACM1", "0483:374b", "066C00", "STM32 STLink")
+OTHER = SerialPortInfo("/dev/ttyUSB0", "10c4:ea60", "", "CP2102")
+
+
+def test_the_only_port_that_fits_is_taken() -> None:
+    assert find_serial_port("b", ("0483:374b",), (OTHER, ONE)) == "/dev/ttyACM0"
+
+
+def test_of_two_that_fit_a_person_chooses_or_both_are_named() -> None:
+    assert (
+        find_serial_port("b", ("0483:374b",), (ONE, OTHER, TWO), lambda ports: ports[1]) == TWO.name
+    )
+    with pytest.raises(UsageError) as caught:
+        find_serial_port("b", ("0483:374b",), (ONE, OTHER, TWO))
+    assert caught.value.what == (
+        "2 ports could be this board: /dev/ttyACM0 (0483:374b 066BFF, STM32 STLink); "
+        "/dev/ttyACM1 (0483:374b 066C00, STM32 STLink)."
+    )
+
+
+def test_a_board_that_is_not_there_and_one_without_ids_say_so() -> None:
+    with pytest.raises(DeviceError) as caught:
+        find_serial_port("b", ("1366:1015",), (OTHER,))
+    assert caught.value.what == (
+        "no port has the USB ids 1366:1015; the ports there are: /dev/ttyUSB0 (10c4:ea60, CP2102)."
+    )
+    with pytest.raises(UsageError, match="none was named"):
+        find_serial_port("b", (), (OTHER,))

@@ -1,0 +1,123 @@
+"""Watched runs: what a right plan shows, and that a plan wrong by a byte is caught and named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from firmwright.base.errors import InternalError, UsageError
+from firmwright.flows.access_checking import (
+    CheckedLibrary,
+    build_checked_library,
+    open_checked_session,
+)
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.model import load_model
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.verification import verify
+from firmwright.pipeline import Compilation
+from firmwright.usmp.isolated_layout import REDZONE_BYTES, RelocatedBuffer, isolate_buffers
+
+pytestmark = pytest.mark.host_c
+M4, M55 = "cortex-m -mcpu=cortex-m4", "cortex-m -mcpu=cortex-m55"
+
+
+def digits_for(path: Path, target: str, **options: object) -> Compilation:
+    return compile_for(load_model(path), "host", target=target, **options)
+
+
+@pytest.fixture(scope="module")
+def on_m4(tmp_path_factory: pytest.TempPathFactory) -> CheckedLibrary:
+    path = Path(__file__).parents[3] / "examples" / "01_digits" / "digits.tflite"
+    return build_checked_library(digits_for(path, M4), tmp_path_factory.mktemp("watched"))
+
+
+def fault(library: CheckedLibrary, moved: list[RelocatedBuffer]) -> str:
+    """What a run says of a plan; "" if nothing is wrong."""
+    batch = generate_samples(library.compiled.module.io.inputs, 1)
+    with library.session(moved) as session:
+        try:
+            session.run_all(batch.samples)
+        except InternalError as error:
+            return str(error)
+    return ""
+
+
+def shifted(library: CheckedLibrary, name: str, by: int) -> list[RelocatedBuffer]:
+    assert name in {each.name for each in library.moved}
+    return [
+        replace(each, planned=each.planned + by) if each.name == name else each
+        for each in library.moved
+    ]
+
+
+@pytest.mark.parametrize("target", [M4, M55])
+def test_a_right_plan_runs_bit_exact_and_without_a_word(digits_path: Path, target: str) -> None:
+    found = verify(digits_for(digits_path, target), samples=2, open_with=open_checked_session)
+    assert (found.samples, found.mismatches) == (2, 0)
+
+
+def test_an_output_one_byte_too_near_is_caught_and_both_buffers_are_named(
+    on_m4: CheckedLibrary,
+) -> None:
+    said = fault(on_m4, shifted(on_m4, "depthwise_conv_2d_1", -1))
+    assert "operator 1 (depthwise_conv2d, depthwise_conv_2d_1) reads byte 1023 of conv_2d_1" in said
+    assert "operator 1 (depthwise_conv2d, depthwise_conv_2d_1) has overwritten" in said
+    assert "with depthwise_conv_2d_1" in said
+
+
+def wrong_plans(library: CheckedLibrary) -> Iterator[tuple[str, list[RelocatedBuffer]]]:
+    """Each buffer that has another just below or above it, moved into that one by a byte."""
+    assert library.compiled.module.plan is not None
+    for each in library.moved:
+        for other in library.moved:
+            if other.planned == each.planned + each.size_bytes:
+                yield each.name, shifted(library, each.name, 1)
+
+
+def test_most_buffers_moved_by_a_byte_into_their_neighbour_are_caught(
+    on_m4: CheckedLibrary,
+) -> None:
+    """Not all: neighbours need not be alive at the same time."""
+    caught = {name: fault(on_m4, moved) for name, moved in wrong_plans(on_m4)}
+    assert sum("has overwritten" in said for said in caught.values()) >= 5, caught
+
+
+def test_a_plan_in_which_all_lies_at_one_place_is_caught(on_m4: CheckedLibrary) -> None:
+    assert "has overwritten" in fault(on_m4, [replace(m, planned=0) for m in on_m4.moved])
+
+
+def test_an_access_beyond_a_buffer_is_caught_at_the_byte(on_m4: CheckedLibrary) -> None:
+    short = [
+        replace(m, size_bytes=m.size_bytes - 1) if m.name == "conv_2d_1" else m for m in on_m4.moved
+    ]
+    said = fault(on_m4, short)
+    assert "touches what is no buffer of pool sram: 0 bytes beyond the end of conv_2d_1" in said
+
+
+def test_a_byte_that_nothing_wrote_is_caught(on_m4: CheckedLibrary) -> None:
+    """The caller's input counts as written: with another one named so, the real one is not."""
+    inputs = on_m4.compiled.module.io.inputs
+    swapped = {inputs[0].buffer: "digit", "digit": inputs[0].buffer}
+    moved = [replace(m, name=swapped.get(m.name, m.name)) for m in on_m4.moved]
+    assert "which nothing has written" in fault(on_m4, moved)
+
+
+def test_buffers_apart_have_gaps_and_keep_their_places_in_the_plan(digits_path: Path) -> None:
+    module = digits_for(digits_path, M4).module
+    assert module.plan is not None
+    _, moved = isolate_buffers(module)
+    ends = sorted((m.offset, m.offset + m.size_bytes) for m in moved)
+    assert all(b[0] - a[1] >= REDZONE_BYTES for a, b in pairwise(ends))
+    planned = {place.offset for place in module.plan.placements.values()}
+    assert {m.planned for m in moved} == planned
+    assert len(moved) == len(module.plan.placements)
+
+
+def test_another_board_is_refused(digits_path: Path) -> None:
+    with pytest.raises(UsageError, match="memory is watched on the host, not on mps2-an386"):
+        open_checked_session(compile_for(load_model(digits_path), "mps2-an386"))

@@ -1,0 +1,49 @@
+"""A report gathers what compile, build and profile say, and its parts add up."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from firmwright.base.errors import UsageError
+from firmwright.cli.main import main
+from firmwright.flows.build_report import read_report
+
+EARLIER = {
+    "model": "an older one", "board": "paper", "optimize": "speed", "operators": [], "total": 1,
+    "workspace_bytes": 1,
+}  # fmt: skip
+
+
+@pytest.mark.qemu
+def test_the_report_of_a_model_on_a_board_adds_up(
+    digits_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    out, old = tmp_path / "report.html", tmp_path / "old.json"
+    old.write_text(json.dumps(EARLIER), encoding="utf-8")
+    words = ["report", str(digits_path), "--board", "mps2-an386", "--optimize", "ram", "--json"]
+    assert main([*words, "-o", str(out), "--baseline", str(old)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    found = read_report(out)
+    assert found.items() >= {k: v for k, v in told.items() if k in found}.items()
+    assert max(found["occupied_bytes"]) == found["workspace_bytes"]
+    assert len(found["operator_by_time"]) == max(
+        end for b in found["buffers"] for _, end in b["live"]
+    )
+    operators = found["operators"]
+    assert sum(row["constant_bytes"] for row in operators) == found["constants_bytes"]
+    own = sum(row["code_bytes"] + row["constant_bytes"] for row in operators)
+    assert 0.8 * found["model_flash_bytes"] < own < found["model_flash_bytes"]
+    assert all(row["code_bytes"] > 0 for row in operators)
+    first, *_, last = found["tradeoffs"]
+    assert first["instructions"] < last["instructions"]
+    assert first["workspace_bytes"] > last["workspace_bytes"]
+    assert "compared with an older one on paper" in out.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"total": 1}', "<html></html>"])
+def test_what_is_no_report_is_refused(content: str, tmp_path: Path):
+    file = tmp_path / "old.html"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(UsageError, match="this is no report"):
+        read_report(file)

@@ -1,0 +1,55 @@
+"""Predictions count what an AOT main calls, also from loops and under conditions."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from firmwright.base.dtypes import BOOL
+from firmwright.base.errors import InternalError
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.cost_prediction import count_kernel_calls, predict_instructions
+from firmwright.flows.model import load_model
+from firmwright.ir import tir
+from firmwright.ir.tir.builder import INDEX
+
+STEP = tir.Var("step", INDEX)
+
+
+def number(value: int) -> tir.IntImm:
+    return tir.IntImm(value, INDEX)
+
+
+def test_a_call_in_a_loop_counts_as_often_as_its_condition_holds():
+    every_other = tir.Binary("eq", tir.Binary("mod", STEP, number(2)), number(1))
+    body = tir.Seq(
+        (tir.PrimFuncCall("a", (), op=0), tir.If(every_other, tir.PrimFuncCall("b", (), op=1)))
+    )
+    main = tir.Seq((tir.For(STEP, number(0), number(9), body), tir.PrimFuncCall("b", (), op=2)))
+    assert count_kernel_calls(main) == {(0, "a"): 9, (1, "b"): 4, (2, "b"): 1}
+
+
+def test_what_is_not_known_at_compile_time_is_refused():
+    data = tir.BufferLoad(tir.Buffer("x", BOOL, (1,)), (number(0),))
+    with pytest.raises(InternalError, match="decides what an AOT main calls"):
+        count_kernel_calls(tir.If(data, tir.PrimFuncCall("a", (), op=0)))
+
+
+def test_every_operator_has_a_prediction(digits_path: Path):
+    compiled = compile_for(load_model(digits_path), "mps2-an386")
+    said = predict_instructions(compiled)
+    assert set(said) == {row["index"] for row in compiled.metadata["operators"]}
+    assert all(count > 0 for count in said.values())
+
+
+@pytest.mark.deep
+@pytest.mark.models
+def test_a_streamed_operator_is_predicted_for_all_of_its_rows(model_path: Callable[[str], Path]):
+    model = load_model(model_path("kws_ref_model.tflite"))
+    whole = compile_for(model, "mps2-an386")
+    streamed = compile_for(model, "mps2-an386", ram_bytes=8000)
+    assert streamed.metadata["workspace_bytes"] < whole.metadata["workspace_bytes"]
+    kinds = {row["index"]: row["kind"] for row in streamed.metadata["operators"]}
+    said, before = predict_instructions(streamed), predict_instructions(whole)
+    assert set(said) == set(kinds) == set(before)
+    assert sum(before.values()) < sum(said.values()) < 3 * sum(before.values())

@@ -1,0 +1,131 @@
+"""Exact counts: they add up, and agree with the board's own counter to its resolution."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from firmwright.base.errors import ToolMissingError, UsageError
+from firmwright.device import InstructionCount, build_counter_plugin, check_plugin_support
+from firmwright.flows import instruction_counts
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.firmware_images import cache_root
+from firmwright.flows.instruction_counts import measure_instructions
+from firmwright.flows.model import load_model
+from firmwright.flows.profiling import profile
+from firmwright.ir import tir
+
+AROUND = 16  # instructions of the glue that calls the model's run, and rounding of its own cost
+
+
+def can_count(program: str) -> None:
+    try:
+        check_plugin_support(program)
+        build_counter_plugin(cache_root() / "plugins")
+    except ToolMissingError as missing:
+        pytest.skip(str(missing))
+
+
+def agree(board: str, program: str, model: Path):
+    can_count(program)
+    counts = measure_instructions(compile_for(load_model(model), board))
+    assert abs(counts.total.instructions - counts.timer) <= counts.resolution + AROUND
+    shares = [*counts.operators.values(), counts.between]
+    assert sum(share.instructions for share in shares) == counts.total.instructions
+    assert sum(instructions for _, instructions in counts.functions) == counts.total.instructions
+    assert sum(counts.total.kinds.values()) == counts.total.instructions
+    return counts
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("board", ["mps2-an385", "mps2-an386", "mps3-an547", "microbit"])
+def test_counts_agree_with_the_timer_of_cortex_m(board: str, digits_path: Path):
+    counts = agree(board, "qemu-system-arm", digits_path)
+    assert counts.total.cycles is not None
+    assert counts.total.cycles > 0.9 * counts.total.instructions
+
+
+@pytest.mark.qemu("riscv32")
+def test_counts_agree_with_the_timer_of_riscv_which_has_no_table(digits_path: Path):
+    counts = agree("qemu-riscv32-virt", "qemu-system-riscv32", digits_path)
+    assert counts.total.cycles is None
+    assert counts.timing_source == ""
+
+
+@pytest.mark.qemu
+def test_an_exact_profile_agrees_with_the_probes(digits_path: Path):
+    can_count("qemu-system-arm")
+    compiled = compile_for(load_model(digits_path), "mps2-an386")
+    exact, probed = profile(compiled, count_instructions=True), profile(compiled)
+    assert exact.total == probed.total
+    for ours, theirs in zip(exact.operators, probed.operators, strict=True):
+        assert ours.name == theirs.name
+        assert abs(ours.count - theirs.count) <= 2 * exact.resolution
+        assert ours.kinds is not None
+        assert sum(ours.kinds.values()) == ours.count
+        assert theirs.modelled_cycles is None
+
+
+@pytest.mark.qemu
+def test_a_multiply_heavy_operator_shows_its_multiplies(digits_path: Path):
+    can_count("qemu-system-arm")
+    counts = measure_instructions(compile_for(load_model(digits_path), "mps2-an386"))
+    first = counts.operators[0]
+    assert first.kinds["multiply"] > 0.1 * first.instructions
+    assert 0 < first.taken < first.instructions
+
+
+@pytest.mark.qemu
+def test_a_qemu_that_refuses_the_plugin_is_named(digits_path: Path, tmp_path: Path, monkeypatch):
+    can_count("qemu-system-arm")
+    library = tmp_path / "count.so"
+    library.write_text("no library at all")
+    monkeypatch.setattr(instruction_counts, "build_counter_plugin", lambda folder: library)
+    with pytest.raises(ToolMissingError, match="does not take our plugin"):
+        measure_instructions(compile_for(load_model(digits_path), "mps2-an386"))
+
+
+@pytest.mark.host_c
+def test_only_an_emulator_counts_one_by_one(digits_path: Path):
+    with pytest.raises(UsageError, match="in QEMU only"):
+        measure_instructions(compile_for(load_model(digits_path), "host"))
+
+
+def test_a_qemu_that_is_absent_or_has_no_plugins_is_named(tmp_path: Path, monkeypatch):
+    with pytest.raises(ToolMissingError, match="is not installed"):
+        check_plugin_support("qemu-system-none")
+    fake = tmp_path / "qemu-system-plain"
+    fake.write_text("#!/bin/sh\necho '-machine type'\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    with pytest.raises(ToolMissingError, match="built without plugins"):
+        check_plugin_support("qemu-system-plain")
+
+
+def test_without_a_compiler_the_reason_is_said(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolMissingError, match="needs a C compiler"):
+        build_counter_plugin(tmp_path)
+
+
+def test_calls_of_functions_that_the_compiler_made_one_are_told_apart():
+    names = ("spoil", "first", "spoil", "second")
+    calls = tuple(
+        tir.PrimFuncCall(name, (), op=op) for name, op in zip(names, (-1, 0, -1, 1), strict=True)
+    )
+    compiled = SimpleNamespace(
+        module=SimpleNamespace(entry=tir.PrimFunc("run", (), tir.Seq(calls), {"aot_main": True}))
+    )
+    # One function at 0x100 is both kernels; nothing in the image is called second.
+    sites = {
+        4: [InstructionCount(64, 4, 9, 0)],
+        8: [InstructionCount(256, 8, 5, 0)],
+        12: [InstructionCount(64, 12, 9, 0)],
+    }
+    sites[16] = [InstructionCount(256, 16, 7, 0)]
+    found = instruction_counts._by_operator(compiled, None, dict.fromkeys(sites, 1), sites)
+    assert {op: [cell.count for cell in cells] for op, cells in found.items()} == {
+        -1: [9, 9],
+        0: [5],
+        1: [7],
+    }

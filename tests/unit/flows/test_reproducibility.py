@@ -1,0 +1,127 @@
+"""A project's folder against what its models compile to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from firmwright.base.errors import ModelError, UsageError
+from firmwright.cli.main import main
+from firmwright.flows.reproducibility import METADATA, reproduce
+from firmwright.ir.core import PoolInfo
+from firmwright.package.option_serialization import (
+    MACHINE_OPTIONS,
+    deserialize_options,
+    serialize_options,
+)
+from firmwright.pipeline import Options
+
+EVERYTHING = Options(
+    board="mps2-an386",
+    target="cortex-m -mcpu=cortex-m4",
+    numerics="tflm",
+    optimize="ram",
+    planner="hill_climb",
+    io_buffers="caller",
+    preserve_input=True,
+    stream_input_rows=True,
+    recompute=True,
+    link_params=False,
+    inline_asm=False,
+    emit_step_api=True,
+    c_api="tvm",
+    name="other",
+    ram_bytes=10_000,
+    flash_bytes=20_000,
+    pools=(PoolInfo("fast", 400, targets=("cpu",)), PoolInfo("slow", read_latency=3)),
+    pool_assignments=(("x", "fast"),),
+    const_pools=(PoolInfo("ext", access="ro", scope="port"),),
+    devices=("cpu0", "cpu1"),
+    fallback=True,
+    device_assignments=(("w", "cpu1", "sram"),),
+    c_standard="c11",
+    sections=(("code", ".fast"),),
+    license="MIT",
+    constants_in_header=True,
+)
+
+
+@pytest.fixture
+def project(tmp_path: Path, digits_path: Path) -> Path:
+    options = [
+        "--board",
+        "mps2-an386",
+        "--io-buffers",
+        "caller",
+        "--preserve-input",
+        "--name",
+        "ten",
+    ]
+    assert main(["compile", str(digits_path), *options, "-o", str(tmp_path / "out")]) == 0
+    return tmp_path / "out"
+
+
+def test_a_recipe_says_every_option_and_only_those_that_were_named() -> None:
+    assert serialize_options(Options()) == {}
+    written = serialize_options(EVERYTHING)
+    assert set(written) == {field.name for field in fields(Options)} - MACHINE_OPTIONS - {"tuning"}
+    read = deserialize_options(json.loads(json.dumps(written)), Options, Path("metadata.json"))
+    assert Options(**read) == EVERYTHING
+
+
+def test_the_same_models_give_the_same_files(
+    project: Path, digits_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", str(project), str(digits_path)]) == 0
+    assert "files are the same, to the byte" in capsys.readouterr().out
+
+
+def test_what_was_changed_or_is_gone_is_named(
+    project: Path, digits_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = project / "model" / "ten.c"
+    source.write_text(source.read_text() + "\n")
+    (project / "runtime" / "fwr.h").unlink()
+    assert main(["reproduce", str(project), str(digits_path)]) == 1
+    said = capsys.readouterr().err
+    assert "1 differ (model/ten.c) and 1 are missing (runtime/fwr.h)" in said
+
+
+def test_two_models_in_one_firmware_are_made_again(
+    tmp_path: Path, digits_path: Path, project: Path
+) -> None:
+    other = tmp_path / "other.tflite"
+    other.write_bytes(digits_path.read_bytes())
+    out = tmp_path / "both"
+    words = ["compile", str(digits_path), str(other), "--board", "host", "-o", str(out)]
+    assert main(words) == 0
+    assert reproduce(out, [digits_path, other]).exact
+    with pytest.raises(UsageError, match="made of 2 models, not of 1"):
+        reproduce(out, [digits_path])
+
+
+def test_another_file_version_or_log_is_told(
+    project: Path, digits_path: Path, tmp_path: Path
+) -> None:
+    keyword = digits_path.parents[1] / "02_keyword" / "keyword.tflite"
+    with pytest.raises(UsageError, match="not the file that ten was made of"):
+        reproduce(project, [keyword])
+    facts = json.loads((project / METADATA).read_text())
+    for changes, error, said in (
+        ({"tool_version": "9.9"}, UsageError, "written by version 9.9"),
+        ({"options": {"tuning": "abc"}}, UsageError, "compiled with other measurements"),
+        ({"options": {"spell": 1}}, ModelError, "the option 'spell'"),
+        ({"options": {"pools": [7]}}, ModelError, "cannot be read"),
+        ({"options": 3}, ModelError, "no recipe"),
+    ):
+        (project / METADATA).write_text(json.dumps({**facts, **changes}))
+        with pytest.raises(error, match=said):
+            reproduce(project, [digits_path])
+    (project / METADATA).write_text("[")
+    with pytest.raises(ModelError, match=r"metadata\.json cannot be read"):
+        reproduce(project, [digits_path])
+    with pytest.raises(UsageError, match="not a project folder"):
+        reproduce(tmp_path, [digits_path])

@@ -1,0 +1,54 @@
+"""A log is read whatever became of it, and a module goes on with the log it was started with."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from firmwright.base.errors import UsageError
+from firmwright.flows.compilation import compile_for, module_after, options_for
+from firmwright.flows.model import Model, load_model
+from firmwright.flows.tuning_log import read_measurements, read_tuning
+from firmwright.ir.tuning_records import Measurement, MeasurementContext, TuningRecords
+from firmwright.pipeline import Options
+
+AT = MeasurementContext("mps2-an386", "exact", "gcc 12", "-O2", "0.1.0")
+RECORD = Measurement("l", "k", ("default", ()), "ok", 5, "instructions", "conv2d", AT)
+
+
+def test_broken_and_foreign_lines_are_skipped_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text(f'{RECORD.line()}\n{{"schema": 9}}\n\n{RECORD.line()[:40]}')
+    with caplog.at_level(logging.WARNING):
+        assert read_measurements(log) == (RECORD,)
+    assert [r.getMessage() for r in caplog.records] == [
+        f"{log}: 2 of 3 lines are ignored: broken, or of another version"
+    ]
+
+
+def test_logs_are_merged_by_putting_one_behind_the_other(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text(f"{RECORD.line()}\n" * 2)
+    assert read_tuning(log) == TuningRecords.from_measurements([RECORD])
+
+
+def test_a_log_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the tuning log cannot be read: No such file") as raised:
+        read_tuning(tmp_path / "none")
+    assert "firmwright tune MODEL" in raised.value.hint
+
+
+def test_a_module_goes_on_with_the_log_it_was_started_with_only(digits_path: Path) -> None:
+    tuning = TuningRecords.from_measurements([RECORD])
+    model = load_model(digits_path)
+    begun = Model(module_after(model, "order", options_for(model.module, {"tuning": tuning})))
+    assert compile_for(begun, tuning=tuning).metadata["options"]["tuning"] == tuning.digest
+    with pytest.raises(UsageError, match="went through order with a tuning log, and goes on with"):
+        compile_for(begun)
+    plain = Model(module_after(model, "order", Options()))
+    with pytest.raises(UsageError, match="went through order without a tuning log"):
+        compile_for(plain, tuning=tuning)

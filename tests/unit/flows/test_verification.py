@@ -1,0 +1,128 @@
+"""A verdict: exact, different with the place named, or recorded by a runtime that is known."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from firmwright.base.errors import UsageError
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.model import Model, load_model
+from firmwright.flows.reference_outputs import (
+    compute_reference,
+    run_interpreter,
+    run_numpy_reference,
+    run_oracle_reference,
+)
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.verification import verify
+from firmwright.ir.core import Constant
+from firmwright.oracle.compare import compare
+from firmwright.pipeline import Compilation
+
+SAMPLES = 5
+
+
+@pytest.fixture
+def digits(digits_path: Path) -> Compilation:
+    return compile_for(load_model(digits_path))
+
+
+def damaged(path: Path, constant: str) -> Compilation:
+    """The model with one weight tensor negated, which still claims to come from the same file."""
+    model = load_model(path)
+    table = dict(model.module.constants)
+    old = table[constant]
+    values = np.asarray(old.array(), np.int16)
+    table[constant] = Constant.from_array(constant, np.clip(-values, -127, 127), old.dtype)
+    return compile_for(replace(model, module=replace(model.module, constants=table)))
+
+
+def test_all_references_agree_on_the_digits(digits: Compilation):
+    samples = generate_samples(digits.module.io.inputs, SAMPLES).samples
+    oracle = compute_reference(digits, samples)
+    assert oracle.name.startswith("LiteRT BUILTIN_REF")
+    for other in (
+        run_numpy_reference(digits.imported, samples),
+        run_interpreter(digits.module, samples),
+    ):
+        assert compare(oracle.outputs, other.outputs).mismatches == 0
+
+
+def test_a_module_without_its_file_is_judged_by_our_own_references(digits_path: Path):
+    module = load_model(digits_path).module
+    compiled = compile_for(Model(module))
+    samples = generate_samples(compiled.module.io.inputs, 1).samples
+    assert compute_reference(compiled, samples).name == "firmwright numpy references"
+    lowered = compile_for(Model(compiled.module))
+    assert compute_reference(lowered, samples).name == "firmwright TIR interpreter"
+
+
+@pytest.mark.host_c
+def test_the_firmware_of_the_digits_is_bit_exact(digits: Compilation):
+    found = verify(digits, samples=SAMPLES, find_first_divergence=True)
+    assert found.exact
+    assert (found.samples, found.values, found.mismatches) == (SAMPLES, 10 * SAMPLES, 0)
+    assert found.layers_compared == 9
+    assert found.layer is None
+    assert len(found.outputs) == SAMPLES
+
+
+@pytest.mark.host_c
+def test_the_first_operator_that_differs_is_named(digits_path: Path):
+    compiled = damaged(digits_path, "conv_2d_3/weights")
+    found = verify(compiled, samples=SAMPLES, find_first_divergence=True)
+    assert not found.exact
+    assert found.first is not None
+    assert found.layer is not None
+    assert (found.layer.kind, found.layer.judged) == ("conv2d", "host")
+    assert "conv_2d_3" in found.layer.name
+
+
+@pytest.mark.host_c
+def test_a_recording_is_compared_in_the_place_of_the_reference(digits: Compilation):
+    batch = generate_samples(digits.module.io.inputs, SAMPLES)
+    recorded = [dict(outputs) for outputs in compute_reference(digits, batch.samples).outputs]
+    assert verify(digits, batch=batch, expected=recorded).exact
+    changed = recorded[3]["digit"].copy()
+    changed[0, 4] += 1
+    recorded[3]["digit"] = changed
+    found = verify(digits, batch=batch, expected=recorded)
+    assert (found.mismatches, found.max_abs_error) == (1, 1)
+    assert found.first is not None
+    assert (found.first.sample, found.first.tensor, found.first.index) == (3, "digit", (0, 4))
+    assert found.explanation == ""
+
+
+@pytest.mark.host_c
+def test_a_recording_of_another_length_is_an_error(digits: Compilation):
+    expected = [{"digit": np.zeros((1, 10), np.int8)}] * 2
+    with pytest.raises(UsageError, match="2 samples are expected, 3 are run"):
+        verify(digits, samples=3, expected=expected)
+
+
+@pytest.mark.host_c
+@pytest.mark.models
+def test_the_runtime_that_made_a_recording_is_named(model_path: Callable[[str], Path]):
+    compiled = compile_for(load_model(model_path("ad01_int8.tflite")))
+    batch = generate_samples(compiled.module.io.inputs, SAMPLES)
+    recorded = run_oracle_reference(compiled, batch.samples, "tflm").outputs
+    found = verify(compiled, batch=batch, expected=recorded)
+    assert found.mismatches > 0
+    assert found.explanation.startswith("the recording equals TFLM (tflite-micro)")
+    assert found.explanation.endswith("--numerics tflm computes that.")
+
+
+@pytest.mark.host_c
+@pytest.mark.models
+def test_a_recording_by_the_kernels_that_python_uses_by_default_is_named(
+    model_path: Callable[[str], Path],
+):
+    compiled = compile_for(load_model(model_path("kws_ref_model.tflite")))
+    batch = generate_samples(compiled.module.io.inputs, 20)
+    recorded = run_oracle_reference(compiled, batch.samples, "litert-xnnpack").outputs
+    found = verify(compiled, batch=batch, expected=recorded)
+    assert found.mismatches > 0
+    assert "with XNNPACK" in found.explanation

@@ -1,0 +1,99 @@
+"""Lowering offers alternatives in order of cost and refuses all that it cannot take at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from firmwright.base.errors import UnsupportedError
+from firmwright.ir.core import PoolInfo
+from firmwright.ir.graph.nodes import Call, Function
+from firmwright.ir.graph.opdef import NotSupportedError, OpCall
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.schedule import Schedule
+from firmwright.lower.lowering import LoweredCall, lower_module
+from firmwright.ops.registry import op_table
+from firmwright.passes.graph.assign_pools import assign_tensor_pools
+from firmwright.pipeline import load_module
+from firmwright.schedules.registry import INTRINSICS, RULES
+from firmwright.targets.registry import parse_target, target_features
+
+
+@pytest.fixture
+def digits(digits_path: Path) -> IRModule:
+    module = load_module(digits_path)
+    return replace(module, targets={"cpu": parse_target("cortex-m -mcpu=cortex-m4")})
+
+
+def _lowered(module: IRModule, ops=None) -> tuple[LoweredCall, ...]:
+    return lower_module(module, ops or op_table(), RULES, INTRINSICS, target_features)
+
+
+def test_alternatives_come_cheapest_first_and_end_in_a_default(digits: IRModule) -> None:
+    for lowered in _lowered(digits):
+        costs = [item.instructions for item in lowered.candidates]
+        assert costs == sorted(costs)
+        names = [item.rule for item in lowered.candidates]
+        assert lowered.call.op == "reshape" or "default" in names
+
+
+def test_a_view_needs_no_kernel_unless_it_is_a_result(digits: IRModule) -> None:
+    entry = digits.entry
+    assert isinstance(entry, Function)
+    views = [item for item in _lowered(digits) if item.call.op == "reshape"]
+    assert views
+    assert all(not item.candidates for item in views)
+    shown = replace(entry, results=(*entry.results, views[0].call.outputs[0]))
+    copied = [item for item in _lowered(digits.with_function(shown)) if item.call.op == "reshape"]
+    assert copied[0].candidates
+
+
+def test_a_target_without_the_feature_is_offered_no_rule_that_requires_it(digits: IRModule) -> None:
+    plain = replace(digits, targets={"cpu": parse_target("cortex-m -mcpu=cortex-m0")})
+    rules = {item.rule for lowered in _lowered(plain) for item in lowered.candidates}
+    assert not [name for name in rules if name.startswith(("dsp", "helium"))]
+
+
+def test_everything_that_no_lowering_takes_is_named_at_once(digits: IRModule) -> None:
+    def refuse(call, kernel) -> None:
+        raise NotSupportedError("not today")
+
+    def is_refused(call: Call) -> bool:
+        return call.op in ("max_pool2d", "softmax")
+
+    entry = digits.entry
+    assert isinstance(entry, Function)
+    ops = {
+        name: replace(opdef, lower=refuse) if name in ("max_pool2d", "softmax") else opdef
+        for name, opdef in op_table().items()
+    }
+    with pytest.raises(UnsupportedError) as caught:
+        _lowered(digits, ops)
+    assert len(caught.value.items) == sum(map(is_refused, entry.body))
+    assert {item.why for item in caught.value.items} == {"not today"}
+
+
+def test_a_rule_may_ask_where_tensors_lie(digits: IRModule) -> None:
+    """One for sources in fast memory is offered for the call whose input is pinned there alone."""
+
+    def configs(call: OpCall) -> list[dict[str, int]]:
+        return [{}] if call.input_scope(0) == "fast" else []
+
+    def build(call: OpCall, config: object, kernel: object) -> None:
+        op_table()[call.op].lower(call, kernel)
+
+    rule = Schedule("from-fast-memory", "conv2d", frozenset(), configs, build)
+    entry = digits.entry
+    assert isinstance(entry, Function)
+    convolutions = [call for call in entry.body if call.op == "conv2d"]
+    second = convolutions[1].variables[0].name
+    module = assign_tensor_pools(replace(digits, pools=(PoolInfo("fast"),)), [(second, "fast")])
+    found = lower_module(module, op_table(), (*RULES, rule), INTRINSICS, target_features)
+    offered = [
+        any(item.rule == rule.name for item in lowered.candidates)
+        for lowered in found
+        if lowered.call.op == "conv2d"
+    ]
+    assert offered[:2] == [False, True]

@@ -1,0 +1,45 @@
+"""A project with another main: what is gone, what is there, what is compiled."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from firmwright.boards import load_board
+from firmwright.build.project_folder import project_files
+from firmwright.cli.main import main
+from firmwright.package.custom_main import MAIN_FILE, use_custom_main
+
+MAIN = "int main(void) { return 0; }\n"
+
+
+@pytest.mark.parametrize("board", ["mps2-an386", "host"])
+def test_a_main_of_ones_own_takes_the_place_of_loop_and_glue(board: str):
+    plain = project_files(load_board(board))
+    made = use_custom_main(plain, MAIN)
+    assert made.files[MAIN_FILE] == MAIN
+    assert not [file for file in made.files if re.match(r"runtime/fwr_(main|loop).*\.c", file)]
+    assert "runtime/port/fwr_port.h" in made.files
+    sources = json.loads(str(made.files["board/board.json"]))["runtime_sources"]
+    assert "firmware/fwr_stop.c" in sources
+    assert MAIN_FILE not in sources  # the SConstruct names it, in the release and the profile image
+    assert all(path in made.files for path in sources)
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--main", "main.c"], "--main is for a project with -o DIR"),
+        (["--main", "main.c", "-o", "out", "--firmware", "mlperf"], "and without --firmware"),
+        (["--main", "nowhere.c", "-o", "out"], "the main program cannot be read"),
+    ],
+)
+def test_where_a_main_makes_no_sense_it_is_refused(
+    words: list[str], what: str, digits_path: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+):  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main(["compile", str(digits_path), *words]) == 2
+    assert what in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,172 @@
+"""Operators of the user's own: claimed, imported, compiled with their C, verified."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from model_writer import ModelFile
+from onnx_models import Net
+from toy_backends import Toy
+
+from firmwright.base.errors import UnsupportedError, UsageError
+from firmwright.cli.main import main
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.model import load_model, partition, save_module
+from firmwright.flows.model_inspection import inspect_model
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.graph.patterns import custom_op, wildcard
+from firmwright.ops.custom import CUSTOM_OPS, CustomOp, custom_options_of
+from firmwright.partitioning.custom_ops import load_custom_ops
+from firmwright.targets.backend_registry import BACKENDS
+from onnx import TensorProto, helper
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs" / "custom-operators.md"
+
+pytestmark = pytest.mark.usefixtures("no_backends")
+
+
+@pytest.fixture(autouse=True)
+def _no_claims() -> None:
+    """What a test claims is free again after it."""
+    CUSTOM_OPS._known.clear()
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Path:
+    """The file of docs/custom-operators.md."""
+    (text,) = re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    path = tmp_path / "pair_max.py"
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A relu, two PairMax, a relu."""
+    file = ModelFile()
+    graph = file.graph("main")
+    kind = ("int8", (1, 16), 0.5, -3)
+    x, a = graph.input("x", *kind), graph.tensor("a", *kind)
+    b, c = (graph.tensor(n, "int8", (1, size), 0.5, -3) for n, size in (("b", 8), ("c", 4)))
+    y = graph.tensor("y", "int8", (1, 4), 0.5, -3)
+    graph.op("RELU", [x], [a])
+    graph.op("custom:PairMax", [a], [b], speed=3)
+    graph.op("custom:PairMax", [b], [c])
+    graph.op("RELU", [c], [y])
+    graph.outputs(y)
+    path = tmp_path / "pairs.tflite"
+    path.write_bytes(file.data())
+    return path
+
+
+def test_an_operator_that_nobody_claims_is_unsupported_as_ever(model: Path):
+    with pytest.raises(UnsupportedError) as said:
+        load_model(model)
+    assert [(i.op, i.why) for i in said.value.items] == [
+        ("custom:PairMax", "this operator is not supported")
+    ] * 2
+    assert len(inspect_model(model).unsupported) == 2
+
+
+def test_a_claimed_one_keeps_its_name_and_bytes(model: Path, ours: Path):
+    load_custom_ops(ours)
+    entry = load_model(model).module.entry
+    assert isinstance(entry, Function)
+    first, second = (call for call in entry.body if call.op == "custom")
+    assert (first.attrs["domain"], first.attrs["name"]) == ("", "PairMax")
+    assert b"speed" in bytes.fromhex(str(first.attrs["data"]))
+    assert first.attrs["data"] != second.attrs["data"]
+
+
+def test_its_c_is_called_and_part_of_the_project(model: Path, ours: Path, tmp_path: Path):
+    load_custom_ops(ours)
+    straight = compile_for(load_model(model), board="mps2-an386")
+    assert "backend/custom/pair_max.c" in straight.tree.files
+    text = straight.tree.files["model/pairs.c"]
+    assert "void pair_max(const int8_t *p0, int8_t *p1, int32_t n2);" in text
+    assert "pair_max(x, y, 8);" in text
+    save_module(
+        partition(load_model(model), "cortex-m -mcpu=cortex-m4").module, tmp_path / "p.fwir"
+    )
+    CUSTOM_OPS._known.clear()
+    assert compile_for(load_model(tmp_path / "p.fwir"), board="mps2-an386").tree.files == (
+        straight.tree.files
+    )
+
+
+@pytest.mark.qemu
+def test_it_runs_in_qemu_and_is_verified(
+    model: Path, ours: Path, capfd: pytest.CaptureFixture[str]
+):
+    words = ["verify", str(model), "--board", "mps2-an386", "--custom-op", str(ours), "--json"]
+    assert main([*words, "--samples", "4"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert (found["mismatches"], found["reference"]) == (0, "firmwright numpy references")
+
+
+def test_a_node_of_a_foreign_domain_gets_its_types_from_the_rule(tmp_path: Path):
+    def infer(call):
+        options = json.loads(custom_options_of(call))
+        kind = call.input(0)
+        return (type(kind)((1, kind.shape[1] // options["step"]), kind.dtype),)
+
+    net = Net()
+    x = net.input("x", (1, 8))
+    y = net.node("Pick", x, domain="acme", step=2)
+    model = helper.make_model(
+        helper.make_graph(
+            net.nodes, "n", net.inputs, [helper.make_tensor_value_info(y, TensorProto.FLOAT, None)]
+        ),
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)],
+    )
+    path = tmp_path / "net.onnx"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(UnsupportedError, match="Pick at"):
+        load_model(path)
+    CUSTOM_OPS.register(
+        CustomOp(
+            "Pick",
+            "pick",
+            {"pick.c": "/* not compiled here */"},
+            lambda call, arrays: (arrays[0][:, ::2],),
+            infer,
+            lambda call: [call.output.elements],
+            domain="acme",
+        )
+    )
+    compiled = compile_for(load_model(path))
+    assert "pick(x, y, 4);" in compiled.tree.files["model/net.c"]
+
+
+def test_a_backend_may_claim_one_by_a_pattern(model: Path):
+    toy = Toy({"pairs": custom_op("PairMax", wildcard())})
+    BACKENDS.register(toy)
+    module = partition(load_model(model), "toy").module
+    assert module.functions["toy_custom_0"].attrs["composite"] == "toy.pairs"
+    with pytest.raises(UnsupportedError, match="no target takes this custom operator; --custom-op"):
+        compile_for(load_model(model))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("CUSTOM_OPS = 3", "the file has no list CUSTOM_OPS"),
+        ("import no_such_module", "the custom operators cannot be read: No module named"),
+        ("def (", "the custom operators cannot be read: invalid syntax"),
+    ],
+)
+def test_a_file_without_operators_is_an_error(tmp_path: Path, text: str, said: str):
+    path = tmp_path / "ops.py"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=said):
+        load_custom_ops(path)
+
+
+def test_a_function_must_be_a_c_name():
+    with pytest.raises(UsageError, match="the function 'a b' of the custom operator A is no C"):
+        CUSTOM_OPS.register(CustomOp("A", "a b", {}, lambda call, arrays: (np.zeros(1),)))

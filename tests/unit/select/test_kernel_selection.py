@@ -1,0 +1,138 @@
+"""Selection takes the fastest alternative that memory allows, and asks the planner for that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from firmwright.base.errors import DoesNotFitError
+from firmwright.ir import tir
+from firmwright.ir.core import PoolInfo
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.traversal import walk
+from firmwright.lower.lowering import lower_module
+from firmwright.ops.registry import op_table
+from firmwright.pipeline import load_module
+from firmwright.schedules.registry import INTRINSICS, RULES
+from firmwright.select.flash_budget import CallCandidates
+from firmwright.select.kernel_selection import SelectionOracle, select_module
+from firmwright.select.memory_refinement import PlanEstimate
+from firmwright.targets.registry import parse_target, target_features
+from firmwright.usmp.memory_planning import plan_memory
+
+
+@pytest.fixture
+def digits(digits_path: Path) -> IRModule:
+    module = load_module(digits_path)
+    return replace(module, targets={"cpu": parse_target("cortex-m -mcpu=cortex-m4")})
+
+
+def _offers(module: IRModule) -> list[CallCandidates]:
+    lowered = lower_module(module, op_table(), RULES, INTRINSICS, target_features)
+    return [(item.call, item.candidates) for item in lowered]
+
+
+def _scratch_bytes(module: IRModule) -> int:
+    kernels = [
+        f for f in module.functions.values() if isinstance(f, tir.PrimFunc) and f.name != "run"
+    ]
+    return sum(
+        node.buffer.size_bytes
+        for kernel in kernels
+        for node in walk(kernel.body)
+        if isinstance(node, tir.Allocate) and node.buffer.scope == "global"
+    )
+
+
+def _estimate(module: IRModule) -> PlanEstimate:
+    """What a call needs is its scratch; a plan takes the largest."""
+    scratch = {
+        node.op: _scratch_bytes(replace(module, functions={"k": module.functions[node.callee]}))
+        for node in walk(module.functions["run"].body)
+        if isinstance(node, tir.PrimFuncCall)
+    }
+    return PlanEstimate(max(scratch.values()), scratch)
+
+
+def no_rows(index: int, band: int) -> None:
+    """Row kernels of no call."""
+
+
+GENEROUS = SelectionOracle(lambda module: PlanEstimate(0, {}), lambda module: True)
+
+
+def test_the_fastest_alternative_is_taken_where_memory_is_free(digits: IRModule) -> None:
+    digits = digits.with_attrs(optimize="speed")
+    offers = _offers(digits)
+    selected = select_module(digits, offers, no_rows, GENEROUS)
+    for _, found in offers:
+        if found:
+            fastest = min(item.instructions for item in found)
+            kept = [item for item in found if item.function.name in selected.functions]
+            chosen = next(
+                item for item in kept if selected.functions[item.function.name] is item.function
+            )
+            assert chosen.instructions == fastest
+
+
+def test_scratch_is_given_up_until_the_plan_fits(digits: IRModule) -> None:
+    offers = _offers(digits)
+    free = _scratch_bytes(select_module(digits, offers, no_rows, GENEROUS))
+    assert free > 0
+
+    def fits(module: IRModule) -> bool:
+        return _scratch_bytes(module) < free // 2
+
+    tight = select_module(digits, offers, no_rows, SelectionOracle(_estimate, fits))
+    assert _scratch_bytes(tight) < free // 2
+
+
+def test_what_never_fits_ends_with_what_takes_least(digits: IRModule) -> None:
+    offers = _offers(digits)
+    least = max(min(item.scratch_bytes for item in found) for _, found in offers if found)
+    selected = select_module(
+        digits, offers, no_rows, SelectionOracle(_estimate, lambda module: False)
+    )
+    assert _estimate(selected).workspace_bytes == least
+
+
+def test_the_goal_ram_prefers_little_scratch(digits: IRModule) -> None:
+    offers = _offers(digits)
+    planner = SelectionOracle(_estimate, lambda module: True)
+    small = select_module(digits.with_attrs(optimize="ram"), offers, no_rows, planner)
+    fast = select_module(digits.with_attrs(optimize="speed"), offers, no_rows, planner)
+    assert _scratch_bytes(small) < _scratch_bytes(fast)
+
+
+def test_the_main_calls_every_kernel_in_order_and_views_are_windows(digits: IRModule) -> None:
+    selected = select_module(digits, _offers(digits), no_rows, GENEROUS)
+    main = selected.functions["run"]
+    assert isinstance(main, tir.PrimFunc)
+    calls = [node for node in walk(main.body) if isinstance(node, tir.PrimFuncCall)]
+    assert [node.op for node in calls] == sorted(node.op for node in calls)
+    windows = [node for node in walk(main.body) if isinstance(node, tir.DeclBuffer)]
+    assert len(windows) == 1
+    assert [tensor.name for tensor in selected.io.inputs] == ["image"]
+
+
+def test_a_pool_too_small_for_the_fast_kernels_gets_lean_ones(digits: IRModule) -> None:
+    """Through the real planner: the fast choice does not fit, the lean one does."""
+    roomy = plan_memory(select_module(digits, _offers(digits), no_rows, GENEROUS))
+    assert roomy.plan is not None
+    need = roomy.plan.workspace_bytes
+    small = replace(digits, pools=(PoolInfo("sram", need - 16),))
+
+    def fits(module: IRModule) -> bool:
+        try:
+            plan_memory(module)
+        except DoesNotFitError:
+            return False
+        return True
+
+    fitted = plan_memory(
+        select_module(small, _offers(small), no_rows, SelectionOracle(_estimate, fits))
+    )
+    assert fitted.plan is not None
+    assert fitted.plan.workspace_bytes <= need - 16

@@ -1,0 +1,222 @@
+"""Row-streamed segments of random networks: planned, run by the interpreter, equal to the graph."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.quant import Quantization
+from firmwright.flows.reference_outputs import run_interpreter
+from firmwright.ir.core import Attr, Constant
+from firmwright.ir.graph.evaluate import evaluate_graph
+from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.verify import verify_graph
+from firmwright.ir.module import IoBinding, IRModule
+from firmwright.ir.tir.verify import verify_module
+from firmwright.lower.lowering import Lowering
+from firmwright.ops.registry import op_table
+from firmwright.passes.graph.rematerialize import rematerialize
+from firmwright.passes.tir import AFTER_PLANNING, BEFORE_PLANNING, CLEAN_UP
+from firmwright.pipeline import Options, compile_model
+from firmwright.schedules.registry import INTRINSICS, RULES
+from firmwright.select.aot_main import build_main
+from firmwright.select.fused_segments import SegmentBuilder
+from firmwright.select.row_streaming_loop import FusedSegment
+from firmwright.targets.registry import parse_target, target_features
+from firmwright.usmp.memory_planning import plan_memory
+
+OPS = op_table()
+TARGETS = (
+    "cortex-m -mcpu=cortex-m4",
+    "cortex-m -mcpu=cortex-m55",
+    "cortex-m -mcpu=cortex-m3",
+    "c",
+)
+WIDTH = 4
+
+
+class Net:
+    """Writes networks of convolutions, pools and additions, a few channels wide."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.numbers = np.random.Generator(np.random.PCG64(seed))
+        self.calls: list[Call] = []
+        self.constants: dict[str, Constant] = {}
+        shape = (1, self.rng.randint(4, 14), WIDTH, self.rng.choice((1, 3, 4, 8)))
+        self.x = Value("x", TensorType(shape, INT8, self._scale()))
+
+    def _scale(self) -> Quantization:
+        return Quantization((self.rng.uniform(0.02, 0.1),), (self.rng.randint(-128, 127),))
+
+    def _constant(self, array: np.ndarray, quant: Quantization | None) -> Value:
+        name = f"c{len(self.constants)}"
+        dtype = INT8 if array.dtype == np.int8 else INT32
+        self.constants[name] = Constant.from_array(name, array, dtype)
+        return Value(name, TensorType(array.shape, dtype, quant), name)
+
+    def call(self, op: str, *inputs: Value, scale: Quantization | None = None, **a: Attr) -> Value:
+        """The call's result, of the shape that the operator infers."""
+        guess = TensorType(inputs[0].type.shape, INT8, scale or self._scale())
+        name = f"t{len(self.calls)}"
+        if op in ("conv2d", "depthwise_conv2d"):
+            count = inputs[1].type.shape[0 if op == "conv2d" else 3]
+            guess = replace(guess, shape=(*guess.shape[:3], count))
+        constants = tuple(self.constants.get(value.name) for value in inputs)
+        described = OpCall(op, tuple(v.type for v in inputs), (guess,), a, constants)
+        made = Value(name, OPS[op].infer(described)[0])
+        self.calls.append(Call(op, inputs, (made,), a))
+        return made
+
+    def conv(self, x: Value, *, same: bool = False, op: str = "conv2d", channels: int = 0) -> Value:
+        """A convolution of random window; with `same` it keeps the rows and columns."""
+        taken, height = x.type.shape[3], x.type.shape[1]
+        rows = 3 if same else self.rng.randint(1, min(5, height))
+        stride = 1 if same else self.rng.choice((1, 1, 2))
+        top, bottom = (1, 1) if same else (self.rng.randint(0, rows - 1) for _ in "tb")
+        count = taken if same or op != "conv2d" else self.rng.choice((4, 8))
+        count = channels or count
+        shape = (count, rows, 3, taken) if op == "conv2d" else (1, rows, 3, count)
+        w = self.numbers.integers(-128, 128, shape).astype(np.int8)
+        axis = 0 if op == "conv2d" else 3
+        scales = tuple(float(s) for s in self.numbers.uniform(0.002, 0.02, count))
+        quant = Quantization(scales, (0,) * count, axis)
+        bias = self.numbers.integers(-2000, 2000, count).astype(np.int32)
+        return self.call(
+            op, x, self._constant(w, quant), self._constant(bias, None),
+            stride=(stride, 1), dilation=(1, 1), padding=(top, bottom, 1, 1), activation="none",
+        )  # fmt: skip
+
+    def excited(self, x: Value) -> Value:
+        """Times a factor for each channel, made of their means."""
+        squeezed = self.call("mean", x, axes=(1, 2), keep_dims=self.rng.random() < 0.5)
+        factors = self.call("relu", squeezed)
+        order = (x, factors) if self.rng.random() < 0.5 else (factors, x)
+        return self.call("mul", *order, activation="none")
+
+    def layer(self, x: Value) -> Value:
+        match self.rng.randrange(6):
+            case 5:
+                return self.excited(self.conv(x))
+            case 0:
+                return self.conv(x)
+            case 1:
+                return self.conv(x, op="depthwise_conv2d")
+            case 2 if x.type.shape[1] > 2:
+                return self.call(
+                    "max_pool2d", x, scale=x.type.quantization,
+                    size=(3, 1), stride=(2, 1), dilation=(1, 1), padding=(1, 1, 0, 0),
+                    activation="none",
+                )  # fmt: skip
+            case 3:
+                inner = self.conv(self.conv(x, same=True), same=True)
+                return self.call("add", x, inner, activation="relu")
+            case _:
+                return self.call("relu", x)
+
+    def module(self) -> IRModule:
+        value = self.x
+        for _ in range(self.rng.randint(2, 5)):
+            value = self.layer(value)
+        if self.rng.random() < 0.4:
+            value = self.call("mean", value, axes=(1, 2), keep_dims=self.rng.random() < 0.5)
+        return self.giving(value)
+
+    def giving(self, value: Value) -> IRModule:
+        """All the calls so far as a module with that result."""
+        main = Function("main", (self.x,), tuple(self.calls), (value,))
+        module = IRModule("net", {"main": main}, self.constants, attrs={"entry": "main"})
+        verify_graph(main, module, OPS)
+        return module
+
+
+def _streamed(module: IRModule, rng: random.Random) -> tuple[IRModule, FusedSegment] | None:
+    """The planned module with one segment picked at random."""
+    lowering = Lowering(module, OPS, RULES, INTRINSICS, target_features)
+    entry = lowering.entry
+    segments = SegmentBuilder(entry, lowering.rows)
+    count = len(entry.body)
+    feed = module.io.stream_input_rows
+    spans = [
+        (first, end, band)
+        for first in ((0,) if feed else range(count))
+        for end in range(first + 1, count + 1)
+        for band in (1, 2, 3)
+    ]
+    rng.shuffle(spans)
+    found = (segments.segment(*span, feed=feed) for span in spans)
+    segment = next((item for item in found if item is not None), None)
+    if segment is None:
+        return None
+    chosen = [(i.call, i.candidates[0] if i.candidates else None) for i in lowering.calls()]
+    built = build_main(module, chosen, [segment])
+    for step in BEFORE_PLANNING:
+        built = step(built)
+    built = plan_memory(built)
+    for step in (*AFTER_PLANNING, *CLEAN_UP):
+        built = step(built)
+    return built, segment
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_random_networks_give_what_the_graph_gives(target: str, deep: bool) -> None:
+    bands: set[int] = set()
+    calls = 0
+    for seed in range(300 if deep else 6):
+        rng = random.Random(seed)
+        module = replace(Net(seed).module(), targets={"cpu": parse_target(target)})
+        module = replace(module, io=IoBinding(stream_input_rows=seed % 3 == 0))
+        made = _streamed(module, rng)
+        if made is None:
+            continue
+        planned, segment = made
+        verify_module(planned, OPS, INTRINSICS)
+        x = module.entry.params[0].type
+        draw = np.random.Generator(np.random.PCG64(seed))
+        sample = {"x": draw.integers(-128, 128, x.shape).astype(np.int8)}
+        wanted = evaluate_graph(module, sample, OPS, INTRINSICS)
+        (outputs,) = run_interpreter(planned, [sample]).outputs
+        for value in module.entry.results:
+            assert np.array_equal(outputs[value.name], wanted[value.name]), (seed, segment.plan)
+        bands |= {kept.band for kept in segment.plan.kept.values()}
+        calls = max(calls, len(segment.calls))
+    assert {1, 2} <= bands
+    assert calls > 3
+
+
+def _squeezed_twice(seed: int) -> IRModule:
+    """A narrow tensor becomes a wide one, which its channels' means scale; narrow again."""
+    net = Net(seed)
+    net.x = Value("x", TensorType((1, 12, WIDTH, 4), INT8, net._scale()))
+    wide = net.conv(net.x, same=True, channels=32)
+    wide = net.conv(wide, same=True, op="depthwise_conv2d")
+    return net.giving(net.conv(net.excited(wide), same=True, channels=4))
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.deep) for n in (1, 2))])
+def test_what_a_squeeze_takes_in_is_computed_twice_where_that_is_asked(seed: int) -> None:
+    module = _squeezed_twice(seed)
+    again = rematerialize(module.with_attrs(recompute=True), OPS)
+    entry = again.entry
+    assert isinstance(entry, Function)
+    ops = [call.op for call in entry.body]
+    pair = ["conv2d", "depthwise_conv2d"]
+    assert ops == [*pair, "mean", "relu", *pair, "mul", "conv2d"]
+    verify_graph(entry, again, OPS)
+    compiled = [
+        compile_model(module, Options(optimize="ram", recompute=asked)) for asked in (False, True)
+    ]
+    once, twice = (item.metadata["workspace_bytes"] for item in compiled)
+    assert twice < 0.8 * once
+    draw = np.random.Generator(np.random.PCG64(seed))
+    sample = {"x": draw.integers(-128, 128, (1, 12, WIDTH, 4)).astype(np.int8)}
+    wanted = evaluate_graph(module, sample, OPS, INTRINSICS)
+    for item in compiled:
+        (outputs,) = run_interpreter(item.module, [sample]).outputs
+        for value in module.entry.results:
+            assert np.array_equal(outputs[value.name], wanted[value.name])

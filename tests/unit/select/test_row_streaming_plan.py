@@ -1,0 +1,185 @@
+"""Row plans, against a simulation that keeps row numbers instead of rows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from firmwright.ir.graph.opdef import RowWindow
+from firmwright.select.row_streaming_plan import (
+    RowStage,
+    RowStreamingPlan,
+    StreamedTensor,
+    plan_row_streaming,
+)
+
+ROW_BYTES = 16
+
+
+def _simulate(
+    plan: RowStreamingPlan, stages: Sequence[RowStage], tensors: dict[str, StreamedTensor]
+) -> list[int]:
+    """Runs the plan on row numbers; returns how many rows each stage made, all of them right."""
+    kept: dict[str, list[int | None]] = {name: [None] * k.rows for name, k in plan.kept.items()}
+    made = [0] * len(stages)
+
+    def take(name: str, index: int) -> None:
+        """Band `index` comes in."""
+        if name not in kept:
+            return
+        band = plan.kept[name].band
+        if index < tensors[name].height // band + plan.kept[name].padding_bands:
+            kept[name] = [*kept[name][band:], *range(index * band, (index + 1) * band)]
+
+    for step in range(plan.steps):
+        if plan.fed:
+            take(plan.source, step)
+        for index, (stage, firing) in enumerate(zip(stages, plan.firings, strict=True)):
+            row = step // firing.period - firing.lag
+            if (step + 1) % firing.period or row < 0:
+                continue
+            if row < stage.height:
+                for name, start in zip(stage.sources, firing.starts, strict=True):
+                    _check_window(stage, row, tensors[name], start, kept.get(name, []), step)
+                made[index] += 1
+            if stage.result:
+                take(stage.result, row)
+    return made
+
+
+def _check_window(
+    stage: RowStage,
+    row: int,
+    x: StreamedTensor,
+    start: int | None,
+    kept: list[int | None],
+    step: int,
+) -> None:
+    """The rows under the window are the right ones, or padding where there are none."""
+    first = row * stage.rows.stride - stage.rows.pad_before
+    for offset in range(stage.rows.window_height):
+        wanted = first + offset
+        if start is None:
+            assert 0 <= wanted < x.height
+        elif 0 <= wanted < x.height:
+            assert kept[start + offset] == wanted, (step, row, kept)
+        else:
+            found = kept[start + offset]
+            assert found is None or not 0 <= found < x.height
+
+
+def _height(height: int, rows: RowWindow, after: int) -> int:
+    return (height + rows.pad_before + after - rows.window_height) // rows.stride + 1
+
+
+def _random_stages(
+    rng: random.Random, band: int
+) -> tuple[list[RowStage], dict[str, StreamedTensor]]:
+    """A chain of windows with residual additions; heights are multiples of `band`."""
+    tensors = {"x": StreamedTensor(rng.randint(1, 30), ROW_BYTES, True)}
+    stages: list[RowStage] = []
+    name = "x"
+    for _ in range(rng.randint(1, 7)):
+        height, last = tensors[name].height, f"t{len(stages)}"
+        if rng.random() < 0.3 and height > 2 and height % band == 0:  # a residual block
+            rows = RowWindow(3, 1, 1, 0.0).for_bands(band)
+            stages.append(RowStage((name,), last, rows, height // band))
+            tensors[last] = StreamedTensor(height, ROW_BYTES, band=band)
+            both = (name, last)
+            last = f"t{len(stages)}"
+            stages.append(RowStage(both, last, RowWindow().for_bands(band), height // band))
+        else:
+            reach, stride = rng.randint(1, 5), rng.randint(1, 3)
+            before, after = rng.randint(0, reach - 1), rng.randint(0, reach - 1)
+            rows = RowWindow(reach, stride, before, 0.0)
+            height = _height(height, rows, after)
+            if height < 1 or height % band:
+                continue
+            stages.append(RowStage((name,), last, rows.for_bands(band), height // band))
+        name = last
+        tensors[name] = StreamedTensor(stages[-1].height * band, ROW_BYTES, band=band)
+    return stages, tensors
+
+
+def test_every_window_holds_its_rows_in_random_segments() -> None:
+    planned = 0
+    for seed in range(800):
+        rng = random.Random(seed)
+        band = rng.choice((1, 1, 1, 2, 3))
+        stages, tensors = _random_stages(rng, band)
+        if not stages:
+            continue
+        last = stages[-1].result
+        tensors[last] = StreamedTensor(tensors[last].height, ROW_BYTES, True, band)
+        plan = plan_row_streaming("x", stages, tensors, feed=rng.random() < 0.3)
+        if plan is None:
+            continue
+        planned += 1
+        assert _simulate(plan, stages, tensors) == [stage.height for stage in stages]
+    assert planned > 300
+
+
+def test_a_chain_keeps_as_many_rows_as_its_windows_reach() -> None:
+    window = RowWindow(3, 1, 1, 0.0)
+    tensors = {
+        "x": StreamedTensor(9, 16, True),
+        "a": StreamedTensor(9, 16),
+        "b": StreamedTensor(9, 16),
+        "c": StreamedTensor(9, 16),
+    }
+    stages = [
+        RowStage(("x",), "a", window, 9),
+        RowStage(("a",), "b", RowWindow(), 9),
+        RowStage(("b",), "c", window, 9),
+    ]
+    plan = plan_row_streaming("x", stages, tensors)
+    assert plan is not None
+    assert {name: kept.rows for name, kept in plan.kept.items()} == {"x": 3, "a": 1, "b": 3}
+
+
+def test_the_short_branch_of_a_residual_block_keeps_no_more_than_the_long_one() -> None:
+    window = RowWindow(3, 1, 1, 0.0)
+    tensors = {name: StreamedTensor(9, 16, name in "xd") for name in "xabcd"}
+    stages = [
+        RowStage(("x",), "a", RowWindow(), 9),
+        RowStage(("a",), "b", window, 9),
+        RowStage(("b",), "c", window, 9),
+        RowStage(("a", "c"), "d", RowWindow(), 9),
+    ]
+    plan = plan_row_streaming("x", stages, tensors)
+    assert plan is not None
+    assert {name: kept.rows for name, kept in plan.kept.items()} == {"a": 3, "b": 3, "c": 1}
+
+
+def test_padding_that_has_no_value_cannot_be_streamed() -> None:
+    tensors = {"x": StreamedTensor(8, 16, True), "a": StreamedTensor(8, 16, True)}
+    assert (
+        plan_row_streaming("x", [RowStage(("x",), "a", RowWindow(3, 1, 1, None), 8)], tensors)
+        is None
+    )
+
+
+def test_two_users_that_disagree_about_padding_cannot_be_streamed() -> None:
+    tensors = {name: StreamedTensor(8, 16, name in "xd") for name in "xabcd"}
+    stages = [
+        RowStage(("x",), "a", RowWindow(), 8),
+        RowStage(("a",), "b", RowWindow(3, 1, 1, 0.0), 8),
+        RowStage(("a",), "c", RowWindow(3, 1, 1, -128.0), 8),
+        RowStage(("b", "c"), "d", RowWindow(), 8),
+    ]
+    assert plan_row_streaming("x", stages, tensors) is None
+
+
+def test_rows_that_flow_at_different_rates_do_not_meet() -> None:
+    tensors = {
+        "x": StreamedTensor(8, 16, True),
+        "a": StreamedTensor(4, 16),
+        "b": StreamedTensor(4, 16),
+        "c": StreamedTensor(4, 16),
+    }
+    stages = [
+        RowStage(("x",), "a", RowWindow(2, 2), 4),
+        RowStage(("x",), "b", RowWindow(5, 1), 4),
+        RowStage(("a", "b"), "c", RowWindow(), 4),
+    ]
+    assert plan_row_streaming("x", stages, tensors) is None

@@ -1,0 +1,52 @@
+"""Which values are made in the memory of the state that they become."""
+
+from __future__ import annotations
+
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.printer import parse_module
+from firmwright.select.state_aliases import find_state_aliases
+
+
+def graph(body: str, state: str = "%kept: i8[4] = @zeros -> %next") -> Function:
+    found = parse_module(
+        f"""firmwright ir 1
+        module @m
+        attrs {{entry="main"}}
+        const @zeros = i8[4] [0, 0, 0, 0]
+        graph @main(%x: i8[4]) -> (%y) state({state}) {{ {body} }}"""
+    ).entry
+    assert isinstance(found, Function)
+    return found
+
+
+READ_FIRST = "%y: i8[4] = neg(%kept) %next: i8[4] = neg(%x)"
+
+
+def test_a_value_is_made_in_place_when_the_state_has_been_read() -> None:
+    assert find_state_aliases(graph(READ_FIRST), (), ()) == {"next": "kept"}
+
+
+def test_a_state_that_is_read_later_or_by_the_same_call_is_copied_to() -> None:
+    assert not find_state_aliases(graph("%next: i8[4] = neg(%x) %y: i8[4] = neg(%kept)"), (), ())
+    assert not find_state_aliases(graph("%next: i8[4] = neg(%kept) %y: i8[4] = neg(%x)"), (), ())
+
+
+def test_a_view_of_the_state_counts_as_the_state() -> None:
+    late = graph("%v: i8[4] = reshape(%kept) %next: i8[4] = neg(%x) %y: i8[4] = neg(%v)")
+    assert not find_state_aliases(late, {"v"}, ())
+    assert find_state_aliases(late, (), ()) == {"next": "kept"}
+
+
+def test_calls_that_run_row_by_row_read_until_the_last_of_them_is_over() -> None:
+    assert not find_state_aliases(graph(READ_FIRST), (), [(0, 2)])
+
+
+def test_a_result_of_the_model_is_copied_to_the_state() -> None:
+    assert not find_state_aliases(
+        graph("%y: i8[4] = neg(%x)", "%kept: i8[4] = @zeros -> %y"), (), ()
+    )
+
+
+def test_what_becomes_two_states_is_made_in_one_of_them() -> None:
+    two = "%kept: i8[4] = @zeros -> %next, %other: i8[4] = @zeros -> %next"
+    assert find_state_aliases(graph(READ_FIRST, two), (), ()) == {"next": "kept"}

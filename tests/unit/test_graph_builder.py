@@ -1,0 +1,77 @@
+"""Networks written by hand: what is checked as it is written, and that the result is a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from firmwright.base.errors import UsageError
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.verification import verify
+from firmwright.graph_builder import GraphBuilder
+from firmwright.ir.graph.nodes import Function, Value
+
+
+def gate() -> tuple[GraphBuilder, Value]:
+    graph = GraphBuilder("gate")
+    return graph, graph.input("x", (1, 8), scale=0.5, zero_point=3)
+
+
+@pytest.mark.host_c
+def test_a_network_with_state_and_parts_is_a_model_like_any_other() -> None:
+    graph, x = gate()
+    before = graph.state("before", np.full((1, 8), 3, np.int8), scale=0.5, zero_point=3)
+    total = graph.call("add", x, before, scale=0.5, zero_point=3, activation="relu")
+    graph.set_next_state(before, total)
+    first, last = graph.calls("split", total, results=("first", "last"), axis=1, sizes=(4, 4))
+    model = graph.model(first, last)
+    entry = model.module.entry
+    assert isinstance(entry, Function)
+    assert [value.name for value in entry.results] == ["first", "last"]
+    assert [value.type.shape for value in entry.results] == [(1, 4), (1, 4)]
+    found = verify(compile_for(model, "host"), samples=3)
+    assert found.exact
+    assert found.values == 3 * 8
+
+
+def test_a_result_has_the_type_that_the_operator_infers() -> None:
+    graph, x = gate()
+    flat = graph.call("reshape", x, shape=(2, 4))
+    assert flat.type.shape == (2, 4)
+    assert flat.type.quantization == x.type.quantization
+    reals = graph.call("dequantize", x, dtype="float32", name="reals")
+    assert (reals.name, reals.type.dtype.name) == ("reals", "float32")
+    channels = graph.constant(np.zeros((4, 1, 1, 2), np.int8), scale=[0.1] * 4, axis=0)
+    assert channels.type.quantization is not None
+    assert channels.type.quantization.scales == (float(np.float32(0.1)),) * 4
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda g, x: g.call("softmux", x), "no operator 'softmux'.*softmax"),
+        (lambda g, x: g.call("split", x, axis=1), "split needs the attribute 'sizes'"),
+        (lambda g, x: g.call("reshape", x, shape=(3,)), "reshape cannot be called so: 8 elements"),
+        (lambda g, x: g.call("relu", None), "without an input"),
+        (lambda g, x: g.call("split", x, axis=1, sizes=(4, 4)), "split cannot .* 1 outputs of 2"),
+        (
+            lambda g, x: g.call("softmax", x, scale=1 / 256, zero_point=-128, beta=1),
+            "softmax cannot be called with beta=1",
+        ),
+        (lambda g, x: g.input("x", (1,)), "two tensors are called 'x'"),
+        (lambda g, x: g.input("y", (1,), "int7"), "no element type 'int7'.*int8"),
+        (lambda g, x: g.set_next_state(x, x), "x is no state"),
+        (
+            lambda g, x: g.set_next_state(g.state("s", np.zeros((1, 4), np.int8)), x),
+            r"x cannot become s: the one is int8 \[1, 8\] of scale .* the other int8 \[1, 4\]",
+        ),
+    ],
+)
+def test_what_cannot_be_is_said_where_it_is_written(
+    write: Callable[[GraphBuilder, Value], object], said: str
+) -> None:
+    graph, x = gate()
+    with pytest.raises(UsageError, match=said):
+        write(graph, x)

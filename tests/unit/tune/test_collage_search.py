@@ -1,0 +1,195 @@
+"""Collage in QEMU: parts measured, programs compared, results saved, edited and applied."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from toy_backends import chain
+
+from firmwright.base.errors import UsageError
+from firmwright.cli.main import main
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.model import Model, load_model, save_module
+from firmwright.ir.graph.patterns import op
+from firmwright.partitioning.collage import RegionCost
+from firmwright.targets.backend import Backend, PatternEntry
+from firmwright.targets.backend_registry import BACKENDS
+from firmwright.targets.cmsis_nn import PATH_VARIABLE
+from firmwright.tune import collage_search as collage_module
+from firmwright.tune.partition_methods import PartitionRequest, partition_model, search_partition
+from firmwright.tune.region_costs import RegionCostEstimator
+
+ROOT = Path(__file__).resolve().parents[3]
+STAND_IN = ROOT / "tests" / "backends" / "cmsis_nn"
+DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
+MODELS = ROOT.parent / "shared" / "models"
+NAMES = ("kws_ref_model", "vww_96_int8", "pretrainedResnet_quant", "str_ww_ref_model", "ad01_int8")
+GIVEN = {"board": "mps2-an386", "target": "cmsis-nn", "numerics": "tflm", "optimize": "speed"}
+
+
+@pytest.fixture
+def no_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is gone after it."""
+    monkeypatch.setattr(BACKENDS, "_known", {})
+
+
+@pytest.fixture(autouse=True)
+def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PATH_VARIABLE, str(STAND_IN))
+
+
+class Loud(Backend):
+    """Takes sums and relus, one value after the other; what is `broken` has C that is none."""
+
+    name = "loud"
+    broken: tuple[str, ...] = ()
+    modelled: int | None = None
+
+    def patterns(self):
+        return [PatternEntry(name, op(name)) for name in ("add", "relu")]
+
+    def generate(self, kernel):
+        (call,) = kernel.ops
+        words = [f"const float *x{i}" for i in range(len(kernel.inputs))] + ["float *y"]
+        value = {"add": "x0[i] + x1[i]", "relu": "x0[i] > 0 ? x0[i] : 0"}[call.op]
+        body = f"for (int i = 0; i < {kernel.outputs[0].elements}; ++i) {{ y[i] = {value}; }}"
+        body = "this is no C;" if call.op in self.broken else body
+        kernel.file(f"{kernel.symbol}.c", f"void {kernel.symbol}({', '.join(words)}) {{{body}}}\n")
+        kernel.extern(kernel.symbol, [*kernel.inputs, *kernel.outputs])
+
+    def cost(self, match):
+        return self.modelled if match.calls[0].op == "add" else None
+
+
+TOY = chain(("add", "x z", "a"), ("relu", "a", "b"), ("tanh", "b", "c"))
+TOY_GIVEN = {"board": "mps2-an386", "target": "loud", "optimize": "speed"}
+
+
+@pytest.mark.qemu
+def test_it_is_never_above_eager_and_a_result_is_applied_as_saved_or_edited(
+    no_backends: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    BACKENDS.register(Loud)
+    log, result, toy = (tmp_path / name for name in ("parts.jsonl", "found.json", "toy.fwir"))
+    save_module(TOY, toy)
+    words = ["partition", str(toy), "--target", "loud", "--board", "mps2-an386", "--optimize"]
+    words += ["speed", "--partition", "collage", "--partition-log", str(log)]
+    assert main([*words, "--save-partition", str(result), "-o", str(tmp_path / "it.fwir")]) == 0
+    found = json.loads(result.read_text())
+    totals = {how: total["count"] for how, total in found["totals"].items()}
+    assert totals[found["chosen"]] == min(totals.values())
+    assert [len(part["alternatives"]) for part in found["parts"]] == [1, 1, 0]
+    costs = [[part["cost"], *(a["cost"] for a in part["alternatives"])] for part in found["parts"]]
+    assert all(cost["count"] == min(c["count"] for c in (cost, *more)) for cost, *more in costs)
+
+    # What was measured is not measured again: the log and the result stay as they are.
+    before = log.read_text(), found
+    for owner, name in (
+        (RegionCostEstimator, "_measured"),
+        (collage_module._CollageSearch, "_run"),
+    ):
+        monkeypatch.setattr(owner, name, None)
+    again = search_partition(load_model(toy), TOY_GIVEN, PartitionRequest("collage", str(log)))
+    assert (log.read_text(), json.loads(again.partition.text())) == before
+
+    # Applied, it compiles to the same bytes as the module that was written; edited, to others.
+    (tmp_path / "elsewhere").mkdir()
+    saved = load_model((tmp_path / "it.fwir").rename(tmp_path / "elsewhere" / "it.fwir"))
+    applied = partition_model(load_model(toy), TOY_GIVEN, PartitionRequest(str(result)))
+    files = compile_for(saved, "mps2-an386", optimize="speed").tree.files
+    assert compile_for(applied[0], **applied[1]).tree.files == files
+    for wanted in ("loud", "cpu"):
+        found["parts"][0]["target"] = wanted
+        result.write_text(json.dumps(found))
+        edited = partition_model(load_model(toy), TOY_GIVEN, PartitionRequest(str(result)))
+        rows = compile_for(edited[0], **edited[1]).metadata["operators"]
+        assert (rows[0]["schedule"] == "loud") == (wanted == "loud")
+
+
+@pytest.mark.qemu
+def test_a_part_that_does_not_build_is_listed_with_its_reason(
+    no_backends: None, monkeypatch: pytest.MonkeyPatch
+):
+    BACKENDS.register(Loud)
+    monkeypatch.setattr(Loud, "broken", ("relu",))
+    module = chain(("add", "x z", "a"), ("relu", "a", "b"))
+    given = {"board": "mps2-an386", "target": "loud"}
+    found = search_partition(Model(module), given, PartitionRequest("collage")).partition
+    _, relu = found.parts
+    assert relu.target == "cpu"
+    (other,) = relu.candidates
+    assert other.cost.status == "failed"
+    assert "_run.c" in other.cost.reason
+    assert found.totals["eager"].count is None
+    assert found.totals["collage"].count <= found.totals["none"].count
+
+
+def test_a_backends_own_model_goes_before_measuring(
+    no_backends: None, monkeypatch: pytest.MonkeyPatch
+):
+    BACKENDS.register(Loud)
+    monkeypatch.setattr(Loud, "modelled", 5)
+    module = chain(("add", "x z", "a"), ("tanh", "a", "b"))
+    given = {"board": "host", "target": "loud"}
+    found = search_partition(Model(module), given, PartitionRequest("collage")).partition
+    first = found.parts[0]
+    assert (first.target, first.cost.count, first.cost.how) == ("loud", 5, "modelled")
+    monkeypatch.setattr(Loud, "transfer", lambda self, size_bytes: 1_000_000)
+    found = search_partition(Model(module), given, PartitionRequest("collage")).partition
+    assert [part.target for part in found.parts] == ["cpu", "cpu"]
+
+
+def test_where_nothing_can_be_measured_the_order_of_preference_holds():
+    found = search_partition(
+        load_model(DIGITS), {**GIVEN, "board": "host"}, PartitionRequest("collage")
+    )
+    assert found.partition.method == "modelled"
+    assert {p.target for p in found.partition.parts if p.entries} == {"cmsis-nn"}
+    straight = compile_for(load_model(DIGITS), **{**GIVEN, "board": "host"})
+    assert compile_for(found.model, **{**GIVEN, "board": "host"}).tree.files == straight.tree.files
+
+
+def test_none_leaves_all_to_the_core_and_what_cannot_be_is_said(tmp_path: Path):
+    model, options = partition_model(load_model(DIGITS), GIVEN, PartitionRequest("none"))
+    alone = compile_for(load_model(DIGITS), "mps2-an386", numerics="tflm", optimize="speed")
+    assert compile_for(model, **options).tree.files == alone.tree.files
+    path = tmp_path / "it.fwir"
+    words = ["partition", str(DIGITS), "--target", "cmsis-nn", "--partition", "none"]
+    assert main([*words, "-o", str(path), "--numerics", "tflm"]) == 0
+    assert load_model(path).module.targets == {}
+    with pytest.raises(UsageError, match="there is nothing to choose: no backend is among the tar"):
+        search_partition(load_model(DIGITS), {**GIVEN, "target": ""}, PartitionRequest("collage"))
+    with pytest.raises(
+        UsageError, match="--partition is eager, collage, none or a file, and colla"
+    ):
+        partition_model(load_model(DIGITS), GIVEN, PartitionRequest("collapse"))
+
+
+@pytest.mark.qemu
+@pytest.mark.models
+@pytest.mark.deep
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_never_above_eager_on_the_benchmarks_models(name: str):
+    found = search_partition(
+        load_model(MODELS / f"{name}.tflite"), GIVEN, PartitionRequest("collage")
+    )
+    totals = {how: total.count for how, total in found.partition.totals.items()}
+    assert totals[found.partition.chosen] == min(totals.values())
+
+
+def test_with_little_memory_asked_for_the_program_with_least_workspace_is_taken(
+    no_backends: None, monkeypatch: pytest.MonkeyPatch
+):
+    BACKENDS.register(Loud)
+    counts = iter((10, 30, 20))
+    monkeypatch.setattr(
+        collage_module._CollageSearch, "_run", lambda self, compiled: RegionCost("ok", next(counts))
+    )
+    monkeypatch.setattr(Loud, "modelled", 1)
+    given = {**TOY_GIVEN, "board": "host", "optimize": "ram"}
+    found = search_partition(Model(TOY), given, PartitionRequest("collage")).partition
+    bytes_of = {how: total.workspace_bytes for how, total in found.totals.items()}
+    assert bytes_of[found.chosen] == min(bytes_of.values()) < bytes_of["eager"]
+    assert {part.target for part in found.parts} == {"cpu"}

@@ -1,0 +1,83 @@
+"""What a kernel breaks is found alone; what no kernel is to blame for is raised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from firmwright.base.errors import DeviceError, FirmwrightError, ToolFailedError, UsageError
+from firmwright.boards import load_board
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tuning_records import ConfiguredSchedule
+from firmwright.pipeline import Options
+from firmwright.tune import kernel_measurement
+from firmwright.tune.kernel_measurement import (
+    KernelResult,
+    MeasurementSetup,
+    MeasurementTask,
+    group_by_layer,
+    make_measurement_setup,
+    run_task,
+)
+
+CHOICES: list[ConfiguredSchedule] = [(name, ()) for name in "abcde"]
+FIRST, SECOND = OpCall("add", (), ()), OpCall("mul", (), ())
+
+
+def task(setup: MeasurementSetup = MeasurementSetup()) -> MeasurementTask:  # noqa: B008
+    kernels = [*((FIRST, choice) for choice in CHOICES), *((SECOND, c) for c in CHOICES)]
+    return MeasurementTask(group_by_layer(kernels), Options(board="mps2-an386"), setup)
+
+
+def breaking(monkeypatch: pytest.MonkeyPatch, bad: set[tuple[str, str]], error: FirmwrightError):
+    runs: list[int] = []
+
+    def together(given: MeasurementTask) -> tuple[KernelResult, ...]:
+        kernels = [(call.op, rule) for call, choices in given.layers for rule, _ in choices]
+        runs.append(len(kernels))
+        if bad & set(kernels):
+            raise error
+        return tuple(KernelResult("ok", ord(rule)) for _, rule in kernels)
+
+    monkeypatch.setattr(kernel_measurement, "_run_together", together)
+    return runs
+
+
+@pytest.mark.parametrize("error", [ToolFailedError("no"), DeviceError("fault")])
+def test_the_kernel_that_breaks_its_firmware_is_found(
+    monkeypatch: pytest.MonkeyPatch, error: FirmwrightError
+) -> None:
+    runs = breaking(monkeypatch, {("add", "d"), ("mul", "a")}, error)
+    found = run_task(task())
+    assert [r.status for r in found] == ["ok"] * 3 + ["failed"] + ["ok"] + ["failed"] + ["ok"] * 4
+    assert [r.count for r in found if r.status == "ok"] == [97, 98, 99, 101, 98, 99, 100, 101]
+    assert runs[:2] == [10, 5]
+
+
+def test_a_board_that_does_not_answer_is_no_kernel_s_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = breaking(monkeypatch, {("add", "a")}, DeviceError("the cable.", where="/dev/tty"))
+    with pytest.raises(DeviceError, match="the cable"):
+        run_task(task(MeasurementSetup("timer", "/dev/tty", "flash {bin}")))
+    assert runs == [10]
+
+
+def test_a_board_behind_a_port_must_be_flashed_by_something() -> None:
+    with pytest.raises(UsageError, match="nothing says how to flash it"):
+        make_measurement_setup(load_board("mps2-an386"), "/dev/ttyACM0", "")
+
+
+def test_the_host_is_no_board_to_measure_on() -> None:
+    with pytest.raises(UsageError, match="measured in QEMU, or on a board behind a port"):
+        make_measurement_setup(load_board("host"), "", "")
+
+
+def test_a_flash_command_that_fails_says_what_it_said(tmp_path: Path) -> None:
+    script = tmp_path / "flash"
+    script.write_text("#!/bin/sh\necho no probe >&2\nexit 3\n")
+    script.chmod(0o755)
+    image = type("Files", (), {"elf": tmp_path / "e", "bin": tmp_path / "b", "hex": None})()
+    with pytest.raises(DeviceError, match="flash ended with 3"):
+        kernel_measurement.flash_board(image, f"{script} {{elf}}")
+    with pytest.raises(UsageError, match="the board cannot be flashed: "):
+        kernel_measurement.flash_board(image, f"{tmp_path}/none {{elf}}")

@@ -1,0 +1,75 @@
+"""Three strategies, one signature: nothing twice, the same each time, and better than chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+import pytest
+
+from firmwright.ir.tuning_records import ConfiguredSchedule
+from firmwright.tune.search_strategies import STRATEGIES, SearchSpace
+
+CHOICES: tuple[ConfiguredSchedule, ...] = tuple(
+    (rule, (("a", a), ("b", b))) for rule, a, b in product(("one", "two"), range(8), range(8))
+)
+BEST = ("two", (("a", 5), ("b", 3)))
+
+
+def cost(choice: ConfiguredSchedule) -> int:
+    """A bowl around the best, rule one twice as dear."""
+    (_, a), (_, b) = choice[1]
+    return (100 + 10 * ((a - 5) ** 2 + (b - 3) ** 2)) * (2 if choice[0] == "one" else 1)
+
+
+def rough(choice: ConfiguredSchedule) -> int:
+    """A model that orders the configurations of a rule well, and takes the rules for equal."""
+    return cost(choice) // (2 if choice[0] == "one" else 1) + 3
+
+
+def search(name: str, trials: int, seed: int = 0) -> Sequence[ConfiguredSchedule]:
+    space, seen = SearchSpace(CHOICES, rough), dict[ConfiguredSchedule, int | None]()
+    while len(seen) < trials:
+        rng = np.random.default_rng([seed, len(seen)])
+        proposed = STRATEGIES[name](space, seen, min(8, trials - len(seen)), rng)
+        assert 0 < len(proposed) <= 8
+        assert not seen.keys() & set(proposed)
+        seen |= {choice: None if choice[1][0] == ("a", 7) else cost(choice) for choice in proposed}
+    return list(seen)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_choice_comes_once_if_trials_last(name: str) -> None:
+    found = search(name, len(CHOICES))
+    assert sorted(found) == sorted(CHOICES)
+    space = SearchSpace(CHOICES, rough)
+    seen = dict.fromkeys(CHOICES, 1)
+    assert list(STRATEGIES[name](space, seen, 4, np.random.default_rng(0))) == []
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_the_same_seed_gives_the_same_search(name: str) -> None:
+    assert search(name, 40, seed=3) == search(name, 40, seed=3)
+
+
+def test_another_seed_gives_another_search() -> None:
+    assert search("random", 40, seed=3) != search("random", 40, seed=4)
+    assert search("evolutionary", 40, seed=3) != search("evolutionary", 40, seed=4)
+
+
+def test_evolution_and_model_find_the_best_long_before_all_is_tried() -> None:
+    assert BEST in search("model", 12)
+    found = [min(map(cost, search("evolutionary", 48, seed))) for seed in range(20)]
+    chance = [min(map(cost, search("random", 48, seed))) for seed in range(20)]
+    assert sum(found) < sum(chance)
+    assert found.count(cost(BEST)) > chance.count(cost(BEST))
+
+
+def test_the_model_learns_which_rule_is_dear() -> None:
+    later = search("model", 40)[16:]
+    assert sum(rule == "two" for rule, _ in later) > sum(rule == "one" for rule, _ in later)
+
+
+def test_evolution_begins_with_the_best_guess_of_each_rule() -> None:
+    assert search("evolutionary", 8)[:2] == [CHOICES[0], CHOICES[64]]

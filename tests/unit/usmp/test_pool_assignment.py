@@ -1,0 +1,185 @@
+"""What is touched most lies in the fastest pool, as far as that has room."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from firmwright.base.errors import DoesNotFitError, UsageError
+from firmwright.ir import tir
+from firmwright.ir.core import PoolInfo
+from firmwright.ir.module import IRModule
+from firmwright.ir.printer import parse_module
+from firmwright.ir.tir.plan import BufferInfo, LiveRange
+from firmwright.usmp.default_planner import best_first_fit_planner
+from firmwright.usmp.greedy import greedy_by_size
+from firmwright.usmp.interference import build_interference
+from firmwright.usmp.memory_planning import place_buffers, plan_memory
+from firmwright.usmp.memory_traffic import MemoryTraffic, count_traffic
+from firmwright.usmp.plan_validator import check_plan
+from firmwright.usmp.pool_assignment import (
+    can_rank_pools,
+    first_choice_only,
+    rank_pools,
+    transfer_cycles,
+)
+
+FAST = PoolInfo("fast", 100, read_bandwidth=8, write_bandwidth=8)
+MIDDLE = PoolInfo("middle", 400, read_bandwidth=4, write_bandwidth=4, read_latency=1)
+SLOW = PoolInfo("slow", None, read_bandwidth=1, write_bandwidth=0.5, read_latency=4)
+NAMES = ("slow", "fast", "middle")
+
+
+def buffer(name: str, size_bytes: int, *live: tuple[int, int]) -> BufferInfo:
+    ranges = tuple(LiveRange(first, end) for first, end in live or ((0, 1),))
+    return BufferInfo(name, size_bytes, 4, ranges, "activation", NAMES)
+
+
+def chosen(*found: BufferInfo) -> dict[str, str]:
+    return {one.name: one.pools[0] for one in found}
+
+
+def test_what_is_touched_most_for_its_size_goes_to_the_fastest_pool() -> None:
+    buffers = (buffer("hot", 80), buffer("cold", 80), buffer("large", 300), buffer("huge", 500))
+    traffic = {
+        "hot": MemoryTraffic(8000, 80, 8000, 80),
+        "cold": MemoryTraffic(80, 80, 20, 20),
+        "large": MemoryTraffic(9000, 300, 2250, 75),
+        "huge": MemoryTraffic(90_000, 300, 90_000, 75),
+    }
+    found = rank_pools(buffers, build_interference(buffers), (SLOW, FAST, MIDDLE), traffic)
+    assert chosen(*found) == {"hot": "fast", "cold": "middle", "large": "middle", "huge": "slow"}
+    assert found[0].pools == ("fast", "middle", "slow")
+    assert found[3].pools == ("slow", "fast", "middle")
+
+
+def test_buffers_that_are_never_alive_at_once_share_the_fastest_pool() -> None:
+    buffers = tuple(buffer(f"b{t}", 100, (t, t + 1)) for t in range(5))
+    traffic = {one.name: MemoryTraffic(1000, 1000, 1000, 1000) for one in buffers}
+    found = rank_pools(buffers, build_interference(buffers), (FAST, SLOW, MIDDLE), traffic)
+    assert set(chosen(*found).values()) == {"fast"}
+    made = place_buffers(greedy_by_size, found, build_interference(buffers), (FAST, SLOW, MIDDLE))
+    assert made.pool_bytes == {"fast": 100}
+    assert made.buffers == found, "the plan remembers every pool that would do"
+
+
+def test_pools_keep_their_order_where_a_speed_is_not_known() -> None:
+    pools = (SLOW, FAST, replace(MIDDLE, write_bandwidth=None))
+    buffers = (buffer("a", 50), buffer("b", 60))
+    assert not can_rank_pools(buffers, pools)
+    assert rank_pools(buffers, (), pools, {"a": MemoryTraffic(9, 9, 9, 9)}) == buffers
+
+
+def test_time_in_a_pool_is_bytes_by_bandwidth_and_accesses_by_latency() -> None:
+    moved = MemoryTraffic(read_bytes=80, written_bytes=20, reads=10, writes=5)
+    assert transfer_cycles(moved, FAST) == 10 + 2.5
+    assert transfer_cycles(moved, SLOW) == 80 + 40 + 10 * 4
+
+
+def test_every_buffer_lies_where_it_is_best_off() -> None:
+    pools = (FAST, MIDDLE, SLOW)
+    for seed in range(30):
+        rng = random.Random(seed)
+        buffers = tuple(
+            buffer(f"b{i}", 4 * rng.randrange(1, 60), _life(rng))
+            for i in range(rng.randrange(2, 20))
+        )
+        traffic = {
+            b.name: MemoryTraffic(rng.randrange(9999), rng.randrange(999), 50, 50) for b in buffers
+        }
+        conflicts = build_interference(buffers)
+        found = rank_pools(buffers, conflicts, pools, traffic)
+        made = place_buffers(best_first_fit_planner, found, conflicts, pools)
+        check_plan(made, found, conflicts, pools)
+        assert {name: at.pool for name, at in made.placements.items()} == chosen(*found)
+
+
+def _life(rng: random.Random) -> tuple[int, int]:
+    first = rng.randrange(9)
+    return first, first + rng.randrange(1, 4)
+
+
+def test_a_planner_that_cannot_pack_the_chosen_pool_may_use_the_others() -> None:
+    buffers = (buffer("a", 60), buffer("b", 60))
+    both_fast = tuple(replace(one, pools=("fast", "middle")) for one in buffers)
+    made = place_buffers(greedy_by_size, both_fast, build_interference(buffers), (FAST, MIDDLE))
+    assert made.pool_bytes == {"fast": 60, "middle": 60}
+    with pytest.raises(DoesNotFitError):
+        place_buffers(
+            greedy_by_size,
+            first_choice_only(both_fast),
+            build_interference(buffers),
+            (FAST, MIDDLE),
+        )
+
+
+# The first kernel reads its input eight times over and has scratch; the second copies.
+TWO_KERNELS = """firmwright ir 1
+module @net
+pool @slow {read_bandwidth=1.0, write_bandwidth=1.0, read_latency=3, write_latency=3}
+pool @fast {size_bytes=80, read_bandwidth=8.0, write_bandwidth=8.0}
+attrs {entry="run"}
+func @often(in x: i8[64], out y: i8[64]) {
+  allocate sum: i32[4]
+  sum[0] = 0
+  for again in 0..8 {
+    for i in 0..64 { sum[0] = (sum[0] + cast(i32, x[i])) % 61 }
+  }
+  for i in 0..64 { y[i] = cast(i8, sum[0]) }
+}
+func @once(in x: i8[64], out y: i8[64]) {
+  for i in 0..64 { y[63 - i] = x[i] }
+}
+func @run() attrs {aot_main=true PINS} {
+  allocate t: i8[64] as input
+  allocate u: i8[64] as activation
+  allocate v: i8[64] as output
+  call @often(ptr(t, 0, 64, r), ptr(u, 0, 64, w)) op 0
+  for k in 0..3 { call @once(ptr(u, 0, 64, r), ptr(v, 0, 64, w)) op 1 }
+}
+"""
+
+
+def two_kernels(pins: str = "") -> IRModule:
+    return parse_module(TWO_KERNELS.replace(" PINS", pins and f", pool_assignments={pins}"))
+
+
+def test_traffic_is_counted_through_loops_and_calls() -> None:
+    module = two_kernels()
+    main, often = module.functions["run"], module.functions["often"]
+    assert isinstance(main, tir.PrimFunc)
+    assert isinstance(often, tir.PrimFunc)
+    inside = count_traffic(often, module.functions)
+    assert inside["x"] == MemoryTraffic(512, 0, 512, 0)
+    assert inside["y"] == MemoryTraffic(0, 64, 0, 64)
+    assert inside["sum"] == MemoryTraffic(4 * 576, 4 * 513, 576, 513)
+    assert count_traffic(main, module.functions) == {
+        "t": MemoryTraffic(512, 0, 512, 0),
+        "u": MemoryTraffic(192, 64, 192, 64),
+        "v": MemoryTraffic(0, 192, 0, 192),
+    }
+
+
+def test_a_modules_hottest_buffers_are_planned_into_its_fast_pool() -> None:
+    planned = plan_memory(two_kernels())
+    assert planned.plan is not None
+    places = {name: place.pool for name, place in planned.plan.placements.items()}
+    assert places == {"often.sum": "fast", "t": "fast", "u": "fast", "v": "slow"}
+    assert planned.plan.placements["t"] == planned.plan.placements["u"], "u may lie on t"
+    assert list(planned.plan.pool_bytes) == ["slow", "fast"]
+
+
+def test_a_pinned_buffer_lies_in_its_pool() -> None:
+    planned = plan_memory(two_kernels('[["v", "fast"], ["t", "slow"]]'))
+    assert planned.plan is not None
+    assert planned.plan.placements["v"].pool == "fast"
+    assert planned.plan.placements["t"].pool == "slow"
+    (info,) = (info for info in planned.plan.buffers if info.name == "v")
+    assert info.pools == ("fast",)
+
+
+def test_a_buffer_without_memory_of_its_own_cannot_be_pinned() -> None:
+    with pytest.raises(UsageError, match="w cannot be pinned to pool fast: it has no memory"):
+        plan_memory(two_kernels('[["w", "fast"]]'))

@@ -1,0 +1,96 @@
+"""C identifiers: from any name in a model to one that every C compiler takes, each used once.
+
+In: names as model files hold them (slashes, semicolons, any Unicode, empty). Out: identifiers that
+are no keyword and no name of the headers that generated C includes. Invariant: the same requests in
+the same order give the same names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+# C99 guarantees 63 significant characters of an internal name; room is left for suffixes.
+MAX_LENGTH = 56
+
+_KEYWORDS = """
+auto break case char const continue default do double else enum extern float for goto if inline int
+long register restrict return short signed sizeof static struct switch typedef union unsigned void
+volatile while alignas alignof bool constexpr false nullptr static_assert thread_local true typeof
+asm and and_eq bitand bitor catch class compl const_cast delete dynamic_cast explicit export friend
+mutable namespace new not not_eq operator or or_eq private protected public reinterpret_cast
+static_cast template this throw try typeid typename using virtual wchar_t xor xor_eq
+"""
+_LIBRARY = """
+NULL abs acos asin atan atan2 cbrt ceil cos cosh errno erf exp exp2 expf expm1 fabs fabsf floor
+floorf fma fmax fmin fmod frexp hypot isfinite isinf isnan ldexp lgamma log log10 log1p log2 logf
+lrint lround main max_align_t memchr memcmp memcpy memmove memset modf nan nearbyint offsetof pow
+powf ptrdiff_t remainder rint round roundf signbit sin sinh size_t sqrt sqrtf strcat strchr strcmp
+strcpy strlen strncmp strncpy strstr tan tanh tanhf tgamma trunc gamma j0 j1 jn y0 y1 yn INFINITY
+NAN HUGE_VAL M_PI index linux unix arm
+"""
+
+
+def _stdint_names() -> Iterable[str]:
+    for bits in (8, 16, 32, 64):
+        for kind in ("", "_least", "_fast"):
+            for sign in ("", "u"):
+                yield f"{sign}int{kind}{bits}_t"
+                yield f"{sign}int{kind}{bits}_max".upper()
+            yield f"int{kind}{bits}_min".upper()
+        yield f"INT{bits}_C"
+        yield f"UINT{bits}_C"
+    yield from ("intptr_t", "uintptr_t", "intmax_t", "uintmax_t", "SIZE_MAX", "PTRDIFF_MAX")
+
+
+RESERVED: frozenset[str] = frozenset((*_KEYWORDS.split(), *_LIBRARY.split(), *_stdint_names()))
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_ODD = re.compile(r"[^A-Za-z0-9]+")
+
+
+def is_identifier(name: str) -> bool:
+    """Whether generated C can declare `name` as it stands."""
+    return _IDENTIFIER.match(name) is not None and name not in RESERVED
+
+
+def to_c_identifier(name: str) -> str:
+    """A C identifier close to `name`: odd runs become one underscore, none at either end.
+
+    Not unique: two names can meet in one identifier; `UniqueNamer` separates them.
+    """
+    plain = _ODD.sub("_", name).strip("_")[:MAX_LENGTH].rstrip("_")
+    if not plain:
+        return "unnamed"
+    if plain[0].isdigit():
+        plain = f"n{plain}"
+    return f"{plain}_" if plain in RESERVED else plain
+
+
+class UniqueNamer:
+    """Hands out identifiers, each once.
+
+    Names that differ only in case count as the same, since sizes appear as upper-case macros.
+    """
+
+    __slots__ = ("_next", "_used")
+
+    def __init__(self, reserved: Iterable[str] = ()) -> None:
+        self._used = {name.upper() for name in reserved}
+        self._next: dict[str, int] = {}
+
+    def unique(self, name: str) -> str:
+        """`to_c_identifier(name)`, with `_1`, `_2`, ... after it from the second request on."""
+        plain = to_c_identifier(name)
+        candidate = plain
+        count = self._next.get(plain.upper(), 1)
+        while candidate.upper() in self._used:
+            candidate = f"{plain}_{count}"
+            count += 1
+        self._next[plain.upper()] = count
+        self._used.add(candidate.upper())
+        return candidate
+
+    def reserve(self, name: str) -> None:
+        """Marks `name` as used without handing it out."""
+        self._used.add(name.upper())

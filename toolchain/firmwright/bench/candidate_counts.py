@@ -1,0 +1,158 @@
+"""Every way to lower a layer, counted: many kernels in one firmware, each called once.
+
+In: operator calls and a board in QEMU. Out: for each call and schedule what the cost model predicts
+and what ran. Nothing is chosen, so schedules are seen that no choice would take. All kernels work
+on the same two buffers for each type of elements, on whatever lies there: counts hardly depend on
+data. No kernel shares its code with another.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, DType
+from firmwright.base.errors import ToolFailedError
+from firmwright.boards import load_board
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.instruction_counts import InstructionShare, measure_instructions
+from firmwright.flows.kernel_comparison import LOWERED_STAGE, layer_module, rename_kernel
+from firmwright.ir import tir
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.module import IoTensor, IRModule
+from firmwright.ir.tir.builder import INDEX
+from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.lower.lowering import lower_module
+from firmwright.ops.registry import op_table
+from firmwright.pipeline import Compilation, Options, configure_module
+from firmwright.schedules.registry import INTRINSICS, RULES
+from firmwright.targets.cost_weights import cost_weights_for
+from firmwright.targets.registry import target_features
+
+_CARRIED: Mapping[DType, str] = {INT8: "", INT16: "_wide", FLOAT32: "_real"}
+"""What kernels may read and write, and how their buffers' names end."""
+
+log = logging.getLogger(__name__)
+KERNELS_PER_IMAGE = 64
+_ALIGNMENT = 16
+_APART = "speed"
+"""The goal whose kernels share no code, which would cost each a little: they are counted alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCandidate:
+    """One kernel for one layer; `layer` counts the layers that were asked for."""
+
+    layer: int
+    call: OpCall
+    alternative: LoweringCandidate
+
+    @property
+    def schedule(self) -> str:
+        """The rule and its configuration."""
+        return str(self.alternative.function.attrs["schedule"])
+
+
+def enumerate_candidates(
+    calls: Iterable[OpCall], board: str, goal: str = "balanced"
+) -> Iterator[KernelCandidate]:
+    """Each call in every schedule that lowering offers for it, under names of their own."""
+    for layer, call in enumerate(calls):
+        options = Options(board=board, optimize=goal)
+        module = configure_module(layer_module(call), load_board(board), options)
+        (found,) = lower_module(
+            module, op_table(), RULES, INTRINSICS, target_features, weights=cost_weights_for
+        )
+        for number, alternative in enumerate(found.candidates):
+            yield KernelCandidate(layer, call, rename_kernel(alternative, f"_{layer}_{number}"))
+
+
+def count_candidates(
+    items: Iterable[KernelCandidate], board: str
+) -> Iterator[tuple[KernelCandidate, InstructionShare]]:
+    """What one call of each candidate's kernel executes on `board`.
+
+    A kernel that the compiler refuses is left out with a warning that says so.
+    """
+    rest = iter(items)
+    while batch := tuple(islice(rest, KERNELS_PER_IMAGE)):
+        yield from _counted_together(batch, board)
+
+
+def compile_candidates(batch: Sequence[KernelCandidate], board: str) -> Compilation:
+    """One model that calls the kernel of each candidate, in order."""
+    return compile_for(_module(batch, board), board)
+
+
+def _counted_together(
+    batch: Sequence[KernelCandidate], board: str
+) -> Iterator[tuple[KernelCandidate, InstructionShare]]:
+    try:
+        shares = measure_instructions(compile_candidates(batch, board)).operators
+    except ToolFailedError as error:
+        if len(batch) == 1:
+            log.warning("%s on %s does not build: %s", batch[0].schedule, board, error)
+            return
+        middle = len(batch) // 2
+        yield from _counted_together(batch[:middle], board)
+        yield from _counted_together(batch[middle:], board)
+    else:
+        yield from ((item, shares[index]) for index, item in enumerate(batch))
+
+
+def _module(batch: Sequence[KernelCandidate], board: str) -> IRModule:
+    """A lowered module whose main calls the kernel of each candidate, in order."""
+    read = _buffers("x", [kind for item in batch for kind in item.call.inputs])
+    written = _buffers("y", [item.call.output for item in batch])
+    calls = tuple(
+        tir.PrimFuncCall(
+            item.alternative.function.name,
+            tuple(_argument(param, read, written) for param in item.alternative.function.params),
+            op=index,
+        )
+        for index, item in enumerate(batch)
+    )
+    body: tir.Stmt = tir.Seq(calls)
+    for role, buffers in (("output", written), ("input", read)):
+        for buffer in reversed(list(buffers.values())):
+            body = tir.Allocate(buffer, body, role)
+    main = tir.PrimFunc("run", (), body, {"aot_main": True})
+    functions = {item.alternative.function.name: item.alternative.function for item in batch}
+    constants = {
+        name: constant for item in batch for name, constant in item.alternative.constants.items()
+    }
+    plain = IRModule("layers", {**functions, "run": main}, constants, attrs={"entry": "run"})
+    options = Options(board=board, optimize=_APART, preserve_input=True)
+    module = configure_module(plain, load_board(board), options)
+    inputs, outputs = (tuple(map(_tensor, ends.values())) for ends in (read, written))
+    io = replace(module.io, inputs=inputs, outputs=outputs)
+    return replace(module, io=io).with_attrs(stage=LOWERED_STAGE)
+
+
+def _buffers(name: str, kinds: Sequence[TensorType | None]) -> Mapping[DType, tir.Buffer]:
+    """One for each type of elements, large enough for all; int8 alone bears the plain name."""
+    most: dict[DType, int] = {}
+    for kind in kinds:
+        if kind is not None and kind.dtype in _CARRIED:
+            most[kind.dtype] = max(kind.elements, most.get(kind.dtype, 0))
+    return {
+        dtype: tir.Buffer(f"{name}{_CARRIED[dtype]}", dtype, (count,), alignment=_ALIGNMENT)
+        for dtype, count in most.items()
+    }
+
+
+def _argument(
+    param: tir.Param, read: Mapping[DType, tir.Buffer], written: Mapping[DType, tir.Buffer]
+) -> tir.Expr:
+    assert isinstance(param.value, tir.Buffer)  # kernels have no scalars before merging
+    is_read = param.role == "in"
+    buffer = (read if is_read else written)[param.value.dtype]
+    mode: tir.AccessMode = "r" if is_read else "w"
+    return tir.AccessPtr(buffer, tir.IntImm(0, INDEX), param.value.elements, mode)
+
+
+def _tensor(buffer: tir.Buffer) -> IoTensor:
+    return IoTensor(buffer.name, buffer.name, TensorType(buffer.shape, buffer.dtype))

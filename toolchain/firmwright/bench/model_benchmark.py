@@ -1,0 +1,143 @@
+"""Measures every model on every board: instructions, memory, flash, compile time.
+
+In: model files and board names. Out: one `BenchmarkRow` each, with the rival's figures where
+known. A model
+that does not fit a board, or is not supported, gives a row that says so; everything else that goes
+wrong is raised.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from firmwright.artifacts import Image
+from firmwright.base.errors import DoesNotFitError, UnsupportedError, UsageError
+from firmwright.base.resources import digits_dir
+from firmwright.bench.peer_figures import PeerFigure, find_figure
+from firmwright.boards import load_board
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.firmware_images import build_image
+from firmwright.flows.model import load_model
+from firmwright.flows.model_session import open_session
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.pipeline import OPTIMIZE_GOALS, Compilation
+
+log = logging.getLogger(__name__)
+MODEL_SUFFIXES = (".tflite", ".onnx")
+BALANCED = "balanced"
+STREAM_INPUT_SUFFIX = "+rows"
+"""Behind a goal: the input comes row by row."""
+MODES = tuple(goal + rows for goal in OPTIMIZE_GOALS for rows in ("", STREAM_INPUT_SUFFIX))
+
+
+@dataclass(frozen=True, slots=True)
+class PeerResult:
+    """The rival's figures for the same model and core; None where there is none."""
+
+    instructions: int | None
+    workspace_bytes: int | None
+    flash_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkRow:
+    """One model on one board, compiled in one mode. With `problem` set nothing was measured.
+
+    `count` is in `unit` (instructions, cycles or ns); `flash_bytes` and `stack_bytes` are the
+    model's share.
+    """
+
+    model: str
+    board: str
+    core: str
+    mode: str = BALANCED
+    unit: str = ""
+    count: int | None = None
+    workspace_bytes: int | None = None
+    lower_bound_bytes: int | None = None
+    flash_bytes: int | None = None
+    stack_bytes: int | None = None
+    compile_seconds: float | None = None
+    peer: PeerResult = PeerResult(None, None, None)
+    problem: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """Our instructions over the rival's."""
+        theirs = self.peer.instructions
+        if self.count is None or not theirs or self.unit != "instructions":
+            return None
+        return self.count / theirs
+
+
+def find_models(folder: str) -> tuple[Path, ...]:
+    """The model files of `folder`, by name; the bundled example where no folder is named."""
+    if not folder:
+        return (digits_dir() / "digits.tflite",)
+    found = tuple(sorted(path for path in Path(folder).glob("*") if path.suffix in MODEL_SUFFIXES))
+    if not found:
+        kinds = " or ".join(MODEL_SUFFIXES)
+        raise UsageError(f"there is no {kinds} file.", where=folder, hint="--models DIR.")
+    return found
+
+
+def measure_models(
+    models: Sequence[Path],
+    boards: Sequence[str],
+    figures: Sequence[PeerFigure],
+    modes: Sequence[str] = (BALANCED,),
+) -> Iterator[BenchmarkRow]:
+    """A row for each model on each board in each mode, in that order."""
+    for path, board, mode in product(models, boards, modes):
+        core = load_board(board).core
+        try:
+            yield _row(path, board, core, mode, figures)
+        except (DoesNotFitError, UnsupportedError) as error:
+            yield BenchmarkRow(path.name, board, core, mode, problem=str(error))
+
+
+def _row(
+    path: Path, board: str, core: str, mode: str, figures: Sequence[PeerFigure]
+) -> BenchmarkRow:
+    start = time.perf_counter()
+    goal, by_rows = mode.removesuffix(STREAM_INPUT_SUFFIX), mode.endswith(STREAM_INPUT_SUFFIX)
+    compiled = compile_for(load_model(path), board, optimize=goal, stream_input_rows=by_rows)
+    seconds = time.perf_counter() - start
+    image = build_image(compiled)
+    unit, count = _count(compiled, image)
+    known = compiled.metadata
+    return BenchmarkRow(
+        model=path.name,
+        board=board,
+        core=core,
+        mode=mode,
+        unit=unit,
+        count=count,
+        workspace_bytes=known["workspace_bytes"],
+        lower_bound_bytes=known["lower_bound_bytes"],
+        flash_bytes=image.model_flash_bytes,
+        stack_bytes=image.stack.size_bytes,
+        compile_seconds=round(seconds, 2),
+        peer=_rival(path.name, core, figures),
+    )
+
+
+def _count(compiled: Compilation, image: Image) -> tuple[str, int]:
+    log.info("measuring %s on %s", compiled.module.name, compiled.board.name)
+    (sample,) = generate_samples(compiled.module.io.inputs, 1).samples
+    with open_session(compiled, image=image) as session:
+        return session.device.info.counter_unit, session.device.measure(sample)
+
+
+def _rival(model: str, core: str, figures: Sequence[PeerFigure]) -> PeerResult:
+    def of(metric: str) -> int | None:
+        return find_figure(figures, model=model, core=core, metric=metric)
+
+    code, weights = of("code_flash_bytes"), of("model_flash_bytes")
+    flash = None if code is None or weights is None else code + weights
+    return PeerResult(of("instructions"), of("workspace_bytes"), flash)

@@ -1,0 +1,76 @@
+"""The cost model against exact counts: every layer of every model on every board.
+
+In: model files and boards in QEMU. Out: one `Prediction` a layer. A model that does not fit a board
+or has an operator that is not supported there gives none.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from firmwright.base.errors import DoesNotFitError, UnsupportedError
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.cost_prediction import predict_instructions
+from firmwright.flows.instruction_counts import measure_instructions
+from firmwright.flows.model import load_model
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One layer: what the cost model said when it chose the schedule, and what then ran."""
+
+    model: str
+    board: str
+    operator: int
+    kind: str
+    schedule: str
+    predicted: int
+    counted: int
+
+    @property
+    def error(self) -> float:
+        """Relative; positive where too much was predicted."""
+        return self.predicted / self.counted - 1
+
+
+def compare_predictions(
+    models: Sequence[Path], boards: Sequence[str], optimize: str = "balanced"
+) -> Iterator[Prediction]:
+    """Every layer of each model on each board, in that order."""
+    for path in models:
+        model = load_model(path)
+        for board in boards:
+            try:
+                compiled = compile_for(model, board, optimize=optimize)
+                exact = measure_instructions(compiled)
+            except (DoesNotFitError, UnsupportedError) as error:
+                log.warning("%s on %s: %s", path.name, board, error)
+                continue
+            said = predict_instructions(compiled)
+            for row in compiled.metadata["operators"]:
+                index = int(row["index"])
+                yield Prediction(
+                    path.name,
+                    board,
+                    index,
+                    str(row["kind"]),
+                    str(row["schedule"]),
+                    said[index],
+                    exact.operators[index].instructions,
+                )
+
+
+def median_error(rows: Sequence[Prediction]) -> float:
+    """The median of the errors' magnitudes."""
+    return statistics.median(abs(row.error) for row in rows)
+
+
+def worst_error(rows: Sequence[Prediction]) -> float:
+    """The largest of the errors' magnitudes."""
+    return max(abs(row.error) for row in rows)

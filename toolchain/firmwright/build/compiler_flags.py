@@ -1,0 +1,127 @@
+"""Every compiler and linker flag, and which package brings a tool: the one place for both.
+
+In: a board. Out: flag lists for its C compiler. The policy: the model is compiled for speed and
+the runtime for size; sections are collected; floating point is never contracted, so that the
+numbers are those of the source.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from firmwright.boards import Board
+from firmwright.boards.schema import LINK_PAYLOAD_BYTES
+
+WARNINGS: Final = (
+    "-Wall",
+    "-Wextra",
+    "-Wconversion",
+    "-Wshadow",
+    "-Wdouble-promotion",
+    "-Werror",
+)
+C_STANDARD: Final = "c99"
+_SEMANTICS: Final = (
+    "-ffp-contract=off",
+    "-ffunction-sections",
+    "-fdata-sections",
+    "-fno-common",
+)
+LANGUAGE_FLAGS: Final = (f"-std={C_STANDARD}", *_SEMANTICS)
+BARE_METAL: Final = ("-fno-pic", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables")
+"""What code without an operating system does without."""
+MODEL_OPTIMIZATION: Final = "-O2"
+RUNTIME_OPTIMIZATION: Final = "-Os"
+STACK_ANALYSIS: Final = ("-fstack-usage",)
+
+LIBRARY_OPTIONS: Final = {
+    "arm-none-eabi": ("--specs=nano.specs",),
+    "riscv64-unknown-elf": ("--specs=picolibc.specs",),
+}
+_CLANG_TARGETS: Final = {
+    "arm-none-eabi": "arm-none-eabi",
+    "riscv64-unknown-elf": "riscv32-unknown-elf",
+}
+_PACKAGES: Final = {
+    "": "gcc",
+    "arm-none-eabi": "gcc-arm-none-eabi libnewlib-arm-none-eabi",
+    "riscv64-unknown-elf": "gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf",
+}
+CLANG_PACKAGE: Final = "clang"
+
+
+def gnu_tool(board: Board, name: str) -> str:
+    """The board's variant of a GNU tool: `arm-none-eabi-gcc` for gcc."""
+    return f"{board.toolchain}-{name}" if board.toolchain else name
+
+
+def debian_packages(toolchain: str) -> str:
+    """The Debian packages that bring a toolchain; "" when unknown."""
+    return _PACKAGES.get(toolchain, "")
+
+
+def language_flags(c_standard: str) -> tuple[str, ...]:
+    """Which C it is, and what its numbers mean."""
+    return (f"-std={c_standard}", *_SEMANTICS)
+
+
+def compile_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
+    """Flags of every compilation for `board`, without warnings and optimisation level."""
+    bare = () if board.is_host else BARE_METAL
+    libc = library_flags(board)
+    return (
+        *board.cpu_flags,
+        *libc,
+        *language_flags(c_standard),
+        *bare,
+        *runtime_defines(board),
+        *STACK_ANALYSIS,
+        "-g",
+    )
+
+
+def tuning_flags(board: Board) -> tuple[str, ...]:
+    """What decides the code that a compiler makes of a model for `board`: kernels suit these."""
+    return (*board.cpu_flags, MODEL_OPTIMIZATION, "-ffp-contract=off")
+
+
+def format_tuning_flags(board: Board) -> tuple[str, str]:
+    """The same, and the compiler, in words for a comment."""
+    return f"Tuned for {gnu_tool(board, 'gcc')} with", f"  {' '.join(tuning_flags(board))}"
+
+
+def library_flags(board: Board) -> tuple[str, ...]:
+    """Which C library the board's toolchain is to take."""
+    return LIBRARY_OPTIONS.get(board.toolchain, ())
+
+
+def clang_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
+    """Flags with which clang compiles a model for `board`: those of gcc, as far as it has them.
+
+    Blocks of assembly take every register but one: there is none left for a frame pointer.
+    """
+    target = _CLANG_TARGETS.get(board.toolchain)
+    unknown = {*library_flags(board), "-mfpu=auto"}  # clang takes the unit from the core
+    flags = tuple(flag for flag in compile_flags(board, c_standard) if flag not in unknown)
+    if target is None:
+        return flags
+    return (f"--target={target}", "-ffreestanding", "-fomit-frame-pointer", *flags)
+
+
+def runtime_defines(board: Board) -> tuple[str, ...]:
+    """Options of `fwr_config.h` in which the board differs from their defaults."""
+    payload = board.limits.link_payload_bytes
+    watched = () if board.watchdog is None else ("-DFWR_WATCHDOG=1",)
+    if payload == LINK_PAYLOAD_BYTES:
+        return watched
+    return (f"-DFWR_LINK_PAYLOAD_MAX={payload}", *watched)
+
+
+def link_flags(board: Board) -> tuple[str, ...]:
+    """Flags of the link for `board`, relative to the project's folder."""
+    collect = "-Wl,--gc-sections"
+    if board.is_host:
+        return (collect,)
+    libc = library_flags(board)
+    script = ("-Tboard/link.ld", "-nostartfiles", "-static")
+    return (*board.cpu_flags, *libc, *script, collect, "-Wl,--no-warn-rwx-segments")

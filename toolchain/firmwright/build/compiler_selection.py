@@ -1,0 +1,72 @@
+"""Which compiler builds a project, and whether it is here.
+
+In: what the user asked for, and what a project's `board.json` says. Out: its name, or an error that
+names what to install.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from typing import Final, get_args
+
+from firmwright.artifacts import Compiler
+from firmwright.base.errors import ToolMissingError, UsageError
+from firmwright.build.compiler_flags import CLANG_PACKAGE, debian_packages
+from firmwright.build.zig_toolchain import INSTALL_COMMAND, zig_command
+
+COMPILER_VARIABLE: Final = "FIRMWRIGHT_TOOLCHAIN"
+
+
+def choose_compiler(
+    compiler: Compiler | None, environment: Mapping[str, str] = os.environ
+) -> Compiler:
+    """What was asked for, else what FIRMWRIGHT_TOOLCHAIN names, else gcc."""
+    if compiler is not None:
+        return compiler
+    named = environment.get(COMPILER_VARIABLE) or "gcc"
+    found: dict[str, Compiler] = {known: known for known in get_args(Compiler)}
+    if named not in found:
+        raise UsageError(
+            f"there is no toolchain {named}.",
+            where=COMPILER_VARIABLE,
+            hint=f"one of {', '.join(found)}, or none.",
+        )
+    return found[named]
+
+
+def require_compiler(
+    compiler: Compiler, toolchain: str, *, board: str, has_zig_flags: bool
+) -> None:
+    """ToolMissingError unless what builds for `board` is here, UsageError if nothing can be.
+
+    `toolchain` is the prefix of the GNU tools, whose gcc links what clang compiles.
+    """
+    if compiler == "zig":
+        _require_zig(board, has_zig_flags=has_zig_flags)
+        return
+    gcc = f"{toolchain}-gcc" if toolchain else "gcc"
+    wanted = {gcc: debian_packages(toolchain)}
+    if compiler == "clang":
+        wanted["clang"] = CLANG_PACKAGE
+    for program, packages in wanted.items():
+        if shutil.which(program) is None:
+            install = f"apt install {packages}" if packages else f"install {program}"
+            instead = f", or --toolchain zig ({INSTALL_COMMAND})" if has_zig_flags else ""
+            raise ToolMissingError(
+                f"the compiler {program} is not installed.",
+                where=board,
+                hint=f"{install}{instead}.",
+            )
+
+
+def _require_zig(board: str, *, has_zig_flags: bool) -> None:
+    if not has_zig_flags:
+        raise UsageError(
+            "zig has no C library for this board's core.", where=board, hint="--toolchain gcc."
+        )
+    if not zig_command():
+        raise ToolMissingError(
+            "the compiler zig is not installed.", where=board, hint=f"{INSTALL_COMMAND}."
+        )

@@ -1,0 +1,144 @@
+"""Reads the sections and symbols of a linked ELF file.
+
+In: the bytes of a little-endian ELF, 32 or 64 bits. Out: sections that have a place in memory, and
+sized symbols.
+Layout after the System V ABI, chapter 4. Only files that our own linker wrote come here.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from firmwright.artifacts import SectionKind, SectionSize, SymbolSize
+from firmwright.base.errors import ToolFailedError
+
+_SHT_SYMTAB: Final = 2
+_SHT_NOBITS: Final = 8
+_SHF_WRITE: Final = 1
+_SHF_ALLOC: Final = 2
+_SHF_EXECINSTR: Final = 4
+_SHF_TLS: Final = 0x400
+_EXTERNAL: Final = ".external."
+_STT_OBJECT: Final = 1
+_STT_FUNC: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _ElfLayout:
+    """Where the fields of one ELF class lie, as struct formats."""
+
+    header: struct.Struct
+    section: struct.Struct
+    symbol: struct.Struct
+    wide: bool
+
+
+_ELF32: Final = _ElfLayout(
+    struct.Struct("<16sHHIIIIIHHHHHH"), struct.Struct("<10I"), struct.Struct("<IIIBBH"), False
+)
+_ELF64: Final = _ElfLayout(
+    struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ"), True
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _ElfSection:
+    name: str
+    type: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+
+
+def read_sections_and_symbols(path: Path) -> tuple[tuple[SectionSize, ...], tuple[SymbolSize, ...]]:
+    """The allocated sections in file order and the sized symbols in them, by address."""
+    data, layout = _open(path)
+    sections = _read_sections(data, layout)
+    sized = tuple(
+        SectionSize(s.name, s.address, s.size, _kind(s)) for s in sections if _is_counted(s)
+    )
+    return sized, _read_symbols(data, layout, sections)
+
+
+def is_elf(path: Path) -> bool:
+    """Whether the file says so of itself."""
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def read_code_sections(path: Path) -> tuple[tuple[int, bytes], ...]:
+    """The sections that hold instructions: each with its address and its bytes."""
+    data, layout = _open(path)
+    return tuple(
+        (s.address, data[s.offset : s.offset + s.size])
+        for s in _read_sections(data, layout)
+        if _is_counted(s) and s.flags & _SHF_EXECINSTR and s.type != _SHT_NOBITS
+    )
+
+
+def _open(path: Path) -> tuple[bytes, _ElfLayout]:
+    data = path.read_bytes()
+    if data[:4] != b"\x7fELF" or data[4:5] not in (b"\x01", b"\x02") or data[5:6] != b"\x01":
+        raise ToolFailedError("the linker's output is not a little-endian ELF.", where=str(path))
+    return data, _ELF64 if data[4] == 2 else _ELF32
+
+
+def _read_sections(data: bytes, layout: _ElfLayout) -> list[_ElfSection]:
+    header = layout.header.unpack_from(data)
+    table, count, names_index = header[6], header[12], header[13]
+    raw = [layout.section.unpack_from(data, table + i * layout.section.size) for i in range(count)]
+    names = raw[names_index][4]
+    return [_ElfSection(_text(data, names + r[0]), r[1], r[2], r[3], r[4], r[5], r[6]) for r in raw]
+
+
+def _is_counted(section: _ElfSection) -> bool:
+    """Thread-local zeros take no place of their own: the linker script reserves it in .bss.
+
+    What somebody else puts into memory is not allocated, so that no loader clears it.
+    """
+    if section.name.startswith(_EXTERNAL):
+        return bool(section.size)
+    thread_zeros = section.flags & _SHF_TLS and section.type == _SHT_NOBITS
+    return bool(section.flags & _SHF_ALLOC and section.size and not thread_zeros)
+
+
+def _kind(section: _ElfSection) -> SectionKind:
+    if section.name.startswith(_EXTERNAL):
+        return "external"
+    if section.type == _SHT_NOBITS:
+        if section.name == ".stack":
+            return "stack"
+        return "noinit" if section.name.startswith(".noinit") else "bss"
+    if section.flags & _SHF_EXECINSTR:
+        return "text"
+    return "data" if section.flags & _SHF_WRITE else "rodata"
+
+
+def _read_symbols(
+    data: bytes, layout: _ElfLayout, sections: list[_ElfSection]
+) -> tuple[SymbolSize, ...]:
+    found = []
+    for table in (s for s in sections if s.type == _SHT_SYMTAB):
+        names = sections[table.link].offset
+        for at in range(table.offset, table.offset + table.size, layout.symbol.size):
+            fields = layout.symbol.unpack_from(data, at)
+            if layout.wide:
+                name, info, _, index, value, size = fields
+            else:
+                name, value, size, info, _, index = fields
+            if info & 0xF not in (_STT_OBJECT, _STT_FUNC) or not size or index >= len(sections):
+                continue
+            home = sections[index]
+            if _is_counted(home):
+                symbol = _text(data, names + name)
+                found.append(SymbolSize(symbol, value, size, home.name, _kind(home)))
+    return tuple(sorted(found, key=lambda s: (s.address, s.name)))
+
+
+def _text(data: bytes, start: int) -> str:
+    return data[start : data.index(b"\0", start)].decode("ascii", "replace")

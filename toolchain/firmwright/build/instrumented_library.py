@@ -1,0 +1,56 @@
+"""A model's C as a library that tells of its every access to memory, for this computer.
+
+In: a folder with the model's sources and its name. Out: the library. The model is compiled by gcc
+with the calls that a thread sanitizer would want; `watch/fwr_watch.c` answers them. What it does
+with them is in watch/fwr_watch.h.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from firmwright.base.errors import ToolFailedError, ToolMissingError
+from firmwright.build.compiler_flags import LANGUAGE_FLAGS, WARNINGS, debian_packages
+
+COMPILER = "gcc"
+_CALLS = ("-fsanitize=thread", "-fno-inline-functions")
+_FILES = ("fwr_watch.c", "fwr_watch.h")
+
+
+def build_instrumented_library(folder: Path, name: str) -> Path:
+    """The library of model `name`, whose sources lie in `folder`/model.
+
+    Raises ToolMissingError, ToolFailedError.
+    """
+    if shutil.which(COMPILER) is None:
+        raise ToolMissingError(
+            f"the compiler {COMPILER} is not installed.", hint=f"apt install {debian_packages('')}."
+        )
+    for file in _FILES:
+        text = (files("firmwright.build") / "watch" / file).read_text(encoding="utf-8")
+        (folder / file).write_text(text, encoding="utf-8", newline="\n")
+    flags = (*LANGUAGE_FLAGS, "-O1", "-fPIC", "-I.", "-Imodel")
+    probe = f"-D{name.upper()}_PROBE(i, phase, output, bytes)=fwr_watch_operator((i), (phase))"
+    header = f'-D{name.upper()}_PROBE_HEADER="fwr_watch.h"'
+    model = (f"model/{name}.c", "-o", "model.o")
+    _run(folder, (COMPILER, *flags, *_CALLS, header, probe, "-c", *model))
+    _run(folder, (COMPILER, *flags, *WARNINGS, "-c", "fwr_watch.c", "-o", "fwr_watch.o"))
+    library = folder / f"lib{name}_watched.so"
+    _run(folder, (COMPILER, "-shared", "-o", str(library), "model.o", "fwr_watch.o", "-lm"))
+    return library
+
+
+def _run(folder: Path, command: Sequence[str]) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ToolFailedError(
+            "the model could not be compiled to be watched.",
+            command=command,
+            exit_status=done.returncode,
+            output=done.stderr,
+            where=str(folder),
+        )

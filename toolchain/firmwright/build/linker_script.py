@@ -1,0 +1,87 @@
+"""The linker script and the board header, from the board's memory map and drivers.
+
+In: a board. Out: the text of `board/link.ld` and `board/fwr_board.h`. Invariants: the stack lies
+at the lowest addresses of the first RAM region, where an overflow leaves the memory; every region
+has a `.noinit.REGION` section for pools; flash regions after the first, and those that give a pool
+for constants, hold `.rodata.REGION`, or `.external.REGION` (from inputs `.noinit.REGION.external`)
+for what is not in the image.
+"""
+
+from __future__ import annotations
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from firmwright.boards import Board
+from firmwright.boards.memory import MemoryRegion
+from firmwright.boards.schema import RegisterWrites
+
+_GUARDS = (0x10000, 0x1000, 0x100)
+_ENTRY = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_start"}
+INTERRUPT_FREE_COUNTERS = ("nrf51_timer",)
+"""Counters that interrupt nobody: a loader may have one run."""
+IMAGE_TLS_BYTES = 16
+"""What an application in a slot keeps at its thread pointer, which a model alone uses too."""
+_MODEL_ENTRY = "fwr_model_start"
+
+
+def format_linker_script(board: Board) -> str:
+    """The linker script of a board with a memory map."""
+    return _render(
+        "link.ld.j2",
+        board=board,
+        entry=entry_symbol(board),
+        beside=extra_constant_regions(board),
+        tls_bytes=IMAGE_TLS_BYTES,
+    )
+
+
+def entry_symbol(board: Board) -> str:
+    """The function that everything else is reached from."""
+    return _MODEL_ENTRY if board.is_model_update else _ENTRY[board.port]
+
+
+def extra_constant_regions(board: Board) -> tuple[MemoryRegion, ...]:
+    """The regions besides the program's own that may hold constants of the image."""
+    return tuple(
+        r for r in board.memory if r != board.flash and (r.kind == "flash" or r.const_pool)
+    )
+
+
+def format_board_header(board: Board) -> str:
+    """`fwr_board.h`: the board's facts as macros for the port's C files."""
+    return _render(
+        "fwr_board.h.j2",
+        board=board,
+        guard_bytes=stack_guard_bytes(board),
+        silent_counters=INTERRUPT_FREE_COUNTERS,
+        writes=_writes,
+    )
+
+
+def _writes(pairs: RegisterWrites) -> str:
+    """The initialiser of an array of struct fwr_write."""
+    return "{" + ", ".join(f"{{{a:#010x}u, {word:#010x}u}}" for a, word in pairs) + "}"
+
+
+def stack_guard_bytes(board: Board) -> int:
+    """Bytes below the stack that a protection unit may close: memory that the board does not use.
+
+    A power of two that the stack's lowest address is a multiple of; 0 where memory lies below.
+    """
+    low = board.ram.start
+    for size in _GUARDS:
+        taken = any(r.start < low and r.end > low - size for r in board.memory)
+        if low % size == 0 and low >= size and not taken:
+            return size
+    return 0
+
+
+def _render(template: str, **values: object) -> str:
+    environment = Environment(
+        loader=PackageLoader("firmwright.build"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(template).render(**values)

@@ -1,0 +1,75 @@
+"""Zig as the whole toolchain: compiler, linker and C library from one Python package.
+
+In: a board. Out: how to call the compiler, and its flags. `python -m ziglang cc` is clang with the
+headers and sources of C libraries, which it compiles for a target when that is first linked; for
+a bare board musl's functions on memory and reals serve, which make no system calls. What it lacks:
+it writes no `.su` files and has no disassembler, so that the worst stack path stays unknown; its
+linker takes no symbols from the command line, and leaves no image to look at that does not fit.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from typing import Final
+
+from firmwright.boards import Board
+from firmwright.build.compiler_flags import BARE_METAL, C_STANDARD, language_flags, runtime_defines
+
+ZIG_PACKAGE: Final = "ziglang"
+INSTALL_COMMAND: Final = "pip install 'firmwright[zig]'"
+
+_UNITS: Final = {
+    "-mfpu=fpv4-sp-d16": "+vfp4d16sp",
+    "-mfpu=fpv5-sp-d16": "+fp_armv8d16sp",
+    "-mfpu=fpv5-d16": "+fp_armv8d16",
+}
+_EXTRAS: Final = {
+    "cortex-m33": "+dsp",
+    "cortex-m33+nodsp": "-dsp",
+    "cortex-m55": "+mve_fp+fp_armv8d16",
+}
+"""What a core of that name has by gcc's account; Zig's models are the bare architectures."""
+_WITHOUT_LIBRARY: Final = ("cortex-m0", "cortex-m0plus", "cortex-m55")
+"""Cores for which musl, whose Linux has a larger one in mind, has assembly that they lack."""
+
+
+def zig_command() -> tuple[str, ...]:
+    """How Zig is called: the package beside this Python, else a program; () where neither is."""
+    if importlib.util.find_spec(ZIG_PACKAGE) is not None:
+        return (sys.executable, "-m", ZIG_PACKAGE)
+    return ("zig",) if shutil.which("zig") is not None else ()
+
+
+def zig_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
+    """Flags of every compilation for `board`; () where Zig has no C library for its core.
+
+    For the host the project's SConstruct names the system that it runs on.
+    """
+    if board.is_host:
+        return (*language_flags(c_standard), *runtime_defines(board), "-g")
+    target = () if board.core in _WITHOUT_LIBRARY else zig_target(board)
+    code = (
+        *language_flags(c_standard),
+        *BARE_METAL,
+        "-fomit-frame-pointer",
+        "-fno-stack-protector",
+    )
+    return (*target, *code, *runtime_defines(board), "-g") if target else ()
+
+
+def zig_target(board: Board) -> tuple[str, ...]:
+    """The target and core of a bare `board` in Zig's words."""
+    given = dict(flag.split("=", 1) for flag in board.cpu_flags if "=" in flag)
+    if board.toolchain == "riscv64-unknown-elf" and given.get("-march", "").startswith("rv32i"):
+        letters = given["-march"].removeprefix("rv32i").partition("_")[0]
+        core = "generic_rv32" + "".join(f"+{letter}" for letter in letters)
+        return ("-target", "riscv32-linux-musl", f"-mcpu={core}", "-mcmodel=medany")
+    name = given.get("-mcpu", "")
+    if board.toolchain != "arm-none-eabi" or not name:
+        return ()
+    hard = "-mfloat-abi=hard" in board.cpu_flags
+    unit = _UNITS.get(f"-mfpu={given.get('-mfpu')}", "")
+    core = name.partition("+")[0].replace("-", "_") + _EXTRAS.get(name, "") + unit
+    return ("-target", f"thumb-linux-musleabi{'hf' if hard else ''}", f"-mcpu={core}")

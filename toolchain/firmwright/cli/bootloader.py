@@ -1,0 +1,133 @@
+"""`firmwright bootloader`: the resident loader of a board, and what lies in its slots."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+
+from firmwright.artifacts import Image
+from firmwright.base.errors import UsageError
+from firmwright.boards import Board, load_board
+from firmwright.boards.bootloader import BOOTLOADER_BYTES
+from firmwright.cli.shared_options import Outcome
+from firmwright.cli.text_table import Cell, format_table
+from firmwright.device.bootloader_client import NO_SLOT, BootloaderInfo, SlotInfo, SlotState
+from firmwright.flows.bootloader_flashing import build_bootloader, open_bootloader_port, read_slots
+
+NAME = "bootloader"
+HELP = "build the resident loader of a board, or say what is in its slots"
+_STATES = {
+    SlotState.EMPTY: "empty",
+    SlotState.UNCONFIRMED: "tried, never confirmed",
+    SlotState.PENDING: "not tried yet",
+    SlotState.CONFIRMED: "confirmed",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--board", metavar="B", required=True, help="firmwright boards lists them")
+    parser.add_argument("--boards-dir", metavar="DIR", action="append", default=[], help="more")
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", help="write the project there, for firmwright flash DIR"
+    )
+    parser.add_argument(
+        "--port", metavar="URL", default="", help="ask the loader behind this port for its slots"
+    )
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    board = load_board(args.board, [Path(directory) for directory in args.boards_dir])
+    if not args.port:
+        image = build_bootloader(board, Path(args.output) if args.output else None)
+        return Outcome(_describe(image, board), _said(image, board))
+    if args.output:
+        hint = "the project without --port."
+        raise UsageError("--port and -o exclude each other.", where=NAME, hint=hint)
+    with open_bootloader_port(board, args.port) as line:
+        info, slots = read_slots(board, line)
+    return Outcome(_describe_slots(info, slots), _said_slots(info, slots))
+
+
+# ---- the loader itself -------------------------------------------------------------------------
+
+
+def _describe(image: Image, board: Board) -> dict[str, object]:
+    assert board.bootloader is not None  # it was built
+    return {
+        "board": image.board,
+        "directory": str(image.directory),
+        "elf": str(image.elf),
+        "hex": str(image.hex),
+        "flash_bytes": image.sizes.flash_bytes,
+        "ram_bytes": image.sizes.ram_bytes,
+        "slots": board.bootloader.count,
+        "slot_start": board.bootloader.start,
+        "slot_bytes": board.bootloader.slot_bytes,
+        "page_bytes": board.bootloader.page_bytes,
+    }
+
+
+def _said(image: Image, board: Board) -> str:
+    loader = board.bootloader
+    assert loader is not None  # it was built
+    lines = [
+        f"the loader of {board.name}: {image.sizes.flash_bytes:,} of {BOOTLOADER_BYTES:,} bytes, "
+        f"{loader.count} slots of {loader.slot_bytes:,} bytes from {loader.start:#x} on",
+        str(image.elf),
+        _how_to_start(image, board),
+    ]
+    return "\n".join(lines)
+
+
+def _how_to_start(image: Image, board: Board) -> str:
+    if board.run.kind != "qemu":
+        return "put it on the board once: firmwright bootloader -o DIR, firmwright flash DIR --runner R"
+    quiet = ("-icount", "shift=0", "-display", "none", "-serial", "pty")
+    words = (board.run.program, "-machine", board.run.machine, *board.run.args)
+    return shlex.join([*words, "-kernel", str(image.elf), *quiet])
+
+
+# ---- its slots ---------------------------------------------------------------------------------
+
+
+def _describe_slots(info: BootloaderInfo, slots: tuple[SlotInfo, ...]) -> dict[str, object]:
+    return {
+        "board": info.board,
+        "free": info.free,
+        "application": None if info.application == NO_SLOT else info.application,
+        "model": None if info.model == NO_SLOT else info.model,
+        "room_bytes": info.room_bytes,
+        "slots": [
+            {
+                "slot": slot.number,
+                "state": slot.state.name.lower(),
+                "sequence": slot.sequence if slot.state else None,
+                "size_bytes": slot.size_bytes if slot.state else None,
+                "crc": slot.crc if slot.state else None,
+                "model_only": bool(slot.base) if slot.state else None,
+                "id": slot.id.hex() if slot.state else None,
+            }
+            for slot in slots
+        ],
+    }
+
+
+def _said_slots(info: BootloaderInfo, slots: tuple[SlotInfo, ...]) -> str:
+    rows: list[list[Cell]] = [_row(slot, slots) for slot in slots]
+    head = ["slot", "holds", "state", "version", "bytes", "model"]
+    shown = format_table(head, rows)
+    starts = "nothing" if info.application == NO_SLOT else f"slot {info.application}"
+    with_model = "" if info.model == NO_SLOT else f" with the model in slot {info.model}"
+    return f"{shown}\n{info.board} starts {starts}{with_model}; slot {info.free} is free."
+
+
+def _row(slot: SlotInfo, slots: tuple[SlotInfo, ...]) -> list[Cell]:
+    if slot.state == SlotState.EMPTY:
+        return [slot.number, "nothing", _STATES[slot.state], None, None, ""]
+    owner = next((s.number for s in slots if s.state and s.sequence == slot.base), None)
+    holds = "an application"
+    if slot.base:
+        holds = "a model" if owner is None else f"a model for slot {owner}"
+    identity = slot.id.hex()
+    return [slot.number, holds, _STATES[slot.state], slot.sequence, slot.size_bytes, identity]

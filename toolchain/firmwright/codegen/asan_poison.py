@@ -1,0 +1,76 @@
+"""A header for builds under AddressSanitizer: an operator may touch its arguments, nothing else.
+
+In: a planned module. Out: the text of NAME_poison.h. Pools are single arrays to the sanitizer, so
+it cannot tell buffers apart; as NAME_PROBE_HEADER, this one makes each probe poison the pools but
+for what the operator is given, and free them again after it. The sanitizer's granule is eight
+bytes: a buffer that begins inside of one lets the bytes before it pass (`build/watch/` does not).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from firmwright.base.c_identifiers import to_c_identifier
+from firmwright.base.errors import InternalError
+from firmwright.codegen.c_names import ModelNames
+from firmwright.codegen.code_style import DEFAULT_STYLE
+from firmwright.codegen.model_interface import PlacedBuffer, find_placed_buffers
+from firmwright.codegen.template_rendering import render_template
+from firmwright.ir import tir
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.traversal import prim_calls, statements
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedBytes:
+    """Bytes of a pool that an operator is given."""
+
+    operator: int
+    pool: int
+    offset: int
+    size_bytes: int
+
+
+def format_poison_header(module: IRModule, prefix: str = "") -> str:
+    """The text of the header; `prefix` as for `emit`."""
+    main = module.entry
+    if not isinstance(main, tir.PrimFunc) or module.plan is None:
+        raise InternalError(f"module {module.name} has no plan")
+    name = to_c_identifier(prefix or module.name)
+    pools = [param.name for param in main.params if param.role == "pool"]
+    return render_template(
+        "poison.h.j2",
+        name=name,
+        NAME=name.upper(),
+        spdx=DEFAULT_STYLE.spdx,
+        pools=[(pool, ModelNames(name).macro(pool)) for pool in pools],
+        rows=sorted(set(_rows(main, pools)), key=lambda row: (row.operator, row.pool, row.offset)),
+    )
+
+
+def _rows(main: tir.PrimFunc, pools: list[str]) -> Iterator[AllowedBytes]:
+    places = _by_window(main)
+    for call in prim_calls(main.body):
+        for place in _given(call, places):
+            yield AllowedBytes(
+                call.op, pools.index(place.pool), place.offset, place.buffer.size_bytes
+            )
+
+
+def _given(call: tir.PrimFuncCall, places: dict[str, PlacedBuffer]) -> Iterator[PlacedBuffer]:
+    if call.op >= 0:
+        for arg in call.args:
+            if isinstance(arg, tir.AccessPtr) and arg.buffer.name in places:
+                yield places[arg.buffer.name]
+
+
+def _by_window(main: tir.PrimFunc) -> dict[str, PlacedBuffer]:
+    """Buffers at fixed places, and the windows of them that move: those count as the whole."""
+    found = {place.buffer.name: place for place in find_placed_buffers(main)}
+    for part in statements(main.body):
+        if isinstance(part, tir.DeclBuffer) and part.buffer.name not in found:
+            source = found.get(part.source.buffer.name)
+            if source is not None:
+                found[part.buffer.name] = source
+    return found

@@ -1,0 +1,112 @@
+"""An expression in C: its text, how tightly it binds, the type it has there; literals and casts.
+
+Nothing here knows TIR's memory or names: values in, values out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import INT32, UINT32, UINT64, DType
+from firmwright.ir import tir
+
+PRIMARY, UNARY, PRODUCT, SUM, SHIFT, RELATION, EQUALITY = 16, 14, 13, 12, 11, 10, 9
+BIT_AND, BIT_XOR, BIT_OR, LOGICAL_AND, LOGICAL_OR, CONDITIONAL = 8, 7, 6, 5, 4, 3
+
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+@dataclass(frozen=True, slots=True)
+class CExpr:
+    """Text, precedence, and the type in C (`ctype`) of an expression.
+
+    `sign_extended`: an unsigned value with bits of a signed one in it. Where alias types are near,
+    gcc warns of that sign until everything that is combined with it is cast.
+    """
+
+    text: str
+    precedence: int
+    ctype: DType
+    literal: bool = False
+    sign_extended: bool = False
+
+    def within(self, least: int) -> str:
+        """The text, in parentheses if it binds less than `least`."""
+        return self.text if self.precedence >= least else f"({self.text})"
+
+
+def integer_literal(value: int, dtype: DType) -> CExpr:
+    """An integer literal; a plain decimal where its type follows from the context."""
+    if dtype.signed and value == dtype.min and dtype.bits >= 32:
+        return CExpr(f"INT{dtype.bits}_MIN", PRIMARY, dtype, literal=True)
+    if dtype in (UINT32, UINT64) and value < 1 << 32:
+        return CExpr(f"{value}u", PRIMARY, UINT32, literal=True)
+    if dtype.bits <= 32 or -(1 << 31) < value < 1 << 31:
+        return CExpr(str(value), UNARY if value < 0 else PRIMARY, INT32, literal=True)
+    macro = "INT64_C" if dtype.signed else "UINT64_C"
+    return CExpr(f"{macro}({value})", PRIMARY, dtype, literal=True)
+
+
+def float_literal(value: float, dtype: DType) -> CExpr:
+    """The shortest decimal that reads back to the same float32."""
+    if not np.isfinite(value):
+        text = "NAN" if np.isnan(value) else "INFINITY"
+        sign = "-" if value < 0 else ""
+        return CExpr(sign + text, UNARY if sign else PRIMARY, dtype, literal=True)
+    digits = str(np.float32(value))
+    digits = digits if any(c in digits for c in ".e") else f"{digits}.0"
+    return CExpr(f"{digits}f", UNARY if digits[0] == "-" else PRIMARY, dtype, literal=True)
+
+
+def convert_to(value: CExpr, dtype: DType) -> CExpr:
+    """`value` as an assignment to `dtype` needs it: a cast unless C keeps the value silently."""
+    if value.literal or value.ctype == dtype:
+        return value
+    if value.ctype.is_float or dtype.is_float or not represents_all_values(dtype, value.ctype):
+        return cast_to(value, dtype)
+    return value
+
+
+def cast_to(value: CExpr, dtype: DType) -> CExpr:
+    extended = value.ctype.signed and not dtype.signed and value.ctype.is_int
+    text = f"({dtype.c_type}){value.within(UNARY)}"
+    return CExpr(text, UNARY, dtype, sign_extended=extended)
+
+
+def strip_alias_type(value: CExpr, dtype: DType) -> CExpr:
+    """`value` with its alias type, if it has one, cast away."""
+    return value if value.literal or value.sign_extended else cast_to(value, dtype)
+
+
+def fold_range_comparison(node: tir.Binary, a: CExpr, b: CExpr) -> int | None:
+    """1 or 0 if the range of one side's C type decides a comparison with a literal, else None.
+
+    Compilers warn about such a comparison; a loop bound or a clamp may well lead to one.
+    """
+    op, side, literal = str(node.op), a, node.b
+    if isinstance(node.a, tir.IntImm):
+        op, side, literal = _MIRRORED[node.op], b, node.a
+    if not isinstance(literal, tir.IntImm) or side.literal or side.ctype.is_float:
+        return None
+    low, high, value = side.ctype.min, side.ctype.max, literal.value
+    always = {"lt": high < value, "le": high <= value, "gt": low > value, "ge": low >= value}
+    never = {"lt": low >= value, "le": low > value, "gt": high <= value, "ge": high < value}
+    outside = not low <= value <= high
+    if always.get(op, op == "ne" and outside):
+        return 1
+    return 0 if never.get(op, op == "eq" and outside) else None
+
+
+def represents_all_values(target: DType, source: DType) -> bool:
+    """Whether every value of integer type `source` is one of `target`."""
+    return source.min >= target.min and source.max <= target.max
+
+
+def arithmetic_type(a: DType, b: DType) -> DType:
+    """The type of an arithmetic result in C."""
+    if a.is_float:
+        return a
+    promoted = [t if t.bits >= 32 else INT32 for t in (a, b)]
+    return max(promoted, key=lambda t: (t.bits, not t.signed))

@@ -1,0 +1,66 @@
+"""Every name that generated C shows, made from the model's name in one place.
+
+In: the model's C identifier. Out: identifiers with that prefix, macros with it in upper case.
+`LocalScope` hands out local names: unique among all blocks open at the time, so that no declaration
+shadows another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from firmwright.base.c_identifiers import is_identifier, to_c_identifier
+from firmwright.base.dtypes import DType
+
+_ODD = re.compile(r"[^A-Za-z0-9_]")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelNames:
+    """The names of one model; `prefix` is a C identifier."""
+
+    prefix: str
+
+    def c(self, name: str) -> str:
+        """`name` at file scope."""
+        return _ODD.sub("_", f"{self.prefix}_{name}")
+
+    def macro(self, *words: str) -> str:
+        return self.c("_".join(words)).upper()
+
+    def alias(self, dtype: DType) -> str:
+        """The type through which pool memory is read as `dtype`."""
+        return f"{self.prefix}_{dtype.short}"
+
+    def offset(self, buffer: str) -> str:
+        """The enumerator of a buffer's place in its pool."""
+        return f"{self.prefix.upper()}_AT_{buffer}"
+
+
+class LocalScope:
+    """Local names of one function, block by block."""
+
+    __slots__ = ("_blocks",)
+
+    def __init__(self, reserved: Iterable[str] = ()) -> None:
+        self._blocks: list[set[str]] = [set(reserved)]
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """Names taken inside are free again afterwards."""
+        self._blocks.append(set())
+        yield
+        self._blocks.pop()
+
+    def unique(self, name: str) -> str:
+        """`name`, with a number after it while an open block has it already."""
+        plain = name if is_identifier(name) else to_c_identifier(name)
+        candidate, count = plain, 0
+        while any(candidate in block for block in self._blocks):
+            count += 1
+            candidate = f"{plain}_{count}"
+        self._blocks[-1].add(candidate)
+        return candidate

@@ -1,0 +1,162 @@
+"""Lines of C: indentation, blocks, comments, and breaking at 100 columns.
+
+In: logical lines of any length. Out: text whose lines end within 100 columns where a break is
+possible. Comments and strings come from a user's model, so whatever would end one early, or warn,
+is defused here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from firmwright.base.text import IndentedWriter
+
+LINE_COLUMNS = 100
+INDENT_COLUMNS = 4
+
+# A line may be broken after a comma, an assignment, a call's bracket, and before an operator.
+# The cost says how many columns earlier a break of a better kind may be.
+_BREAKS = re.compile(
+    r"(?P<comma>(?<=,) )|(?P<logical> (?=(?:&&|\|\||[?:]) ))|(?P<assign>(?<=[^=!<>]=) )"
+    r"|(?P<call>(?<=\w\()(?=[^)]))|(?P<other> (?=(?:[-+*/%&|^<>]|<<|>>|[<>=!]=) ))"
+)
+_COST = {"comma": 0, "logical": 0, "assign": 30, "call": 15, "other": 45}
+_DEPTH_COST = 40
+_WORD = re.compile(r"[^ ;]*[ ;]+|[^ ;]+")
+_DIGRAPH = re.compile(r"(\*(?=/)|/(?=\*)|\?(?=\?))")
+_NOT_COMMENT = re.compile(r"[^\x20-\x7e]")
+
+
+class CWriter(IndentedWriter):
+    """Collects C with four blanks a level; long lines continue one level deeper."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(" " * INDENT_COLUMNS)
+
+    def line(self, text: str = "") -> None:
+        """Adds one logical line, broken where it does not fit; a directive stays whole."""
+        if text.startswith("#"):
+            self.raw(text)
+            return
+        width = LINE_COLUMNS - INDENT_COLUMNS * self._indent
+        for index, part in enumerate(wrap_line(text, width)):
+            super().line(" " * INDENT_COLUMNS + part if index else part)
+
+    def gap(self) -> None:
+        """A blank line, unless a block or a blank line has just begun."""
+        if self._lines and self._lines[-1] and not self._lines[-1].endswith("{"):
+            self.line()
+
+    def raw(self, text: str) -> None:
+        """Adds one line at the left margin: preprocessor directives."""
+        self._lines.append(text)
+
+    @contextmanager
+    def function(self, signature: str) -> Iterator[None]:
+        """A function's signature, then its braces on lines of their own.
+
+        A signature of several lines is broken already, at the left margin.
+        """
+        if "\n" in signature:
+            for line in signature.split("\n"):
+                self.raw(line)
+        else:
+            self.line(signature)
+        self.line("{")
+        with self.indent():
+            yield
+        self.line("}")
+
+    def comment(self, lines: Sequence[str]) -> None:
+        """A block comment: one line if there is one, else a column of stars."""
+        safe = list(wrap_comment(lines, LINE_COLUMNS - INDENT_COLUMNS * self._indent))
+        if len(safe) == 1:
+            self.line(f"/* {safe[0]} */")
+            return
+        self.line(f"/* {safe[0]}")
+        for text in safe[1:]:
+            super().line(f" * {text}".rstrip())
+        self.line(" */")
+
+
+def wrap_comment(lines: Iterable[str], columns: int = LINE_COLUMNS) -> Iterator[str]:
+    """`lines` as they may stand in a comment: folded to `columns` less what its stars take."""
+    room = columns - len(" * ") - len(" */")
+    for text in lines:
+        line = ""
+        for word in _words(escape_comment(text), room - 2):
+            if line.strip() and len(line) + len(word.rstrip()) > room:
+                yield line.rstrip()
+                line = "  "
+            line += word
+        yield line.rstrip()
+
+
+def _words(text: str, longest: int) -> Iterator[str]:
+    """Where a comment may be folded: after blanks and semicolons, at `longest` if need be."""
+    for word in _WORD.findall(text):
+        for start in range(0, len(word), longest):
+            yield word[start : start + longest]
+
+
+def escape_comment(text: str) -> str:
+    """`text` without anything that would end or upset a C comment."""
+    plain = _NOT_COMMENT.sub("?", text.replace("\\", "/"))
+    return _DIGRAPH.sub(r"\1 ", plain)
+
+
+def format_c_string(text: str) -> str:
+    """`text` as a C string literal in UTF-8; bytes beyond ASCII are octal escapes."""
+    return '"' + "".join(_string_byte(byte) for byte in text.encode("utf-8")) + '"'
+
+
+def _string_byte(byte: int) -> str:
+    char = chr(byte)
+    if char in '"\\?':
+        return f"\\{char}"
+    return char if 0x20 <= byte < 0x7F else f"\\{byte:03o}"
+
+
+def wrap_line(text: str, width: int) -> Iterator[str]:
+    """`text` in pieces that fit `width`, the later ones one level deeper."""
+    room = width
+    while len(text) > room and (at := _best_break(text, room)) is not None:
+        yield text[:at].rstrip()
+        text = text[at:].lstrip()
+        room = width - INDENT_COLUMNS
+    yield text
+
+
+def _best_break(text: str, width: int) -> int | None:
+    """The place to break: rather outside of brackets than late."""
+    depths = _depths(text[: width + 2])  # a break is at most at `width`, and two make "/*"
+    best: tuple[int, int] | None = None
+    for match in _BREAKS.finditer(text):
+        at = match.start()
+        if at > width:
+            break
+        if at < 2 * INDENT_COLUMNS or depths[at] < 0:
+            continue
+        depth = depths[at] - (match.lastgroup == "call")
+        score = depth * _DEPTH_COST + _COST[str(match.lastgroup)] - at
+        if best is None or score <= best[0]:
+            best = (score, at)
+    return best[1] if best else None
+
+
+def _depths(text: str) -> list[int]:
+    """The bracket depth before each character; negative inside of strings and comments."""
+    depths, depth, quoted, comment = [], 0, False, False
+    for index, char in enumerate(text):
+        comment = comment or text.startswith("/*", index)
+        depths.append(-1 if quoted or comment else depth)
+        if char == '"' and not comment and text[index - 1 : index] != "\\":
+            quoted = not quoted
+        depth += (char in "([{") - (char in ")]}")
+        if text[max(index - 1, 0) : index + 1] == "*/":
+            comment = False
+    return depths

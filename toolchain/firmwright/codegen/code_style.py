@@ -1,0 +1,108 @@
+"""What a house asks of the C that it takes in: its standard, sections, licence, constants.
+
+In: words as a user gives them. Out: `CodeStyle`, checked; UsageError names the word that cannot
+be. They change how the C is written, never what it computes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from firmwright.base.errors import UsageError
+
+C_STANDARDS = ("c99", "c11", "c17", "gnu99", "gnu11", "gnu17")
+SECTION_KINDS = ("code", "const")
+DEFAULT_LICENSE = "LicenseRef-Model-Owner"
+"""Of generated files where nobody says another: whatever the owner of the model decides."""
+
+_SECTION = re.compile(r"[\w.$-]+", re.ASCII)
+_LICENSE = re.compile(r"[A-Za-z0-9.+() -]*[A-Za-z0-9.+)-]")
+
+
+@dataclass(frozen=True, slots=True)
+class CodeStyle:
+    """`code` and `const` are linker sections, "" where kernels and constants go by default.
+
+    `license` is an SPDX expression. With `constants_in_header` the model's header of constants
+    holds all of them: also those that several models share, and what a state begins with.
+    """
+
+    c_standard: str = "c99"
+    code: str = ""
+    const: str = ""
+    license: str = DEFAULT_LICENSE
+    constants_in_header: bool = False
+
+    @property
+    def has_static_assert(self) -> bool:
+        """Whether the language can refuse a program in words; C99 needs a type for it."""
+        return not self.c_standard.endswith("99")
+
+    @property
+    def spdx(self) -> str:
+        return f"SPDX-License-Identifier: {self.license}"
+
+
+DEFAULT_STYLE = CodeStyle()
+
+
+class CodeStyleOptions(Protocol):
+    """The options that rules are made of, by the names of `pipeline.Options`."""
+
+    @property
+    def c_standard(self) -> str: ...
+    @property
+    def sections(self) -> tuple[tuple[str, str], ...]: ...
+    @property
+    def license(self) -> str: ...
+    @property
+    def constants_in_header(self) -> bool: ...
+
+
+def make_code_style(asked: CodeStyleOptions) -> CodeStyle:
+    """The rules that the options ask for; UsageError where there can be no such."""
+    if asked.c_standard not in C_STANDARDS:
+        raise UsageError(
+            f"--c-standard cannot be {asked.c_standard!r}.",
+            hint=f"one of {', '.join(C_STANDARDS)}.",
+        )
+    if asked.license and not _LICENSE.fullmatch(asked.license):
+        raise UsageError(
+            f"--license cannot be {asked.license!r}.",
+            hint="an SPDX expression, such as MIT or LicenseRef-Our-Company.",
+        )
+    sections = _sections(asked.sections)
+    return CodeStyle(
+        asked.c_standard,
+        sections.get("code", ""),
+        sections.get("const", ""),
+        asked.license or DEFAULT_LICENSE,
+        asked.constants_in_header,
+    )
+
+
+def _sections(asked: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for kind, section in asked:
+        if kind not in SECTION_KINDS or not _SECTION.fullmatch(section):
+            raise UsageError(
+                f"--section cannot be {f'{kind}={section}'!r}.",
+                hint="code=SECTION or const=SECTION, such as const=.rodata.model.",
+            )
+        if found.setdefault(kind, section) != section:
+            raise UsageError(f"--section names two places for {kind}.", hint="one of them.")
+    return found
+
+
+def make_common_code_style(asked: Sequence[CodeStyleOptions]) -> CodeStyle:
+    """The rules of all models of one firmware; UsageError where they have several."""
+    rules = [make_code_style(one) for one in asked]
+    if any(one != rules[0] for one in rules):
+        raise UsageError(
+            "the models of a firmware are written by one set of rules.",
+            hint="the same --c-standard, --section, --license and --header-only-constants for all.",
+        )
+    return rules[0]

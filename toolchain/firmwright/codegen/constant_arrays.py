@@ -1,0 +1,296 @@
+"""Constants as C arrays, and as the parameter block of a model that links none.
+
+In: the module's table of constants. Out: `NAME_weights.h` with one named array a constant, or
+`NAME.params.bin` with its index. Constants that several models of one image share are declared
+here and defined once, by `emit_shared_constants`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.artifacts import SourceTree
+from firmwright.base.c_identifiers import UniqueNamer
+from firmwright.base.dtypes import DType
+from firmwright.codegen.c_names import ModelNames
+from firmwright.codegen.c_writer import INDENT_COLUMNS, LINE_COLUMNS, CWriter
+from firmwright.codegen.code_style import DEFAULT_STYLE
+from firmwright.ir import tir
+from firmwright.ir.constant_pools import constant_pools, is_linked
+from firmwright.ir.core import Constant
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.traversal import statements
+
+PARAMS_ALIGNMENT = 16
+DEFAULT_SECTION = ".rodata.flash"
+"""Of constants that no pool holds: where the program is."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedConstant:
+    """A constant with its C symbol and alignment in bytes; `shared`: defined elsewhere."""
+
+    constant: Constant
+    symbol: str
+    alignment: int
+    shared: bool = False
+    section: str = DEFAULT_SECTION
+
+    def field(self, prefix: str) -> str:
+        """Its name in `struct PREFIX_params`."""
+        return self.symbol.removeprefix(f"{prefix}_")
+
+    @property
+    def elements(self) -> int:
+        return self.constant.size_bytes // self.constant.dtype.size_bytes
+
+
+def array_key(constant: Constant) -> str:
+    """What two constants must have equal to be one array: element type, bytes and memory."""
+    place = f":{constant.pool}" if constant.pool else ""
+    return f"{constant.dtype.name}:{constant.digest}{place}"
+
+
+def collect_linked_constants(
+    module: IRModule,
+    functions: Iterable[tir.PrimFunc],
+    names: ModelNames,
+    shared: Mapping[str, str],
+    default_section: str = DEFAULT_SECTION,
+) -> dict[str, LinkedConstant]:
+    """The constants that `functions` use, by their name in the table, equal ones once.
+
+    Those of pools with files of their own are not among them.
+    """
+    alignments = {
+        name: alignment
+        for name, alignment in _alignments(module, functions).items()
+        if is_linked(module, name)
+    }
+    supply = UniqueNamer()
+    by_key: dict[str, LinkedConstant] = {}
+    result: dict[str, LinkedConstant] = {}
+    widest: dict[str, int] = {}
+    for name, alignment in alignments.items():
+        key = array_key(module.constants[name])
+        widest[key] = max(alignment, widest.get(key, 1))
+    for name in alignments:
+        constant = module.constants[name]
+        key = array_key(constant)
+        if key not in by_key:
+            symbol = shared.get(key) or supply.unique(f"{names.prefix}_{name}")
+            section = linker_section(module, constant, default_section)
+            by_key[key] = LinkedConstant(constant, symbol, widest[key], key in shared, section)
+        result[name] = by_key[key]
+    return result
+
+
+def linker_section(module: IRModule, constant: Constant, default: str = DEFAULT_SECTION) -> str:
+    """The linker's section for a constant that is linked."""
+    sections = {pool.name: pool.section for pool in constant_pools(module)}
+    return sections.get(constant.pool, "") or default
+
+
+def _alignments(module: IRModule, functions: Iterable[tir.PrimFunc]) -> dict[str, int]:
+    """Alignment in bytes of each constant in use, in the order of first use."""
+    found: dict[str, int] = {}
+    for function in functions:
+        for node in statements(function.body):
+            if isinstance(node, tir.AllocateConst):
+                size = module.constants[node.constant].dtype.size_bytes
+                wanted = max(node.buffer.alignment, size)
+                found[node.constant] = max(wanted, found.get(node.constant, 1))
+    return found
+
+
+# ---- arrays ------------------------------------------------------------------------------------
+
+
+def print_array(out: CWriter, item: LinkedConstant, storage: str, attribute: str) -> None:
+    """A comment and the array's definition."""
+    constant = item.constant
+    shape = ", ".join(map(str, constant.shape))
+    count = f"{constant.size_bytes} bytes"
+    out.line()
+    out.comment([f"{constant.name}: {constant.dtype.name} [{shape}], {count}"])
+    out.line(attribute)
+    out.line(f"{storage}const {constant.dtype.c_type} {item.symbol}[{item.elements}] = {{")
+    for row in format_rows(constant):
+        out.raw(row)
+    out.line("};")
+
+
+def format_rows(constant: Constant) -> Iterator[str]:
+    """The values in columns, as many as fit."""
+    words = format_literals(constant.array().reshape(-1), constant.dtype)
+    width = max(map(len, words))
+    count = max(1, (LINE_COLUMNS - INDENT_COLUMNS) // (width + 2))
+    indent = " " * INDENT_COLUMNS
+    for start in range(0, len(words), count):
+        line = ", ".join(word.rjust(width) for word in words[start : start + count])
+        yield f"{indent}{line},"
+
+
+def format_literals(values: np.ndarray, dtype: DType) -> list[str]:
+    """Each value as a C initialiser."""
+    if dtype.is_float:
+        return [_float_initialiser(value) for value in values.tolist()]
+    suffix = {32: "u", 64: "u"}.get(dtype.bits, "") if not dtype.signed else ""
+    if dtype.bits == 64:
+        macro = "INT64_C" if dtype.signed else "UINT64_C"
+        return [_wide_initialiser(value, macro) for value in values.tolist()]
+    if dtype.bits == 32 and dtype.signed:
+        return ["INT32_MIN" if v == dtype.min else str(v) for v in values.tolist()]
+    return [f"{int(value)}{suffix}" for value in values.tolist()]
+
+
+def _wide_initialiser(value: int, macro: str) -> str:
+    if value == -(1 << 63):
+        return "INT64_MIN"
+    return f"{macro}({value})"
+
+
+def _float_initialiser(value: float) -> str:
+    if value != value or value in (float("inf"), float("-inf")):
+        return "NAN" if value != value else "INFINITY" if value > 0 else "-INFINITY"
+    text = f"{value:.9g}"
+    return f"{text}f" if any(c in text for c in ".e") else f"{text}.0f"
+
+
+def needs_math(constants: Iterable[LinkedConstant]) -> bool:
+    """Whether some value is written as INFINITY or NAN."""
+    return any(
+        item.constant.dtype.is_float and not np.isfinite(item.constant.array()).all()
+        for item in constants
+    )
+
+
+def format_weights_header(
+    names: ModelNames, constants: Sequence[LinkedConstant], head: Sequence[str], more: str = ""
+) -> str:
+    """`NAME_weights.h`: read once, by NAME.c. `more` are arrays that are printed already."""
+    out = CWriter()
+    guard = names.macro("weights_h")
+    out.comment([f"{names.prefix}_weights.h: the constants of {names.prefix}.", *head])
+    out.line(f"#ifndef {guard}")
+    out.line(f"#define {guard}")
+    out.line()
+    if needs_math(constants):
+        out.line("#include <math.h>")
+    out.line("#include <stdint.h>")
+    own = [item for item in constants if not item.shared]
+    if own or more:
+        _attribute_macro(out, names.macro("const"))
+    for item in constants:
+        if item.shared:
+            kind = item.constant.dtype.c_type
+            out.line()
+            out.line(f"extern const {kind} {item.symbol}[{item.elements}];")
+    for item in own:
+        attribute = f'{names.macro("const")}("{item.section}", {item.alignment})'
+        print_array(out, item, "static ", attribute)
+    for line in more.splitlines():
+        out.raw(line)
+    out.line()
+    out.line("#endif")
+    return out.text()
+
+
+def _attribute_macro(out: CWriter, macro: str) -> None:
+    out.line()
+    out.line("#if defined(__GNUC__) && !defined(__APPLE__)")
+    out.line(f"#define {macro}(in, bytes) __attribute__((section(in), aligned(bytes)))")
+    out.line("#else")
+    out.line(f"#define {macro}(in, bytes)")
+    out.line("#endif")
+
+
+# ---- constants of several models ---------------------------------------------------------------
+
+
+def find_shared_constants(modules: Sequence[IRModule]) -> dict[str, Constant]:
+    """Constants that at least two of `modules` hold, by key: to be defined once for all."""
+    seen: dict[str, int] = {}
+    found: dict[str, Constant] = {}
+    for index, module in enumerate(modules):
+        for constant in module.constants.values():
+            key = array_key(constant)
+            if seen.setdefault(key, index) != index:
+                found[key] = constant
+    return dict(sorted(found.items()))
+
+
+def shared_symbols(constants: Mapping[str, Constant]) -> dict[str, str]:
+    """Key -> C symbol: what `EmitOptions.shared` of each model takes."""
+    return {
+        key: f"shared_{constant.dtype.short}_{constant.digest[:16]}"
+        for key, constant in constants.items()
+    }
+
+
+def emit_shared_constants(
+    constants: Mapping[str, Constant],
+    spdx: str = DEFAULT_STYLE.spdx,
+    section: str = DEFAULT_SECTION,
+) -> SourceTree:
+    """`model/shared_constants.c`: one definition of each constant, by key."""
+    out = CWriter()
+    out.comment(["shared_constants.c: constants that several models of this image use.", spdx])
+    items = [
+        LinkedConstant(constants[key], symbol, PARAMS_ALIGNMENT)
+        for key, symbol in shared_symbols(constants).items()
+    ]
+    if needs_math(items):
+        out.line("#include <math.h>")
+    out.line("#include <stdint.h>")
+    _attribute_macro(out, "SHARED_CONST")
+    for item in items:
+        out.line()
+        out.line(f"extern const {item.constant.dtype.c_type} {item.symbol}[{item.elements}];")
+        print_array(out, item, "", f'SHARED_CONST("{section}", {item.alignment})')
+    return SourceTree({"model/shared_constants.c": out.text()})
+
+
+# ---- parameters that are not linked ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ParamsBlock:
+    """All constants behind one another: `offsets` in bytes by symbol, `data` the block."""
+
+    items: tuple[LinkedConstant, ...]
+    offsets: Mapping[str, int]
+    data: bytes
+
+    def index(self, prefix: str) -> str:
+        """The JSON beside the block; names are the fields of `struct PREFIX_params`."""
+        rows = [
+            {
+                "name": item.field(prefix),
+                "constant": item.constant.name,
+                "dtype": item.constant.dtype.name,
+                "shape": list(item.constant.shape),
+                "offset": self.offsets[item.symbol],
+                "size_bytes": item.constant.size_bytes,
+                "sha256": item.constant.digest,
+            }
+            for item in self.items
+        ]
+        return json.dumps({"schema": 1, "size_bytes": len(self.data), "params": rows}, indent=2)
+
+
+def build_params_block(items: Iterable[LinkedConstant]) -> ParamsBlock:
+    """Lays the constants out, each at its alignment (at least 4)."""
+    kept = tuple({item.symbol: item for item in items}.values())
+    offsets: dict[str, int] = {}
+    data = bytearray()
+    for item in kept:
+        step = max(4, item.alignment)
+        data += bytes(-len(data) % step)
+        offsets[item.symbol] = len(data)
+        data += item.constant.data
+    return ParamsBlock(kept, offsets, bytes(data))

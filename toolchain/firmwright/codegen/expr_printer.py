@@ -1,0 +1,467 @@
+"""Expressions of TIR as C: one `match`, parentheses and casts only where C needs them.
+
+In: an expression, and where its buffers and variables live. Out: text with its precedence and the
+type it has in C after promotion, which may be wider or narrower than the TIR dtype while the value
+is the same: a cast appears only where C would compute or convert differently, or warn.
+
+Invariant: C adds no undefined behaviour of its own: signed left shifts are products or go through
+unsigned, 64-bit arithmetic has an operand of that width, and unsigned arithmetic wraps at its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import numpy as np
+
+from firmwright.base.dtypes import (
+    BOOL,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+    DType,
+)
+from firmwright.base.errors import InternalError
+from firmwright.codegen.c_expr import (
+    BIT_AND,
+    BIT_OR,
+    BIT_XOR,
+    CONDITIONAL,
+    EQUALITY,
+    LOGICAL_AND,
+    LOGICAL_OR,
+    PRIMARY,
+    PRODUCT,
+    RELATION,
+    SHIFT,
+    SUM,
+    UNARY,
+    CExpr,
+    arithmetic_type,
+    cast_to,
+    convert_to,
+    float_literal,
+    fold_range_comparison,
+    integer_literal,
+    represents_all_values,
+    strip_alias_type,
+)
+from firmwright.codegen.c_names import ModelNames
+from firmwright.ir import tir
+from firmwright.ir.tir.flat_index import flat_index, fold_index
+from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
+
+# TIR operator -> C operator, its precedence, and the least precedence its operands may have
+# without parentheses: C's own, or higher where compilers warn that readers err.
+_C_OPERATORS: Mapping[str, tuple[str, int, int]] = {
+    "add": ("+", SUM, SUM),
+    "sub": ("-", SUM, SUM),
+    "mul": ("*", PRODUCT, PRODUCT),
+    "div": ("/", PRODUCT, PRODUCT),
+    "mod": ("%", PRODUCT, UNARY),
+    "shl": ("<<", SHIFT, UNARY),
+    "shr": (">>", SHIFT, UNARY),
+    "and": ("&", BIT_AND, UNARY),
+    "or": ("|", BIT_OR, UNARY),
+    "xor": ("^", BIT_XOR, UNARY),
+    "lt": ("<", RELATION, SUM),
+    "le": ("<=", RELATION, SUM),
+    "gt": (">", RELATION, SUM),
+    "ge": (">=", RELATION, SUM),
+    "eq": ("==", EQUALITY, SUM),
+    "ne": ("!=", EQUALITY, SUM),
+}
+_BOOL_OPERATORS: Mapping[str, tuple[str, int, int]] = {
+    "and": ("&&", LOGICAL_AND, BIT_AND),
+    "or": ("||", LOGICAL_OR, BIT_AND),
+    "xor": ("!=", EQUALITY, SUM),
+}
+_SATURATIONS: Mapping[tuple[float, float], DType] = {
+    (d.min, d.max): d for d in (INT8, UINT8, INT16, UINT16)
+}
+_WRAPPING = frozenset({"add", "sub", "mul", "shl"})
+_NARROW_UNSIGNED = frozenset({UINT8, UINT16})
+_UNSIGNED = {INT32: UINT32, INT64: UINT64}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBinding:
+    """A buffer that is a C pointer. `strip_alias_type`: an array of its own type, which needs no
+    alias type.
+
+    `unaligned`: a window whose address may be odd: it is a byte pointer, read by a function.
+    """
+
+    name: str
+    buffer: tir.Buffer
+    plain: bool = False
+    unaligned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBinding:
+    """A buffer of scope `reg`: one C scalar for each element."""
+
+    names: tuple[str, ...]
+    buffer: tir.Buffer
+
+
+BufferBinding = MemoryBinding | RegisterBinding
+
+
+@dataclass(slots=True)
+class UsedHelpers:
+    """What the printed text needs around it, in the order of first use."""
+
+    intrinsics: dict[str, Intrinsic] = field(default_factory=dict)
+    aliases: dict[str, DType] = field(default_factory=dict)
+    extremes: dict[str, tuple[str, DType]] = field(default_factory=dict)
+    saturations: dict[str, tuple[DType, int]] = field(default_factory=dict)
+    loads: dict[str, DType] = field(default_factory=dict)
+    stores: dict[str, DType] = field(default_factory=dict)
+    math: bool = False
+
+
+class ExprPrinter:
+    """Prints the expressions of one function; `places` and `variables` grow with its scope."""
+
+    __slots__ = ("intrinsics", "names", "places", "used", "variables")
+
+    def __init__(self, names: ModelNames, intrinsics: IntrinsicTable, used: UsedHelpers) -> None:
+        self.names = names
+        self.intrinsics = intrinsics
+        self.used = used
+        self.places: dict[str, BufferBinding] = {}
+        self.variables: dict[str, str] = {}
+
+    # ---- values --------------------------------------------------------------------------------
+
+    def value(self, node: tir.Expr) -> CExpr:
+        """`node` as C; its value is that of TIR, its type may be narrower or wider."""
+        match node:
+            case tir.IntImm():
+                return integer_literal(node.value, node.dtype)
+            case tir.FloatImm():
+                self.used.math |= not np.isfinite(node.value)
+                return float_literal(node.value, node.dtype)
+            case tir.Var():
+                return CExpr(self._variable(node), PRIMARY, node.dtype)
+            case tir.Binary():
+                return self._binary(node)
+            case tir.Not():
+                return CExpr(f"!{self.value(node.a).within(UNARY)}", UNARY, INT32)
+            case tir.Cast():
+                return self._cast(node)
+            case tir.Select():
+                return self._select(node)
+            case tir.BufferLoad():
+                return self._load(node)
+            case tir.AccessPtr():
+                raise InternalError(f"a pointer to {node.buffer.name} stands where a value must be")
+            case tir.IntrinsicCall():
+                return self._call(node)
+            case _:
+                assert_never(node)
+
+    def text(self, node: tir.Expr) -> str:
+        return self.value(node).text
+
+    def as_type(self, node: tir.Expr, dtype: DType) -> CExpr:
+        """`node`, converted as an assignment to `dtype` needs it."""
+        return convert_to(self.value(node), dtype)
+
+    def _variable(self, var: tir.Var) -> str:
+        name = self.variables.get(var.name)
+        if name is None:
+            raise InternalError(f"the variable {var.name} is used before it is bound")
+        return name
+
+    def _cast(self, node: tir.Cast) -> CExpr:
+        inner, source, target = self.value(node.value), node.value.dtype, node.dtype
+        if source == target:
+            return inner
+        if target == BOOL:
+            zero = "0.0f" if source.is_float else "0"
+            return CExpr(f"{inner.within(SUM)} != {zero}", EQUALITY, INT32)
+        if source.is_float or target.is_float:
+            return cast_to(inner, target)
+        if represents_all_values(target, source) or (
+            not inner.literal and represents_all_values(target, inner.ctype)
+        ):
+            return inner
+        return cast_to(inner, target)
+
+    def _select(self, node: tir.Select) -> CExpr:
+        cond = self.value(node.cond)
+        a, b = self._balanced(node.a, node.b, node.dtype)
+        text = f"{cond.within(LOGICAL_OR)} ? {a.within(LOGICAL_OR)} : {b.within(LOGICAL_OR)}"
+        mixed = a.sign_extended or b.sign_extended
+        return CExpr(text, CONDITIONAL, arithmetic_type(a.ctype, b.ctype), sign_extended=mixed)
+
+    # ---- arithmetic ----------------------------------------------------------------------------
+
+    def _binary(self, node: tir.Binary) -> CExpr:
+        if node.op in ("min", "max"):
+            return self._extreme(node)
+        if node.a.dtype == BOOL and node.op in _BOOL_OPERATORS:
+            return self._joined(node.op, _BOOL_OPERATORS[node.op], node)
+        if node.op == "shl" and node.a.dtype.signed:
+            return self._signed_shl(node)
+        if node.op in _WRAPPING and node.a.dtype in _NARROW_UNSIGNED:
+            return self._wrapped(node)
+        short = self._plain_sum(node)
+        if short is not None:
+            return short
+        a, b = self._operands(node)
+        mixed = not node.dtype.signed and (a.sign_extended or b.sign_extended)
+        if mixed and node.op in ("and", "or", "xor"):
+            a, b = (strip_alias_type(side, node.dtype) for side in (a, b))
+        symbol, precedence, least = _C_OPERATORS[node.op]
+        text = f"{a.within(least)} {symbol} {b.within(max(least, precedence + 1))}"
+        if node.op in tir.COMPARISONS:
+            known = fold_range_comparison(node, a, b)
+            return (
+                CExpr(text, precedence, INT32) if known is None else integer_literal(known, INT32)
+            )
+        return CExpr(text, precedence, arithmetic_type(a.ctype, b.ctype), sign_extended=mixed)
+
+    def _operands(self, node: tir.Binary) -> tuple[CExpr, CExpr]:
+        """Both sides such that C computes in a type that holds TIR's result."""
+        dtype = node.a.dtype
+        a, b = self._balanced(node.a, node.b, dtype)
+        if node.op in tir.COMPARISONS:
+            return a, b
+        shift = node.op == "shr"
+        narrow = a.ctype.bits < dtype.bits and (shift or b.ctype.bits < dtype.bits)
+        unsigned = dtype == UINT32 and UINT32 not in ((a.ctype,) if shift else (a.ctype, b.ctype))
+        if dtype.is_int and ((dtype.bits > 32 and narrow) or unsigned):
+            a = cast_to(a, dtype)
+        return a, b
+
+    def _balanced(self, a: tir.Expr, b: tir.Expr, dtype: DType) -> tuple[CExpr, CExpr]:
+        """Both sides such that C's usual conversions change no value and no sign."""
+        left, right = self.value(a), self.value(b)
+        if dtype in (UINT32, UINT64):
+            left, right = (
+                cast_to(side, dtype) if side.ctype.signed and not side.literal else side
+                for side in (left, right)
+            )
+        return left, right
+
+    def _joined(self, op: str, row: tuple[str, int, int], node: tir.Binary) -> CExpr:
+        """`a && b && c` without parentheses, `||` and `!=` with them."""
+        symbol, precedence, least = row
+        a, b = self.value(node.a), self.value(node.b)
+        same = isinstance(node.a, tir.Binary) and node.a.op == op and op != "xor"
+        left = a.text if same else a.within(least)
+        return CExpr(f"{left} {symbol} {b.within(least)}", precedence, INT32)
+
+    def _plain_sum(self, node: tir.Binary) -> CExpr | None:
+        """Sums as a person writes them: `a - 3` for `a + -3`, `-a` for `0 - a`."""
+        if node.op not in ("add", "sub") or not node.a.dtype.signed:
+            return None
+        if isinstance(node.b, tir.IntImm) and node.b.value < 0 and node.b.value > node.b.dtype.min:
+            other: tir.BinaryOp = "sub" if node.op == "add" else "add"
+            return self._binary(tir.Binary(other, node.a, tir.IntImm(-node.b.value, node.b.dtype)))
+        if node.op == "sub" and isinstance(node.a, tir.IntImm) and node.a.value == 0:
+            inner = self.value(node.b)
+            if inner.ctype.bits < node.b.dtype.bits and node.b.dtype.bits > 32:
+                inner = cast_to(inner, node.b.dtype)
+            return CExpr(f"-{inner.within(PRIMARY)}", UNARY, arithmetic_type(inner.ctype, INT32))
+        return None
+
+    def _wrapped(self, node: tir.Binary) -> CExpr:
+        """Narrow unsigned arithmetic: computed in 32 bits, the low ones kept."""
+        wide = tuple(cast_to(self.value(side), UINT32) for side in (node.a, node.b))
+        symbol, precedence, least = _C_OPERATORS[node.op]
+        text = f"{wide[0].within(least)} {symbol} {wide[1].within(max(least, precedence + 1))}"
+        return cast_to(CExpr(text, precedence, UINT32), node.dtype)
+
+    def _signed_shl(self, node: tir.Binary) -> CExpr:
+        """A left shift of a value that may be negative, which C leaves undefined."""
+        dtype = node.a.dtype
+        if isinstance(node.b, tir.IntImm) and 0 <= node.b.value < dtype.bits - 1:
+            return self._binary(tir.Binary("mul", node.a, tir.IntImm(1 << node.b.value, dtype)))
+        computed = dtype if dtype.bits >= 32 else INT32
+        bits = cast_to(self.value(node.a), _UNSIGNED[computed])
+        amount = self.value(node.b).within(UNARY)
+        return cast_to(CExpr(f"{bits.text} << {amount}", SHIFT, _UNSIGNED[computed]), computed)
+
+    def _extreme(self, node: tir.Binary) -> CExpr:
+        dtype = node.dtype
+        if dtype.is_int and dtype.bits < 32:
+            dtype = INT32
+        clamp = self._clamp(node, dtype)
+        if clamp is not None:
+            return clamp
+        name = self.names.c(f"{node.op}_{dtype.short}")
+        self.used.extremes[name] = (node.op, dtype)
+        a, b = self.as_type(node.a, dtype), self.as_type(node.b, dtype)
+        return CExpr(f"{name}({a.text}, {b.text})", PRIMARY, dtype)
+
+    def _clamp(self, node: tir.Binary, dtype: DType) -> CExpr | None:
+        """`min(max(x, low), high)` of literals as one call; both orders mean the same."""
+        inner = node.a
+        if not isinstance(inner, tir.Binary) or {node.op, inner.op} != {"min", "max"}:
+            return None
+        outer_limit, inner_limit = node.b, inner.b
+        low, high = (inner_limit, outer_limit) if node.op == "min" else (outer_limit, inner_limit)
+        literal = (tir.IntImm, tir.FloatImm)
+        if not (isinstance(low, literal) and isinstance(high, literal) and low.value <= high.value):
+            return None
+        narrow = _SATURATIONS.get((low.value, high.value)) if dtype == INT32 else None
+        if narrow is not None:
+            return self._saturated(inner.a, narrow)
+        name = self.names.c(f"clamp_{dtype.short}")
+        self.used.extremes[name] = ("clamp", dtype)
+        parts = (self.as_type(part, dtype).text for part in (inner.a, low, high))
+        return CExpr(f"{name}({', '.join(parts)})", PRIMARY, dtype)
+
+    def _saturated(self, node: tir.Expr, dtype: DType) -> CExpr:
+        """A clamp to all of a narrow type; Arm does it, and a shift before it, in one instruction.
+
+        Compilers find that instruction only while the limits are literals, not in a loop that
+        keeps them in registers.
+        """
+        shift = 0
+        match node:
+            case tir.Binary("shr", shifted, tir.IntImm(amount)) if 0 < amount < 32:
+                node, shift = shifted, amount
+        name = self.names.c(f"saturate_{dtype.short}" + (f"_asr{shift}" if shift else ""))
+        self.used.saturations[name] = (dtype, shift)
+        return CExpr(f"{name}({self.as_type(node, INT32).text})", PRIMARY, dtype)
+
+    # ---- calls ---------------------------------------------------------------------------------
+
+    def _call(self, node: tir.IntrinsicCall) -> CExpr:
+        intrinsic = self._intrinsic(node)
+        if intrinsic.result is None:
+            raise InternalError(f"the statement {node.name} stands where a value must be")
+        return CExpr(self._call_text(intrinsic, node), PRIMARY, intrinsic.result)
+
+    def statement_call(self, node: tir.IntrinsicCall) -> str:
+        """An intrinsic executed for its effect, without the semicolon."""
+        return self._call_text(self._intrinsic(node), node)
+
+    def _intrinsic(self, node: tir.IntrinsicCall) -> Intrinsic:
+        intrinsic = self.intrinsics.get(node.name)
+        if intrinsic is None:
+            raise InternalError(f"the intrinsic {node.name} is in no table of this target")
+        if len(intrinsic.operands) != len(node.args):
+            raise InternalError(f"{node.name} takes {len(intrinsic.operands)} operands")
+        self.used.intrinsics[node.name] = intrinsic
+        for operand in intrinsic.operands:
+            if operand.kind == "ptr" and operand.dtype.size_bytes > 1:
+                self.used.aliases[self.names.alias(operand.dtype)] = operand.dtype
+        return intrinsic
+
+    def _call_text(self, intrinsic: Intrinsic, node: tir.IntrinsicCall) -> str:
+        pairs = zip(intrinsic.operands, node.args, strict=True)
+        args = ", ".join(self._argument(operand, arg) for operand, arg in pairs)
+        return f"{intrinsic.symbol or self.names.c(intrinsic.name)}({args})"
+
+    def _argument(self, operand: Operand, arg: tir.Expr) -> str:
+        if operand.kind == "ptr":
+            if not isinstance(arg, tir.AccessPtr):
+                raise InternalError(f"operand {operand.name} must be a pointer")
+            return self.typed_pointer(arg, operand.dtype, const=operand.access == "r").text
+        if operand.kind in ("out", "inout"):
+            if not (isinstance(arg, tir.BufferLoad) and arg.buffer.scope == "reg"):
+                raise InternalError(f"operand {operand.name} must be a register")
+            return f"&{self._load(arg).text}"
+        return self.as_type(arg, operand.dtype).text
+
+    # ---- memory --------------------------------------------------------------------------------
+
+    def memory(self, buffer: tir.Buffer) -> MemoryBinding:
+        place = self.places.get(buffer.name)
+        if not isinstance(place, MemoryBinding):
+            raise InternalError(f"the buffer {buffer.name} is used before it is declared")
+        return place
+
+    def register(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> str:
+        """The scalar that stands for one element of a register buffer."""
+        place, flat = self.places.get(buffer.name), flat_index(buffer, indices)
+        if not isinstance(place, RegisterBinding) or not isinstance(flat, tir.IntImm):
+            raise InternalError(f"the registers {buffer.name} need a constant index and a place")
+        return place.names[flat.value]
+
+    def _load(self, node: tir.BufferLoad) -> CExpr:
+        if node.buffer.scope == "reg":
+            return CExpr(self.register(node.buffer, node.indices), PRIMARY, node.dtype)
+        place = self.memory(node.buffer)
+        if place.unaligned:
+            name = self.names.c(f"load_{node.dtype.short}")
+            self.used.loads[name] = node.dtype
+            pointer = self._byte_pointer(place, flat_index(node.buffer, node.indices))
+            return CExpr(f"{name}({pointer.text})", PRIMARY, node.dtype)
+        return CExpr(self.element(node.buffer, node.indices), PRIMARY, node.dtype)
+
+    def element(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> str:
+        """`x[...]` with one row-major index."""
+        return f"{self.memory(buffer).name}[{self.text(flat_index(buffer, indices))}]"
+
+    def stored(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], node: tir.Expr) -> str:
+        """The assignment of `node` to an element, without the semicolon."""
+        value = self.as_type(node, buffer.dtype)
+        if buffer.scope == "reg":
+            return f"{self.register(buffer, indices)} = {value.text}"
+        place = self.memory(buffer)
+        if not place.unaligned:
+            text = value.text
+            if value.sign_extended and self.element_type(place) != buffer.dtype.c_type:
+                text = f"({self.element_type(place)}){value.within(UNARY)}"
+            return f"{self.element(buffer, indices)} = {text}"
+        name = self.names.c(f"store_{buffer.dtype.short}")
+        self.used.stores[name] = buffer.dtype
+        pointer = self._byte_pointer(place, flat_index(buffer, indices))
+        return f"{name}({pointer.text}, {value.text})"
+
+    def _byte_pointer(self, place: MemoryBinding, index: tir.Expr) -> CExpr:
+        size = tir.IntImm(place.buffer.dtype.size_bytes, index.dtype)
+        return self._offset(place.name, fold_index("mul", index, size))
+
+    def _offset(self, base: str, offset: tir.Expr) -> CExpr:
+        if isinstance(offset, tir.IntImm) and offset.value == 0:
+            return CExpr(base, PRIMARY, BOOL)
+        if isinstance(offset, tir.IntImm) and offset.value < 0:
+            return CExpr(f"{base} - {-offset.value}", SUM, BOOL)
+        return CExpr(f"{base} + {self.value(offset).within(PRODUCT)}", SUM, BOOL)
+
+    def pointer(self, node: tir.AccessPtr, pointee: str, *, const: bool) -> CExpr:
+        """The address of an element of a buffer, as a pointer to the C type `pointee`."""
+        place = self.memory(node.buffer)
+        if place.unaligned:
+            inner = self._byte_pointer(place, node.offset)
+        else:
+            inner = self._offset(place.name, node.offset)
+        if self.element_type(place) == pointee:
+            return inner
+        qualifier = "const " if const else ""
+        return CExpr(f"({qualifier}{pointee} *){inner.within(UNARY)}", UNARY, BOOL)
+
+    def typed_pointer(self, node: tir.AccessPtr, dtype: DType, *, const: bool) -> CExpr:
+        """A pointer argument to elements of `dtype`."""
+        plain = self.memory(node.buffer).plain and dtype == node.buffer.dtype
+        return self.pointer(node, self.pointee(dtype, plain=plain), const=const)
+
+    def element_type(self, place: MemoryBinding) -> str:
+        """What the C pointer behind `place` points to."""
+        if place.unaligned:
+            return "uint8_t"
+        return self.pointee(place.buffer.dtype, plain=place.plain)
+
+    def pointee(self, dtype: DType, *, plain: bool) -> str:
+        """The element type of a pointer: an alias type for pool memory wider than a byte."""
+        if plain or dtype.size_bytes == 1:
+            return dtype.c_type
+        alias = self.names.alias(dtype)
+        self.used.aliases[alias] = dtype
+        return alias

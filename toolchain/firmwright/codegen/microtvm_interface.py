@@ -1,0 +1,62 @@
+"""microTVM's C interface around a model: `tvm/tvmgen_NAME.h` and `tvm/tvmgen_NAME.c`.
+
+In: the model's own interface. Out: two files that a program includes and compiles beside the
+model's, so that what was written for `tvmgen_NAME_run` links. They copy inputs and outputs:
+microTVM leaves inputs alone and takes pointers at any address. What that interface has no place for
+(state, rows, devices, constants that somebody else provides) is a UsageError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from firmwright.artifacts import SourceTree
+from firmwright.base.errors import UsageError
+from firmwright.codegen.model_interface import ModelInterface
+from firmwright.codegen.template_rendering import render_template
+
+FOLDER = "tvm"
+OPTION = "--c-api tvm"
+_KEYWORDS = {"default_": "default"}
+"""microTVM's usual name is a keyword of C: ours cannot have it, what is put around it can."""
+
+
+def format_microtvm_files(
+    io: ModelInterface, banner: str, spdx: str, *, linked: bool, const_pools: bool
+) -> SourceTree:
+    """Both files; `linked` and `const_pools` say where constants are."""
+    for what in _unsupported_features(io, linked=linked, const_pools=const_pools):
+        raise UsageError(
+            f"microTVM's interface has no place for {what}.",
+            where=io.names.prefix,
+            hint=f"leave {OPTION} or that out.",
+        )
+    name = io.names.prefix
+    tvm = _KEYWORDS.get(name, name)
+    values = {
+        "name": name,
+        "NAME": name.upper(),
+        "tvm": tvm,
+        "TVM": tvm.upper(),
+        "banner": banner,
+        "spdx": spdx,
+        "io": io,
+        "workspace_bytes": sum(pool.size_bytes for pool in io.pools),
+    }
+    files = {f"{FOLDER}/tvmgen_{tvm}{end}": f"tvmgen{end}.j2" for end in (".h", ".c")}
+    return SourceTree(
+        {path: render_template(template, **values) for path, template in files.items()}
+    )
+
+
+def _unsupported_features(io: ModelInterface, *, linked: bool, const_pools: bool) -> Iterator[str]:
+    if not io.in_pools:
+        yield "--io-buffers caller: it copies inputs and outputs"
+    if io.rows:
+        yield "an input that comes by rows"
+    if io.devices:
+        yield "several devices"
+    if io.state or io.has_init:
+        yield "what a model keeps from run to run"
+    if not linked or const_pools:
+        yield "constants that the program provides"

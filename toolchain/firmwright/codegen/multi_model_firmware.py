@@ -1,0 +1,196 @@
+"""Several planned modules as one firmware: each model's C, equal constants once, one glue.
+
+In: modules of distinct names with linked constants. Out: model/NAME.c and its headers for each,
+model/shared_constants.c where at least two hold the same bytes, and firmware/fwr_app.c, whose run
+calls one model after the other: all in the same pools, if they were planned together, else each in
+pools of its own. The glue's tensors are called MODEL/TENSOR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from firmwright.artifacts import SourceTree
+from firmwright.base.c_identifiers import to_c_identifier
+from firmwright.base.errors import InternalError, UsageError
+from firmwright.codegen.c_names import ModelNames
+from firmwright.codegen.c_writer import format_c_string
+from firmwright.codegen.constant_arrays import (
+    DEFAULT_SECTION,
+    emit_shared_constants,
+    find_shared_constants,
+    shared_symbols,
+)
+from firmwright.codegen.device_calls import collect_device_calls
+from firmwright.codegen.model_emitter import (
+    DEFAULT_EMIT_OPTIONS,
+    RUNTIME_ABI,
+    RUNTIME_DTYPES,
+    EmitOptions,
+    emit_model,
+    format_model_id,
+    model_id,
+)
+from firmwright.codegen.model_interface import ModelInterface, WorkspacePool, build_interface
+from firmwright.codegen.template_rendering import render_template
+from firmwright.ir import tir
+from firmwright.ir.constant_pools import constant_pools
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.intrinsic import IntrinsicTable
+from firmwright.ir.tir.traversal import used_constants
+
+GLUE_FILE = "firmware/fwr_app.c"
+
+
+@dataclass(frozen=True, slots=True)
+class _GlueContext:
+    """What the glue is written from: models in the order given, and in that of their runs."""
+
+    models: tuple[ModelInterface, ...]
+    runs: tuple[ModelInterface, ...]
+    shared_pools: tuple[WorkspacePool, ...]
+
+    def pool(self, model: ModelInterface, name: str) -> str:
+        """The array in which `model` has its pool `name`."""
+        return f"pool_{name}" if self.shared_pools else f"{model.names.prefix}_pool_{name}"
+
+    def sharing(self) -> list[tuple[ModelInterface, WorkspacePool]]:
+        """Each pool of each model, to be checked against the array that holds it."""
+        return [(model, pool) for model in self.models if self.shared_pools for pool in model.pools]
+
+    @property
+    def has_init(self) -> bool:
+        """Whether something is to be done before the first run."""
+        return any(model.has_init or model.state for model in self.models)
+
+    @property
+    def consumes_input(self) -> bool:
+        if not self.shared_pools:
+            return any(model.consumes_input for model in self.models)
+        placed = [(m.names.prefix, place) for m in self.models for place in m.placed]
+        inputs = {(m.names.prefix, tensor.field) for m in self.models for tensor in m.inputs}
+        return any(
+            a.pool == b.pool and a.offset < b.end and b.offset < a.end
+            for model, a in placed
+            for other, b in placed
+            if (model, a.buffer.name) in inputs and (model, a.buffer.name) != (other, b.buffer.name)
+        )
+
+
+def emit_multi_model_firmware(
+    modules: Sequence[IRModule],
+    intrinsics: IntrinsicTable,
+    options: EmitOptions = DEFAULT_EMIT_OPTIONS,
+    *,
+    order: Sequence[int] = (),
+    shared_bytes: Mapping[str, int] | None = None,
+) -> SourceTree:
+    """The sources of all `modules` as one firmware; UsageError if they cannot be in one.
+
+    `order` are the positions of the models in the order of their runs. `shared_bytes` are the sizes
+    of the pools that they were planned together for.
+    """
+    check_models_combine(modules)
+    rules = options.rules
+    shared = {}
+    if not rules.constants_in_header:
+        shared = find_shared_constants([_with_used_constants(module) for module in modules])
+    options = replace(options, prefix="", shared=shared_symbols(shared))
+    tree = SourceTree({})
+    for module in modules:
+        files = emit_model(module, intrinsics, options).files
+        new = {p: c for p, c in files.items() if p != GLUE_FILE and tree.files.get(p) != c}
+        tree = tree.merged(SourceTree(new))
+    if shared:
+        tree = tree.merged(
+            emit_shared_constants(shared, rules.spdx, rules.const or DEFAULT_SECTION)
+        )
+    models = tuple(_interface(module) for module in modules)
+    runs = tuple(models[index] for index in order) or models
+    glue = _GlueContext(models, runs, _shared_pools(models, shared_bytes or {}))
+    return tree.merged(SourceTree({GLUE_FILE: _text(glue, model_id(tree), options)}))
+
+
+def _shared_pools(
+    models: Sequence[ModelInterface], shared_bytes: Mapping[str, int]
+) -> tuple[WorkspacePool, ...]:
+    """One array a pool, large and aligned enough for every model."""
+    found = []
+    for name, size_bytes in shared_bytes.items():
+        mine = [pool for model in models for pool in model.pools if pool.name == name]
+        alignment = max(pool.alignment for pool in mine)
+        found.append(WorkspacePool(name, name, size_bytes, alignment, mine[0].section))
+    return tuple(found)
+
+
+def check_models_combine(modules: Sequence[IRModule]) -> None:
+    """UsageError if the modules cannot be in one firmware."""
+    names = [to_c_identifier(module.name) for module in modules]
+    if len(names) < 2:
+        raise UsageError("a bundle holds at least two models.")
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two models of the bundle are called {name}.", hint="--name.")
+    for module in modules:
+        if not module.attrs.get("link_params", True):
+            raise UsageError(
+                "a bundle links the constants of its models.",
+                where=module.name,
+                hint="compile without --no-link-params.",
+            )
+        if module.io.stream_input_rows:
+            raise UsageError(
+                "a bundle takes its inputs as a whole.",
+                where=module.name,
+                hint="compile without --stream-input-rows.",
+            )
+        if _has_devices(module):
+            raise UsageError(
+                "each model of a bundle runs on one core.",
+                where=module.name,
+                hint="compile without --devices, and without engines.",
+            )
+        if constant_pools(module):
+            raise UsageError(
+                "a bundle keeps the constants of its models where the program is.",
+                where=module.name,
+                hint="compile without --const-pool.",
+            )
+
+
+def _has_devices(module: IRModule) -> bool:
+    """Whether other devices have a part in the model."""
+    main = module.entry
+    return isinstance(main, tir.PrimFunc) and bool(collect_device_calls(main))
+
+
+def _with_used_constants(module: IRModule) -> IRModule:
+    """`module` with the constants alone that its functions hold."""
+    functions = [f for f in module.functions.values() if isinstance(f, tir.PrimFunc)]
+    used = {name for function in functions for name in used_constants(function.body)}
+    kept = {name: c for name, c in module.constants.items() if name in used}
+    return replace(module, constants=kept)
+
+
+def _text(glue: _GlueContext, identity: str, options: EmitOptions) -> str:
+    version = f" {options.tool_version}" if options.tool_version else ""
+    return render_template(
+        "fwr_bundle.c.j2",
+        glue=glue,
+        models=glue.models,
+        name="+".join(model.names.prefix for model in glue.models),
+        rules=options.rules,
+        banner=f"Generated by firmwright{version}; changes are lost.",
+        abi=RUNTIME_ABI,
+        dtypes=RUNTIME_DTYPES,
+        id_rows=format_model_id(identity),
+        c_string=format_c_string,
+    )
+
+
+def _interface(module: IRModule) -> ModelInterface:
+    main = module.entry
+    if not isinstance(main, tir.PrimFunc):
+        raise InternalError(f"the entry of module {module.name} is no AOT main")
+    return build_interface(module, main, ModelNames(to_c_identifier(module.name)))

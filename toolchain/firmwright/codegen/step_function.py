@@ -1,0 +1,153 @@
+"""`NAME_step`: an inference that returns behind each operator, for applications with more to do.
+
+In: a planned AOT main. Out: a function that does one part of it a call. A part is an operator with
+what stands beside it; of a loop over rows, one row; a branch or another loop as a whole. Where it
+stands lies in the caller's `struct NAME_progress`; all else lies in the pools, as it does in a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from firmwright.base.errors import UsageError
+from firmwright.codegen.c_names import LocalScope
+from firmwright.codegen.c_writer import CWriter
+from firmwright.codegen.expr_printer import ExprPrinter
+from firmwright.codegen.function_printer import (
+    AotMainPrinter,
+    FunctionEmitter,
+    without_constant_copies,
+)
+from firmwright.ir import tir
+from firmwright.ir.tir.traversal import prim_calls, used_buffers
+
+_RESERVED = ("at", "in", "out", "pools", "params", "row")
+
+
+def print_step_function(emitter: FunctionEmitter, function: tir.PrimFunc) -> str:
+    """The function NAME_step; UsageError where the main cannot be left in the middle."""
+    _check(emitter)
+    body = without_constant_copies(emitter.module, function.body)
+    return _StepFunctionPrinter(emitter, function, tuple(_split_main(body))).text()
+
+
+def _check(emitter: FunctionEmitter) -> None:
+    io = emitter.interface
+    wrong = {
+        "--stream-input-rows": bool(io.rows),
+        "--devices": bool(io.devices),
+        "constants that are read while kernels run": any(
+            pool.scope == "async" for pool in emitter.memory.pools
+        ),
+    }
+    more = "; rows that are fed are steps already" if io.rows else ""
+    for what, is_so in wrong.items():
+        if is_so:
+            raise UsageError(
+                f"{what} and --emit-step-api do not go together.",
+                where=emitter.module.name,
+                hint=f"leave one of them out{more}.",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _StepPart:
+    """What one call does: statements, or one turn of `loop`, whose windows are around its body."""
+
+    body: tir.Stmt
+    loop: tir.For | None = None
+
+
+def _split_main(main: tir.Stmt) -> list[_StepPart]:
+    """The main cut behind every operator; what has none goes with its neighbour."""
+    parts: list[_StepPart] = []
+    waiting: list[tir.Stmt] = []
+    for piece, loop in _pieces(main):
+        if loop is not None:
+            _close(parts, waiting)
+            parts.append(_StepPart(piece, loop))
+            continue
+        waiting.append(piece)
+        if any(call.op >= 0 for call in prim_calls(piece)):
+            parts.append(_StepPart(tir.Seq(tuple(waiting))))
+            waiting.clear()
+    _close(parts, waiting)
+    return parts
+
+
+def _close(parts: list[_StepPart], waiting: list[tir.Stmt]) -> None:
+    """What waits for an operator and finds none goes with the one before, if that is no loop."""
+    if waiting and parts and parts[-1].loop is None:
+        parts[-1] = _StepPart(tir.Seq((parts[-1].body, *waiting)))
+    elif waiting:
+        parts.append(_StepPart(tir.Seq(tuple(waiting))))
+    waiting.clear()
+
+
+def _is_row_loop(loop: tir.For) -> bool:
+    return isinstance(loop.extent, tir.IntImm) and any(call.op >= 0 for call in prim_calls(loop))
+
+
+def _pieces(stmt: tir.Stmt) -> list[tuple[tir.Stmt, tir.For | None]]:
+    """Statements in their order, each inside of the windows it uses; of a row loop, its body."""
+    match stmt:
+        case tir.Seq(stmts):
+            return [piece for part in stmts for piece in _pieces(part)]
+        case tir.DeclBuffer(buffer=buffer, body=body) | tir.AllocateConst(buffer=buffer, body=body):
+            return [
+                (replace(stmt, body=piece) if buffer.name in used_buffers(piece) else piece, loop)
+                for piece, loop in _pieces(body)
+            ]
+        case tir.For() if _is_row_loop(stmt):
+            return [(stmt.body, stmt)]
+        case _:
+            return [(stmt, None)]
+
+
+@dataclass(frozen=True)
+class _StepFunctionPrinter:
+    emitter: FunctionEmitter
+    function: tir.PrimFunc
+    parts: Sequence[_StepPart]
+
+    def text(self) -> str:
+        out = CWriter()
+        emitter = self.emitter
+        macro = emitter.names.macro
+        with out.function(emitter.definitions.one_step):
+            emitter.refuse(out, ["at == NULL"], "e_null")
+            emitter.checks(out, ("in", "out"))
+            if not emitter.interface.pools and not emitter.memory.pools:
+                out.line("(void)pools;")
+            with out.block("switch (at->part)"):
+                for number, part in enumerate(self.parts):
+                    self._case(out, number, part)
+                out.line("default:")
+                with out.indent():
+                    out.line(f"return {macro('e_progress')};")
+            with out.block(f"if (++at->part < {len(self.parts)})"):
+                out.line(f"return {macro('more')};")
+            out.line("at->part = 0;")
+            out.line(f"return {macro('ok')};")
+        return out.text()
+
+    def _case(self, out: CWriter, number: int, part: _StepPart) -> None:
+        emitter = self.emitter
+        exprs = ExprPrinter(emitter.names, emitter.intrinsics, emitter.used)
+        scope = LocalScope(_RESERVED)
+        with out.block(f"case {number}:"):
+            used = used_buffers(part.body)
+            for param in self.function.params:
+                emitter.main_param(out, exprs, scope, param, used)
+            printer = AotMainPrinter(out, exprs, scope, emitter)
+            if part.loop is not None:
+                out.line("const int32_t row = (int32_t)at->row;")
+                exprs.variables[part.loop.var.name] = "row"
+            printer.main_body(part.body)
+            if part.loop is not None:
+                assert isinstance(part.loop.extent, tir.IntImm)
+                with out.block(f"if (++at->row < {part.loop.extent.value})"):
+                    out.line(f"return {emitter.names.macro('more')};")
+                out.line("at->row = 0;")
+            out.line("break;")

@@ -1,0 +1,293 @@
+"""The resident loader's client: who is there, what lies in its slots, bytes into the free one.
+
+In: a transport behind which the loader listens, or an application of ours runs. Out: slots written,
+read back, confirmed, started. Pages that are in a slot already are not sent, so a transfer that was
+cut off goes on where it was. The other end is runtime_c/loader; runtime_c/ABI.md has its bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from firmwright.base.errors import DeviceError, DeviceTimeoutError
+from firmwright.device.errors import (
+    FaultError,
+    RefusedError,
+    RequestLostError,
+    SessionLostError,
+    Timeouts,
+)
+from firmwright.device.link_protocol import Command, Status, unpack_payload
+from firmwright.device.request_channel import Clock, RequestChannel
+from firmwright.device.transport import Transport
+
+BOOTLOADER_VERSION: Final = 1
+NO_SLOT: Final = 0xFF
+RECORD_ID_BYTES: Final = 8
+IMAGE_MAGIC: Final = 0x49525746
+IMAGE_BYTES: Final = 28
+KNOCK_S: Final = 20.0
+"""How long somebody is looked for; a board may have to be restarted by hand."""
+_KNOCKING: Final = Timeouts(
+    hello_s=1.0, answer_s=0.5, first_wait_s=0.05, last_wait_s=0.1, started_grace_s=0.0
+)
+_WORKING: Final = Timeouts(hello_s=5.0, answer_s=20.0)
+_RESTARTS_MAX: Final = 5
+_WRITE_HEADER_BYTES: Final = 5
+_PIECE_MIN_BYTES: Final = 32
+_HELLO: Final = "<HHBBBBIIII"
+_HELLO_BYTES: Final = struct.calcsize(_HELLO)
+
+ProgressCallback = Callable[[int, int], None]
+
+
+class SlotState(IntEnum):
+    """How far an image in a slot has come (enum fwr_slot_state)."""
+
+    EMPTY = 0
+    UNCONFIRMED = 1
+    PENDING = 2
+    CONFIRMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class BootloaderInfo:
+    """What a loader says of itself. Slots are numbers; NO_SLOT is none."""
+
+    board: str
+    payload_bytes: int
+    count: int
+    free: int
+    application: int
+    model: int
+    start: int
+    slot_bytes: int
+    page_bytes: int
+    handoff: int
+
+    @property
+    def room_bytes(self) -> int:
+        """For an image in a slot."""
+        return self.slot_bytes - self.page_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SlotInfo:
+    """A slot's image. `base` is, of a model, the sequence of its application, else 0."""
+
+    number: int
+    state: SlotState
+    sequence: int
+    size_bytes: int
+    crc: int
+    base: int
+    id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ImageHeader:
+    """What an image begins with; `start` is 0 but of a model (struct fwr_image_words)."""
+
+    abi: int
+    entry: int
+    start: int
+    ram: int
+    stack_low: int
+    stack_high: int
+
+
+def read_image_header(data: bytes) -> ImageHeader | None:
+    """Of an image's first bytes; None where they are no image's."""
+    if len(data) < IMAGE_BYTES:
+        return None
+    magic, *words = struct.unpack_from("<7I", data)
+    return ImageHeader(*words) if magic == IMAGE_MAGIC else None
+
+
+class BootloaderClient:
+    """A conversation with a loader, which `enter_bootloader` has found."""
+
+    def __init__(self, transport: Transport, *, clock: Clock = time.monotonic) -> None:
+        self._transport = transport
+        self._line = RequestChannel(transport, _WORKING, clock=clock)
+        self.info = self._hello()
+        self._piece_bytes = (self.info.payload_bytes - _WRITE_HEADER_BYTES) // 4 * 4
+
+    def slots(self) -> tuple[SlotInfo, ...]:
+        """What lies in each."""
+        return tuple(self._slot(number) for number in range(self.info.count))
+
+    def send(self, image: bytes, progress: ProgressCallback | None = None) -> int:
+        """Brings `image` into the free slot; gives the number of bytes that had to be sent."""
+        self._require_room(image)
+        page, sent = self.info.page_bytes, 0
+        for offset in range(0, len(image), page):
+            data = image[offset : offset + page]
+            if self._check(offset, len(data)) != zlib.crc32(data):
+                self._write(offset, data)
+                sent += len(data)
+            if progress is not None:
+                progress(offset + len(data), len(image))
+        return sent
+
+    def read(self, slot: int, offset: int, size_bytes: int) -> bytes:
+        """Bytes of a slot as they are in the flash."""
+        data = b""
+        while len(data) < size_bytes:
+            piece = min(self.info.payload_bytes, size_bytes - len(data))
+            request = struct.pack("<BII", slot, offset + len(data), piece)
+            data += self._line.request(Command.LOADER_READ, request)
+        return data
+
+    def verify(self, image: bytes) -> None:
+        """Reads the free slot back; a DeviceError names the first address that differs."""
+        slot = self.info.free
+        found = self.read(slot, 0, len(image))
+        if found != image:
+            at = next(i for i, (a, b) in enumerate(zip(found, image, strict=True)) if a != b)
+            address = self.info.start + slot * self.info.slot_bytes + at
+            raise DeviceError(
+                f"at {address:#x} there is {found[at]:#04x}, not {image[at]:#04x}.",
+                where=self._transport.name,
+                hint="flash again; if it stays, the flash is worn or protected.",
+            )
+
+    def commit(self, image: bytes, identity: bytes) -> None:
+        """The image is whole: from the next start on it is on trial."""
+        place = struct.pack("<BII", self.info.free, len(image), zlib.crc32(image))
+        try:
+            self._line.request(Command.LOADER_COMMIT, place + _padded_id(identity))
+        except RefusedError as refused:
+            raise self._not_taken(refused) from refused
+
+    def confirm(self, slot: int) -> None:
+        """It answered: it stays."""
+        self._line.request(Command.LOADER_CONFIRM, bytes((slot,)))
+
+    def boot(self) -> None:
+        """Leaves for the application. If the answer gets lost it may have left already."""
+        with contextlib.suppress(SessionLostError):
+            self._line.request(Command.LOADER_BOOT)
+
+    # ---- Pieces -----------------------------------------------------------------------------
+
+    def _hello(self) -> BootloaderInfo:
+        answer = self._line.request(Command.LOADER_HELLO)
+        version, *numbers = unpack_payload(_HELLO, answer[:_HELLO_BYTES], "loader's hello")
+        if version != BOOTLOADER_VERSION:
+            raise DeviceError(
+                f"the loader speaks version {version}; this firmwright speaks {BOOTLOADER_VERSION}.",
+                where=self._transport.name,
+                hint="build and flash the loader with this version of firmwright.",
+            )
+        return BootloaderInfo(answer[_HELLO_BYTES:].decode("ascii", "replace"), *numbers)
+
+    def _slot(self, number: int) -> SlotInfo:
+        answer = self._line.request(Command.LOADER_SLOT, bytes((number,)))
+        state, sequence, size, crc, base = unpack_payload("<BIIII", answer[:17], "loader's slot")
+        return SlotInfo(number, SlotState(state), sequence, size, crc, base, answer[17:])
+
+    def _check(self, offset: int, size_bytes: int) -> int:
+        request = struct.pack("<BII", self.info.free, offset, size_bytes)
+        answer = self._line.request(Command.LOADER_CHECK, request)
+        return unpack_payload("<I", answer, "loader's checksum")[0]
+
+    def _write(self, offset: int, page: bytes) -> None:
+        at = 0
+        while at < len(page):
+            data = page[at : at + self._piece_bytes]
+            request = struct.pack("<BI", self.info.free, offset + at) + data
+            smallest = self._piece_bytes <= _PIECE_MIN_BYTES
+            try:
+                self._line.request(Command.LOADER_WRITE, request, may_split=not smallest)
+            except RequestLostError:
+                self._piece_bytes = max(_PIECE_MIN_BYTES, self._piece_bytes // 8 * 4)
+                continue
+            except RefusedError as refused:
+                raise self._not_taken(refused) from refused
+            at += len(data)
+
+    def _require_room(self, image: bytes) -> None:
+        missing = len(image) - self.info.room_bytes
+        if missing > 0:
+            raise DeviceError(
+                f"the image has {len(image):,} bytes; a slot has room for "
+                f"{self.info.room_bytes:,}: {missing:,} too few.",
+                where=self.info.board,
+                hint="a loader with fewer slots, a smaller model, --optimize size.",
+            )
+
+    def _not_taken(self, refused: RefusedError) -> DeviceError:
+        match refused.status:
+            case Status.IO:
+                what = "the flash does not keep what is written"
+                hint = "it is worn or protected; the image that was there before stays."
+            case Status.UNSUPPORTED:
+                what = "the image is none that its application could serve"
+                hint = "flash the whole application, without --model-only."
+            case Status.RANGE:
+                what = "what is in the slot differs from the image, or the slot is not free"
+                hint = "flash again; another host may be at work."
+            case _:
+                return refused
+        return DeviceError(f"{what}.", where=self._transport.name, hint=hint)
+
+
+def _padded_id(identity: bytes) -> bytes:
+    return identity[:RECORD_ID_BYTES].ljust(RECORD_ID_BYTES, b"\0")
+
+
+# ---- Finding it ---------------------------------------------------------------------------------
+
+
+def enter_bootloader(
+    transport: Transport,
+    *,
+    patience_s: float = KNOCK_S,
+    clock: Clock = time.monotonic,
+) -> BootloaderClient:
+    """The loader behind `transport`; an application that runs there is restarted for it.
+
+    Raises DeviceTimeoutError if neither answers: a loader that was not asked to listen does so for
+    a tenth of a second after each restart, which is when it hears this knocking.
+    """
+    deadline = clock() + patience_s
+    restarts = 0
+    while restarts <= _RESTARTS_MAX:
+        line = RequestChannel(transport, _KNOCKING, clock=clock)
+        try:
+            line.request(Command.LOADER_HELLO)
+            return BootloaderClient(transport, clock=clock)
+        except (SessionLostError, FaultError):
+            restarts += 1
+            _restart(line)
+        except RefusedError:
+            break
+        except DeviceTimeoutError as nobody:
+            if clock() >= deadline:
+                raise DeviceTimeoutError(
+                    f"no loader and no firmware answered within {patience_s:g} s.",
+                    where=transport.name,
+                    hint="restart the board while this knocks, for the loader listens then; "
+                    "firmwright bootloader --board B builds one.",
+                ) from nobody
+    raise DeviceError(
+        "the firmware answers, but it restarts without a loader.",
+        where=transport.name,
+        hint="firmwright bootloader --board B builds one; flash it once by another runner.",
+    )
+
+
+def _restart(line: RequestChannel) -> None:
+    """Of an application, also of one that has faulted."""
+    with contextlib.suppress(SessionLostError, FaultError, DeviceTimeoutError):
+        line.request(Command.HELLO)
+    with contextlib.suppress(SessionLostError, FaultError, DeviceTimeoutError):
+        line.request(Command.RESET)

@@ -1,0 +1,116 @@
+"""Why a request has no answer: refused, forgotten, lost, faulted, or out of time.
+
+In: what the firmware said, or did not. Out: errors of one paragraph, and the times after which
+silence is one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firmwright.base.errors import DeviceError, DeviceTimeoutError
+from firmwright.device.fault_report import Fault
+from firmwright.device.link_protocol import Command, Status
+
+_REFUSALS = {
+    Status.COMMAND: "it does not know the command",
+    Status.SIZE: "the payload has the wrong size",
+    Status.RANGE: "the index, offset or size lies outside",
+    Status.NO_OUTPUT: "there was no run on the input as written: write the input and run first",
+    Status.RUN: "the model's run failed",
+    Status.UNSUPPORTED: "this image cannot do it",
+    Status.IO: "its external memory cannot be read",
+    Status.PARAMS: "its parameter block is not written completely",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long each kind of request is tried before it is an error, and how it is repeated.
+
+    The wait before a repetition grows from `first_wait_s` to `last_wait_s`. After something came
+    damaged, the sound frame may still be under way for `damage_grace_s`; after the firmware said
+    that it started, the answer to a hello for `started_grace_s`. `baud_s` is how long it is called
+    at a new baud.
+    """
+
+    hello_s: float = 20.0
+    answer_s: float = 20.0
+    run_s: float = 300.0
+    baud_s: float = 2.0
+    first_wait_s: float = 0.3
+    last_wait_s: float = 2.0
+    damage_grace_s: float = 0.005
+    started_grace_s: float = 0.05
+
+    def of(self, command: Command) -> float:
+        """The patience with one request."""
+        match command:
+            case Command.HELLO:
+                return self.hello_s
+            case Command.RUN | Command.STEP:
+                # Also before the run is known to be accepted: that note may have been lost.
+                return self.run_s
+            case _:
+                return self.answer_s
+
+
+class FaultError(DeviceError):
+    """The processor faulted; `fault` has its registers."""
+
+    def __init__(self, fault: Fault, more: str = "", *, where: str) -> None:
+        said = f"{fault}." if not more else f"{fault}. {more}"
+        super().__init__(said, where=where, hint=fault.hint)
+        self.fault = fault
+
+
+class RefusedError(DeviceError):
+    """The firmware answered that it will not do it; `status` says why."""
+
+    def __init__(self, command: Command, status: int, payload: bytes, *, where: str) -> None:
+        known = status in Status.__members__.values()
+        reason = _REFUSALS.get(Status(status), "") if known else ""
+        if (command, status) == (Command.HELLO, Status.COMMAND):
+            reason = "a loader answers, and there is no application in its slots"
+        super().__init__(
+            f"the firmware refused {command.name.lower()}: {reason or f'status {status}'}.",
+            where=where,
+        )
+        self.status = status
+        self.payload = payload
+
+
+class SessionLostError(DeviceError):
+    """The firmware does not know the session: it restarted, or another host took over."""
+
+    def __init__(self, *, where: str) -> None:
+        super().__init__(
+            "the firmware has forgotten this session: it restarted by itself, or another host "
+            "took the link over.",
+            where=where,
+            hint="start the session again; if it repeats, suspect the power supply.",
+        )
+
+
+class RequestLostError(DeviceTimeoutError):
+    """A request was lost several times in a row and may be split into smaller ones."""
+
+
+def make_timeout_error(
+    command: Command, patience_s: float, *, accepted: bool, where: str
+) -> DeviceTimeoutError:
+    """The error of a request that was tried for `patience_s`; `accepted`: its run had begun."""
+    match command:
+        case Command.HELLO:
+            what = "no firmware answered"
+            hint = "check that the board runs firmware of firmwright's, and the baud rate."
+        case Command.RUN | Command.STEP:
+            what = "the run was accepted but did not end" if accepted else "no answer to run"
+            hint = "a large model on a slow board may need a longer time-out."
+        case _ if command >= Command.LOADER_HELLO:
+            what = "the loader did not go on answering"
+            hint = "flash again: it goes on where it was, and the board has what it ran before."
+        case _:
+            what = f"no answer to {command.name.lower()}"
+            hint = "the firmware hangs or the line is too bad: reset the board and try again."
+    return DeviceTimeoutError(f"{what} within {patience_s:g} s.", where=where, hint=hint)

@@ -1,0 +1,169 @@
+"""A processor that faulted: what its report says, and what that means.
+
+In: the payload of a fault frame (runtime_c/ABI.md, section 4). Out: registers by name, and
+sentences on the cause and on what to try.
+Sources: Armv7-M and Armv8-M architecture manuals for the Cortex-M status registers, the RISC-V
+privileged specification for mcause.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firmwright.device.link_protocol import unpack_payload
+
+NO_OPERATOR = 0xFFFF
+_FENCE_FAMILY = 4
+_WATCHDOG = 0x100
+"""Added to a family: the watchdog restarted the firmware, and this is what it was at."""
+
+_FAULT_REGISTERS = {
+    1: ["r0", "r1", "r2", "r3", "r12", "lr", "pc", "xpsr", "cfsr", "hfsr", "mmfar", "bfar"],
+    2: ["mcause", "mepc", "mtval", "mstatus", "ra", "sp", "a0", "a1", "a2", "a3", "a4", "a5"],
+    3: ["signal", "address_low", "address_high"],
+    4: ["below", "distance", "changed", "address"],
+}
+
+# Bits of the Cortex-M configurable fault status register (Armv7-M manual, B3.2.15).
+_CFSR_BITS = {
+    0: "instruction fetch not allowed here",
+    1: "data access not allowed here",
+    3: "memory fault on return from an exception",
+    4: "memory fault on entry to an exception",
+    8: "bus error on an instruction fetch",
+    9: "bus error on a data access",
+    10: "late bus error on a data access",
+    11: "bus error on return from an exception",
+    12: "bus error on entry to an exception (often a full stack)",
+    16: "undefined instruction",
+    17: "invalid state (a jump to an even address?)",
+    18: "bad return from an exception",
+    19: "no coprocessor or floating-point unit",
+    20: "stack overflow",
+    24: "unaligned access",
+    25: "division by zero",
+}
+
+
+# The exception code of mcause (RISC-V privileged specification, table of trap causes).
+_MCAUSES = {
+    0: "jump to an odd address",
+    1: "instruction fetch not allowed here",
+    2: "illegal instruction",
+    3: "breakpoint",
+    4: "unaligned load",
+    5: "load not allowed here",
+    6: "unaligned store",
+    7: "store not allowed here",
+    11: "environment call",
+}
+_SIGNALS = {4: "illegal instruction", 7: "bus error", 8: "division by zero", 11: "bad address"}
+_STACK_FAULTS = {3, 4, 11, 12, 20}
+_ADDRESS_VALID = {"mmfar": 7, "bfar": 15}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Registers of a processor that faulted, and the operator it was in (None: not known).
+
+    `stack_used_bytes` is the deepest use of the stack so far; 0 where nobody marks it. `pool` names
+    the one whose fence is broken, where the processor is well but the memory beside a pool changed.
+    With `watchdog` it did not fault either: it was there when the watchdog's time was over.
+    """
+
+    registers: tuple[tuple[str, int], ...]
+    operator: int | None
+    stack_used_bytes: int
+    pool: str = ""
+    watchdog: bool = False
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Fault:
+        """From the payload of a fault frame."""
+        family, operator, stack, *words = unpack_payload("<HHI12I", payload, "fault report")
+        names = _FAULT_REGISTERS.get(family & ~_WATCHDOG, [f"word{i}" for i in range(12)])
+        return cls(
+            tuple(zip(names, words, strict=False)),
+            None if operator == NO_OPERATOR else operator,
+            0 if family & _WATCHDOG else stack,
+            _text(words[4:]) if family == _FENCE_FAMILY else "",
+            bool(family & _WATCHDOG),
+        )
+
+    def register(self, *names: str) -> int | None:
+        """The first of these that the family has."""
+        found = dict(self.registers)
+        return next((found[name] for name in names if name in found), None)
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """What the status registers say, in words; where they name an address, with it."""
+        registers = dict(self.registers)
+        cfsr = registers.get("cfsr", 0)
+        causes = [text for bit, text in _CFSR_BITS.items() if cfsr >> bit & 1]
+        for name, bit in _ADDRESS_VALID.items():
+            if cfsr >> bit & 1:
+                causes.append(f"at address 0x{registers[name]:08x}")
+        if "mcause" in registers:
+            causes.append(_MCAUSES.get(registers["mcause"], f"cause {registers['mcause']}"))
+            causes.append(f"value 0x{registers['mtval']:08x}")
+        if "signal" in registers:
+            address = registers["address_high"] << 32 | registers["address_low"]
+            what = _SIGNALS.get(registers["signal"], f"signal {registers['signal']}")
+            causes.append(f"{what}, address 0x{address:x}")
+        return tuple(causes)
+
+    @property
+    def hint(self) -> str:
+        """What to try, by the cause."""
+        registers = dict(self.registers)
+        if self.watchdog:
+            return (
+                "a longer watchdog.timeout_ms if that operator may take so long; the firmware has "
+                "restarted and can be used again."
+            )
+        if self.pool:
+            return (
+                "firmwright verify --board host --check-plan says which access leaves its buffer; "
+                "what a backend or a custom operator calls is not seen there."
+            )
+        cfsr = registers.get("cfsr", 0)
+        if any(cfsr >> bit & 1 for bit in _STACK_FAULTS):
+            return "give the board a larger stack (limits.stack in board.toml)."
+        if cfsr >> 19 & 1:
+            return "the core lacks the unit that the code uses: check --board and the core's flags."
+        if registers.get("mcause") == 2 or cfsr >> 16 & 1:
+            return "check that the image was made for this core, and that its flash is intact."
+        return (
+            "build with extra=-fsanitize=address for the host, or verify --check-plan, to see "
+            "whether the model's code or what surrounds it goes out of bounds."
+        )
+
+    def __str__(self) -> str:
+        if self.pool:
+            return self._broken_fence()
+        why = f" ({', '.join(self.causes)})" if self.causes else ""
+        what = "the processor faulted"
+        if self.watchdog:
+            what, why = "the watchdog restarted the board: nobody fed it", ""
+        where = "" if self.operator is None else f" in operator {self.operator}"
+        values = " ".join(f"{name}=0x{value:08x}" for name, value in self.registers)
+        stack = f", {self.stack_used_bytes:,} bytes of stack used" if self.stack_used_bytes else ""
+        return f"{what}{where}{why}: {values}{stack}"
+
+    def _broken_fence(self) -> str:
+        at = dict(self.registers)
+        changed = f"{at['changed']} bytes" if at["changed"] > 1 else "1 byte"
+        side = "in front of" if at["below"] else "behind"
+        far = f"{at['distance']} further" if at["distance"] else "next to it"
+        where = "between two operators" if self.operator is None else f"in operator {self.operator}"
+        return (
+            f"somebody wrote beside a pool {where}: of the fence {side} pool {self.pool} {changed} "
+            f"changed, the nearest one {far}, at address 0x{at['address']:08x}"
+        )
+
+
+def _text(words: list[int]) -> str:
+    """Characters as they lie in little-endian words, up to the first zero."""
+    data = b"".join(word.to_bytes(4, "little") for word in words)
+    return data.split(b"\0")[0].decode("ascii", "replace")

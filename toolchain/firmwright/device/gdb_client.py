@@ -1,0 +1,303 @@
+"""Flashing through a GDB remote stub: an emulator's, or the server of a debug probe.
+
+In: `HOST:PORT` or `unix:PATH` of a stub whose target is halted. Out: memory written, read back, and
+a processor that runs. Memory that the stub's map calls flash is erased and written by its flash
+packets, all other memory directly. Packets after GDB's manual, appendix on the remote protocol.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from firmwright.base.closeable import Closeable
+from firmwright.base.errors import DeviceError, DeviceTimeoutError, UsageError
+from firmwright.device.flash_image import FlashImage
+
+PACKET_BYTES: Final = 1024
+"""What is asked for or sent at once where the stub does not say how much it takes."""
+_HEX_OF_ONE_BYTE: Final = 2
+_ESCAPED: Final = frozenset(b"#$}*")
+_SP, _PC, _XPSR, _RISCV_PC = 13, 15, 25, 32
+_XPSR_THUMB: Final = 1 << 24
+_REGION: Final = re.compile(r'<memory\s+type="(\w+)"\s+start="(\w+)"\s+length="(\w+)"')
+
+ProgressCallback = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _FlashRegion:
+    start: int
+    size_bytes: int
+
+
+class GdbClient(Closeable):
+    """A conversation with a stub. A context manager, which lets the target run when it ends."""
+
+    def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
+        self._address = address
+        self._socket = _connect(address, timeout_s)
+        self._received = bytearray()
+        try:
+            self._packet_bytes = self._supported()
+            self._flash = self._flash_regions()
+            self._describe()
+            self._request(b"?")
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def close(self) -> None:
+        """Says goodbye, on which the halted target goes on, and hangs up.
+
+        A stub whose target runs halts it when it hears anything; so nothing is said after this.
+        """
+        with contextlib.suppress(DeviceError, OSError):
+            self._request(b"D")
+        self._socket.close()
+
+    def load(self, image: FlashImage, progress: ProgressCallback | None = None) -> None:
+        """Writes the image, erasing flash where the stub says there is some."""
+        for start, data in image.pieces:
+            if self._is_flash(start):
+                self._expect_ok(b"vFlashErase:%x,%x" % (start, len(data)), "erase flash")
+        done = 0
+        for address, data in image.chunks(self._data_bytes):
+            if self._is_flash(address):
+                self._expect_ok(b"vFlashWrite:%x:" % address + _escaped(data), "write flash")
+            else:
+                self.write(address, data)
+            done += len(data)
+            if progress is not None:
+                progress(done, image.size_bytes)
+        if any(self._is_flash(start) for start, _ in image.pieces):
+            self._expect_ok(b"vFlashDone", "finish with flash")
+
+    def verify(self, image: FlashImage) -> None:
+        """Reads everything back; a DeviceError names the first address that differs."""
+        for address, data in image.chunks(self._data_bytes):
+            found = self.read(address, len(data))
+            if found != data:
+                at = next(i for i, (a, b) in enumerate(zip(found, data, strict=True)) if a != b)
+                raise DeviceError(
+                    f"at {address + at:#x} there is {found[at]:#04x}, not {data[at]:#04x}.",
+                    where=self._address,
+                    hint="flash again; if it stays, the address is not memory that can be written.",
+                )
+
+    def write(self, address: int, data: bytes) -> None:
+        """Into memory that needs no erasing."""
+        command = b"M%x,%x:" % (address, len(data))
+        self._expect_ok(command + data.hex().encode(), f"write to {address:#x}")
+
+    def read(self, address: int, size_bytes: int) -> bytes:
+        """From memory."""
+        answer = self._request(b"m%x,%x" % (address, size_bytes))
+        try:
+            data = bytes.fromhex(answer.decode("ascii"))
+        except ValueError:
+            data = b""
+        if len(data) != size_bytes:
+            raise self._refused(f"read {size_bytes} bytes at {address:#x}", answer)
+        return data
+
+    def begin_cortex_m(self, vectors: int) -> None:
+        """Stack and program counter as a reset takes them from the vectors; `close` goes on."""
+        stack = int.from_bytes(self.read(vectors, 4), "little")
+        reset = int.from_bytes(self.read(vectors + 4, 4), "little")
+        self._set_register(_XPSR, _XPSR_THUMB)
+        self._set_register(_SP, stack)
+        self._set_register(_PC, reset & ~1)
+
+    def begin_riscv(self, entry: int) -> None:
+        """The program counter at the first instruction; `close` goes on from there."""
+        self._set_register(_RISCV_PC, entry)
+
+    def stop_at(self, address: int, *, thumb: bool) -> None:
+        """Lets the target run until the instruction at `address` is about to be executed."""
+        place = b"0,%x,%x" % (address, 2 if thumb else 4)
+        self._expect_ok(b"Z" + place, f"stop at {address:#x}")
+        stopped = self._request(b"c")
+        self._expect_ok(b"z" + place, "forget where to stop")
+        if stopped[:1] not in (b"S", b"T"):
+            raise self._refused("stop", stopped)
+
+    def go(self) -> None:
+        """Lets the target run; nothing is asked of the stub until `halt`."""
+        self._send(b"c")
+
+    def halt(self) -> None:
+        """Stops a target that `go` let run."""
+        try:
+            self._socket.sendall(b"\x03")
+        except OSError as error:
+            raise self._gone(error) from error
+        stopped = self._receive()
+        if stopped[:1] not in (b"S", b"T"):
+            raise self._refused("halt", stopped)
+
+    def step(self) -> None:
+        """One instruction."""
+        stopped = self._request(b"s")
+        if stopped[:1] not in (b"S", b"T"):
+            raise self._refused("make one step", stopped)
+
+    def register(self, number: int) -> int:
+        """A register of 32 bits, by GDB's number."""
+        answer = self._request(b"p%x" % number)
+        try:
+            return int.from_bytes(bytes.fromhex(answer.decode("ascii")), "little")
+        except ValueError as error:
+            raise self._refused(f"give register {number}", answer) from error
+
+    # ---- Pieces -----------------------------------------------------------------------------
+
+    @property
+    def _data_bytes(self) -> int:
+        """Of a packet, what is left for data behind the longest command, as hex digits."""
+        return max(64, (self._packet_bytes - 64) // _HEX_OF_ONE_BYTE // 64 * 64)
+
+    def _supported(self) -> int:
+        answer = self._request(b"qSupported:xmlRegisters=arm,riscv").decode("ascii", "replace")
+        found = re.search(r"PacketSize=([0-9a-fA-F]+)", answer)
+        self._has_map = "qXfer:memory-map:read+" in answer
+        self._has_features = "qXfer:features:read+" in answer
+        return min(int(found[1], 16), 8 * PACKET_BYTES) if found else PACKET_BYTES
+
+    def _flash_regions(self) -> tuple[_FlashRegion, ...]:
+        text = b""
+        while self._has_map:
+            answer = self._request(b"qXfer:memory-map:read::%x,%x" % (len(text), 512))
+            if answer[:1] not in (b"l", b"m"):
+                raise self._refused("give its memory map", answer)
+            text += answer[1:]
+            if answer[:1] == b"l":
+                break
+        found = _REGION.findall(text.decode("ascii", "replace"))
+        return tuple(
+            _FlashRegion(int(start, 0), int(size, 0))
+            for kind, start, size in found
+            if kind == "flash"
+        )
+
+    def _is_flash(self, address: int) -> bool:
+        return any(r.start <= address < r.start + r.size_bytes for r in self._flash)
+
+    def _describe(self) -> None:
+        """Has the stub describe its registers: some set none for a client that never asked."""
+        if self._has_features:
+            self._request(b"qXfer:features:read:target.xml:0,400")
+
+    def _set_register(self, number: int, value: int) -> None:
+        digits = value.to_bytes(4, "little").hex().encode()
+        self._expect_ok(b"P%x=" % number + digits, f"set register {number}")
+
+    def _expect_ok(self, command: bytes, what: str) -> None:
+        answer = self._request(command)
+        if answer != b"OK":
+            raise self._refused(what, answer)
+
+    def _refused(self, what: str, answer: bytes) -> DeviceError:
+        said = answer.decode("ascii", "replace") or "nothing, which means that it does not know how"
+        return DeviceError(
+            f"the stub did not {what}: it answered {said}.",
+            where=self._address,
+            hint="halt the target, and check that the board is the one that the image is for.",
+        )
+
+    def _request(self, command: bytes) -> bytes:
+        """The answer to a command. Console output of the stub is passed over."""
+        self._send(command)
+        while True:
+            answer = self._receive()
+            if answer[:1] != b"O" or answer == b"OK":
+                return answer
+
+    def _send(self, command: bytes) -> None:
+        packet = b"$" + command + b"#%02x" % (sum(command) & 0xFF)
+        try:
+            self._socket.sendall(packet)
+        except OSError as error:
+            raise self._gone(error) from error
+
+    def _receive(self) -> bytes:
+        """The next packet, acknowledged. Acknowledgements of ours are passed over."""
+        while (found := re.search(rb"\$([^#]*)#([0-9a-fA-F]{2})", self._received)) is None:
+            try:
+                more = self._socket.recv(4096)
+            except TimeoutError as error:
+                raise DeviceTimeoutError(
+                    "the stub does not answer.",
+                    where=self._address,
+                    hint="check that nobody else is connected to it.",
+                ) from error
+            except OSError as error:
+                raise self._gone(error) from error
+            if not more:
+                raise self._gone(None)
+            self._received += more
+        data, check = bytes(found[1]), int(found[2], 16)
+        del self._received[: found.end()]
+        if sum(data) & 0xFF != check:
+            raise DeviceError("a packet of the stub is damaged.", where=self._address)
+        with contextlib.suppress(OSError):
+            self._socket.sendall(b"+")
+        return _unescaped(data)
+
+    def _gone(self, error: OSError | None) -> DeviceError:
+        why = f": {error}" if error is not None else ""
+        return DeviceError(f"the stub hung up{why}.", where=self._address, hint="start it again.")
+
+
+def _connect(address: str, timeout_s: float) -> socket.socket:
+    try:
+        if address.startswith("unix:"):
+            line = socket.socket(socket.AF_UNIX)
+            line.settimeout(timeout_s)
+            try:
+                line.connect(address.removeprefix("unix:"))
+            except OSError:
+                line.close()
+                raise
+            return line
+        host, colon, port = address.rpartition(":")
+        if not colon or not port.isdigit():
+            hint = "HOST:PORT, such as localhost:3333, or unix:PATH."
+            raise UsageError(f"{address!r} is not the address of a stub.", hint=hint)
+        return socket.create_connection((host or "localhost", int(port)), timeout_s)
+    except OSError as error:
+        raise DeviceError(
+            f"there is no stub to connect to: {error}.",
+            where=address,
+            hint="start the emulator with -S -gdb, or the debug probe's GDB server.",
+        ) from error
+
+
+def _escaped(data: bytes) -> bytes:
+    """Bytes that would end or change a packet, behind an escape."""
+    out = bytearray()
+    for byte in data:
+        out += bytes((0x7D, byte ^ 0x20)) if byte in _ESCAPED else bytes((byte,))
+    return bytes(out)
+
+
+def _unescaped(data: bytes) -> bytes:
+    """Without escapes, and with runs written out: `*` and a character for 3 to 97 repetitions."""
+    out = bytearray()
+    at = 0
+    while at < len(data):
+        byte = data[at]
+        if byte == 0x7D and at + 1 < len(data):
+            at += 1
+            out.append(data[at] ^ 0x20)
+        elif byte == 0x2A and out and at + 1 < len(data):
+            at += 1
+            out += out[-1:] * (data[at] - 29)
+        else:
+            out.append(byte)
+        at += 1
+    return bytes(out)

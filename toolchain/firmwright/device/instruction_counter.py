@@ -1,0 +1,164 @@
+"""Exact counts of executed instructions, by a plugin of our own in QEMU.
+
+In: the function whose last call is wanted, by its address. Out: how often each instruction ran on
+behalf of which instruction of that function (see plugin/count.c). The plugin is built on first use
+with the host's C compiler into a folder that the caller names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from firmwright.base.closeable import Closeable
+from firmwright.base.errors import DeviceError, ToolFailedError, ToolMissingError
+
+_SOURCE = Path(__file__).with_name("plugin") / "count.c"
+_COMPILERS = ("cc", "gcc", "clang")
+_FLAGS = ("-std=c99", "-D_POSIX_C_SOURCE=200809L", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
+_MAGIC = 0x31637766
+_HEADER = struct.Struct("<6I")
+_STEP = np.dtype([("cpu", "<u4"), ("function", "<u4"), ("executed", "<u8", (2,))])
+_STEPS = 1 << 16
+_CELL = np.dtype([("address", "<u4"), ("site", "<u4"), ("count", "<u8"), ("taken", "<u8")])
+_CELLS = 1 << 19
+TracedFunctions: TypeAlias = Sequence[tuple[int, int]]
+"""Functions by their addresses and sizes."""
+_TOOL_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionCount:
+    """The instruction at `address` ran `count` times for `site`, `taken` times not to the next."""
+
+    address: int
+    site: int
+    count: int
+    taken: int
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionEntry:
+    """Core `cpu` came to the watched function `function`; what each core had executed by then."""
+
+    cpu: int
+    function: int
+    executed: tuple[int, int]
+
+
+class InstructionCounter(Closeable):
+    """A file that the plugin counts into. A context manager; read it once the emulator has ended.
+
+    `argument` is what follows QEMU's `-plugin`. The root is the function of `size_bytes` at
+    `address`; only its last call is counted. `watched` are functions, by address and size, between
+    which the steps of both cores are traced.
+    """
+
+    def __init__(
+        self, plugin: Path, address: int, size_bytes: int, watched: TracedFunctions = ()
+    ) -> None:
+        handle, name = tempfile.mkstemp(prefix="fwcount", suffix=".bin")
+        self._steps = _STEPS if watched else 0
+        size = _HEADER.size + self._steps * _STEP.itemsize + _CELLS * _CELL.itemsize
+        os.ftruncate(handle, size)  # sparse
+        os.close(handle)
+        self._path = Path(name)
+        parts = {"file": plugin, "from": address, "bytes": size_bytes, "out": name}
+        words = [f"{key}={_escaped(value)}" for key, value in parts.items()]
+        words += [f"steps={self._steps}"] if watched else []
+        words += [f"watch={start}:{size_bytes}" for start, size_bytes in watched]
+        self.argument = ",".join(words)
+
+    def close(self) -> None:
+        """Removes the file of counts."""
+        self._path.unlink(missing_ok=True)
+
+    @property
+    def started(self) -> bool:
+        """Whether the emulator took the plugin."""
+        return self._header()[0] == _MAGIC
+
+    def read(self) -> tuple[InstructionCount, ...]:
+        """The cells of the root's last call that are not zero, first executed first."""
+        magic, used, entries, overflow, _, _ = self._header()
+        if magic != _MAGIC or not entries:
+            raise DeviceError("the function to be counted was never called.", where="QEMU's plugin")
+        if overflow:
+            raise DeviceError(
+                "the code has too many instructions to count each.", where="QEMU's plugin"
+            )
+        start = _HEADER.size + self._steps * _STEP.itemsize
+        rows = np.fromfile(self._path, _CELL, used, offset=start)
+        return tuple(InstructionCount(*map(int, row)) for row in rows[rows["count"] > 0])
+
+    def steps(self) -> tuple[FunctionEntry, ...]:
+        """What the cores went through from the root's last call on, in order."""
+        rows = np.fromfile(self._path, _STEP, self._header()[4], offset=_HEADER.size)
+        return tuple(
+            FunctionEntry(
+                int(row["cpu"]),
+                int(row["function"]),
+                (int(row["executed"][0]), int(row["executed"][1])),
+            )
+            for row in rows
+        )
+
+    def _header(self) -> tuple[int, ...]:
+        with self._path.open("rb") as file:
+            return _HEADER.unpack(file.read(_HEADER.size))
+
+
+def build_counter_plugin(folder: Path) -> Path:
+    """The compiled plugin in `folder`. Raises ToolMissingError without a compiler."""
+    compiler = next((found for name in _COMPILERS if (found := shutil.which(name))), None)
+    if compiler is None:
+        raise ToolMissingError(
+            "counting needs a C compiler of this machine, and there is none.",
+            hint="apt install gcc.",
+        )
+    key = hashlib.sha256(" ".join(_FLAGS).encode() + _SOURCE.read_bytes()).hexdigest()[:16]
+    library = folder / f"count-{key}.so"
+    if library.is_file():
+        return library
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        made = Path(work) / library.name
+        command = [compiler, *_FLAGS, str(_SOURCE), "-o", str(made)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S, check=False
+        )
+        if done.returncode:
+            raise ToolFailedError("QEMU's plugin does not compile.", output=done.stderr)
+        made.replace(library)
+    return library
+
+
+def check_plugin_support(program: str) -> None:
+    """ToolMissingError if `program` is absent or was built without plugins."""
+    path = shutil.which(program)
+    if path is None:
+        raise ToolMissingError(f"{program} is not installed.", hint="apt install qemu-system.")
+    done = subprocess.run(
+        [path, "--help"], capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S, check=False
+    )
+    if "\n-plugin " not in done.stdout:
+        raise ToolMissingError(
+            f"{program} was built without plugins, so it cannot count.",
+            where=path,
+            hint="a QEMU configured with --enable-plugins; Debian's is.",
+        )
+
+
+def _escaped(value: object) -> str:
+    """QEMU reads two commas as one."""
+    return str(value).replace(",", ",,")

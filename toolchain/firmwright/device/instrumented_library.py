@@ -1,0 +1,147 @@
+"""A model's library that is watched: after each run, the first access that breaks its plan.
+
+In: a library of `build/instrumented_library.py` and where each buffer lies and belongs. Out: runs
+as of `LibrarySession`; a run that breaks the plan is an InternalError naming operator and buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cffi
+import numpy as np
+from numpy.typing import NDArray
+
+from firmwright.base.errors import InternalError
+from firmwright.device.host_library import LibraryModel, LibrarySession
+
+_DECLARATIONS = """
+struct fwr_watch_pool {
+    const uint8_t *base; uint32_t bytes; const uint16_t *buffer; const uint32_t *planned;
+    uint8_t *written; uint16_t *owner; int32_t *writer;
+};
+struct fwr_watch_fault {
+    int32_t kind; int32_t operator_index; int32_t pool; uint32_t byte; uint16_t owner;
+    int32_t writer;
+};
+void fwr_watch_start(const struct fwr_watch_pool *, uint32_t);
+void fwr_watch_touch(const void *, uint32_t, int32_t);
+uint32_t fwr_watch_faults(struct fwr_watch_fault *);
+"""
+_OUTSIDE, _UNWRITTEN = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class TracedBuffer:
+    """A buffer of a pool: its bytes lie at `offset` and belong at `planned`."""
+
+    name: str
+    pool: str
+    offset: int
+    planned: int
+    size_bytes: int
+
+
+class AccessTracingSession(LibrarySession):
+    """`operators` are names for messages; `kept` are buffers that must be whole after a run too."""
+
+    def __init__(
+        self,
+        library: Path,
+        model: LibraryModel,
+        buffers: Sequence[TracedBuffer],
+        operators: Sequence[str],
+        kept: frozenset[str] = frozenset(),
+    ) -> None:
+        super().__init__(library, model)
+        self._buffers, self._operators, self._kept = tuple(buffers), tuple(operators), kept
+        self._watch = cffi.FFI()
+        self._watch.cdef(_DECLARATIONS)
+        self._watcher = self._watch.dlopen(str(library))
+        self._arrays: list[NDArray[Any]] = []
+        self._watched = self._watch.new("struct fwr_watch_pool[]", len(model.pools))
+        for entry, (pool, size_bytes) in zip(self._watched, model.pools, strict=True):
+            self._describe(entry, pool, size_bytes)
+        self._watcher.fwr_watch_start(self._watched, len(model.pools))
+        for name in model.state:
+            self._touch(name, write=True)
+
+    def close(self) -> None:
+        """As of the library's session."""
+        if self._library is not None:
+            self._watch.dlclose(self._watcher)
+        super().close()
+
+    def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """As of the library's session. InternalError at the first access that breaks the plan."""
+        if self._model.inputs_in_pools:
+            for tensor in self._model.inputs:
+                self._touch(tensor.field, write=True)
+        found = super().run(inputs)
+        outputs = self._model.outputs if self._model.outputs_in_pools else ()
+        kept = sorted(self._kept) if self._model.outputs_in_pools else []
+        for name in (*(tensor.field for tensor in outputs), *kept, *self._model.state):
+            self._touch(name, write=False)
+        fault = self._watch.new("struct fwr_watch_fault *")
+        count = self._watcher.fwr_watch_faults(fault)
+        if count:
+            raise InternalError(self._said(fault, count), where=self._model.name)
+        return found
+
+    def _describe(self, entry: Any, pool: str, size_bytes: int) -> None:
+        mine = [(n, b) for n, b in enumerate(self._buffers, 1) if b.pool == pool]
+        buffer, planned = np.zeros(size_bytes, np.uint16), np.zeros(size_bytes, np.uint32)
+        for number, each in mine:
+            end = each.offset + each.size_bytes
+            buffer[each.offset : end] = number
+            planned[each.offset : end] = each.planned + np.arange(each.size_bytes)
+        top = max((each.planned + each.size_bytes for _, each in mine), default=0)
+        entry.base = self._watch.cast("uint8_t *", self._address(pool))
+        entry.bytes = size_bytes
+        for field, array, kind in (
+            ("buffer", buffer, "uint16_t *"),
+            ("planned", planned, "uint32_t *"),
+            ("written", np.zeros(size_bytes, np.uint8), "uint8_t *"),
+            ("owner", np.zeros(top, np.uint16), "uint16_t *"),
+            ("writer", np.full(top, -1, np.int32), "int32_t *"),
+        ):
+            self._arrays.append(array)
+            setattr(entry, field, self._watch.cast(kind, array.ctypes.data))
+
+    def _address(self, pool: str) -> int:
+        return int(self._ffi.cast("uintptr_t", getattr(self._pools, pool)))
+
+    def _touch(self, name: str, *, write: bool) -> None:
+        each = next(buffer for buffer in self._buffers if buffer.name == name)
+        address = self._watch.cast("void *", self._address(each.pool) + each.offset)
+        self._watcher.fwr_watch_touch(address, each.size_bytes, write)
+
+    def _said(self, fault: Any, count: int) -> str:
+        who = self._by(fault.operator_index)
+        pool = self._model.pools[fault.pool][0]
+        more = f" ({count - 1:,} more such accesses)" if count > 1 else ""
+        place = self._place(pool, fault.byte)
+        if fault.kind == _OUTSIDE:
+            return f"{who} touches what is no buffer of pool {pool}: {place}{more}."
+        if fault.kind == _UNWRITTEN:
+            return f"{who} reads {place}, which nothing has written{more}."
+        owner = self._buffers[fault.owner - 1].name
+        by = self._by(fault.writer)
+        return f"{who} reads {place}, which {by} has overwritten with {owner}{more}."
+
+    def _by(self, operator: int) -> str:
+        return f"operator {operator} ({self._operators[operator]})" if operator >= 0 else "the run"
+
+    def _place(self, pool: str, byte: int) -> str:
+        """The byte by its buffer, or by the buffer that ends before it."""
+        below = [b for b in self._buffers if b.pool == pool and b.offset <= byte]
+        if not below:
+            return f"byte {byte}"
+        last = max(below, key=lambda b: b.offset)
+        beyond = byte - last.offset - last.size_bytes
+        if beyond < 0:
+            return f"byte {byte - last.offset} of {last.name}"
+        return f"{beyond} bytes beyond the end of {last.name}"

@@ -1,0 +1,365 @@
+"""The link's bytes as values: frames (COBS, CRC-32) and the payloads of every message.
+
+In: values, or received bytes of any quality. Out: bytes to send, or frames whose checksum holds.
+Pure: no input or output, no clock. The other end is runtime_c/fwr_link.c and fwr_loop*.c; the
+contract between the two is runtime_c/ABI.md. All integers are little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from enum import IntEnum
+
+from firmwright.base.errors import DeviceError
+from firmwright.base.version import ABI as ABI
+
+LINK_VERSION = 2
+
+HEADER_BYTES = 6
+CRC_BYTES = 4
+HELLO_PAYLOAD_BYTES = 64  # the most that may be sent before both sides agreed on more
+PAYLOAD_MAX_BYTES = 65000
+OPERATOR_BYTES = 16
+RUN_CHECKSUMS = 1
+TAP_ALL = 0xFFFF
+MODEL_CONSUMES_INPUT = 1
+
+KIND_ANSWER = 0x80
+KIND_STARTED = 0xFD
+KIND_DAMAGED = 0xFE
+KIND_FAULT = 0xFF
+
+# A COBS block of 254 bytes takes one more; header, checksum and slack on top.
+_ENCODED_MAX_BYTES = (PAYLOAD_MAX_BYTES + HEADER_BYTES + CRC_BYTES) * 255 // 254 + 2
+
+
+class Command(IntEnum):
+    """What a request asks for (runtime_c/fwr_loop.h; of the loader, loader/fwr_loader.h)."""
+
+    HELLO = 1
+    TEXT = 2
+    TENSOR = 3
+    WRITE_INPUT = 4
+    WRITE_PARAMS = 5
+    RUN = 6
+    READ_OUTPUT = 7
+    PROFILE_READ = 8
+    STACK = 9
+    RESET = 10
+    BAUD = 11
+    STEP = 12
+    TAP_READ = 13
+    LOADER_HELLO = 32
+    LOADER_SLOT = 33
+    LOADER_CHECK = 34
+    LOADER_WRITE = 35
+    LOADER_READ = 36
+    LOADER_COMMIT = 37
+    LOADER_CONFIRM = 38
+    LOADER_BOOT = 39
+
+
+class Status(IntEnum):
+    """How a request ended (runtime_c/fwr.h)."""
+
+    OK = 0
+    BUSY = 1
+    PAUSED = 2
+    COMMAND = -1
+    SIZE = -2
+    RANGE = -3
+    SESSION = -4
+    NO_OUTPUT = -5
+    RUN = -6
+    UNSUPPORTED = -7
+    FAULT = -8
+    IO = -9
+    PARAMS = -10
+
+
+class TextKind(IntEnum):
+    """Which text a TEXT request reads."""
+
+    MODEL = 0
+    BOARD = 1
+    START_UP = 2
+    COUNTER_UNIT = 3
+    INPUT_NAME = 4
+    OUTPUT_NAME = 5
+
+
+# numpy names by fwr.h's enum fwr_dtype.
+DTYPE_NAMES = {
+    1: "int8",
+    2: "uint8",
+    3: "int16",
+    4: "uint16",
+    5: "int32",
+    6: "uint32",
+    7: "int64",
+    8: "float32",
+    9: "bool",
+    10: "uint64",
+}
+
+
+# ---- Frames ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One message: of which session, which request in it, what kind, how it ended, its payload."""
+
+    session: int
+    sequence: int
+    kind: int
+    status: int = 0
+    payload: bytes = b""
+
+
+def cobs_encode(data: bytes) -> bytes:
+    """Consistent Overhead Byte Stuffing: the same content without a zero byte."""
+    out = bytearray()
+    for piece in data.split(b"\0"):
+        full, rest = divmod(len(piece), 254)
+        for i in range(full):
+            out += b"\xff" + piece[254 * i : 254 * (i + 1)]
+        out.append(rest + 1)
+        out += piece[254 * full :]
+    last = len(data) - (data.rfind(b"\0") + 1)
+    if last and last % 254 == 0:
+        del out[-1]  # a full block at the very end owes no zero, so nothing follows it
+    return bytes(out)
+
+
+def cobs_decode(data: bytes) -> bytes | None:
+    """The content of a stuffed block without zeros; None if it is not one."""
+    out = bytearray()
+    at = 0
+    while at < len(data):
+        code = data[at]
+        block = data[at + 1 : at + code]
+        if code == 0 or len(block) != code - 1 or 0 in block:
+            return None
+        out += block
+        at += code
+        if code != 0xFF and at < len(data):
+            out.append(0)
+    return bytes(out)
+
+
+def encode_frame(frame: Frame) -> bytes:
+    """The bytes on the wire: zero, stuffed frame with its CRC-32, two zeros.
+
+    The zero in front ends whatever noise went before. The second one behind shows a frame whose
+    end was damaged at once, where the other side would else wait for more bytes.
+    """
+    header = struct.pack("<HHBb", frame.session, frame.sequence, frame.kind, frame.status)
+    body = header + frame.payload
+    return b"\0" + cobs_encode(body + struct.pack("<I", zlib.crc32(body))) + b"\0\0"
+
+
+def decode_frame(block: bytes) -> Frame | None:
+    """The frame between two zero bytes; None if it is damaged."""
+    body = cobs_decode(block)
+    if body is None or len(body) < HEADER_BYTES + CRC_BYTES:
+        return None
+    content, (crc,) = body[:-CRC_BYTES], struct.unpack("<I", body[-CRC_BYTES:])
+    if zlib.crc32(content) != crc:
+        return None
+    session, sequence, kind, status = struct.unpack_from("<HHBb", content)
+    return Frame(session, sequence, kind, status, content[HEADER_BYTES:])
+
+
+class FrameReader:
+    """Cuts a byte stream into frames; whatever is no frame comes out as None, once a piece."""
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame | None]:
+        """Takes received bytes; gives the frames (None: damaged) that they complete."""
+        *ended, rest = (self._pending + data).split(b"\0")
+        if len(rest) > _ENCODED_MAX_BYTES:
+            rest = rest[-_ENCODED_MAX_BYTES:]  # still too long for a frame; memory stays bounded
+        self._pending = bytearray(rest)
+        return [decode_frame(bytes(block)) for block in ended if block]
+
+
+# ---- Requests -------------------------------------------------------------------------------
+
+
+def text_request(which: TextKind, index: int, offset: int, size_bytes: int) -> bytes:
+    """Payload that asks for a part of a text."""
+    return struct.pack("<BHHH", which, index, offset, size_bytes)
+
+
+def tensor_request(*, is_output: bool, index: int) -> bytes:
+    """Payload that asks what a tensor is."""
+    return struct.pack("<BH", is_output, index)
+
+
+def write_input_request(index: int, offset: int, data: bytes) -> bytes:
+    """Payload that writes part of an input."""
+    return struct.pack("<HI", index, offset) + data
+
+
+def write_params_request(offset: int, data: bytes) -> bytes:
+    """Payload that writes part of the parameter block."""
+    return struct.pack("<I", offset) + data
+
+
+def run_request(count: int, *, checksums: bool, tap: int | None = None) -> bytes:
+    """Payload that asks for `count` runs; for one that pauses behind operator `tap`."""
+    plain = struct.pack("<IB", count, RUN_CHECKSUMS if checksums else 0)
+    return plain if tap is None else plain + struct.pack("<H", tap)
+
+
+def tap_request(offset: int, size_bytes: int) -> bytes:
+    """Payload that asks, in a pause, for part of the operator's output."""
+    return struct.pack("<IH", offset, size_bytes)
+
+
+def baud_request(baud: int) -> bytes:
+    """Payload that asks for another baud."""
+    return struct.pack("<I", baud)
+
+
+def read_output_request(index: int, offset: int, size_bytes: int) -> bytes:
+    """Payload that asks for part of an output."""
+    return struct.pack("<HIH", index, offset, size_bytes)
+
+
+def profile_request(first: int, count: int) -> bytes:
+    """Payload that asks for the records of some operators."""
+    return struct.pack("<HH", first, count)
+
+
+# ---- Answers --------------------------------------------------------------------------------
+
+
+def _require_size(payload: bytes, size_bytes: int, what: str) -> None:
+    if len(payload) != size_bytes:
+        raise DeviceError(
+            f"the firmware's {what} has {len(payload)} bytes where {size_bytes} are expected.",
+            hint="rebuild the firmware with this version of firmwright.",
+        )
+
+
+def unpack_payload(layout: str, payload: bytes, what: str) -> tuple[int, ...]:
+    """The integers of a payload of exactly that layout. Raises DeviceError, naming it `what`."""
+    _require_size(payload, struct.calcsize(layout), what)
+    return struct.unpack(layout, payload)
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a firmware says of itself first."""
+
+    link_version: int
+    abi: int
+    model_id: bytes
+    payload_max_bytes: int
+    flags: int
+    input_count: int
+    output_count: int
+    operator_count: int
+    is_profile: bool
+    params_bytes: int
+    counter_scale_num: int
+    counter_scale_den: int
+    run_cost_ticks: int
+    stack_bytes: int
+    receive_bytes: int
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Hello:
+        """From an answer's payload; the two versions are checked before anything else is read."""
+        if len(payload) >= 4:
+            version, abi = struct.unpack_from("<HH", payload)
+            if (version, abi) != (LINK_VERSION, ABI):
+                raise DeviceError(
+                    f"the firmware speaks link version {version} with ABI {abi}; "
+                    f"this firmwright speaks {LINK_VERSION} with ABI {ABI}.",
+                    hint="rebuild and flash the firmware with this version of firmwright.",
+                )
+        layout = "<HH16sHHHHHHIIIIIH"
+        _require_size(payload, struct.calcsize(layout), "hello")
+        version, abi, model_id, *numbers = struct.unpack(layout, payload)
+        limit, flags, inputs, outputs, operators, profile, *rest = numbers
+        params, scale_num, scale_den, run_cost, stack, receive = rest
+        return cls(
+            link_version=version,
+            abi=abi,
+            model_id=model_id,
+            payload_max_bytes=limit,
+            flags=flags,
+            input_count=inputs,
+            output_count=outputs,
+            operator_count=operators,
+            is_profile=bool(profile),
+            params_bytes=params,
+            counter_scale_num=scale_num,
+            counter_scale_den=scale_den,
+            run_cost_ticks=run_cost,
+            stack_bytes=stack,
+            receive_bytes=receive,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunAnswer:
+    """How the runs of one request ended and what the counter showed, its own cost taken away."""
+
+    model_status: int
+    runs: int
+    total_ticks: int
+    least_ticks: int
+
+    @classmethod
+    def decode(cls, payload: bytes) -> RunAnswer:
+        """From an answer's payload."""
+        return cls(*unpack_payload("<iIQQ", payload, "answer to run"))
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRecord:
+    """What the probes gathered for one operator over the runs of the last request."""
+
+    ticks: int
+    calls: int
+    checksum: int
+
+    @classmethod
+    def decode_all(cls, payload: bytes, count: int) -> tuple[OperatorRecord, ...]:
+        """From an answer's payload that holds `count` records."""
+        _require_size(payload, OPERATOR_BYTES * count, "profile")
+        return tuple(cls(*record) for record in struct.iter_unpack("<QII", payload))
+
+
+@dataclass(frozen=True, slots=True)
+class PauseReport:
+    """A run that stands behind an operator, whose first output has `size_bytes`."""
+
+    operator: int
+    size_bytes: int
+
+    @classmethod
+    def decode(cls, payload: bytes) -> PauseReport:
+        """From an answer's payload."""
+        return cls(*unpack_payload("<HI", payload, "note of a pause"))
+
+
+def decode_tensor(payload: bytes) -> tuple[str, int]:
+    """numpy dtype name and size in bytes of a tensor."""
+    code, size_bytes = unpack_payload("<BI", payload, "tensor description")
+    if code not in DTYPE_NAMES:
+        raise DeviceError(f"the firmware describes a tensor of unknown dtype code {code}.")
+    return DTYPE_NAMES[code], size_bytes
+
+
+def decode_stack(payload: bytes) -> int:
+    """Bytes of stack used at most."""
+    return unpack_payload("<I", payload, "stack mark")[0]

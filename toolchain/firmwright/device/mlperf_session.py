@@ -1,0 +1,134 @@
+"""A conversation with a benchmark's firmware: MLPerf Tiny's text protocol over a transport.
+
+In: a transport to the firmware of `runtime_c/mlperf`, or to any other that speaks the protocol.
+Out: results as numbers, times in microseconds. Invariant: a command's answer is what came between
+it and the line `m-ready`; nothing of an earlier command is taken for it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+
+from firmwright.base.closeable import Closeable
+from firmwright.base.errors import DeviceError, DeviceTimeoutError
+from firmwright.device.transport import Transport
+
+READY = "m-ready"
+CHUNK_BYTES = 38
+"""Bytes of a sample in one command: what a command of 79 characters has room for."""
+_GREETING_EVERY_S = 1.0
+_QUIET_S = 0.1
+_GREETINGS = 10
+_LAP = "m-lap-us-"
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceTiming:
+    """What `infer` told: the time of `count` inferences in all, the results of the last."""
+
+    count: int
+    microseconds: int
+    results: tuple[float, ...]
+
+
+class MlperfSession(Closeable):
+    """From the greeting to close. A context manager; `timeout_s` is for one command."""
+
+    def __init__(self, transport: Transport, *, timeout_s: float = 300.0) -> None:
+        self._transport = transport
+        self._timeout_s = timeout_s
+        self._received = bytearray()
+        try:
+            self._greet()
+        except BaseException:
+            transport.close()
+            raise
+
+    def close(self) -> None:
+        """Gives the transport back."""
+        self._transport.close()
+
+    def command(self, text: str) -> tuple[str, ...]:
+        """The lines that answer `text`; DeviceError if one of them tells an error."""
+        self._transport.write(f"{text}%".encode())
+        lines: list[str] = []
+        deadline = time.monotonic() + self._timeout_s
+        while (line := self._line(deadline, text)) != READY:
+            lines.append(line)
+        failed = [line for line in lines if line.startswith("e-")]
+        if failed:
+            raise DeviceError(f"the firmware answers {failed[0]}", where=text)
+        return tuple(lines)
+
+    def value(self, text: str, before: str) -> str:
+        """What stands in brackets, or to the end, behind `before` in the answer to `text`."""
+        return _value(self.command(text), before, text)
+
+    def load(self, sample: bytes) -> None:
+        """Hands over one sample."""
+        self.command(f"db load {len(sample)}")
+        said: tuple[str, ...] = ()
+        for at in range(0, len(sample), CHUNK_BYTES):
+            said = self.command(f"db {sample[at : at + CHUNK_BYTES].hex()}")
+        if "m-load-done" not in said:
+            raise DeviceError("the firmware did not take the whole sample.", where="db load")
+
+    def infer(self, count: int, warmups: int) -> InferenceTiming:
+        """`count` timed inferences on the sample loaded, after `warmups` others."""
+        text = f"infer {count} {warmups}"
+        lines = self.command(text)
+        laps = [int(line.removeprefix(_LAP)) for line in lines if line.startswith(_LAP)]
+        if len(laps) != 2:
+            raise DeviceError(f"{len(laps)} time stamps in an answer, not two.", where=text)
+        told = _value(lines, "m-results-", text)
+        results = tuple(float(number) for number in told.rstrip(",").split(","))
+        return InferenceTiming(count, laps[1] - laps[0], results)
+
+    def _greet(self) -> None:
+        """Asks for the name until it comes: the firmware may be starting, or be long running."""
+        patience_s = min(_GREETING_EVERY_S, self._timeout_s)
+        for _ in range(_GREETINGS):
+            self._transport.write(b"name%")
+            deadline = time.monotonic() + patience_s
+            try:
+                while not self._line(deadline, "name").startswith("m-name-dut-"):
+                    pass
+            except DeviceTimeoutError:
+                continue
+            self._drain()
+            return
+        raise DeviceTimeoutError(
+            "nothing there answers the benchmark's protocol.",
+            where=self._transport.name,
+            hint="a firmware built with --firmware mlperf.",
+        )
+
+    def _drain(self) -> None:
+        """Reads until all is said: m-ready, and answers to greetings repeated."""
+        while self._transport.read(4096, _QUIET_S):
+            pass
+        self._received.clear()
+
+    def _line(self, deadline: float, doing: str) -> str:
+        while (end := self._received.find(b"\n")) < 0:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise DeviceTimeoutError(
+                    "the firmware did not answer in time.",
+                    where=f"{self._transport.name}, {doing}",
+                    hint="--timeout, or fewer --iterations.",
+                )
+            self._received += self._transport.read(4096, left)
+        line = bytes(self._received[:end])
+        del self._received[: end + 1]
+        return line.decode("ascii", "replace").strip("\r\0")
+
+
+def _value(lines: tuple[str, ...], before: str, where: str) -> str:
+    for line in lines:
+        found = re.fullmatch(re.escape(before) + r"\[?([^\]]*)\]?", line)
+        if found:
+            return found[1]
+    raise DeviceError(f"no {before} in the answer.", where=where)

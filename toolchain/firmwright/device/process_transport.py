@@ -1,0 +1,132 @@
+"""A child process as a transport: the link on its stdin and stdout, its stderr kept for errors.
+
+In: a command. Out: a Transport whose process never outlives it: it is killed with its whole group
+on close, at exit, and, on Linux, by the kernel when this process dies. When it ends by itself, the
+next read or write says so at once, with its exit code and the end of what it wrote to stderr.
+Linux ties a child to the thread that started it: a session is used and closed in one thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from firmwright.base.errors import DeviceError, ToolMissingError
+from firmwright.device.subprocesses import kill_process, make_pipe_reader, popen_options
+
+_STDERR_LINES = 20
+_STOP_WAIT_S = 5.0
+
+
+class ProcessTransport:
+    """A running child. `name` is what errors call it; it starts in the constructor.
+
+    `environment` has variables besides those of this process.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        *,
+        name: str = "",
+        hint: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._command = [str(part) for part in command]
+        self._name = name or Path(self._command[0]).name
+        self._hint = hint
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                bufsize=0,
+                env={**os.environ, **(environment or {})},
+                **popen_options(),
+            )
+        except OSError as error:
+            self._stderr.close()
+            raise ToolMissingError(
+                f"cannot start {self._command[0]}: {error.strerror}.",
+                where=self._name,
+                hint=hint or "build the firmware first, or install the program.",
+            ) from error
+        assert self._process.stdout is not None  # it was asked for
+        self._reader = make_pipe_reader(self._process.stdout)
+        atexit.register(self.close)
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return self._name
+
+    @property
+    def pid(self) -> int:
+        """The child's process id, also after it ended."""
+        return self._process.pid
+
+    def read(self, limit: int, timeout_s: float) -> bytes:
+        """Up to `limit` bytes of its stdout."""
+        stdout = self._process.stdout
+        if stdout is None or stdout.closed:
+            raise self._gone()
+        data = self._reader.read(limit, timeout_s)
+        if data is None:
+            raise self._gone()
+        return data
+
+    def write(self, data: bytes) -> None:
+        """To its stdin."""
+        stdin = self._process.stdin
+        if stdin is None or stdin.closed:
+            raise self._gone()
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(stdin.fileno(), view) :]
+            except BrokenPipeError as error:
+                raise self._gone() from error
+
+    def close(self) -> None:
+        """Ends the process and its group, and reaps it."""
+        atexit.unregister(self.close)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        if self._process.returncode is None:
+            kill_process(self._process)
+        self._stderr.close()
+
+    def _gone(self) -> DeviceError:
+        """The process has hung up: says how it ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STOP_WAIT_S)
+        code = self._process.returncode
+        match code:
+            case None:
+                ending = "closed its end of the link but still runs"
+            case _ if code < 0:
+                ending = f"was killed by {signal.Signals(-code).name}"
+            case _:
+                ending = f"ended with exit code {code}"
+        return DeviceError(
+            f"the process {ending} in the middle of a session.{self._last_words()}",
+            where=self._name,
+            hint=self._hint or "start the session again.",
+        )
+
+    def _last_words(self) -> str:
+        if self._stderr.closed:
+            return ""
+        self._stderr.seek(0)
+        lines = self._stderr.read().decode(errors="replace").strip().splitlines()
+        tail = "\n".join(lines[-_STDERR_LINES:])
+        return f" Its last words: {tail}" if tail else ""

@@ -1,0 +1,311 @@
+"""Requests that arrive: repeated until answered, refused, or out of time.
+
+In: a transport of any quality, commands and payloads. Out: the payload of each answer. A request
+is numbered, so the firmware carries it out at most once however often it hears it; an answer that
+got lost is fetched again, not computed again. Where the receiver keeps bytes while it is busy,
+pieces of data are under way several at a time. What keeps getting lost is reported as such
+(`RequestLostError`), so that the caller can take smaller pieces.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from firmwright.base.errors import DeviceTimeoutError
+from firmwright.device.errors import (
+    FaultError,
+    RefusedError,
+    RequestLostError,
+    SessionLostError,
+    Timeouts,
+    make_timeout_error,
+)
+from firmwright.device.fault_report import Fault
+from firmwright.device.link_protocol import (
+    KIND_ANSWER,
+    KIND_DAMAGED,
+    KIND_FAULT,
+    KIND_STARTED,
+    Command,
+    Frame,
+    FrameReader,
+    Status,
+    baud_request,
+    encode_frame,
+)
+from firmwright.device.transport import Transport, has_baud
+
+_READ_BYTES = 65536
+_SEQUENCES = 1 << 16
+_SPLIT_AFTER_LOSSES = 4
+_CALL_BACK_AFTER_LOSSES = 6
+_CALL_BACK_BYTES = 700
+"""More than a firmware hears at a wrong baud before it goes back to that of its start-up."""
+
+FaultExplainer = Callable[[Fault], str]
+Clock = Callable[[], float]
+
+
+class RequestChannel:
+    """The numbered exchange of one session; not for two threads.
+
+    `explain` says more of a fault than its report: where in the source, and what to try.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        timeouts: Timeouts,
+        *,
+        clock: Clock = time.monotonic,
+        explain: FaultExplainer | None = None,
+    ) -> None:
+        self._transport = transport
+        self._timeouts = timeouts
+        self._clock = clock
+        self._explain = explain
+        self._reader = FrameReader()
+        self._received: deque[Frame | None] = deque()
+        self._session = self._sequence = 0
+        self._usual_s = 0.0
+        self._raised_baud = False
+        self.losses = 0
+        self.renew()
+
+    def renew(self) -> None:
+        """Takes a new session number: the next request must be a hello."""
+        self._session = 1 + secrets.randbelow(_SEQUENCES - 1)
+        self._sequence = 0
+
+    # ---- One at a time ----------------------------------------------------------------------
+
+    def request(self, command: Command, payload: bytes = b"", *, may_split: bool = False) -> bytes:
+        """The answer's payload.
+
+        Raises RefusedError, ForgottenError, FaultError, DeviceTimeoutError, DeviceError if the
+        other side is gone, and LostError after some losses in a row if `may_split`.
+        """
+        return self.request_frame(command, payload, may_split=may_split).payload
+
+    def request_frame(
+        self, command: Command, payload: bytes = b"", *, may_split: bool = False
+    ) -> Frame:
+        """The same, the answer whole: its status is ok or paused."""
+        answer = self._exchange(self._next(command, payload), may_split)
+        self._require_ok(answer, command)
+        return answer
+
+    def _next(self, command: Command, payload: bytes) -> Frame:
+        self._sequence = (self._sequence + 1) % _SEQUENCES
+        return Frame(self._session, self._sequence, command, 0, payload)
+
+    def _require_ok(self, answer: Frame, command: Command) -> None:
+        match answer.status:
+            case Status.OK | Status.PAUSED:
+                return
+            case Status.SESSION:
+                raise SessionLostError(where=self._transport.name)
+            case status:
+                raise RefusedError(command, status, answer.payload, where=self._transport.name)
+
+    def _exchange(self, frame: Frame, may_split: bool, patience_s: float | None = None) -> Frame:
+        command = Command(frame.kind)
+        deadline = self._clock() + (patience_s or self._timeouts.of(command))
+        wait_s, losses, accepted = self._first_wait_s(), 0, False
+        encoded = encode_frame(frame)
+        while True:
+            if command == Command.BAUD and losses:
+                self._call_back()
+            answer = self._clear_line([frame], losses)
+            sent = self._clock()
+            if answer is None:
+                self._transport.write(encoded)
+                answer = self._await([frame], min(sent + wait_s, deadline))
+            if answer is not None and answer.status == Status.BUSY:
+                accepted = True
+                until = min(self._clock() + self._timeouts.last_wait_s, deadline)
+                answer = self._await_run(frame, until)
+            if answer is not None:
+                self._note(command, self._clock() - sent)
+                return answer
+            losses += 1
+            self._lost(losses)
+            if self._clock() >= deadline:
+                raise self._timed_out(command, accepted)
+            if may_split and losses >= _SPLIT_AFTER_LOSSES:
+                raise RequestLostError(
+                    "a request was lost several times.", where=self._transport.name
+                )
+            wait_s = min(wait_s * 1.5, self._timeouts.last_wait_s)
+
+    def _clear_line(self, requests: Sequence[Frame], losses: int) -> Frame | None:
+        """After a loss: ends what the firmware may hold of a frame, and lets it complain.
+
+        While it does, a receiver without FIFO loses what comes, so nothing may: else it would
+        find a damaged frame at the beginning of each repetition, and lose the rest, for ever.
+        """
+        if not losses:
+            return None
+        self._transport.write(b"\0")
+        grace_s = self._timeouts.damage_grace_s * min(1.3**losses, 8.0)
+        return self._await(requests, self._clock() + grace_s)
+
+    def _first_wait_s(self) -> float:
+        """Twice what the last answer took: a slow line must not meet its own repetitions."""
+        longest = max(self._timeouts.first_wait_s, 2 * self._usual_s)
+        return min(longest, self._timeouts.last_wait_s)
+
+    def _note(self, command: Command, took_s: float) -> None:
+        if command not in (Command.RUN, Command.STEP):
+            self._usual_s = took_s
+
+    def _timed_out(self, command: Command, accepted: bool) -> Exception:
+        patience_s = self._timeouts.of(command)
+        return make_timeout_error(
+            command, patience_s, accepted=accepted, where=self._transport.name
+        )
+
+    def _await_run(self, frame: Frame, until: float) -> Frame | None:
+        """Like `_await`; further notes that the run was accepted are passed over."""
+        while True:
+            answer = self._await([frame], until)
+            if answer is None or answer.status != Status.BUSY:
+                return answer
+
+    # ---- Several at a time ------------------------------------------------------------------
+
+    def stream(
+        self,
+        command: Command,
+        make: Callable[[int, int], bytes],
+        begin: int,
+        end: int,
+        *,
+        piece_bytes: int,
+        window_bytes: int,
+        may_split: bool,
+    ) -> Iterator[tuple[int, bytes]]:
+        """Requests for the bytes [begin, end) of something: the size of each and its answer.
+
+        `make(offset, size)` is a request's payload. At most `window_bytes` are under way, but
+        always one request. After a loss all that is under way is asked for anew, under new
+        numbers. Raises as `request` does.
+        """
+        flying: deque[tuple[Frame, int, int]] = deque()
+        sent, losses = begin, 0
+        deadline = self._clock() + self._timeouts.of(command)
+        while begin < end:
+            if not flying:
+                self._clear_line([], losses)
+            while sent < end:
+                size = min(piece_bytes, end - sent)
+                frame = self._next(command, make(sent, size))
+                encoded = encode_frame(frame)
+                if flying and sum(one[2] for one in flying) + len(encoded) > window_bytes:
+                    self._sequence = (self._sequence - 1) % _SEQUENCES
+                    break
+                self._transport.write(encoded)
+                flying.append((frame, size, len(encoded)))
+                sent += size
+            asked = self._clock()
+            until = min(asked + self._grown_wait_s(losses), deadline)
+            answer = self._await([one[0] for one in flying], until)
+            first, size, _ = flying[0]
+            if answer is not None and answer.sequence == first.sequence:
+                self._require_ok(answer, command)
+                self._note(command, self._clock() - asked)
+                flying.popleft()
+                begin, losses = begin + size, 0
+                deadline = self._clock() + self._timeouts.of(command)
+                yield size, answer.payload
+                continue
+            if answer is not None and answer.status == Status.SESSION:
+                raise SessionLostError(where=self._transport.name)
+            losses += 1
+            self._lost(losses)
+            if self._clock() >= deadline:
+                raise self._timed_out(command, accepted=False)
+            if may_split and losses >= _SPLIT_AFTER_LOSSES:
+                raise RequestLostError(
+                    "pieces were lost several times.", where=self._transport.name
+                )
+            flying.clear()
+            sent, window_bytes = begin, window_bytes // 2
+
+    def _grown_wait_s(self, losses: int) -> float:
+        return min(self._first_wait_s() * 1.5**losses, self._timeouts.last_wait_s)
+
+    # ---- Receiving --------------------------------------------------------------------------
+
+    def _await(self, requests: Sequence[Frame], until: float) -> Frame | None:
+        """The answer to one of `requests`; None if time is over, or to repeat them is the way."""
+        while True:
+            while self._received:
+                frame = self._received.popleft()
+                if frame is None or frame.kind == KIND_DAMAGED:
+                    until = min(until, self._clock() + self._timeouts.damage_grace_s)
+                elif frame.kind == KIND_STARTED:
+                    # It has forgotten this session, and will say so when it is asked again.
+                    until = min(until, self._clock() + self._timeouts.started_grace_s)
+                elif self._answers(frame, requests):
+                    return frame
+            left_s = until - self._clock()
+            if left_s <= 0:
+                return None
+            self._received.extend(self._reader.feed(self._transport.read(_READ_BYTES, left_s)))
+
+    def _answers(self, frame: Frame, requests: Sequence[Frame]) -> bool:
+        """Whether a sound frame is an answer; late copies and other sessions' are not."""
+        if frame.kind == KIND_FAULT and frame.session in (0, self._session):
+            fault = Fault.decode(frame.payload)
+            more = "" if self._explain is None else self._explain(fault)
+            raise FaultError(fault, more, where=self._transport.name)
+        return any(
+            frame.session == request.session
+            and frame.sequence == request.sequence
+            and frame.kind == request.kind | KIND_ANSWER
+            for request in requests
+        )
+
+    # ---- The line's rate --------------------------------------------------------------------
+
+    def change_baud(self, baud: int) -> bool:
+        """Whether the line runs at `baud` from now on; if not, it goes on as before.
+
+        The firmware answers at the old rate and changes then. If it is not heard at the new one,
+        both go back: it does so by itself after some bytes that are no frame.
+        """
+        if not has_baud(self._transport):
+            return False
+        try:
+            self.request(Command.BAUD, baud_request(baud))
+        except RefusedError:
+            return False
+        self._transport.set_baud(baud)
+        try:
+            hello = self._next(Command.HELLO, b"")
+            self._require_ok(self._exchange(hello, False, self._timeouts.baud_s), Command.HELLO)
+        except DeviceTimeoutError:
+            self._go_back()
+            self.request(Command.HELLO)
+            return False
+        self._raised_baud = True
+        return True
+
+    def _lost(self, losses: int) -> None:
+        self.losses += 1
+        if self._raised_baud and losses >= _CALL_BACK_AFTER_LOSSES:
+            self._go_back()
+
+    def _go_back(self) -> None:
+        """To the baud of the start, and the firmware with us."""
+        self._raised_baud = False
+        if has_baud(self._transport):
+            self._transport.set_baud(0)
+            self._call_back()
+
+    def _call_back(self) -> None:
+        self._transport.write(b"\xaa" * _CALL_BACK_BYTES + b"\0")

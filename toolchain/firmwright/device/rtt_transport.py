@@ -1,0 +1,149 @@
+"""The link through memory: ring buffers that a GDB stub reads and writes (`console_rtt.c`).
+
+In: a stub whose target is halted, and the RAM in which the firmware has its block. Out: a
+Transport. A stub halts its target to look, so each look is a pause of it; between them it runs.
+Servers of probes that have an RTT port of their own (OpenOCD's `rtt server start`, J-Link's 19021)
+need none of this: their port is a `socket://`.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import Final
+
+from firmwright.base.errors import DeviceError
+from firmwright.device.gdb_client import GdbClient
+
+_ID: Final = b"SEGGER RTT\0\0\0\0\0\0"
+_UP, _DOWN = 24, 48
+"""Where the two channels begin in the block: name, bytes, size, write, read, flags; a word each."""
+_WRITE, _READ = 12, 16
+_SEARCHED_BYTES: Final = 1 << 16
+_PIECE_BYTES: Final = 4096
+_START_S: Final = 5.0
+_WRITE_S: Final = 10.0
+_PAUSE_S: Final = 0.002
+
+
+class RttTransport:
+    """Bytes through a target's memory. It owns the stub, and ends with it."""
+
+    def __init__(self, stub: GdbClient, ram_start: int, ram_bytes: int, name: str) -> None:
+        self._stub = stub
+        self._name = name
+        self._waiting = b""
+        self._closed = False
+        try:
+            self._block = self._find(ram_start, min(ram_bytes, _SEARCHED_BYTES))
+        except BaseException:
+            stub.close()
+            raise
+
+    @property
+    def name(self) -> str:
+        """What the target is called."""
+        return self._name
+
+    def read(self, limit: int, timeout_s: float) -> bytes:
+        """What the firmware has put into its buffer, looked at again and again until then."""
+        deadline = time.monotonic() + timeout_s
+        while not self._waiting:
+            self._waiting = self._take()
+            if self._waiting or time.monotonic() >= deadline:
+                break
+            time.sleep(_PAUSE_S)
+        found, self._waiting = self._waiting[:limit], self._waiting[limit:]
+        return found
+
+    def write(self, data: bytes) -> None:
+        """Into the firmware's buffer, as it makes room."""
+        deadline = time.monotonic() + _WRITE_S
+        while data := data[self._put(data) :]:
+            if time.monotonic() >= deadline:
+                raise DeviceError(
+                    "the firmware takes no more bytes out of its buffer.",
+                    where=self._name,
+                    hint="it hangs: reset the target.",
+                )
+            time.sleep(_PAUSE_S)
+
+    def close(self) -> None:
+        """Lets the target run, and hangs up."""
+        if not self._closed:
+            self._closed = True
+            self._stub.halt()
+            self._stub.close()
+
+    # ---- Pieces -----------------------------------------------------------------------------
+
+    def _find(self, start: int, size_bytes: int) -> int:
+        """The block's address; the target runs until its firmware has made it, and after that."""
+        deadline = time.monotonic() + _START_S
+        while True:
+            self._stub.go()
+            time.sleep(_PAUSE_S)
+            self._stub.halt()
+            at = self._search(start, size_bytes)
+            if at is not None:
+                self._stub.go()
+                return at
+            if time.monotonic() >= deadline:
+                raise DeviceError(
+                    f"no RTT block in the {size_bytes} bytes from {start:#x} on.",
+                    where=self._name,
+                    hint='build the firmware for a board whose console has the driver "rtt".',
+                )
+
+    def _search(self, start: int, size_bytes: int) -> int | None:
+        text = b""
+        for offset in range(0, size_bytes, _PIECE_BYTES):
+            text += self._read_bytes(start + offset, min(_PIECE_BYTES, size_bytes - offset))
+            at = text.find(_ID)
+            if at >= 0:
+                return start + at
+        return None
+
+    def _read_bytes(self, address: int, size_bytes: int) -> bytes:
+        pieces = range(0, size_bytes, 256)
+        return b"".join(self._stub.read(address + i, min(256, size_bytes - i)) for i in pieces)
+
+    def _channel(self, at: int) -> tuple[int, int, int, int]:
+        """Address and size of the bytes, and the places of writer and reader."""
+        words = struct.unpack("<6I", self._stub.read(self._block + at, 24))
+        return words[1], words[2], words[3], words[4]
+
+    def _take(self) -> bytes:
+        self._stub.halt()
+        try:
+            address, size, write, read = self._channel(_UP)
+            if write >= read:
+                data = self._read_bytes(address + read, write - read)
+            else:
+                data = self._read_bytes(address + read, size - read)
+                data += self._read_bytes(address, write)
+            if data:
+                self._move(_UP + _READ, write)
+        finally:
+            self._stub.go()
+        return data
+
+    def _put(self, data: bytes) -> int:
+        """How many of `data` had room."""
+        self._stub.halt()
+        try:
+            address, size, write, read = self._channel(_DOWN)
+            room = (read - write - 1) % size
+            taken = min(room, len(data))
+            first = min(taken, size - write)
+            for at, piece in ((write, data[:first]), (0, data[first:taken])):
+                if piece:
+                    self._stub.write(address + at, piece)
+            if taken:
+                self._move(_DOWN + _WRITE, (write + taken) % size)
+        finally:
+            self._stub.go()
+        return taken
+
+    def _move(self, at: int, place: int) -> None:
+        self._stub.write(self._block + at, place.to_bytes(4, "little"))

@@ -1,0 +1,73 @@
+"""Which serial port a board is on, by the vendor and product that its USB side shows.
+
+In: USB ids and the ports that there are. Out: the name of one port. Where several match, the caller
+chooses, or an error lists them with their serial numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from serial.tools import list_ports
+
+from firmwright.base.errors import DeviceError, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class SerialPortInfo:
+    """A serial port: its name, "vendor:product" in hex, the device's own number, in words."""
+
+    name: str
+    usb: str
+    serial_number: str
+    description: str
+
+    def __str__(self) -> str:
+        number = f" {self.serial_number}" if self.serial_number else ""
+        return f"{self.name} ({self.usb}{number}, {self.description})"
+
+
+PortChooser = Callable[[Sequence[SerialPortInfo]], SerialPortInfo]
+
+
+def usb_ports() -> tuple[SerialPortInfo, ...]:
+    """The serial ports behind USB, by name."""
+    found = [
+        SerialPortInfo(
+            p.device, f"{p.vid:04x}:{p.pid:04x}", p.serial_number or "", p.description or ""
+        )
+        for p in list_ports.comports()
+        if p.vid is not None and p.pid is not None
+    ]
+    return tuple(sorted(found, key=lambda port: port.name))
+
+
+def find_serial_port(
+    board: str,
+    usb: Sequence[str],
+    ports: Sequence[SerialPortInfo],
+    choose: PortChooser | None = None,
+) -> str:
+    """The port of `board`, whose USB side is one of `usb`."""
+    if not usb:
+        raise UsageError(
+            "the board is reached over a serial port, and none was named.",
+            where=board,
+            hint="name the port: --port /dev/ttyACM0.",
+        )
+    fitting = [port for port in ports if port.usb in usb]
+    if len(fitting) == 1:
+        return fitting[0].name
+    if fitting and choose is not None:
+        return choose(fitting).name
+    if fitting:
+        listed = "; ".join(map(str, fitting))
+        what = f"{len(fitting)} ports could be this board: {listed}."
+        raise UsageError(what, where=board, hint="name one: --port.")
+    seen = "; ".join(map(str, ports)) or "none"
+    raise DeviceError(
+        f"no port has the USB ids {' or '.join(usb)}; the ports there are: {seen}.",
+        where=board,
+        hint="connect the board, or name its port: --port.",
+    )

@@ -1,0 +1,86 @@
+"""From a board and its image to a transport: a process, an emulator, or a serial port.
+
+In: a Board and the ELF of its firmware (for a physical board the port it is on; it is flashed
+already). Out: an open Transport with the firmware running or waiting behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from firmwright.artifacts import PreloadedMemory
+from firmwright.boards import Board
+from firmwright.device.emulators import open_fvp, open_renode
+from firmwright.device.gdb_client import GdbClient
+from firmwright.device.process_transport import ProcessTransport
+from firmwright.device.qemu_process import QemuCommand, start_qemu
+from firmwright.device.qemu_rtt_transport import open_qemu_rtt
+from firmwright.device.reconnecting_transport import ReconnectingTransport
+from firmwright.device.rtt_transport import RttTransport
+from firmwright.device.serial_port_discovery import find_serial_port, usb_ports
+from firmwright.device.serial_transport import DEFAULT_BAUD, SerialTransport
+from firmwright.device.transport import Transport
+from firmwright.device.transport_plugins import TransportRequest, plugin_for_board, plugin_for_port
+
+EXTERNAL_MEMORY_VARIABLE = "FWR_EXTERNAL"
+"""The environment variable by which a firmware on the host finds the file that it reads."""
+
+
+RTT_SCHEME = "rtt://"
+RECONNECT_S = 5.0
+"""How long a port that went may take to come back, as an adapter does that is plugged anew."""
+
+
+def open_transport(
+    board: Board,
+    elf: Path,
+    *,
+    port: str = "",
+    baud: int = DEFAULT_BAUD,
+    plugin: str = "",
+    loads: Sequence[PreloadedMemory] = (),
+) -> Transport:
+    """The way to `board`'s firmware. A `port` (device or pyserial URL) wins over the board's own.
+
+    `rtt://HOST:PORT` is the GDB server of a debug probe, through which memory is the line.
+    A board behind a serial port is found by its USB ids where no port is named.
+
+    `loads` are put into an emulator's memory; behind a port they must be in place already.
+    `plugin` is for an emulator, see `QemuCommand`; nothing else has any.
+
+    Raises ToolMissingError, DeviceError if a port cannot be opened, UsageError if it must be named.
+    """
+    opening = TransportRequest(board, elf, port, baud, tuple(loads))
+    if port.startswith(RTT_SCHEME) and not board.is_host:
+        stub = GdbClient(port.removeprefix(RTT_SCHEME))
+        return RttTransport(stub, board.ram.start, board.ram.size_bytes, port)
+    if port:
+        opener = plugin_for_port(port)
+        return _reconnecting(port, baud) if opener is None else opener(opening)
+    match board.run.kind:
+        case "host":
+            external = {EXTERNAL_MEMORY_VARIABLE: str(loads[0].file)} if loads else {}
+            name = f"{board.name} firmware {elf}"
+            return ProcessTransport([elf], name=name, environment=external)
+        case "qemu":
+            run = board.run
+            command = QemuCommand(
+                run.machine, elf, run.program, tuple(run.args), plugin=plugin, loads=tuple(loads)
+            )
+            if board.console.driver == "rtt":
+                return open_qemu_rtt(command, board)
+            return start_qemu(command)
+        case "serial":
+            found = find_serial_port(board.name, board.flash_tools.usb, usb_ports())
+            return _reconnecting(found, baud)
+        case "renode":
+            return open_renode(opening)
+        case "fvp":
+            return open_fvp(opening)
+        case "plugin":
+            return plugin_for_board(board)(opening)
+
+
+def _reconnecting(port: str, baud: int) -> Transport:
+    return ReconnectingTransport(lambda: SerialTransport(port, baud=baud), patience_s=RECONNECT_S)

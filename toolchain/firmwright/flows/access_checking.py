@@ -1,0 +1,102 @@
+"""Runs a compilation's C on this computer with every access to memory held against its plan.
+
+In: a `Compilation` for the host. Out: a `ModelSession` whose runs raise InternalError at the first
+byte that is read after another buffer has taken its place, or that belongs to no buffer. Kernels
+and plan are those of the compilation; only the buffers lie apart, so that each byte has one owner.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from firmwright.base.errors import UsageError
+from firmwright.base.version import VERSION
+from firmwright.build.instrumented_library import build_instrumented_library
+from firmwright.codegen.model_emitter import EmitOptions, emit_model
+from firmwright.device.instrumented_library import AccessTracingSession, TracedBuffer
+from firmwright.flows.model_session import ModelSession, c_prefix, library_model
+from firmwright.ir import tir
+from firmwright.ir.constant_pools import UNADDRESSABLE_SCOPES, constant_pools
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.traversal import prim_calls
+from firmwright.partitioning.backend_libraries import collect_intrinsics
+from firmwright.partitioning.target_hooks import BACKEND_FILES_DIR
+from firmwright.pipeline import Compilation
+from firmwright.schedules.registry import INTRINSICS
+from firmwright.usmp.isolated_layout import RelocatedBuffer, isolate_buffers
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedLibrary:
+    """A library that can be watched, of the compilation `compiled` with its buffers apart."""
+
+    compiled: Compilation
+    library: Path
+    moved: tuple[RelocatedBuffer, ...]
+
+    def session(self, moved: Sequence[RelocatedBuffer] = ()) -> ModelSession:
+        """A watched run; `moved` are other places than the plan's to hold accesses against."""
+        module = self.compiled.module
+        places = moved or self.moved
+        session = AccessTracingSession(
+            self.library,
+            library_model(self.compiled),
+            [TracedBuffer(m.name, m.pool, m.offset, m.planned, m.size_bytes) for m in places],
+            _operators(module),
+            _kept(module),
+        )
+        return ModelSession(self.compiled, session, None)
+
+
+def open_checked_session(compiled: Compilation) -> ModelSession:
+    """Start a watched run. Raises UsageError, ToolMissingError, ToolFailedError."""
+    with tempfile.TemporaryDirectory(prefix="firmwright-watched-") as folder:
+        return build_checked_library(compiled, Path(folder)).session()
+
+
+def build_checked_library(compiled: Compilation, folder: Path) -> CheckedLibrary:
+    """Build the library in `folder`, which sessions need only while they are opened."""
+    if not compiled.board.is_host:
+        raise UsageError(
+            f"memory is watched on the host, not on {compiled.board.name}.",
+            hint="--board host, with --target for the kernels of another core.",
+        )
+    if any(pool.scope in UNADDRESSABLE_SCOPES for pool in constant_pools(compiled.module)):
+        raise UsageError(
+            "memory that is filled by a function cannot be watched: nobody sees its writes.",
+            hint="--const-pool NAME:external, or constants where they are by default.",
+        )
+    if any(path.startswith(f"{BACKEND_FILES_DIR}/") for path in compiled.tree.files):
+        raise UsageError(
+            "memory cannot be watched where the model calls C that is not generated.",
+            where=compiled.module.name,
+            hint="--target without backends.",
+        )
+    module, moved = isolate_buffers(compiled.module)
+    name = c_prefix(compiled)
+    tree = emit_model(
+        module,
+        collect_intrinsics(module, INTRINSICS),
+        EmitOptions(prefix=name, tool_version=VERSION),
+    )
+    tree.write(folder)
+    library = build_instrumented_library(folder, name)
+    return CheckedLibrary(replace(compiled, module=module, tree=tree), library, moved)
+
+
+def _operators(module: IRModule) -> tuple[str, ...]:
+    main = module.entry
+    assert isinstance(main, tir.PrimFunc)
+    names: dict[int, str] = {}
+    for call in prim_calls(main.body):
+        callee = module.functions[call.callee]
+        names[call.op] = ", ".join(filter(None, (str(callee.attrs.get("op")), call.span.tensor)))
+    return tuple(names.get(op, "") for op in range(max(names, default=-1) + 1))
+
+
+def _kept(module: IRModule) -> frozenset[str]:
+    inputs = module.io.inputs if module.io.preserve_input and module.io.mode == "arena" else ()
+    return frozenset(tensor.buffer for tensor in inputs)

@@ -1,0 +1,231 @@
+"""Every pattern of a backend over the cases of its operators, against the core alone.
+
+In: the text of a target, a board. Out: for each entry of the backend's table which cases it took
+and which of those differ. The grid are the operators' conformance cases in every element type; a
+pattern of several operators in a row is tried on the cases of its first one, with the others behind
+it. Both firmwares run on the same board with the same samples, and every bit counts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from firmwright.base.errors import FirmwrightError, UsageError
+from firmwright.boards import Board, load_board
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.model import Model, partition
+from firmwright.flows.model_session import ModelSession, open_session
+from firmwright.flows.sample_batches import Tensors
+from firmwright.flows.selftest import (
+    NamedCase,
+    budget_bytes,
+    case_inputs,
+    case_seed,
+    cases_module,
+    grouped,
+)
+from firmwright.flows.verification import EXACT_TOLERANCE
+from firmwright.ir.graph.evaluate import make_op_call
+from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.opdef import NotSupportedError
+from firmwright.ir.graph.patterns import AlternativesPattern, OpPattern, Pattern
+from firmwright.ir.module import IRModule
+from firmwright.ops.registry import op_table
+from firmwright.oracle.compare import Difference, compare_tensor
+from firmwright.oracle.random_samples import make_samples
+from firmwright.targets.backend import Backend
+from firmwright.targets.registry import backend_of, parse_target
+
+log = logging.getLogger(__name__)
+OperatorChain = tuple[OpPattern, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PatternResult:
+    """An entry: the cases that it could have taken, those it took, and the first that differs."""
+
+    name: str
+    cases: int
+    taken: tuple[str, ...]
+    differing: tuple[tuple[str, Difference], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BackendTestResult:
+    """All entries of a backend's table."""
+
+    target: str
+    board: str
+    samples: int
+    entries: tuple[PatternResult, ...]
+
+
+def run_backend_test(
+    target: str,
+    board_name: str = "host",
+    *,
+    sample_count: int = 4,
+    open_with: Callable[..., ModelSession] = open_session,
+    **given: Any,
+) -> BackendTestResult:
+    """Run it; UsageError for an entry that takes no case of its operators."""
+    backend = backend_of(parse_target(target))
+    if backend is None:
+        raise UsageError(f"{target} is a core, no backend.", hint="firmwright backends lists them.")
+    board = load_board(board_name, given.get("board_dirs", ()))
+    found: dict[str, list[PatternResult]] = {entry.name: [] for entry in backend.table}
+    for chain, cases in _grid(backend, budget_bytes(board)):
+        run = _ChainRun(target, board, chain, sample_count, open_with, given)
+        for result in run.results(backend, cases):
+            found[result.name].append(result)
+    entries = tuple(_joined(name, results) for name, results in found.items())
+    for entry, row in zip(backend.table, entries, strict=True):
+        if not row.taken:
+            ops = sorted({part.op for chain in operator_chains(entry.pattern) for part in chain})
+            raise UsageError(
+                f"the pattern {entry.name} takes none of the {row.cases} cases of "
+                f"{', '.join(ops) or 'its operators'}.",
+                where=f"backend {backend.name}",
+                hint="a pattern or a predicate that says less, or other attributes of the target.",
+            )
+    return BackendTestResult(target, board.name, sample_count, entries)
+
+
+def _joined(name: str, results: Sequence[PatternResult]) -> PatternResult:
+    return PatternResult(
+        name,
+        sum(result.cases for result in results),
+        tuple(case for result in results for case in result.taken),
+        tuple(case for result in results for case in result.differing),
+    )
+
+
+def _grid(backend: Backend, budget: int) -> Iterator[tuple[OperatorChain, list[NamedCase]]]:
+    """Rows of operators that patterns speak of, with the cases of the first."""
+    known: dict[tuple[str, ...], OperatorChain] = {}
+    for entry in backend.table:
+        for chain in operator_chains(entry.pattern):
+            known.setdefault(tuple(part.op for part in chain), chain)
+    for chain in known.values():
+        cases = (NamedCase(chain[0].op, case) for case in op_table()[chain[0].op].cases())
+        for group in grouped(list(cases), budget):
+            yield chain, group
+
+
+def operator_chains(pattern: Pattern) -> list[OperatorChain]:
+    """The rows of operators that a pattern covers, first ones first; none where it branches."""
+    match pattern:
+        case AlternativesPattern(choices=choices):
+            return [chain for choice in choices for chain in operator_chains(choice)]
+        case OpPattern(inputs=inputs):
+            inner = [operator_chains(part) for part in inputs or ()]
+            below = [found for found in inner if found]
+            if len(below) > 1:
+                return []
+            return [(*chain, pattern) for chain in (below[0] if below else [()])]
+        case _:
+            return []
+
+
+@dataclass(frozen=True)
+class _ChainRun:
+    """One row of operators on a board."""
+
+    target: str
+    board: Board
+    chain: OperatorChain
+    sample_count: int
+    open_with: Callable[..., ModelSession]
+    given: Mapping[str, Any]
+
+    def results(self, backend: Backend, cases: Sequence[NamedCase]) -> Iterator[PatternResult]:
+        """What each entry of the table takes of `cases`."""
+        numerics = str(self.given.get("numerics", "litert"))
+        module = append_operators(cases_module(cases), self.chain[1:]).with_attrs(numerics=numerics)
+        owners = _taken(partition(Model(module), self.target).module)
+        chosen = [item for i, item in enumerate(cases) if i in owners]
+        names = [owners[i] for i in range(len(cases)) if i in owners]
+        differing = self._differing(chosen) if chosen else {}
+        for entry in backend.table:
+            if self.chain not in operator_chains(entry.pattern) and entry.name not in names:
+                continue
+            mine = [index for index, name in enumerate(names) if name == entry.name]
+            label = "+".join(part.op for part in self.chain)
+            yield PatternResult(
+                entry.name,
+                len(cases),
+                tuple(f"{label} {chosen[index].case.name}" for index in mine),
+                tuple(
+                    (f"{label} {chosen[index].case.name}", differing[index])
+                    for index in mine
+                    if index in differing
+                ),
+            )
+
+    def _differing(self, cases: Sequence[NamedCase]) -> dict[int, Difference]:
+        module = append_operators(cases_module(cases), self.chain[1:])
+        drawn = tuple(make_samples(case_inputs(cases), self.sample_count, case_seed(cases)))
+        expected, actual = (self._outputs(module, drawn, text) for text in ("", self.target))
+        found: dict[int, Difference] = {}
+        for number, (wanted, got) in enumerate(zip(expected, actual, strict=True)):
+            for name in wanted:
+                first = compare_tensor(number, name, wanted[name], got[name], EXACT_TOLERANCE).first
+                if first is not None:
+                    found.setdefault(int(name.split(".")[0]), first)
+        return found
+
+    def _outputs(
+        self, module: IRModule, drawn: Sequence[Tensors], target: str
+    ) -> Sequence[Tensors]:
+        options = {"planner": "greedy_by_size", **self.given, "target": target}
+        log.info("%s on %s", target or "the core alone", self.board.name)
+        with self.open_with(compile_for(Model(module), self.board.name, **options)) as session:
+            return session.run_all(drawn)
+
+
+def _taken(module: IRModule) -> dict[int, str]:
+    """By case, the entry that took it."""
+    return {
+        int(function.results[0].name.split(".")[0]): str(function.attrs["composite"])
+        for function in module.functions.values()
+        if isinstance(function, Function) and function.attrs.get("composite")
+    }
+
+
+def append_operators(module: IRModule, following: OperatorChain) -> IRModule:
+    """The module with those operators behind each of its calls, where their types allow it."""
+    main = module.entry
+    if not following or not isinstance(main, Function):
+        return module
+    body: list[Call] = []
+    results: dict[str, Value] = {value.name: value for value in main.results}
+    for call in main.body:
+        body.append(call)
+        last = call.outputs[0]
+        more = _behind(last, following, module)
+        if more:
+            body += more
+            results[last.name] = more[-1].outputs[0]
+    return module.with_function(replace(main, body=tuple(body), results=tuple(results.values())))
+
+
+def _behind(value: Value, following: OperatorChain, module: IRModule) -> list[Call]:
+    """Calls of the operators on `value`, each of its type; none where one cannot be."""
+    calls: list[Call] = []
+    for number, part in enumerate(following):
+        stem = value.name.split(".")[0]
+        made = replace(value, name=f"{stem}.c{number}")
+        attrs = {name: want for name, want in part.attrs.items() if isinstance(want, int | str)}
+        call = Call(part.op, (value,), (made,), attrs)
+        try:
+            inferred = op_table()[part.op].infer(make_op_call(call, module))
+        except (FirmwrightError, NotSupportedError, KeyError, IndexError):
+            return []
+        if [kind.shape for kind in inferred] != [value.type.shape]:
+            return []
+        calls.append(call)
+        value = made
+    return calls

@@ -1,0 +1,190 @@
+"""Many kernels in one firmware, each called once and held against its layer's reference.
+
+In: layers, each with a reference kernel and the kernels that should do the same. Out: a lowered
+module with an AOT main, ready to be compiled. For every kernel the main spoils the place of the
+result, so that what is not written differs, calls the kernel, and counts the values that differ
+from the reference's: the model's only output. All kernels of a layer read the same input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from firmwright.base.dtypes import INT32
+from firmwright.boards import Board
+from firmwright.ir import tir
+from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.module import IoTensor, IRModule
+from firmwright.ir.tir.builder import INDEX, Builder, binary_expr
+from firmwright.ir.tir.rewrite import make_sequence, rewrite_func
+from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.ir.tir.traversal import Node
+from firmwright.pipeline import Options, configure_module
+
+LOWERED_STAGE = "lower-select"
+"""The pass that modules made here count as having been through."""
+MISMATCH_COUNT_OUTPUT = "differing"
+"""The output: for each kernel the number of values that differ."""
+_ALIGNMENT = 16
+_WRONG_BYTE = 0x55
+
+
+@dataclass(frozen=True, slots=True)
+class KernelComparison:
+    """A layer, the kernel that is right, and those to be tried."""
+
+    call: OpCall
+    reference: LoweringCandidate
+    kernels: tuple[LoweringCandidate, ...]
+
+
+def layer_module(call: OpCall) -> IRModule:
+    """A model of that one layer."""
+    names = {i: f"x{i}" for i, kind in enumerate(call.inputs) if kind is not None}
+    constants = {
+        names[i]: replace(c, name=names[i]) for i, c in enumerate(call.constants) if c is not None
+    }
+    inputs = tuple(
+        None if kind is None else Value(names[i], kind, names[i] if names[i] in constants else None)
+        for i, kind in enumerate(call.inputs)
+    )
+    result = Value("y", call.output)
+    alone = Call(call.op, inputs, (result,), call.attrs)
+    entry = Function("main", alone.variables, (alone,), (result,))
+    return IRModule("layer", {"main": entry}, constants, attrs={"entry": "main"})
+
+
+def rename_kernel(alternative: LoweringCandidate, suffix: str) -> LoweringCandidate:
+    """The same kernel under another name, its constants too."""
+
+    def rule(node: Node) -> Node | None:
+        if isinstance(node, tir.AllocateConst):
+            return replace(node, constant=node.constant + suffix)
+        return None
+
+    function = rewrite_func(alternative.function, rule)
+    constants = {
+        name + suffix: replace(found, name=name + suffix)
+        for name, found in alternative.constants.items()
+    }
+    function = replace(function, name=function.name + suffix)
+    return replace(alternative, function=function, constants=constants)
+
+
+def comparison_module(
+    layers: Sequence[KernelComparison], board: Board, options: Options
+) -> IRModule:
+    """The module whose main calls every kernel and says how many of its values are wrong.
+
+    The kernels are its operators, counted through all layers.
+    """
+    total = sum(len(layer.kernels) for layer in layers)
+    differing = tir.Buffer(MISMATCH_COUNT_OUTPUT, INT32, (total,), alignment=_ALIGNMENT)
+    made: list[_LayerMain] = []
+    first = 0
+    for number, layer in enumerate(layers):
+        made.append(_layer(number, first, layer, differing))
+        first += len(layer.kernels)
+    body: tir.Stmt = tir.Allocate(
+        differing, make_sequence([layer.body for layer in made]), "output"
+    )
+    for buffer in [buffer for layer in made for buffer in layer.inputs]:
+        body = tir.Allocate(buffer, body, "input")
+    functions = {f.name: f for layer in made for f in layer.functions}
+    functions["run"] = tir.PrimFunc("run", (), body, {"aot_main": True})
+    constants = {
+        name: constant
+        for layer in made
+        for item in layer.kernels
+        for name, constant in item.constants.items()
+    }
+    plain = IRModule("kernels", functions, constants, attrs={"entry": "run"})
+    module = configure_module(plain, board, options)
+    inputs = tuple(_io(buffer) for layer in made for buffer in layer.inputs)
+    io = replace(module.io, inputs=inputs, outputs=(_io(differing),))
+    return replace(module, io=io).with_attrs(stage=LOWERED_STAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class _LayerMain:
+    """One layer's part of the main."""
+
+    inputs: tuple[tir.Buffer, ...]
+    kernels: tuple[LoweringCandidate, ...]
+    functions: tuple[tir.PrimFunc, ...]
+    body: tir.Stmt
+
+
+def _layer(number: int, first: int, layer: KernelComparison, differing: tir.Buffer) -> _LayerMain:
+    inputs = tuple(
+        _buffer(f"x{number}_{index}", kind)
+        for index, kind in enumerate(layer.call.inputs)
+        if kind is not None and layer.call.constant(index) is None
+    )
+    right = _buffer(f"right{number}", layer.call.output)
+    result = _buffer(f"y{number}", layer.call.output)
+    reference = rename_kernel(layer.reference, f"_right_{number}")
+    kernels = tuple(rename_kernel(k, f"_{number}_{index}") for index, k in enumerate(layer.kernels))
+    spoil = _spoil(f"spoil_{number}", layer.call.output)
+    compare = _compare(f"compare_{number}", layer.call.output)
+    stmts: list[tir.Stmt] = [_call(reference, inputs, right, -1)]
+    for index, kernel in enumerate(kernels, first):
+        count = tir.AccessPtr(differing, tir.IntImm(index, INDEX), 1, "w")
+        stmts += [
+            tir.PrimFuncCall(spoil.name, (_whole(right, "r"), _whole(result, "w"))),
+            _call(kernel, inputs, result, index),
+            tir.PrimFuncCall(compare.name, (_whole(right, "r"), _whole(result, "r"), count)),
+        ]
+    body = tir.Allocate(
+        right, tir.Allocate(result, tir.Seq(tuple(stmts)), "activation"), "activation"
+    )
+    everything = (reference, *kernels)
+    functions = (*(item.function for item in everything), spoil, compare)
+    return _LayerMain(inputs, everything, functions, body)
+
+
+def _call(
+    kernel: LoweringCandidate, inputs: Sequence[tir.Buffer], result: tir.Buffer, op: int
+) -> tir.PrimFuncCall:
+    args: list[tir.Expr] = [_whole(buffer, "r") for buffer in inputs]
+    return tir.PrimFuncCall(kernel.function.name, (*args, _whole(result, "w")), op=op)
+
+
+def _whole(buffer: tir.Buffer, access: tir.AccessMode) -> tir.AccessPtr:
+    return tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.elements, access)
+
+
+def _buffer(name: str, kind: TensorType) -> tir.Buffer:
+    return tir.Buffer(name, kind.dtype, kind.shape, alignment=_ALIGNMENT)
+
+
+def _io(buffer: tir.Buffer) -> IoTensor:
+    return IoTensor(buffer.name, buffer.name, TensorType(buffer.shape, buffer.dtype))
+
+
+def _spoil(name: str, kind: TensorType) -> tir.PrimFunc:
+    """Writes to each place of the result a value that is not the right one."""
+    b = Builder(name)
+    right = b.buffer_param("right", kind.dtype, (kind.elements,), "in", kind.dtype.size_bytes)
+    y = b.buffer_param("y", kind.dtype, (kind.elements,), "out", kind.dtype.size_bytes)
+    with b.for_("i", kind.elements) as i:
+        b.store(y, [i], binary_expr("xor", b.load(right, [i]), _WRONG_BYTE))
+    return b.build(comment="spoils what a kernel has to write")
+
+
+def _compare(name: str, kind: TensorType) -> tir.PrimFunc:
+    """Counts the values of a result that are not the right ones."""
+    b = Builder(name)
+    right = b.buffer_param("right", kind.dtype, (kind.elements,), "in", kind.dtype.size_bytes)
+    y = b.buffer_param("y", kind.dtype, (kind.elements,), "in", kind.dtype.size_bytes)
+    differing = b.buffer_param("differing", INT32, (1,), "out", INT32.size_bytes)
+    count = b.reg("count", INT32)
+    b.store(count, [0], 0)
+    with b.for_("i", kind.elements) as i:
+        differs = tir.Binary("ne", b.load(right, [i]).expr, b.load(y, [i]).expr)
+        with b.if_(differs):
+            b.store(count, [0], b.load(count, [0]) + 1)
+    b.store(differing, [0], b.load(count, [0]))
+    return b.build(comment="counts the values that differ")

@@ -1,0 +1,171 @@
+"""What a model is, before anything is done to it, and what of it is not supported.
+
+In: a .tflite, .onnx or .fwir file. Out: an `Inspection`. A model that is not supported is no error
+here: what stands in the way is the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from firmwright.base.errors import UnsupportedError, UnsupportedItem
+from firmwright.base.quant import Quantization
+from firmwright.flows.model import load_model
+from firmwright.frontends.onnx import ModelOverrides, is_onnx
+from firmwright.frontends.onnx.reader import OnnxValueInfo, read_onnx
+from firmwright.frontends.tflite import read_tflite
+from firmwright.ir.graph.evaluate import make_op_call
+from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.module import IRModule
+from firmwright.ir.raw_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
+from firmwright.ops.registry import op_table
+from firmwright.pipeline import complete_model
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTensor:
+    """A tensor as the model declares it; -1 stands for a size known only when it runs."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    quantization: Quantization | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOperator:
+    """One operator: its kind in the model's own words, and its data inputs and outputs.
+
+    `macs` is None where the model is not supported, and for functions of a module's own.
+    """
+
+    index: int
+    kind: str
+    inputs: tuple[ModelTensor, ...]
+    outputs: tuple[ModelTensor, ...]
+    macs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """A model at a glance. `parameters_bytes` are those of its constants."""
+
+    name: str
+    stage: str
+    inputs: tuple[ModelTensor, ...]
+    outputs: tuple[ModelTensor, ...]
+    operators: tuple[ModelOperator, ...]
+    parameters_bytes: int
+    unsupported: tuple[UnsupportedItem, ...] = ()
+
+    @property
+    def macs(self) -> int | None:
+        counts = [operator.macs for operator in self.operators]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+
+def inspect_model(path: str | Path, given: ModelOverrides = ModelOverrides()) -> Inspection:
+    """Look at a model file. Raises UsageError, ModelError."""
+    try:
+        return inspect_module(load_model(path, given=given).module)
+    except UnsupportedError as error:
+        # Only a model file is imported, so only that can be unsupported.
+        file = Path(path)
+        if is_onnx(file.read_bytes(), file.name):
+            return _of_onnx(file, error.items, given)
+        return _of_file(file, error.items)
+
+
+def inspect_module(module: IRModule) -> Inspection:
+    """Look at a module that is read already."""
+    entry = module.entry
+    if not isinstance(entry, Function):
+        inputs = tuple(
+            ModelTensor(t.name, t.type.dtype.name, t.type.shape, t.type.quantization)
+            for t in module.io.inputs
+        )
+        outputs = tuple(
+            ModelTensor(t.name, t.type.dtype.name, t.type.shape, t.type.quantization)
+            for t in module.io.outputs
+        )
+        return Inspection(
+            module.name,
+            str(module.attrs.get("stage", "lowered")),
+            inputs,
+            outputs,
+            (),
+            _bytes(module),
+        )
+    return Inspection(
+        module.name,
+        str(module.attrs.get("stage", "graph")),
+        _tensors(entry.params),
+        _tensors(entry.results),
+        tuple(_operator(index, call, module) for index, call in enumerate(entry.body)),
+        _bytes(module),
+    )
+
+
+def _bytes(module: IRModule) -> int:
+    return sum(constant.size_bytes for constant in module.constants.values())
+
+
+def _operator(index: int, call: Call, module: IRModule) -> ModelOperator:
+    macs = None if call.op.startswith("@") else op_table()[call.op].macs(make_op_call(call, module))
+    return ModelOperator(index, call.op, _tensors(call.variables), _tensors(call.outputs), macs)
+
+
+def _tensors(values: Iterable[Value]) -> tuple[ModelTensor, ...]:
+    return tuple(
+        ModelTensor(v.name, v.type.dtype.name, v.type.shape, v.type.quantization) for v in values
+    )
+
+
+def _of_file(file: Path, items: Sequence[UnsupportedItem]) -> Inspection:
+    graph = read_tflite(file.read_bytes(), file.name).subgraphs[0]
+    return Inspection(
+        file.stem,
+        "file",
+        tuple(_raw_tensor(graph.tensors[index]) for index in graph.inputs),
+        tuple(_raw_tensor(graph.tensors[index]) for index in graph.outputs),
+        tuple(_raw_operator(index, node, graph) for index, node in enumerate(graph.nodes)),
+        sum(len(tensor.buffer or b"") for tensor in graph.tensors),
+        tuple(items),
+    )
+
+
+def _of_onnx(file: Path, items: Sequence[UnsupportedItem], given: ModelOverrides) -> Inspection:
+    model = read_onnx(complete_model(file.read_bytes(), file, given), file.name)
+    return Inspection(
+        file.stem,
+        "file",
+        tuple(map(_onnx_tensor, model.inputs)),
+        tuple(map(_onnx_tensor, model.outputs)),
+        tuple(ModelOperator(index, node.op_type, (), ()) for index, node in enumerate(model.nodes)),
+        sum(array.nbytes for array in model.initializers.values()),
+        tuple(items),
+    )
+
+
+def _onnx_tensor(tensor: OnnxValueInfo) -> ModelTensor:
+    shape = tuple(size if isinstance(size, int) else -1 for size in tensor.shape or ())
+    return ModelTensor(tensor.name, tensor.dtype, shape, None)
+
+
+def _raw_operator(index: int, node: RawNode, graph: RawSubgraph) -> ModelOperator:
+    used = [graph.tensors[i] for i in node.inputs if i != NO_TENSOR]
+    return ModelOperator(
+        index,
+        node.op,
+        tuple(_raw_tensor(tensor) for tensor in used if tensor.buffer is None),
+        tuple(_raw_tensor(graph.tensors[i]) for i in node.outputs),
+    )
+
+
+def _raw_tensor(tensor: RawTensor) -> ModelTensor:
+    shape = tuple(
+        -1 if axis in tensor.dynamic_axes else size for axis, size in enumerate(tensor.shape)
+    )
+    return ModelTensor(tensor.name, tensor.dtype, shape, tensor.quantization)

@@ -1,0 +1,243 @@
+"""Running firmware of a compilation: built, started, greeted, and spoken to in the model's terms.
+
+In: a `Compilation` (and a port, where its board is reached by one). Out: a `ModelSession`, whose
+arrays have the model's names and shapes. Invariant: the firmware holds exactly this compilation's
+model, by its id.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from firmwright.artifacts import Compiler, Image, PreloadedMemory, Variant
+from firmwright.base.closeable import Closeable
+from firmwright.base.errors import DeviceError, InternalError, UsageError
+from firmwright.device import Session, Timeouts, open_transport
+from firmwright.device.host_library import (
+    LibraryConstants,
+    LibraryModel,
+    LibrarySession,
+    LibraryTensor,
+)
+from firmwright.flows.fault_diagnosis import make_fault_explainer
+from firmwright.flows.firmware_images import build_image
+from firmwright.flows.html import session_html
+from firmwright.flows.sample_batches import Array, Tensors, make_batch, stack_outputs
+from firmwright.ir import tir
+from firmwright.ir.constant_pools import UNADDRESSABLE_SCOPES, unlinked_pool_images
+from firmwright.ir.module import IoTensor, IRModule
+from firmwright.ir.tir.traversal import prim_calls
+from firmwright.pipeline import Compilation
+
+log = logging.getLogger(__name__)
+
+
+class ModelRunner(Protocol):
+    """What a session asks of the way to the model: the link, or the library in this process."""
+
+    def run(self, inputs: Tensors) -> dict[str, Array]:
+        """Inputs in; outputs out, flat."""
+
+    def close(self) -> None:
+        """Ends what was started."""
+
+
+class ModelSession(Closeable):
+    """A running model. A context manager; `image` is None where a port led to it."""
+
+    def __init__(self, compiled: Compilation, runner: ModelRunner, image: Image | None) -> None:
+        self.compiled = compiled
+        self.image = image
+        self._runner = runner
+
+    def close(self) -> None:
+        """Ends the firmware's process or emulator, or gives the port back."""
+        self._runner.close()
+
+    def _repr_html_(self) -> str:
+        return session_html(self)
+
+    @property
+    def device(self) -> Session:
+        """The session on the link, which counts and profiles; UsageError for a library."""
+        if not isinstance(self._runner, Session):
+            raise UsageError(
+                "a library in this process has no counters.", hint="a session with the process."
+            )
+        return self._runner
+
+    def run(self, inputs: Any) -> Any:
+        """Inputs by tensor name or `input_K`, or the array of an only input; outputs likewise.
+
+        A mapping gives a mapping by tensor name; an array gives the array of an only output. With
+        one leading axis more than the model's shapes it is many samples, and so are the outputs.
+        """
+        io = self.compiled.module.io
+        named = isinstance(inputs, Mapping)
+        if not named and len(io.inputs) != 1:
+            names = ", ".join(tensor.name for tensor in io.inputs)
+            raise UsageError(
+                f"the model has {len(io.inputs)} inputs.", hint=f"a mapping by name: {names}."
+            )
+        arrays = inputs if named else {io.inputs[0].name: np.asarray(inputs)}
+        batch = make_batch(arrays, io.inputs, self.compiled.module.name)
+        outputs = stack_outputs(self.run_all(batch.samples), stacked=batch.stacked)
+        if named or len(io.outputs) != 1:
+            return outputs
+        return outputs[io.outputs[0].name]
+
+    def run_all(self, samples: Iterable[Tensors]) -> tuple[dict[str, Array], ...]:
+        """The outputs of every sample, in the model's shapes."""
+        return tuple(self.shaped(self._runner.run(sample)) for sample in samples)
+
+    def shaped(self, flat: Tensors) -> dict[str, Array]:
+        """Flat outputs as arrays of the model's shapes, in the model's order."""
+        outputs = self.compiled.module.io.outputs
+        return {tensor.name: flat[tensor.name].reshape(tensor.type.shape) for tensor in outputs}
+
+
+def open_session(
+    compiled: Compilation,
+    *,
+    variant: Variant = "release",
+    port: str = "",
+    in_process: bool = False,
+    timeout_s: float | None = None,
+    image: Image | None = None,
+    plugin: str = "",
+    compiler: Compiler | None = None,
+    baud: int = 0,
+) -> ModelSession:
+    """Start the firmware of `compiled`, building it by `compiler` unless `image` is it already.
+
+    `port` (a device or pyserial URL) leads to a board that has it flashed. `in_process` (host
+    only) loads the model's C as a library instead of starting a process. `plugin` is for QEMU.
+    `baud` is what the line is raised to; DeviceError where board or line cannot.
+    """
+    if in_process and not compiled.board.is_host:
+        raise UsageError(
+            f"board {compiled.board.name} gives no library.",
+            hint="--board host, or no --in-process.",
+        )
+    if in_process:
+        return _open_library(compiled, image or build_image(compiled, compiler=compiler))
+    if image is None and not port:
+        image = build_image(compiled, variant, compiler=compiler)
+    log.info("starting %s", compiled.board.name)
+    timeouts = Timeouts() if timeout_s is None else Timeouts(run_s=timeout_s)
+    elf = image.elf if image is not None else Path()
+    loads = () if image is None else constant_memory_files(compiled, image)
+    session = Session(
+        open_transport(compiled.board, elf, port=port, plugin=plugin, loads=loads),
+        model_id=bytes.fromhex(compiled.model_id),
+        timeouts=timeouts,
+        explain=None
+        if image is None
+        else make_fault_explainer(compiled, image, c_prefix(compiled)),
+    )
+    try:
+        _raise_baud(session, baud)
+        _send_params(compiled, session)
+    except BaseException:
+        session.close()
+        raise
+    return ModelSession(compiled, session, image)
+
+
+def _raise_baud(session: Session, baud: int) -> None:
+    if baud and not session.set_baud(baud):
+        raise DeviceError(
+            f"the line does not run at {baud} baud: it is none of a serial port, or the board's "
+            "clock cannot be divided so, or nothing was heard at that rate.",
+            where=session.info.board,
+            hint="another --baud (230400, 460800, 921600), or none.",
+        )
+
+
+def params_block(compiled: Compilation) -> bytes | None:
+    """The constants of a model that does not link them, as the firmware takes them."""
+    content = compiled.tree.files.get(f"model/{c_prefix(compiled)}.params.bin")
+    return content.encode() if isinstance(content, str) else content
+
+
+def c_prefix(compiled: Compilation) -> str:
+    """The prefix of everything in the model's C."""
+    headers = [p for p in compiled.tree.files if p.startswith("model/") and p.endswith(".c")]
+    if len(headers) != 1:
+        raise InternalError(f"the compilation has {len(headers)} model files, not one.")
+    return Path(headers[0]).stem
+
+
+def constant_memory_files(compiled: Compilation, image: Image) -> tuple[PreloadedMemory, ...]:
+    """The constants that are no part of the image: which file has to be where.
+
+    What a pointer leads to is where the linker says, what a function reads where the board says.
+    """
+    symbols = {symbol.name: symbol.address for symbol in image.sizes.symbols}
+    found = []
+    for pool in unlinked_pool_images(compiled.module):
+        file = image.directory / "model" / f"{c_prefix(compiled)}_{pool.pool.name}.bin"
+        region = compiled.board.external
+        if pool.pool.scope in UNADDRESSABLE_SCOPES:
+            found.append(PreloadedMemory(file, 0 if region is None else region.start))
+        elif pool.pool.section:
+            found.append(PreloadedMemory(file, symbols[f"pool_{pool.pool.name}"]))
+    return tuple(found)
+
+
+def _send_params(compiled: Compilation, session: Session) -> None:
+    block = params_block(compiled)
+    if block is not None:
+        log.info("sending %d bytes of constants", len(block))
+        session.write_params(block)
+
+
+def _open_library(compiled: Compilation, image: Image) -> ModelSession:
+    if image.library is None:
+        raise InternalError("the image for the host came without its library.")
+    return ModelSession(compiled, LibrarySession(image.library, library_model(compiled)), image)
+
+
+def library_model(compiled: Compilation) -> LibraryModel:
+    module, plan = compiled.module, compiled.module.plan
+    name = c_prefix(compiled)
+    pools = {} if plan is None else plan.pool_bytes
+    used = [pool.name for pool in module.pools if pool.name in pools]
+    index = compiled.tree.files.get(f"model/{name}.params.json")
+    items = json.loads(index)["params"] if index is not None else []
+    return LibraryModel(
+        name=name,
+        pools=tuple((pool, pools[pool]) for pool in used),
+        inputs=tuple(_library_tensor(tensor) for tensor in module.io.inputs),
+        outputs=tuple(_library_tensor(tensor) for tensor in module.io.outputs),
+        inputs_in_pools=module.io.inputs_in_pools,
+        outputs_in_pools=module.io.outputs_in_pools,
+        alignment=max((buffer.alignment for buffer in plan.buffers), default=1) if plan else 1,
+        params=params_block(compiled),
+        param_count=len(items),
+        has_init=any(buffer.kind == "const" for buffer in plan.buffers) if plan else False,
+        state=tuple(tensor.buffer for tensor in module.io.state),
+        devices=_devices(module),
+        const_pools=tuple(
+            LibraryConstants(image.pool.name, image.pool.scope, image.data)
+            for image in unlinked_pool_images(module)
+        ),
+    )
+
+
+def _devices(module: IRModule) -> tuple[str, ...]:
+    """The devices that the model's run is handed, by name."""
+    main = module.entry
+    if not isinstance(main, tir.PrimFunc):
+        return ()
+    return tuple(sorted({call.device for call in prim_calls(main.body) if call.device}))
+
+
+def _library_tensor(tensor: IoTensor) -> LibraryTensor:
+    return LibraryTensor(tensor.name, tensor.buffer, tensor.type.dtype.name, tensor.type.size_bytes)

@@ -1,0 +1,110 @@
+"""Packages for other build systems: compiled, with tests of their own where those are asked for.
+
+In: a `Compilation`, a format, and where to. Out: a folder or one file on disk. Known answers are
+the reference runtime's, on the samples that `verify` takes.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+
+from firmwright.artifacts import SourceTree
+from firmwright.base.errors import UsageError
+from firmwright.codegen.device_calls import collect_device_calls
+from firmwright.flows.model import write_file
+from firmwright.flows.reference_outputs import compute_reference
+from firmwright.flows.sample_batches import Tensors, generate_samples, npz_bytes
+from firmwright.frontends.onnx import is_onnx
+from firmwright.ir import tir
+from firmwright.ir.printer import print_module
+from firmwright.package.custom_main import use_custom_main
+from firmwright.package.export_formats import (
+    ARCHIVES,
+    ExportInput,
+    PackageTests,
+    export_package,
+    zip_tree,
+)
+from firmwright.package.model_library_format import tar_tree
+from firmwright.package.project_folder import write_project
+from firmwright.pipeline import Bundle, Compilation
+
+KNOWN_ANSWER_COUNT = 8
+"""Samples that a package's tests know the answers of."""
+
+
+def export_model(
+    compiled: Compilation, form: str, output: str | Path, *, with_tests: bool = False
+) -> SourceTree:
+    """Write the package; the files that it has."""
+    main = compiled.module.entry
+    assert isinstance(main, tir.PrimFunc)  # compiled to the end
+    devices = tuple(device.name for device in collect_device_calls(main))
+    text = print_module(compiled.module)
+    exported = ExportInput(compiled.tree, compiled.metadata, text, devices)
+    tree = export_package(exported, form, _tests(compiled) if with_tests else None)
+    if form == "mlf":
+        write_file(output, tar_tree(tree))
+    elif form in ARCHIVES:
+        write_file(output, zip_tree(tree))
+    else:
+        write_project(tree, Path(output))
+    return tree
+
+
+def save_with_main(compiled: Compilation | Bundle, main: str | Path, output: str | Path) -> None:
+    """Write a project whose main() is in the C file `main` instead of our loop."""
+    try:
+        text = Path(main).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the main program cannot be read: {error}.", where=str(main)) from error
+    write_project(use_custom_main(compiled.project(), text), Path(output))
+
+
+def _tests(compiled: Compilation) -> PackageTests:
+    if compiled.source is None:
+        raise UsageError(
+            "a package's tests carry the model file, and this module was not read from one.",
+            where=compiled.module.name,
+            hint="export the .tflite or .onnx file, or --reference-model FILE.",
+        )
+    options = compiled.options
+    given = {
+        "numerics": options.numerics,
+        "optimize": options.optimize,
+        "planner": options.planner,
+        "preserve_input": options.preserve_input,
+    }
+    suffix = "onnx" if is_onnx(compiled.source, "") else "tflite"
+    return PackageTests(
+        model_file=f"{compiled.module.name}.{suffix}",
+        model=compiled.source,
+        known_answers=known_answers(compiled, KNOWN_ANSWER_COUNT),
+        options=tuple(f"{name}={value}" for name, value in given.items()),
+    )
+
+
+def known_answers(compiled: Compilation, count: int) -> bytes:
+    """An .npz of samples and the reference's outputs: keys `in/TENSOR` and `out/TENSOR`."""
+    samples = generate_samples(compiled.module.io.inputs, count).samples
+    outputs = compute_reference(compiled, samples).outputs
+    arrays = {
+        **{f"in/{name}": np.stack([s[name] for s in samples]) for name in samples[0]},
+        **{f"out/{name}": np.stack([o[name] for o in outputs]) for name in outputs[0]},
+    }
+    return npz_bytes(arrays)
+
+
+def read_known_answers(data: bytes) -> list[tuple[Tensors, Tensors]]:
+    """The samples of `known_answers`: inputs and outputs by tensor name."""
+    archive = np.load(io.BytesIO(data), allow_pickle=False)
+    inputs = {key[3:]: archive[key] for key in archive.files if key.startswith("in/")}
+    outputs = {key[4:]: archive[key] for key in archive.files if key.startswith("out/")}
+    count = len(next(iter(inputs.values())))
+    return [
+        ({n: a[k] for n, a in inputs.items()}, {n: a[k] for n, a in outputs.items()})
+        for k in range(count)
+    ]

@@ -1,0 +1,151 @@
+"""What a model is fed: samples by rule, or the user's arrays by tensor name or position.
+
+In: the model's inputs and a count, or arrays (of an .npz file or an API call). Out: a
+`SampleBatch`.
+The keys are all tensor names, or all `input_K` counted from 1; names win when every key is one.
+An array has its tensor's shape, or one leading axis more: then every array has it, and it counts
+the samples.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firmwright.base.errors import UsageError
+from firmwright.flows.model import write_file
+from firmwright.ir.module import IoTensor
+from firmwright.oracle.random_samples import SampleInput, make_samples
+
+_ARCHIVE_ERRORS = (
+    ValueError, EOFError, zipfile.BadZipFile, zlib.error,
+    NotImplementedError, RuntimeError,  # other methods of compression, passwords
+)  # fmt: skip
+Array = NDArray[Any]
+Tensors = Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleBatch:
+    """Samples by tensor name; `stacked`: they came with a leading axis, and results get one."""
+
+    samples: tuple[Tensors, ...]
+    stacked: bool = True
+
+
+def generate_samples(inputs: Sequence[IoTensor], count: int, seed: int = 0) -> SampleBatch:
+    """The first `count` samples of `seed` (oracle/random_samples.py has the rule)."""
+    if count < 1:
+        raise UsageError(f"{count} samples are none.", hint="--samples 1 or more.")
+    return SampleBatch(tuple(make_samples([_spec(tensor) for tensor in inputs], count, seed)))
+
+
+def _spec(tensor: IoTensor) -> SampleInput:
+    quantization = tensor.type.quantization
+    zero_point = quantization.zero_points[0] if quantization else 0
+    return SampleInput(tensor.name, tensor.type.shape, tensor.type.dtype.np, zero_point)
+
+
+def read_npz(path: str | Path) -> dict[str, Array]:
+    """The arrays of an .npz file; UsageError if it is none or holds Python objects."""
+    try:
+        with open(path, "rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ValueError("it holds one array")
+            return {name: archive[name] for name in archive.files}
+    except OSError as error:
+        what = error.strerror or str(error)
+        raise UsageError(f"the arrays cannot be read: {what}.", where=str(path)) from error
+    except _ARCHIVE_ERRORS as error:
+        raise UsageError(
+            f"this is not an .npz file of plain arrays: {error}.",
+            where=str(path),
+            hint="numpy.savez(path, input_1=array).",
+        ) from error
+
+
+def make_batch(
+    arrays: Tensors, tensors: Sequence[IoTensor], where: str, kind: str = "input"
+) -> SampleBatch:
+    """`arrays` as samples of `tensors`; UsageError says what does not fit."""
+    by_name = _by_name(arrays, tensors, where, kind)
+    counts: dict[int | None, str] = {}
+    for tensor in tensors:
+        count = _sample_count(by_name[tensor.name], tensor, where)
+        counts.setdefault(count, tensor.name)
+    if len(counts) > 1:
+        said = ", ".join(f"{name} {count or 'no'}" for count, name in counts.items())
+        raise UsageError(f"the arrays hold different numbers of samples: {said}.", where=where)
+    (count,) = counts
+    if count is None:
+        return SampleBatch((by_name,), stacked=False)
+    if count == 0:
+        raise UsageError("the arrays hold no sample.", where=where)
+    return SampleBatch(tuple({n: a[index] for n, a in by_name.items()} for index in range(count)))
+
+
+def _by_name(
+    arrays: Tensors, tensors: Sequence[IoTensor], where: str, kind: str
+) -> dict[str, Array]:
+    names = [tensor.name for tensor in tensors]
+    positions = [f"{kind}_{number}" for number in range(1, len(tensors) + 1)]
+    if sorted(arrays) == sorted(names):
+        return {name: np.asarray(arrays[name]) for name in names}
+    if sorted(arrays) == sorted(positions):
+        by_position = zip(names, positions, strict=True)
+        return {name: np.asarray(arrays[position]) for name, position in by_position}
+    raise UsageError(
+        f"the keys are {_listed(sorted(arrays))}.",
+        where=where,
+        hint=f"all tensor names ({_listed(names)}) or all positions ({_listed(positions)}).",
+    )
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(words) if words else "none"
+
+
+def _sample_count(array: Array, tensor: IoTensor, where: str) -> int | None:
+    """None for a single sample without the leading axis."""
+    wanted, shape = tensor.type.dtype.np, tensor.type.shape
+    if array.dtype == wanted and array.shape == shape:
+        return None
+    if array.dtype == wanted and array.shape[1:] == shape and array.ndim == len(shape) + 1:
+        return int(array.shape[0])
+    raise UsageError(
+        f"{tensor.name} is {array.dtype} {list(array.shape)}; the model's is {wanted} "
+        f"{list(shape)}, or with one leading axis more for many samples.",
+        where=where,
+    )
+
+
+def stack_outputs(outputs: Sequence[Tensors], *, stacked: bool) -> dict[str, Array]:
+    """Outputs of all samples by tensor name, with a leading axis if the inputs had one."""
+    if not stacked:
+        return dict(outputs[0])
+    return {name: np.stack([sample[name] for sample in outputs]) for name in outputs[0]}
+
+
+def write_npz(path: str | Path, arrays: Tensors) -> None:
+    """Write arrays under their names, in order; the same arrays give the same bytes."""
+    write_file(path, npz_bytes(arrays))
+
+
+def npz_bytes(arrays: Tensors) -> bytes:
+    """An .npz of the arrays."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            data = io.BytesIO()
+            np.lib.format.write_array(data, np.asarray(array, order="C"), allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), data.getvalue())
+    return buffer.getvalue()

@@ -1,0 +1,181 @@
+"""Operators that the standard, or the model itself, defines by others: those other nodes.
+
+In: a node. Out: the nodes that take its place, their tensors named after the node's output, their
+attributes filled in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from firmwright.base.errors import InternalError
+from firmwright.frontends.onnx.call_emitter import OnnxValue, dtype_of, shape_of
+from firmwright.frontends.onnx.protobuf import Message, dtype_code, onnx_package
+from firmwright.frontends.onnx.reader import OPSET_MIN
+
+_WIDENED_FROM = 11
+"""From this opset to ours most operators gained element types and nothing else."""
+_REDEFINED = frozenset(
+    {"Hardmax", "LogSoftmax", "ReduceSum", "Softmax", "Split", "Squeeze", "Unsqueeze"}
+)
+_SAME_SINCE = 9
+_OF_MORE_TYPES = frozenset(
+    {
+        "Abs", "Add", "Cast", "Concat", "Div", "Exp", "Flatten", "Gemm", "Identity", "Log",
+        "MatMul", "Mul", "Neg", "Relu", "Reshape", "Sigmoid", "Sqrt", "Sub", "Tanh", "Transpose",
+    }
+)  # fmt: skip
+"""Operators that have been given element types since that opset, and no other meaning."""
+
+
+def has_function_definition(node: Message, opset: int, local: Sequence[Message]) -> bool:
+    """Whether the node's operator is defined by others."""
+    if _local(node, local) is not None:
+        return True
+    schema = _schema(node, opset)
+    return schema is not None and (schema.has_function or _versions(schema, opset) != [])
+
+
+def function_definition(
+    node: Message, opset: int, inputs: Sequence[OnnxValue | None], local: Sequence[Message]
+) -> Message:
+    """The FunctionProto that defines the node's operator, for inputs of those types."""
+    found = _local(node, local)
+    if found is not None:
+        return found
+    schema = _schema(node, opset)
+    if schema is None:
+        raise InternalError(f"{node.op_type} has no definition")
+    if schema.has_function:
+        return schema.function_body
+    versions = _versions(schema, opset)
+    function = onnx_package().FunctionProto()
+    text = schema.get_context_dependent_function_with_opset_version(
+        max(versions), node.SerializeToString(), [_type(item) for item in inputs]
+    )
+    function.ParseFromString(text)
+    return function
+
+
+def has_changed_semantics(node: Message, opset: int) -> bool:
+    """Whether the operator meant something else in the model's opset, one that we do not read."""
+    if opset >= OPSET_MIN or node.domain not in ("", "ai.onnx"):
+        return False
+    if opset >= _WIDENED_FROM:
+        return node.op_type in _REDEFINED
+    if opset >= _SAME_SINCE and node.op_type in _OF_MORE_TYPES:
+        return False
+    own, ours = _schema(node, opset), _schema(node, OPSET_MIN)
+    # An operator that is gone is one of its last definition.
+    if own is None or ours is None or ours.deprecated:
+        return False
+    return bool(own.since_version != ours.since_version)
+
+
+def _local(node: Message, local: Sequence[Message]) -> Message | None:
+    names = ((function.name, function.domain) for function in local)
+    pairs = zip(names, local, strict=True)
+    return next((found for name, found in pairs if name == (node.op_type, node.domain)), None)
+
+
+def _schema(node: Message, opset: int) -> Message | None:
+    onnx = onnx_package()
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    try:
+        return onnx.defs.get_schema(node.op_type, opset if domain == "" else 1, domain)
+    except (onnx.defs.SchemaError, TypeError):  # a name that is no text is no operator's
+        return None
+
+
+def _versions(schema: Message, opset: int) -> list[int]:
+    """The opsets for which a definition exists that depends on types and attributes."""
+    if not schema.has_context_dependent_function:
+        return []
+    return [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+
+
+def _type(tensor: OnnxValue | None) -> bytes:
+    onnx = onnx_package()
+    if tensor is None:
+        return bytes(onnx.TypeProto().SerializeToString())
+    kind = onnx.helper.make_tensor_type_proto(dtype_code(dtype_of(tensor).name), shape_of(tensor))
+    return bytes(kind.SerializeToString())
+
+
+def inline_function(node: Message, function: Message, opset: int) -> tuple[int, list[Message]]:
+    """(opset, nodes) that compute what `node` does, under its own names."""
+    stem = next(iter(node.output), "") or node.op_type
+    names = dict(zip(function.input, node.input, strict=False))
+    # An output that the caller leaves out has a name of its own inside.
+    names |= {
+        ours: theirs or f"{stem}/{ours}"
+        for ours, theirs in zip(function.output, node.output, strict=False)
+    }
+    versions = {item.domain: item.version for item in function.opset_import}
+    given = {item.name: item for item in function.attribute_proto}
+    given |= {item.name: item for item in _defaults(node, opset)}
+    given |= {item.name: item for item in node.attribute}
+    body = [
+        _instantiate_node(inner, stem, names, given, set(function.input)) for inner in function.node
+    ]
+    return int(versions.get("", opset)), body
+
+
+def _defaults(node: Message, opset: int) -> list[Message]:
+    onnx = onnx_package()
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    except onnx.defs.SchemaError:
+        return []
+    return [item.default_value for item in schema.attributes.values() if item.default_value.name]
+
+
+def _instantiate_node(
+    inner: Message,
+    stem: str,
+    names: dict[str, str],
+    given: dict[str, Message],
+    optional: set[str],
+) -> Message:
+    node = onnx_package().NodeProto()
+    node.CopyFrom(inner)
+
+    def named(name: str) -> str:
+        if not name or name in names:
+            return names.get(name, "")
+        return "" if name in optional else f"{stem}/{name}"
+
+    node.input[:] = [named(name) for name in inner.input]
+    node.output[:] = [named(name) for name in inner.output]
+    del node.attribute[:]
+    for item in inner.attribute:
+        filled = onnx_package().AttributeProto()
+        filled.CopyFrom(item)
+        if item.ref_attr_name:
+            source = given.get(item.ref_attr_name)
+            if source is None:
+                continue
+            filled.CopyFrom(source)
+            filled.name = item.name
+        if filled.HasField("g"):
+            _rename_graph(filled.g, stem, names, given, optional)
+        node.attribute.append(filled)
+    return node
+
+
+def _rename_graph(
+    graph: Message,
+    stem: str,
+    names: dict[str, str],
+    given: dict[str, Message],
+    optional: set[str],
+) -> None:
+    for item in graph.input:
+        item.name = f"{stem}/{item.name}"
+    inner = [_instantiate_node(item, stem, names, given, optional) for item in graph.node]
+    del graph.node[:]
+    graph.node.extend(inner)
+    for item in graph.output:
+        item.name = names.get(item.name, f"{stem}/{item.name}")
+    for item in graph.initializer:
+        item.name = f"{stem}/{item.name}"

@@ -1,0 +1,83 @@
+"""What the importer of an operator sees of a node, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from firmwright.base.dtypes import DType
+from firmwright.frontends.onnx.call_emitter import (
+    CallEmitter,
+    ConstantValue,
+    OnnxValue,
+    dtype_of,
+    shape_of,
+)
+from firmwright.frontends.onnx.protobuf import Message
+from firmwright.ir.graph.opdef import Array, NotSupportedError
+
+Results: TypeAlias = Sequence[OnnxValue]
+Importer: TypeAlias = Callable[["NodeContext"], "Results | OnnxValue"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeContext:
+    """A node with its attributes, its inputs (None: left out), the opset, and where calls go.
+
+    `body(graph, bound)` imports a subgraph in place and gives its outputs.
+    """
+
+    node: Message
+    attrs: Mapping[str, Any]
+    inputs: tuple[OnnxValue | None, ...]
+    opset: int
+    emit: CallEmitter
+    body: Callable[[Message, Mapping[str, OnnxValue]], list[OnnxValue]]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs, "" where one is left out."""
+        return tuple(self.node.output)
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        return self.attrs.get(name, default)
+
+    def has(self, index: int) -> bool:
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def input(self, index: int) -> OnnxValue:
+        """An input that must be there."""
+        found = self.inputs[index] if index < len(self.inputs) else None
+        if found is None:
+            raise NotSupportedError(f"a node without its input {index}")
+        return found
+
+    def optional(self, index: int) -> OnnxValue | None:
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        return shape_of(self.input(index))
+
+    def dtype(self, index: int) -> DType:
+        return dtype_of(self.input(index))
+
+    def array(self, index: int, what: str) -> Array:
+        """The values of an input that must be known at compile time."""
+        found = self.input(index)
+        if not isinstance(found, ConstantValue):
+            raise NotSupportedError(f"{what} that are not constant")
+        return found.array
+
+    def ints(self, index: int, what: str) -> tuple[int, ...]:
+        return tuple(int(n) for n in np.asarray(self.array(index, what)).reshape(-1))
+
+    def axis(self, default: int | None = None, name: str = "axis", rank: int | None = None) -> int:
+        """An attribute axis of input 0, counted from 0."""
+        axis = self.attr(name, default)
+        size = len(self.shape(0)) if rank is None else rank
+        if not isinstance(axis, int) or not -size <= axis < size:
+            raise NotSupportedError(f"axis {axis} of {size} dimensions")
+        return axis % size

@@ -1,0 +1,130 @@
+"""If, Loop and Scan whose course is known at compile time: the chosen branch, the rounds in a row.
+
+In: a node with subgraphs. Out: what the subgraphs give, imported in place. A condition or a number
+of rounds that only the run knows is refused.
+Source of the semantics: the ONNX operator specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from firmwright.frontends.onnx.call_emitter import ConstantValue, OnnxValue, shape_of
+from firmwright.frontends.onnx.node_context import Importer, NodeContext
+from firmwright.ir.graph.opdef import NotSupportedError
+
+_ROUNDS_MAX = 256
+
+
+def _constant(c: NodeContext) -> OnnxValue:
+    for name, kind in (
+        ("value_int", np.int64), ("value_ints", np.int64),
+        ("value_float", np.float32), ("value_floats", np.float32),
+    ):  # fmt: skip
+        if c.attr(name) is not None:
+            return c.emit.const(np.asarray(c.attr(name), kind), "value")
+    value = c.attr("value")
+    if value is None:
+        raise NotSupportedError("a constant that is no plain tensor")
+    return c.emit.const(value, "value")
+
+
+def _constant_of_shape(c: NodeContext) -> OnnxValue:
+    value = c.attr("value")
+    filler = np.zeros(1, np.float32) if value is None else value
+    return c.emit.const(np.full(c.ints(0, "shapes"), filler[0], filler.dtype), "filled")
+
+
+def _if(c: NodeContext) -> Sequence[OnnxValue]:
+    chosen = bool(c.array(0, "conditions").reshape(-1)[0])
+    return c.body(c.attr("then_branch" if chosen else "else_branch"), {})
+
+
+def _loop(c: NodeContext) -> Sequence[OnnxValue]:
+    body, state = c.attr("body"), [c.input(index) for index in range(2, len(c.inputs))]
+    rounds = _ROUNDS_MAX + 1 if not c.has(0) else int(c.array(0, "trip counts").reshape(-1)[0])
+    going = not c.has(1) or bool(c.array(1, "conditions").reshape(-1)[0])
+    names = [item.name for item in body.input]
+    collected: list[list[OnnxValue]] = [[] for _ in range(len(body.output) - 1 - len(state))]
+    done = 0
+    while going and done < rounds:
+        if done == _ROUNDS_MAX:
+            raise NotSupportedError(f"a loop of more than {_ROUNDS_MAX} rounds")
+        first = (
+            ConstantValue(np.array(done, np.int64), "round"), ConstantValue(np.array(True), "condition"), *state
+        )  # fmt: skip
+        condition, *found = c.body(body, dict(zip(names, first, strict=True)))
+        state = found[: len(state)]
+        for kept, item in zip(collected, found[len(state) :], strict=True):
+            kept.append(item)
+        done += 1
+        if not isinstance(condition, ConstantValue):
+            raise NotSupportedError("a loop whose end only the run knows")
+        going = bool(condition.array)
+    return [*state, *(_stacked(c, items) for items in collected)]
+
+
+def _stacked(c: NodeContext, items: Sequence[OnnxValue], axis: int = 0) -> OnnxValue:
+    """The tensors beside each other along a new axis."""
+    if not items:
+        raise NotSupportedError("a loop without rounds that collects")
+    shape = list(shape_of(items[0]))
+    shape.insert(axis, 1)
+    return c.emit.concat([c.emit.reshape(item, shape) for item in items], axis)
+
+
+def _scan(c: NodeContext) -> Sequence[OnnxValue]:
+    body, scanned = c.attr("body"), int(c.attr("num_scan_inputs"))
+    if c.opset < 9:
+        raise NotSupportedError("a scan as it was before opset 9")
+    state = [c.input(index) for index in range(len(c.inputs) - scanned)]
+    sources = [c.input(index) for index in range(len(c.inputs) - scanned, len(c.inputs))]
+    names = [item.name for item in body.input]
+    results = len(body.output) - len(state)
+    axes = _known(c, "scan_input_axes", scanned, [len(shape_of(item)) for item in sources])
+    backwards = c.attr("scan_input_directions") or (0,) * scanned
+    rounds = shape_of(sources[0])[axes[0]]
+    if rounds > _ROUNDS_MAX:
+        raise NotSupportedError(f"a scan of more than {_ROUNDS_MAX} rounds")
+    collected: list[list[OnnxValue]] = [[] for _ in range(results)]
+    for turn in range(rounds):
+        slices = [
+            _index_axis(c, source, axis, rounds - 1 - turn if back else turn)
+            for source, axis, back in zip(sources, axes, backwards, strict=True)
+        ]
+        found = c.body(body, dict(zip(names, (*state, *slices), strict=True)))
+        state = found[: len(state)]
+        for kept, item in zip(collected, found[len(state) :], strict=True):
+            kept.append(item)
+    turned = c.attr("scan_output_directions") or (0,) * results
+    ranks = [len(shape_of(items[0])) + 1 for items in collected]
+    places = _known(c, "scan_output_axes", results, ranks)
+    stacked = (
+        _stacked(c, items[::-1] if back else items, axis)
+        for items, back, axis in zip(collected, turned, places, strict=True)
+    )
+    return [*state, *stacked]
+
+
+def _known(c: NodeContext, name: str, count: int, ranks: Sequence[int]) -> list[int]:
+    axes = c.attr(name) or (0,) * count
+    return [int(axis) % rank for axis, rank in zip(axes, ranks, strict=True)]
+
+
+def _index_axis(c: NodeContext, source: OnnxValue, axis: int, index: int) -> OnnxValue:
+    shape = shape_of(source)
+    begin, counts = [0] * len(shape), list(shape)
+    begin[axis], counts[axis] = index, 1
+    part = c.emit.slice(source, begin, counts)
+    return c.emit.reshape(part, (*shape[:axis], *shape[axis + 1 :]))
+
+
+IMPORTERS: Mapping[str, Importer] = {
+    "Constant": _constant,
+    "ConstantOfShape": _constant_of_shape,
+    "If": _if,
+    "Loop": _loop,
+    "Scan": _scan,
+}

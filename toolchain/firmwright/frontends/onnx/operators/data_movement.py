@@ -1,0 +1,343 @@
+"""Operators that move elements, or say how many there are: views, transpositions, slices, joins.
+
+In: a node's context. Out: calls of our rearrangements; what depends on shapes alone is a constant.
+Source of the semantics: the ONNX operator specification.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, find_dtype
+from firmwright.frontends.onnx.call_emitter import ConstantValue, OnnxValue, dtype_of, shape_of
+from firmwright.frontends.onnx.node_context import Importer, NodeContext
+from firmwright.frontends.onnx.protobuf import dtype_name
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.opdef import Array, NotSupportedError
+
+# ---- views -------------------------------------------------------------------------------------
+
+
+def _reshape(c: NodeContext) -> OnnxValue:
+    shape, wanted = c.shape(0), list(c.ints(1, "shapes"))
+    if not c.attr("allowzero", 0):
+        wanted = [shape[axis] if n == 0 else n for axis, n in enumerate(wanted)]
+    known = math.prod(n for n in wanted if n != -1)
+    wanted = [math.prod(shape) // max(known, 1) if n == -1 else n for n in wanted]
+    if math.prod(wanted) != math.prod(shape):
+        raise NotSupportedError(f"{list(shape)} cannot take the shape {wanted}")
+    return c.emit.reshape(c.input(0), wanted)
+
+
+def _flatten(c: NodeContext) -> OnnxValue:
+    shape = c.shape(0)
+    axis = int(c.attr("axis", 1))
+    axis = axis + len(shape) if axis < 0 else axis
+    return c.emit.reshape(c.input(0), (math.prod(shape[:axis]), math.prod(shape[axis:])))
+
+
+def _axes(c: NodeContext, index: int, rank: int) -> tuple[int, ...] | None:
+    if not c.has(index):
+        return None
+    axes = c.ints(index, "axes")
+    if any(not -rank <= axis < rank for axis in axes):
+        raise NotSupportedError(f"axes {list(axes)} of {rank} dimensions")
+    return tuple(axis % rank for axis in axes)
+
+
+def _squeeze(c: NodeContext) -> OnnxValue:
+    shape = c.shape(0)
+    axes = _axes(c, 1, len(shape))
+    if axes is None:
+        axes = tuple(axis for axis, n in enumerate(shape) if n == 1)
+    if any(shape[axis] != 1 for axis in axes):
+        raise NotSupportedError(f"axes {list(axes)} of {list(shape)}, which are not of one element")
+    return c.emit.reshape(c.input(0), [n for axis, n in enumerate(shape) if axis not in axes])
+
+
+def _unsqueeze(c: NodeContext) -> OnnxValue:
+    shape, count = c.shape(0), len(c.ints(1, "axes"))
+    axes = _axes(c, 1, len(shape) + count)
+    assert axes is not None
+    given = iter(shape)
+    rank = len(shape) + count
+    return c.emit.reshape(c.input(0), [1 if axis in axes else next(given) for axis in range(rank)])
+
+
+def _bit_cast(c: NodeContext) -> OnnxValue:
+    """Whole numbers of as many bits: those that the low bits of the other are."""
+    name = dtype_name(int(c.attr("to", 0)))
+    before, after = c.dtype(0), find_dtype(name)
+    if after is None:
+        raise NotSupportedError(f"element type {name}")
+    if before.is_float or after.is_float or before.size_bytes != after.size_bytes:
+        raise NotSupportedError(f"the bits of {before.name} as {after.name}")
+    return c.emit.cast(c.input(0), after)
+
+
+# ---- what shapes say ---------------------------------------------------------------------------
+
+
+def _shape(c: NodeContext) -> OnnxValue:
+    shape = c.shape(0)
+    found = shape[slice(c.attr("start", 0), c.attr("end", len(shape)))]
+    return c.emit.const(np.array(found, np.int64), "shape")
+
+
+def _size(c: NodeContext) -> OnnxValue:
+    return c.emit.const(np.array(math.prod(c.shape(0)), np.int64), "size")
+
+
+def _eye_like(c: NodeContext) -> OnnxValue:
+    name = dtype_name(c.attr("dtype")) if c.attr("dtype") else dtype_of(c.input(0)).name
+    kind = find_dtype(name)
+    shape = c.shape(0)
+    if kind is None or len(shape) != 2:
+        raise NotSupportedError(f"an identity of {name} and shape {list(shape)}")
+    return c.emit.const(np.eye(*shape, k=int(c.attr("k", 0)), dtype=kind.np), "eye")
+
+
+def _trilu(c: NodeContext) -> OnnxValue:
+    shape, x = c.shape(0), c.input(0)
+    shift = int(c.array(1, "diagonals").reshape(-1)[0]) if c.has(1) else 0
+    ones = np.ones(shape[-2:], bool)
+    mask = np.triu(ones, shift) if c.attr("upper", 1) else np.tril(ones, shift)
+    kind = dtype_of(x).name
+    return c.emit.expression(f"where(b, a, {kind}(0))", x, c.emit.const(mask, "mask"))
+
+
+# ---- rearrangements ----------------------------------------------------------------------------
+
+
+def _transpose(c: NodeContext) -> OnnxValue:
+    rank = len(c.shape(0))
+    perm = c.attr("perm", tuple(reversed(range(rank))))
+    if sorted(perm) != list(range(rank)):
+        raise NotSupportedError(f"axes {list(perm)} of {rank} dimensions")
+    return c.emit.transpose(c.input(0), perm)
+
+
+def _concat(c: NodeContext) -> OnnxValue:
+    axis = c.axis()
+    parts = [c.input(index) for index in range(len(c.inputs))]
+    filled = [part for part in parts if math.prod(shape_of(part))]
+    return c.emit.concat(filled or parts[:1], axis)
+
+
+def _split(c: NodeContext) -> Sequence[OnnxValue]:
+    axis, shape, count = c.axis(0), c.shape(0), len(c.outputs)
+    if c.has(1):
+        sizes = c.ints(1, "sizes")
+    else:
+        # Equal parts, the last one shorter where they do not fit.
+        part = -(-shape[axis] // int(c.attr("num_outputs", count)))
+        sizes = tuple(min(part, shape[axis] - part * k) for k in range(count))
+    if sum(sizes) != shape[axis] or len(sizes) != count:
+        raise NotSupportedError(f"{shape[axis]} elements split into {list(sizes)}")
+    if count == 1:
+        return [c.input(0)]
+    if 0 in sizes:
+        return _parts(c, axis, sizes)
+    whole = c.emit.value(c.input(0)).type
+    kinds = [replace(whole, shape=(*shape[:axis], n, *shape[axis + 1 :])) for n in sizes]
+    return c.emit.multi_result_call("split", [c.input(0)], {"axis": axis, "sizes": sizes}, kinds)
+
+
+def empty_tensor(c: NodeContext, shape: Sequence[int]) -> OnnxValue:
+    """A tensor without elements: known, whatever it was made of."""
+    return c.emit.const(np.zeros(shape, c.dtype(0).np), "empty")
+
+
+def _parts(c: NodeContext, axis: int, sizes: Sequence[int]) -> Sequence[OnnxValue]:
+    """Parts of which some have no elements."""
+    shape, first, found = c.shape(0), 0, []
+    for size in sizes:
+        begin, counts = [0] * len(shape), list(shape)
+        begin[axis], counts[axis] = first, size
+        found.append(c.emit.slice(c.input(0), begin, counts) if size else empty_tensor(c, counts))
+        first += size
+    return found
+
+
+def _slice(c: NodeContext) -> OnnxValue:
+    shape = c.shape(0)
+    starts, ends = c.ints(1, "starts"), c.ints(2, "ends")
+    axes = _axes(c, 3, len(shape)) or tuple(range(len(starts)))
+    steps = c.ints(4, "steps") if c.has(4) else (1,) * len(starts)
+    begin, counts, strides = [0] * len(shape), list(shape), [1] * len(shape)
+    for axis, first, last, step in zip(axes, starts, ends, steps, strict=True):
+        found = range(*slice(first, last, step).indices(shape[axis]))
+        begin[axis], counts[axis], strides[axis] = found.start, len(found), step
+    if 0 in counts:
+        return empty_tensor(c, counts)
+    return c.emit.slice(c.input(0), begin, counts, strides)
+
+
+def _expand(c: NodeContext) -> OnnxValue:
+    shape = np.broadcast_shapes(c.shape(0), c.ints(1, "shapes"))
+    return c.emit.broadcast(c.input(0), shape)
+
+
+def _tile(c: NodeContext) -> OnnxValue:
+    repeats = c.ints(1, "repeats")
+    if 0 in repeats:
+        raise NotSupportedError("a tensor without elements")
+    if all(n == 1 for n in repeats):
+        return c.input(0)
+    return c.emit.call("tile", [c.input(0)], {"multiples": repeats})
+
+
+def _depth_to_space(c: NodeContext) -> OnnxValue:
+    n, channels, height, width = _image(c)
+    block = int(c.attr("blocksize"))
+    inner = channels // (block * block)
+    if c.attr("mode", "DCR") == "DCR":
+        split, perm = (n, block, block, inner, height, width), (0, 3, 4, 1, 5, 2)
+    else:
+        split, perm = (n, inner, block, block, height, width), (0, 1, 4, 2, 5, 3)
+    moved = c.emit.transpose(c.emit.reshape(c.input(0), split), perm)
+    return c.emit.reshape(moved, (n, inner, height * block, width * block))
+
+
+def _space_to_depth(c: NodeContext) -> OnnxValue:
+    n, channels, height, width = _image(c)
+    block = int(c.attr("blocksize"))
+    split = (n, channels, height // block, block, width // block, block)
+    perm = (0, 3, 5, 1, 2, 4) if c.attr("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    moved = c.emit.transpose(c.emit.reshape(c.input(0), split), perm)
+    return c.emit.reshape(moved, (n, channels * block * block, height // block, width // block))
+
+
+def _image(c: NodeContext) -> tuple[int, ...]:
+    shape = c.shape(0)
+    if len(shape) != 4:
+        raise NotSupportedError(f"an image of {len(shape)} dimensions")
+    return shape
+
+
+def _reverse_sequence(c: NodeContext) -> OnnxValue:
+    """Each sample's first elements in reverse: a gather with known places."""
+    lengths = c.array(1, "lengths").reshape(-1)
+    time, batch = int(c.attr("time_axis", 0)), int(c.attr("batch_axis", 1))
+    shape = c.shape(0)
+    places = np.arange(math.prod(shape)).reshape(shape)
+    moved = np.moveaxis(places, (batch, time), (0, 1)).copy()
+    for sample, length in enumerate(lengths):
+        moved[sample, :length] = moved[sample, :length][::-1]
+    return _gather_flat(c, np.moveaxis(moved, (0, 1), (batch, time)))
+
+
+def _gather_flat(c: NodeContext, places: Array) -> OnnxValue:
+    """The elements of the flat input 0 at those places."""
+    flat = c.emit.reshape(c.input(0), (math.prod(c.shape(0)),))
+    indices = tuple(int(n) for n in places.reshape(-1))
+    attrs: dict[str, Attr] = {
+        "axis": 0,
+        "indices": indices,
+        "shape": tuple(int(n) for n in places.shape),
+    }
+    return c.emit.call("gather", [flat], attrs)
+
+
+# ---- pad ---------------------------------------------------------------------------------------
+
+
+def _pad(c: NodeContext) -> OnnxValue:
+    rank = len(c.shape(0))
+    pads = c.ints(1, "pads")
+    axes = _axes(c, 3, rank) or tuple(range(rank))
+    if len(pads) != 2 * len(axes):
+        raise NotSupportedError(f"{len(pads)} pads of {len(axes)} axes")
+    before, after = [0] * rank, [0] * rank
+    for position, axis in enumerate(axes):
+        before[axis], after[axis] = pads[position], pads[position + len(axes)]
+    mode = c.attr("mode", "constant")
+    if mode != "constant":
+        return _pad_by_gather(c, mode, before, after)
+    x = _cut(c, before, after)
+    margins = [max(n, 0) for pair in zip(before, after, strict=True) for n in pair]
+    if not any(margins):
+        return x
+    value = c.input(2) if c.has(2) and 0 not in c.shape(2) else None
+    if value is None:
+        return c.emit.call("pad", [x], {"paddings": tuple(margins)})
+    if isinstance(value, ConstantValue):
+        filler = c.emit.const(value.array.reshape(1), "padding")
+        return c.emit.call("pad", [x, filler], {"paddings": tuple(margins)})
+    # The margin is where a padded tensor of ones is not one.
+    padded = c.emit.call("pad", [x], {"paddings": tuple(margins)})
+    pairs = list(zip(margins[::2], margins[1::2], strict=True))
+    inside = np.pad(np.ones(shape_of(x), bool), pairs)
+    mask = c.emit.const(inside, "inside")
+    return c.emit.expression("where(b, a, c)", padded, mask, c.emit.reshape(value, ()))
+
+
+def _cut(c: NodeContext, before: Sequence[int], after: Sequence[int]) -> OnnxValue:
+    """What negative pads leave."""
+    shape = c.shape(0)
+    begin = [max(-n, 0) for n in before]
+    counts = [n - first - max(-last, 0) for n, first, last in zip(shape, begin, after, strict=True)]
+    return c.emit.slice(c.input(0), begin, counts)
+
+
+def _pad_by_gather(
+    c: NodeContext, mode: str, before: Sequence[int], after: Sequence[int]
+) -> OnnxValue:
+    """Padding with elements of the tensor itself: each axis is a gather with known places."""
+    modes = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+    if mode not in modes or min(*before, *after) < 0:
+        raise NotSupportedError(f"padding in mode {mode!r}")
+    x = c.input(0)
+    for axis, (first, last) in enumerate(zip(before, after, strict=True)):
+        if first or last:
+            there = np.pad(np.arange(shape_of(x)[axis]), (first, last), modes[mode])  # type: ignore[call-overload]  # one of its modes
+            indices = tuple(int(n) for n in there)
+            attrs: dict[str, Attr] = {"axis": axis, "indices": indices, "shape": (len(indices),)}
+            x = c.emit.call("gather", [x], attrs)
+    return x
+
+
+def _one_hot(c: NodeContext) -> OnnxValue:
+    indices, values = c.input(0), c.input(2)
+    depth = int(c.array(1, "depths").reshape(-1)[0])
+    rank = len(shape_of(indices)) + 1
+    axis = c.axis(-1, rank=rank)
+    line = [1] * rank
+    line[axis] = depth
+    spread = list(shape_of(indices))
+    spread.insert(axis, 1)
+    kind = dtype_of(indices)
+    steps = c.emit.const(np.arange(depth).reshape(line).astype(kind.np), "places")
+    off, on = (c.emit.reshape(c.emit.slice(values, [k], [1]), ()) for k in (0, 1))
+    wide = c.emit.reshape(indices, spread)
+    depth_text = f"{kind.name}({depth})"
+    place = "a" if not kind.signed and kind != FLOAT32 else f"where(a < 0, a + {depth_text}, a)"
+    return c.emit.expression(f"where({place} == b, c, d)", wide, steps, on, off)
+
+
+IMPORTERS: Mapping[str, Importer] = {
+    "BitCast": _bit_cast,
+    "Concat": _concat,
+    "DepthToSpace": _depth_to_space,
+    "Expand": _expand,
+    "EyeLike": _eye_like,
+    "Flatten": _flatten,
+    "OneHot": _one_hot,
+    "Pad": _pad,
+    "Reshape": _reshape,
+    "ReverseSequence": _reverse_sequence,
+    "Shape": _shape,
+    "Size": _size,
+    "Slice": _slice,
+    "SpaceToDepth": _space_to_depth,
+    "Split": _split,
+    "Squeeze": _squeeze,
+    "Tile": _tile,
+    "Transpose": _transpose,
+    "Trilu": _trilu,
+    "Unsqueeze": _unsqueeze,
+}

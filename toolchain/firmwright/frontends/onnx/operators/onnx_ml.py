@@ -1,0 +1,245 @@
+"""Linear models, support vectors and what prepares features for them, of ONNX-ML.
+
+Source of the semantics: ONNX-ML's operators, and ONNX Runtime where the standard is silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT64
+from firmwright.frontends.onnx.call_emitter import OnnxValue, shape_of
+from firmwright.frontends.onnx.node_context import Importer, NodeContext
+from firmwright.frontends.onnx.operators.classifier_outputs import (
+    apply_post_transform,
+    class_labels,
+    labels_and_scores,
+    reject_invalid_attributes,
+    row_reduction,
+)
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.opdef import Array, NotSupportedError
+
+
+def _features(c: NodeContext) -> OnnxValue:
+    """The input as rows of float32."""
+    x, shape = c.emit.cast(c.input(0), FLOAT32), c.shape(0)
+    return c.emit.reshape(x, (1, *shape)) if len(shape) == 1 else x
+
+
+def _floats(c: NodeContext, name: str) -> Array:
+    return np.asarray(c.attr(name) or (), np.float32)
+
+
+def _product(c: NodeContext, x: OnnxValue, weights: Array, bias: Array) -> OnnxValue:
+    """Rows of x times rows of weights, plus bias."""
+    w = c.emit.const(weights.astype(np.float32), "weights")
+    b = c.emit.const(bias.astype(np.float32), "bias") if bias.size else None
+    attrs: dict[str, Attr] = {"activation": "none", "keep_dims": False}
+    return c.emit.call("fully_connected", [x, w, b], attrs)
+
+
+# ---- linear models -----------------------------------------------------------------------------
+
+
+def _linear(c: NodeContext, outputs: int) -> OnnxValue:
+    x = _features(c)
+    weights = _floats(c, "coefficients").reshape(outputs, -1)
+    if weights.shape[1] != shape_of(x)[1]:
+        raise NotSupportedError(f"{weights.shape[1]} coefficients of {shape_of(x)[1]} features")
+    return _product(c, x, weights, _floats(c, "intercepts"))
+
+
+def _linear_regressor(c: NodeContext) -> OnnxValue:
+    return apply_post_transform(c, _linear(c, int(c.attr("targets", 1))))
+
+
+def _linear_classifier(c: NodeContext) -> Sequence[OnnxValue]:
+    classes = len(class_labels(c))
+    count = _floats(c, "coefficients").size // c.shape(0)[-1]
+    if count != classes and (count, classes) != (1, 2):
+        raise NotSupportedError(f"{count} scores of {classes} classes")
+    return labels_and_scores(c, _linear(c, count))
+
+
+# ---- support vectors ---------------------------------------------------------------------------
+
+
+def _kernel(c: NodeContext, x: OnnxValue, vectors: Array) -> OnnxValue:
+    """How alike each row of x is to each of the vectors."""
+    gamma, shift, degree = (*c.attr("kernel_params", ()), 0.0, 0.0, 0.0)[:3]
+    kind = str(c.attr("kernel_type", "LINEAR"))
+    if kind == "RBF":
+        rows, count = shape_of(x)
+        wide = c.emit.reshape(x, (rows, 1, count))
+        points = c.emit.const(vectors[None].astype(np.float32), "vectors")
+        attrs: dict[str, Attr] = {
+            "formula": "(a - b) * (a - b)", "step": "add", "axes": (2,), "keep_dims": False,
+        }  # fmt: skip
+        distances = c.emit.call("reduction", [wide, points], attrs)
+        return c.emit.expression(f"exp(a * {-gamma!r})", distances)
+    dots = _product(c, x, vectors, np.zeros(0))
+    match kind:
+        case "LINEAR":
+            return dots
+        case "POLY":
+            return c.emit.expression(f"pow(a * {gamma!r} + {shift!r}, {degree!r})", dots)
+        case "SIGMOID":
+            return c.emit.expression(f"tanh(a * {gamma!r} + {shift!r})", dots)
+    raise NotSupportedError(f"support vectors of kind {kind}")
+
+
+def _svm_regressor(c: NodeContext) -> OnnxValue:
+    x, coefficients, rho = _features(c), _floats(c, "coefficients"), _floats(c, "rho")
+    supports = int(c.attr("n_supports", 0))
+    if supports == 0:
+        score = _product(c, x, coefficients.reshape(1, -1), rho[:1])
+    else:
+        vectors = _floats(c, "support_vectors").reshape(supports, -1)
+        score = _product(c, _kernel(c, x, vectors), coefficients.reshape(1, -1), rho[:1])
+    if c.attr("one_class", 0):
+        score = c.emit.expression("where(a > 0.0, 1.0, -1.0)", score)
+    return apply_post_transform(c, score)
+
+
+def _pairs(counts: Sequence[int]) -> list[tuple[int, int]]:
+    return [(i, j) for i in range(len(counts)) for j in range(i + 1, len(counts))]
+
+
+def _svm_classifier(c: NodeContext) -> Sequence[OnnxValue]:
+    """One score a pair of classes; each pair votes for one of them."""
+    if c.attr("prob_a"):
+        raise NotSupportedError("probabilities of support vectors; train with probability=False")
+    counts = tuple(c.attr("vectors_per_class", ()))
+    if not counts:
+        return labels_and_scores(c, _linear(c, len(class_labels(c))))
+    total, pairs = sum(counts), _pairs(counts)
+    vectors = _floats(c, "support_vectors").reshape(total, -1)
+    coefficients = _floats(c, "coefficients").reshape(len(counts) - 1, total)
+    starts = np.cumsum((0, *counts))
+    weights = np.zeros((len(pairs), total), np.float32)
+    for row, (i, j) in enumerate(pairs):
+        mine, theirs = (slice(starts[k], starts[k + 1]) for k in (i, j))
+        weights[row, mine], weights[row, theirs] = (
+            coefficients[j - 1, mine],
+            coefficients[i, theirs],
+        )
+    scores = _product(c, _kernel(c, _features(c), vectors), weights, _floats(c, "rho"))
+    return _voted(c, scores, pairs)
+
+
+def _voted(
+    c: NodeContext, scores: OnnxValue, pairs: Sequence[tuple[int, int]]
+) -> Sequence[OnnxValue]:
+    """(labels, scores of pairs): the class with most votes, of equals the first."""
+    classes = pairs[-1][1] + 1
+    if classes != len(class_labels(c)):
+        raise NotSupportedError(f"support vectors of {classes} classes")
+    signs = np.zeros((classes, len(pairs)), np.float32)
+    for place, (i, j) in enumerate(pairs):
+        signs[i, place], signs[j, place] = 1, -1
+    won = c.emit.expression("where(a > 0.0, 1.0, -1.0)", scores)
+    votes = _product(c, won, signs, np.zeros(0))
+    labels, _ = labels_and_scores(c, votes) if classes > 1 else (votes, votes)
+    if classes == 2:
+        other = c.emit.expression("-a", scores)
+        scores = c.emit.concat([other, scores], 1)
+    return labels, scores
+
+
+# ---- features ----------------------------------------------------------------------------------
+
+
+def _normalizer(c: NodeContext) -> OnnxValue:
+    x = _features(c)
+    match str(c.attr("norm", "MAX")):
+        case "L1":
+            norm = row_reduction(c, "add", x, "abs(a)")
+        case "L2":
+            norm = c.emit.expression("sqrt(a)", row_reduction(c, "add", x, "a * a"))
+        case "MAX":
+            norm = row_reduction(c, "max", x)
+        case other:
+            raise NotSupportedError(f"a norm {other}")
+    return c.emit.expression("where(b != 0.0, a / b, a)", x, norm)
+
+
+def _scaler(c: NodeContext) -> OnnxValue:
+    tables = [c.emit.const(_floats(c, name), name) for name in ("offset", "scale")]
+    return c.emit.expression("(a - b) * c", _features(c), *tables)
+
+
+def _binarizer(c: NodeContext) -> OnnxValue:
+    return c.emit.expression(f"where(a > {c.attr('threshold', 0.0)!r}, 1.0, 0.0)", c.input(0))
+
+
+def _extractor(c: NodeContext) -> OnnxValue:
+    """Columns of the input; places that are computed are read as they come."""
+    x = c.input(0)
+    shape = shape_of(x)
+    if len(shape) == 1:
+        x, shape = c.emit.reshape(x, (1, *shape)), (1, *shape)
+    places = c.emit.reshape(c.input(1), (int(np.prod(c.shape(1))),))
+    attrs: dict[str, Attr] = {"mode": "along", "axis": len(shape) - 1}
+    return c.emit.call("dynamic_gather", [x, places], attrs)
+
+
+def _imputer(c: NodeContext) -> OnnxValue:
+    x = c.input(0)
+    if c.dtype(0) == FLOAT32:
+        values, missing = _floats(c, "imputed_value_floats"), c.attr("replaced_value_float", 0.0)
+        test = "a != a" if np.isnan(missing) else f"a == {missing!r}"
+    else:
+        values = np.asarray(c.attr("imputed_value_int64s") or (), np.int64)
+        test = f"a == {int(c.attr('replaced_value_int64', 0))}"
+    return c.emit.expression(f"where({test}, b, a)", x, c.emit.const(values, "imputed"))
+
+
+def _one_hot(c: NodeContext) -> OnnxValue:
+    known = c.attr("cats_int64s")
+    if not known or not c.attr("zeros", 1):
+        raise NotSupportedError("categories that are strings, or must be known")
+    x = c.emit.cast(c.input(0), INT64)
+    wide = c.emit.reshape(x, (*shape_of(x), 1))
+    categories = c.emit.const(np.array(known, np.int64), "categories")
+    return c.emit.expression("where(a == b, 1.0, 0.0)", wide, categories)
+
+
+def _label_encoder(c: NodeContext) -> OnnxValue:
+    """Numbers to numbers: known ones by comparison, each with what it becomes."""
+    keys, values = (_mapped(c, part) for part in ("keys", "values"))
+    kind = "int64" if values.dtype == np.int64 else "float32"
+    name = "default_int64" if kind == "int64" else "default_float"
+    default = c.attr(name, -1 if kind == "int64" else -0.0)
+    formula = f"{kind}({default!r})"
+    for key, value in zip(keys.tolist(), values.tolist(), strict=True):
+        formula = f"where(a == {key!r}, {kind}({value!r}), {formula})"
+    if len(keys) > 64:
+        raise NotSupportedError(f"a map of {len(keys)} labels")
+    return c.emit.expression(formula, c.input(0))
+
+
+def _mapped(c: NodeContext, part: str) -> Array:
+    for name, kind in ((f"{part}_int64s", np.int64), (f"{part}_floats", np.float32)):
+        found: Any = c.attr(name)
+        if found:
+            return np.asarray(found, kind)
+    raise NotSupportedError("labels that are strings")
+
+
+IMPORTERS: Mapping[str, Importer] = {
+    "ai.onnx.ml:ArrayFeatureExtractor": reject_invalid_attributes(_extractor),
+    "ai.onnx.ml:Binarizer": reject_invalid_attributes(_binarizer),
+    "ai.onnx.ml:Imputer": reject_invalid_attributes(_imputer),
+    "ai.onnx.ml:LabelEncoder": reject_invalid_attributes(_label_encoder),
+    "ai.onnx.ml:LinearClassifier": reject_invalid_attributes(_linear_classifier),
+    "ai.onnx.ml:LinearRegressor": reject_invalid_attributes(_linear_regressor),
+    "ai.onnx.ml:Normalizer": reject_invalid_attributes(_normalizer),
+    "ai.onnx.ml:OneHotEncoder": reject_invalid_attributes(_one_hot),
+    "ai.onnx.ml:SVMClassifier": reject_invalid_attributes(_svm_classifier),
+    "ai.onnx.ml:SVMRegressor": reject_invalid_attributes(_svm_regressor),
+    "ai.onnx.ml:Scaler": reject_invalid_attributes(_scaler),
+}

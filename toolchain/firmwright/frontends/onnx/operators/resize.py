@@ -1,0 +1,177 @@
+"""Resize and Upsample: a gather for the nearest neighbour, weighted taps for interpolation.
+
+Each axis is resized alone; where its outputs look is known at compile time.
+Source of the semantics: ONNX's Resize.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from firmwright.frontends.onnx.call_emitter import OnnxValue, shape_of
+from firmwright.frontends.onnx.node_context import Importer, NodeContext
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.opdef import Array, NotSupportedError
+
+
+def _coordinates(c: NodeContext, axis: int, length: int, outputs: int, scale: float) -> Array:
+    """Where in the input each output lies."""
+    x = np.arange(outputs, dtype=np.float64)
+    match c.attr("coordinate_transformation_mode", "half_pixel"):
+        case "half_pixel":
+            return (x + 0.5) / scale - 0.5
+        case "half_pixel_symmetric":
+            adjustment = outputs / (scale * length)
+            middle = length / 2
+            return middle * (1 - adjustment) + (x + 0.5) / scale - 0.5
+        case "pytorch_half_pixel":
+            return (x + 0.5) / scale - 0.5 if outputs > 1 else np.zeros(1)
+        case "align_corners":
+            # The length that the scale asks for, which need not be whole.
+            return x * (length - 1) / (scale * length - 1) if outputs > 1 else np.zeros(1)
+        case "asymmetric":
+            return x / scale
+        case "tf_crop_and_resize":
+            start, end = _region(c, axis)
+            if outputs == 1:
+                return np.array([0.5 * (start + end) * (length - 1)])
+            return start * (length - 1) + x * (end - start) * (length - 1) / (outputs - 1)
+    raise NotSupportedError(f"coordinates by {c.attr('coordinate_transformation_mode')!r}")
+
+
+def _region(c: NodeContext, axis: int) -> tuple[float, float]:
+    roi = c.array(1, "regions").reshape(-1)
+    axes = _axes(c)
+    place = axes.index(axis)
+    return float(roi[place]), float(roi[place + len(axes)])
+
+
+def _axes(c: NodeContext) -> list[int]:
+    rank = len(c.shape(0))
+    return [int(axis) % rank for axis in c.attr("axes") or range(rank)]
+
+
+def _nearest(c: NodeContext, places: Array, length: int) -> Array:
+    match c.attr("nearest_mode", "round_prefer_floor"):
+        case "round_prefer_floor":
+            found = np.ceil(places - 0.5)
+        case "round_prefer_ceil":
+            found = np.floor(places + 0.5)
+        case "floor":
+            found = np.floor(places)
+        case "ceil":
+            found = np.ceil(places)
+        case other:
+            raise NotSupportedError(f"nearest by {other!r}")
+    return np.clip(found, 0, length - 1).astype(np.int64)
+
+
+def _taps(c: NodeContext, mode: str, places: Array, scale: float) -> tuple[Array, Array]:
+    """(places, weights), [outputs, taps] each, before they are cut to the input."""
+    stretch = max(1.0, 1.0 / scale) if c.attr("antialias", 0) else 1.0
+    reach = (1 if mode == "linear" else 2) * stretch
+    count = int(np.ceil(2 * reach))
+    first = np.floor(places - reach) + 1
+    at = first[:, None] + np.arange(count)
+    distance = np.abs(at - places[:, None]) / stretch
+    if mode == "linear":
+        return at, np.maximum(0, 1 - distance)
+    a = float(c.attr("cubic_coeff_a", -0.75))
+    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
+    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return at, np.where(distance <= 1, near, np.where(distance < 2, far, 0))
+
+
+def _interpolated(
+    c: NodeContext, x: OnnxValue, axis: int, mode: str, places: Array, scale: float
+) -> OnnxValue:
+    length = shape_of(x)[axis]
+    outside = (places < 0) | (places > length - 1)
+    at, weights = _taps(c, mode, places, scale)
+    beyond = (at < 0) | (at >= length)
+    if c.attr("exclude_outside", 0):
+        weights = np.where(beyond, 0, weights)
+    if c.attr("exclude_outside", 0) or c.attr("antialias", 0):
+        weights = weights / weights.sum(axis=1, keepdims=True)
+    at = np.clip(at, 0, length - 1).astype(np.uint16)
+    y = c.emit.call(
+        "resample",
+        [
+            x,
+            c.emit.const(at, f"places{axis}"),
+            c.emit.const(weights.astype(np.float32), f"weights{axis}"),
+        ],
+        {"axis": axis},
+    )
+    if c.attr("coordinate_transformation_mode") == "tf_crop_and_resize" and outside.any():
+        line = [1] * len(shape_of(x))
+        line[axis] = len(places)
+        mask = c.emit.const(outside.reshape(line), f"outside{axis}")
+        filler = float(np.float32(c.attr("extrapolation_value", 0.0)))
+        y = c.emit.expression(f"where(b, {filler!r}, a)", y, mask)
+    return y
+
+
+def _sizes(c: NodeContext, shape: Sequence[int]) -> tuple[list[int], list[float]]:
+    """(sizes, scales) of every axis."""
+    axes = _axes(c)
+    sizes, scales = list(shape), [1.0] * len(shape)
+    if c.has(3) and c.shape(3) != (0,):
+        wanted = c.ints(3, "sizes")
+        factors = [n / shape[axis] for axis, n in zip(axes, wanted, strict=True)]
+        policy = c.attr("keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            factor = min(factors) if policy == "not_larger" else max(factors)
+            for axis in axes:
+                scales[axis] = factor
+                sizes[axis] = int(np.floor(factor * shape[axis] + 0.5))
+        else:
+            for axis, n, factor in zip(axes, wanted, factors, strict=True):
+                sizes[axis], scales[axis] = n, factor
+        return sizes, scales
+    given = c.array(2, "scales").reshape(-1)
+    for axis, factor in zip(axes, given, strict=True):
+        scales[axis] = float(factor)
+        sizes[axis] = int(np.floor(shape[axis] * float(factor)))
+    return sizes, scales
+
+
+def _resized(c: NodeContext, mode: str, sizes: Sequence[int], scales: Sequence[float]) -> OnnxValue:
+    x = c.input(0)
+    crops = c.attr("coordinate_transformation_mode") == "tf_crop_and_resize"
+    for axis, (n, outputs, scale) in enumerate(zip(c.shape(0), sizes, scales, strict=True)):
+        if scale == 1 and n == outputs and not (crops and axis in _axes(c)):
+            continue
+        places = _coordinates(c, axis, n, outputs, scale)
+        if mode == "nearest":
+            indices = tuple(int(k) for k in _nearest(c, places, n))
+            attrs: dict[str, Attr] = {"axis": axis, "indices": indices, "shape": (outputs,)}
+            x = c.emit.call("gather", [x], attrs)
+        elif mode in ("linear", "cubic"):
+            x = _interpolated(c, x, axis, mode, places, scale)
+        else:
+            raise NotSupportedError(f"a resize of mode {mode!r}")
+    return x
+
+
+def _resize(c: NodeContext) -> OnnxValue:
+    return _resized(c, c.attr("mode", "nearest"), *_sizes(c, c.shape(0)))
+
+
+def _upsample(c: NodeContext) -> OnnxValue:
+    scales = [float(factor) for factor in c.array(1, "scales").reshape(-1)]
+    sizes = [int(np.floor(n * scale)) for n, scale in zip(c.shape(0), scales, strict=True)]
+    x = c.input(0)
+    for axis, (n, outputs, scale) in enumerate(zip(c.shape(0), sizes, scales, strict=True)):
+        if c.attr("mode", "nearest") != "nearest":
+            raise NotSupportedError("an Upsample other than to the nearest")
+        if n != outputs:
+            indices = tuple(min(int(k / scale), n - 1) for k in range(outputs))
+            attrs: dict[str, Attr] = {"axis": axis, "indices": indices, "shape": (outputs,)}
+            x = c.emit.call("gather", [x], attrs)
+    return x
+
+
+IMPORTERS: Mapping[str, Importer] = {"Resize": _resize, "Upsample": _upsample}

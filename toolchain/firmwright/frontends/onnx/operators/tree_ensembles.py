@@ -1,0 +1,258 @@
+"""Forests of ONNX-ML: their lists of nodes as calls of `tree_ensemble`, and what follows it.
+
+Every kind of comparison becomes "x <= threshold goes left": x < t is x <= the float before t, and
+the others have their children swapped, with the side of a missing value kept as it was.
+Source of the semantics: ONNX-ML's tree operators, and ONNX Runtime where the standard is silent
+(which class of two has scores of one class id).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.frontends.onnx.call_emitter import OnnxValue
+from firmwright.frontends.onnx.node_context import Importer, NodeContext
+from firmwright.frontends.onnx.operators.classifier_outputs import (
+    apply_post_transform,
+    labels_and_scores,
+    reject_invalid_attributes,
+)
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.opdef import Array, NotSupportedError
+from firmwright.ops.tree_tables import quantize_leaves
+
+_MODE_NAMES = (
+    "BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ",
+    "BRANCH_MEMBER",
+)  # fmt: skip
+_SWAPPED = {"BRANCH_GT": "BRANCH_LEQ", "BRANCH_GTE": "BRANCH_LT"}
+Key: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _TreeNode:
+    """A node as the file has it; children and the node itself by (tree or kind, number)."""
+
+    mode: str
+    feature: int
+    threshold: float
+    true: Key
+    false: Key
+    missing_is_true: bool
+
+
+@dataclass(slots=True)
+class _FlattenedTrees:
+    """Branches in preorder and leaves from left to right, as `tree_ensemble` takes them."""
+
+    features: list[int] = field(default_factory=list)
+    thresholds: list[float] = field(default_factory=list)
+    left_counts: list[int] = field(default_factory=list)
+    missing: list[bool] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    leaves: list[Key] = field(default_factory=list)
+    trees: list[int] = field(default_factory=list)
+
+    def tree(self, root: Key, find: Callable[[Key], _TreeNode | None]) -> None:
+        """Adds a tree; `find` gives a branch, None for a leaf."""
+        before, number = len(self.left_counts), len(self.sizes)
+        # A place of `left_counts` that waits for its right side to begin is filled then.
+        waiting: list[tuple[Key, int | None]] = [(root, None)]
+        while waiting:
+            key, parent = waiting.pop()
+            if parent is not None:
+                self.left_counts[parent] = len(self.left_counts) - parent - 1
+            branch = find(key)
+            if branch is None:
+                self.leaves.append(key)
+                self.trees.append(number)
+                if len(self.leaves) > 1 << 20:
+                    raise NotSupportedError("more than a million leaves, or a circle of nodes")
+                continue
+            threshold, swapped = _as_less_or_equal(branch)
+            self.features.append(branch.feature)
+            self.thresholds.append(threshold)
+            self.missing.append(branch.missing_is_true != swapped)
+            left, right = (branch.true, branch.false)[:: -1 if swapped else 1]
+            waiting += [(right, len(self.left_counts)), (left, None)]
+            self.left_counts.append(0)
+            if len(self.left_counts) > 1 << 20:
+                raise NotSupportedError("more than a million branches, or a circle of nodes")
+        self.sizes.append(len(self.left_counts) - before)
+
+
+def _as_less_or_equal(branch: _TreeNode) -> tuple[float, bool]:
+    """(t, whether the children are swapped): the branch as x <= t."""
+    mode = _SWAPPED.get(branch.mode, branch.mode)
+    if mode not in ("BRANCH_LEQ", "BRANCH_LT"):
+        raise NotSupportedError(f"branches of kind {branch.mode}")
+    threshold = np.float32(branch.threshold)
+    if mode == "BRANCH_LT":
+        threshold = np.nextafter(threshold, np.float32(-np.inf))
+    return float(threshold), mode != branch.mode
+
+
+def _flatten_attributes(c: NodeContext) -> tuple[_FlattenedTrees, dict[Key, int]]:
+    """The trees of the older operators, and the place of each leaf's node."""
+    count = len(c.attrs["nodes_nodeids"])
+
+    def column(name: str, default: Any = 0) -> Sequence[Any]:
+        found = c.attr(f"nodes_{name}")
+        if found is None:
+            found = c.attr(f"nodes_{name}_as_tensor")
+        values = (default,) * count if found is None or not len(found) else tuple(found)
+        if len(values) != count:
+            raise NotSupportedError(f"{len(values)} {name} of {count} nodes")
+        return values
+
+    trees, ids = column("treeids"), column("nodeids")
+    modes = column("modes", "LEAF")
+    rows = zip(
+        trees, ids, modes, column("featureids"), column("values", 0.0), column("truenodeids"),
+        column("falsenodeids"), column("missing_value_tracks_true"), strict=True,
+    )  # fmt: skip
+    branches: dict[Key, _TreeNode | None] = {}
+    for tree, number, mode, feature, value, true, false, missing in rows:
+        branches[tree, number] = (
+            None
+            if mode == "LEAF"
+            else _TreeNode(mode, feature, value, (tree, true), (tree, false), bool(missing))
+        )
+
+    def find(key: Key) -> _TreeNode | None:
+        if key not in branches:
+            raise NotSupportedError(f"tree {key[0]} without its node {key[1]}")
+        return branches[key]
+
+    written = _FlattenedTrees()
+    for tree in dict.fromkeys(trees):
+        # The first node of a tree that no other one leads to is its root: in files, the first.
+        written.tree((tree, ids[trees.index(tree)]), find)
+    return written, {key: place for place, key in enumerate(written.leaves)}
+
+
+def _weights(
+    c: NodeContext, places: Mapping[Key, int], prefix: str, outputs: int
+) -> tuple[Array, set[int]]:
+    """The values of all leaves, and which outputs any of them adds to."""
+    names = (f"{prefix}_treeids", f"{prefix}_nodeids", f"{prefix}_ids")
+    trees, nodes, targets = (c.attrs[name] for name in names)
+    weights = c.attr(f"{prefix}_weights")
+    if weights is None:
+        weights = c.attrs[f"{prefix}_weights_as_tensor"]
+    values = np.zeros((len(places), outputs))
+    for tree, number, target, weight in zip(trees, nodes, targets, weights, strict=True):
+        place = places.get((tree, number))
+        if place is None or not 0 <= target < outputs:
+            raise NotSupportedError("a value of a leaf that no tree has")
+        values[place, target] += weight
+    return values, set(targets)
+
+
+def _emit_tree_ensemble(
+    c: NodeContext, written: _FlattenedTrees, values: Array, bases: Sequence[float]
+) -> OnnxValue:
+    """The call: for every row of the input, the sums of its leaves."""
+    if not written.left_counts:
+        raise NotSupportedError("trees without branches")
+    outputs = values.shape[1]
+    start = np.zeros(outputs) + (np.array(bases, np.float64) if len(bases) else 0.0)
+    leaves, whole, exponent = quantize_leaves(values, start, np.array(written.trees))
+    x = c.emit.cast(c.input(0), FLOAT32)
+    shape = c.shape(0)
+    x = c.emit.reshape(x, (1, *shape)) if len(shape) == 1 else x
+    parts = (
+        ("features", written.features, np.int32), ("thresholds", written.thresholds, np.float32),
+        ("lefts", written.left_counts, np.int32), ("missing", written.missing, np.int8),
+        ("sizes", written.sizes, np.int32), ("leaves", leaves, np.int32),
+    )  # fmt: skip
+    tables = [c.emit.const(np.asarray(data, kind), name) for name, data, kind in parts]
+    attrs: dict[str, Attr] = {
+        "exponent": exponent, "bases": tuple(int(base) for base in whole),
+    }  # fmt: skip
+    return c.emit.call("tree_ensemble", [x, *tables], attrs)
+
+
+def _bases(c: NodeContext) -> tuple[float, ...]:
+    found = c.attr("base_values")
+    found = c.attr("base_values_as_tensor") if found is None else found
+    return () if found is None else tuple(float(value) for value in found)
+
+
+def _regressor(c: NodeContext) -> OnnxValue:
+    written, places = _flatten_attributes(c)
+    outputs = int(c.attr("n_targets", 1))
+    values, _ = _weights(c, places, "target", outputs)
+    _sum_or_average(c.attr("aggregate_function", "SUM"), values, written)
+    return apply_post_transform(c, _emit_tree_ensemble(c, written, values, _bases(c)))
+
+
+def _sum_or_average(aggregate: str, values: Array, written: _FlattenedTrees) -> None:
+    if aggregate == "AVERAGE":
+        values /= len(written.sizes)
+    elif aggregate != "SUM" and len(written.sizes) > 1:
+        raise NotSupportedError(f"trees joined by {aggregate}")
+
+
+def _classifier(c: NodeContext) -> Sequence[OnnxValue]:
+    written, places = _flatten_attributes(c)
+    classes = len(c.attr("classlabels_int64s") or c.attr("classlabels_strings") or ())
+    values, targets = _weights(c, places, "class", max(classes, 2))
+    if classes != 2 or len(targets) > 1:
+        return labels_and_scores(c, _emit_tree_ensemble(c, written, values, _bases(c)))
+    bases = _bases(c)
+    score = _emit_tree_ensemble(c, written, values[:, list(targets)], bases[-1:])
+    return labels_and_scores(c, score, is_positive=bool(np.all(values >= 0)))
+
+
+def _ensemble(c: NodeContext) -> OnnxValue:
+    """The operator that takes the place of both."""
+    attrs = c.attrs
+    modes = [_MODE_NAMES[int(mode)] for mode in np.asarray(attrs["nodes_modes"]).reshape(-1)]
+    thresholds = np.asarray(attrs["nodes_splits"]).reshape(-1)
+    if thresholds.dtype != np.float32:
+        raise NotSupportedError(f"thresholds of {thresholds.dtype}")
+    missing = attrs.get("nodes_missing_value_tracks_true") or (0,) * len(modes)
+    columns = tuple(
+        attrs[f"nodes_{name}"]
+        for name in ("featureids", "truenodeids", "trueleafs", "falsenodeids", "falseleafs")
+    )
+    branches = [
+        _TreeNode(mode, feature, float(value), (true_leaf, true), (false_leaf, false), bool(nan))
+        for mode, value, nan, feature, true, true_leaf, false, false_leaf in zip(
+            modes, thresholds, missing, *columns, strict=True
+        )
+    ]
+
+    def find(key: Key) -> _TreeNode | None:
+        if key[0]:
+            return None
+        if not 0 <= key[1] < len(branches):
+            raise NotSupportedError(f"a tree without its node {key[1]}")
+        return branches[key[1]]
+
+    written = _FlattenedTrees()
+    for root in attrs["tree_roots"]:
+        written.tree((0, int(root)), find)
+    weights = np.asarray(attrs["leaf_weights"]).reshape(-1)
+    targets, outputs = attrs["leaf_targetids"], int(c.attr("n_targets", 1))
+    values = np.zeros((len(written.leaves), outputs))
+    for place, (_, number) in enumerate(written.leaves):
+        if not 0 <= number < len(weights) or not 0 <= targets[number] < outputs:
+            raise NotSupportedError("a value of a leaf that no tree has")
+        values[place, targets[number]] = weights[number]
+    functions = ("AVERAGE", "SUM", "MIN", "MAX")
+    _sum_or_average(functions[int(c.attr("aggregate_function", 1))], values, written)
+    return apply_post_transform(c, _emit_tree_ensemble(c, written, values, ()))
+
+
+IMPORTERS: Mapping[str, Importer] = {
+    "ai.onnx.ml:TreeEnsemble": reject_invalid_attributes(_ensemble),
+    "ai.onnx.ml:TreeEnsembleClassifier": reject_invalid_attributes(_classifier),
+    "ai.onnx.ml:TreeEnsembleRegressor": reject_invalid_attributes(_regressor),
+}

@@ -1,0 +1,151 @@
+"""An ONNX file made complete: what it leaves to others written into it.
+
+In: the bytes of a file, its folder, and what a user says of it (`ModelOverrides`): shapes of
+inputs, inputs
+bound to constants. Out: bytes of a model that says all of that itself, the same bytes where nothing
+was left open. So what is compiled and what the reference runtime runs are one model. One of an
+older opset is converted to the oldest that the importers read, by the package's own converter.
+Data that a file keeps beside itself are read from its own folder and from nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from firmwright.base.errors import UsageError
+from firmwright.frontends.onnx.protobuf import Message, dtype_name, onnx_package
+from firmwright.frontends.onnx.reader import OPSET_MIN, parse_model
+from firmwright.frontends.onnx.strip_class_labels import has_class_labels, strip_class_labels
+from firmwright.ir.graph.opdef import Array
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOverrides:
+    """What a user says of a model: `shapes` of inputs, `bindings` of inputs to constants.
+
+    A binding is an array, or a flat list of numbers that takes the input's type and shape.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    bindings: Mapping[str, Array | tuple[float, ...]] = field(default_factory=dict)
+
+
+def preprocess_model(
+    data: bytes, file: str, given: ModelOverrides = ModelOverrides(), folder: Path | None = None
+) -> bytes:
+    """The complete model's bytes. Raises ModelError, UsageError, ToolMissingError."""
+    model = parse_model(data, file)
+    external = onnx_package().TensorProto.EXTERNAL
+    outside = [item for item in model.graph.initializer if item.data_location == external]
+    newer, has_classes = _convert_old_opset(model), has_class_labels(model)
+    if newer is not None:
+        model = newer
+    elif not (outside or given.shapes or given.bindings or has_classes):
+        return data
+    if has_classes:
+        strip_class_labels(model)
+    for tensor in outside:
+        _read_external_data(tensor, file, folder)
+    inputs = {item.name: item for item in model.graph.input}
+    for name in (*given.shapes, *given.bindings):
+        if name not in inputs:
+            raise UsageError(
+                f"the model has no input {name!r}.",
+                where=file,
+                hint=f"its inputs are {', '.join(sorted(inputs)) or 'none'}.",
+            )
+    for name, shape in given.shapes.items():
+        _set_shape(inputs[name], shape, file)
+    for name, values in given.bindings.items():
+        _fix_input(model.graph, inputs[name], values, file)
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def _convert_old_opset(model: Message) -> Message | None:
+    """A model of an older opset as one of ours; None where there is nothing to do, or no way."""
+    versions = [item.version for item in model.opset_import if item.domain in ("", "ai.onnx")]
+    if not versions or versions[0] >= OPSET_MIN:
+        return None
+    # The converter knows the standard operators alone.
+    if any(node.domain == "ai.onnx.ml" for node in model.graph.node):
+        return None
+    converter, shapes = onnx_package().version_converter, onnx_package().shape_inference
+    try:
+        return converter.convert_version(model, OPSET_MIN)
+    # The converter is C++: what it has no adapter for is a RuntimeError, or an error of its own.
+    except (RuntimeError, ValueError, IndexError, TypeError):
+        return None
+    except (converter.ConvertError, shapes.InferenceError):
+        return None
+
+
+def _set_shape(info: Message, shape: tuple[int, ...], file: str) -> None:
+    tensor = info.type.tensor_type
+    if tensor.HasField("shape"):
+        known = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
+        fits = len(known) == len(shape) and all(
+            n in (None, m) for n, m in zip(known, shape, strict=True)
+        )
+        if not fits:
+            shown = ",".join("?" if n is None else str(n) for n in known)
+            raise UsageError(
+                f"--input-shape {info.name}={','.join(map(str, shape))} contradicts the model, "
+                f"where it is {shown}.",
+                where=file,
+            )
+    tensor.shape.Clear()
+    for size in shape:
+        tensor.shape.dim.add().dim_value = size
+    if not shape:
+        tensor.shape.SetInParent()
+
+
+def _fix_input(graph: Message, info: Message, values: Array | tuple[float, ...], file: str) -> None:
+    tensor = info.type.tensor_type
+    kind = np.dtype(dtype_name(tensor.elem_type))
+    if isinstance(values, tuple):
+        sizes = [dim.dim_value for dim in tensor.shape.dim]
+        try:
+            array = np.array(values).astype(kind).reshape(sizes if 0 not in sizes else -1)
+        except ValueError as error:
+            raise UsageError(
+                f"{len(values)} values are bound to {info.name!r}, whose shape is {sizes}.",
+                where=file,
+            ) from error
+    else:
+        array = np.asarray(values)
+        if array.dtype != kind:
+            raise UsageError(
+                f"what is bound to {info.name!r} is {array.dtype}, the input {kind}.", where=file
+            )
+    graph.initializer.append(onnx_package().numpy_helper.from_array(array, info.name))
+    graph.input.remove(info)
+
+
+def _read_external_data(tensor: Message, file: str, folder: Path | None) -> None:
+    """The data of a tensor that lie in a file beside the model, put into it."""
+    said = {entry.key: entry.value for entry in tensor.external_data}
+    location = said.get("location", "")
+    if folder is None or not location or Path(location).name != location:
+        raise UsageError(
+            f"the data of {tensor.name!r} lie outside of the model, in {location!r}.",
+            where=file,
+            hint="keep them in the model's own folder, or save the model with its data inside: "
+            "onnx.save(onnx.load(FILE), FILE, save_as_external_data=False).",
+        )
+    try:
+        with (folder / location).open("rb") as stream:
+            stream.seek(int(said.get("offset", "0")))
+            tensor.raw_data = stream.read(int(said["length"]) if "length" in said else -1)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"the data of {tensor.name!r} cannot be read: {error}.",
+            where=str(folder / location),
+            hint="keep the file beside the model.",
+        ) from error
+    tensor.ClearField("external_data")
+    tensor.data_location = onnx_package().TensorProto.DEFAULT

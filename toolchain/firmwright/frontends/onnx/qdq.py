@@ -1,0 +1,176 @@
+"""Tensors that stand between integers and reals: what quantised models are made of.
+
+`QuantizedValue`: int8 values of the graph whose type says what they stand for; where the model has
+them as
+uint8, all are 128 lower here. `DequantizedValue`: the reals that stored integers stand for, not
+computed yet.
+An importer that can work on the integers does; for all others the reals are made by a call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8
+from firmwright.base.quant import Quantization
+from firmwright.frontends.onnx.call_emitter import CallEmitter, ConstantValue, OnnxValue
+from firmwright.ir.graph.nodes import TensorType, Value
+from firmwright.ir.graph.opdef import Array
+
+UNSIGNED_OFFSET = 128
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuantizedValue:
+    """See the module docstring."""
+
+    value: Value
+    is_unsigned: bool
+
+    @property
+    def quantization(self) -> Quantization:
+        found = self.value.type.quantization
+        assert found is not None  # by construction
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DequantizedValue:
+    """See the module docstring; a constant source has its quantisation with it."""
+
+    source: QuantizedValue | ConstantValue
+
+
+QdqValue: TypeAlias = Value | ConstantValue | QuantizedValue | DequantizedValue
+
+
+@dataclass(frozen=True, slots=True)
+class QdqParameters:
+    """What a QuantizeLinear makes: one scale, the zero point of our int8, whether uint8 there."""
+
+    scale: float
+    zero_point: int
+    is_unsigned: bool
+
+    @property
+    def quantization(self) -> Quantization:
+        return Quantization((self.scale,), (self.zero_point,))
+
+    @property
+    def type(self) -> TensorType:
+        return TensorType((), INT8, self.quantization)
+
+    def quantize(self, dequantized_range: Array) -> Array:
+        """float32 reals as int8, by the definition of QuantizeLinear."""
+        steps = (
+            np.rint(dequantized_range.astype(np.float32) / np.float32(self.scale)) + self.zero_point
+        )
+        return np.asarray(np.clip(steps, INT8.min, INT8.max)).astype(np.int8)
+
+    def dequantized_range(self) -> Array:
+        """What every int8 value stands for, as float32."""
+        steps = np.arange(INT8.min, INT8.max + 1) - self.zero_point
+        return np.asarray(steps.astype(np.float32) * np.float32(self.scale))
+
+
+def constant_qdq_parameters(
+    scale: QdqValue | None, zero_point: QdqValue | None
+) -> QdqParameters | None:
+    """The scaling that known operands of QuantizeLinear say; None where it is of another kind."""
+    if (
+        not isinstance(scale, ConstantValue)
+        or scale.array.size != 1
+        or scale.array.dtype != np.float32
+    ):
+        return None
+    if zero_point is not None and not isinstance(zero_point, ConstantValue):
+        return None
+    kind = np.dtype(np.uint8) if zero_point is None else zero_point.array.dtype
+    point = 0 if zero_point is None else int(zero_point.array.reshape(-1)[0])
+    if kind not in (np.uint8, np.int8):
+        return None
+    unsigned = kind == np.uint8
+    return QdqParameters(
+        float(scale.array.reshape(-1)[0]), point - UNSIGNED_OFFSET * unsigned, bool(unsigned)
+    )
+
+
+def attach_quantization(
+    x: ConstantValue, scale: QdqValue | None, zero_point: QdqValue | None, axis: int
+) -> ConstantValue | None:
+    """A constant with the quantisation that known operands of DequantizeLinear say."""
+    if not isinstance(scale, ConstantValue) or not isinstance(zero_point, ConstantValue | None):
+        return None
+    array = x.array.astype(np.int8) if x.array.dtype.itemsize == 1 and (
+        x.array.dtype.name in ("int4", "uint4", "int2", "uint2")
+    ) else x.array  # fmt: skip
+    if array.dtype not in (np.int8, np.uint8, np.int32) or scale.array.dtype != np.float32:
+        return None
+    if scale.array.ndim > 1:
+        return None
+    points = np.zeros(scale.array.shape, np.int64)
+    if zero_point is not None:
+        points = zero_point.array.astype(np.int64)
+    if array.dtype == np.uint8:
+        array = (array.astype(np.int64) - UNSIGNED_OFFSET).astype(np.int8)
+        points = points - UNSIGNED_OFFSET
+    scales = tuple(float(n) for n in scale.array.reshape(-1))
+    whole = tuple(int(n) for n in np.broadcast_to(points, scale.array.shape).reshape(-1))
+    if len(scales) > 1 and array.shape[axis % array.ndim] != len(scales):
+        return None
+    quant = Quantization(scales, whole, None if len(scales) == 1 else axis % array.ndim)
+    return ConstantValue(array, x.name, quant)
+
+
+def dequantize_constant(known: ConstantValue) -> ConstantValue:
+    """The reals of a constant with a quantisation."""
+    quant = known.quantization
+    assert quant is not None  # by construction
+    scales, points = np.array(quant.scales, np.float32), np.array(quant.zero_points)
+    if quant.axis is not None:
+        spread = [1] * known.array.ndim
+        spread[quant.axis] = -1
+        scales, points = scales.reshape(spread), points.reshape(spread)
+    reals = (known.array.astype(np.int64) - points).astype(np.float32) * scales
+    return ConstantValue(np.asarray(reals, np.float32), known.name)
+
+
+def materialize(emit: CallEmitter, known: QdqValue) -> OnnxValue:
+    """The tensor as the model has it: reals as float32, integers in their own type."""
+    if isinstance(known, DequantizedValue):
+        source = known.source
+        if isinstance(source, ConstantValue):
+            return dequantize_constant(source)
+        return emit.call("dequantize", [source.value], dtype=FLOAT32)
+    if not isinstance(known, QuantizedValue):
+        return known
+    if known.is_unsigned:
+        return emit.expression(f"uint8(int32(a) + {UNSIGNED_OFFSET})", known.value)
+    return known.value
+
+
+def reinterpret_as_quantized(
+    emit: CallEmitter, x: OnnxValue, scaling: QdqParameters
+) -> QuantizedValue:
+    """Integers of the model, int8 or uint8, with what they stand for."""
+    kind = scaling.type
+    if scaling.is_unsigned:
+        formula = f"int8(int32(a) - {UNSIGNED_OFFSET})"
+        made = emit.call("expression", [x], {"formula": formula}, like=kind)
+    else:
+        value = emit.value(x)
+        made = emit.call("reshape", [x], {}, like=replace(kind, shape=value.type.shape))
+    return QuantizedValue(emit.value(made), scaling.is_unsigned)
+
+
+def quantize(emit: CallEmitter, x: OnnxValue, scaling: QdqParameters) -> QuantizedValue:
+    """Reals made integers, halves to even, cut to the range."""
+    formula = (
+        f"int8(min(max(rint(a / {scaling.scale!r}) + {float(scaling.zero_point)!r}, "
+        f"{float(INT8.min)!r}), {float(INT8.max)!r}))"
+    )
+    made = emit.call("expression", [x], {"formula": formula}, like=scaling.type)
+    return QuantizedValue(emit.value(made), scaling.is_unsigned)

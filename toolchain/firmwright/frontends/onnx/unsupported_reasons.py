@@ -1,0 +1,28 @@
+"""Why operators that are not translated are not: what there is to say beyond their absence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+UNKNOWN = "this operator is not supported"
+_REASONS: Mapping[str, str] = {
+    "how many results there are depends on the data": (
+        "Compress NonMaxSuppression NonZero StringSplit TfIdfVectorizer Unique"
+    ),
+    "an operator of training": "Adagrad Adam Gradient Momentum",
+    "random numbers": (
+        "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"
+    ),
+    "tensors in lists": (
+        "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase "
+        "SequenceInsert SequenceLength SequenceMap SplitToSequence"
+    ),
+    "values that may be absent": "Optional OptionalGetElement OptionalHasElement",
+    "texts": "RegexFullMatch StringConcat StringNormalizer",
+    "images in files": "ImageDecoder",
+}
+
+
+def unsupported_reason(op: str) -> str:
+    """Why the operator `op` of the standard is refused."""
+    return next((why for why, names in _REASONS.items() if op in names.split()), UNKNOWN)

@@ -1,0 +1,145 @@
+"""Compressed constants become plain ones: what TFLM's custom operator TFLM_DECODE would compute.
+
+In: the bytes of an encoded tensor, those of its ancillary tensor, and the type of what they hold.
+Out: that as an array, or NotSupportedError where the two are not what the format says.
+
+The ancillary tensor begins with 16 bytes: kind, version (1), two reserved, the version of the
+kind's own data (1) and what is said below; then a table. Bits are read from the top of each byte.
+
+    0 look-up  byte 5 & 7: bits of an index; byte 6: entries of a channel's table. The encoded
+               tensor has an index per element.
+    1 Huffman  byte 5 & 1: entries of 32 bits, else of 16; byte 5 >> 4: bits of the first look-up,
+               less one. The encoded tensor has code words.
+    2 pruning  The encoded tensor has a bit per element: the table's next value, or the zero point.
+
+Source of the format: TFLM's documentation of its compression and its operator's reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import Array, NotSupportedError
+
+DECODE_OPERATOR = "custom:TFLM_DECODE"
+_HEADER_BYTES = 16
+
+
+def decompress(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
+    """The tensor of type `kind` that `encoded` holds."""
+    if len(ancillary) < _HEADER_BYTES:
+        raise NotSupportedError(f"ancillary data of {len(ancillary)} bytes, which needs 16")
+    decoder = _DECODERS.get(ancillary[0])
+    if decoder is None:
+        raise NotSupportedError(f"a compression of kind {ancillary[0]}")
+    if (ancillary[1], ancillary[4]) != (1, 1):
+        raise NotSupportedError(f"a compression of version {ancillary[1]}.{ancillary[4]}")
+    return decoder(encoded, ancillary, kind).astype(kind.dtype.np).reshape(kind.shape)
+
+
+def _decode_lut(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
+    width, stride = ancillary[5] & 7, ancillary[6]
+    if not width:
+        raise NotSupportedError("indices of no bits")
+    bits = _bits(encoded, kind.elements * width).reshape(-1, width)
+    indices = bits @ (1 << np.arange(width)[::-1])
+    table = _table(ancillary, kind.dtype.np)
+    places = _channels(kind) * stride + indices
+    if places.max() >= table.size:
+        raise NotSupportedError(f"an index of {places.max()} into a table of {table.size} values")
+    found: Array = table[places]
+    return found
+
+
+def _decode_pruned(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
+    kept = _bits(encoded, kind.elements).astype(np.bool_)
+    table = _table(ancillary, kind.dtype.np)
+    if kept.sum() > table.size:
+        raise NotSupportedError(f"{kept.sum()} values of a table of {table.size}")
+    zeros = kind.quantization.zero_points if kind.quantization else (0,)
+    made: Array = np.array(zeros, kind.dtype.np)[_channels(kind) % len(zeros)]
+    made[kept] = table[: kept.sum()]
+    return made
+
+
+def _decode_huffman(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
+    """Tables of tables: an entry is a symbol, or how many bits further and where to look on.
+
+    A symbol's entry says how many of the bits just read are its own; the others are read again.
+    """
+    is_wide = bool(ancillary[5] & 1)
+    if kind.dtype.name != "int8" and not (is_wide and kind.dtype.name == "int16"):
+        raise NotSupportedError(f"code words of {'32' if is_wide else '16'} bits for {kind}")
+    table = _table(ancillary, np.dtype("<u4" if is_wide else "<u2")).tolist()
+    found, counted, shift = (31, 0xF, 27) if is_wide else (15, 0xF, 11)
+    first, stream = (ancillary[5] >> 4) + 1, _BitReader(encoded)
+    made = []
+    for _ in range(kind.elements):
+        width, place = first, stream.take(first)
+        entry = _entry(table, place)
+        while not entry >> found:
+            width = (entry >> shift & counted) + 1
+            place += (entry & (1 << shift) - 1) + stream.take(width)
+            entry = _entry(table, place)
+        stream.place -= max(0, width - (entry >> shift & counted))
+        made.append(entry & 0xFFFF)
+    bits = np.array(made, "<u2")
+    return bits.view("<i2") if kind.dtype.name == "int16" else bits.astype("u1").view("i1")
+
+
+def _entry(table: list[int], place: int) -> int:
+    if place >= len(table):
+        raise NotSupportedError(f"a code word at {place} of a table of {len(table)}")
+    return table[place]
+
+
+class _BitReader:
+    """Bits of `data`, the top of a byte first; `place` counts those taken."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.place = 0
+
+    def take(self, count: int) -> int:
+        """The next `count` bits; behind the end are zeros, of which a last look-up may read."""
+        first, last = self.place >> 3, (self.place + count + 7) >> 3
+        if first > len(self.data):
+            raise NotSupportedError(f"code words beyond the {len(self.data)} bytes of the tensor")
+        window = int.from_bytes(self.data[first:last].ljust(last - first, b"\0"), "big")
+        self.place += count
+        return window >> (last * 8 - self.place) & (1 << count) - 1
+
+
+def _bits(encoded: bytes, count: int) -> Array:
+    if len(encoded) * 8 < count:
+        raise NotSupportedError(f"{count} bits of a tensor of {len(encoded)} bytes")
+    return np.unpackbits(np.frombuffer(encoded, np.uint8), count=count)
+
+
+def _table(ancillary: bytes, dtype: np.dtype[np.generic]) -> Array:
+    rest = ancillary[_HEADER_BYTES:]
+    return np.frombuffer(rest[: len(rest) // dtype.itemsize * dtype.itemsize], dtype)
+
+
+def _channels(kind: TensorType) -> Array:
+    """The channel of each element: of the first axis, or of the last if that is quantised so."""
+    quantization = kind.quantization
+    count = len(quantization.scales) if quantization else 1
+    places = np.arange(kind.elements)
+    if count == 1 or quantization is None:
+        return np.zeros_like(places)
+    if quantization.axis == len(kind.shape) - 1:
+        return places % count
+    if quantization.axis:
+        raise NotSupportedError(f"channels along axis {quantization.axis}")
+    return places // (kind.elements // count)
+
+
+_DECODERS: Mapping[int, Callable[[bytes, bytes, TensorType], Array]] = {
+    0: _decode_lut,
+    1: _decode_huffman,
+    2: _decode_pruned,
+}

@@ -1,0 +1,151 @@
+"""Streaming models whose buffers end a run early run to the end each time, past a branch.
+
+In: the function of a model, with calls of `circular_buffer` that have the attribute `cycles` n:
+what follows them runs at each n-th run only. Out: the same function without such calls; what
+followed is a function of its own, which an `if` runs when a counter, kept as state, says so. All
+results of a run that would have ended early are those of the last whole one, zero before the first;
+TFLM leaves in them whatever lay there.
+
+Source of the semantics: TFLM's custom operator CIRCULAR_BUFFER, which ends a run with a status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from firmwright.base.dtypes import BOOL, INT32
+from firmwright.frontends.tflite.import_context import ImportSession
+from firmwright.frontends.tflite.variables import initial_value
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value
+
+BUFFER, CYCLES = "circular_buffer", "cycles"
+_COUNT = TensorType((1,), INT32)
+
+
+def convert_early_exits(function: Function, work: ImportSession) -> Function:
+    """`function` in which no run ends early; buffers that end it inside of a branch are refused."""
+    for inner in work.functions.values():
+        for call in inner.body:
+            if _exits_early(call):
+                why = "a buffer that ends runs early, inside of a branch or loop"
+                work.refuse("custom:CIRCULAR_BUFFER", str(call.span), why)
+    if not any(map(_exits_early, function.body)):
+        return function
+    function = _recompute_results_after_last_exit(function)
+    before = {state.next.name: state.value for state in function.state}
+    parting = _TailOutliner(work, before)
+    wanted = _unique((*function.results, *(state.next for state in function.state)))
+    body, added = parting.outline_tail(function.body, wanted)
+    return replace(function, body=tuple(body), state=(*function.state, *added))
+
+
+def _exits_early(call: Call) -> bool:
+    return call.op == BUFFER and CYCLES in call.attrs
+
+
+def _recompute_results_after_last_exit(function: Function) -> Function:
+    """`function` with all its results made behind the last such buffer, by the names they have."""
+    last = max(place for place, call in enumerate(function.body) if _exits_early(call))
+    late = {value.name for call in function.body[last + 1 :] for value in call.outputs}
+    early = [value for value in _unique(function.results) if value.name not in late]
+    renamed = {value.name: replace(value, name=f"{value.name}/now") for value in early}
+
+    def now(value: Value) -> Value:
+        return renamed.get(value.name, value)
+
+    body = [
+        replace(
+            call,
+            inputs=tuple(None if value is None else now(value) for value in call.inputs),
+            outputs=tuple(map(now, call.outputs)),
+        )
+        for call in function.body
+    ]
+    span = body[last].span
+    copies = [Call("reshape", (now(value),), (value,), {}, span) for value in early]
+    state = tuple(replace(one, value=now(one.value), next=now(one.next)) for one in function.state)
+    params = tuple(map(now, function.params))
+    return replace(function, params=params, body=(*body, *copies), state=state)
+
+
+def _unique(values: Sequence[Value]) -> list[Value]:
+    return list({value.name: value for value in values}.values())
+
+
+@dataclass
+class _TailOutliner:
+    """`before`: what a value is where the call that makes it does not run, by its name."""
+
+    work: ImportSession
+    before: dict[str, Value]
+
+    def outline_tail(
+        self, body: Sequence[Call], wanted: Sequence[Value]
+    ) -> tuple[list[Call], list[State]]:
+        """`body` with a branch behind its first such buffer, and the state that this takes.
+
+        `wanted` are the values of it that are used elsewhere.
+        """
+        place = next((k for k, call in enumerate(body) if _exits_early(call)), None)
+        if place is None:
+            return list(body), []
+        buffer, tail = body[place], body[place + 1 :]
+        head = [*body[:place], replace(buffer, attrs={})]
+        made = {value.name for call in tail for value in call.outputs}
+        results = [value for value in wanted if value.name in made]
+        added = [self._kept(value) for value in results if value.name not in self.before]
+        rest, inner = self.outline_tail(tail, results)
+        results += [state.next for state in inner]
+        self.before |= {state.next.name: state.value for state in inner}
+        counting, is_due, count = self._counted(buffer)
+        branch = self._branch(buffer, rest, results, is_due)
+        return [*head, *counting, branch], [*added, *inner, count]
+
+    def _kept(self, value: Value) -> State:
+        """The state that holds `value` from one whole run to the next."""
+        last = Value(f"{value.name}/last", value.type)
+        self.before[value.name] = last
+        return self._state(last, value, initial_value(value.type))
+
+    def _state(self, value: Value, following: Value, fill: int) -> State:
+        array = np.full(value.type.shape, fill, value.type.dtype.np)
+        made = Constant.from_array(f"{value.name}/initial", array, value.type.dtype)
+        return State(value, following, self.work.constant(made))
+
+    def _counted(self, buffer: Call) -> tuple[list[Call], Value, State]:
+        """Calls that count runs, the value that says whether this is an n-th one, the state."""
+        stem, cycles = buffer.outputs[0].name, buffer.attrs[CYCLES]
+        count, following = (Value(f"{stem}/{name}", _COUNT) for name in ("runs", "runs/next"))
+        is_due = Value(f"{stem}/is_due", TensorType((1,), BOOL))
+        formula = f"(a + 1) % {cycles}"
+        calls = [
+            Call("expression", (count,), (following,), {"formula": formula}, buffer.span),
+            Call("expression", (following,), (is_due,), {"formula": "a == 0"}, buffer.span),
+        ]
+        return calls, is_due, self._state(count, following, 0)
+
+    def _branch(
+        self, buffer: Call, rest: Sequence[Call], results: Sequence[Value], is_due: Value
+    ) -> Call:
+        """The call that runs `rest`, or else gives what its `results` were before."""
+        kept = [self.before[value.name] for value in results]
+        made = {value.name for call in rest for value in call.outputs}
+        used = [value for call in rest for value in call.variables if value.name not in made]
+        taken = tuple(_unique([*used, *kept]))
+        copies = [
+            Call("reshape", (old,), (Value(f"{value.name}/kept", value.type),), {}, buffer.span)
+            for old, value in zip(kept, results, strict=True)
+        ]
+        number = len(self.work.functions)
+        names = {"then": f"whole_run_{number}", "else": f"ended_run_{number}"}
+        self.work.functions[names["then"]] = Function(
+            names["then"], taken, tuple(rest), tuple(results)
+        )
+        self.work.functions[names["else"]] = Function(
+            names["else"], taken, tuple(copies), tuple(copy.outputs[0] for copy in copies)
+        )
+        return Call("if", (is_due, *taken), tuple(results), dict(names), buffer.span)

@@ -1,0 +1,49 @@
+"""Constants stored in narrow types become those that operators take, before anything is imported.
+
+In: a subgraph. Out: the same, in which constants of 4 bits are int8 (two to a byte, the lower half
+first), and a DEQUANTIZE of a float16 constant is that constant in float32. Exact: both hold every
+value of the narrower type. Variables of these types stay as they are, and are refused later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from firmwright.ir.raw_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
+
+
+def widen(graph: RawSubgraph) -> RawSubgraph:
+    """`graph` with its narrow constants widened."""
+    tensors = [_from_int4(tensor) for tensor in graph.tensors]
+    nodes: list[RawNode] = []
+    for node in graph.nodes:
+        source = _float16_constant(node, tensors)
+        if source is None:
+            nodes.append(node)
+            continue
+        halves = np.frombuffer(source, "<f2").astype("<f4")
+        tensors[node.outputs[0]] = replace(tensors[node.outputs[0]], buffer=halves.tobytes())
+    return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
+
+
+def _from_int4(tensor: RawTensor) -> RawTensor:
+    if tensor.dtype != "int4" or tensor.buffer is None:
+        return tensor
+    packed = np.frombuffer(tensor.buffer, np.uint8)
+    halves = np.stack([packed << 4, packed & 0xF0], axis=-1).view(np.int8) >> 4
+    count = int(np.prod(tensor.shape))
+    return replace(tensor, dtype="int8", buffer=halves.reshape(-1)[:count].tobytes())
+
+
+def _float16_constant(node: RawNode, tensors: list[RawTensor]) -> bytes | None:
+    """The bytes of the float16 constant that `node` does nothing but widen."""
+    if node.op != "DEQUANTIZE" or len(node.inputs) != 1 or len(node.outputs) != 1:
+        return None
+    if node.inputs[0] == NO_TENSOR:
+        return None
+    source, result = tensors[node.inputs[0]], tensors[node.outputs[0]]
+    if (source.dtype, result.dtype) != ("float16", "float32") or source.shape != result.shape:
+        return None
+    return source.buffer

@@ -1,0 +1,331 @@
+"""Reads whole modules; `ir/printer.py` describes the format.
+
+In: text with the name of its file. Out: an IRModule, or a ModelError that names the place. The data
+section is cut off first and read line by line; its hashes are checked.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeVar, cast
+
+import numpy as np
+
+from firmwright.base.dtypes import DType
+from firmwright.base.errors import ModelError
+from firmwright.base.text import Token, Tokenizer
+from firmwright.base.version import IR_TEXT_VERSION
+from firmwright.ir.core import Attr, Constant, PoolInfo, Target
+from firmwright.ir.graph.parser import GraphParser
+from firmwright.ir.module import AnyFunction, IoBinding, IoTensor, IRModule, StateTensor
+from firmwright.ir.syntax import SyntaxParser
+from firmwright.ir.tir.parser import PrimFuncParser
+from firmwright.ir.tir.plan import (
+    BufferInfo,
+    BufferKind,
+    LiveRange,
+    OffsetConstraint,
+    Placement,
+    Plan,
+)
+
+FORMAT_VERSION = IR_TEXT_VERSION
+_CONSTANT_BYTES_MAX = 1 << 31  # a shape beyond this is a slip, not a tensor
+_DATA = re.compile(r"^data \{[ \t]*$", re.MULTILINE)
+_SECTIONS = ("attrs", "target", "pool", "io", "const", "file", "graph", "func", "plan")
+_KINDS = ("activation", "input", "output", "scratch", "ring", "state", "const")
+_POOL_FIELDS: Mapping[str, tuple[type, ...]] = {
+    "size_bytes": (int,), "access": (str,), "targets": (tuple,), "read_bandwidth": (float, int),
+    "write_bandwidth": (float, int), "read_latency": (int,), "write_latency": (int,),
+    "scope": (str,), "section": (str,),
+}  # fmt: skip
+T = TypeVar("T")
+
+
+def parse_sections(text: str, file: str, *, structure_only: bool, fragment: bool) -> IRModule:
+    """See `parse_module` in `ir/printer.py`."""
+    cut = _DATA.search(text)
+    data = _read_data(text, cut.end(), file) if cut else {}
+    tokens = Tokenizer(text[: cut.start()] if cut else text, file)
+    reader = _ModuleParser(tokens, data, structure_only)
+    if not fragment or tokens.at("firmwright"):
+        reader.version()
+    return reader.module()
+
+
+def _read_data(text: str, start: int, file: str) -> dict[str, bytes]:
+    """The section after `data {`: bytes by hash."""
+    found: dict[str, bytes] = {}
+    chunks: dict[str, list[str]] = {}
+    digest, closed = "", False
+    first = text.count("\n", 0, start) + 1
+    for number, raw in enumerate(text[start:].split("\n"), first):
+        line = raw.strip()
+        if not line or line.startswith(";"):
+            continue
+        where = f"{file}:{number}:1"
+        if closed:
+            raise ModelError(f"found {line[:40]!r} after the data section.", where=where)
+        if line == "}":
+            closed = True
+        elif line.startswith("sha256.") and line.endswith(":"):
+            digest = line[len("sha256.") : -1]
+            chunks[digest] = []
+        elif digest:
+            chunks[digest].append(line)
+        else:
+            raise ModelError(f"found {line[:40]!r}, expected `sha256.HEX:`.", where=where)
+    if not closed:
+        raise ModelError("the data section has no end.", where=f"{file}:{first}:1")
+    for digest, lines in chunks.items():
+        found[digest] = _decode_data(digest, "".join(lines), file)
+    return found
+
+
+def _decode_data(digest: str, text: str, file: str) -> bytes:
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ModelError(
+            f"the bytes of sha256.{digest} are no base64: {error}.", where=file
+        ) from None
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise ModelError(f"the bytes of sha256.{digest} have another hash.", where=file)
+    return data
+
+
+class _ModuleParser(SyntaxParser):
+    """Reads sections in any order; each name once."""
+
+    __slots__ = ("_data", "_graphs", "_prims", "_structure_only")
+
+    def __init__(self, tokens: Tokenizer, data: Mapping[str, bytes], structure_only: bool) -> None:
+        super().__init__(tokens)
+        self._graphs = GraphParser(tokens)
+        self._prims = PrimFuncParser(tokens)
+        self._data = data
+        self._structure_only = structure_only
+
+    def version(self) -> None:
+        self.tokens.expect("firmwright")
+        self.tokens.expect("ir")
+        token = self.tokens.peek
+        version = self.tokens.int_()
+        if version != FORMAT_VERSION:
+            raise self.tokens.error(
+                f"this is version {version} of the format, expected {FORMAT_VERSION}.", token
+            )
+
+    def module(self) -> IRModule:
+        name = self.tokens.global_() if self.tokens.accept("module") else ""
+        attrs: dict[str, Attr] = {}
+        targets: dict[str, Target] = {}
+        pools: dict[str, PoolInfo] = {}
+        constants: dict[str, Constant] = {}
+        functions: dict[str, AnyFunction] = {}
+        files: dict[str, bytes] = {}
+        io, plan = IoBinding(), None
+        while not self.tokens.at_end:
+            match self.one_of(_SECTIONS):
+                case "attrs":
+                    attrs |= self.attrs()
+                case "target":
+                    self._entry(targets, "target", self._target)
+                case "pool":
+                    self._entry(pools, "pool", self._pool)
+                case "const":
+                    self._entry(constants, "constant", self._constant)
+                case "file":
+                    path = self.tokens.string()
+                    files[path] = self._hashed(path, 0, "file")
+                case "graph":
+                    token = self.tokens.peek
+                    graph = self._graphs.graph()
+                    functions[self.unique(graph.name, functions, "function", token)] = graph
+                case "func":
+                    token = self.tokens.peek
+                    prim = self._prims.prim()
+                    functions[self.unique(prim.name, functions, "function", token)] = prim
+                case "io":
+                    io = self._io()
+                case _:
+                    plan = self._plan()
+        listed = tuple(pools.values())
+        return IRModule(name, functions, constants, targets, listed, io, plan, attrs, files)
+
+    def _entry(self, table: dict[str, T], what: str, read: Callable[[str], T]) -> None:
+        token = self.tokens.peek
+        name = self.unique(self.tokens.global_(), table, what, token)
+        table[name] = read(name)
+
+    # ---- targets, pools, I/O -----------------------------------------------------------------
+
+    def _target(self, name: str) -> Target:
+        self.tokens.expect("=")
+        kind = self.tokens.string()
+        token = self.tokens.peek
+        attrs = self.attrs() if self.tokens.at("{") else {}
+        for attr, value in attrs.items():
+            if isinstance(value, float | tuple):
+                raise self.tokens.error(f"attribute {attr} of target {name} is a list.", token)
+        return Target(kind, tuple((k, cast("int | bool | str", v)) for k, v in attrs.items()))
+
+    def _pool(self, name: str) -> PoolInfo:
+        token = self.tokens.peek
+        attrs = self.attrs() if self.tokens.at("{") else {}
+        for field, value in attrs.items():
+            wanted = _POOL_FIELDS.get(field)
+            if wanted is None:
+                raise self.tokens.error(f"pool {name} has the unknown field {field!r}.", token)
+            if not isinstance(value, wanted) or isinstance(value, bool):
+                kinds = " or ".join(kind.__name__ for kind in wanted)
+                raise self.tokens.error(f"{field} of pool {name} must be {kinds}.", token)
+        if attrs.get("access", "rw") not in ("rw", "ro"):
+            raise self.tokens.error(f"access of pool {name} must be rw or ro.", token)
+        return PoolInfo(name, **attrs)  # type: ignore[arg-type]  # checked against the table above
+
+    def _io(self) -> IoBinding:
+        mode = cast(Literal["arena", "caller"], self.one_of(("arena", "caller")))
+        keep = self.tokens.accept("preserve_input")
+        rows = self.tokens.accept("stream_input_rows")
+        tensors: dict[str, list[IoTensor]] = {"input": [], "output": []}
+        state: list[StateTensor] = []
+        self.tokens.expect("{")
+        while not self.tokens.accept("}"):
+            kind = self.one_of(("input", "output", "state"))
+            buffer = self.tokens.local()
+            self.tokens.expect("=")
+            name = self.tokens.string()
+            self.tokens.expect(":")
+            found = self.tensor_type()
+            if kind == "state":
+                self.tokens.expect("=")
+                state.append(StateTensor(name, buffer, found, self.tokens.global_()))
+            else:
+                tensors[kind].append(IoTensor(name, buffer, found))
+        inputs, outputs = tuple(tensors["input"]), tuple(tensors["output"])
+        return IoBinding(mode, keep, inputs, outputs, rows, tuple(state))
+
+    # ---- constants ---------------------------------------------------------------------------
+
+    def _constant(self, name: str) -> Constant:
+        self.tokens.expect("=")
+        token = self.tokens.peek
+        dtype, shape = self.dtype(), self.shape()
+        size_bytes = math.prod(shape) * (dtype.bits // 8)
+        if not dtype.bits or any(n < 0 for n in shape) or size_bytes > _CONSTANT_BYTES_MAX:
+            raise self.tokens.error(f"constant {name!r} has an impossible type.", token)
+        pool = self._constant_pool()
+        if self.tokens.at("["):
+            data = self._listed(dtype)
+        else:
+            data = self._hashed(name, size_bytes)
+        if len(data) != size_bytes:
+            raise self.tokens.error(
+                f"constant {name!r} has {len(data)} bytes, its type needs {size_bytes}.", token
+            )
+        return Constant(name, dtype, shape, data, pool)
+
+    def _constant_pool(self) -> str:
+        if not self.tokens.accept("in"):
+            return ""
+        self.tokens.expect("(")
+        pool = self.tokens.global_()
+        self.tokens.expect(")")
+        return pool
+
+    def _listed(self, dtype: DType) -> bytes:
+        """Values written out by hand."""
+        token = self.tokens.peek
+        read = self.tokens.float_ if dtype.is_float else self.tokens.int_
+        values = self.items("[", "]", read)
+        if not dtype.is_float and not all(dtype.min <= v <= dtype.max for v in values):
+            raise self.tokens.error(f"not all of these values are of type {dtype.short}.", token)
+        return np.array(values, dtype=dtype.np.newbyteorder("<")).tobytes()
+
+    def _hashed(self, name: str, size_bytes: int, what: str = "constant") -> bytes:
+        token = self.tokens.peek
+        digest = self.tokens.ident().removeprefix("sha256.")
+        if digest == token.text:
+            raise self.tokens.error(f"found {token.text!r}, expected sha256.HEX.", token)
+        data = self._data.get(digest)
+        if data is not None:
+            return data
+        if self._structure_only:
+            return bytes(size_bytes)
+        raise ModelError(
+            f"the bytes of {what} {name!r} are left out of this text.",
+            where=self.tokens.where(token),
+            hint="a text printed without eliding constants.",
+        )
+
+    # ---- the plan ----------------------------------------------------------------------------
+
+    def _plan(self) -> Plan:
+        planner = self.tokens.string()
+        self.tokens.expect("lower_bound")
+        lower_bound = self.tokens.int_()
+        pool_bytes: dict[str, int] = {}
+        buffers: list[BufferInfo] = []
+        placements: dict[str, Placement] = {}
+        conflicts: list[OffsetConstraint] = []
+        self.tokens.expect("{")
+        while not self.tokens.accept("}"):
+            match self.one_of(("pool", "buffer", "place", "conflict")):
+                case "pool":
+                    self._entry(pool_bytes, "pool", lambda _: self.tokens.int_())
+                case "buffer":
+                    buffers.append(self._buffer())
+                case "place":
+                    self._place(placements)
+                case _:
+                    conflicts.append(self._conflict())
+        return Plan(
+            planner, placements, pool_bytes, lower_bound, tuple(buffers), tuple(conflicts)
+        )  # fmt: skip
+
+    def _buffer(self) -> BufferInfo:
+        name = self.tokens.local()
+        kind = cast(BufferKind, self.one_of(_KINDS))
+        size_bytes = self.tokens.int_()
+        self.tokens.expect("align")
+        self.tokens.expect("(")
+        alignment = self.tokens.int_()
+        self.tokens.expect(")")
+        self.tokens.expect("live")
+        live = tuple(self.items("(", ")", self._live))
+        self.tokens.expect("pools")
+        pools = tuple(self.items("(", ")", self.tokens.global_))
+        return BufferInfo(name, size_bytes, alignment, live, kind, pools)
+
+    def _live(self) -> LiveRange:
+        first = self.tokens.int_()
+        self.tokens.expect("..")
+        return LiveRange(first, self.tokens.int_())
+
+    def _place(self, placements: dict[str, Placement]) -> None:
+        token: Token = self.tokens.peek
+        name = self.unique(self.tokens.local(), placements, "the place of", token)
+        self.tokens.expect("at")
+        pool = self.tokens.global_()
+        self.tokens.expect("+")
+        placements[name] = Placement(pool, self.tokens.int_())
+
+    def _conflict(self) -> OffsetConstraint:
+        a, b = self.tokens.local(), self.tokens.local()
+        low, high = self._pair()
+        modulus, residue = self._pair() if self.tokens.accept("mod") else (0, 0)
+        return OffsetConstraint(a, b, low, high, modulus, residue)
+
+    def _pair(self) -> tuple[int, int]:
+        self.tokens.expect("(")
+        first = self.tokens.int_()
+        self.tokens.expect(",")
+        second = self.tokens.int_()
+        self.tokens.expect(")")
+        return first, second

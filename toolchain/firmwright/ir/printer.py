@@ -1,0 +1,172 @@
+"""The text of whole modules: one format for every stage, from import to code generation.
+
+In: an IRModule, or text with the name of its file. Out: text, or the module. Invariant:
+`parse_module(print_module(m)) == m`, to the last bit of every float and constant.
+
+    firmwright ir 1
+    module @NAME
+    attrs {...}
+    target @NAME = "KIND" {...}
+    pool @NAME {...}
+    io arena preserve_input stream_input_rows { input %BUFFER = "TENSOR": TYPE ...
+      state %BUFFER = "TENSOR": TYPE = @INITIAL ... }
+    const @NAME = i8[3,3] sha256.HEX        (or, short and by hand: i8[4] [1, 2, 3, 4])
+    const @NAME = i8[3,3] in(@POOL) sha256.HEX
+    file "PATH" sha256.HEX                  (a C source that came with a function)
+    graph @NAME(...) ...                    graph/printer.py
+    func @NAME(...) ...                     tir/printer.py
+    plan "PLANNER" {...}
+    data { sha256.HEX: base64 lines }
+
+Each constant's bytes stand once in the data section, under their hash, which the reader checks.
+Without the section (`elide_constants`) the text shows structure only; reading it back needs
+`structure_only`, which fills constants with zeros. A fragment is a module without its first line.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+from firmwright.base.errors import InternalError
+from firmwright.base.text import format_global, format_local, quote
+from firmwright.ir.core import Attr, PoolInfo, Target
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.graph.printer import print_graph
+from firmwright.ir.module import IoBinding, IRModule
+from firmwright.ir.parser import FORMAT_VERSION, parse_sections
+from firmwright.ir.syntax import IRWriter, format_attrs, format_shape, format_type
+from firmwright.ir.tir.plan import Plan
+from firmwright.ir.tir.printer import print_prim
+
+_DATA_COLUMNS = 96
+
+
+def print_module(module: IRModule, elide_constants: bool = False, *, fragment: bool = False) -> str:
+    """`module` as text; `fragment` leaves out the line that names format and version."""
+    page = IRWriter()
+    if not fragment:
+        page.line(f"firmwright ir {FORMAT_VERSION}")
+    if not fragment or module.name:
+        page.line(f"module {format_global(module.name)}")
+    _print_head(module, page)
+    for name, constant in module.constants.items():
+        _check_key(name, constant.name)
+        shape = format_shape(constant.dtype, constant.shape)
+        place = f" in({format_global(constant.pool)})" if constant.pool else ""
+        page.put(f"const {format_global(name)} = {shape}{place}\nsha256.{constant.digest}")
+    for path, data in module.files.items():
+        page.line(f"file {quote(path)} sha256.{_digest(data)}")
+    for name, func in module.functions.items():
+        _check_key(name, func.name)
+        page.line()
+        if isinstance(func, Function):
+            print_graph(func, page)
+        else:
+            print_prim(func, page)
+    if module.plan is not None:
+        _print_plan(module.plan, page)
+    if not elide_constants and (module.constants or module.files):
+        _print_data(module, page)
+    return page.text()
+
+
+def _check_key(key: str, name: str) -> None:
+    if key != name:
+        raise InternalError(f"the module knows {name!r} under the name {key!r}")
+
+
+def _print_head(module: IRModule, page: IRWriter) -> None:
+    if module.attrs:
+        page.put(f"attrs {format_attrs(module.attrs)}")
+    for name, target in module.targets.items():
+        page.put(f"target {format_global(name)} = {quote(target.kind)} {_target_attrs(target)}")
+    for pool in module.pools:
+        page.put(f"pool {format_global(pool.name)} {format_attrs(_pool_attrs(pool))}")
+    if module.io != IoBinding():
+        _print_io(module.io, page)
+
+
+def _target_attrs(target: Target) -> str:
+    if len(dict(target.attrs)) != len(target.attrs):
+        raise InternalError(f"target {target} has an attribute twice")
+    return format_attrs(dict(target.attrs))
+
+
+def _pool_attrs(pool: PoolInfo) -> dict[str, Attr]:
+    """What differs from a pool's defaults."""
+    default = PoolInfo(pool.name)
+    fields: dict[str, Attr | None] = {
+        "size_bytes": pool.size_bytes,
+        "access": pool.access if pool.access != default.access else None,
+        "targets": pool.targets or None,
+        "read_bandwidth": pool.read_bandwidth,
+        "write_bandwidth": pool.write_bandwidth,
+        "read_latency": pool.read_latency,
+        "write_latency": pool.write_latency,
+        "scope": pool.scope if pool.scope != default.scope else None,
+        "section": pool.section or None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _print_io(io: IoBinding, page: IRWriter) -> None:
+    keep = " preserve_input" if io.preserve_input else ""
+    rows = " stream_input_rows" if io.stream_input_rows else ""
+    with page.block(f"io {io.mode}{keep}{rows}"):
+        for kind, tensors in (("input", io.inputs), ("output", io.outputs)):
+            for t in tensors:
+                names = f"{format_local(t.buffer)} = {quote(t.name)}"
+                page.put(f"{kind} {names}:\n{format_type(t.type)}")
+        for s in io.state:
+            names = f"{format_local(s.buffer)} = {quote(s.name)}"
+            page.put(f"state {names}:\n{format_type(s.type)} =\n{format_global(s.initial)}")
+
+
+def _print_plan(plan: Plan, page: IRWriter) -> None:
+    page.line()
+    with page.block(f"plan {quote(plan.planner)} lower_bound {plan.lower_bound_bytes}"):
+        for pool, size in plan.pool_bytes.items():
+            page.line(f"pool {format_global(pool)} {size}")
+        for b in plan.buffers:
+            live = ",\n".join(f"{r.first}..{r.end}" for r in b.live)
+            pools = ",\n".join(map(format_global, b.pools))
+            name = format_local(b.name)
+            page.put(
+                f"buffer {name} {b.kind} {b.size_bytes} align({b.alignment})\n"
+                f"live({live})\npools({pools})"
+            )
+        for name, where in plan.placements.items():
+            page.line(f"place {format_local(name)} at {format_global(where.pool)} + {where.offset}")
+        for c in plan.conflicts:
+            modulus = f" mod({c.modulus}, {c.residue})" if c.modulus or c.residue else ""
+            names = f"{format_local(c.a)} {format_local(c.b)}"
+            page.line(f"conflict {names} ({c.lo}, {c.hi}){modulus}")
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _print_data(module: IRModule, page: IRWriter) -> None:
+    chunks = {c.digest: c.data for c in module.constants.values()}
+    chunks |= {_digest(data): data for data in module.files.values()}
+    page.line()
+    with page.block("data"):
+        for digest, data in chunks.items():
+            page.line(f"sha256.{digest}:")
+            text = base64.b64encode(data).decode("ascii")
+            with page.indent():
+                for start in range(0, len(text), _DATA_COLUMNS):
+                    page.line(text[start : start + _DATA_COLUMNS])
+
+
+def parse_module(
+    text: str, file: str = "<text>", *, structure_only: bool = False, fragment: bool = False
+) -> IRModule:
+    """The module that `text` (of `file`, for messages) describes.
+
+    `structure_only` fills constants whose bytes are left out with zeros; without it they are an
+    error. `fragment` takes a text without its first line.
+    """
+    return parse_sections(text, file, structure_only=structure_only, fragment=fragment)

@@ -1,0 +1,67 @@
+"""Element indices: row-major, as a person writes them.
+
+In: a buffer and one expression a dimension. Out: one expression, its constants combined and last,
+products multiplied out: `(y * 5 + x) * 64 + c`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from firmwright.base.dtypes import INT32
+from firmwright.base.errors import InternalError
+from firmwright.ir import tir
+
+
+def flat_index(buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> tir.Expr:
+    """The row-major element index, constants folded: `(y * 5 + x) * 64 + c`."""
+    if len(indices) != len(buffer.shape):
+        raise InternalError(f"{buffer.name} has {len(buffer.shape)} dimensions")
+    if not indices:
+        return tir.IntImm(0, INT32)
+    total: tir.Expr = tir.IntImm(0, indices[0].dtype)
+    if buffer.strides is None:
+        for length, index in zip(buffer.shape, indices, strict=True):
+            total = fold_index(
+                "add", fold_index("mul", total, tir.IntImm(length, index.dtype)), index
+            )
+        return total
+    for stride, index in zip(buffer.element_strides, indices, strict=True):
+        total = fold_index("add", total, fold_index("mul", index, tir.IntImm(stride, index.dtype)))
+    return total
+
+
+def fold_index(op: Literal["add", "mul"], a: tir.Expr, b: tir.Expr) -> tir.Expr:
+    """`a + b` or `a * b` of indices: constants combined and last, products multiplied out."""
+    if isinstance(a, tir.IntImm):
+        a, b = b, a
+    if isinstance(a, tir.Binary) and a.op == "add" and isinstance(a.b, tir.IntImm):
+        if op == "mul" and isinstance(b, tir.IntImm):
+            return fold_index("add", fold_index("mul", a.a, b), fold_index("mul", a.b, b))
+        if op == "add":
+            return (
+                fold_index("add", fold_index("add", a.a, b), a.b)
+                if _is_not_literal(b)
+                else _add_literals(a.a, a.b, b)
+            )
+    if not isinstance(b, tir.IntImm):
+        return tir.Binary(op, a, b)
+    if isinstance(a, tir.IntImm):
+        return tir.IntImm(a.value + b.value if op == "add" else a.value * b.value, a.dtype)
+    if op == "mul" and b.value == 0:
+        return b
+    if b.value == (0 if op == "add" else 1):
+        return a
+    if op == "mul" and isinstance(a, tir.Binary) and a.op == "mul" and isinstance(a.b, tir.IntImm):
+        return fold_index("mul", a.a, tir.IntImm(a.b.value * b.value, b.dtype))
+    return tir.Binary(op, a, b)
+
+
+def _is_not_literal(node: tir.Expr) -> bool:
+    return not isinstance(node, tir.IntImm)
+
+
+def _add_literals(base: tir.Expr, first: tir.IntImm, second: tir.Expr) -> tir.Expr:
+    """`base + first + second` of two literals."""
+    assert isinstance(second, tir.IntImm)
+    return fold_index("add", base, tir.IntImm(first.value + second.value, first.dtype))

@@ -1,0 +1,123 @@
+"""Which differences of offsets a kernel's input and output may not have.
+
+In: a PrimFunc with the names of an input and an output parameter. Out: `Forbidden` intervals of
+the output's offset less the input's: at any other difference no byte of the input is overwritten
+before its last read. They follow from the kernel's accesses (access.py) alone: a write before a
+read forbids the differences at which the two meet, from read.start - write.end to read.end -
+write.start, and the hull of all such pairs is what is forbidden.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from firmwright.ir import tir
+from firmwright.ir.tir.access_trace import (
+    EVENTS_MAX,
+    AccessLog,
+    AccessTracer,
+    Ints,
+    UnknownAccessError,
+)
+
+_FAR = 1 << 60
+_CLOSE_FRACTION = 4
+"""A hull that ends within a quarter of a buffer needs no second look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forbidden:
+    """Differences in the open interval (lo, hi); with a modulus its multiples are free."""
+
+    lo: int
+    hi: int
+    modulus: int = 0
+
+
+def find_offset_constraints(
+    func: tir.PrimFunc, source: str, result: str
+) -> tuple[Forbidden, ...] | None:
+    """The differences at which `result` may not lie; None if the two must be apart."""
+    buffers = {p.name: p.value for p in func.params if isinstance(p.value, tir.Buffer)}
+    x, y = buffers[source], buffers[result]
+    # Two types in one place are the C compiler's to reorder, unless one of them is of bytes.
+    if x.dtype != y.dtype and 1 not in (x.dtype.size_bytes, y.dtype.size_bytes):
+        return None
+    try:
+        hull = _hull(AccessTracer(source, result, func.body).run())
+        if hull is None:
+            return ()
+        whole = Forbidden(max(hull[0], -y.size_bytes), min(hull[1], x.size_bytes))
+        return _per_channel_constraints(func, x, y, whole) or (whole,)
+    except UnknownAccessError:
+        return None
+
+
+def _per_channel_constraints(
+    func: tir.PrimFunc, x: tir.Buffer, y: tir.Buffer, whole: Forbidden
+) -> tuple[Forbidden, ...] | None:
+    """What is forbidden of a kernel that works through the channels one by one.
+
+    At differences of whole pixels only bytes of the same channel meet, and those may lie closer.
+    None where that is no gain.
+    """
+    pixel = y.shape[-1] * y.dtype.size_bytes if y.shape else 0
+    if pixel < 2 or not x.shape or x.shape[-1] * x.dtype.size_bytes != pixel:
+        return None
+    if whole.lo > -y.size_bytes // _CLOSE_FRACTION or whole.hi < x.size_bytes // _CLOSE_FRACTION:
+        return None
+    trace = AccessTracer(x.name, y.name, func.body, shortened=False)
+    if trace.most_events() > EVENTS_MAX:
+        return None
+    inner = _hull_by_residue(trace.run(), pixel)
+    outer = Forbidden(whole.lo, whole.hi, pixel)
+    if inner is None:
+        return (outer,)
+    if inner[0] < whole.lo + pixel and inner[1] > whole.hi - pixel:
+        return None
+    return Forbidden(*inner), outer
+
+
+def _hull(marks: AccessLog) -> tuple[int, int] | None:
+    """The interval that all pairs of a write and a later read forbid; None without such pairs."""
+    order = np.argsort(marks.time, kind="stable")
+    return _hull_of_ordered(marks.picked(order))
+
+
+def _hull_of_ordered(marks: AccessLog) -> tuple[int, int] | None:
+    highest = np.maximum.accumulate(np.where(marks.write, marks.end, -_FAR))
+    lowest = np.minimum.accumulate(np.where(marks.write, marks.start, _FAR))
+    late = ~marks.write & (highest > -_FAR)
+    if not late.any():
+        return None
+    lo = int((marks.start[late] - highest[late]).min())
+    hi = int((marks.end[late] - lowest[late]).max())
+    return (lo, hi) if hi - lo > 1 else None
+
+
+def _hull_by_residue(marks: AccessLog, pixel: int) -> tuple[int, int] | None:
+    """The hull of pairs of bytes whose positions are equal modulo `pixel`."""
+    split = _single_bytes(marks)
+    residue = split.start % pixel
+    order = np.lexsort((split.time, residue))
+    limits = np.searchsorted(residue[order], np.arange(pixel + 1))
+    hulls = [
+        hull
+        for first, end in pairwise(limits)
+        if (hull := _hull_of_ordered(split.picked(order[first:end]))) is not None
+    ]
+    if not hulls:
+        return None
+    return min(lo for lo, _ in hulls), max(hi for _, hi in hulls)
+
+
+def _single_bytes(marks: AccessLog) -> AccessLog:
+    sizes = marks.end - marks.start
+    if int(sizes.sum()) > EVENTS_MAX:
+        raise UnknownAccessError
+    index: Ints = np.repeat(np.arange(len(sizes)), sizes)
+    start = marks.start[index] + np.arange(len(index)) - (np.cumsum(sizes) - sizes)[index]
+    return AccessLog(marks.time[index], start, start + 1, marks.write[index])

@@ -1,0 +1,438 @@
+"""Executes PrimFuncs in numpy: the judge between a reference and generated C.
+
+In: a PrimFunc and its arguments (arrays for buffers, ints for scalars), the tables of intrinsics,
+functions and constants. Out: nothing; output arrays are written in place. Every access is checked
+against its buffer, integer overflow and division by zero are errors, undefined memory is poisoned:
+what a wrong schedule does wrong is an InternalError naming function, buffer and index.
+
+Loops whose iterations are independent (`lanes.py`) run all at once, as lanes of numpy arrays, in
+chunks that bound memory; reductions inside run one step after the other over all lanes.
+
+Pointer operands of an intrinsic reach its numpy meaning as an array of elements by lanes. A
+statement's meaning returns the new contents of its `out` and `inout` registers and of the pointers
+it may write, in operand order: a tuple, or the value itself if there is one; `out` registers are
+not among its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from firmwright.base.errors import InternalError
+from firmwright.ir import tir
+from firmwright.ir.core import Constant
+from firmwright.ir.tir.affine import Affine
+from firmwright.ir.tir.interpreter_exprs import (
+    ActivationFrame,
+    Eval,
+    ExprCompiler,
+    elements_at,
+    is_any_active,
+    is_lane_array,
+)
+from firmwright.ir.tir.interpreter_loops import CompiledLoop, Run, combine_masks, run_masked
+from firmwright.ir.tir.interpreter_memory import (
+    Array,
+    Pointer,
+    Value,
+    View,
+    allocate_undefined,
+    make_pointer,
+    make_view,
+    span_elements,
+)
+from firmwright.ir.tir.intrinsic import IntrinsicTable
+from firmwright.ir.tir.loop_vectorizability import LoopScope, is_parallel, private_bytes
+from firmwright.ir.tir.traversal import used_buffers
+
+Argument: TypeAlias = "Array | int"
+_RootOffsets: TypeAlias = tuple[tuple[str, str, int], ...]
+
+LANES_MAX = 1 << 16
+WHILE_STEPS_MAX = 1 << 24
+
+
+def interpret(
+    func: tir.PrimFunc,
+    args: Mapping[str, Argument],
+    intrinsics: IntrinsicTable,
+    functions: Mapping[str, tir.PrimFunc] | None = None,
+    constants: Mapping[str, Constant] | None = None,
+    *,
+    check_overflow: bool = True,
+) -> None:
+    """Runs `func` on `args` (one for each parameter, by name), writing outputs in place.
+
+    `functions` are what CallPrim may call, `constants` the module's table. Without
+    `check_overflow` integers wrap as two's complement does.
+    """
+    table = {**(functions or {}), func.name: func}
+    Interpreter(table, intrinsics, constants or {}, check_overflow=check_overflow).run(
+        func.name, args
+    )
+
+
+class Interpreter:
+    """Runs functions of one module; compiled once, they can run many times.
+
+    With `lanes_max` 1 everything runs one step after the other: slow, and the second opinion on
+    which loops are parallel. What another device does between its start and its wait is done at the
+    start, or at the wait if `deferred`: both orders must give the same.
+    """
+
+    def __init__(
+        self,
+        functions: Mapping[str, tir.PrimFunc],
+        intrinsics: IntrinsicTable,
+        constants: Mapping[str, Constant],
+        *,
+        check_overflow: bool = True,
+        lanes_max: int = LANES_MAX,
+        deferred: bool = False,
+    ) -> None:
+        self.functions = functions
+        self.intrinsics = intrinsics
+        self.constants = constants
+        self.check_overflow = check_overflow
+        self.lanes_max = lanes_max
+        self.deferred = deferred
+        self._compiled: dict[tuple[str, _RootOffsets], Run] = {}
+
+    def run(self, name: str, args: Mapping[str, Argument]) -> None:
+        """Runs one function on the caller's arrays."""
+        func = self.functions[name]
+        names = {param.name for param in func.params}
+        if names != set(args):
+            raise InternalError(
+                f"parameters are {sorted(names)}, arguments {sorted(args)}", where=f"@{name}"
+            )
+        values = [_make_argument(func, param, args[param.name]) for param in func.params]
+        with np.errstate(all="ignore"):
+            self.call(name, values)
+
+    def call(self, name: str, args: list[Value]) -> None:
+        """Runs one function on pointers and ints, in the order of its parameters."""
+        func = self.functions.get(name)
+        if func is None:
+            raise InternalError(f"the function {name} is not in the module")
+        if len(args) != len(func.params):
+            raise InternalError(f"{len(func.params)} arguments expected", where=f"@{name}")
+        frame = ActivationFrame()
+        pointers: list[tuple[tir.Param, Pointer]] = []
+        for param, value in zip(func.params, args, strict=True):
+            if isinstance(param.value, tir.Buffer):
+                pointers.append((param, value))
+                frame.views[param.name] = _parameter_view(func, param, value)
+            else:
+                frame.variables[param.name] = value
+        places = _root_offsets(pointers)
+        if (name, places) not in self._compiled:
+            self._compiled[name, places] = _StatementCompiler(self, func).function(places)
+        self._compiled[name, places](frame)
+
+
+def _make_argument(func: tir.PrimFunc, param: tir.Param, value: Argument) -> Value:
+    where = f"@{func.name}, parameter {param.name}"
+    if isinstance(param.value, tir.Buffer):
+        if not isinstance(value, np.ndarray):
+            raise InternalError("an array is expected", where=where)
+        writable = param.role not in ("in", "const")
+        return make_pointer(value, param.value.dtype, where, writable=writable)
+    if isinstance(value, np.ndarray):
+        raise InternalError("a number is expected", where=where)
+    return value
+
+
+def _parameter_view(func: tir.PrimFunc, param: tir.Param, pointer: Pointer) -> View:
+    where = f"@{func.name}, parameter {param.name}"
+    buffer = param.value
+    assert isinstance(buffer, tir.Buffer)
+    need = span_elements(buffer) * buffer.dtype.size_bytes
+    if pointer.extent_bytes < need:
+        raise InternalError(f"needs {need} bytes, gets {pointer.extent_bytes}", where=where)
+    writes = param.role not in ("in", "const")
+    if writes and not pointer.writable:
+        raise InternalError("is written, but the argument is read-only", where=where)
+    return View(buffer, replace(pointer, writable=writes))
+
+
+def _root_offsets(pointers: list[tuple[tir.Param, Pointer]]) -> _RootOffsets:
+    """For each buffer parameter its root and offset there: arguments that overlap share a root."""
+    spans = sorted(
+        (pointer.address, pointer.extent_bytes, param.name) for param, pointer in pointers
+    )
+    places: list[tuple[str, str, int]] = []
+    root, start, end = "", 0, -1
+    for address, size, name in spans:
+        if address >= end:
+            root, start, end = name, address, address + size
+        end = max(end, address + size)
+        places.append((name, root, address - start))
+    return tuple(sorted(places))
+
+
+class _StatementCompiler:
+    """Turns one function's statements into closures."""
+
+    def __init__(self, program: Interpreter, func: tir.PrimFunc) -> None:
+        self.program = program
+        self.func = func
+        self.exprs = ExprCompiler(func.name, func.span, program.intrinsics, program.check_overflow)
+
+        self.scratch: dict[str, tir.Buffer] = {}
+
+    def function(self, places: _RootOffsets) -> Run:
+        roots = [root for _, root, _ in places]
+        for param in self.func.params:
+            # Scratch that overlaps another argument is nobody's own.
+            alone = roots.count(param.name) == 1 and (param.name, param.name, 0) in places
+            if param.role == "scratch" and alone and isinstance(param.value, tir.Buffer):
+                self.scratch[param.name] = param.value
+        scope = LoopScope({name: (root, Affine({}, offset)) for name, root, offset in places})
+        return self.compile(self.func.body, scope)
+
+    def compile(self, node: tir.Stmt, scope: LoopScope) -> Run:
+        match node:
+            case tir.For():
+                return self._for(node, scope)
+            case tir.BufferStore():
+                return self._store(node, scope)
+            case tir.Let(var, value, body):
+                return self._let(
+                    var.name,
+                    self.exprs.compile(value, scope.bounds),
+                    self.compile(body, scope.with_let(node)),
+                )
+            case tir.If():
+                return self._if(node, scope)
+            case tir.While():
+                return self._while(node, scope)
+            case tir.Seq(stmts):
+                return _run_in_order([self.compile(stmt, scope) for stmt in stmts])
+            case tir.Allocate(buffer, body, _):
+                return self._allocate(buffer, self.compile(body, scope.with_root(buffer)))
+            case tir.AllocateConst(buffer, constant, body):
+                inner = self.compile(body, scope.with_root(buffer))
+                return self._constant(buffer, constant, inner)
+            case tir.DeclBuffer():
+                return self._window(node, scope)
+            case tir.Evaluate(call):
+                return self._evaluate(call, scope)
+            case tir.PrimFuncCall():
+                return self._call(node, scope)
+
+    # ---- control -----------------------------------------------------------------------------
+
+    def _let(self, name: str, value: Eval, body: Run) -> Run:
+        def run(frame: ActivationFrame) -> None:
+            frame.variables[name] = value(frame)
+            body(frame)
+
+        return run
+
+    def _for(self, node: tir.For, scope: LoopScope) -> Run:
+        start = self.exprs.compile(node.start, scope.bounds)
+        extent = self.exprs.compile(node.extent, scope.bounds)
+        body = self.compile(node.body, scope.within(node))
+        loop = CompiledLoop(node.var.name, node.var.dtype, start, extent, body)
+        table, own_bytes = self.program.intrinsics, private_bytes(node.body)
+        if is_parallel(node, scope, table):
+            return loop.run_in_lanes(self.program.lanes_max, own_bytes)
+        used = used_buffers(node.body)
+        private = tuple(
+            buffer for name, buffer in self.scratch.items() if name in _root_buffers(used, scope)
+        )
+        if private and is_parallel(node, scope, table, frozenset(b.name for b in private)):
+            return loop.run_speculatively(self.program.lanes_max, own_bytes, private)
+        return loop.run_serially
+
+    def _if(self, node: tir.If, scope: LoopScope) -> Run:
+        cond = self.exprs.compile(node.cond, scope.bounds)
+        then = self.compile(node.then, scope)
+        orelse = None if node.orelse is None else self.compile(node.orelse, scope)
+
+        def run(frame: ActivationFrame) -> None:
+            holds = cond(frame)
+            if not is_lane_array(holds):
+                if holds:
+                    then(frame)
+                elif orelse is not None:
+                    orelse(frame)
+                return
+            run_masked(frame, holds, then)
+            if orelse is not None:
+                run_masked(frame, ~holds, orelse)
+
+        return run
+
+    def _while(self, node: tir.While, scope: LoopScope) -> Run:
+        cond = self.exprs.compile(node.cond, scope.bounds)
+        body = self.compile(node.body, scope)
+
+        def run(frame: ActivationFrame) -> None:
+            mask = frame.mask
+            for _ in range(WHILE_STEPS_MAX):
+                holds = cond(frame)
+                if not is_any_active(holds, frame.mask):
+                    frame.mask = mask
+                    return
+                if is_lane_array(holds):
+                    frame.mask = combine_masks(frame.mask, holds)
+                body(frame)
+            raise self.exprs.error(f"a while loop has not ended after {WHILE_STEPS_MAX} steps")
+
+        return run
+
+    # ---- memory ------------------------------------------------------------------------------
+
+    def _store(self, node: tir.BufferStore, scope: LoopScope) -> Run:
+        value = self.exprs.compile(node.value, scope.bounds)
+        return self._assign(node.buffer, node.indices, scope, value)
+
+    def _assign(
+        self, buffer: tir.Buffer, indices: tuple[Value, ...], scope: LoopScope, value: Eval
+    ) -> Run:
+        name = buffer.name
+        if buffer.scope == "reg":
+            number = self.exprs.register(buffer, indices, scope.bounds)
+            kind = buffer.dtype.np
+
+            def keep(frame: ActivationFrame) -> None:
+                registers, where, new = frame.registers[name], number(frame), value(frame)
+                old = registers[where]
+                if frame.mask is not None and old is not None:
+                    new = np.asarray(np.where(frame.mask, new, old), kind)
+                registers[where] = new
+
+            return keep
+        position = self.exprs.position(buffer, indices, scope.bounds)
+
+        def run(frame: ActivationFrame) -> None:
+            view = frame.views[name]
+            if not view.writable:
+                raise self.exprs.error(f"{name} is written, but is read-only")
+            new = value(frame)
+            view.scatter(position(frame), new, frame.mask)
+
+        return run
+
+    def _allocate(self, buffer: tir.Buffer, body: Run) -> Run:
+        name = buffer.name
+        if buffer.scope == "reg":
+
+            def declare(frame: ActivationFrame) -> None:
+                frame.registers[name] = [None] * buffer.elements
+                body(frame)
+
+            return declare
+
+        def run(frame: ActivationFrame) -> None:
+            frame.views[name] = View(buffer, allocate_undefined(buffer, frame.lanes, frame.shape))
+            body(frame)
+
+        return run
+
+    def _constant(self, buffer: tir.Buffer, name: str, body: Run) -> Run:
+        constant = self.program.constants.get(name)
+        if constant is None:
+            raise self.exprs.error(f"the constant {name} is not in the table")
+        if constant.dtype != buffer.dtype or constant.size_bytes < buffer.size_bytes:
+            raise self.exprs.error(f"the constant {name} is not what {buffer.name} declares")
+        storage = np.frombuffer(constant.data, np.uint8)
+        view = View(buffer, Pointer(storage, 0, len(storage), False))
+
+        def run(frame: ActivationFrame) -> None:
+            frame.views[buffer.name] = view
+            body(frame)
+
+        return run
+
+    def _window(self, node: tir.DeclBuffer, scope: LoopScope) -> Run:
+        buffer = node.buffer
+        need = span_elements(buffer) * buffer.dtype.size_bytes
+        have = node.source.extent * node.source.buffer.dtype.size_bytes
+        if need > have:
+            raise self.exprs.error(f"the window {buffer.name} needs {need} bytes of {have}")
+        source = self.exprs.pointer(node.source, scope.bounds)
+        body = self.compile(node.body, scope.with_window(buffer, node.source))
+
+        def run(frame: ActivationFrame) -> None:
+            frame.views[buffer.name] = make_view(buffer, source(frame))
+            body(frame)
+
+        return run
+
+    # ---- calls -------------------------------------------------------------------------------
+
+    def _evaluate(self, call: tir.IntrinsicCall, scope: LoopScope) -> Run:
+        found = self.exprs.intrinsic(call.name, call.args)
+        inputs: list[Eval] = []
+        outputs: list[Run] = []
+        results: list[Value] = []
+        for operand, arg in zip(found.operands, call.args, strict=True):
+            if operand.kind != "out":
+                value = self.exprs.compile(arg, scope.bounds)
+                inputs.append(self.exprs.operand(operand.kind, operand.dtype, value))
+            slot = len(outputs)
+            if operand.kind == "ptr" and "w" in operand.access:
+                pointer = self.exprs.compile(arg, scope.bounds)
+                outputs.append(_elements_store(pointer, operand.dtype, results, slot))
+            elif operand.kind in ("out", "inout"):
+                if not isinstance(arg, tir.BufferLoad):
+                    raise self.exprs.error(f"operand {operand.name} of {call.name} is no register")
+                outputs.append(self._result_store(arg, call.name, scope, results, slot))
+
+        def run(frame: ActivationFrame) -> None:
+            answer = found.meaning(*[value(frame) for value in inputs])
+            results[:] = answer if isinstance(answer, tuple) else (answer,)
+            if outputs and len(results) != len(outputs):
+                raise self.exprs.error(f"{call.name} gives {len(results)} results")
+            for store in outputs:
+                store(frame)
+
+        return run
+
+    def _result_store(
+        self, arg: tir.BufferLoad, name: str, scope: LoopScope, results: list[Value], slot: int
+    ) -> Run:
+        def value(frame: ActivationFrame) -> Value:
+            return self.exprs.result(np.asarray(results[slot]), arg.dtype, frame, name)
+
+        return self._assign(arg.buffer, arg.indices, scope, value)
+
+    def _call(self, node: tir.PrimFuncCall, scope: LoopScope) -> Run:
+        args = [self.exprs.compile(arg, scope.bounds) for arg in node.args]
+        if node.phase == ("start" if self.program.deferred else "wait"):
+            return _run_in_order([])
+
+        def run(frame: ActivationFrame) -> None:
+            if frame.shape:
+                raise self.exprs.error(f"{node.callee} is called from lanes")
+            self.program.call(node.callee, [arg(frame) for arg in args])
+
+        return run
+
+
+def _elements_store(pointer: Eval, dtype: Value, results: list[Value], slot: int) -> Run:
+    def run(frame: ActivationFrame) -> None:
+        target = elements_at(pointer(frame), dtype, len(frame.shape))
+        target.store(np.asarray(results[slot], dtype.np), frame.mask)
+
+    return run
+
+
+def _root_buffers(names: Mapping[str, tir.Buffer], scope: LoopScope) -> set[str]:
+    """The memories that those buffers lie in."""
+    return {scope.places[name][0] for name in names if name in scope.places}
+
+
+def _run_in_order(stmts: list[Run]) -> Run:
+    def run(frame: ActivationFrame) -> None:
+        for stmt in stmts:
+            stmt(frame)
+
+    return run

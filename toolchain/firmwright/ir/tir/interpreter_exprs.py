@@ -1,0 +1,478 @@
+"""The interpreter's expressions: each is compiled once to a closure over the frame.
+
+In: an expression and the bounds known where it stands. Out: a function from frame to value (see
+`interp_memory.py` for what a value is). Lanes that a mask switches off may compute nonsense but
+never fail; whatever goes wrong in a lane that is on is an InternalError naming function and place.
+Source of the semantics: `nodes.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from firmwright.base.dtypes import BOOL, DType
+from firmwright.base.errors import InternalError
+from firmwright.ir import tir
+from firmwright.ir.core import Span
+from firmwright.ir.tir.affine import Bounds
+from firmwright.ir.tir.interpreter_memory import (
+    Array,
+    Mask,
+    Pointer,
+    Value,
+    View,
+    make_view,
+    span_elements,
+)
+from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable
+
+
+class ActivationFrame:
+    """One activation of a function.
+
+    `shape` is the lanes', innermost loop first: each parallel loop puts an axis in front, so older
+    values broadcast without being touched.
+    """
+
+    __slots__ = ("lanes", "mask", "registers", "shape", "variables", "views")
+
+    def __init__(self) -> None:
+        self.variables: dict[str, Value] = {}
+        self.views: dict[str, View] = {}
+        self.registers: dict[str, list[Value]] = {}
+        self.mask: Mask = None
+        self.shape: tuple[int, ...] = ()
+        self.lanes = 1
+
+
+Eval: TypeAlias = Callable[[ActivationFrame], Value]
+
+_BINARY_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+}
+
+
+def is_lane_array(value: Value) -> bool:
+    """Whether lanes differ."""
+    return isinstance(value, np.ndarray)
+
+
+def is_any_active(bad: Value, mask: Mask) -> bool:
+    """Whether `bad` holds in a lane that is on."""
+    if not is_lane_array(bad):
+        return bool(bad) and (mask is None or bool(mask.any()))
+    if not bad.any():
+        return False
+    return mask is None or bool((bad & mask).any())
+
+
+class ExprCompiler:
+    """Compiles the expressions of one function."""
+
+    def __init__(
+        self, func: str, span: Span, intrinsics: IntrinsicTable, check_overflow: bool
+    ) -> None:
+        self.func = func
+        self.span = span
+        self.intrinsics = intrinsics
+        self.check_overflow = check_overflow
+
+    def error(self, what: str) -> InternalError:
+        place = f"@{self.func}"
+        return InternalError(what, where=f"{place} ({self.span})" if self.span.file else place)
+
+    def compile(self, node: tir.Expr, bounds: Bounds) -> Eval:
+        match node:
+            case tir.IntImm(value, dtype):
+                constant: Value = bool(value) if dtype == BOOL else value
+                return lambda frame: constant
+            case tir.FloatImm(value, dtype):
+                number = dtype.np.type(value)
+                return lambda frame: number
+            case tir.Var(name, _):
+                return lambda frame: frame.variables[name]
+            case tir.Binary():
+                return self._binary(node, bounds)
+            case tir.Not(a):
+                inner = self.compile(a, bounds)
+                return lambda frame: _not(inner(frame))
+            case tir.Cast(dtype, value):
+                return self._cast(dtype, value, bounds)
+            case tir.Select(cond, a, b):
+                return self._select(cond, a, b, bounds)
+            case tir.BufferLoad(buffer, indices):
+                return self._load(buffer, indices, bounds)
+            case tir.AccessPtr():
+                return self.pointer(node, bounds)
+            case tir.IntrinsicCall(name, args, dtype):
+                return self._call(name, args, dtype, bounds)
+
+    # ---- arithmetic --------------------------------------------------------------------------
+
+    def _binary(self, node: tir.Binary, bounds: Bounds) -> Eval:
+        a, b = self.compile(node.a, bounds), self.compile(node.b, bounds)
+        dtype, op = node.a.dtype, node.op
+        if op in tir.COMPARISONS or (op in ("and", "or", "xor") and dtype == BOOL):
+            return _evaluate_binary(op, a, b)
+        if op in ("min", "max"):
+            return _extreme(op, a, b)
+        if dtype.is_float:
+            return _evaluate_binary(op, a, b) if op != "div" else lambda frame: a(frame) / b(frame)
+        if op in ("and", "or", "xor"):
+            return _evaluate_binary(op, a, b)
+        if op in ("div", "mod"):
+            return self._division(node, a, b)
+        if op in ("shl", "shr"):
+            return self._shift(node, a, b)
+        known = bounds.of(node)
+        if known is not None and dtype.min < known[0] and known[1] < dtype.max:
+            return _evaluate_binary(op, a, b)
+        return self._wrapping(node, a, b)
+
+    def _wrapping(self, node: tir.Binary, a: Eval, b: Eval) -> Eval:
+        """add, sub or mul that may leave its dtype."""
+        dtype, op = node.a.dtype, _BINARY_FUNCTIONS[node.op]
+        low, high, kind = dtype.min, dtype.max, dtype.np
+        checked = self.check_overflow and dtype.signed
+
+        def run(frame: ActivationFrame) -> Value:
+            x, y = a(frame), b(frame)
+            if not (is_lane_array(x) or is_lane_array(y)):
+                result = op(x, y)
+                if low <= result <= high:
+                    return result
+                if checked:
+                    raise self._overflow(node, result)
+                return wrap_to_dtype(result, dtype)
+            if dtype.bits == 64:
+                return self._wide(node, x, y, frame.mask) if checked else op(x, y)
+            exact = op(np.asarray(x, np.int64), y)
+            if checked and (exact.min() < low or exact.max() > high):
+                bad = (exact < low) | (exact > high)
+                if is_any_active(bad, frame.mask):
+                    raise self._overflow(node, exact[bad].flat[0])
+            return exact.astype(kind)
+
+        return run
+
+    def _wide(self, node: tir.Binary, x: Value, y: Value, mask: Mask) -> Value:
+        """64-bit lanes: overflow shows in the distance from the same sum in floats."""
+        op = _BINARY_FUNCTIONS[node.op]
+        result = op(x, y)
+        estimate = op(np.asarray(x, np.float64), np.asarray(y, np.float64))
+        bad = np.abs(result - estimate) > 2.0**62
+        if is_any_active(bad, mask):
+            raise self._overflow(node, "a value")
+        return result
+
+    def _overflow(self, node: tir.Binary, value: object) -> InternalError:
+        return self.error(f"{node.op} overflows {node.dtype.name}: {value} ({node})")
+
+    def _division(self, node: tir.Binary, a: Eval, b: Eval) -> Eval:
+        divide = node.op == "div"
+        dtype = node.dtype
+
+        def run(frame: ActivationFrame) -> Value:
+            x, y = a(frame), b(frame)
+            zero = y == 0
+            if is_any_active(zero, frame.mask):
+                raise self.error(f"{node.op} by zero")
+            if not (is_lane_array(x) or is_lane_array(y)):
+                quotient = abs(x) // abs(y) if y else 0
+                quotient = quotient if (x < 0) == (y < 0) else -quotient
+                return wrap_to_dtype(quotient if divide else x - quotient * y, dtype)
+            safe = np.where(zero, dtype.np.type(1), y).astype(dtype.np, copy=False)
+            rest = np.fmod(np.asarray(x, dtype.np), safe)
+            whole: Array = (x - rest) // safe
+            return whole if divide else rest
+
+        return run
+
+    def _shift(self, node: tir.Binary, a: Eval, b: Eval) -> Eval:
+        left, dtype = node.op == "shl", node.dtype
+        check = left and self.check_overflow and dtype.signed
+
+        def run(frame: ActivationFrame) -> Value:
+            x, y = a(frame), b(frame)
+            if is_any_active((y < 0) | (y >= dtype.bits), frame.mask):
+                raise self.error(f"{node.op} by {y} of {dtype.name}")
+            if not (is_lane_array(x) or is_lane_array(y)):
+                result = wrap_to_dtype(x << y if left else x >> y, dtype)
+                if check and result >> y != x:
+                    raise self._overflow(node, x << y)
+                return result
+            amount = np.clip(np.asarray(y, dtype.np), 0, dtype.bits - 1)
+            values = np.asarray(x, dtype.np)
+            if not left:
+                return values >> amount
+            shifted = values << amount
+            if check and is_any_active(shifted >> amount != values, frame.mask):
+                raise self._overflow(node, "a value")
+            return shifted
+
+        return run
+
+    def _select(self, cond: tir.Expr, a: tir.Expr, b: tir.Expr, bounds: Bounds) -> Eval:
+        test = self.compile(cond, bounds)
+        left, right = self.compile(a, bounds), self.compile(b, bounds)
+        kind = a.dtype.np
+
+        def run(frame: ActivationFrame) -> Value:
+            chosen, x, y = test(frame), left(frame), right(frame)
+            if not is_lane_array(chosen):
+                return x if chosen else y
+            return np.asarray(np.where(chosen, x, y), kind)
+
+        return run
+
+    def _cast(self, dtype: DType, value: tir.Expr, bounds: Bounds) -> Eval:
+        inner, source = self.compile(value, bounds), value.dtype
+        kind = dtype.np
+        if dtype.is_int and source.is_float:
+            return self._truncation(dtype, inner)
+
+        def run(frame: ActivationFrame) -> Value:
+            x = inner(frame)
+            if is_lane_array(x):
+                return x.astype(kind)
+            if dtype.is_float:
+                return kind.type(x)
+            return bool(x) if dtype == BOOL else wrap_to_dtype(int(x), dtype)
+
+        return run
+
+    def _truncation(self, dtype: DType, inner: Eval) -> Eval:
+        low, high = float(dtype.min) - 1.0, float(dtype.max) + 1.0
+
+        def run(frame: ActivationFrame) -> Value:
+            x = np.trunc(np.asarray(inner(frame), np.float64))
+            # Written so that a NaN is out of range; the next float beyond INT32 is exact in f64.
+            bad = ~((x > low) & (x < high))
+            if is_any_active(bad if bad.ndim else bool(bad), frame.mask):
+                raise self.error(f"a float does not fit {dtype.name}")
+            fitting = np.where(bad, 0.0, x)
+            return fitting.astype(dtype.np) if fitting.ndim else int(fitting)
+
+        return run
+
+    # ---- memory ------------------------------------------------------------------------------
+
+    def position(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], bounds: Bounds) -> Eval:
+        """Flat element position, each index checked against its dimension."""
+        if len(indices) != len(buffer.shape):
+            raise self.error(f"{buffer.name} has {len(buffer.shape)} dimensions: {indices}")
+        terms: list[tuple[Eval, int]] = []
+        constant = 0
+        steps = zip(indices, buffer.shape, buffer.element_strides, strict=True)
+        for axis, (index, size, stride) in enumerate(steps):
+            if isinstance(index, tir.IntImm) and 0 <= index.value < size:
+                constant += index.value * stride
+                continue
+            known = bounds.of(index)
+            run = self.compile(index, bounds)
+            if known is None or known[0] < 0 or known[1] >= size:
+                run = self._checked(run, buffer, axis, size)
+            terms.append((run, stride))
+        return _weighted_sum(terms, constant)
+
+    def _checked(self, index: Eval, buffer: tir.Buffer, axis: int, size: int) -> Eval:
+        def run(frame: ActivationFrame) -> Value:
+            value = index(frame)
+            bad = (value < 0) | (value >= size)
+            if not is_lane_array(bad):
+                if bad and is_any_active(bad, frame.mask):
+                    raise self._outside(buffer, axis, value)
+                return 0 if bad else value
+            if not bad.any():
+                return value
+            if is_any_active(bad, frame.mask):
+                reached = bad if frame.mask is None else bad & frame.mask
+                raise self._outside(buffer, axis, np.broadcast_to(value, reached.shape)[reached][0])
+            return np.where(bad, 0, value)
+
+        return run
+
+    def _outside(self, buffer: tir.Buffer, axis: int, value: object) -> InternalError:
+        return self.error(
+            f"index {value} of {buffer.name} is outside of dimension {axis}, "
+            f"which has {buffer.shape[axis]} elements."
+        )
+
+    def register(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], bounds: Bounds) -> Eval:
+        """Number of a register; the same in all lanes."""
+        where = self.position(buffer, indices, bounds)
+
+        def run(frame: ActivationFrame) -> Value:
+            number = where(frame)
+            if is_lane_array(number):
+                raise self.error(f"the register {buffer.name} is numbered by lane")
+            return number
+
+        return run
+
+    def _load(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], bounds: Bounds) -> Eval:
+        name = buffer.name
+        if buffer.scope != "reg":
+            where = self.position(buffer, indices, bounds)
+            return lambda frame: frame.views[name].gather(where(frame))
+        number = self.register(buffer, indices, bounds)
+
+        def run(frame: ActivationFrame) -> Value:
+            value = frame.registers[name][number(frame)]
+            if value is None:
+                raise self.error(f"the register {name} is read before it is written.")
+            return value
+
+        return run
+
+    def pointer(self, node: tir.AccessPtr, bounds: Bounds) -> Eval:
+        """The run-time `Pointer`; the elements it promises must lie in the buffer."""
+        buffer, extent = node.buffer, node.extent
+        name, size = buffer.name, buffer.dtype.size_bytes
+        room = span_elements(buffer) - extent
+        offset = self.compile(node.offset, bounds)
+
+        def run(frame: ActivationFrame) -> Value:
+            start = offset(frame)
+            bad = (start < 0) | (start > room)
+            if is_any_active(bad, frame.mask):
+                raise self.error(
+                    f"{extent} elements from {start} are not inside {name}, "
+                    f"which has {span_elements(buffer)}."
+                )
+            if is_lane_array(bad):
+                start = np.where(bad, 0, start)
+            view = frame.views[name]
+            writable = view.writable and "w" in node.access
+            if "w" in node.access and not writable:
+                raise self.error(f"{name} is read-only and a pointer would write it")
+            base = view.base_bytes + start * size
+            return Pointer(view.storage, base, extent * size, writable, view.shadow)
+
+        return run
+
+    # ---- intrinsics --------------------------------------------------------------------------
+
+    def intrinsic(self, name: str, args: tuple[tir.Expr, ...]) -> Intrinsic:
+        found = self.intrinsics.get(name)
+        if found is None:
+            raise self.error(f"the intrinsic {name} is not in the table")
+        if len(found.operands) != len(args):
+            raise self.error(f"{name} takes {len(found.operands)} operands, not {len(args)}")
+        return found
+
+    def _call(self, name: str, args: tuple[tir.Expr, ...], dtype: DType, bounds: Bounds) -> Eval:
+        found = self.intrinsic(name, args)
+        operands = [
+            self.operand(operand.kind, operand.dtype, self.compile(arg, bounds))
+            for operand, arg in zip(found.operands, args, strict=True)
+        ]
+
+        def run(frame: ActivationFrame) -> Value:
+            result = found.meaning(*[operand(frame) for operand in operands])
+            return self.result(np.asarray(result), dtype, frame, name)
+
+        return run
+
+    def operand(self, kind: str, dtype: DType, value: Eval) -> Eval:
+        """What the numpy meaning gets: arrays; ints for immediates; elements first for pointers."""
+        if kind == "imm":
+            return value
+        if kind == "ptr":
+            return lambda frame: elements_at(value(frame), dtype, len(frame.shape)).load()
+
+        def run(frame: ActivationFrame) -> Value:
+            x = value(frame)
+            return x if is_lane_array(x) else np.asarray([x], dtype.np)
+
+        return run
+
+    def result(self, value: Array, dtype: DType, frame: ActivationFrame, name: str) -> Value:
+        """A meaning's result as a value of `dtype`; one that lanes share is no array."""
+        if value.dtype != dtype.np:
+            narrow = value.astype(dtype.np)
+            if dtype.is_int and is_any_active(np.atleast_1d(narrow != value), frame.mask):
+                raise self.error(f"the result of {name} does not fit {dtype.name}")
+            value = narrow
+        if value.size == 1:
+            only = value.reshape(-1)[0]
+            return only if dtype.is_float else only.item()
+        return value
+
+
+class PointerElements:
+    """The typed elements behind a pointer, one row for each element, lanes after it."""
+
+    __slots__ = ("_indices", "_view")
+
+    def __init__(self, view: View, indices: Array) -> None:
+        self._view = view
+        self._indices = indices
+
+    def load(self) -> Array:
+        return np.asarray(self._view.gather(self._indices))
+
+    def store(self, values: Array, mask: Mask) -> None:
+        self._view.scatter(self._indices, values, mask)
+
+
+def elements_at(pointer: Pointer, dtype: DType, depth: int) -> PointerElements:
+    """The elements behind `pointer`, read as `dtype`, for lanes of `depth` axes."""
+    count = pointer.extent_bytes // dtype.size_bytes
+    view = make_view(tir.Buffer("", dtype, (count,)), pointer)
+    return PointerElements(view, np.arange(count).reshape((count,) + (1,) * max(depth, 1)))
+
+
+def wrap_to_dtype(value: int, dtype: DType) -> int:
+    """The low bits of `value` as `dtype` reads them."""
+    low = value & ((1 << dtype.bits) - 1)
+    return low - (1 << dtype.bits) if dtype.signed and low > dtype.max else low
+
+
+def _not(value: Value) -> Value:
+    return ~value if is_lane_array(value) else not value
+
+
+def _evaluate_binary(op: str, a: Eval, b: Eval) -> Eval:
+    function = _BINARY_FUNCTIONS[op]
+    return lambda frame: function(a(frame), b(frame))
+
+
+def _extreme(op: str, a: Eval, b: Eval) -> Eval:
+    scalar: Callable[[Any, Any], Any] = min if op == "min" else max
+    lanes: Callable[[Any, Any], Any] = np.minimum if op == "min" else np.maximum
+
+    def run(frame: ActivationFrame) -> Value:
+        x, y = a(frame), b(frame)
+        return lanes(x, y) if is_lane_array(x) or is_lane_array(y) else scalar(x, y)
+
+    return run
+
+
+def _weighted_sum(terms: list[tuple[Eval, int]], constant: int) -> Eval:
+    if not terms:
+        return lambda frame: constant
+    if len(terms) == 1 and terms[0][1] == 1 and constant == 0:
+        return terms[0][0]
+
+    def run(frame: ActivationFrame) -> Value:
+        total: Value = constant
+        for term, stride in terms:
+            total = term(frame) * stride + total
+        return total
+
+    return run

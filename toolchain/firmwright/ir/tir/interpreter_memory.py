@@ -1,0 +1,180 @@
+"""Memory of the interpreter: byte arrays, and typed, strided, bounds-checked views of them.
+
+A view's base is a byte offset: one number, or one per lane when the memory behind it is private to
+a lane. An int, bool or `np.float32` stands for a value that is the same in all lanes, an array of
+at least one axis for one that differs; both are called `Value` here.
+
+Invariant: positions reach `gather` and `scatter` only after a bounds check by the caller; the
+arrays check once more (numpy raises rather than reads past an end).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firmwright.base.dtypes import DType
+from firmwright.base.errors import InternalError
+from firmwright.ir import tir
+
+Array: TypeAlias = NDArray[Any]
+Value: TypeAlias = Any
+Bytes: TypeAlias = NDArray[np.uint8]
+Mask: TypeAlias = "NDArray[np.bool_] | None"
+
+LANE_ALIGNMENT = 16
+"""Private copies of a buffer start at multiples of this, so every view of them stays aligned."""
+
+POISON = 0xA5
+"""What undefined memory holds: a schedule that reads it does not get zeros by luck."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """What an AccessPtr or an argument is at run time: bytes [base, base + extent) of storage.
+
+    `shadow`, where there is one, has a 1 for each byte of `storage` that was written.
+    """
+
+    storage: Bytes
+    base: int | Array
+    extent_bytes: int
+    writable: bool
+    shadow: Bytes | None = None
+
+    @property
+    def address(self) -> int:
+        """The absolute address, for comparing pointers that no lane varies."""
+        start: int = self.storage.__array_interface__["data"][0]
+        return start + int(self.base)
+
+
+class View:
+    """A buffer at run time."""
+
+    __slots__ = ("base", "buffer", "misaligned", "scale", "shadow", "storage", "typed", "writable")
+
+    def __init__(self, buffer: tir.Buffer, pointer: Pointer) -> None:
+        size = buffer.dtype.size_bytes
+        self.buffer = buffer
+        self.storage = pointer.storage
+        self.writable = pointer.writable
+        self.shadow = pointer.shadow
+        self.scale = size
+        self.misaligned = bool(np.any(np.asarray(pointer.base) % size))
+        if self.misaligned:
+            self.base = pointer.base
+            self.typed: Array = pointer.storage
+        else:
+            self.base = pointer.base // size
+            usable = len(pointer.storage) // size * size
+            self.typed = pointer.storage[:usable].view(buffer.dtype.np)
+
+    @property
+    def base_bytes(self) -> int | Array:
+        return self.base if self.misaligned else self.base * self.scale
+
+    def gather(self, position: Value) -> Value:
+        """The elements at those positions, counted in elements from the base."""
+        if self.misaligned:
+            return self._gather_bytes(position)
+        where = position + self.base
+        if type(where) is int:
+            return to_scalar(self.typed[where])
+        return self.typed.take(where)
+
+    def scatter(self, position: Value, value: Value, mask: Mask) -> None:
+        """Writes there, only where `mask` holds."""
+        if self.misaligned:
+            where = np.expand_dims(position * self.scale + self.base, -1) + np.arange(self.scale)
+            new = np.ascontiguousarray(value, dtype=self.buffer.dtype.np)
+            value = np.expand_dims(new, -1).view(np.uint8)
+            mask = None if mask is None else np.expand_dims(mask, -1)
+        else:
+            where = position + self.base
+        if mask is None:
+            self.typed[where] = value
+            return
+        shape = np.broadcast_shapes(np.shape(where), np.shape(value), mask.shape)
+        active = np.broadcast_to(mask, shape)
+        target = np.broadcast_to(where, shape)[active]
+        self.typed[target] = np.broadcast_to(value, shape)[active]
+
+    def _gather_bytes(self, position: Value) -> Value:
+        where = np.expand_dims(position * self.scale + self.base, -1) + np.arange(self.scale)
+        found = self.storage.take(where).view(self.buffer.dtype.np)[..., 0]
+        return found if found.ndim else to_scalar(found[()])
+
+
+class UndefinedReadError(Exception):
+    """A tracked view was read where nothing had been written; never leaves the interpreter."""
+
+
+class TrackedView(View):
+    """A view whose shadow records which bytes were written; reading others raises."""
+
+    __slots__ = ("_marks", "_pattern")
+
+    def __init__(self, buffer: tir.Buffer, pointer: Pointer) -> None:
+        super().__init__(buffer, pointer)
+        assert pointer.shadow is not None
+        if self.misaligned:  # rare enough to give up on
+            raise UndefinedReadError
+        usable = len(pointer.shadow) // self.scale * self.scale
+        self._marks: Array = pointer.shadow[:usable].view(f"u{self.scale}")
+        self._pattern = int("01" * self.scale, 16)
+
+    def gather(self, position: Value) -> Value:
+        if not np.all(self._marks[position + self.base] == self._pattern):
+            raise UndefinedReadError
+        return super().gather(position)
+
+    def scatter(self, position: Value, value: Value, mask: Mask) -> None:
+        super().scatter(position, value, mask)
+        where = position + self.base
+        if mask is not None:
+            shape = np.broadcast_shapes(np.shape(where), mask.shape)
+            where = np.broadcast_to(where, shape)[np.broadcast_to(mask, shape)]
+        self._marks[where] = self._pattern
+
+
+def make_view(buffer: tir.Buffer, pointer: Pointer) -> View:
+    """`buffer` at that place."""
+    return View(buffer, pointer) if pointer.shadow is None else TrackedView(buffer, pointer)
+
+
+def to_scalar(scalar: Any) -> Value:
+    """A numpy scalar as the interpreter holds it: ints and bools of Python, floats of numpy."""
+    return scalar if isinstance(scalar, np.floating) else scalar.item()
+
+
+def allocate_undefined(buffer: tir.Buffer, lanes: int, shape: tuple[int, ...]) -> Pointer:
+    """Undefined memory for `buffer`, a copy for each of the `lanes` of that shape."""
+    size = -(-buffer.size_bytes // LANE_ALIGNMENT) * LANE_ALIGNMENT
+    storage = np.full(lanes * size, POISON, dtype=np.uint8)
+    if lanes == 1:
+        return Pointer(storage, 0, buffer.size_bytes, True)
+    base = (np.arange(lanes, dtype=np.int64) * size).reshape(shape)
+    return Pointer(storage, base, buffer.size_bytes, True)
+
+
+def make_pointer(array: Array, dtype: DType, where: str, *, writable: bool) -> Pointer:
+    """The caller's array as memory; it must have the parameter's dtype and lie in one piece."""
+    if array.dtype != dtype.np:
+        raise InternalError(f"the argument is {array.dtype}, not {dtype.name}", where=where)
+    if not array.flags.c_contiguous:
+        raise InternalError("the argument does not lie in one piece", where=where)
+    if writable and not array.flags.writeable:
+        raise InternalError("the argument is written but is read-only", where=where)
+    return Pointer(array.reshape(-1).view(np.uint8), 0, array.nbytes, writable)
+
+
+def span_elements(buffer: tir.Buffer) -> int:
+    """Elements from the first to one past the last that `buffer` reaches."""
+    if 0 in buffer.shape:
+        return 0
+    steps = zip(buffer.shape, buffer.element_strides, strict=True)
+    return sum((extent - 1) * stride for extent, stride in steps) + 1

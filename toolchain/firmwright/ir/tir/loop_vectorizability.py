@@ -1,0 +1,266 @@
+"""Which loops may run all their iterations at once, as lanes of numpy arrays.
+
+In: a loop and the scope around it (where each buffer lies in which root memory, bounds of
+variables). Out: whether iterations are independent, decided conservatively: for every memory that
+is written in the body and not private to an iteration, all accesses of iteration v lie in
+`step*v + invariant + [low, high)`, perhaps modulo M where larger strides are multiples of M, and
+those windows are disjoint for different v. Registers that outlive an iteration make a loop serial.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from firmwright.ir import tir
+from firmwright.ir.tir.affine import Affine, Bounds, Interval, has_load, linearize
+from firmwright.ir.tir.intrinsic import IntrinsicTable
+from firmwright.ir.tir.traversal import bound_vars, free_vars, statements, walk
+
+
+@dataclass(frozen=True, slots=True)
+class LoopScope:
+    """What is known at a point of a function.
+
+    `places`: for each buffer in memory, its root and byte offset there. `registers`: names of the
+    `reg` buffers.
+    """
+
+    places: Mapping[str, tuple[str, Affine]]
+    registers: frozenset[str] = frozenset()
+    bounds: Bounds = field(default_factory=Bounds)
+
+    def with_root(self, buffer: tir.Buffer) -> LoopScope:
+        """`buffer` is memory of its own from here on."""
+        if buffer.scope == "reg":
+            return replace(self, registers=self.registers | {buffer.name})
+        return replace(self, places={**self.places, buffer.name: (buffer.name, Affine({}, 0))})
+
+    def with_window(self, buffer: tir.Buffer, source: tir.AccessPtr) -> LoopScope:
+        """`buffer` lies in another one."""
+        root, offset = self.places[source.buffer.name]
+        size = source.buffer.dtype.size_bytes
+        place = (root, _add_scaled(offset, self.linear(source.offset), size))
+        return replace(self, places={**self.places, buffer.name: place})
+
+    def with_let(self, node: tir.Let) -> LoopScope:
+        return replace(self, bounds=self.bounds.with_let(node.var, node.value))
+
+    def within(self, loop: tir.For) -> LoopScope:
+        return replace(self, bounds=self.bounds.with_loop(loop.var, loop.start, loop.extent))
+
+    def linear(self, node: tir.Expr) -> Affine:
+        """`node` as an affine form in which let-bound variables are replaced by their values."""
+        form = linearize(node, opaque=True)
+        assert form is not None  # opaque forms always exist
+        for atom, factor in tuple(form.terms.items()):
+            if isinstance(atom, tir.Var) and atom.name in self.bounds.lets:
+                form = form.minus(Affine({atom: 1}, 0), factor)
+                form = _add_scaled(form, self.bounds.lets[atom.name], factor)
+        return form
+
+
+def _add_scaled(form: Affine, other: Affine, times: int = 1) -> Affine:
+    return form.minus(other, -times)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAccess:
+    """Bytes [offset, offset + width) of a root; `bounds` holds where the access stands."""
+
+    root: str
+    offset: Affine
+    width: int
+    write: bool
+    bounds: Bounds
+
+
+@dataclass(frozen=True, slots=True)
+class _OffsetRange:
+    """What an access touches besides the loop's own step: a constant and terms with bounds."""
+
+    constant: int
+    inner: tuple[tuple[int, Interval], ...]
+    width: int
+
+
+class _SerialError(Exception):
+    """Raised inside this module when something makes a loop serial whatever it writes."""
+
+
+def is_parallel(
+    loop: tir.For,
+    scope: LoopScope,
+    intrinsics: IntrinsicTable,
+    private: frozenset[str] = frozenset(),
+) -> bool:
+    """Whether iterations of `loop` may run in any order or at once.
+
+    Each iteration is taken to have its own copy of the memories in `private`.
+    """
+    try:
+        found = list(
+            _AccessCollector(loop, scope, intrinsics).statement(loop.body, scope.within(loop))
+        )
+    except _SerialError:
+        return False
+    inner_names = frozenset(bound_vars(loop))
+    shared = {root for root, _ in scope.places.values()} & {a.root for a in found if a.write}
+    return all(
+        _are_disjoint([access for access in found if access.root == root], loop, scope, inner_names)
+        for root in sorted(shared - private)
+    )
+
+
+def private_bytes(node: tir.Stmt) -> int:
+    """Upper bound of the memory that one iteration of `node` needs for its own buffers."""
+    return sum(
+        part.buffer.size_bytes for part in statements(node) if isinstance(part, tir.Allocate)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _AccessCollector:
+    """Lists every access to memory in a loop's body."""
+
+    loop: tir.For
+    outer: LoopScope
+    intrinsics: IntrinsicTable
+
+    def statement(self, node: tir.Stmt, scope: LoopScope) -> Iterator[MemoryAccess]:
+        match node:
+            case tir.For(_, start, extent, body, _):
+                yield from self.reads(scope, start, extent)
+                yield from self.statement(body, scope.within(node))
+            case tir.BufferStore(buffer, indices, value):
+                yield from self.reads(scope, *indices, value)
+                yield from self.element(buffer, indices, True, scope)
+            case tir.Let(_, value, body):
+                yield from self.reads(scope, value)
+                yield from self.statement(body, scope.with_let(node))
+            case tir.If(cond, then, orelse):
+                yield from self.reads(scope, cond)
+                yield from self.statement(then, scope)
+                if orelse is not None:
+                    yield from self.statement(orelse, scope)
+            case tir.While(cond, body):
+                yield from self.reads(scope, cond)
+                yield from self.statement(body, scope)
+            case tir.Seq(stmts):
+                for stmt in stmts:
+                    yield from self.statement(stmt, scope)
+            case _:
+                yield from self._memory(node, scope)
+
+    def _memory(self, node: tir.Stmt, scope: LoopScope) -> Iterator[MemoryAccess]:
+        match node:
+            case tir.Allocate(buffer, body, _) | tir.AllocateConst(buffer, _, body):
+                yield from self.statement(body, scope.with_root(buffer))
+            case tir.DeclBuffer(buffer, source, body):
+                yield from self.reads(scope, source.offset)
+                yield from self.statement(body, scope.with_window(buffer, source))
+            case tir.Evaluate(call):
+                yield from self._effects(call, scope)
+            case _:  # a CallPrim does what its callee does
+                raise _SerialError
+
+    def _effects(self, call: tir.IntrinsicCall, scope: LoopScope) -> Iterator[MemoryAccess]:
+        yield from self.reads(scope, *call.args)
+        found = self.intrinsics.get(call.name)
+        if found is None:
+            raise _SerialError
+        for operand, arg in zip(found.operands, call.args, strict=False):
+            if operand.kind in ("out", "inout") and isinstance(arg, tir.BufferLoad):
+                yield from self.element(arg.buffer, arg.indices, True, scope)
+
+    def reads(self, scope: LoopScope, *nodes: tir.Expr) -> Iterator[MemoryAccess]:
+        for part in (part for node in nodes for part in walk(node)):
+            if isinstance(part, tir.BufferLoad):
+                yield from self.element(part.buffer, part.indices, False, scope)
+            elif isinstance(part, tir.AccessPtr):
+                root, base = scope.places[part.buffer.name]
+                size = part.buffer.dtype.size_bytes
+                start = _add_scaled(base, scope.linear(part.offset), size)
+                yield MemoryAccess(
+                    root, start, part.extent * size, "w" in part.access, scope.bounds
+                )
+
+    def element(
+        self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], write: bool, scope: LoopScope
+    ) -> Iterator[MemoryAccess]:
+        if buffer.scope == "reg":
+            # Registers are numbered, so their number must be the same in all lanes.
+            outlives = write and buffer.name in self.outer.registers
+            if outlives or not all(isinstance(index, tir.IntImm) for index in indices):
+                raise _SerialError
+            return
+        root, offset = scope.places[buffer.name]
+        size = buffer.dtype.size_bytes
+        for index, stride in zip(indices, buffer.element_strides, strict=True):
+            offset = _add_scaled(offset, scope.linear(index), stride * size)
+        yield MemoryAccess(root, offset, size, write, scope.bounds)
+
+
+def _are_disjoint(
+    accesses: list[MemoryAccess], loop: tir.For, outer: LoopScope, inner_names: frozenset[str]
+) -> bool:
+    """Whether different iterations touch different bytes of one root."""
+    splits = [_split_offset(access, loop, inner_names) for access in accesses]
+    windows = [window for _, _, window in splits if window is not None]
+    step, invariant, _ = splits[0]
+    if step == 0 or len(windows) < len(splits):
+        return False
+    if any(own != step or fixed != invariant for own, fixed, _ in splits):
+        return False
+    iterations = outer.bounds.of(loop.extent)
+    reach = abs(step) * iterations[1] if iterations else 0
+    return any(_fits(windows, abs(step), reach, modulus) for modulus in _moduli(windows, reach))
+
+
+def _split_offset(
+    access: MemoryAccess, loop: tir.For, inner_names: frozenset[str]
+) -> tuple[int, frozenset[tuple[tir.Expr, int]], _OffsetRange | None]:
+    """The loop variable's coefficient, the terms no iteration changes, and the rest as a window."""
+    step = 0
+    invariant: set[tuple[tir.Expr, int]] = set()
+    inner: list[tuple[int, Interval]] = []
+    for term, factor in access.offset.terms.items():
+        if term == loop.var:
+            step = factor
+        elif not has_load(term) and free_vars(term).isdisjoint(inner_names | {loop.var.name}):
+            invariant.add((term, factor))
+        else:
+            limits = access.bounds.of(term)
+            if limits is None:
+                return 0, frozenset(), None
+            inner.append((factor, limits))
+    window = _OffsetRange(access.offset.constant, tuple(inner), access.width)
+    return step, frozenset(invariant), window
+
+
+def _moduli(windows: list[_OffsetRange], reach: int) -> list[int]:
+    """0 (no modulus), then strides that could be whole rows beyond the loop's own reach."""
+    strides = {abs(factor) for window in windows for factor, _ in window.inner}
+    strides |= {abs(window.constant - windows[0].constant) for window in windows}
+    rows = sorted(stride for stride in strides if stride >= reach > 0)
+    return [0, *dict.fromkeys([*rows, math.gcd(*rows)] if rows else [])]
+
+
+def _fits(windows: list[_OffsetRange], step: int, reach: int, modulus: int) -> bool:
+    """Whether all windows, reduced by `modulus`, lie within one step of each other."""
+    low, high = 0, 0
+    for window in windows:
+        start = window.constant - windows[0].constant
+        if modulus:
+            start = (start + modulus // 2) % modulus - modulus // 2
+        least = greatest = start
+        for factor, limits in window.inner:
+            if modulus and factor % modulus == 0:
+                continue
+            ends = (factor * limits[0], factor * limits[1])
+            least, greatest = least + min(ends), greatest + max(ends)
+        low, high = min(low, least), max(high, greatest + window.width)
+    if high - low > step:
+        return False
+    return not modulus or reach - step + (high - low) <= modulus

@@ -1,0 +1,467 @@
+"""How often each kind of work is done in one call of a PrimFunc, read from its TIR.
+
+In: a PrimFunc as lowering builds it. Out: counts by kind of work: loads, multiply-adds, trips of
+loops, ..., of how often they are done and of how often they stand in the code. What a unit of each
+costs is another matter (ir/tir/cost_model.py).
+
+How often a statement runs follows from the loops and conditions around it. These are evaluated on
+a fixed set of points of the iteration space, all at once: a condition on loop variables, such as
+"inside the padding", gets the share of points where it holds. One on data that nobody knows counts
+half. What compilers do everywhere is done here too: arithmetic that a loop does not change is
+charged outside of it, what stands there twice is charged once, unrolled loops have no overhead.
+Addresses that follow a loop, and moves between registers, are free.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from firmwright.base.errors import InternalError
+from firmwright.ir import tir
+from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable
+from firmwright.ir.tir.iteration_sampling import SAMPLE_COUNT, Samples, apply_binary, sample_range
+from firmwright.ir.tir.traversal import children, walk
+
+_UNKNOWN_TRIPS = 8
+_ARITHMETIC = {
+    "add": "alu",
+    "sub": "alu",
+    "and": "alu",
+    "or": "alu",
+    "xor": "alu",
+    "shl": "shift",
+    "shr": "shift",
+    "mul": "multiply",
+    "div": "divide",
+    "mod": "divide",
+    "min": "clamp",
+    "max": "clamp",
+}
+NO_ARGUMENTS: Mapping[str, int] = MappingProxyType({})
+REGISTERS = 11
+"""What a loop can keep in registers on a core with sixteen, beside what it computes with."""
+_SHORT = 2
+"""Loops of so few trips may be unrolled by the compiler."""
+_ON_INDICES = {"alu": "index", "shift": "index", "shift_by": "index", "multiply": "index"}
+
+
+@dataclass(frozen=True, slots=True)
+class OperationCounts:
+    """Units of each kind: done in one call, and written in the code."""
+
+    done: Mapping[str, float]
+    written: Mapping[str, float]
+
+
+def count_operations(
+    func: tir.PrimFunc,
+    intrinsics: IntrinsicTable,
+    priced: Mapping[str, float] | None = None,
+    registers: int = REGISTERS,
+    arguments: Mapping[str, int] = NO_ARGUMENTS,
+) -> OperationCounts:
+    """The work of `func`, without functions that it calls.
+
+    `arguments` are values of scalar parameters; a use of one counts as an `argument`: where
+    registers are short it is read from the stack. A product with one is charged outside of loops.
+
+    Intrinsics count what their table says, as `intrinsic`, unless `priced` names them: those are
+    counted by their name, with `NAME.fixed` where every argument beside the first is a constant.
+    Loops that keep more values than there are `registers` spill the rest.
+    """
+    reader = _OperationCounter(intrinsics, priced or {}, registers)
+    reader.values |= {name: np.full(SAMPLE_COUNT, value) for name, value in arguments.items()}
+    reader.arguments |= arguments.keys()
+    reader.charge("call", 1.0)
+    reader.stmt(func.body)
+    return OperationCounts(reader.done, reader.written)
+
+
+@dataclass(slots=True)
+class _OpenLoop:
+    """A loop that is open: how often its body runs and stands there, and arithmetic done in it."""
+
+    runs: float
+    copies: float
+    seen: set[object] = field(default_factory=set)
+
+
+class _OperationCounter:
+    """One pass over a body. `self.weight` has, for each point, how often it stands for a run."""
+
+    def __init__(
+        self, intrinsics: IntrinsicTable, priced: Mapping[str, float], registers: int
+    ) -> None:
+        self.intrinsics = intrinsics
+        self.registers = registers
+        self.priced = priced
+        self.done: defaultdict[str, float] = defaultdict(float)
+        self.written: defaultdict[str, float] = defaultdict(float)
+        self.weight: Samples = np.ones(SAMPLE_COUNT)
+        self.runs = 1.0
+        self.copies = 1.0
+        self.levels = [_OpenLoop(1.0, 1.0)]
+        self.visited: set[int] = set()
+        self.values: dict[str, Samples | None] = {}
+        self.depth: dict[str, int] = {}
+        self.data: set[str] = set()  # variables that hold what was computed from memory
+        self.arguments: set[str] = set()
+
+    def charge(self, kind: str, count: float) -> None:
+        """`count` units of work at the place where the walk is."""
+        self.done[kind] += count * self.runs
+        self.written[kind] += count * self.copies
+
+    @contextmanager
+    def scaled(self, factor: Samples | float, copies: float = 1.0) -> Iterator[None]:
+        """What follows runs `factor` times as often, and stands there `copies` times."""
+        before = self.weight, self.runs, self.copies
+        self.weight = self.weight * factor
+        self.runs = float(self.weight.mean())
+        self.copies *= copies
+        yield
+        self.weight, self.runs, self.copies = before
+
+    # ---- statements ---------------------------------------------------------------------------
+
+    def stmt(self, node: tir.Stmt | None) -> None:
+        self.visited = set()
+        match node:
+            case None:
+                pass
+            case tir.For():
+                self.loop(node)
+            case tir.BufferStore():
+                self.store(node)
+            case tir.Let(var=var, value=value, body=body):
+                self.expr(value)
+                self.values[var.name] = self.value(value)
+                self.depth[var.name] = self.level(value)
+                if self.is_data(value):
+                    self.data.add(var.name)
+                self.stmt(body)
+            case tir.If(cond=cond, then=then, orelse=orelse):
+                self.expr(cond)
+                self.charge("branch", 1)
+                share = self.share(cond)
+                with self.scaled(share):
+                    self.stmt(then)
+                with self.scaled(1.0 - share):
+                    self.stmt(orelse)
+            case tir.While(cond=cond, body=body):
+                with self.scaled(_UNKNOWN_TRIPS):
+                    self.expr(cond)
+                    self.charge("loop", 1)
+                    self.stmt(body)
+            case tir.Seq(stmts=stmts):
+                for item in stmts:
+                    self.stmt(item)
+            case tir.Allocate(body=body) | tir.AllocateConst(body=body):
+                self.stmt(body)
+            case tir.DeclBuffer(buffer=buffer, source=source, body=body):
+                self.expr(source.offset)
+                self.window(source)
+                self.rows(buffer)
+                self.stmt(body)
+            case tir.Evaluate(call=call):
+                self.expr(call)
+                self.block(call)
+            case tir.PrimFuncCall(args=args):
+                self.charge("alu", len(args) + 1)
+
+    def store(self, node: tir.BufferStore) -> None:
+        """To memory, or to a register: there only a value that is there already takes a move."""
+        self.expr(node.value)
+        self.addressed(node.indices)
+        if node.buffer.scope != "reg":
+            self.charge("float_store" if node.buffer.dtype.is_float else "store", 1)
+        elif isinstance(node.value, tir.IntImm | tir.FloatImm | tir.Var):
+            self.charge("move", 1)
+
+    def loop(self, node: tir.For) -> None:
+        start, extent = self.value(node.start), self.value(node.extent)
+        self.expr(node.extent)
+        trips = np.full(SAMPLE_COUNT, float(_UNKNOWN_TRIPS)) if extent is None else extent
+        trips = np.maximum(trips, 0)
+        at = sample_range(len(self.levels)) * trips
+        first = np.zeros(SAMPLE_COUNT) if start is None else start
+        self.values[node.var.name] = (first + np.floor(at)).astype(np.int64)
+        self.depth[node.var.name] = len(self.levels)
+        fixed = node.extent.value if isinstance(node.extent, tir.IntImm) else None
+        is_loop = _stays_loop(node)
+        is_short = fixed is not None and fixed <= _SHORT
+        if is_loop and not is_short:
+            self.charge("entry", 1)
+        with self.scaled(trips, float(trips.mean()) if node.kind == "unrolled" else 1.0):
+            self.levels.append(_OpenLoop(self.runs, self.copies))
+            if is_loop:
+                self.charge("short_loop" if is_short else "loop", 1)
+                self.charge("spill", max(self.kept(node) - self.registers, 0))
+            self.stmt(node.body)
+            self.levels.pop()
+
+    def kept(self, loop: tir.For) -> int:
+        """How many values and addresses a loop without inner ones keeps from trip to trip.
+
+        Assembly is no concern here: what surrounds it is priced as a block.
+        """
+        values: set[str] = set()
+        places: dict[str, int] = {}
+        for part in walk(loop.body):
+            match part:
+                case tir.For() if _stays_loop(part):
+                    return 0
+                case tir.Evaluate() | tir.While():
+                    return 0
+                case tir.Var(name=name) if name in self.data:
+                    values.add(name)
+                case tir.BufferLoad(buffer=buffer) | tir.BufferStore(buffer=buffer):
+                    places[buffer.name] = buffer.elements if buffer.scope == "reg" else 1
+                case _:
+                    pass
+        return len(values) + sum(places.values()) + 1
+
+    def block(self, call: tir.IntrinsicCall) -> None:
+        """What surrounds a statement of assembly, and the words that it reads and writes."""
+        pointers = [arg for arg in call.args if isinstance(arg, tir.AccessPtr)]
+        self.charge("block", 1)
+        self.charge(
+            "accessed", sum(arg.extent * arg.buffer.dtype.size_bytes for arg in pointers) / 4
+        )
+
+    def window(self, source: tir.AccessPtr) -> None:
+        """The address of a window: one addition, where it does not follow from a loop."""
+        if not isinstance(source.offset, tir.IntImm):
+            self.once(source, "window", self.level(source.offset))
+
+    def rows(self, window: tir.Buffer) -> None:
+        """Lines of a window that lie farther apart than what stands in a line: addresses each."""
+        strides = window.strides or ()
+        if len(strides) > 1 and strides[0] > strides[-1]:
+            self.charge("row", window.shape[0])
+
+    # ---- expressions --------------------------------------------------------------------------
+
+    def expr(self, node: tir.Expr) -> None:
+        """The work of one expression; a part that stands in it twice is the same object."""
+        if id(node) in self.visited:
+            return
+        self.visited.add(id(node))
+        match node:
+            case tir.Var(name=name) if name in self.arguments:
+                self.charge("argument", 1)
+            case tir.IntImm() | tir.FloatImm() | tir.Var():
+                pass
+            case tir.AccessPtr(offset=offset):
+                self.expr(offset)
+            case tir.BufferLoad():
+                self.load(node)
+            case tir.Binary():
+                self.binary(node)
+            case tir.Not(a=a) | tir.Cast(value=a):
+                self.expr(a)
+                if a.dtype.is_float != node.dtype.is_float:
+                    self.arithmetic(node, "float_cast")
+            case tir.Select(cond=cond, a=a, b=b):
+                for part in (cond, a, b):
+                    self.expr(part)
+                self.arithmetic(node, "select")
+            case tir.IntrinsicCall(name=name, args=args):
+                for part in args:
+                    self.expr(part)
+                self.call(name, args)
+
+    def load(self, node: tir.BufferLoad) -> None:
+        """From memory: registers are free, and constants are read where the index changes."""
+        self.addressed(node.indices)
+        kind = "float_load" if node.buffer.dtype.is_float else "load"
+        if node.buffer.scope == "const":
+            self.once(node, kind, max(map(self.level, node.indices), default=0))
+            if any(map(self.is_data, node.indices)):
+                self.charge("lookup", 1)
+        elif node.buffer.scope != "reg":
+            self.charge(kind, 1)
+
+    def addressed(self, indices: Iterable[tir.Expr]) -> None:
+        """The arguments in addresses."""
+        for index in indices if self.arguments else ():
+            if not self.product(index):
+                if isinstance(index, tir.Var):
+                    self.charge("argument", index.name in self.arguments)
+                self.addressed(children(index))  # type: ignore[arg-type]  # of expressions: such
+
+    def product(self, node: tir.Expr) -> bool:
+        """Charges an index times an argument where the index changes; whether `node` is that."""
+        match node:
+            case tir.Binary("mul", a, tir.Var(name=name)) if name in self.arguments and self.level(
+                a
+            ):
+                self.once((node,), "argument", self.level(a))
+                self.addressed((a,))
+                return True
+        return False
+
+    def binary(self, node: tir.Binary) -> None:
+        kind, a, b = _ARITHMETIC.get(node.op, "compare"), node.a, node.b
+        if kind == "clamp" and isinstance(a, tir.Binary) and (limits := _clamp_limits(node, a)):
+            kind, a = "saturate" if _is_power_range(*limits) else "clip", a.a
+        if kind == "shift" and not isinstance(b, tir.IntImm):
+            kind = "shift_by"
+        if kind == "divide" and isinstance(b, tir.IntImm):
+            kind = "divide_fixed"
+        if not self.is_data(node) and self.product(node):
+            self.expr(a)
+            self.arithmetic(node, kind)
+            return
+        self.expr(a)
+        if node.op == "and" and _is_range(a, b):
+            return  # one comparison without sign, which is charged with `a`
+        if node.op == "add" and isinstance(b, tir.Binary) and b.op == "mul" and self.is_data(b):
+            kind = "multiply_add"
+            self.expr(b.a)
+            self.expr(b.b)
+        else:
+            self.expr(b)
+        self.arithmetic(node, f"float_{kind}" if a.dtype.is_float else kind)
+
+    def arithmetic(self, node: tir.Expr, kind: str) -> None:
+        """Work without effects. On indices: outside of the loops that do not change it, once."""
+        if self.is_data(node):
+            self.charge(kind, 1)
+        else:
+            self.once(node, _ON_INDICES.get(kind, kind), self.level(node))
+
+    def is_data(self, node: tir.Expr) -> bool:
+        """Whether `node` depends on memory or registers, not on loop variables alone."""
+        match node:
+            case tir.BufferLoad() | tir.IntrinsicCall() | tir.AccessPtr():
+                return True
+            case tir.Var(name=name):
+                return name in self.data
+            case tir.Binary(a=a, b=b):
+                return self.is_data(a) or self.is_data(b)
+            case tir.Not(a=a) | tir.Cast(value=a):
+                return self.is_data(a)
+            case tir.Select(cond=cond, a=a, b=b):
+                return any(self.is_data(part) for part in (cond, a, b))
+            case _:
+                return False
+
+    def once(self, node: object, kind: str, depth: int) -> None:
+        level = self.levels[min(depth, len(self.levels) - 1)]
+        known = len(level.seen)
+        level.seen.add(node)  # a look first would hash the whole expression twice
+        if len(level.seen) == known:
+            return
+        inner = depth >= len(self.levels) - 1
+        self.done[kind] += self.runs if inner else min(level.runs, self.runs)
+        self.written[kind] += self.copies if inner else min(level.copies, self.copies)
+
+    def call(self, name: str, args: Sequence[tir.Expr]) -> None:
+        found = self.intrinsics.get(name)
+        if found is None:
+            raise InternalError(f"intrinsic {name} is not in the table")
+        kind, executed = name, 1
+        if name not in self.priced:
+            kind, executed = "intrinsic", _instruction_count(found, args)
+        elif f"{name}.fixed" in self.priced and all(isinstance(a, tir.IntImm) for a in args[1:]):
+            kind = f"{name}.fixed"
+        self.done[kind] += executed * self.runs
+        if found.count is None:
+            self.written[kind] += executed * self.copies
+        else:  # it has loops
+            text = next(iter(found.text.values()), found.portable)
+            self.written["line"] += len(text.splitlines()) * self.copies
+
+    def level(self, node: tir.Expr) -> int:
+        """The number of open loops that `node` must be inside of."""
+        match node:
+            case tir.Var(name=name):
+                return self.depth.get(name, 0)
+            case tir.IntImm() | tir.FloatImm():
+                return 0
+            case tir.Binary(a=a, b=b):
+                return max(self.level(a), self.level(b))
+            case tir.Not(a=a) | tir.Cast(value=a):
+                return self.level(a)
+            case tir.Select(cond=cond, a=a, b=b):
+                return max(self.level(cond), self.level(a), self.level(b))
+            case _:
+                return len(self.levels) - 1
+
+    def share(self, cond: tir.Expr) -> Samples | float:
+        """At which points `cond` holds."""
+        found = self.value(cond)
+        return 0.5 if found is None else (found != 0).astype(float)
+
+    def value(self, node: tir.Expr) -> Samples | None:
+        """The value of `node` at each point, None where it depends on data."""
+        match node:
+            case tir.IntImm(value=value):
+                return np.full(SAMPLE_COUNT, value)
+            case tir.Var(name=name):
+                return self.values.get(name)
+            case tir.Binary(op=op, a=a, b=b):
+                first = self.value(a)
+                second = None if first is None else self.value(b)
+                if first is None or second is None or a.dtype.is_float:
+                    return None
+                return apply_binary(op, first, second)
+            case tir.Not(a=a):
+                inner = self.value(a)
+                return None if inner is None else inner == 0
+            case tir.Cast(dtype=dtype, value=a) if not dtype.is_float and not a.dtype.is_float:
+                return self.value(a)
+            case tir.Select(cond=cond, a=a, b=b):
+                test, left, right = self.value(cond), self.value(a), self.value(b)
+                if test is None or left is None or right is None:
+                    return None
+                return np.where(test != 0, left, right)
+            case _:
+                return None
+
+
+def _stays_loop(loop: tir.For) -> bool:
+    """Whether it stays a loop in the code."""
+    once = isinstance(loop.extent, tir.IntImm) and loop.extent.value == 1
+    return loop.kind == "serial" and not once
+
+
+def _clamp_limits(node: tir.Binary, inner: tir.Binary) -> tuple[int, int] | None:
+    """The limits where `node` around `inner` is min(max(x, low), high), or the other way."""
+    if {node.op, inner.op} != {"min", "max"}:
+        return None
+    if not (isinstance(node.b, tir.IntImm) and isinstance(inner.b, tir.IntImm)):
+        return None
+    return (inner.b.value, node.b.value) if node.op == "min" else (node.b.value, inner.b.value)
+
+
+def _is_power_range(low: int, high: int) -> bool:
+    """Whether a saturating instruction has these limits: those of n bits, signed or not."""
+    return high > 0 and not high & (high + 1) and low in (0, -high - 1)
+
+
+def _is_range(first: tir.Expr, second: tir.Expr) -> bool:
+    """Whether `second` bounds from above what the last condition of `first` bounds by 0."""
+    while isinstance(first, tir.Binary) and first.op == "and":
+        first = first.b
+    return (
+        isinstance(first, tir.Binary)
+        and isinstance(second, tir.Binary)
+        and first.op == "ge"
+        and second.op in ("lt", "le")
+        and first.b == tir.IntImm(0, first.b.dtype)
+        and first.a == second.a
+    )
+
+
+def _instruction_count(found: Intrinsic, args: Sequence[tir.Expr]) -> int:
+    if found.count is None:
+        return found.instructions
+    return found.count([arg.value if isinstance(arg, tir.IntImm) else 0 for arg in args])

@@ -1,0 +1,281 @@
+"""The part of the TIR verifier that judges expressions: types, names, bounds of accesses.
+
+In: expressions with what is known of their variables. Out: lines about what is wrong, collected in
+`problems`. `tir/verify.py` lists the invariants.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from firmwright.base.dtypes import BOOL, HANDLE, DType
+from firmwright.ir import tir
+from firmwright.ir.tir.affine import Bounds, Interval, common_divisor, linearize
+from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
+from firmwright.ir.tir.printer import format_expr
+from firmwright.ir.tir.traversal import children
+
+_BITWISE = frozenset({"and", "or", "xor"})
+_INTEGER_ONLY = frozenset({"mod", "shl", "shr"})
+_DEPTH_MAX = 100  # of an expression whose bounds are taken
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleBuffer:
+    """A visible buffer: why it must not be written ("" if it may), and the buffer it lies in."""
+
+    buffer: tir.Buffer
+    read_only: str
+    root: str
+
+
+def span_elements(buffer: tir.Buffer) -> int:
+    """Elements from the first to the last of a strided buffer."""
+    if not buffer.elements:
+        return 0
+    strides = buffer.element_strides
+    return 1 + sum((n - 1) * s for n, s in zip(buffer.shape, strides, strict=True))
+
+
+class ExprVerifier:
+    """Judges expressions of one function; buffers and variables in scope are kept here."""
+
+    def __init__(self, intrinsics: IntrinsicTable) -> None:
+        self.intrinsics = intrinsics
+        self.problems: list[str] = []
+        self.buffers: dict[str, VisibleBuffer] = {}
+        self.vars: dict[str, tir.Var] = {}
+
+    def problem(self, what: str) -> None:
+        if what not in self.problems:
+            self.problems.append(what)
+
+    def typed(self, expr: tir.Expr, want: DType, what: str, bounds: Bounds) -> None:
+        """`expr` must be sound and of dtype `want`."""
+        self.check(expr, bounds)
+        if expr.dtype != want:
+            self.problem(f"{what} {format_expr(expr)} is {expr.dtype.short}, expected {want.short}")
+
+    def integer(self, expr: tir.Expr, what: str, bounds: Bounds) -> bool:
+        """`expr` must be a sound integer small enough to reason about."""
+        self.check(expr, bounds)
+        if not expr.dtype.is_int:
+            self.problem(f"{what} {format_expr(expr)} is {expr.dtype.short}, expected an integer")
+            return False
+        if not isinstance(expr, tir.IntImm | tir.Var) and depth_exceeds(expr, _DEPTH_MAX):
+            self.problem(f"{what} is deeper than {_DEPTH_MAX} operators: bind parts of it by let")
+            return False
+        return True
+
+    def check(self, expr: tir.Expr, bounds: Bounds) -> None:
+        """Reports what is wrong with a value."""
+        match expr:
+            case tir.IntImm() | tir.FloatImm():
+                self._immediate(expr)
+            case tir.Var(name):
+                if self.vars.get(name) != expr:
+                    self.problem(f"variable {name}: {expr.dtype.short} is not declared here")
+            case tir.Binary(op, a, b):
+                self.check(a, bounds)
+                self.check(b, bounds)
+                self._operator(op, a.dtype, b.dtype, expr)
+            case tir.Not(a):
+                self.typed(a, BOOL, "the operand of !,", bounds)
+            case tir.Cast(dtype, value):
+                self.check(value, bounds)
+                if HANDLE in (dtype, value.dtype):
+                    self.problem(f"{format_expr(expr)} casts a pointer")
+            case tir.Select(cond, a, b):
+                self.typed(cond, BOOL, "the condition", bounds)
+                self.check(a, bounds)
+                self.typed(b, a.dtype, "the other side of a select,", bounds)
+            case tir.BufferLoad(buffer, indices):
+                self.access(buffer, indices, bounds)
+            case tir.AccessPtr():
+                self.problem(f"the pointer {format_expr(expr)} is used as a value")
+            case tir.IntrinsicCall():
+                self._value_call(expr, bounds)
+
+    def _immediate(self, expr: tir.IntImm | tir.FloatImm) -> None:
+        if isinstance(expr, tir.FloatImm):
+            if not expr.dtype.is_float:
+                self.problem(f"the float literal {expr.value!r} is {expr.dtype.short}")
+        elif not (expr.dtype.is_int or expr.dtype == BOOL):
+            self.problem(f"the integer literal {expr.value} is {expr.dtype.short}")
+        elif not expr.dtype.min <= expr.value <= expr.dtype.max:
+            self.problem(f"the literal {expr.value} does not fit {expr.dtype.short}")
+
+    def _operator(self, op: str, a: DType, b: DType, expr: tir.Expr) -> None:
+        if a != b:
+            self.problem(f"{format_expr(expr)} has operands of {a.short} and {b.short}")
+        elif op in _BITWISE:
+            good = a.is_int or a == BOOL
+        else:
+            good = a.is_int or (a.is_float and op not in _INTEGER_ONLY)
+            good = good or (a == BOOL and op in tir.COMPARISONS)
+        if a == b and not good:
+            self.problem(f"{format_expr(expr)} has operands of {a.short}, which {op} does not take")
+
+    # ---- memory ------------------------------------------------------------------------------
+
+    def known(self, buffer: tir.Buffer) -> VisibleBuffer | None:
+        home = self.buffers.get(buffer.name)
+        if home is None or home.buffer != buffer:
+            self.problem(f"buffer {buffer.name} is not declared here")
+            return None
+        return home
+
+    def access(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], bounds: Bounds) -> None:
+        """A load or store: rank, index types, bounds; constant indices for registers."""
+        self.known(buffer)
+        if len(indices) != len(buffer.shape):
+            shown = _format_access(buffer, indices)
+            self.problem(f"{shown} has {len(indices)} indices, the buffer {len(buffer.shape)} axes")
+            return
+        for axis, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
+            if isinstance(index, tir.IntImm) and index.dtype.is_int and 0 <= index.value < extent:
+                self._immediate(index)
+            elif buffer.scope == "reg" and not isinstance(index, tir.IntImm):
+                shown = _format_access(buffer, indices)
+                self.problem(f"{shown}: registers are indexed by constants only")
+            else:
+                self._index(buffer, indices, axis, bounds)
+
+    def _index(
+        self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], axis: int, bounds: Bounds
+    ) -> None:
+        index, last = indices[axis], buffer.shape[axis] - 1
+        if not self.integer(index, f"index {axis} of {buffer.name},", bounds):
+            return
+        if not bounds.within(index, 0, last):
+            shown, there = _format_access(buffer, indices), _format_interval(bounds.tight(index))
+            self.problem(f"{shown}: index {axis} lies in {there}, outside of 0..{last}")
+
+    def pointer(self, pointer: tir.AccessPtr, bounds: Bounds) -> VisibleBuffer | None:
+        """A pointer's window must lie in its buffer and not write what is read-only."""
+        buffer = pointer.buffer
+        home = self.known(buffer)
+        if buffer.scope == "reg":
+            self.problem(f"{format_expr(pointer)} points to registers")
+        if pointer.extent < 0:
+            self.problem(f"{format_expr(pointer)} has a negative extent")
+        if home is not None and home.read_only and "w" in pointer.access:
+            self.problem(f"{format_expr(pointer)} may write to {home.read_only}")
+        last = span_elements(buffer) - pointer.extent
+        what = f"the offset of a pointer to {buffer.name},"
+        if self.integer(pointer.offset, what, bounds) and not bounds.within(
+            pointer.offset, 0, last
+        ):
+            shown, there = format_expr(pointer), _format_interval(bounds.tight(pointer.offset))
+            self.problem(f"{shown}: the offset lies in {there}, outside of 0..{last}")
+        return home
+
+    def aligned(self, pointer: tir.AccessPtr, alignment: int, what: str, bounds: Bounds) -> None:
+        """The address must be a multiple of `alignment` as far as can be proved."""
+        if alignment <= 1 or depth_exceeds(pointer.offset, _DEPTH_MAX):
+            return
+        form = linearize(pointer.offset, opaque=True)
+        if form is None or not pointer.buffer.dtype.bits:
+            return
+        step = common_divisor(bounds.expand(form)) * pointer.buffer.dtype.size_bytes
+        proved = math.gcd(step, pointer.buffer.alignment)
+        if proved % alignment:
+            self.problem(
+                f"{what} needs alignment {alignment}, {format_expr(pointer)} is aligned to {proved}"
+            )
+
+    # ---- intrinsics --------------------------------------------------------------------------
+
+    def _value_call(self, call: tir.IntrinsicCall, bounds: Bounds) -> None:
+        found = self._intrinsic(call, bounds)
+        if found is None:
+            return
+        if found.result is None:
+            self.problem(f"intrinsic {call.name} gives no value")
+        elif found.result != call.dtype:
+            self.problem(
+                f"intrinsic {call.name} gives {found.result.short}, not {call.dtype.short}"
+            )
+        for operand in found.operands:
+            if operand.kind in ("out", "inout") or (
+                operand.kind == "ptr" and operand.access != "r"
+            ):
+                self.problem(f"intrinsic {call.name} writes to {operand.name}: it is no value")
+
+    def statement_call(self, call: tir.IntrinsicCall, bounds: Bounds) -> None:
+        """An intrinsic executed for its effect."""
+        found = self._intrinsic(call, bounds)
+        if found is not None and found.result is not None:
+            self.problem(f"the value of intrinsic {call.name} is dropped")
+
+    def _intrinsic(self, call: tir.IntrinsicCall, bounds: Bounds) -> Intrinsic | None:
+        found = self.intrinsics.get(call.name)
+        if found is None:
+            self.problem(f"intrinsic {call.name} is unknown")
+            return None
+        if len(call.args) != len(found.operands):
+            self.problem(
+                f"intrinsic {call.name} has {len(call.args)} arguments, "
+                f"expected {len(found.operands)}"
+            )
+            return None
+        for operand, arg in zip(found.operands, call.args, strict=True):
+            self._operand(f"{operand.name} of {call.name}", operand, arg, bounds)
+        return found
+
+    def _operand(self, what: str, operand: Operand, arg: tir.Expr, bounds: Bounds) -> None:
+        match operand.kind:
+            case "ptr":
+                self._pointer_operand(what, operand, arg, bounds)
+            case "imm" if not isinstance(arg, tir.IntImm | tir.FloatImm):
+                self.problem(f"{what}: {format_expr(arg)} must be a literal")
+            case "out" | "inout":
+                if isinstance(arg, tir.BufferLoad) and arg.buffer.scope == "reg":
+                    self.typed(arg, operand.dtype, f"{what}:", bounds)
+                else:
+                    self.problem(f"{what}: {format_expr(arg)} must be a register")
+            case _:
+                self.typed(arg, operand.dtype, f"{what}:", bounds)
+
+    def _pointer_operand(self, what: str, operand: Operand, arg: tir.Expr, bounds: Bounds) -> None:
+        if not isinstance(arg, tir.AccessPtr):
+            self.problem(f"{what}: {format_expr(arg)} must be a pointer")
+            return
+        self.pointer(arg, bounds)
+        if arg.buffer.dtype == operand.dtype and _covers_operand(arg, operand):
+            return
+        shown = format_expr(arg)
+        if arg.buffer.dtype != operand.dtype:
+            self.problem(
+                f"{what}: {shown} is to {arg.buffer.dtype.short}, expected {operand.dtype.short}"
+            )
+        if not set(operand.access) <= set(arg.access):
+            self.problem(f"{what}: {shown} allows {arg.access}, {operand.access} is needed")
+        if arg.extent < max(operand.extent, operand.post_increment):
+            needed = max(operand.extent, operand.post_increment)
+            self.problem(f"{what}: {shown} is good for {arg.extent} elements, {needed} are needed")
+
+
+def _covers_operand(arg: tir.AccessPtr, operand: Operand) -> bool:
+    """Whether a pointer allows the access and the elements an operand needs."""
+    needed = max(operand.extent, operand.post_increment)
+    return set(operand.access) <= set(arg.access) and arg.extent >= needed
+
+
+def depth_exceeds(expr: tir.Expr, limit: int) -> bool:
+    """Whether more than `limit` nodes lie on one way down; iterative, so safe on any tree."""
+    level = [expr]
+    for _ in range(limit):
+        level = [child for node in level for child in children(node)]  # type: ignore[misc]
+        if not level:
+            return False
+    return True
+
+
+def _format_access(buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> str:
+    return f"{buffer.name}[{', '.join(map(format_expr, indices))}]"
+
+
+def _format_interval(interval: Interval | None) -> str:
+    return "an unknown range" if interval is None else f"{interval[0]}..{interval[1]}"

@@ -1,0 +1,122 @@
+"""Judges the memory plan that a module carries, as it may come from a text.
+
+In: a plan and its module. Out: a line for everything that is wrong. The planner's own results are
+judged by `usmp/plan_validator.py` besides, which knows the problem that they are the answer to;
+this judges what is written down: places, figures, who may share, and the windows of the AOT main.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from firmwright.ir import tir
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.plan import Plan
+from firmwright.ir.tir.traversal import statements
+
+
+def diagnose_plan(plan: Plan, module: IRModule) -> list[str]:
+    """A line for everything that is wrong with the plan."""
+    found = [
+        *_diagnose_pools(plan, module),
+        *_diagnose_placements(plan),
+        *_diagnose_conflicts(plan),
+        *_diagnose_unrelated_pairs(plan),
+        *_diagnose_views(plan, module),
+    ]
+    if plan.buffers and plan.workspace_bytes < plan.lower_bound_bytes:
+        bound = plan.lower_bound_bytes
+        found.append(f"its {plan.workspace_bytes} bytes are below its bound of {bound}")
+    return [f"plan: {problem}" for problem in found]
+
+
+def _diagnose_pools(plan: Plan, module: IRModule) -> list[str]:
+    """Pools beyond their limits, and pools larger than what lies in them."""
+    problems: list[str] = []
+    limits: Mapping[str, int | None] = {pool.name: pool.size_bytes for pool in module.pools}
+    tops: dict[str, int] = {}
+    for buffer in plan.buffers:
+        place = plan.placements.get(buffer.name)
+        if place is not None:
+            tops[place.pool] = max(tops.get(place.pool, 0), place.offset + buffer.size_bytes)
+    for pool, size in plan.pool_bytes.items():
+        limit = limits.get(pool)
+        if limits and pool not in limits:
+            problems.append(f"pool {pool} is not in the module")
+        elif limit is not None and size > limit:
+            problems.append(f"pool {pool} takes {size} bytes of {limit}")
+        if pool in tops and size > tops[pool]:
+            problems.append(f"pool {pool} has {size} bytes, its buffers end at {tops[pool]}")
+    return problems
+
+
+def _diagnose_placements(plan: Plan) -> list[str]:
+    problems: list[str] = []
+    for buffer in plan.buffers:
+        place = plan.placements.get(buffer.name)
+        if place is None:
+            problems.append(f"{buffer.name} has no place")
+            continue
+        end = place.offset + buffer.size_bytes
+        if place.pool not in buffer.pools:
+            problems.append(f"{buffer.name} lies in {place.pool}, which is no candidate")
+        if place.offset < 0 or end > plan.pool_bytes.get(place.pool, 0):
+            problems.append(f"{buffer.name} ends at {end}, outside of {place.pool}")
+        if buffer.alignment < 1 or place.offset % buffer.alignment:
+            problems.append(f"{buffer.name} at {place.offset} breaks its alignment")
+    return problems
+
+
+def _diagnose_conflicts(plan: Plan) -> list[str]:
+    problems: list[str] = []
+    for conflict in plan.conflicts:
+        a, b = plan.placements.get(conflict.a), plan.placements.get(conflict.b)
+        if a is None or b is None:
+            problems.append(f"a conflict names {conflict.a} and {conflict.b}, not both placed")
+        elif a.pool == b.pool and not conflict.allows(a.offset, b.offset):
+            problems.append(f"{conflict.a} and {conflict.b} overlap")
+    return problems
+
+
+def _diagnose_unrelated_pairs(plan: Plan) -> list[str]:
+    """Buffers that share a byte and a moment though no conflict says how they may."""
+    related = {frozenset((conflict.a, conflict.b)) for conflict in plan.conflicts}
+    placed = [(plan.placements[b.name], b) for b in plan.buffers if b.name in plan.placements]
+    placed.sort(key=lambda item: (item[0].pool, item[0].offset, item[1].name))
+    problems: list[str] = []
+    for number, (place, buffer) in enumerate(placed):
+        end = place.offset + buffer.size_bytes
+        for other_place, other in placed[number + 1 :]:
+            if other_place.pool != place.pool or other_place.offset >= end:
+                break  # sorted by place: nobody further on begins inside of this one
+            if (
+                buffer.overlaps_in_time(other)
+                and frozenset((buffer.name, other.name)) not in related
+            ):
+                names = f"{buffer.name} and {other.name}"
+                problems.append(f"{names} overlap, and no conflict says how they may")
+    return problems
+
+
+def _diagnose_views(plan: Plan, module: IRModule) -> list[str]:
+    """Windows of the AOT main that are not where the plan has them.
+
+    Scratch has other names there than in the plan: it has to be at a place of the plan's scratch.
+    """
+    main = module.functions.get(str(module.attrs.get("entry", "main")))
+    if not isinstance(main, tir.PrimFunc) or not plan.buffers:
+        return []
+    scratch = {plan.placements.get(b.name) for b in plan.buffers if b.kind == "scratch"}
+    places = {(place.pool, place.offset) for place in scratch if place is not None}
+    problems: list[str] = []
+    for part in statements(main.body):
+        if not isinstance(part, tir.DeclBuffer) or part.source.buffer.scope != "pool":
+            continue
+        pool, offset = part.source.buffer.name, part.source.offset
+        if not isinstance(offset, tir.IntImm):
+            continue  # a window of rows that moves within its pool
+        known = plan.placements.get(part.buffer.name)
+        right = (pool, offset.value) in (places if known is None else {(known.pool, known.offset)})
+        if not right:
+            problems.append(f"{part.buffer.name} is at {pool} + {offset.value} in @{main.name}")
+    return problems

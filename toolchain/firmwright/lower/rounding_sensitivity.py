@@ -1,0 +1,29 @@
+"""Whether a model makes a step of the last bit of a float.
+
+In: the entry of a module. Where some operator takes floats to integers, or rounds them to whole
+numbers, a value on the edge between two of them turns its last bit into a whole step. Then only
+rules that keep every bit are offered; elsewhere sums may round less often (`Rule.fuses`).
+"""
+
+from __future__ import annotations
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.ir.graph.nodes import Call, Function
+
+_ROUNDING_OPS = frozenset({"ceil", "floor", "round", "sign"})
+
+
+def has_discontinuity(function: Function) -> bool:
+    """Whether some call may turn a small difference of its float input into a large one."""
+    return any(_is_discontinuous(call) for call in function.body)
+
+
+def _is_discontinuous(call: Call) -> bool:
+    if not any(value.type.dtype == FLOAT32 for value in call.variables):
+        return False
+    kinds = [value.type.dtype for value in call.outputs]
+    constants = [value for value in call.inputs if value is not None and value.constant is not None]
+    is_hybrid = any(value.type.quantization is not None for value in constants)
+    is_opaque = call.op.startswith("@")
+    leaves_floats = any(kind != FLOAT32 for kind in kinds)
+    return is_hybrid or is_opaque or leaves_floats or call.op in _ROUNDING_OPS

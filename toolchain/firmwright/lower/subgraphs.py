@@ -1,0 +1,55 @@
+"""Functions that the entry runs by `if` and `while`: every call of them becomes one of a kernel.
+
+In: a module with graph functions beside its entry, and what lowers a module's entry. Out: the same
+module in which such a function consists of calls of PrimFuncs, of views and of further control
+flow. There is one alternative for each call, the best by itself: what runs, and how often, is not
+known before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from firmwright.ir.graph.nodes import Call, Function
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.lower.lowering import Lowering
+
+
+def lower_subgraphs(module: IRModule, lowering_of: Callable[[IRModule], Lowering]) -> IRModule:
+    """The module with its other graph functions lowered."""
+    entry = module.entry.name
+    for name, function in module.functions.items():
+        if name != entry and isinstance(function, Function):
+            lowering = replace(lowering_of(module.with_attrs(entry=name)), prefix=f"{name}_")
+            module = _lower_function(module, function, lowering)
+    return module
+
+
+def _lower_function(module: IRModule, function: Function, lowering: Lowering) -> IRModule:
+    price = _COSTS_BY_GOAL.get(str(module.attrs.get("optimize")), _time_cost)
+    body: list[Call] = []
+    functions, constants = dict(module.functions), dict(module.constants)
+    for item in lowering.calls():
+        if not item.candidates:
+            body.append(item.call)
+            continue
+        best = min(item.candidates, key=price)
+        functions[best.function.name] = best.function
+        constants.update(best.constants)
+        called = f"@{best.function.name}"
+        body.append(replace(item.call, op=called, inputs=item.call.variables, attrs={}))
+    functions[function.name] = replace(function, body=tuple(body))
+    return replace(module, functions=functions, constants=constants)
+
+
+def _time_cost(item: LoweringCandidate) -> tuple[int, int]:
+    return item.time, item.scratch_bytes
+
+
+def _size_cost(item: LoweringCandidate) -> tuple[int, int]:
+    return item.image_bytes, item.time
+
+
+_COSTS_BY_GOAL = {"size": _size_cost}

@@ -1,0 +1,246 @@
+"""Orders along one axis: where the extreme is, and the greatest k.
+
+arg_min_max: the index of the greatest value (`least`: the least); of equals the first, or with
+`last` the last. top_k: the `k` greatest (`least`: least) values in order and their indices; of
+equals the one with the lower index comes first. Attribute `axis`; indices are int32 or int64.
+Stored values are compared as they are. Floats that are no numbers give what nobody promises.
+Source of the semantics: ONNX's ArgMax, ArgMin and TopK; TFLite's ArgMinMax and TopKV2 are cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from firmwright.base.dtypes import BOOL, INT32, INT64, DType
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    CaseTensor,
+    ConformanceCase,
+    ImportContext,
+    ImportedCall,
+    NotSupportedError,
+    NumericsSpec,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import ArithExpr, binary_expr, logical_and
+from firmwright.ops.elementwise_unary import both_profiles
+from firmwright.ops.importing import require_tensors
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.strided_copy import (
+    BOTH,
+    DTYPES,
+    LITERT,
+    constant_ints,
+    data_tensor,
+    input_rank,
+    int_vector,
+    normalize_axis,
+    require_inputs,
+)
+
+_NUMBERS = tuple(kind for kind in DTYPES if kind != BOOL)
+
+
+def _axis(call: OpCall) -> int:
+    axis, x = call.int_attr("axis"), call.input(0)
+    if x.dtype not in _NUMBERS or not 0 <= axis < len(x.shape):
+        raise NotSupportedError(f"an order of {x.dtype.name} along axis {axis}")
+    return axis
+
+
+def _index_dtype(kind: TensorType) -> DType:
+    if kind.dtype not in (INT32, INT64):
+        raise NotSupportedError(f"indices as {kind.dtype.name}")
+    return kind.dtype
+
+
+def _with(
+    index: Sequence[ArithExpr | int], axis: int, place: ArithExpr | int
+) -> list[ArithExpr | int]:
+    return [*index[:axis], place, *index[axis + 1 :]]
+
+
+def _loops(call: OpCall, b: Kernel, stack: ExitStack) -> list[ArithExpr | int]:
+    """Loops over all axes but the call's own."""
+    return [
+        0 if axis == call.int_attr("axis") else stack.enter_context(b.for_(f"i{axis}", n))
+        for axis, n in enumerate(call.input(0).shape)
+    ]
+
+
+# ---- arg_min_max -------------------------------------------------------------------------------
+
+
+def infer_arg_min_max(call: OpCall) -> tuple[TensorType, ...]:
+    axis, shape = _axis(call), call.input(0).shape
+    return (TensorType((*shape[:axis], *shape[axis + 1 :]), _index_dtype(call.output)),)
+
+
+def reference_arg_min_max(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    axis = call.int_attr("axis")
+    find = np.argmin if call.attrs["least"] else np.argmax
+    kind = call.output.dtype.np
+    if not call.attrs["last"]:
+        return (np.asarray(find(arrays[0], axis=axis), kind),)
+    flipped = find(np.flip(arrays[0], axis), axis=axis)
+    return (np.asarray(arrays[0].shape[axis] - 1 - flipped, kind),)
+
+
+def lower_arg_min_max(call: OpCall, b: Kernel) -> None:
+    x, axis = b.input(0), call.int_attr("axis")
+    better = {(False, False): "gt", (False, True): "ge", (True, False): "lt", (True, True): "le"}
+    op = better[bool(call.attrs["least"]), bool(call.attrs["last"])]
+    with ExitStack() as stack:
+        index = _loops(call, b, stack)
+        best, where = b.reg("best", x.dtype), b.reg("where", b.y.dtype)
+        b.store(best, [0], b.load(x, index))
+        b.store(where, [0], 0)
+        with (
+            b.for_("k", x.shape[axis]) as k,
+            b.let("item", b.load(x, _with(index, axis, k))) as item,
+            b.if_(binary_expr(op, item, b.load(best, [0]))),  # type: ignore[arg-type]  # a comparison
+        ):
+            b.store(best, [0], item)
+            b.store(where, [0], k.cast(b.y.dtype))
+        b.store(b.y, [*index[:axis], *index[axis + 1 :]], b.load(where, [0]))
+
+
+# ---- top_k ---------------------------------------------------------------------------------
+
+
+def infer_top_k(call: OpCall) -> tuple[TensorType, ...]:
+    axis, shape, k = _axis(call), call.input(0).shape, call.int_attr("k")
+    if not 1 <= k <= shape[axis] or len(call.outputs) != 2:
+        raise NotSupportedError(f"the {k} greatest of {shape[axis]} values")
+    if call.output.dtype != call.input(0).dtype:
+        raise NotSupportedError(f"the greatest as {call.output.dtype.name}")
+    found, quantization = (*shape[:axis], k, *shape[axis + 1 :]), call.output.quantization
+    indices = TensorType(found, _index_dtype(call.outputs[1]))
+    return (TensorType(found, call.input(0).dtype, quantization), indices)
+
+
+def reference_top_k(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    axis, x = call.int_attr("axis"), arrays[0]
+    # Floats are not negated by their order's reversal, whole numbers are flipped bit by bit.
+    keys = x if call.attrs["least"] else (-x if x.dtype.kind == "f" else np.invert(x))
+    order = np.take(
+        np.argsort(keys, axis=axis, kind="stable"), np.arange(call.int_attr("k")), axis=axis
+    )
+    return (np.take_along_axis(x, order, axis), order.astype(call.outputs[1].dtype.np))
+
+
+def lower_top_k(call: OpCall, b: Kernel) -> None:
+    """Each rank takes the best of those behind the one before it: no memory but the results."""
+    x, axis, (values, places) = b.input(0), call.int_attr("axis"), b.outputs
+    before, after = ("lt", "gt") if call.attrs["least"] else ("gt", "lt")
+    with ExitStack() as stack:
+        index = _loops(call, b, stack)
+        rank = stack.enter_context(b.for_("rank", call.int_attr("k")))
+        best, where = b.reg("best", x.dtype), b.reg("where", places.dtype)
+        b.store(best, [0], b.load(x, index))
+        b.store(where, [0], -1)
+        with ExitStack() as inner:
+            i = inner.enter_context(b.for_("i", x.shape[axis]))
+            item = inner.enter_context(b.let("item", b.load(x, _with(index, axis, i))))
+            last = inner.enter_context(b.let("last", _previous(rank)))
+            value, place = (b.load(t, _with(index, axis, last)) for t in (values, places))
+            # Behind the one before: a worse value, or the same at a higher index.
+            worse = binary_expr(after, item, value)  # type: ignore[arg-type]  # a comparison
+            same = logical_and(item.equal(value), i.cast(places.dtype) > place)
+            free = binary_expr("or", rank.equal(0), binary_expr("or", worse, same))
+            inner.enter_context(b.if_(free))
+            ahead = binary_expr(before, item, b.load(best, [0]))  # type: ignore[arg-type]  # a comparison
+            inner.enter_context(b.if_(binary_expr("or", b.load(where, [0]) < 0, ahead)))
+            b.store(best, [0], item)
+            b.store(where, [0], i.cast(places.dtype))
+        b.store(values, _with(index, axis, rank), b.load(best, [0]))
+        b.store(places, _with(index, axis, rank), b.load(where, [0]))
+
+
+def _previous(rank: ArithExpr) -> ArithExpr:
+    """The rank before, 0 of the first one."""
+    return binary_expr("max", rank - 1, 0)
+
+
+# ---- import and cases --------------------------------------------------------------------------
+
+
+def _arg_import(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 2)
+    axes = constant_ints(context, 1, "axes")
+    if len(axes) != 1:
+        raise NotSupportedError(f"{len(axes)} axes for one index")
+    least = context.node.op == "ARG_MIN"
+    attrs = {"axis": normalize_axis(axes[0], input_rank(context)), "least": least, "last": False}
+    return ImportedCall("arg_min_max", attrs, (0,))
+
+
+def _arg_cases() -> Iterator[ConformanceCase]:
+    for builtin in ("ARG_MAX", "ARG_MIN"):
+        for kind, result in (
+            ("int8", "int32"), ("float32", "int32"), ("int32", "int32"), ("float32", "int64")
+        ):  # fmt: skip
+            for title, axis, y in (("last", -1, (4, 3)), ("middle", 1, (4, 7))):
+                tensors = data_tensor((4, 3, 7), kind), int_vector(axis)
+                options = {"output_type": 2 if result == "int32" else 4}
+                oracles = BOTH if (kind, result) in _ARGS_OF_TFLM else LITERT
+                tail = "_int64" if result == "int64" else ""
+                name = f"{builtin.lower()}_{title}_{kind}{tail}"
+                yield ConformanceCase(
+                    name, builtin, tensors, (CaseTensor(y, result),), options, oracles
+                )
+
+
+def _top_import(context: ImportContext) -> ImportedCall:
+    require_inputs(context, 2)
+    counts = constant_ints(context, 1, "a number of elements")
+    if len(counts) != 1 or not input_rank(context):
+        raise NotSupportedError(f"{len(counts)} numbers of elements")
+    attrs = {"axis": input_rank(context) - 1, "k": counts[0], "least": False}
+    return ImportedCall("top_k", attrs, (0,))
+
+
+def _top_cases() -> Iterator[ConformanceCase]:
+    for name, shape, k in (("three", (2, 9), 3), ("all", (2, 2, 5), 5), ("one", (11,), 1)):
+        for dtype in ("int8", "int16", "int32", "float32"):
+            if name != "three" and dtype not in ("int8", "float32"):
+                continue
+            y = (*shape[:-1], k)
+            inputs = (
+                data_tensor(shape, dtype),
+                CaseTensor((), "int32", data=np.array(k, np.int32)),
+            )
+            outputs = (data_tensor(y, dtype), CaseTensor(y, "int32"))
+            yield ConformanceCase(f"{name}_{dtype}", "TOPK_V2", inputs, outputs, {}, LITERT)
+
+
+_ARGS_OF_TFLM = (("int8", "int32"), ("float32", "int32"))
+_NAMES = tuple(kind.name for kind in _NUMBERS)
+OPDEFS = (
+    OpDef(
+        name="arg_min_max",
+        infer=infer_arg_min_max,
+        reference=reference_arg_min_max,
+        lower=lower_arg_min_max,
+        imports={"tflite:ARG_MAX": _arg_import, "tflite:ARG_MIN": _arg_import},
+        cases=_arg_cases,
+        dtypes=_NAMES,
+        numerics=both_profiles(NumericsSpec(None, "exact", "reference_ops ArgMinMax")),
+    ),
+    OpDef(
+        name="top_k",
+        infer=infer_top_k,
+        reference=reference_top_k,
+        lower=lower_top_k,
+        imports={"tflite:TOPK_V2": _top_import},
+        cases=_top_cases,
+        dtypes=_NAMES,
+        numerics={"litert": NumericsSpec(None, "exact", "TopContainer")},
+        restrictions="constant k",
+    ),
+)

@@ -1,0 +1,199 @@
+"""constant: numbers known when the model was read; fill: one value in every element.
+
+`constant` has the attribute `values`, in C order. `fill` takes its value from input 0, or it is 0
+where there is none. Nearly always the importer folds them away: what is left is an output of the
+model, or so large that a loop is better than a table.
+Source of the semantics: TFLite's Shape, Rank, Range, BroadcastArgs; Fill and ZerosLike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT32, INT64
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    CaseTensor,
+    ConformanceCase,
+    ImportContext,
+    ImportedCall,
+    NotSupportedError,
+    NumericsSpec,
+    OpCall,
+    OpDef,
+)
+from firmwright.ops.elementwise_unary import both_profiles
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.strided_copy import (
+    DTYPES,
+    LITERT,
+    constant_ints,
+    data_tensor,
+    input_rank,
+    int_vector,
+    lower_fill,
+    require_inputs,
+)
+
+_CELL = both_profiles(NumericsSpec(None, "exact", "reference_ops"))
+_MOST_NUMBERS = 1 << 16
+
+# ---- constant ----------------------------------------------------------------------------------
+
+
+def _constant_infer(call: OpCall) -> tuple[TensorType, ...]:
+    y = call.output
+    if y.dtype not in (INT32, INT64, FLOAT32) or len(_numbers(call)) != y.elements:
+        raise NotSupportedError(f"{len(_numbers(call))} numbers as {y.dtype.name} {list(y.shape)}")
+    return (TensorType(call.ints_attr("shape"), y.dtype),)
+
+
+def _numbers(call: OpCall) -> tuple[Attr, ...]:
+    values = call.attrs["values"]
+    assert isinstance(values, tuple)  # by import
+    return values
+
+
+def _constant_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    return (np.array(_numbers(call), call.output.dtype.np).reshape(call.output.shape),)
+
+
+def _constant_lower(call: OpCall, b: Kernel) -> None:
+    (values,) = _constant_reference(call, ())
+    table = b.constant("values", values.reshape(-1), call.output.dtype)
+    with (
+        b.view("whole", b.y, 0, (values.size,), access="w") as y,
+        b.for_("i", values.size) as i,
+    ):
+        b.store(y, [i], b.load(table, [i]))
+
+
+def _vector(values: Sequence[float]) -> ImportedCall:
+    return ImportedCall("constant", {"values": tuple(values), "shape": (len(values),)}, ())
+
+
+def _shape_import(context: ImportContext) -> ImportedCall:
+    require_inputs(context, 1)
+    x = context.inputs[0]
+    assert x is not None  # by present
+    return _vector(x.shape)
+
+
+def _rank_import(context: ImportContext) -> ImportedCall:
+    require_inputs(context, 1)
+    return ImportedCall("constant", {"values": (input_rank(context),), "shape": ()}, ())
+
+
+def _broadcast_args_import(context: ImportContext) -> ImportedCall:
+    require_inputs(context, 2)
+    first, second = (constant_ints(context, k, "shapes") for k in (0, 1))
+    try:
+        return _vector(np.broadcast_shapes(first, second))
+    except ValueError as error:
+        raise NotSupportedError(f"shapes {list(first)} and {list(second)}") from error
+
+
+def _range_import(context: ImportContext) -> ImportedCall:
+    require_inputs(context, 3)
+    numbers: list[float] = []
+    for array in context.constants[:3]:
+        if array is None or array.size != 1:
+            raise NotSupportedError("a range whose ends and step are not constant")
+        numbers.append(array.reshape(-1)[0].item())
+    start, limit, step = numbers
+    if not all(map(math.isfinite, numbers)):
+        raise NotSupportedError(f"a range from {start} to {limit} by {step}")
+    if step == 0 or not 0 < math.ceil((limit - start) / step) <= _MOST_NUMBERS:
+        raise NotSupportedError(f"a range from {start} to {limit} by {step}")
+    return _vector([start + k * step for k in range(math.ceil((limit - start) / step))])
+
+
+def _constant_cases() -> Iterator[ConformanceCase]:
+    out = (CaseTensor((3,), "int32"),)
+    yield ConformanceCase("shape", "SHAPE", (data_tensor((2, 3, 4), "int8"),), out, {"out_type": 2})
+    x = (CaseTensor((2, 3, 4), "float32"),)
+    yield ConformanceCase("rank", "RANK", x, (CaseTensor((), "int32"),), {}, LITERT)
+    yield ConformanceCase("spread", "BROADCAST_ARGS", (int_vector(2, 1, 4), int_vector(3, 1)), out)
+
+
+# ---- fill --------------------------------------------------------------------------------------
+
+
+def _fill_infer(call: OpCall) -> tuple[TensorType, ...]:
+    y = call.output
+    if y.dtype not in DTYPES:
+        raise NotSupportedError(f"a fill of {y.dtype.name}")
+    if call.inputs and (call.input(0).dtype != y.dtype or call.input(0).elements != 1):
+        raise NotSupportedError(f"a fill of {y.dtype.name} with {call.input(0).dtype.name}")
+    return (TensorType(call.ints_attr("shape"), y.dtype, y.quantization),)
+
+
+def _fill_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    value = arrays[0].reshape(-1)[0] if arrays else 0
+    return (np.full(call.output.shape, value, call.output.dtype.np),)
+
+
+def _fill_lower(call: OpCall, b: Kernel) -> None:
+    if not call.inputs:
+        lower_fill(b, b.y, 0)
+        return
+    with (
+        b.view("from", b.input(0), 0, (1,)) as x,
+        b.let("value", b.load(x, [0])) as value,
+    ):
+        lower_fill(b, b.y, value)
+
+
+def _fill_import(context: ImportContext) -> ImportedCall:
+    require_inputs(context, 2)
+    return ImportedCall("fill", {"shape": constant_ints(context, 0, "dimensions")}, (1,))
+
+
+def _zeros_import(context: ImportContext) -> ImportedCall:
+    require_inputs(context, 1)
+    x = context.inputs[0]
+    assert x is not None  # by present
+    return ImportedCall("fill", {"shape": x.shape}, ())
+
+
+def _fill_cases() -> Iterator[ConformanceCase]:
+    for dtype in ("int8", "int32", "float32"):
+        value, y = CaseTensor((), dtype), CaseTensor((2, 3), dtype)
+        yield ConformanceCase(f"value_{dtype}", "FILL", (int_vector(2, 3), value), (y,))
+    for dtype in ("int32", "float32"):
+        x = CaseTensor((2, 3), dtype)
+        yield ConformanceCase(f"zeros_{dtype}", "ZEROS_LIKE", (x,), (x,))
+
+
+OPDEFS: tuple[OpDef, ...] = (
+    OpDef(
+        name="constant",
+        infer=_constant_infer,
+        reference=_constant_reference,
+        lower=_constant_lower,
+        imports={
+            "tflite:SHAPE": _shape_import,
+            "tflite:RANK": _rank_import,
+            "tflite:BROADCAST_ARGS": _broadcast_args_import,
+            "tflite:RANGE": _range_import,
+        },
+        cases=_constant_cases,
+        dtypes=("int32", "int64", "float32"),
+        numerics=_CELL,
+    ),
+    OpDef(
+        name="fill",
+        infer=_fill_infer,
+        reference=_fill_reference,
+        lower=_fill_lower,
+        imports={"tflite:FILL": _fill_import, "tflite:ZEROS_LIKE": _zeros_import},
+        cases=_fill_cases,
+        dtypes=tuple(kind.name for kind in DTYPES),
+        numerics=_CELL,
+    ),
+)

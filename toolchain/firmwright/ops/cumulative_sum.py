@@ -1,0 +1,284 @@
+"""cumulative: running sums or products along one axis; add_n: the sum of any number of tensors.
+
+Attributes of cumulative: `axis`, `step` (add, mul), `exclusive` (a result leaves out its own
+element), `reverse` (they begin at the end). int8 with a quantisation, whose sums only TFLM has:
+every value less its zero point is scaled to half of itself with 20 more bits, and the sum of those,
+in 32 bits that wrap, is requantised to the output; both steps round twice. Its sums begin with a
+stored 0, which stands for another number where the zero point is not 0: so do these.
+Other types are joined as they are, floats in order.
+Source of the semantics: TFLite's reference CumSum and AddN, TFLM's for int8, ONNX's CumProd.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, UINT32
+from firmwright.base.quant import Rounding, quantize_multiplier
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    CaseTensor,
+    ConformanceCase,
+    ImportContext,
+    ImportedCall,
+    NotSupportedError,
+    NumericsProfile,
+    NumericsSpec,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import ArithExpr, immediate
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ops.elementwise import loop_over_elements
+from firmwright.ops.elementwise_unary import BOTH_PROFILES, both_profiles
+from firmwright.ops.importing import require_tensors
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import (
+    Requantization,
+    make_requantization,
+    requantize_value,
+    tensor_quant,
+)
+from firmwright.ops.rescaled_sum import SumTerm
+from firmwright.ops.row_windows import elementwise_row_window
+from firmwright.ops.strided_copy import (
+    DTYPES,
+    LITERT,
+    TFLM,
+    constant_ints,
+    input_rank,
+    normalize_axis,
+    require_inputs,
+)
+
+_LEFT_SHIFT = 20
+_DTYPES = (INT8, INT32, FLOAT32)
+_NUMBERS = tuple(kind for kind in DTYPES if kind != BOOL)
+_CELL = NumericsSpec(
+    Rounding.TWICE, "int32, inputs << 20 (int8: in TFLM alone)", "reference_ops CumSum, AddN"
+)
+
+
+def _infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, y = call.input(0), call.output
+    kinds = [call.input(index) for index in range(len(call.inputs))]
+    if x.dtype not in _DTYPES or {kind.dtype for kind in (*kinds, y)} != {x.dtype}:
+        raise NotSupportedError(f"a {call.op} of {x.dtype.name} giving {y.dtype.name}")
+    if {kind.shape for kind in kinds} != {x.shape}:
+        raise NotSupportedError(f"a {call.op} of shapes that are not alike")
+    if x.dtype == INT8:
+        if len({(tensor_quant(kind).scale, tensor_quant(kind).zero_point) for kind in kinds}) > 1:
+            raise NotSupportedError(f"a {call.op} of inputs quantised differently")
+        if _output_step(call).shifts[0] > 0:
+            raise NotSupportedError("an output scale too far below the input scale")
+    return (TensorType(x.shape, x.dtype, y.quantization),)
+
+
+def _output_step(call: OpCall) -> Requantization:
+    twice = 2 * tensor_quant(call.input(0)).scale
+    factor = twice / ((1 << _LEFT_SHIFT) * tensor_quant(call.output).scale)
+    return make_requantization([factor], Rounding.TWICE, call.output, "none")
+
+
+def _term(call: OpCall) -> SumTerm:
+    return SumTerm(tensor_quant(call.input(0)).zero_point, *quantize_multiplier(0.5))
+
+
+def _start(call: OpCall) -> int:
+    """What the sums of int8 begin with."""
+    return int(_term(call).apply(np.array(0)))
+
+
+def _scaled(call: OpCall, x: ArithExpr) -> ArithExpr:
+    term = _term(call)
+    shifted = (x.cast(INT32) - term.zero_point) * (1 << _LEFT_SHIFT)
+    return intrinsic("requantize_twice", [shifted, term.multiplier, term.shift], INT32)
+
+
+def _finished(call: OpCall, total: ArithExpr) -> ArithExpr:
+    step = _output_step(call)
+    return requantize_value(total, step.multipliers[0], step.shifts[0], step, INT8)
+
+
+def _plus(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    """Of 32 bits, in those that wrap."""
+    if a.expr.dtype != INT32:
+        return a + b
+    return (a.cast(UINT32) + b.cast(UINT32)).cast(INT32)
+
+
+def _times(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    if a.expr.dtype != INT32:
+        return a * b
+    return (a.cast(UINT32) * b.cast(UINT32)).cast(INT32)
+
+
+def _finished_array(call: OpCall, total: Array) -> Array:
+    """`total` in wide numbers, as the output."""
+    if call.input(0).dtype == FLOAT32:
+        return total.astype(np.float32)
+    wrapped = total.astype(np.int32)
+    return wrapped if call.input(0).dtype == INT32 else _output_step(call).apply(wrapped, INT8)
+
+
+# ---- cumulative --------------------------------------------------------------------------------
+
+
+def _is_quantized(call: OpCall) -> bool:
+    return call.input(0).dtype == INT8 and call.input(0).quantization is not None
+
+
+def _infer_cumulative(call: OpCall) -> tuple[TensorType, ...]:
+    axis, x, step = call.int_attr("axis"), call.input(0), call.str_attr("step")
+    if x.dtype not in _NUMBERS or not 0 <= axis < len(x.shape):
+        raise NotSupportedError(f"running values of {x.dtype.name} along axis {axis}")
+    if step not in ("add", "mul") or (step == "mul" and _is_quantized(call)):
+        raise NotSupportedError(f"values of {x.dtype.name} joined by {step!r}")
+    return _infer(call) if _is_quantized(call) else (TensorType(x.shape, x.dtype),)
+
+
+def _cumulative_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    axis, reverse = call.int_attr("axis"), bool(call.int_attr("reverse"))
+    is_sum, quantized = call.str_attr("step") == "add", _is_quantized(call)
+    x = _term(call).apply(arrays[0]) if quantized else arrays[0]
+    x = np.flip(x, axis) if reverse else x
+    if call.int_attr("exclusive"):
+        head = np.full_like(np.take(x, [0], axis=axis), 0 if is_sum else 1)
+        rest = np.take(x, np.arange(x.shape[axis] - 1), axis=axis)
+        x = np.concatenate([head, rest], axis=axis)
+    total = (np.cumsum if is_sum else np.cumprod)(x, axis=axis, dtype=x.dtype)
+    total = np.flip(total, axis) if reverse else total
+    if quantized:
+        total = _finished_array(call, total + _start(call))
+    return (np.ascontiguousarray(total),)
+
+
+def _cumulative_lower(call: OpCall, b: Kernel) -> None:
+    shape, axis, kind = call.input(0).shape, call.int_attr("axis"), call.input(0).dtype
+    before, count, after = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    quantized, is_sum = _is_quantized(call), call.str_attr("step") == "add"
+    wide, join = INT32 if quantized else kind, _plus if is_sum else _times
+    with (
+        b.view("values", b.input(0), 0, (before, count, after)) as x,
+        b.view("sums", b.y, 0, (before, count, after), access="w") as y,
+        b.for_("outer", before) as outer,
+        b.for_("inner", after) as inner,
+    ):
+        acc = b.reg("acc", wide)
+        start = _start(call) if quantized else 0 if is_sum else 1
+        b.store(acc, [0], ArithExpr(immediate(start, wide)))
+        with b.for_("k", count) as k:
+            at = [outer, count - 1 - k if call.int_attr("reverse") else k, inner]
+            item = b.load(x, at)
+            item = _scaled(call, item) if quantized else item
+            with b.let("total", join(b.load(acc, [0]), item)) as total:
+                result = b.load(acc, [0]) if call.int_attr("exclusive") else total
+                b.store(y, at, _finished(call, result) if quantized else result)
+                b.store(acc, [0], total)
+
+
+def _cumsum_import(context: ImportContext) -> ImportedCall:
+    require_inputs(context, 2)
+    axis = constant_ints(context, 1, "axes")
+    if len(axis) != 1:
+        raise NotSupportedError(f"{len(axis)} axes")
+    flags = {name: bool(context.node.options[name]) for name in ("exclusive", "reverse")}
+    attrs: dict[str, Attr] = {
+        "axis": normalize_axis(axis[0], input_rank(context)),
+        "step": "add",
+        **flags,
+    }
+    return ImportedCall("cumulative", attrs, (0,))
+
+
+def _tensor(shape: Sequence[int], dtype: str, quant: tuple[float, int]) -> CaseTensor:
+    if dtype != "int8":
+        return CaseTensor(tuple(shape), dtype)
+    return CaseTensor(tuple(shape), dtype, (float(np.float32(quant[0])),), (quant[1],))
+
+
+def _oracles(dtype: str) -> tuple[NumericsProfile, ...]:
+    return {"int8": TFLM, "int32": LITERT}.get(dtype, BOTH_PROFILES)
+
+
+def _cumsum_cases() -> Iterator[ConformanceCase]:
+    for name, axis, exclusive, reverse in (
+        ("middle", 1, False, False),
+        ("exclusive", 2, True, False),
+        ("reverse", 0, False, True),
+        ("both", -2, True, True),
+    ):
+        for dtype in ("int8", "int32", "float32"):
+            x = _tensor((3, 4, 5), dtype, (0.05, 3))
+            y = _tensor((3, 4, 5), dtype, (0.13, -7))
+            where = CaseTensor((), "int32", data=np.array(axis, np.int32))
+            options = {"exclusive": exclusive, "reverse": reverse}
+            yield ConformanceCase(
+                f"{name}_{dtype}", "CUMSUM", (x, where), (y,), options, _oracles(dtype)
+            )
+
+
+# ---- add_n -------------------------------------------------------------------------------------
+
+
+def _add_n_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    kind = call.input(0).dtype
+    if kind == INT8:
+        terms = [_term(call).apply(x) for x in arrays]
+        return (_finished_array(call, np.asarray(sum(terms) + _start(call))),)
+    wide = np.float64 if kind == FLOAT32 else np.int64
+    return (_finished_array(call, np.asarray(sum(x.astype(wide) for x in arrays))),)
+
+
+def _add_n_lower(call: OpCall, b: Kernel) -> None:
+    quantized = call.input(0).dtype == INT8
+    with loop_over_elements(call, b) as (values, store):
+        terms = [_scaled(call, x) for x in values] if quantized else list(values)
+        total, *others = terms
+        if quantized and _start(call):
+            others.append(ArithExpr(immediate(_start(call), INT32)))
+        for term in others:
+            total = _plus(total, term)
+        store(_finished(call, total) if quantized else total)
+
+
+def _add_n_import(context: ImportContext) -> ImportedCall:
+    require_tensors(context, max(1, len(context.inputs)))
+    return ImportedCall("add_n", {}, tuple(range(len(context.inputs))))
+
+
+def _add_n_cases() -> Iterator[ConformanceCase]:
+    for dtype, count in (("int8", 2), ("int8", 5), ("int32", 3), ("float32", 3)):
+        inputs = tuple(_tensor((2, 7), dtype, (0.05, 3)) for _ in range(count))
+        outputs = (_tensor((2, 7), dtype, (0.13, -7)),)
+        yield ConformanceCase(f"{count}_{dtype}", "ADD_N", inputs, outputs, {}, _oracles(dtype))
+
+
+OPDEFS: tuple[OpDef, ...] = (
+    OpDef(
+        name="cumulative",
+        infer=_infer_cumulative,
+        reference=_cumulative_reference,
+        lower=_cumulative_lower,
+        imports={"tflite:CUMSUM": _cumsum_import},
+        cases=_cumsum_cases,
+        dtypes=tuple(kind.name for kind in _NUMBERS),
+        numerics=both_profiles(_CELL),
+    ),
+    OpDef(
+        name="add_n",
+        infer=_infer,
+        reference=_add_n_reference,
+        lower=_add_n_lower,
+        row_access=elementwise_row_window,
+        imports={"tflite:ADD_N": _add_n_import},
+        cases=_add_n_cases,
+        dtypes=tuple(kind.name for kind in _DTYPES),
+        numerics=both_profiles(_CELL),
+    ),
+)

@@ -1,0 +1,522 @@
+"""Operators that put elements in another order; moves.py says how.
+
+transpose, strided_slice, split, pack, unpack, gather, tile, broadcast_to, reverse_v2. What TFLite
+gives as constant inputs (permutations, begins, multiples...) are attributes here, axes counted from
+0. SLICE is a strided slice with steps of 1, SPLIT and SPLIT_V are one operator.
+Source of the semantics: TFLite's reference operators of these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.opdef import (
+    Array,
+    ConformanceCase,
+    ImportContext,
+    ImportedCall,
+    NotSupportedError,
+    OpCall,
+    OpDef,
+)
+from firmwright.ops.strided_copy import (
+    BOTH,
+    LITERT,
+    TFLM,
+    CopyAxis,
+    DataMovement,
+    StridedCopy,
+    attrs_importer,
+    constant_ints,
+    copy_axes,
+    data_movement_cases,
+    data_movement_op,
+    data_tensor,
+    input_rank,
+    int_vector,
+    normalize_axis,
+    require_inputs,
+    row_major_strides,
+)
+
+# ---- transpose ---------------------------------------------------------------------------------
+
+
+def _transpose_attrs(context: ImportContext) -> dict[str, Attr]:
+    perm = constant_ints(context, 1, "axes")
+    rank = input_rank(context)
+    axes = tuple(normalize_axis(axis, rank) for axis in perm)
+    if sorted(axes) != list(range(rank)):
+        raise NotSupportedError(f"axes {list(perm)} of {rank} dimensions")
+    return {"perm": axes}
+
+
+def _transposed(call: OpCall) -> tuple[int, ...]:
+    return tuple(call.input(0).shape[axis] for axis in call.ints_attr("perm"))
+
+
+def _transpose_moves(call: OpCall) -> Sequence[StridedCopy]:
+    strides = row_major_strides(call.input(0).shape)
+    return [StridedCopy(copy_axes(_transposed(call), [strides[k] for k in call.ints_attr("perm")]))]
+
+
+def _transpose_cases() -> Iterator[ConformanceCase]:
+    yield from data_movement_cases(
+        "TRANSPOSE", "image", (1, 3, 4, 5), (1, 5, 3, 4), [int_vector(0, 3, 1, 2)]
+    )
+    yield from data_movement_cases(
+        "TRANSPOSE", "matrix", (7, 3), (3, 7), [int_vector(1, 0)], dtypes=("int16",)
+    )
+    yield from data_movement_cases(
+        "TRANSPOSE", "ends", (2, 3, 4), (4, 3, 2), [int_vector(2, 1, 0)], dtypes=("int8",)
+    )
+
+
+# ---- strided_slice -----------------------------------------------------------------------------
+
+
+def _slice_attrs(context: ImportContext) -> dict[str, Attr]:
+    begin, size = (constant_ints(context, k, "begins or sizes") for k in (1, 2))
+    x = context.inputs[0]
+    assert x is not None  # by present
+    if not len(begin) == len(size) == len(x.shape):
+        raise NotSupportedError("begins or sizes of other than every axis")
+    counts = tuple(n - b if s == -1 else s for n, b, s in zip(x.shape, begin, size, strict=True))
+    return _checked_slice(x.shape, begin, (1,) * len(begin), counts, ())
+
+
+def _checked_slice(
+    shape: Sequence[int],
+    begin: Sequence[int],
+    strides: Sequence[int],
+    counts: Sequence[int],
+    shrunk: Sequence[int],
+) -> dict[str, Attr]:
+    for n, first, step, count in zip(shape, begin, strides, counts, strict=True):
+        last = first + step * (count - 1)
+        if count < 1 or not (0 <= first < n and 0 <= last < n):
+            raise NotSupportedError(f"a slice of {count} from {first} on along {n} elements")
+    return {
+        "begin": tuple(begin),
+        "strides": tuple(strides),
+        "counts": tuple(counts),
+        "shrunk": tuple(shrunk),
+    }
+
+
+def _strided_attrs(context: ImportContext) -> dict[str, Attr]:
+    begin, end, strides = (constant_ints(context, k, "begins, ends or strides") for k in (1, 2, 3))
+    x, options = context.inputs[0], context.node.options
+    assert x is not None  # by present
+    if options["ellipsis_mask"] or options["new_axis_mask"] or options.get("offset"):
+        raise NotSupportedError("a strided slice with ellipses, new axes or offsets")
+    if not len(begin) == len(end) == len(strides) <= len(x.shape) or 0 in strides:
+        raise NotSupportedError("begins, ends and strides that do not fit the input")
+    firsts: list[int] = []
+    steps: list[int] = []
+    counts: list[int] = []
+    shrunk: list[int] = []
+    for axis, n in enumerate(x.shape):
+        if axis >= len(begin):
+            firsts, steps, counts = [*firsts, 0], [*steps, 1], [*counts, n]
+            continue
+        first, step, count = _range(
+            n, begin[axis], end[axis], strides[axis],
+            _bit(options["begin_mask"], axis), _bit(options["end_mask"], axis),
+        )  # fmt: skip
+        if _bit(options["shrink_axis_mask"], axis):
+            shrunk.append(axis)
+            step, count = 1, 1
+        firsts, steps, counts = [*firsts, first], [*steps, step], [*counts, count]
+    return _checked_slice(x.shape, firsts, steps, counts, shrunk)
+
+
+def _bit(mask: Attr, axis: int) -> bool:
+    assert isinstance(mask, int)
+    return bool(mask >> axis & 1)
+
+
+def _range(
+    n: int, begin: int, end: int, step: int, from_start: bool, to_end: bool
+) -> tuple[int, int, int]:
+    """(first, step, count) of one axis: ends are cut to the input, as Python's slices are."""
+    found = range(*slice(None if from_start else begin, None if to_end else end, step).indices(n))
+    return (found.start, step, len(found))
+
+
+def _slice_shape(call: OpCall) -> tuple[int, ...]:
+    shrunk = call.ints_attr("shrunk")
+    return tuple(n for axis, n in enumerate(call.ints_attr("counts")) if axis not in shrunk)
+
+
+def _slice_moves(call: OpCall) -> Sequence[StridedCopy]:
+    strides = row_major_strides(call.input(0).shape)
+    steps = [a * b for a, b in zip(strides, call.ints_attr("strides"), strict=True)]
+    first = sum(a * b for a, b in zip(strides, call.ints_attr("begin"), strict=True))
+    return [StridedCopy(copy_axes(call.ints_attr("counts"), steps), first)]
+
+
+def _sliced(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+    found = arrays[0]
+    rows = zip(*(call.ints_attr(k) for k in ("begin", "strides", "counts")), strict=True)
+    for axis, (first, step, count) in enumerate(rows):
+        found = np.take(found, [first + step * k for k in range(count)], axis=axis)
+    return [found.reshape(_slice_shape(call))]
+
+
+def _slice_cases() -> Iterator[ConformanceCase]:
+    yield from data_movement_cases(
+        "SLICE", "box", (2, 5, 4), (2, 3, 2), [int_vector(0, 1, 2), int_vector(2, 3, -1)]
+    )
+    for name, x, y, begin, end, strides, masks in (
+        ("steps", (5, 7), (2, 3), (1, 6), (4, 0), (2, -2), (0, 0, 0)),
+        ("open", (4, 6, 3), (3, 2, 3), (1, 5), (0, 0), (1, -4), (0, 3, 0)),
+        ("shrunk", (3, 4, 5), (4, 2), (-1, 0, 1), (0, 4, 3), (1, 1, 1), (2, 2, 1)),
+    ):
+        yield from data_movement_cases(
+            "STRIDED_SLICE", name, x, y, [int_vector(*begin), int_vector(*end), int_vector(*strides)],
+            {
+                "begin_mask": masks[0], "end_mask": masks[1], "shrink_axis_mask": masks[2],
+                "ellipsis_mask": 0, "new_axis_mask": 0,
+            },
+            oracles=LITERT if name == "open" else BOTH,  # TFLM takes another length for this
+            dtypes=("int8",),
+        )  # fmt: skip
+
+
+# ---- split, pack, unpack -----------------------------------------------------------------------
+
+
+def _split_import(context: ImportContext) -> ImportedCall:
+    by_sizes = context.node.op == "SPLIT_V"
+    require_inputs(context, 3 if by_sizes else 2)
+    position = 0 if by_sizes else 1
+    x = context.inputs[position]
+    assert x is not None  # by present
+    axes, parts = constant_ints(context, 2 if by_sizes else 0, "axes"), len(context.outputs)
+    if len(axes) != 1:
+        raise NotSupportedError(f"{len(axes)} axes to split along")
+    axis = normalize_axis(axes[0], len(x.shape))
+    sizes = (x.shape[axis] // parts,) * parts
+    if by_sizes:
+        sizes = constant_ints(context, 1, "sizes")
+        rest = x.shape[axis] - sum(n for n in sizes if n != -1)
+        sizes = tuple(rest if n == -1 else n for n in sizes)
+    if sum(sizes) != x.shape[axis] or len(sizes) != parts or min(sizes) < 1:
+        raise NotSupportedError(f"{x.shape[axis]} elements split into {list(sizes)}")
+    return ImportedCall("split", {"axis": axis, "sizes": sizes}, (position,))
+
+
+def _split_shapes(call: OpCall) -> Sequence[tuple[int, ...]]:
+    axis, shape = call.int_attr("axis"), call.input(0).shape
+    return [(*shape[:axis], n, *shape[axis + 1 :]) for n in call.ints_attr("sizes")]
+
+
+def _split_moves(call: OpCall) -> Sequence[StridedCopy]:
+    strides, axis, first, moves = (
+        row_major_strides(call.input(0).shape),
+        call.int_attr("axis"),
+        0,
+        [],
+    )
+    for result, shape in enumerate(_split_shapes(call)):
+        moves.append(StridedCopy(copy_axes(shape, strides), first * strides[axis], result=result))
+        first += shape[axis]
+    return moves
+
+
+def _split(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+    ends = np.cumsum(call.ints_attr("sizes"))[:-1]
+    return np.split(arrays[0], ends, axis=call.int_attr("axis"))
+
+
+def _split_cases() -> Iterator[ConformanceCase]:
+    for dtype in ("int8", "float32"):
+        x, part = data_tensor((2, 6, 3), dtype), data_tensor((2, 2, 3), dtype)
+        yield ConformanceCase(
+            f"thirds_{dtype}", "SPLIT", (int_vector(1), x), (part,) * 3, {"num_splits": 3}
+        )
+    parts = (data_tensor((2, 1, 3), "int8"), data_tensor((2, 5, 3), "int8"))
+    inputs = (data_tensor((2, 6, 3), "int8"), int_vector(1, -1), int_vector(-2))
+    yield ConformanceCase("sizes_int8", "SPLIT_V", inputs, parts, {"num_splits": 2})
+
+
+def _pack_import(context: ImportContext) -> ImportedCall:
+    require_inputs(context, max(1, len(context.inputs)))
+    axis = normalize_axis(context.node.options["axis"], len(context.outputs[0].shape))
+    return ImportedCall("pack", {"axis": axis}, tuple(range(len(context.inputs))))
+
+
+def _pack_shape(call: OpCall) -> Sequence[tuple[int, ...]]:
+    axis, shape = call.int_attr("axis"), call.input(0).shape
+    if any(kind is None or kind.shape != shape for kind in call.inputs) or axis > len(shape):
+        raise NotSupportedError("inputs of different shapes")
+    return [(*shape[:axis], len(call.inputs), *shape[axis:])]
+
+
+def _pack_moves(call: OpCall) -> Sequence[StridedCopy]:
+    axis, shape = call.int_attr("axis"), call.input(0).shape
+    strides = row_major_strides(_pack_shape(call)[0])
+    others = [stride for k, stride in enumerate(strides) if k != axis]
+    axes = tuple(map(CopyAxis, shape, row_major_strides(shape), others))
+    return [
+        StridedCopy(axes, 0, source * strides[axis], source=source)
+        for source in range(len(call.inputs))
+    ]
+
+
+def _pack_cases() -> Iterator[ConformanceCase]:
+    for name, axis, y in (
+        ("middle", 1, (2, 3, 4)),
+        ("last", -1, (2, 4, 3)),
+        ("first", 0, (3, 2, 4)),
+    ):
+        inputs = (data_tensor((2, 4), "int8"),) * 3
+        options = {"values_count": 3, "axis": axis}
+        yield ConformanceCase(f"{name}_int8", "PACK", inputs, (data_tensor(y, "int8"),), options)
+
+
+def _unpack_import(context: ImportContext) -> ImportedCall:
+    require_inputs(context, 1)
+    return ImportedCall(
+        "unpack", {"axis": normalize_axis(context.node.options["axis"], input_rank(context))}, (0,)
+    )
+
+
+def _unpack_shapes(call: OpCall) -> Sequence[tuple[int, ...]]:
+    axis, shape = call.int_attr("axis"), call.input(0).shape
+    return [(*shape[:axis], *shape[axis + 1 :])] * shape[axis]
+
+
+def _unpack_moves(call: OpCall) -> Sequence[StridedCopy]:
+    axis, strides = call.int_attr("axis"), row_major_strides(call.input(0).shape)
+    others = [stride for k, stride in enumerate(strides) if k != axis]
+    return [
+        StridedCopy(copy_axes(shape, others), result * strides[axis], result=result)
+        for result, shape in enumerate(_unpack_shapes(call))
+    ]
+
+
+def _unpack(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+    return list(np.moveaxis(arrays[0], call.int_attr("axis"), 0))
+
+
+def _unpack_cases() -> Iterator[ConformanceCase]:
+    for name, axis, y, num in (("middle", 1, (2, 4), 3), ("last", -1, (2, 3), 4)):
+        outputs = (data_tensor(y, "int8"),) * num
+        options = {"num": num, "axis": axis}
+        yield ConformanceCase(
+            f"{name}_int8", "UNPACK", (data_tensor((2, 3, 4), "int8"),), outputs, options
+        )
+
+
+# ---- gather, tile, broadcast_to, reverse_v2 ----------------------------------------------------
+
+
+def _gather_import(context: ImportContext) -> ImportedCall:
+    """Constant indices are attributes; others, or with batches, take dynamic_gather."""
+    require_inputs(context, 2)
+    x, indices = context.inputs[:2]
+    assert x is not None  # by present
+    assert indices is not None
+    axis = normalize_axis(context.node.options["axis"], len(x.shape))
+    batch = context.node.options["batch_dims"]
+    if context.constants[1] is None or batch:
+        dims = normalize_axis(batch, len(indices.shape) + 1)
+        attrs: dict[str, Attr] = {"mode": "along", "axis": axis, "batch_dims": dims}
+        return ImportedCall("dynamic_gather", attrs, (0, 1))
+    found = constant_ints(context, 1, "indices")
+    if not all(0 <= index < x.shape[axis] for index in found):
+        raise NotSupportedError("indices outside of the input")
+    return ImportedCall("gather", {"axis": axis, "indices": found, "shape": indices.shape}, (0,))
+
+
+def _gather_shape(call: OpCall) -> tuple[int, ...]:
+    axis, shape = call.int_attr("axis"), call.input(0).shape
+    return (*shape[:axis], *call.ints_attr("shape"), *shape[axis + 1 :])
+
+
+def _gather_moves(call: OpCall) -> Sequence[StridedCopy]:
+    axis, shape, indices = call.int_attr("axis"), call.input(0).shape, call.ints_attr("indices")
+    extents = (*shape[:axis], len(indices), *shape[axis + 1 :])
+    axes = list(copy_axes(extents, row_major_strides(shape)))
+    axes[axis] = CopyAxis(len(indices), axes[axis].x_stride, axes[axis].y_stride, indices)
+    return [StridedCopy(tuple(axes))]
+
+
+def _gathered(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+    taken = np.take(arrays[0], call.ints_attr("indices"), axis=call.int_attr("axis"))
+    return [taken.reshape(_gather_shape(call))]
+
+
+def _gather_cases() -> Iterator[ConformanceCase]:
+    options = {"axis": 1, "batch_dims": 0}
+    yield from data_movement_cases(
+        "GATHER", "rows", (2, 5, 3), (2, 4, 3), [int_vector(4, 0, 0, 2)], options
+    )
+
+
+def _tile_moves(call: OpCall) -> Sequence[StridedCopy]:
+    shape, strides = call.input(0).shape, row_major_strides(call.input(0).shape)
+    there = row_major_strides(call.output.shape)
+    axes: list[CopyAxis] = []
+    for times, n, x, y in zip(call.ints_attr("multiples"), shape, strides, there, strict=True):
+        axes += [CopyAxis(times, 0, n * y), CopyAxis(n, x, y)]
+    return [StridedCopy(tuple(axes))]
+
+
+def _tile_shape(call: OpCall) -> tuple[int, ...]:
+    shape, multiples = call.input(0).shape, call.ints_attr("multiples")
+    if len(shape) != len(multiples):
+        raise NotSupportedError(f"{len(multiples)} multiples of {len(shape)} dimensions")
+    return tuple(a * b for a, b in zip(shape, multiples, strict=True))
+
+
+def _tile_cases() -> Iterator[ConformanceCase]:
+    yield from data_movement_cases(
+        "TILE", "twice", (2, 3), (4, 9), [int_vector(2, 3)], oracles=LITERT
+    )
+
+
+def _spread(call: OpCall) -> tuple[int, ...]:
+    """The input's shape, as long as the output's."""
+    shape, target = call.input(0).shape, call.ints_attr("shape")
+    wide = (1,) * (len(target) - len(shape)) + tuple(shape)
+    if len(wide) != len(target) or any(a not in (1, n) for a, n in zip(wide, target, strict=True)):
+        raise NotSupportedError(f"{list(shape)} does not spread to {list(target)}")
+    return wide
+
+
+def _broadcast_shape(call: OpCall) -> tuple[int, ...]:
+    _spread(call)
+    return call.ints_attr("shape")
+
+
+def _broadcast_moves(call: OpCall) -> Sequence[StridedCopy]:
+    wide = _spread(call)
+    strides = [0 if n == 1 else s for n, s in zip(wide, row_major_strides(wide), strict=True)]
+    return [StridedCopy(copy_axes(call.ints_attr("shape"), strides))]
+
+
+def _broadcast_cases() -> Iterator[ConformanceCase]:
+    yield from data_movement_cases(
+        "BROADCAST_TO", "both", (3, 1), (2, 3, 4), [int_vector(2, 3, 4)], oracles=TFLM
+    )
+
+
+def _reverse_attrs(context: ImportContext) -> dict[str, Attr]:
+    rank = input_rank(context)
+    return {"axes": tuple(normalize_axis(axis, rank) for axis in constant_ints(context, 1, "axes"))}
+
+
+def _reverse_moves(call: OpCall) -> Sequence[StridedCopy]:
+    shape, strides, axes = (
+        call.input(0).shape,
+        row_major_strides(call.input(0).shape),
+        call.ints_attr("axes"),
+    )
+    first = sum((shape[axis] - 1) * strides[axis] for axis in axes)
+    return [
+        StridedCopy(
+            copy_axes(shape, [-s if k in axes else s for k, s in enumerate(strides)]), first
+        )
+    ]
+
+
+def _reverse_cases() -> Iterator[ConformanceCase]:
+    yield from data_movement_cases("REVERSE_V2", "rows", (2, 5, 3), (2, 5, 3), [int_vector(1)])
+
+
+# ---- the operators -----------------------------------------------------------------------------
+
+OPDEFS: tuple[OpDef, ...] = (
+    data_movement_op(
+        "transpose",
+        DataMovement(
+            lambda call: [_transposed(call)],
+            _transpose_moves,
+            lambda call, arrays: [arrays[0].transpose(call.ints_attr("perm"))],
+        ),
+        {"TRANSPOSE": attrs_importer("transpose", 2, _transpose_attrs)},
+        _transpose_cases,
+    ),
+    data_movement_op(
+        "strided_slice",
+        DataMovement(lambda call: [_slice_shape(call)], _slice_moves, _sliced),
+        {
+            "SLICE": attrs_importer("strided_slice", 3, _slice_attrs),
+            "STRIDED_SLICE": attrs_importer("strided_slice", 4, _strided_attrs),
+        },
+        _slice_cases,
+    ),
+    data_movement_op(
+        "split",
+        DataMovement(_split_shapes, _split_moves, _split),
+        {"SPLIT": _split_import, "SPLIT_V": _split_import},
+        _split_cases,
+    ),
+    data_movement_op(
+        "pack",
+        DataMovement(
+            _pack_shape,
+            _pack_moves,
+            lambda call, arrays: [np.stack(arrays, axis=call.int_attr("axis"))],
+        ),
+        {"PACK": _pack_import},
+        _pack_cases,
+    ),
+    data_movement_op(
+        "unpack",
+        DataMovement(_unpack_shapes, _unpack_moves, _unpack),
+        {"UNPACK": _unpack_import},
+        _unpack_cases,
+    ),
+    data_movement_op(
+        "gather",
+        DataMovement(lambda call: [_gather_shape(call)], _gather_moves, _gathered),
+        {"GATHER": _gather_import},
+        _gather_cases,
+    ),
+    data_movement_op(
+        "tile",
+        DataMovement(
+            lambda call: [_tile_shape(call)],
+            _tile_moves,
+            lambda call, arrays: [np.tile(arrays[0], call.ints_attr("multiples"))],
+        ),
+        {
+            "TILE": attrs_importer(
+                "tile", 2, lambda context: {"multiples": constant_ints(context, 1, "multiples")}
+            )
+        },
+        _tile_cases,
+        LITERT,
+    ),
+    data_movement_op(
+        "broadcast_to",
+        DataMovement(
+            lambda call: [_broadcast_shape(call)],
+            _broadcast_moves,
+            lambda call, arrays: [np.broadcast_to(arrays[0], call.ints_attr("shape"))],
+        ),
+        {
+            "BROADCAST_TO": attrs_importer(
+                "broadcast_to", 2, lambda context: {"shape": constant_ints(context, 1, "shapes")}
+            )
+        },
+        _broadcast_cases,
+    ),
+    data_movement_op(
+        "reverse_v2",
+        DataMovement(
+            lambda call: [call.input(0).shape],
+            _reverse_moves,
+            lambda call, arrays: [np.flip(arrays[0], call.ints_attr("axes"))],
+        ),
+        {"REVERSE_V2": attrs_importer("reverse_v2", 2, _reverse_attrs)},
+        _reverse_cases,
+    ),
+)

@@ -1,0 +1,204 @@
+"""detections_by_class: what a single-shot detector found, overlaps left out class by class.
+
+Inputs, outputs and attributes as of detections, and `detections_per_class`. In each class the box
+with the greatest score not below the threshold is taken, the first of equals, and all that overlap
+with it by more than the threshold are left out, until so many are taken. Of what all classes took
+the best are kept; of equals, those of the class before and, in a class, the one taken before. So a
+box may be there with several classes.
+Source of the semantics: TFLite's detection post-processing with its regular suppression, whose
+order of equal scores is whatever its partial sort makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT32, UINT8
+from firmwright.ir import tir
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    CaseTensor,
+    ConformanceCase,
+    NumericsSpec,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, maximum, minimum
+from firmwright.ops import detection_postprocess
+from firmwright.ops.elementwise_unary import both_profiles
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.strided_copy import lower_fill
+
+_LOWEST = float(np.finfo(np.float32).min)
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    return detection_postprocess.infer(call)
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    count, most = call.int_attr("num_classes"), call.int_attr("max_detections")
+    corners = detection_postprocess.decode_corners(call, arrays[0][0], arrays[2])
+    scores = arrays[1][0][:, -count:].astype(np.float32)
+    kept: list[tuple[float, int, int]] = []
+    for kind in range(count):
+        kept += [
+            (float(scores[box, kind]), kind, box) for box in _taken(call, corners, scores[:, kind])
+        ]
+        kept = sorted(kept, key=lambda one: -one[0])[:most]
+    results = [np.zeros(kind.shape, np.float32) for kind in call.outputs]
+    for place, (score, kind, box) in enumerate(kept):
+        results[0][0, place] = corners[box]
+        results[1][0, place], results[2][0, place] = kind, score
+    results[3][0] = len(kept)
+    return tuple(results)
+
+
+def _taken(call: OpCall, corners: Array, scores: Array) -> list[int]:
+    is_open = scores >= np.float32(detection_postprocess.float_attr(call, "score_threshold"))
+    limit = np.float32(detection_postprocess.float_attr(call, "iou_threshold"))
+    taken: list[int] = []
+    while len(taken) < call.int_attr("detections_per_class") and is_open.any():
+        box = int(np.argmax(np.where(is_open, scores, -np.inf)))
+        taken.append(box)
+        is_open &= detection_postprocess.intersection_over_union(corners[box], corners) <= limit
+        is_open[box] = False
+    return taken
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    count, most = call.input(0).shape[1], call.int_attr("max_detections")
+    lower_fill(b, b.outputs[0], 0)
+    lower_fill(b, b.outputs[1], 0)
+    with ExitStack() as stack:
+        corners = stack.enter_context(b.allocate("corners", FLOAT32, (count, 4)))
+        is_open = stack.enter_context(b.allocate("is_open", UINT8, (count,)))
+        boxes = stack.enter_context(b.allocate("boxes", INT32, (most,)))
+        with b.for_("i", count) as i:
+            detection_postprocess.lower_box_decoding(call, b, corners, i)
+        with b.for_("d", most) as d:
+            b.store(boxes, [d], 0)
+            b.store(b.outputs[2], [0, d], _LOWEST)
+        found = b.reg("found", INT32)
+        b.store(found, [0], 0)
+        _every_class(call, b, corners, is_open, boxes, found)
+        _write(call, b, corners, boxes, found)
+
+
+def _every_class(
+    call: OpCall,
+    b: Kernel,
+    corners: tir.Buffer,
+    is_open: tir.Buffer,
+    boxes: tir.Buffer,
+    found: tir.Buffer,
+) -> None:
+    counted, every = call.int_attr("num_classes"), call.input(1).shape[2]
+    count, most = call.input(0).shape[1], call.int_attr("max_detections")
+    chosen = b.reg("chosen", INT32)
+    with b.for_("c", counted) as c:
+
+        def score(i: ArithExpr) -> ArithExpr:
+            return b.load(b.input(1), [0, i, c + (every - counted)])
+
+        with b.for_("i", count) as i:
+            is_high = score(i) >= detection_postprocess.float_attr(call, "score_threshold")
+            b.store(is_open, [i], is_high.cast(UINT8))
+        with b.for_("t", min(call.int_attr("detections_per_class"), count)):
+            detection_postprocess.lower_best_box(b, score, is_open, chosen, count)
+            with (
+                b.if_(b.load(chosen, [0]) >= 0),
+                b.let("at", minimum(maximum(b.load(chosen, [0]), 0), count - 1).cast(INDEX)) as at,
+                b.let("value", score(at)) as value,
+            ):
+                detection_postprocess.lower_suppression(call, b, corners, is_open, at)
+                b.store(found, [0], minimum(b.load(found, [0]) + 1, most))
+                with b.if_(value > b.load(b.outputs[2], [0, most - 1])):
+                    _insert(b, boxes, (value, c, at), most)
+
+
+def _insert(
+    b: Kernel, boxes: tir.Buffer, found: tuple[ArithExpr, ArithExpr, ArithExpr], most: int
+) -> None:
+    """Puts one that is better than the last behind those that are as good."""
+    _, kinds, scores, _ = b.outputs
+    value, kind, at = found
+    place = b.reg("place", INT32)
+    b.store(place, [0], most - 1)
+    with b.for_("k", most - 1) as k:
+        j = (most - 1) - k
+        with (
+            b.if_(binary_expr("eq", b.load(place, [0]), j.cast(INT32))),
+            b.if_(value > b.load(scores, [0, j - 1])),
+        ):
+            b.store(scores, [0, j], b.load(scores, [0, j - 1]))
+            b.store(kinds, [0, j], b.load(kinds, [0, j - 1]))
+            b.store(boxes, [j], b.load(boxes, [j - 1]))
+            b.store(place, [0], (j - 1).cast(INT32))
+    own = minimum(maximum(b.load(place, [0]), 0), most - 1).cast(INDEX)
+    with b.let("own", own) as here:
+        b.store(scores, [0, here], value)
+        b.store(kinds, [0, here], kind.cast(INT32).cast(FLOAT32))
+        b.store(boxes, [here], at.cast(INT32))
+
+
+def _write(
+    call: OpCall, b: Kernel, corners: tir.Buffer, boxes: tir.Buffer, found: tir.Buffer
+) -> None:
+    count = call.input(0).shape[1]
+    with b.for_("d", call.int_attr("max_detections")) as d:
+        with b.if_(d.cast(INT32) < b.load(found, [0])):
+            place = minimum(maximum(b.load(boxes, [d]), 0), count - 1).cast(INDEX)
+            with b.let("box", place) as box:
+                for k in range(4):
+                    b.store(b.outputs[0], [0, d, k], b.load(corners, [box, k]))
+        with b.if_(d.cast(INT32) >= b.load(found, [0])):
+            b.store(b.outputs[2], [0, d], 0.0)
+    b.store(b.outputs[3], [0], b.load(found, [0]).cast(FLOAT32))
+
+
+def cases() -> Iterator[ConformanceCase]:
+    """Scores that differ, of constants: the reference leaves the order of equals open."""
+    rng = np.random.Generator(np.random.PCG64(5))
+    for name, boxes, classes, most, each, threshold in (
+        ("few", 12, 3, 5, 3, -100.0),
+        ("none", 4, 2, 3, 2, 2.0),
+        ("open", 6, 3, 16, 4, 0.4),
+    ):
+        pairs = np.repeat(rng.uniform(0.2, 0.8, (boxes // 2, 4)), 2, axis=0)
+        anchors = (pairs + rng.uniform(0, 0.01, pairs.shape)).astype(np.float32)
+        scores = rng.permutation(boxes * (classes + 1)).reshape(1, boxes, classes + 1) / 64
+        inputs = (
+            CaseTensor((1, boxes, 4), "float32"),
+            CaseTensor(scores.shape, "float32", data=scores.astype(np.float32)),
+            CaseTensor((boxes, 4), "float32", data=anchors),
+        )
+        outputs = tuple(
+            CaseTensor(shape, "float32") for shape in ((1, most, 4), (1, most), (1, most), (1,))
+        )
+        options = {
+            "max_detections": most, "max_classes_per_detection": 1, "detections_per_class": each,
+            "use_regular_nms": True, "nms_score_threshold": threshold, "nms_iou_threshold": 0.5,
+            "num_classes": classes, "y_scale": 10.0, "x_scale": 10.0, "h_scale": 5.0,
+            "w_scale": 5.0,
+        }  # fmt: skip
+        yield ConformanceCase(
+            f"{name}_float32", detection_postprocess.NAME, inputs, outputs, options
+        )
+
+
+OPDEF = OpDef(
+    name="detections_by_class",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={},
+    cases=cases,
+    dtypes=("float32",),
+    numerics=both_profiles(NumericsSpec(None, "float32", "detection_postprocess")),
+    restrictions="what use_regular_nms of TFLite_Detection_PostProcess becomes",
+)

@@ -1,0 +1,286 @@
+"""detections: boxes and scores of a single-shot detector, the best of those that overlap kept.
+
+Inputs: encoded boxes [1, boxes, 4] (y, x, h, w relative to anchors), scores [1, boxes, classes], of
+which the last `num_classes` count, and constant anchors [boxes, 4]. Attributes `scales` (what
+encodings are divided by), `score_threshold`, `iou_threshold`, `num_classes`, `max_detections`. A
+box has the score and the class of its best one. Again and again the box with the greatest score not
+below the threshold is taken, the first of equals, and all that overlap with it by more than the
+threshold are left out. Outputs: corners (ymin, xmin, ymax, xmax), classes and scores, in falling
+order, and how many there are; what the reference leaves open behind the last one is 0 here.
+Source of the semantics: TFLite's detection post-processing with its fast suppression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT32, UINT8
+from firmwright.ir import tir
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    CaseTensor,
+    ConformanceCase,
+    ImportContext,
+    ImportedCall,
+    NotSupportedError,
+    NumericsSpec,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, logical_and, maximum, minimum
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ops.elementwise_unary import both_profiles
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.strided_copy import lower_fill
+
+NAME = "custom:TFLite_Detection_PostProcess"
+_EACH_CLASS = 100
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    boxes, scores, anchors = (call.input(index) for index in range(3))
+    if {kind.dtype for kind in (boxes, scores, anchors, *call.outputs)} != {FLOAT32}:
+        raise NotSupportedError("detections of other than floats")
+    if len(call.outputs) != 4 or len(boxes.shape) != 3 or len(scores.shape) != 3:
+        raise NotSupportedError("detections without all of their tensors")
+    count = boxes.shape[1]
+    if (
+        boxes.shape != (1, count, 4)
+        or scores.shape[:2] != (1, count)
+        or anchors.shape != (count, 4)
+    ):
+        raise NotSupportedError(f"boxes of {list(boxes.shape)}, scores of {list(scores.shape)}")
+    if not 1 <= call.int_attr("num_classes") <= scores.shape[2]:
+        raise NotSupportedError(f"{call.int_attr('num_classes')} of {scores.shape[2]} classes")
+    most = call.int_attr("max_detections")
+    shapes = ((1, most, 4), (1, most), (1, most), (1,))
+    return tuple(TensorType(shape, FLOAT32) for shape in shapes)
+
+
+def float_attr(call: OpCall, name: str) -> float:
+    value = call.attrs[name]
+    assert isinstance(value, float)  # by import
+    return value
+
+
+def _scales(call: OpCall) -> tuple[float, ...]:
+    values = call.attrs["scales"]
+    assert isinstance(values, tuple)  # by import
+    return tuple(float(value) for value in values)  # type: ignore[arg-type]  # numbers by import
+
+
+def decode_corners(call: OpCall, boxes: Array, anchors: Array) -> Array:
+    boxes, anchors = boxes.astype(np.float32), anchors.astype(np.float32)
+    encoded = boxes / np.array(_scales(call), np.float32)
+    centre = encoded[:, :2] * anchors[:, 2:] + anchors[:, :2]
+    half = np.float32(0.5) * np.exp(encoded[:, 2:]) * anchors[:, 2:]
+    return np.concatenate([centre - half, centre + half], axis=1).astype(np.float32)
+
+
+def intersection_over_union(box: Array, others: Array) -> Array:
+    """Intersection over union; 0 of what has no area."""
+    low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
+    shared = np.maximum(high - low, 0).prod(axis=1)
+    area, areas = ((b[..., 2:] - b[..., :2]).prod(axis=-1) for b in (box, others))
+    total = area + areas - shared
+    sound = (area > 0) & (areas > 0)
+    return np.asarray(np.where(sound, shared / np.where(sound, total, 1), 0), np.float32)
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    count, most = call.int_attr("num_classes"), call.int_attr("max_detections")
+    corners = decode_corners(call, arrays[0][0], arrays[2])
+    scores = arrays[1][0][:, -count:]
+    best = scores.max(axis=1)
+    open_ = best >= np.float32(float_attr(call, "score_threshold"))
+    results = [np.zeros(kind.shape, np.float32) for kind in call.outputs]
+    found = 0
+    while found < most and open_.any():
+        chosen = int(np.argmax(np.where(open_, best, -np.inf)))
+        results[0][0, found] = corners[chosen]
+        results[1][0, found], results[2][0, found] = scores[chosen].argmax(), best[chosen]
+        found += 1
+        open_ &= intersection_over_union(corners[chosen], corners) <= np.float32(
+            float_attr(call, "iou_threshold")
+        )
+        open_[chosen] = False
+    results[3][0] = found
+    return tuple(results)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    count = call.input(0).shape[1]
+    for output in b.outputs[:3]:
+        lower_fill(b, output, 0)
+    with ExitStack() as stack:
+        corners = stack.enter_context(b.allocate("corners", FLOAT32, (count, 4)))
+        best = stack.enter_context(b.allocate("best", FLOAT32, (count,)))
+        classes = stack.enter_context(b.allocate("classes", INT32, (count,)))
+        is_open = stack.enter_context(b.allocate("is_open", UINT8, (count,)))
+        with b.for_("i", count) as i:
+            lower_box_decoding(call, b, corners, i)
+            _classify(call, b, (best, classes, is_open), i)
+        found, chosen = b.reg("found", INT32), b.reg("chosen", INT32)
+        b.store(found, [0], 0)
+        with b.for_("d", call.int_attr("max_detections")) as d:
+            lower_best_box(b, lambda i: b.load(best, [i]), is_open, chosen, count)
+            with b.if_(b.load(chosen, [0]) >= 0):
+                place = minimum(maximum(b.load(chosen, [0]), 0), count - 1).cast(INDEX)
+                with b.let("place", place) as at:
+                    for k in range(4):
+                        b.store(b.outputs[0], [0, d, k], b.load(corners, [at, k]))
+                    b.store(b.outputs[1], [0, d], b.load(classes, [at]).cast(FLOAT32))
+                    b.store(b.outputs[2], [0, d], b.load(best, [at]))
+                    b.store(found, [0], b.load(found, [0]) + 1)
+                    lower_suppression(call, b, corners, is_open, at)
+        b.store(b.outputs[3], [0], b.load(found, [0]).cast(FLOAT32))
+
+
+def lower_box_decoding(call: OpCall, b: Kernel, corners: tir.Buffer, i: ArithExpr) -> None:
+    boxes, anchors, scales = b.input(0), b.input(2), _scales(call)
+    for axis in (0, 1):
+        size = b.load(anchors, [i, axis + 2])
+        centre = b.load(boxes, [0, i, axis]) / scales[axis] * size + b.load(anchors, [i, axis])
+        power = intrinsic("exp_f32", [b.load(boxes, [0, i, axis + 2]) / scales[axis + 2]], FLOAT32)
+        with b.let("centre", centre) as middle, b.let("half", power * 0.5 * size) as half:
+            b.store(corners, [i, axis], middle - half)
+            b.store(corners, [i, axis + 2], middle + half)
+
+
+def _classify(call: OpCall, b: Kernel, into: Sequence[tir.Buffer], i: ArithExpr) -> None:
+    best, classes, is_open = into
+    counted, every = call.int_attr("num_classes"), call.input(1).shape[2]
+    score, kind = b.reg("score", FLOAT32), b.reg("kind", INT32)
+    b.store(score, [0], b.load(b.input(1), [0, i, every - counted]))
+    b.store(kind, [0], 0)
+    with (
+        b.for_("c", counted) as c,
+        b.let("item", b.load(b.input(1), [0, i, c + (every - counted)])) as item,
+        b.if_(item > b.load(score, [0])),
+    ):
+        b.store(score, [0], item)
+        b.store(kind, [0], c.cast(INT32))
+    b.store(best, [i], b.load(score, [0]))
+    b.store(classes, [i], b.load(kind, [0]))
+    is_high = b.load(score, [0]) >= float_attr(call, "score_threshold")
+    b.store(is_open, [i], is_high.cast(UINT8))
+
+
+def lower_best_box(
+    b: Kernel,
+    score: Callable[[ArithExpr], ArithExpr],
+    is_open: tir.Buffer,
+    chosen: tir.Buffer,
+    count: int,
+) -> None:
+    """The open box with the greatest score; -1 if none is."""
+    highest = b.reg("highest", FLOAT32)
+    b.store(highest, [0], 0.0)
+    b.store(chosen, [0], -1)
+    with b.for_("i", count) as i, b.if_(b.load(is_open, [i]) > 0):
+        first = b.load(chosen, [0]) < 0
+        with b.if_(binary_expr("or", first, score(i) > b.load(highest, [0]))):
+            b.store(highest, [0], score(i))
+            b.store(chosen, [0], i.cast(INT32))
+
+
+def lower_suppression(
+    call: OpCall, b: Kernel, corners: tir.Buffer, is_open: tir.Buffer, at: ArithExpr
+) -> None:
+    """Leaves out the box at `at`, and all that overlap with it too much."""
+    b.store(is_open, [at], 0)
+    with b.for_("j", call.input(0).shape[1]) as j, ExitStack() as stack:
+        sides: list[ArithExpr] = []
+        for name, place in (("own", at), ("other", j)):
+            height, width = (
+                b.load(corners, [place, axis + 2]) - b.load(corners, [place, axis])
+                for axis in (0, 1)
+            )
+            sides.append(stack.enter_context(b.let(name, height * width)))
+        shared = [
+            maximum(
+                minimum(b.load(corners, [at, axis + 2]), b.load(corners, [j, axis + 2]))
+                - maximum(b.load(corners, [at, axis]), b.load(corners, [j, axis])),
+                0.0,
+            )
+            for axis in (0, 1)
+        ]
+        common = stack.enter_context(b.let("common", shared[0] * shared[1]))
+        sound = logical_and(sides[0] > 0.0, sides[1] > 0.0)
+        overlap = common / (sides[0] + sides[1] - common)
+        with b.if_(sound), b.if_(overlap > float_attr(call, "iou_threshold")):
+            b.store(is_open, [j], 0)
+
+
+def import_tflite(context: ImportContext) -> ImportedCall:
+    options = context.node.options
+    if len(context.inputs) != 3 or None in context.inputs or not options:
+        raise NotSupportedError("detections without all of their inputs and options")
+    by_class = bool(options.get("use_regular_nms"))
+    if not by_class and options.get("max_classes_per_detection", 1) != 1:
+        raise NotSupportedError("detections with several classes a box")
+
+    def option(name: str) -> float:
+        value = options.get(name)
+        if not isinstance(value, int | float):
+            raise NotSupportedError(f"detections without the option {name}")
+        return float(value)
+
+    attrs: dict[str, Attr] = {
+        "scales": tuple(option(f"{axis}_scale") for axis in "yxhw"),
+        "score_threshold": option("nms_score_threshold"),
+        "iou_threshold": option("nms_iou_threshold"),
+        "num_classes": int(option("num_classes")),
+        "max_detections": int(option("max_detections")),
+    }
+    if min(option(f"{axis}_scale") for axis in "yxhw") <= 0 or option("max_detections") < 1:
+        raise NotSupportedError("detections whose scales or number are not positive")
+    if not by_class:
+        return ImportedCall("detections", attrs, (0, 1, 2))
+    each = options.get("detections_per_class", _EACH_CLASS)
+    if not isinstance(each, int) or each < 1:
+        raise NotSupportedError(f"detections with {each} a class")
+    attrs["detections_per_class"] = each
+    return ImportedCall("detections_by_class", attrs, (0, 1, 2))
+
+
+def cases() -> Iterator[ConformanceCase]:
+    rng = np.random.Generator(np.random.PCG64(3))
+    # Pairs of anchors that overlap, of which more than `most` are left: what the reference does not
+    # fill holds anything.
+    for name, count, classes, most in (("few", 12, 3, 4), ("one", 6, 1, 2)):
+        pairs = np.repeat(rng.uniform(0.2, 0.8, (count // 2, 4)), 2, axis=0)
+        anchors = (pairs + rng.uniform(0, 0.01, pairs.shape)).astype(np.float32)
+        inputs = (
+            CaseTensor((1, count, 4), "float32"),
+            CaseTensor((1, count, classes + 1), "float32"),
+            CaseTensor((count, 4), "float32", data=anchors),
+        )
+        outputs = tuple(
+            CaseTensor(shape, "float32") for shape in ((1, most, 4), (1, most), (1, most), (1,))
+        )
+        options = {
+            "max_detections": most, "max_classes_per_detection": 1, "detections_per_class": 100,
+            "use_regular_nms": False, "nms_score_threshold": -100.0, "nms_iou_threshold": 0.5,
+            "num_classes": classes, "y_scale": 10.0, "x_scale": 10.0, "h_scale": 5.0,
+            "w_scale": 5.0,
+        }  # fmt: skip
+        yield ConformanceCase(f"{name}_float32", NAME, inputs, outputs, options)
+
+
+OPDEF = OpDef(
+    name="detections",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={f"tflite:{NAME}": import_tflite},
+    cases=cases,
+    dtypes=("float32",),
+    numerics=both_profiles(NumericsSpec(None, "float32", "detection_postprocess")),
+    restrictions="one class a box; regular suppression is detections_by_class",
+)

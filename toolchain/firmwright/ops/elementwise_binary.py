@@ -1,0 +1,392 @@
+"""Operators of two broadcast inputs: what they share, and maximum to logical_or; see `OPDEFS`.
+
+A `BinaryImplementation` is the numpy reference and the value in TIR for one element type. int8 and
+int16: maximum and minimum copy, so all three are quantised alike; comparisons requantise both
+values, shifted up by 8 bits, by their scales; squared_difference brings both to twice the larger
+scale, int8 shifted up by 7; prelu requantises x, or x times alpha where x is negative. All round
+twice, in both profiles. int32 are plain numbers. Of int16, LiteRT has no squared_difference and
+TFLM nothing else, so both profiles take what there is; LiteRT orders int16 as they are, which means
+something where both have one scale, and its prelu of int16 overflows, so there is none.
+Source of the semantics: TFLite's reference operators of these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, UINT8, UINT32, DType
+from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier, quantize_multiplier
+from firmwright.ir import tir
+from firmwright.ir.core import Attrs
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    CaseTensor,
+    ConformanceCase,
+    ImportContext,
+    ImportedCall,
+    NotSupportedError,
+    NumericsProfile,
+    NumericsSpec,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import ArithExpr, binary_expr, immediate, maximum, minimum, select
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ops.elementwise import broadcast_shape, lower_elementwise
+from firmwright.ops.elementwise_unary import BOTH_PROFILES
+from firmwright.ops.importing import require_tensors
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import (
+    clamp,
+    tensor_quant,
+)
+from firmwright.ops.row_windows import elementwise_row_window
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryImplementation:
+    """One element type's."""
+
+    reference: Callable[[OpCall, Array, Array], Array]
+    value: Callable[[OpCall, ArithExpr, ArithExpr], ArithExpr]
+    check: Callable[[OpCall], None] = lambda call: None
+
+
+def binary_op(
+    name: str,
+    meanings: Mapping[DType, BinaryImplementation],
+    cases: Callable[[], Iterator[ConformanceCase]],
+    cell: NumericsSpec,
+    result: DType | None = None,
+    attributes: Callable[[Attrs], Attrs] = lambda options: {},
+) -> OpDef:
+    """The operator of inputs whose dtypes are the keys; `result` is the output's if another."""
+
+    def infer(call: OpCall) -> tuple[TensorType, ...]:
+        a, b, y = call.input(0), call.input(1), call.output
+        if a.dtype not in meanings or b.dtype != a.dtype or y.dtype != (result or a.dtype):
+            raise NotSupportedError(f"{a.dtype.name} and {b.dtype.name} giving {y.dtype.name}")
+        meanings[a.dtype].check(call)
+        return (TensorType(broadcast_shape(a.shape, b.shape), y.dtype, y.quantization),)
+
+    def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        found = meanings[call.input(0).dtype].reference(call, arrays[0], arrays[1])
+        return (np.asarray(found, call.output.dtype.np),)
+
+    def lower(call: OpCall, b: Kernel) -> None:
+        meaning = meanings[call.input(0).dtype]
+        lower_elementwise(call, b, lambda x: meaning.value(call, x[0], x[1]))
+
+    def imported(context: ImportContext) -> ImportedCall:
+        require_tensors(context, 2)
+        return ImportedCall(name, attributes(context.node.options), (0, 1))
+
+    return OpDef(
+        name=name,
+        infer=infer,
+        reference=reference,
+        lower=lower,
+        row_access=elementwise_row_window,
+        imports={f"tflite:{name.upper()}": imported},
+        cases=cases,
+        dtypes=tuple(kind.name for kind in meanings),
+        numerics=dict.fromkeys(("litert", "tflm"), cell),
+    )
+
+
+# ---- quantised values --------------------------------------------------------------------------
+
+
+def _offsets(call: OpCall, *arrays: Array) -> list[Array]:
+    """Values less their zero points."""
+    return [
+        array.astype(np.int64) - tensor_quant(call.input(index)).zero_point
+        for index, array in enumerate(arrays)
+    ]
+
+
+def _offset(call: OpCall, index: int, x: ArithExpr) -> ArithExpr:
+    return x.cast(INT32) - tensor_quant(call.input(index)).zero_point
+
+
+def _scaled(x: Array, real: float) -> Array:
+    return multiply_by_quantized_multiplier(x, *quantize_multiplier(real), Rounding.TWICE)
+
+
+def _scaled_e(x: ArithExpr, real: float) -> ArithExpr:
+    multiplier, shift = quantize_multiplier(real)
+    return intrinsic("requantize_twice", [x, multiplier, shift], INT32)
+
+
+def _quantized(call: OpCall) -> None:
+    for kind in (call.input(0), call.input(1)):
+        tensor_quant(kind)
+
+
+def _all_quantized(call: OpCall) -> None:
+    _quantized(call)
+    tensor_quant(call.output)
+
+
+# ---- maximum, minimum, logical ------------------------------------------------------------
+
+
+def _alike(call: OpCall) -> None:
+    quants = [kind.quantization for kind in (call.input(0), call.input(1), call.output)]
+    if len({(q.scales, q.zero_points) for q in quants if q is not None}) > 1:
+        raise NotSupportedError("inputs and output quantised differently")
+
+
+def _extreme(
+    pick: Any, value: Callable[[ArithExpr, ArithExpr], ArithExpr]
+) -> Mapping[DType, BinaryImplementation]:
+    meaning = BinaryImplementation(
+        lambda call, a, b: pick(a, b), lambda call, a, b: value(a, b), _alike
+    )
+    return dict.fromkeys((INT8, UINT8, INT16, INT32, FLOAT32), meaning)
+
+
+def _logical(op: tir.BinaryOp, pick: Any) -> Mapping[DType, BinaryImplementation]:
+    return {
+        BOOL: BinaryImplementation(
+            lambda call, a, b: pick(a, b), lambda call, a, b: binary_expr(op, a, b)
+        )
+    }
+
+
+# ---- comparisons -------------------------------------------------------------------------------
+
+_COMPARED_BITS = 8
+
+
+def _smaller_than_one(call: OpCall) -> None:
+    _quantized(call)
+    if max(tensor_quant(call.input(index)).scale for index in (0, 1)) >= 1:
+        raise NotSupportedError("a comparison of quantised values with a scale of 1 or more")
+
+
+def _comparison(op: tir.BinaryOp, pick: Any) -> Mapping[DType, BinaryImplementation]:
+    def quantized(call: OpCall, a: Array, b: Array) -> Array:
+        left, right = (
+            _scaled(x << _COMPARED_BITS, tensor_quant(call.input(index)).scale)
+            for index, x in enumerate(_offsets(call, a, b))
+        )
+        return np.asarray(pick(left, right))
+
+    def value(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
+        left, right = (
+            _scaled_e(
+                _offset(call, index, x) * (1 << _COMPARED_BITS),
+                tensor_quant(call.input(index)).scale,
+            )
+            for index, x in enumerate((a, b))
+        )
+        return binary_expr(op, left, right)
+
+    plain = BinaryImplementation(
+        lambda call, a, b: pick(a, b), lambda call, a, b: binary_expr(op, a, b)
+    )
+    scaled = BinaryImplementation(quantized, value, _smaller_than_one)
+    found = {INT8: scaled, **dict.fromkeys((INT32, FLOAT32), plain)}
+    if op in ("eq", "ne"):
+        return found | {INT16: scaled, BOOL: plain}
+    return found | {INT16: replace(plain, check=_alike)}
+
+
+# ---- squared_difference ------------------------------------------------------------------------
+
+_SQUARED_BITS = {INT8: 7, INT16: 0}
+
+
+def _square_factors(call: OpCall) -> tuple[float, float, float]:
+    a, b, y = (tensor_quant(kind).scale for kind in (call.input(0), call.input(1), call.output))
+    twice, bits = 2 * max(a, b), _SQUARED_BITS[call.output.dtype]
+    return a / twice, b / twice, twice * twice / ((1 << (2 * bits)) * y)
+
+
+def _squared_quantized(call: OpCall, a: Array, b: Array) -> Array:
+    first, second, last = _square_factors(call)
+    left, right = _offsets(call, a, b)
+    kind = call.output.dtype
+    bits = _SQUARED_BITS[kind]
+    difference = _scaled(left << bits, first) - _scaled(right << bits, second)
+    total = _scaled(difference * difference, last) + tensor_quant(call.output).zero_point
+    return np.asarray(np.clip(total, kind.min, kind.max))
+
+
+def _squared_quantized_e(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    first, second, last = _square_factors(call)
+    kind = call.output.dtype
+    left, right = (
+        _scaled_e(_offset(call, index, x) * (1 << _SQUARED_BITS[kind]), factor)
+        for index, (x, factor) in enumerate(((a, first), (b, second)))
+    )
+    square = (left - right) * (left - right)
+    total = _scaled_e(square, last) + tensor_quant(call.output).zero_point
+    return clamp(total, kind.min, kind.max, kind)
+
+
+def _all_symmetric(call: OpCall) -> None:
+    _all_quantized(call)
+    kinds = call.input(0), call.input(1), call.output
+    if any(tensor_quant(kind).zero_point for kind in kinds):
+        raise NotSupportedError("int16 with a zero point other than 0")
+
+
+def _squared(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    return (a - b) * (a - b)
+
+
+def _squared_int32(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    """The low 32 bits."""
+    difference = a.cast(UINT32) - b.cast(UINT32)
+    return (difference * difference).cast(INT32)
+
+
+_SQUARED = {
+    INT8: BinaryImplementation(_squared_quantized, _squared_quantized_e, _all_quantized),
+    INT16: BinaryImplementation(_squared_quantized, _squared_quantized_e, _all_symmetric),
+    INT32: BinaryImplementation(lambda call, a, b: (a - b) * (a - b), _squared_int32),
+    FLOAT32: BinaryImplementation(lambda call, a, b: (a - b) * (a - b), _squared),
+}
+
+# ---- prelu -------------------------------------------------------------------------------------
+
+
+def _prelu_factors(call: OpCall) -> tuple[float, float]:
+    """From 0 on, and below."""
+    x, alpha, y = (tensor_quant(kind).scale for kind in (call.input(0), call.input(1), call.output))
+    return x / y, x * alpha / y
+
+
+def _prelu_int8(call: OpCall, x: Array, alpha: Array) -> Array:
+    above, below = _prelu_factors(call)
+    value, slope = _offsets(call, x, alpha)
+    scaled = np.where(value >= 0, _scaled(value, above), _scaled(value * slope, below))
+    total = scaled + tensor_quant(call.output).zero_point
+    return np.asarray(np.clip(total, INT8.min, INT8.max))
+
+
+def _prelu_int8_e(call: OpCall, x: ArithExpr, alpha: ArithExpr) -> ArithExpr:
+    value, slope = _offset(call, 0, x), _offset(call, 1, alpha)
+    positive = value >= 0
+    multiplier, shift = (
+        select(positive, ArithExpr(immediate(a, INT32)), ArithExpr(immediate(b, INT32)))
+        for a, b in zip(*map(quantize_multiplier, _prelu_factors(call)), strict=True)
+    )
+    scaled = intrinsic(
+        "requantize_twice", [select(positive, value, value * slope), multiplier, shift], INT32
+    )
+    return clamp(scaled + tensor_quant(call.output).zero_point, INT8.min, INT8.max, INT8)
+
+
+_PRELU = {
+    INT8: BinaryImplementation(_prelu_int8, _prelu_int8_e, _all_quantized),
+    FLOAT32: BinaryImplementation(
+        lambda call, x, alpha: np.where(x >= 0, x, x * alpha),
+        lambda call, x, alpha: select(x >= 0.0, x, x * alpha),
+    ),
+}
+
+# ---- cases -------------------------------------------------------------------------------------
+
+_SHAPES = (("same", (3, 7), (3, 7)), ("rows", (2, 3, 5), (5,)))
+
+
+def _cases(
+    builtin: str,
+    dtypes: Sequence[str],
+    quants: Sequence[tuple[float, int]],
+    result: str = "",
+    int16_oracles: tuple[NumericsProfile, ...] = (),
+) -> Iterator[ConformanceCase]:
+    """int8 tensors have the (scale, zero point) of `quants`, int16 hundredths of the scales.
+
+    Those of int16 are plain unless it is said who quantises them.
+    """
+    for index, (name, a_shape, b_shape) in enumerate(_SHAPES):
+        for dtype in dtypes if index == 0 else dtypes[:1]:
+            kinds = zip((a_shape, b_shape, a_shape), (dtype, dtype, result or dtype), strict=True)
+            a, b, y = (
+                _tensor(shape, kind, quant if kind == "int8" or int16_oracles else None)
+                for (shape, kind), quant in zip(kinds, quants, strict=True)
+            )
+            oracles = int16_oracles if dtype == "int16" and int16_oracles else BOTH_PROFILES
+            yield ConformanceCase(f"{name}_{dtype}", builtin, (a, b), (y,), oracles=oracles)
+
+
+def _tensor(shape: tuple[int, ...], dtype: str, quant: tuple[float, int] | None) -> CaseTensor:
+    if quant is None or dtype not in ("int8", "int16"):
+        return CaseTensor(shape, dtype)
+    scale, zero = quant if dtype == "int8" else (quant[0] / 100, 0)
+    return CaseTensor(shape, dtype, (float(np.float32(scale)),), (zero,))
+
+
+_SQUARES = ((0.05, 3), (0.03, -9), (0.6, 5))
+_COMPARED = ((0.05, 3), (0.05, 3), (0.05, 3))
+_MIXED = ((0.05, 3), (0.03, -9), (0.06, 5))
+_SAME = ((0.05, 3),) * 3
+_FOUR = ("int8", "int16", "int32", "float32")
+
+
+_EXACT = NumericsSpec(None, "exact", "reference_ops")
+_REQUANT = NumericsSpec(Rounding.TWICE, "int32", "reference_ops")
+_COMPARISONS: tuple[tuple[str, tir.BinaryOp, Any], ...] = (
+    ("equal", "eq", np.equal),
+    ("greater", "gt", np.greater),
+    ("greater_equal", "ge", np.greater_equal),
+    ("less", "lt", np.less),
+    ("less_equal", "le", np.less_equal),
+    ("not_equal", "ne", np.not_equal),
+)
+
+OPDEFS: tuple[OpDef, ...] = (
+    binary_op(
+        "maximum", _extreme(np.maximum, maximum), partial(_cases, "MAXIMUM", _FOUR, _SAME), _EXACT
+    ),
+    binary_op(
+        "minimum", _extreme(np.minimum, minimum), partial(_cases, "MINIMUM", _FOUR, _SAME), _EXACT
+    ),
+    binary_op(
+        "logical_and",
+        _logical("and", np.logical_and),
+        partial(_cases, "LOGICAL_AND", ("bool",), _SAME),
+        _EXACT,
+    ),
+    binary_op(
+        "logical_or",
+        _logical("or", np.logical_or),
+        partial(_cases, "LOGICAL_OR", ("bool",), _SAME),
+        _EXACT,
+    ),
+    binary_op(
+        "squared_difference",
+        _SQUARED,
+        partial(_cases, "SQUARED_DIFFERENCE", _FOUR, _SQUARES, "", ("tflm",)),
+        _REQUANT,
+    ),
+    binary_op("prelu", _PRELU, partial(_cases, "PRELU", ("int8", "float32"), _MIXED), _REQUANT),
+    *(
+        binary_op(
+            name,
+            _comparison(op, pick),
+            partial(
+                _cases,
+                name.upper(),
+                (*_FOUR, "bool") if op in ("eq", "ne") else _FOUR,
+                _MIXED if op in ("eq", "ne") else _COMPARED,
+                "bool",
+                ("litert",),
+            ),
+            _REQUANT,
+            BOOL,
+        )
+        for name, op, pick in _COMPARISONS
+    ),
+)

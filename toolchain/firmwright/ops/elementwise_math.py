@@ -1,0 +1,213 @@
+"""exp, log, sqrt, rsqrt, sin, cos, floor, ceil, round: real functions, element by element.
+
+int8 (exp, log): the 256 results computed in float32, which only LiteRT takes; int16 by an
+interpolated table. The logarithm of what is not positive is the output's least value. sqrt of
+integers in float32, cut towards zero; of what is negative it is 0. rsqrt of integers in fixed point
+(inverse_root.py), with 20 bits more in between, rounded twice; of what is not positive it is the
+greatest value. round takes halves to the even number. Float inputs outside of a function's domain
+give NaN.
+Source of the semantics: TFLite's elementwise operators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, DType
+from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_multiplier
+from firmwright.ir.graph.opdef import (
+    Array,
+    CaseTensor,
+    ConformanceCase,
+    NumericsProfile,
+    NumericsSpec,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import ArithExpr, immediate, maximum, minimum, select
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ops.elementwise_unary import (
+    BOTH_PROFILES,
+    UnaryImplementation,
+    both_profiles,
+    check_symmetric_int16,
+    compute_elements,
+    compute_float32,
+    evaluate_int8_lut,
+    float_case,
+    interpolate_int16,
+    lookup_int8,
+    quantized_case,
+    round_to_float32,
+    unary_op,
+)
+from firmwright.ops.fixed_point_rsqrt import INVERSE_ROOT, INVERSE_ROOT_SHIFT
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.libm_intrinsics import float_function
+from firmwright.ops.requantize import (
+    Requantization,
+    make_requantization,
+    requantize_value,
+    tensor_quant,
+)
+
+_LITERT: tuple[NumericsProfile, ...] = ("litert",)
+_TFLM: tuple[NumericsProfile, ...] = ("tflm",)
+
+
+def _exp_f32(x: ArithExpr) -> ArithExpr:
+    return intrinsic("exp_f32", [x], FLOAT32)
+
+
+def _exp(call: OpCall, x: Array) -> Array:
+    return np.asarray(np.exp(x))
+
+
+def _log(call: OpCall, x: Array) -> Array:
+    """The least value that the output can say stands for what has no logarithm."""
+    quant = tensor_quant(call.output)
+    least = (call.output.dtype.min - quant.zero_point) * np.float32(quant.scale)
+    return np.where(x > 0, np.log(np.where(x > 0, x, 1)), least)
+
+
+# ---- roots of integers ---------------------------------------------------------------------------
+
+_MORE_BITS = 20
+
+
+def _root_requant(call: OpCall) -> Requantization:
+    """How 2^20 inverse roots of stored values become the output."""
+    x, y = tensor_quant(call.input(0)).scale, tensor_quant(call.output).scale
+    params = make_requantization([1 / (math.sqrt(x) * y)], Rounding.TWICE, call.output, "none")
+    return replace(params, shifts=(max(params.shifts[0] - _MORE_BITS, MIN_SHIFT),))
+
+
+def _rsqrt_quantized(call: OpCall, x: Array) -> Array:
+    value = x.astype(np.int64) - tensor_quant(call.input(0)).zero_point
+    shift = INVERSE_ROOT_SHIFT.meaning(value).astype(np.int64) + _MORE_BITS
+    root = multiply_by_quantized_multiplier(1, INVERSE_ROOT.meaning(value), shift, Rounding.TWICE)
+    found = _root_requant(call).apply(root, call.output.dtype)
+    return np.where(value > 0, found, call.output.dtype.max).astype(call.output.dtype.np)
+
+
+def _rsqrt_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
+    value, params = maximum(x.cast(INT32), 1), _root_requant(call)
+    factor = intrinsic("inverse_root", [value], INT32)
+    shift = intrinsic("inverse_root_shift", [value], INT32) + _MORE_BITS
+    root = intrinsic("requantize_twice", [ArithExpr(immediate(1, INT32)), factor, shift], INT32)
+    found = requantize_value(root, params.multipliers[0], params.shifts[0], params, INT16)
+    return select(x > 0, found, ArithExpr(immediate(INT16.max, INT16)))
+
+
+def _sqrt_quantized(call: OpCall, x: Array) -> Array:
+    quant, kind = tensor_quant(call.output), call.output.dtype
+    value = np.maximum(x.astype(np.int64) - tensor_quant(call.input(0)).zero_point, 0)
+    real = np.sqrt(value.astype(np.float32) * np.float32(tensor_quant(call.input(0)).scale))
+    whole = np.trunc(real / np.float32(quant.scale)).astype(np.float64) + quant.zero_point
+    return np.asarray(np.clip(whole, kind.min, kind.max), kind.np)
+
+
+def _sqrt_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
+    real = maximum(x.cast(INT32), 0).cast(FLOAT32) * tensor_quant(call.input(0)).scale
+    steps = float_function("sqrt")(real) / tensor_quant(call.output).scale
+    return minimum(steps, float(INT16.max)).cast(INT32).cast(INT16)
+
+
+def _root_cases(builtin: str, oracle: tuple[NumericsProfile, ...]) -> Iterator[ConformanceCase]:
+    """Of what is not negative; `oracle` has int16, and LiteRT int8."""
+    yield float_case(builtin)
+    oracles = BOTH_PROFILES if builtin == "RSQRT" else _LITERT
+    yield quantized_case(builtin, "low", "int8", (0.02, -128), (0.03, -128), oracles)
+    yield quantized_case(builtin, "coarse", "int8", (0.7, -128), (0.01, 5), oracles)
+    x, y = (
+        CaseTensor((3, 29), "int16", (float(np.float32(scale)),), (0,)) for scale in (0.002, 0.0031)
+    )
+    yield ConformanceCase(
+        "int16", builtin, (replace(x, value_range=(0, 32767)),), (y,), oracles=oracle
+    )
+
+
+_ROOTS = {
+    "rsqrt": (
+        {
+            INT8: lookup_int8(_rsqrt_quantized),
+            INT16: compute_elements(_rsqrt_quantized, _rsqrt_int16, check_symmetric_int16),
+        },
+        partial(_root_cases, "RSQRT", _TFLM),
+        NumericsSpec(Rounding.TWICE, "int32", "elementwise RsqrtEvalQuantized"),
+    ),
+    "sqrt": (
+        {
+            INT8: lookup_int8(_sqrt_quantized),
+            INT16: compute_elements(_sqrt_quantized, _sqrt_int16, check_symmetric_int16),
+        },
+        partial(_root_cases, "SQRT", _LITERT),
+        NumericsSpec(None, "float32, cut towards zero", "elementwise"),
+    ),
+}
+
+
+# ---- tables ------------------------------------------------------------------------------------
+
+
+def _int8(function: Callable[[OpCall, Array], Array]) -> UnaryImplementation:
+    return lookup_int8(
+        lambda call, x: evaluate_int8_lut(
+            call, x, round_to_float32(lambda real: function(call, real))
+        )
+    )
+
+
+def _cases(
+    name: str, quantized: bool, oracles: tuple[NumericsProfile, ...]
+) -> Iterator[ConformanceCase]:
+    builtin = name.upper()
+    yield float_case(builtin, oracles)
+    if quantized:
+        yield quantized_case(builtin, "mid", "int8", (0.05, -3), (0.06, 5), _LITERT)
+        yield quantized_case(builtin, "low", "int8", (0.02, -128), (0.3, -128), _LITERT)
+        yield quantized_case(builtin, "mid", "int16", (0.0001, 0), (0.001, 0), _LITERT)
+
+
+_ROWS: tuple[
+    tuple[
+        str,
+        Callable[[Array], Array],
+        Callable[[ArithExpr], ArithExpr],
+        Callable[[OpCall, Array], Array] | None,
+        tuple[NumericsProfile, ...],
+    ],
+    ...,
+] = (
+    # name, in double, in TIR, of quantised values, the oracles that have it
+    ("ceil", np.ceil, float_function("ceil"), None, ("tflm",)),
+    ("cos", np.cos, float_function("cos"), None, BOTH_PROFILES),
+    ("exp", np.exp, _exp_f32, _exp, BOTH_PROFILES),
+    ("floor", np.floor, float_function("floor"), None, BOTH_PROFILES),
+    ("log", np.log, float_function("log"), _log, BOTH_PROFILES),
+    ("round", np.rint, float_function("rint"), None, ("tflm",)),
+    ("rsqrt", lambda x: 1 / np.sqrt(x), float_function("rsqrt"), None, BOTH_PROFILES),
+    ("sin", np.sin, float_function("sin"), None, BOTH_PROFILES),
+    ("sqrt", np.sqrt, float_function("sqrt"), None, BOTH_PROFILES),
+)
+
+
+def _opdefs() -> Iterator[OpDef]:
+    for name, exact, value, quantized, oracles in _ROWS:
+        meanings: dict[DType, UnaryImplementation] = {FLOAT32: compute_float32(exact, value)}
+        if quantized is not None:
+            meanings = {INT8: _int8(quantized), INT16: interpolate_int16(quantized)} | meanings
+        cell = NumericsSpec(None, "float32", "elementwise")
+        cases = partial(_cases, name, quantized is not None, oracles)
+        if name in _ROOTS:
+            whole, cases, cell = _ROOTS[name]
+            meanings = {**whole, **meanings}
+        yield unary_op(name, meanings, cases, both_profiles(cell))
+
+
+OPDEFS: tuple[OpDef, ...] = tuple(_opdefs())

@@ -1,0 +1,128 @@
+"""reduction: a formula over inputs that broadcast, its values joined along some axes.
+
+Attributes: `formula` (expression_language.py), `step` (add, mul, min, max; of bools `and`, `or`),
+`axes` (of the broadcast shape, increasing), `keep_dims`; `perms` as those of an expression.
+With the formula `a * b` and `add` it is a product of matrices: inputs [m, k, 1] and [1, k, n], axes
+[1]. Elements are plain numbers.
+Sums of floats run in the order of the axes, from the element that changes nothing (0 for `add`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import BOOL, DTYPES, HANDLE, DType
+from firmwright.ir import tir
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import Array, ConformanceCase, NotSupportedError, OpCall, OpDef
+from firmwright.ir.tir.builder import ArithExpr, binary_expr
+from firmwright.ops import expression
+from firmwright.ops.expression_language import evaluate_in_numpy, lower_expression
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.permuted_inputs import input_permutations, load_element, permuted_arrays
+
+_STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
+    "add": ("add", np.add), "mul": ("mul", np.multiply), "min": ("min", np.minimum),
+    "max": ("max", np.maximum), "and": ("and", np.logical_and), "or": ("or", np.logical_or),
+}  # fmt: skip
+
+
+def _start(step: str, kind: DType) -> float:
+    """The element that changes nothing."""
+    match step:
+        case "add" | "or":
+            return 0
+        case "mul" | "and":
+            return 1
+        case "max":
+            return float("-inf") if kind.is_float else kind.min
+    return float("inf") if kind.is_float else kind.max
+
+
+def _whole(call: OpCall) -> TensorType:
+    """The formula's type before anything is joined."""
+    return expression.infer(call)[0]
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    whole, axes, step = _whole(call), call.ints_attr("axes"), call.str_attr("step")
+    if step not in _STEPS or (whole.dtype == BOOL) != (step in ("and", "or")):
+        raise NotSupportedError(f"{whole.dtype.name} joined by {step!r}")
+    if any(not 0 <= axis < len(whole.shape) for axis in axes):
+        raise NotSupportedError(f"axes {list(axes)} of {len(whole.shape)} dimensions")
+    keep = bool(call.int_attr("keep_dims"))
+    shape = tuple(
+        1 if axis in axes else n for axis, n in enumerate(whole.shape) if keep or axis not in axes
+    )
+    return (TensorType(shape, whole.dtype),)
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """Floats are joined in double."""
+    whole, turned = _whole(call), permuted_arrays(call, arrays)
+    values = np.broadcast_to(evaluate_in_numpy(call.str_attr("formula"), turned), whole.shape)
+    if whole.dtype.is_float:
+        values = values.astype(np.float64)
+    with np.errstate(all="ignore"):
+        joined = _STEPS[call.str_attr("step")][1].reduce(
+            values, axis=call.ints_attr("axes"), initial=_start(call.str_attr("step"), whole.dtype)
+        )
+        return (np.asarray(joined).astype(whole.dtype.np).reshape(infer(call)[0].shape),)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    whole, axes = _whole(call), call.ints_attr("axes")
+    sources = [b.input(index) for index in range(len(call.inputs))]
+    op, _ = _STEPS[call.str_attr("step")]
+    index: dict[int, ArithExpr | int] = {}
+    with ExitStack() as outer:
+        for axis, n in enumerate(whole.shape):
+            if axis not in axes:
+                index[axis] = outer.enter_context(b.for_(f"i{axis}", n)) if n > 1 else 0
+        acc = b.reg("acc", whole.dtype)
+        b.store(acc, [0], _start(call.str_attr("step"), whole.dtype))
+        with ExitStack() as inner:
+            for axis in axes:
+                n = whole.shape[axis]
+                index[axis] = inner.enter_context(b.for_(f"k{axis}", n)) if n > 1 else 0
+            values = [
+                load_element(b, source, perm, index, len(whole.shape))
+                for source, perm in zip(sources, input_permutations(call), strict=True)
+            ]
+            with lower_expression(b, call.str_attr("formula"), values) as value:
+                b.store(acc, [0], binary_expr(op, b.load(acc, [0]), value))
+        keep = bool(call.int_attr("keep_dims"))
+        place = [
+            0 if axis in axes else index[axis]
+            for axis in range(len(whole.shape))
+            if keep or axis not in axes
+        ]
+        b.store(b.y, place, b.load(acc, [0]))
+
+
+def cases() -> Iterator[ConformanceCase]:
+    """TFLite has no such operator; tests/onnx covers it."""
+    return iter(())
+
+
+def macs(call: OpCall) -> int:
+    """A product that is summed counts, anything else does not."""
+    if (call.str_attr("formula"), call.str_attr("step")) != ("a * b", "add"):
+        return 0
+    return _whole(call).elements
+
+
+OPDEF = OpDef(
+    name="reduction",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={},
+    cases=cases,
+    dtypes=tuple(kind.name for kind in DTYPES if kind != HANDLE),
+    macs=macs,
+)

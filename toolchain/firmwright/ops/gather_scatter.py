@@ -1,0 +1,299 @@
+"""Reads and writes at places that other tensors say: indices that vary from run to run.
+
+dynamic_gather: elements of x; dynamic_scatter: x with `updates` put, or joined, at some places.
+Attribute `mode` says what an index counts. `along`: indices along `axis`, whole slices are read.
+`elements`: as many indices as results, each along `axis`. `slices`: the last axis of the indices is
+a tuple of coordinates, behind the first ones. With the last attribute, `batch_dims`, the first axes
+of x and of the indices run in step. An index below 0 counts from the end; one outside of the input
+is taken for the nearest inside: nothing is ever read or written elsewhere. Writes: `step` none,
+add, mul, min or max, in the order of the indices.
+Source of the semantics: ONNX's Gather, GatherElements, GatherND and the scatters, of which TFLite's
+Gather, EmbeddingLookup and GatherNd are cases; where an index is outside, their run fails.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import INT32, INT64
+from firmwright.ir import tir
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    CaseTensor,
+    ConformanceCase,
+    ImportContext,
+    ImportedCall,
+    NotSupportedError,
+    NumericsSpec,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, maximum, minimum, select
+from firmwright.ops.elementwise_unary import both_profiles
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.strided_copy import DTYPES, data_tensor, index_tensor, require_inputs
+
+_STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
+    "add": ("add", np.add), "mul": ("mul", np.multiply), "min": ("min", np.minimum),
+    "max": ("max", np.maximum),
+}  # fmt: skip
+
+
+def _check(call: OpCall) -> None:
+    x, places = call.input(0), call.input(1)
+    if x.dtype not in DTYPES or places.dtype not in (INT32, INT64):
+        raise NotSupportedError(f"{x.dtype.name} at places of {places.dtype.name}")
+    mode, rank = call.str_attr("mode"), len(x.shape)
+    if mode in ("along", "elements"):
+        if not 0 <= call.int_attr("axis") < rank:
+            raise NotSupportedError(f"axis {call.int_attr('axis')} of {rank} dimensions")
+        if mode == "elements" and len(places.shape) != rank:
+            raise NotSupportedError(f"indices of {len(places.shape)} dimensions for {rank}")
+        batch = _batch(call)
+        if batch > min(call.int_attr("axis"), len(places.shape)):
+            raise NotSupportedError(f"{batch} batch dimensions along {call.int_attr('axis')}")
+    elif mode == "slices":
+        batch = _batch(call)
+        if not places.shape or places.shape[-1] + batch > rank or batch >= len(places.shape):
+            raise NotSupportedError(f"coordinates {list(places.shape)} in {list(x.shape)}")
+    else:
+        raise NotSupportedError(f"places of kind {mode!r}")
+    if x.shape[: _batch(call)] != places.shape[: _batch(call)]:
+        raise NotSupportedError(f"batches of {list(x.shape)} and {list(places.shape)}")
+
+
+def _batch(call: OpCall) -> int:
+    """How many axes of x and of the indices run in step."""
+    return call.int_attr("batch_dims", 0)
+
+
+def _read_shape(call: OpCall) -> tuple[int, ...]:
+    x, places = call.input(0).shape, call.input(1).shape
+    match call.str_attr("mode"):
+        case "along":
+            axis = call.int_attr("axis")
+            return (*x[:axis], *places[_batch(call) :], *x[axis + 1 :])
+        case "elements":
+            return places
+    return (*places[:-1], *x[_batch(call) + places[-1] :])
+
+
+def infer_read(call: OpCall) -> tuple[TensorType, ...]:
+    _check(call)
+    return (TensorType(_read_shape(call), call.input(0).dtype, call.output.quantization),)
+
+
+def infer_write(call: OpCall) -> tuple[TensorType, ...]:
+    _check(call)
+    x, updates, step = call.input(0), call.input(2), call.str_attr("step")
+    if updates.shape != _read_shape(call) or updates.dtype != x.dtype:
+        raise NotSupportedError(f"updates {list(updates.shape)} of {updates.dtype.name}")
+    if step not in ("none", *_STEPS):
+        raise NotSupportedError(f"updates joined by {step!r}")
+    return (TensorType(x.shape, x.dtype, call.output.quantization),)
+
+
+# ---- in numpy ----------------------------------------------------------------------------------
+
+
+def _inside(places: Array, size: int) -> Array:
+    wide = places.astype(np.int64)
+    return np.asarray(np.clip(np.where(wide < 0, wide + size, wide), 0, size - 1))
+
+
+def _coordinates(call: OpCall, places: Array) -> tuple[Array, ...]:
+    """For every result, its place in x: one array an axis of x."""
+    shape, x = _read_shape(call), call.input(0).shape
+    at = np.indices(shape)
+    match call.str_attr("mode"):
+        case "along":
+            axis, batch = call.int_attr("axis"), _batch(call)
+            end = axis + places.ndim - batch
+            picked = _inside(places, x[axis])[(*at[:batch], *at[axis:end])]
+            return (*at[:axis], picked, *at[end:])
+        case "elements":
+            axis = call.int_attr("axis")
+            return (*at[:axis], _inside(places, x[axis]), *at[axis + 1 :])
+    batch, count, lead = _batch(call), places.shape[-1], places.ndim - 1
+    picked = [_inside(places[..., k], x[batch + k])[tuple(at[:lead])] for k in range(count)]
+    return (*at[:batch], *picked, *at[lead:])
+
+
+def reference_read(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    return (np.asarray(arrays[0][_coordinates(call, arrays[1])]),)
+
+
+def reference_write(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    result, places = arrays[0].copy(), _coordinates(call, arrays[1])
+    step = call.str_attr("step")
+    if step == "none":
+        result[places] = arrays[2]
+    else:
+        _STEPS[step][1].at(result, places, arrays[2])
+    return (result,)
+
+
+# ---- in TIR ------------------------------------------------------------------------------------
+
+
+def _place(b: Kernel, places: tir.Buffer, at: Sequence[ArithExpr | int], size: int) -> ArithExpr:
+    found = b.load(places, at).cast(INDEX)
+    return minimum(maximum(select(found < 0, found + size, found), 0), size - 1)
+
+
+def _places(call: OpCall, b: Kernel, stack: ExitStack, at: Sequence[ArithExpr]) -> list[ArithExpr]:
+    """The coordinates in x of the result at `at`."""
+    x, places = b.input(0), b.input(1)
+
+    def bound(name: str, index: Sequence[ArithExpr | int], size: int) -> ArithExpr:
+        return stack.enter_context(b.let(name, _place(b, places, index, size)))
+
+    match call.str_attr("mode"):
+        case "along":
+            axis, batch = call.int_attr("axis"), _batch(call)
+            end = axis + len(places.shape) - batch
+            picked = bound("place", [*at[:batch], *at[axis:end]], x.shape[axis])
+            return [*at[:axis], picked, *at[end:]]
+        case "elements":
+            axis = call.int_attr("axis")
+            return [*at[:axis], bound("place", at, x.shape[axis]), *at[axis + 1 :]]
+    batch, lead = _batch(call), len(places.shape) - 1
+    found = [
+        bound(f"place{k}", [*at[:lead], k], x.shape[batch + k]) for k in range(places.shape[-1])
+    ]
+    return [*at[:batch], *found, *at[lead:]]
+
+
+def lower_read(call: OpCall, b: Kernel) -> None:
+    """Each place is looked up once: slices are copied by the loops within."""
+    if call.str_attr("mode") == "elements":
+        with ExitStack() as stack:
+            at = [stack.enter_context(b.for_(f"i{k}", n)) for k, n in enumerate(call.output.shape)]
+            b.store(b.y, at, b.load(b.input(0), _places(call, b, stack, at)))
+        return
+    x, indices, batch = call.input(0).shape, call.input(1).shape, _batch(call)
+    along = call.str_attr("mode") == "along"
+    first = call.int_attr("axis") if along else batch
+    tuples, named = (indices, 1) if along else (indices[:-1], indices[-1])
+    batches, before, size = (
+        math.prod(part) for part in (x[:batch], x[batch:first], x[first + named :])
+    )
+    count, axes = math.prod(tuples[batch:]), x[first : first + named]
+    with ExitStack() as stack:
+
+        def window(
+            name: str, buffer: tir.Buffer, shape: Sequence[int], access: str = "r"
+        ) -> tir.Buffer:
+            return stack.enter_context(b.view(name, buffer, 0, shape, access=access))  # type: ignore[arg-type]  # r or w
+
+        source = window("slices", b.input(0), (batches, before, *axes, size))
+        places = window("places", b.input(1), (batches, count, named))
+        y = window("out", b.y, (batches, before, count, size), "w")
+        outer = [
+            stack.enter_context(b.for_(name, n))
+            for name, n in (("batch", batches), ("outer", before), ("i", count))
+        ]
+        at = [
+            stack.enter_context(b.let(f"at{k}", _place(b, places, [outer[0], outer[2], k], length)))
+            for k, length in enumerate(axes)
+        ]
+        c = stack.enter_context(b.for_("c", size))
+        b.store(y, [*outer, c], b.load(source, [*outer[:2], *at, c]))
+
+
+def lower_write(call: OpCall, b: Kernel) -> None:
+    count, updates, step = call.output.elements, b.input(2), call.str_attr("step")
+    with (
+        b.view("from", b.input(0), 0, (count,)) as x,
+        b.view("to", b.y, 0, (count,), access="w") as y,
+        b.for_("i", count) as i,
+    ):
+        b.store(y, [i], b.load(x, [i]))
+    with ExitStack() as stack:
+        at = [stack.enter_context(b.for_(f"u{k}", n)) for k, n in enumerate(updates.shape)]
+        there = _places(call, b, stack, at)
+        value = b.load(updates, at)
+        if step != "none":
+            value = binary_expr(_STEPS[step][0], b.load(b.y, there), value)
+        b.store(b.y, there, value)
+
+
+# ---- import and cases --------------------------------------------------------------------------
+
+
+def embedding_lookup(context: ImportContext) -> ImportedCall:
+    """Rows of input 1 that input 0 names."""
+    require_inputs(context, 2)
+    return ImportedCall("dynamic_gather", {"mode": "along", "axis": 0}, (1, 0))
+
+
+def gather_nd(context: ImportContext) -> ImportedCall:
+    require_inputs(context, 2)
+    return ImportedCall("dynamic_gather", {"mode": "slices", "batch_dims": 0}, (0, 1))
+
+
+def _gather_cases() -> Iterator[ConformanceCase]:
+    for name, x, indices, y, axis, batch in (
+        ("rows", (5, 3), (4,), (4, 3), 0, 0),
+        ("middle", (2, 5, 3), (2, 2), (2, 2, 2, 3), 1, 0),
+        ("batches", (2, 3, 4, 2), (2, 3), (2, 3, 3, 2), 2, 1),
+    ):
+        for dtype in ("int8", "float32"):
+            options = {"axis": axis, "batch_dims": batch}
+            inputs = (data_tensor(x, dtype), index_tensor(indices, x[axis]))
+            yield ConformanceCase(
+                f"{name}_{dtype}", "GATHER", inputs, (data_tensor(y, dtype),), options
+            )
+    for dtype in ("int8", "float32"):
+        table = data_tensor((7, 4), dtype)
+        table = CaseTensor(
+            table.shape, dtype, table.scales, table.zero_points,
+            data=np.arange(28).reshape(7, 4).astype(dtype),
+        )  # fmt: skip
+        inputs = (index_tensor((3,), 7), table)
+        yield ConformanceCase(
+            f"table_{dtype}", "EMBEDDING_LOOKUP", inputs, (data_tensor((3, 4), dtype),)
+        )
+
+
+def _nd_cases() -> Iterator[ConformanceCase]:
+    for name, x, indices, y in (
+        ("slices", (3, 3, 4), (5, 2), (5, 4)),
+        ("all", (3, 3), (2, 2, 2), (2, 2)),
+        ("first", (4, 5), (3, 1), (3, 5)),
+    ):
+        for dtype in ("int8", "float32") if name == "slices" else ("int8",):
+            inputs = (data_tensor(x, dtype), index_tensor(indices, min(x[: indices[-1]])))
+            yield ConformanceCase(f"{name}_{dtype}", "GATHER_ND", inputs, (data_tensor(y, dtype),))
+
+
+def read_cases() -> Iterator[ConformanceCase]:
+    yield from _gather_cases()
+    yield from _nd_cases()
+
+
+def write_cases() -> Iterator[ConformanceCase]:
+    """TFLite has no such operator; tests/onnx covers it."""
+    return iter(())
+
+
+_NAMES = tuple(kind.name for kind in DTYPES)
+OPDEFS = (
+    OpDef(
+        name="dynamic_gather",
+        infer=infer_read,
+        reference=reference_read,
+        lower=lower_read,
+        imports={"tflite:EMBEDDING_LOOKUP": embedding_lookup, "tflite:GATHER_ND": gather_nd},
+        cases=read_cases,
+        dtypes=_NAMES,
+        numerics=both_profiles(NumericsSpec(None, "copies", "reference_ops")),
+    ),
+    OpDef("dynamic_scatter", infer_write, reference_write, lower_write, {}, write_cases, _NAMES),
+)

@@ -1,0 +1,255 @@
+"""Rearrangements of images: mirror_pad, space_to_depth, depth_to_space, resize_nearest (moves.py).
+
+Mirrored margins are parts of their own, read backwards. The nearest rows and columns are tables,
+computed in float32 as TFLite does.
+Source of the semantics: TFLite's reference operators of these names.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.opdef import (
+    Array,
+    CaseTensor,
+    ConformanceCase,
+    ImportContext,
+    NotSupportedError,
+    OpCall,
+    OpDef,
+)
+from firmwright.ops.strided_copy import (
+    CopyAxis,
+    DataMovement,
+    StridedCopy,
+    attrs_importer,
+    constant_ints,
+    copy_axes,
+    data_movement_cases,
+    data_movement_op,
+    input_rank,
+    int_vector,
+    row_major_strides,
+)
+
+# ---- mirror_pad --------------------------------------------------------------------------------
+
+
+def _mirror_attrs(context: ImportContext) -> dict[str, Attr]:
+    x = context.inputs[0]
+    assert x is not None  # by present
+    flat = constant_ints(context, 1, "paddings")
+    skip = int(context.node.options["mode"] == "REFLECT")
+    pairs = list(zip(flat[::2], flat[1::2], strict=True))
+    if len(pairs) != len(x.shape) or any(
+        not 0 <= p <= n - skip for pair, n in zip(pairs, x.shape, strict=True) for p in pair
+    ):
+        raise NotSupportedError("a mirrored margin wider than the input")
+    return {"paddings": flat, "skip": skip}
+
+
+def _margins(call: OpCall) -> list[tuple[int, int]]:
+    flat = call.ints_attr("paddings")
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _mirror_shape(call: OpCall) -> tuple[int, ...]:
+    return tuple(a + n + z for n, (a, z) in zip(call.input(0).shape, _margins(call), strict=True))
+
+
+def _mirror_moves(call: OpCall) -> Sequence[StridedCopy]:
+    """Each axis has up to three parts: (count, first in x, step in x, first in y)."""
+    skip, shape = call.int_attr("skip"), call.input(0).shape
+    x_strides, y_strides = row_major_strides(shape), row_major_strides(_mirror_shape(call))
+    parts = [
+        [
+            part
+            for part in (
+                (before, before - 1 + skip, -1, 0),
+                (n, 0, 1, before),
+                (after, n - 1 - skip, -1, before + n),
+            )
+            if part[0]
+        ]
+        for n, (before, after) in zip(shape, _margins(call), strict=True)
+    ]
+    return [
+        StridedCopy(
+            tuple(
+                CopyAxis(count, step * x, y)
+                for (count, _, step, _), x, y in zip(chosen, x_strides, y_strides, strict=True)
+            ),
+            sum(first * x for (_, first, _, _), x in zip(chosen, x_strides, strict=True)),
+            sum(first * y for (_, _, _, first), y in zip(chosen, y_strides, strict=True)),
+        )
+        for chosen in itertools.product(*parts)
+    ]
+
+
+def _mirrored(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+    if call.int_attr("skip"):
+        return [np.pad(arrays[0], _margins(call), mode="reflect")]
+    return [np.pad(arrays[0], _margins(call), mode="symmetric")]
+
+
+def _mirror_cases() -> Iterator[ConformanceCase]:
+    pads = CaseTensor((2, 2), "int32", data=np.array([[2, 1], [0, 3]], np.int32))
+    yield from data_movement_cases("MIRROR_PAD", "reflect", (3, 4), (6, 7), [pads], {"mode": 0})
+    yield from data_movement_cases(
+        "MIRROR_PAD", "symmetric", (3, 4), (6, 7), [pads], {"mode": 1}, dtypes=("int8",)
+    )
+
+
+# ---- blocks and nearest neighbours -------------------------------------------------------------
+
+
+def _block_attrs(context: ImportContext) -> dict[str, Attr]:
+    block = context.node.options["block_size"]
+    if input_rank(context) != 4 or not isinstance(block, int) or block < 1:
+        raise NotSupportedError(f"blocks of {block} in {input_rank(context)} dimensions")
+    return {"block": block}
+
+
+def _to_depth_shape(call: OpCall) -> tuple[int, ...]:
+    (n, h, w, c), block = call.input(0).shape, call.int_attr("block")
+    if h % block or w % block:
+        raise NotSupportedError(f"{h}x{w} pixels in blocks of {block}")
+    return (n, h // block, w // block, c * block * block)
+
+
+def _to_space_shape(call: OpCall) -> tuple[int, ...]:
+    (n, h, w, c), block = call.input(0).shape, call.int_attr("block")
+    if c % (block * block):
+        raise NotSupportedError(f"{c} channels in blocks of {block}")
+    return (n, h * block, w * block, c // (block * block))
+
+
+def _block_axes(
+    call: OpCall, deep: Sequence[int], flat: Sequence[int]
+) -> list[tuple[int, int, int]]:
+    """(extent, stride in the flat tensor, stride in the deep one) of the six loops."""
+    block, (n, h, w, _), c = call.int_attr("block"), deep, flat[3]
+    f, d = row_major_strides(flat), row_major_strides(deep)
+    return [
+        (n, f[0], d[0]), (h, block * f[1], d[1]), (block, f[1], block * c),
+        (w, block * f[2], d[2]), (block, f[2], c), (c, 1, 1),
+    ]  # fmt: skip
+
+
+def _to_depth_moves(call: OpCall) -> Sequence[StridedCopy]:
+    rows = _block_axes(call, _to_depth_shape(call), call.input(0).shape)
+    return [StridedCopy(tuple(CopyAxis(extent, flat, deep) for extent, flat, deep in rows))]
+
+
+def _to_space_moves(call: OpCall) -> Sequence[StridedCopy]:
+    rows = _block_axes(call, call.input(0).shape, _to_space_shape(call))
+    return [StridedCopy(tuple(CopyAxis(extent, deep, flat) for extent, flat, deep in rows))]
+
+
+def _to_depth(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+    (n, h, w, c), block = arrays[0].shape, call.int_attr("block")
+    split = arrays[0].reshape(n, h // block, block, w // block, block, c)
+    return [split.transpose(0, 1, 3, 2, 4, 5).reshape(_to_depth_shape(call))]
+
+
+def _to_space(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+    (n, h, w, c), block = arrays[0].shape, call.int_attr("block")
+    split = arrays[0].reshape(n, h, w, block, block, c // (block * block))
+    return [split.transpose(0, 1, 3, 2, 4, 5).reshape(_to_space_shape(call))]
+
+
+def _nearest_attrs(context: ImportContext) -> dict[str, Attr]:
+    options = context.node.options
+    if input_rank(context) != 4:
+        raise NotSupportedError(f"an image of {input_rank(context)} dimensions")
+    return {
+        "size": constant_ints(context, 1, "sizes"),
+        "align_corners": bool(options["align_corners"]),
+        "half_pixel_centers": bool(options["half_pixel_centers"]),
+    }
+
+
+def _nearest_shape(call: OpCall) -> tuple[int, ...]:
+    n, _, _, c = call.input(0).shape
+    return (n, *call.ints_attr("size"), c)
+
+
+def _nearest(call: OpCall, axis: int) -> tuple[int, ...]:
+    """The input row (column) of each output row (column), computed in float32."""
+    inputs, outputs = call.input(0).shape[1 + axis], call.ints_attr("size")[axis]
+    corners = bool(call.attrs["align_corners"])
+    offset = np.float32(0.5 if call.attrs["half_pixel_centers"] else 0)
+    scale = np.float32(inputs) / np.float32(outputs)
+    if corners and outputs > 1:
+        scale = np.float32(inputs - 1) / np.float32(outputs - 1)
+    place = (np.arange(outputs).astype(np.float32) + offset) * scale
+    whole = np.floor(place + np.float32(0.5)) if corners else np.floor(place)
+    return tuple(int(k) for k in np.clip(whole, 0, inputs - 1))
+
+
+def _nearest_moves(call: OpCall) -> Sequence[StridedCopy]:
+    axes = list(copy_axes(_nearest_shape(call), row_major_strides(call.input(0).shape)))
+    for axis in (0, 1):
+        old = axes[1 + axis]
+        axes[1 + axis] = CopyAxis(old.extent, old.x_stride, old.y_stride, _nearest(call, axis))
+    return [StridedCopy(tuple(axes))]
+
+
+def _nearest_meaning(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+    return [arrays[0][:, _nearest(call, 0)][:, :, _nearest(call, 1)]]
+
+
+def _nearest_cases() -> Iterator[ConformanceCase]:
+    for name, corners, centers, y in (
+        ("up", False, False, (1, 5, 7, 2)),
+        ("corners", True, False, (1, 5, 6, 2)),
+        ("centers", False, True, (1, 4, 2, 2)),
+    ):
+        options: dict[str, object] = {"align_corners": corners, "half_pixel_centers": centers}
+        yield from data_movement_cases(
+            "RESIZE_NEAREST_NEIGHBOR",
+            name,
+            (1, 2, 3, 2),
+            y,
+            [int_vector(*y[1:3])],
+            options,
+            dtypes=("int8",),
+        )
+
+
+# ---- the operators -----------------------------------------------------------------------------
+
+OPDEFS: tuple[OpDef, ...] = (
+    data_movement_op(
+        "mirror_pad",
+        DataMovement(lambda call: [_mirror_shape(call)], _mirror_moves, _mirrored),
+        {"MIRROR_PAD": attrs_importer("mirror_pad", 2, _mirror_attrs)},
+        _mirror_cases,
+    ),
+    data_movement_op(
+        "space_to_depth",
+        DataMovement(lambda call: [_to_depth_shape(call)], _to_depth_moves, _to_depth),
+        {"SPACE_TO_DEPTH": attrs_importer("space_to_depth", 1, _block_attrs)},
+        lambda: data_movement_cases(
+            "SPACE_TO_DEPTH", "blocks", (1, 4, 6, 3), (1, 2, 3, 12), options={"block_size": 2}
+        ),
+    ),
+    data_movement_op(
+        "depth_to_space",
+        DataMovement(lambda call: [_to_space_shape(call)], _to_space_moves, _to_space),
+        {"DEPTH_TO_SPACE": attrs_importer("depth_to_space", 1, _block_attrs)},
+        lambda: data_movement_cases(
+            "DEPTH_TO_SPACE", "blocks", (1, 2, 3, 12), (1, 4, 6, 3), options={"block_size": 2}
+        ),
+    ),
+    data_movement_op(
+        "resize_nearest",
+        DataMovement(lambda call: [_nearest_shape(call)], _nearest_moves, _nearest_meaning),
+        {"RESIZE_NEAREST_NEIGHBOR": attrs_importer("resize_nearest", 2, _nearest_attrs)},
+        _nearest_cases,
+    ),
+)

@@ -1,0 +1,77 @@
+"""int16 functions as a table of 513 entries, between which values are interpolated.
+
+Entry i is the function at the least input plus i steps of 128, corrected by half of what linear
+interpolation would err by in the middle of its step. In: the function and the real ranges that
+all 65536 inputs and outputs stand for. Out: the table; its reading in numpy and in TIR.
+Source of the semantics: TFLite's LUTPopulate and LUTLookup for int16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from firmwright.base.dtypes import INT16
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import Array
+from firmwright.ir.tir.builder import INDEX, ArithExpr, Builder
+
+_STEPS = 512
+_STEP_BITS = 7
+_HALF = 1 << (_STEP_BITS - 1)
+RealRange = tuple[float, float]
+"""Real values of the least and the greatest int16."""
+
+
+def quantized_range(scale: float, zero_point: int) -> RealRange:
+    return scale * (INT16.min - zero_point), scale * (INT16.max - zero_point)
+
+
+def build_lut(
+    function: Callable[[Array], Array],
+    inputs: RealRange,
+    outputs: RealRange,
+    kind: type[np.floating] = np.float64,
+) -> Array:
+    """The entries; every step of the definition is rounded to `kind`."""
+    low, high, least, most = (kind(value) for value in (*inputs, *outputs))
+    step = (high - low) / kind(_STEPS)
+    scale = kind(1 << 16) / (most - least)
+    places = np.arange(_STEPS).astype(kind)
+
+    def at(x: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(np.asarray(function(x.astype(np.float64)), kind) * scale)
+
+    here, middle, there = (
+        at(low + places * step),
+        at(low + places * step + step / kind(2)),
+        at(low + (places + kind(1)) * step),
+    )
+    drawn = _rounded((there + _rounded(here)) / kind(2))
+    bias = _rounded((drawn - _rounded(middle)) / kind(2))
+    entries = np.append(_rounded(here) - bias, _rounded(at(np.array([high]))))
+    return np.asarray(np.clip(entries, INT16.min, INT16.max), np.int64)
+
+
+def _rounded(x: Array) -> Array:
+    return np.asarray(np.copysign(np.floor(np.abs(x) + x.dtype.type(0.5)), x))
+
+
+def lookup_array(table: Array, x: Array) -> Array:
+    """The function of int16 values `x` (int64)."""
+    entry, part = (x >> _STEP_BITS) + _STEPS // 2, x & ((1 << _STEP_BITS) - 1)
+    slope = table[entry + 1] - table[entry]
+    return np.asarray(table[entry] + ((slope * part + _HALF) >> _STEP_BITS))
+
+
+@contextmanager
+def lookup(b: Builder, table: tir.Buffer, x: ArithExpr) -> Iterator[ArithExpr]:
+    """The function of `x`, an int32 known to be in the int16 range."""
+    entry = ((x >> _STEP_BITS) + _STEPS // 2).cast(INDEX)
+    with b.let("entry", entry) as at, b.let("base", b.load_i32(table, [at])) as base:
+        slope = b.load_i32(table, [at + 1]) - base
+        part = x & ((1 << _STEP_BITS) - 1)
+        yield base + ((slope * part + _HALF) >> _STEP_BITS)

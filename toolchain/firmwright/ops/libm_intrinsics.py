@@ -1,0 +1,91 @@
+"""Functions of one float32, or two, that C's math library has, as intrinsics.
+
+In: float32. Out: float32, as near as the library comes; NaN where the function has no value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+
+_COST = 40
+
+
+def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+    """In double, rounded once; no warnings where there is no value."""
+
+    def run(*values: Any) -> Any:
+        with np.errstate(all="ignore"):
+            wide = (np.asarray(x, np.float64) for x in values)
+            return np.asarray(function(*wide)).astype(np.float32)
+
+    return run
+
+
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+_FUNCTIONS: tuple[tuple[str, str, Callable[[Any], Any], str], ...] = (
+    # name, what C returns, numpy meaning in double, what it is
+    ("log_f32", "logf(x)", np.log, "The natural logarithm of x."),
+    ("sqrt_f32", "sqrtf(x)", np.sqrt, "The square root of x."),
+    ("rsqrt_f32", "1.0f / sqrtf(x)", lambda x: 1 / np.sqrt(x), "1 over the square root of x."),
+    ("sin_f32", "sinf(x)", np.sin, "The sine of x radians."),
+    ("cos_f32", "cosf(x)", np.cos, "The cosine of x radians."),
+    ("expm1_f32", "expm1f(x)", np.expm1, "e to the power of x, less 1."),
+    ("erfc_f32", "erfcf(x)", _erfc, "1 less the error function of x."),
+    ("floor_f32", "floorf(x)", np.floor, "The greatest whole number up to x."),
+    ("ceil_f32", "ceilf(x)", np.ceil, "The least whole number from x on."),
+    ("rint_f32", "rintf(x)", np.rint, "The nearest whole number, halves to the even one."),
+    ("erf_f32", "erff(x)", _erf, "The error function of x."),
+    ("log1p_f32", "log1pf(x)", np.log1p, "The natural logarithm of 1 + x."),
+    ("tan_f32", "tanf(x)", np.tan, "The tangent of x radians."),
+    ("asin_f32", "asinf(x)", np.arcsin, "The arc sine of x."),
+    ("acos_f32", "acosf(x)", np.arccos, "The arc cosine of x."),
+    ("atan_f32", "atanf(x)", np.arctan, "The arc tangent of x."),
+    ("sinh_f32", "sinhf(x)", np.sinh, "The hyperbolic sine of x."),
+    ("cosh_f32", "coshf(x)", np.cosh, "The hyperbolic cosine of x."),
+    ("asinh_f32", "asinhf(x)", np.arcsinh, "The inverse hyperbolic sine of x."),
+    ("acosh_f32", "acoshf(x)", np.arccosh, "The inverse hyperbolic cosine of x."),
+    ("atanh_f32", "atanhf(x)", np.arctanh, "The inverse hyperbolic tangent of x."),
+)
+
+_OF_TWO: tuple[tuple[str, str, Callable[..., Any], str], ...] = (
+    ("atan2_f32", "atan2f(x, y)", np.arctan2, "The angle of the point (y, x), in radians."),
+    ("fmod_f32", "fmodf(x, y)", np.fmod, "What whole multiples of y leave of x; x's sign."),
+    ("pow_f32", "powf(x, y)", np.power, "x to the power of y."),
+)
+
+
+def _intrinsic(
+    name: str, text: str, meaning: Callable[..., Any], doc: str, names: str
+) -> Intrinsic:
+    return Intrinsic(
+        name=name,
+        operands=tuple(Operand(operand, "in", FLOAT32) for operand in names),
+        result=FLOAT32,
+        meaning=_quiet(meaning),
+        portable=f"return {text};",
+        doc=doc,
+        instructions=_COST,
+    )
+
+
+FLOAT_FUNCTIONS: Mapping[str, Intrinsic] = {
+    row[0]: _intrinsic(*row, names)
+    for rows, names in ((_FUNCTIONS, "x"), (_OF_TWO, "xy"))
+    for row in rows
+}
+
+
+def float_function(name: str) -> Callable[[ArithExpr], ArithExpr]:
+    """The function `name` (`log`) in TIR."""
+    return lambda x: intrinsic(f"{name}_f32", [x], FLOAT32)

@@ -1,0 +1,274 @@
+"""logistic: y = 1 / (1 + e^-x), and tanh, which is 2 logistic(2 x) - 1.
+
+int8: LiteRT computes the 256 results in float32, TFLM in fixed point with 4 integer bits (the
+output's scale being what it is); here they are a table. int16, both profiles: |x| is scaled to
+steps of 1/12288, a table of logistic(i / 24) with 16 fraction bits is interpolated between two of
+its entries, and the sign put back. float32: below -9 logistic is e^x itself.
+Source of the semantics: TFLite's activations and its reference integer Logistic and Tanh.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT16
+from firmwright.base.quant import (
+    Rounding,
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+    rounding_divide_by_pot,
+)
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import (
+    Array,
+    ConformanceCase,
+    NotSupportedError,
+    NumericsSpec,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum, select
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ops import fixed_point_exp
+from firmwright.ops.elementwise import loop_over_elements
+from firmwright.ops.elementwise_unary import (
+    UnaryImplementation,
+    compute_float32,
+    evaluate_int8_lut,
+    float_case,
+    lookup_int8,
+    quantized_case,
+    round_to_float32,
+    unary_op,
+)
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import tensor_quant
+
+_INTEGER_BITS = 4
+_LAST = 255
+_ABOVE = (
+    4, 8, 12, 14, 15, 16, 17, 19, 20, 21, 22, 25, 27, 28, 29, 30, 31, 33, 34, 35, 37, 39, 40, 41,
+    43, 44, 45, 46, 49, 50, 54, 62, 63, 64, 66, 82, 86, 93, 100, 103, 112, 116, 135, 255,
+)  # fmt: skip
+"""The entries of the reference's int16 table that lie one above the nearest integer."""
+_LOG2_TOLERANCE = 1e-3
+_STEEPEST = 32767 / (3 << 12)
+"""Input scales beyond this leave the 16 bits that the definition has for a multiplier."""
+
+
+def sigmoid_table() -> Array:
+    """logistic(i / 24) * 2^16 for i in [0, 255], and the last once more."""
+    exact = 65536 / (1 + np.exp(-np.arange(_LAST + 1) / 24))
+    table = np.floor(exact + 0.5).astype(np.int64)
+    table[list(_ABOVE)] += 1
+    return np.append(table, table[-1])
+
+
+# ---- int8 --------------------------------------------------------------------------------------
+
+
+def _int8(call: OpCall, x: Array) -> Array:
+    if call.numerics == "litert":
+        return evaluate_int8_lut(call, x, _FUNCTIONS[call.op])
+    return _int8_in_fixed_point(call, x)
+
+
+def _logistic_in_float32(x: Array) -> Array:
+    """Each step rounded to float32, as the definition's."""
+    one = np.float32(1)
+    return np.asarray(one / (one + round_to_float32(np.exp)(-x)))
+
+
+_FUNCTIONS = {"logistic": _logistic_in_float32, "tanh": round_to_float32(np.tanh)}
+
+
+def _int8_in_fixed_point(call: OpCall, x: Array) -> Array:
+    quant = tensor_quant(call.input(0))
+    multiplier, left = quantize_multiplier(quant.scale * (1 << (31 - _INTEGER_BITS)))
+    radius = math.floor(((1 << _INTEGER_BITS) - 1) * (1 << (31 - _INTEGER_BITS)) / 2.0**left)
+    offset = x.astype(np.int64) - quant.zero_point
+    inside = np.abs(offset) < radius
+    scaled = multiply_by_quantized_multiplier(
+        np.where(inside, offset, 0), multiplier, left, Rounding.TWICE
+    )
+    if call.op == "tanh":
+        y = rounding_divide_by_pot(fixed_point_exp.tanh(scaled, _INTEGER_BITS), 24)
+    else:
+        y = rounding_divide_by_pot(fixed_point_exp.logistic(scaled, _INTEGER_BITS), 23) - 128
+    ends = np.where(offset < 0, INT8.min, INT8.max)
+    return np.where(inside, np.clip(y, INT8.min, INT8.max), ends).astype(np.int8)
+
+
+def _check_int8(call: OpCall) -> None:
+    quant = tensor_quant(call.output)
+    if call.op == "logistic" and (quant.scale, quant.zero_point) != (1 / 256, -128):
+        raise NotSupportedError("an int8 result must have scale 1/256 and zero point -128")
+
+
+# ---- int16 -------------------------------------------------------------------------------------
+
+
+def _check_int16(call: OpCall) -> None:
+    x, y = tensor_quant(call.input(0)), tensor_quant(call.output)
+    if x.zero_point or y.zero_point:
+        raise NotSupportedError("int16 with a zero point other than 0")
+    if abs(math.log2(y.scale) + 15) >= _LOG2_TOLERANCE:
+        raise NotSupportedError("an int16 result must have scale 2^-15")
+    if x.scale >= _STEEPEST:
+        raise NotSupportedError(f"an int16 input of scale {x.scale}")
+
+
+def _steps(call: OpCall) -> tuple[int, int]:
+    """(multiplier, shift) from a stored int16 to steps of 1/12288, or half those for tanh."""
+    scale = tensor_quant(call.input(0)).scale
+    exponent = math.log2(scale)
+    left = 12 + round(exponent)
+    near = abs(exponent - round(exponent)) < _LOG2_TOLERANCE
+    if near and left in ((0, 1) if call.op == "tanh" else (0,)):
+        return 3 << left, 0
+    multiplier, shift = scale * 4096.0 * 3.0, 0
+    while multiplier <= 32767.0 / 2.0 and shift <= 30:
+        multiplier, shift = multiplier * 2.0, shift + 1
+    return int(multiplier), shift
+
+
+def _fraction_bits(is_tanh: bool) -> int:
+    """Bits of a step between two entries of the table."""
+    return 8 if is_tanh else 9
+
+
+def _int16(call: OpCall, x: Array) -> Array:
+    multiplier, shift = _steps(call)
+    value = (x.astype(np.int64) * multiplier + (1 << shift >> 1)) >> shift
+    return np.asarray(lookup_sigmoid_array(value, call.op == "tanh"), np.int16)
+
+
+def lookup_sigmoid_array(value: Array, is_tanh: bool) -> Array:
+    """The function of values in steps of 1/12288, or half those for tanh; 15 fraction bits."""
+    table, bits = sigmoid_table(), _fraction_bits(is_tanh)
+    distance = np.minimum(np.abs(value), _LAST << bits)
+    entry, part = distance >> bits, distance & ((1 << bits) - 1)
+    raised = (table[entry] << bits) + part * (table[entry + 1] - table[entry])
+    if is_tanh:
+        y = np.where(value >= 0, raised - (1 << 23) + 128, (1 << 23) + 127 - raised) >> 8
+    else:
+        raised = np.minimum(raised, INT16.max << 10)
+        y = np.where(value >= 0, raised + 512, (1 << 25) + 511 - raised) >> 10
+    return np.asarray(y)
+
+
+def _lower_int16(call: OpCall, b: Kernel) -> None:
+    table = b.constant("sigmoid", sigmoid_table(), UINT16)
+    multiplier, shift = _steps(call)
+    half = 1 << shift >> 1
+    with (
+        loop_over_elements(call, b) as (values, store),
+        b.let("value", (values[0].cast(INT32) * multiplier + half) >> shift) as value,
+        lookup_sigmoid(b, table, value, call.op == "tanh") as y,
+    ):
+        store(y.cast(INT16))
+
+
+@contextmanager
+def lookup_sigmoid(
+    b: Kernel, table: tir.Buffer, value: ArithExpr, is_tanh: bool
+) -> Iterator[ArithExpr]:
+    """`lookup_sigmoid_array` in TIR; `value` should be a variable."""
+    bits = _fraction_bits(is_tanh)
+    with (
+        b.let("distance", minimum(maximum(value, 0 - value), _LAST << bits)) as distance,
+        b.let("entry", ((distance >> bits) & _LAST).cast(INDEX)) as entry,
+        b.let("low", b.load_i32(table, [entry])) as low,
+        b.let(
+            "raised",
+            low * (1 << bits)
+            + (distance & ((1 << bits) - 1)) * (b.load_i32(table, [entry + 1]) - low),
+        ) as raised,
+    ):
+        if is_tanh:
+            yield select(value >= 0, raised - ((1 << 23) - 128), (1 << 23) + 127 - raised) >> 8
+            return
+        cut = minimum(raised, INT16.max << 10)
+        yield select(value >= 0, cut + 512, (1 << 25) + 511 - cut) >> 10
+
+
+# ---- float32 -----------------------------------------------------------------------------------
+
+_DIRECT = -9.0
+
+
+def _logistic(x: Array) -> Array:
+    power: Array = np.exp(-np.abs(x))
+    return np.where(x < _DIRECT, power, np.where(x < 0, power, 1) / (1 + power))
+
+
+def _lower_logistic(call: OpCall, b: Kernel) -> None:
+    """e^-|x| never overflows; of the two quotients only the numerators differ."""
+    with (
+        loop_over_elements(call, b) as (values, store),
+        b.let("x", values[0]) as x,
+        b.let("power", intrinsic("exp_f32", [minimum(x, 0.0 - x)], FLOAT32)) as power,
+    ):
+        quotient = select(x < 0.0, power, 1.0) / (power + 1.0)
+        store(select(x < _DIRECT, power, quotient))
+
+
+def _tanh_f32(x: ArithExpr) -> ArithExpr:
+    return intrinsic("tanh_f32", [x], FLOAT32)
+
+
+# ---- the operators -----------------------------------------------------------------------------
+
+
+def _logistic_cases() -> Iterator[ConformanceCase]:
+    yield float_case("LOGISTIC")
+    for name, scale, zero_point in (("mid", 0.047, -4), ("fine", 0.0031, 127), ("far", 1.3, -128)):
+        yield quantized_case("LOGISTIC", name, "int8", (scale, zero_point), (1 / 256, -128))
+    for name, scale in (("pot", 2.0**-12), ("mid", 0.0003), ("far", 1.3), ("fine", 2.0**-15)):
+        yield quantized_case("LOGISTIC", name, "int16", (scale, 0), (2.0**-15, 0))
+
+
+def _tanh_cases() -> Iterator[ConformanceCase]:
+    yield float_case("TANH")
+    for name, scale, zero_point in (("mid", 0.021, -4), ("fine", 0.0031, 127), ("far", 1.3, -128)):
+        yield quantized_case("TANH", name, "int8", (scale, zero_point), (1 / 128, 0))
+    yield quantized_case("TANH", "other_output", "int8", (0.03, 5), (0.009, 3))
+    for name, scale in (("pot", 2.0**-12), ("pot1", 2.0**-11), ("mid", 0.0002), ("fine", 2.0**-15)):
+        yield quantized_case("TANH", name, "int16", (scale, 0), (2.0**-15, 0))
+
+
+_NUMERICS: Mapping[str, NumericsSpec] = {
+    "litert": NumericsSpec(None, "int8 by float32, int16 interpolated", "activations, LUTPopulate"),
+    "tflm": NumericsSpec(
+        Rounding.TWICE, "int8 in int32, int16 interpolated", "reference_integer_ops Logistic, Tanh"
+    ),
+}
+
+OPDEFS: tuple[OpDef, ...] = (
+    unary_op(
+        "logistic",
+        {
+            INT8: lookup_int8(_int8, _check_int8),
+            INT16: UnaryImplementation(_int16, _lower_int16, _check_int16),
+            FLOAT32: UnaryImplementation(
+                lambda call, x: _logistic(x.astype(np.float64)).astype(np.float32), _lower_logistic
+            ),
+        },
+        _logistic_cases,
+        _NUMERICS,
+    ),
+    unary_op(
+        "tanh",
+        {
+            INT8: lookup_int8(_int8, _check_int8),
+            INT16: UnaryImplementation(_int16, _lower_int16, _check_int16),
+            FLOAT32: compute_float32(np.tanh, _tanh_f32),
+        },
+        _tanh_cases,
+        _NUMERICS,
+    ),
+)

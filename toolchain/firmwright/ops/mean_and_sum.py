@@ -1,0 +1,258 @@
+"""mean and sum: the arithmetic mean of x, or its sum, over some of its axes.
+
+Attributes: `axes` (increasing, counted from 0), `keep_dims` (reduced axes stay, of length 1).
+int8, int16: the int32 sum of x - zero point is requantised by one factor for both the scales'
+quotient and the division: with (m, s) of input scale / output scale and 2^k <= n < 2^(k+1) for n
+summands, the multiplier is floor(m * 2^k / n) and the shift s - k; of a sum, m and s are as they
+are. Plain whole numbers: sums keep the low 32 bits, means are cut towards zero.
+Source of the semantics: TFLite's reference quantised mean, TFLM's sum (LiteRT's of int8 gives
+numbers that are none: -128 seven times sums up to -1); both profiles round twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT32, DType
+from firmwright.base.quant import MIN_SHIFT, Rounding, quantize_multiplier
+from firmwright.ir import tir
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    CaseTensor,
+    ConformanceCase,
+    ImportContext,
+    ImportedCall,
+    NotSupportedError,
+    NumericsProfile,
+    NumericsSpec,
+    OpCall,
+    OpDef,
+    RowReduction,
+)
+from firmwright.ir.tir.builder import ArithExpr, Builder
+from firmwright.ops.conformance_tensors import constant_tensor
+from firmwright.ops.importing import require_tensors
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import Requantization, requantize_value, tensor_quant
+from firmwright.ops.row_windows import sum_rows
+
+_SHIFT_MAX = 32
+_DTYPES = (INT8, INT16, INT32, FLOAT32)
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, axes = call.input(0), call.ints_attr("axes")
+    if x.dtype not in _DTYPES or call.output.dtype != x.dtype:
+        raise NotSupportedError(f"a {call.op} of {x.dtype.name}")
+    if _is_quantized(call):
+        zero_points = tensor_quant(x).zero_point, tensor_quant(call.output).zero_point
+        if x.dtype == INT16 and any(zero_points):
+            raise NotSupportedError("int16 with a zero point other than 0")
+        if reduced_count(call) << x.dtype.bits > INT32.max:
+            raise NotSupportedError(f"a {call.op} of {reduced_count(call)} elements")
+    keep = bool(call.int_attr("keep_dims"))
+    shape = tuple(
+        1 if axis in axes else length
+        for axis, length in enumerate(x.shape)
+        if keep or axis not in axes
+    )
+    return (TensorType(shape, x.dtype, call.output.quantization),)
+
+
+def reduced_count(call: OpCall) -> int:
+    """How many elements of x make one of y."""
+    return call.input(0).elements // call.output.elements
+
+
+def _is_quantized(call: OpCall) -> bool:
+    return call.input(0).dtype in (INT8, INT16)
+
+
+def _divisor(call: OpCall) -> int:
+    return 1 if call.op == "sum" else reduced_count(call)
+
+
+def _wide(call: OpCall) -> DType:
+    """What sums are kept in."""
+    kind = call.input(0).dtype
+    if kind == INT32:
+        return INT64 if call.op == "mean" else UINT32
+    return FLOAT32 if kind == FLOAT32 else INT32
+
+
+def requantization_of(call: OpCall) -> Requantization:
+    """The factor of the module docstring, as parameters of a requantise."""
+    x, y, count = tensor_quant(call.input(0)), tensor_quant(call.output), _divisor(call)
+    multiplier, shift = quantize_multiplier(x.scale / y.scale)
+    extra = min(count.bit_length() - 1, _SHIFT_MAX, shift - MIN_SHIFT)
+    return Requantization(
+        ((multiplier << extra) // count,),
+        (shift - extra,),
+        Rounding.TWICE,
+        y.zero_point,
+        call.output.dtype.min,
+        call.output.dtype.max,
+    )
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    axes, shape, kind = call.ints_attr("axes"), call.output.shape, call.output.dtype
+    if kind == FLOAT32:
+        total = np.asarray(arrays[0].astype(np.float64).sum(axis=axes))
+        return ((total / _divisor(call)).astype(np.float32).reshape(shape),)
+    zero_point = tensor_quant(call.input(0)).zero_point if _is_quantized(call) else 0
+    total = np.asarray((arrays[0].astype(np.int64) - zero_point).sum(axis=axes))
+    if kind == INT32:
+        cut = np.sign(total) * (np.abs(total) // _divisor(call))
+        return (cut.astype(np.int32).reshape(shape),)
+    return (requantization_of(call).apply(total, kind).reshape(shape),)
+
+
+def rows(call: OpCall) -> RowReduction | None:
+    """Row sums where all rows and columns, and nothing else, are summed up."""
+    x = call.input(0)
+    if len(x.shape) != 4 or x.shape[0] != 1 or call.ints_attr("axes") != (1, 2):
+        return None
+    if x.dtype == INT32:
+        return None
+    return RowReduction(_wide(call), x.shape[3], sum_rows, _finish)
+
+
+def _finish(call: OpCall, b: Builder, acc: tir.Buffer, y: tir.Buffer) -> None:
+    """The output of all rows' sums, from which the zero points are still to be taken off."""
+    x = call.input(0)
+    offset = tensor_quant(x).zero_point * reduced_count(call) if _is_quantized(call) else 0.0
+    ones = [0] * (len(call.output.shape) - 1)
+    with b.for_("c", x.shape[3]) as c:
+        b.store(y, [*ones, c], _quotient(call, b.load(acc, [c]) - offset))
+
+
+def _quotient(call: OpCall, total: ArithExpr) -> ArithExpr:
+    """The output, of the sum of all summands less their zero points."""
+    kind = call.output.dtype
+    if not _is_quantized(call):
+        if call.op == "sum":
+            return total.cast(kind)
+        count = reduced_count(call)
+        return total / float(count) if kind == FLOAT32 else (total / count).cast(kind)
+    params = requantization_of(call)
+    return requantize_value(total, params.multipliers[0], params.shifts[0], params, kind)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    """One output at a time; the zero points are taken off at once, before the first summand."""
+    x, axes, count = call.input(0), call.ints_attr("axes"), reduced_count(call)
+    keep, wide = bool(call.int_attr("keep_dims")), _wide(call)
+    index: dict[int, ArithExpr] = {}
+    with ExitStack() as outer:
+        for axis, length in enumerate(x.shape):
+            if axis not in axes:
+                index[axis] = outer.enter_context(b.for_(f"i{axis}", length))
+        acc = b.reg("acc", wide)
+        start = -tensor_quant(x).zero_point * count if _is_quantized(call) else 0
+        b.store(acc, [0], 0.0 if wide == FLOAT32 else start)
+        with ExitStack() as inner:
+            for axis in axes:
+                index[axis] = inner.enter_context(b.for_(f"k{axis}", x.shape[axis]))
+            item = b.load(b.input(0), [index[axis] for axis in range(len(x.shape))])
+            b.store(acc, [0], b.load(acc, [0]) + item.cast(wide))
+        value = _quotient(call, b.load(acc, [0]))
+        place = [
+            0 if axis in axes else index[axis]
+            for axis in range(len(x.shape))
+            if keep or axis not in axes
+        ]
+        b.store(b.y, place, value)
+
+
+def import_tflite(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 2)
+    x, axes = context.inputs[0], context.constants[1]
+    if x is None or axes is None:
+        raise NotSupportedError("the axes are not constant")
+    if axes.dtype.kind not in "iu":
+        raise NotSupportedError(f"axes of type {axes.dtype}")
+    rank = len(x.shape)
+    given = [int(axis) for axis in np.ravel(axes)]
+    if any(not -rank <= axis < rank for axis in given):
+        raise NotSupportedError(f"axes {given} of {rank} dimensions")
+    attrs: dict[str, Attr] = {
+        "axes": tuple(sorted({axis % rank for axis in given})),
+        "keep_dims": bool(context.node.options["keep_dims"]),
+    }
+    return ImportedCall(context.node.op.lower(), attrs, (0,))
+
+
+_CASES = (
+    # name, shape, axes, keep_dims, (input scale, zero point), (output scale, zero point)
+    ("spatial", (1, 5, 3, 4), (1, 2), False, (0.02, -128), (0.02, -128)),
+    ("spatial_kept", (2, 4, 4, 3), (1, 2), True, (0.05, 4), (0.031, -7)),
+    ("swapped", (1, 5, 7, 3), (2, 1), True, (0.05, 127), (0.07, 0)),
+    ("last", (3, 5), (-1,), False, (0.1, -3), (0.05, 20)),
+    ("last_kept", (2, 3, 7), (2,), True, (0.1, -3), (0.1, -3)),
+    ("first_and_last", (3, 4, 5), (0, 2), False, (1.5, 10), (0.4, -50)),
+    ("one_summand", (2, 1, 3), (1,), False, (0.3, 1), (0.4, 2)),
+    ("many", (1, 33, 31, 2), (1, 2), False, (0.02, -100), (0.0008, 5)),
+)
+
+
+def _tensor(shape: tuple[int, ...], dtype: str, quant: tuple[float, int]) -> CaseTensor:
+    match dtype:
+        case "int8":
+            return CaseTensor(shape, dtype, (float(np.float32(quant[0])),), (quant[1],))
+        case "int16":
+            return CaseTensor(shape, dtype, (float(np.float32(quant[0] / 100)),), (0,))
+    return CaseTensor(shape, dtype)
+
+
+def _cases(builtin: str) -> Iterator[ConformanceCase]:
+    for index, (name, shape, axes, keep, x_quant, y_quant) in enumerate(_CASES):
+        reduced = {axis % len(shape) for axis in axes}
+        y_shape = tuple(
+            1 if axis in reduced else length
+            for axis, length in enumerate(shape)
+            if keep or axis not in reduced
+        )
+        for dtype in ("int8", "float32") if index % 3 else ("int8", "int16", "int32", "float32"):
+            x, y = _tensor(shape, dtype, x_quant), _tensor(y_shape, dtype, y_quant)
+            inputs = (x, constant_tensor(np.array(axes, np.int32)))
+            options = {"keep_dims": keep}
+            yield ConformanceCase(
+                f"{name}_{dtype}", builtin, inputs, (y,), options, _oracles(builtin, dtype)
+            )
+
+
+def _oracles(builtin: str, dtype: str) -> tuple[NumericsProfile, ...]:
+    if dtype == "int32":
+        return ("litert",)
+    return ("tflm",) if builtin == "SUM" and dtype != "float32" else ("litert", "tflm")
+
+
+def _sum_cases() -> Iterator[ConformanceCase]:
+    """Fewer: sums differ from means in their factor alone."""
+    wanted = ("spatial", "last", "many", "spatial_kept")
+    return (case for case in _cases("SUM") if case.name.rsplit("_", 1)[0] in wanted)
+
+
+OPDEFS: tuple[OpDef, ...] = tuple(
+    OpDef(
+        name=name,
+        infer=infer,
+        reference=reference,
+        lower=lower,
+        row_access=rows,
+        imports={f"tflite:{name.upper()}": import_tflite},
+        cases=cases,
+        dtypes=tuple(kind.name for kind in _DTYPES),
+        numerics=dict.fromkeys(
+            ("litert", "tflm"),
+            NumericsSpec(Rounding.TWICE, "int32", "reference_ops QuantizedMeanOrSum"),
+        ),
+    )
+    for name, cases in (("mean", lambda: _cases("MEAN")), ("sum", _sum_cases))
+)

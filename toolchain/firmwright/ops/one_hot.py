@@ -1,0 +1,200 @@
+"""one_hot and reverse_sequence: places that are only known as it runs.
+
+one_hot is `on` at the index and `off` elsewhere along `axis`, inputs 1 and 2. reverse_sequence
+turns around the first elements along `seq_dim`, as many as input 1 says for each index of
+`batch_dim`. An index outside of the input, at which TFLite's run fails, is taken as the nearest
+inside of it: no access leaves a tensor.
+Source of the semantics: TFLite's reference operators of these names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from firmwright.base.dtypes import INT32, INT64
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    CaseTensor,
+    ConformanceCase,
+    ImportContext,
+    ImportedCall,
+    NotSupportedError,
+    NumericsSpec,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum, select
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.strided_copy import (
+    DTYPES,
+    LITERT,
+    constant_ints,
+    input_rank,
+    normalize_axis,
+    require_inputs,
+)
+
+_NAMES = tuple(kind.name for kind in DTYPES)
+_CELL = NumericsSpec(None, "copies", "reference_ops")
+
+
+def check_data_and_indices(call: OpCall, data: int = 0, indices: int = 1) -> None:
+    """A tensor of any element type, and indices of 32 or 64 bits."""
+    x, places = call.input(data), call.input(indices)
+    if x.dtype not in DTYPES or call.output.dtype != x.dtype:
+        raise NotSupportedError(f"{call.op} of {x.dtype.name} giving {call.output.dtype.name}")
+    if places.dtype not in (INT32, INT64):
+        raise NotSupportedError(f"indices of {places.dtype.name}")
+
+
+def clamp_index(index: ArithExpr, count: int) -> ArithExpr:
+    """`index` as one of `count` places."""
+    return minimum(maximum(index.cast(INDEX), 0), count - 1)
+
+
+# ---- one_hot -----------------------------------------------------------------------------------
+
+
+def _hot_infer(call: OpCall) -> tuple[TensorType, ...]:
+    check_data_and_indices(call, 1, 0)
+    if call.input(1).elements != 1 or call.input(2).elements != 1:
+        raise NotSupportedError("values on and off that are not one each")
+    shape, axis, depth = call.input(0).shape, call.int_attr("axis"), call.int_attr("depth")
+    if depth < 1 or call.input(2).dtype != call.input(1).dtype:
+        raise NotSupportedError(f"a depth of {depth}, or values on and off of two types")
+    shape = (*shape[:axis], depth, *shape[axis:])
+    return (TensorType(shape, call.output.dtype, call.output.quantization),)
+
+
+def _hot_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    axis, depth = call.int_attr("axis"), call.int_attr("depth")
+    hot = np.expand_dims(arrays[0], axis) == np.arange(depth).reshape(
+        (-1,) + (1,) * (arrays[0].ndim - axis)
+    )
+    on, off = (array.reshape(()) for array in arrays[1:3])
+    return (np.where(hot, on, off).astype(call.output.dtype.np),)
+
+
+def _hot_lower(call: OpCall, b: Kernel) -> None:
+    shape, axis, depth = call.input(0).shape, call.int_attr("axis"), call.int_attr("depth")
+    before, after = math.prod(shape[:axis]), math.prod(shape[axis:])
+    with (
+        b.view("indices", b.input(0), 0, (before, after)) as indices,
+        b.view("on", b.input(1), 0, (1,)) as on,
+        b.view("off", b.input(2), 0, (1,)) as off,
+        b.view("out", b.y, 0, (before, depth, after), access="w") as y,
+        b.for_("outer", before) as outer,
+        b.for_("k", depth) as k,
+        b.for_("inner", after) as inner,
+    ):
+        is_hot = b.load(indices, [outer, inner]).cast(INDEX).equal(k)
+        b.store(y, [outer, k, inner], select(is_hot, b.load(on, [0]), b.load(off, [0])))
+
+
+def _hot_import(context: ImportContext) -> ImportedCall:
+    require_inputs(context, 4)
+    depth = constant_ints(context, 1, "depths")
+    if len(depth) != 1:
+        raise NotSupportedError(f"{len(depth)} depths")
+    axis = normalize_axis(context.node.options["axis"], input_rank(context) + 1)
+    return ImportedCall("one_hot", {"axis": axis, "depth": depth[0]}, (0, 2, 3))
+
+
+def _hot_cases() -> Iterator[ConformanceCase]:
+    def scalar(value: float, dtype: str) -> CaseTensor:
+        return CaseTensor((), dtype, data=np.array(value, dtype))
+
+    for name, axis, y, dtype in (
+        ("last", -1, (2, 3, 4), "float32"),
+        ("first", 0, (4, 2, 3), "int8"),
+        ("middle", 1, (2, 4, 3), "int32"),
+    ):
+        inputs = (
+            CaseTensor((2, 3), "int32", value_range=(-1, 4)),
+            scalar(4, "int32"),
+            scalar(5, dtype),
+            scalar(-2, dtype),
+        )
+        out = (CaseTensor(y, dtype),)
+        yield ConformanceCase(f"{name}_{dtype}", "ONE_HOT", inputs, out, {"axis": axis}, LITERT)
+
+
+# ---- reverse_sequence --------------------------------------------------------------------------
+
+
+def _sequence_infer(call: OpCall) -> tuple[TensorType, ...]:
+    check_data_and_indices(call)
+    x, batch, axis = call.input(0), call.int_attr("batch_dim"), call.int_attr("seq_dim")
+    if batch == axis or call.input(1).shape != (x.shape[batch],):
+        raise NotSupportedError(f"lengths of the shape {list(call.input(1).shape)}")
+    return (TensorType(x.shape, x.dtype, call.output.quantization),)
+
+
+def _sequence_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    batch, axis = call.int_attr("batch_dim"), call.int_attr("seq_dim")
+    x = np.moveaxis(arrays[0], (batch, axis), (0, 1))
+    y = x.copy()
+    for k, length in enumerate(np.clip(arrays[1], 0, x.shape[1])):
+        y[k, :length] = x[k, :length][::-1]
+    return (np.ascontiguousarray(np.moveaxis(y, (0, 1), (batch, axis))),)
+
+
+def _sequence_lower(call: OpCall, b: Kernel) -> None:
+    shape = call.input(0).shape
+    batch, axis = call.int_attr("batch_dim"), call.int_attr("seq_dim")
+    with ExitStack() as stack:
+        at = [stack.enter_context(b.for_(f"i{k}", n)) for k, n in enumerate(shape)]
+        length = stack.enter_context(b.let("length", b.load(b.input(1), [at[batch]]).cast(INDEX)))
+        turned = select(at[axis] < length, length - 1 - at[axis], at[axis])
+        there = list(at)
+        there[axis] = stack.enter_context(b.let("there", clamp_index(turned, shape[axis])))
+        b.store(b.y, at, b.load(b.input(0), there))
+
+
+def _sequence_import(context: ImportContext) -> ImportedCall:
+    require_inputs(context, 2)
+    rank, options = input_rank(context), context.node.options
+    attrs = {name: normalize_axis(options[name], rank) for name in ("batch_dim", "seq_dim")}
+    return ImportedCall("reverse_sequence", attrs, (0, 1))
+
+
+def _sequence_cases() -> Iterator[ConformanceCase]:
+    for name, seq, batch in (("rows", 1, 0), ("columns", 0, 2)):
+        shape = (3, 4, 2)
+        inputs = (
+            CaseTensor(shape, "float32"),
+            CaseTensor((shape[batch],), "int32", value_range=(1, shape[seq])),
+        )
+        options = {"seq_dim": seq, "batch_dim": batch}
+        yield ConformanceCase(
+            f"{name}_float32", "REVERSE_SEQUENCE", inputs, inputs[:1], options, LITERT
+        )
+
+
+OPDEFS: tuple[OpDef, ...] = (
+    OpDef(
+        name="one_hot",
+        infer=_hot_infer,
+        reference=_hot_reference,
+        lower=_hot_lower,
+        imports={"tflite:ONE_HOT": _hot_import},
+        cases=_hot_cases,
+        dtypes=_NAMES,
+        numerics={"litert": _CELL},
+    ),
+    OpDef(
+        name="reverse_sequence",
+        infer=_sequence_infer,
+        reference=_sequence_reference,
+        lower=_sequence_lower,
+        imports={"tflite:REVERSE_SEQUENCE": _sequence_import},
+        cases=_sequence_cases,
+        dtypes=_NAMES,
+        numerics={"litert": _CELL},
+    ),
+)

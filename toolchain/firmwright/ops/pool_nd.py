@@ -1,0 +1,138 @@
+"""pool_nd: the extreme, mean or norm of what lies under a window, channels first.
+
+Attributes: `kind` (max, average, norm), `size`, `stride`, `dilation`, `before`, `outputs`; of means
+`padded` (padding before and after each axis; empty: only elements of the input count), of norms
+`order` p: the p-th root of the sum of |x|^p. Windows may hang over the end, where nothing counts.
+Source of the semantics: ONNX's MaxPool, AveragePool and LpPool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, UINT8, DType
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import Array, ConformanceCase, NotSupportedError, OpCall, OpDef
+from firmwright.ir.tir.builder import maximum
+from firmwright.ops.expression_language import evaluate_in_numpy, lower_expression
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.window_nd import WindowNd, window_of
+
+_EXTREMES = (FLOAT32, INT8, UINT8)
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, kind = call.input(0), call.str_attr("kind")
+    if x.dtype != FLOAT32 and not (kind == "max" and x.dtype in _EXTREMES):
+        raise NotSupportedError(f"a {kind} pool of {x.dtype.name}")
+    window = _window(call)
+    return (TensorType((*x.shape[:2], *window.outputs), x.dtype, call.output.quantization),)
+
+
+def _window(call: OpCall) -> WindowNd:
+    return window_of(call, call.ints_attr("size"), call.ints_attr("outputs"))
+
+
+def _least(kind: DType) -> float:
+    return float("-inf") if kind.is_float else kind.min
+
+
+def _power(call: OpCall) -> str:
+    """The formula of one element of a norm."""
+    return {1: "abs(a)", 2: "a * a"}.get(call.int_attr("order"), f"pow(abs(a), {_order(call)})")
+
+
+def _order(call: OpCall) -> float:
+    return float(call.int_attr("order"))
+
+
+def _root(call: OpCall) -> str:
+    return {1: "a", 2: "sqrt(a)"}.get(call.int_attr("order"), f"pow(a, {1 / _order(call)!r})")
+
+
+def _counts(call: OpCall, window: WindowNd) -> list[Array]:
+    """For each axis, the taps that count at every output position."""
+    padded = call.ints_attr("padded")
+    found: list[Array] = []
+    for axis, size in enumerate(window.size):
+        low, high = 0, window.inputs[axis]
+        if padded:
+            low, high = -padded[2 * axis], high + padded[2 * axis + 1]
+        steps = np.arange(window.outputs[axis])[:, None] * window.stride[axis]
+        places = steps + np.arange(size) * window.dilation[axis] - window.before[axis]
+        found.append(((places >= low) & (places < high)).sum(axis=1))
+    return found
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    x, window, kind = arrays[0], _window(call), call.str_attr("kind")
+    shape = (*x.shape[:2], *window.outputs)
+    if kind == "max":
+        best = np.full(shape, _least(call.input(0).dtype), x.dtype)
+        for _, patch in window.patches(x, _least(call.input(0).dtype)):
+            best = np.maximum(best, patch)
+        return (best,)
+    total = np.zeros(shape)
+    for _, patch in window.patches(x, 0):
+        total += patch if kind == "average" else evaluate_in_numpy(_power(call), [patch])
+    if kind == "norm":
+        return (evaluate_in_numpy(_root(call), [total.astype(np.float32)]),)
+    for axis, count in enumerate(_counts(call, window)):
+        spread = [1] * len(shape)
+        spread[axis + 2] = -1
+        total = total / count.reshape(spread)
+    return (total.astype(np.float32),)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    x, window, kind = b.input(0), _window(call), call.str_attr("kind")
+    factors = []
+    if kind == "average":
+        for axis, counts in enumerate(_counts(call, window)):
+            name = f"counts{axis}"
+            factors.append(b.constant(name, counts.astype(np.float32), FLOAT32))
+    with ExitStack() as stack:
+        n = stack.enter_context(b.for_("n", x.shape[0]))
+        c = stack.enter_context(b.for_("c", x.shape[1]))
+        at = [
+            stack.enter_context(b.for_(f"o{axis}", extent))
+            for axis, extent in enumerate(window.outputs)
+        ]
+        acc = b.reg("acc", x.dtype)
+        b.store(acc, [0], _least(x.dtype) if kind == "max" else 0.0)
+        with window.taps(b, at) as (_, places):
+            item = b.load(x, [n, c, *places])
+            if kind == "max":
+                b.store(acc, [0], maximum(b.load(acc, [0]), item))
+            elif kind == "average":
+                b.store(acc, [0], b.load(acc, [0]) + item)
+            else:
+                with lower_expression(b, _power(call), [item]) as power:
+                    b.store(acc, [0], b.load(acc, [0]) + power)
+        result = b.load(acc, [0])
+        for axis, table in enumerate(factors):
+            result = result / b.load(table, [at[axis]])
+        if kind == "norm":
+            with lower_expression(b, _root(call), [result]) as root:
+                b.store(b.y, [n, c, *at], root)
+        else:
+            b.store(b.y, [n, c, *at], result)
+
+
+def cases() -> Iterator[ConformanceCase]:
+    """TFLite has no such operator; tests/onnx covers it."""
+    return iter(())
+
+
+OPDEF = OpDef(
+    name="pool_nd",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    imports={},
+    cases=cases,
+    dtypes=tuple(kind.name for kind in _EXTREMES),
+)

@@ -1,0 +1,167 @@
+"""What average_pool2d and max_pool2d share: shapes, import, the loops, cases.
+
+Attributes: `size`, `stride` (vertical, horizontal), `padding` (top, bottom, left, right),
+`activation`. Input and output of a quantised pool have the same scale and zero point, so nothing
+is requantised. Taps outside of the input do not take part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, DType
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    CaseTensor,
+    ConformanceCase,
+    ImportContext,
+    ImportedCall,
+    NotSupportedError,
+    OpCall,
+)
+from firmwright.ir.tir.builder import ArithExpr, ExprLike
+from firmwright.ops.conv_window import (
+    ConvWindow,
+    OutputPosition,
+    check_window,
+    checked_int_option,
+    import_window,
+    window_of,
+)
+from firmwright.ops.importing import require_tensors
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import (
+    apply_activation,
+    clamp,
+    float_activation_range,
+    import_activation,
+    quantized_activation_range,
+    tensor_quant,
+)
+
+DTYPES = ("int8", "int16", "float32")
+
+
+def pool_window(call: OpCall) -> ConvWindow:
+    """The window of a pool, which has no weights to take its size from."""
+    return window_of(call, call.ints_attr("size"))
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x = call.input(0)
+    if len(x.shape) != 4:
+        raise NotSupportedError(f"a pool over {len(x.shape)} dimensions")
+    if x.dtype not in (INT8, INT16, FLOAT32):
+        raise NotSupportedError(f"a pool of {x.dtype.name}")
+    if x.dtype != FLOAT32:
+        here, there = tensor_quant(x), tensor_quant(call.output)
+        if (here.scale, here.zero_point) != (there.scale, there.zero_point):
+            raise NotSupportedError("a pool whose input and output are quantised differently")
+    window = pool_window(call)
+    check_window(window)
+    rows, cols = window.size
+    top, bottom, left, right = window.padding
+    if max(top, bottom) >= rows or max(left, right) >= cols:
+        raise NotSupportedError("a pool with windows outside of the input")
+    shape = (x.shape[0], *window.output_size(*x.shape[1:3]), x.shape[3])
+    return (TensorType(shape, x.dtype, call.output.quantization),)
+
+
+def clip_to_activation(call: OpCall, result: Array) -> Array:
+    """`result` (wide) cut to the fused activation, in the output's dtype."""
+    activation, y = call.str_attr("activation"), call.output
+    if y.dtype == FLOAT32:
+        low, high = float_activation_range(activation)
+        return np.clip(result, low, high).astype(np.float32)
+    return np.clip(result, *quantized_activation_range(activation, y)).astype(y.dtype.np)
+
+
+def lower_pool(
+    call: OpCall,
+    b: Kernel,
+    start: float,
+    step: Callable[[ArithExpr, ArithExpr], ArithExpr],
+    finish: Callable[[OutputPosition, ArithExpr], ArithExpr],
+) -> None:
+    """One output at a time: acc = start; acc = step(acc, x) for each tap; y = finish(acc)."""
+    wide: DType = FLOAT32 if call.input(0).dtype == FLOAT32 else INT32
+    first: ExprLike = start if wide == FLOAT32 else int(start)
+    window = pool_window(call)
+    with (
+        window.outputs(b, call.input(0).shape, call.output.shape) as at,
+        b.for_("c", call.output.shape[3]) as c,
+    ):
+        acc = b.reg("acc", wide)
+        b.store(acc, [0], first)
+        with window.taps(b, at) as (_ky, _kx, iy, ix):
+            x = b.load(b.input(0), [at.n, iy, ix, c]).cast(wide)
+            b.store(acc, [0], step(b.load(acc, [0]), x))
+        b.store(b.y, [at.n, at.oy, at.ox, c], narrow_to_output(call, finish(at, b.load(acc, [0]))))
+
+
+def narrow_to_output(call: OpCall, value: ArithExpr) -> ArithExpr:
+    """`value` (wide) cut to the fused activation, in the output's dtype."""
+    activation, y = call.str_attr("activation"), call.output
+    if y.dtype == FLOAT32:
+        return apply_activation(value, activation)
+    return clamp(value, *quantized_activation_range(activation, y), y.dtype)
+
+
+def pool_importer(name: str) -> Callable[[ImportContext], ImportedCall]:
+    """The importer of the pool `name`."""
+
+    def imported(context: ImportContext) -> ImportedCall:
+        require_tensors(context, 1)
+        options = context.node.options
+        size = (
+            checked_int_option(options["filter_height"]),
+            checked_int_option(options["filter_width"]),
+        )
+        attrs: dict[str, Attr] = {"size": size, **import_window(context, size)}
+        attrs["activation"] = import_activation(options["fused_activation_function"])
+        return ImportedCall(name, attrs, (0,))
+
+    return imported
+
+
+_CASES = (
+    # name, (n, h, w, c), size, stride, padding, activation, zero point
+    ("2x2", (1, 4, 6, 3), (2, 2), (2, 2), "VALID", "NONE", -128),
+    ("global", (1, 5, 7, 4), (5, 7), (5, 7), "VALID", "NONE", 3),
+    ("3x3_same", (2, 5, 4, 3), (3, 3), (1, 1), "SAME", "RELU", -20),
+    ("3x2_same_stride2", (1, 7, 6, 5), (3, 2), (2, 2), "SAME", "RELU6", 127),
+    ("2x3_stride_1_2", (1, 3, 8, 1), (2, 3), (1, 2), "VALID", "RELU_N1_TO_1", 0),
+)
+
+
+def pool_cases(builtin: str) -> Iterator[ConformanceCase]:
+    for index, row in enumerate(_CASES):
+        for dtype in DTYPES if index % 2 else ("int8", "float32"):
+            yield _case(builtin, row, dtype)
+
+
+def _case(builtin: str, row: tuple, dtype: str) -> ConformanceCase:  # type: ignore[type-arg]  # a table row
+    name, x_shape, size, stride, padding, activation, zero_point = row
+    rows, cols = (
+        -(-length // step) if padding == "SAME" else (length - reach) // step + 1
+        for length, reach, step in zip(x_shape[1:3], size, stride, strict=True)
+    )
+    options = {
+        "padding": padding,
+        "stride_h": stride[0],
+        "stride_w": stride[1],
+        "filter_height": size[0],
+        "filter_width": size[1],
+        "fused_activation_function": activation,
+    }
+    x = CaseTensor(x_shape, dtype)
+    if dtype != "float32":
+        scale, zero = float(np.float32(0.035)), zero_point if dtype == "int8" else 0
+        x = CaseTensor(x_shape, dtype, (scale,), (zero,))
+    y = replace(x, shape=(x_shape[0], rows, cols, x_shape[3]))
+    return ConformanceCase(f"{name}_{dtype}", builtin, (x,), (y,), options)

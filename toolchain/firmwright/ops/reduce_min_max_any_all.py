@@ -1,0 +1,149 @@
+"""reduce_max, _min, _any and _all over some axes; attributes as of mean (`axes`, `keep_dims`).
+
+All exact. Extremes copy, so input and output are quantised alike; any and all are of bools.
+Source of the semantics: TFLite's reference Reduce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, DType
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    ConformanceCase,
+    ImportContext,
+    ImportedCall,
+    NotSupportedError,
+    NumericsProfile,
+    NumericsSpec,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import ArithExpr, binary_expr, immediate, maximum, minimum
+from firmwright.ops import mean_and_sum
+from firmwright.ops.elementwise_unary import BOTH_PROFILES, both_profiles
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.strided_copy import data_tensor, int_vector
+
+_LITERT: tuple[NumericsProfile, ...] = ("litert",)
+_CELL = both_profiles(NumericsSpec(None, "exact", "reference_ops Reduce"))
+
+
+def _lowest(kind: DType) -> float:
+    return float(np.finfo(np.float32).min) if kind == FLOAT32 else kind.min
+
+
+def _greatest(kind: DType) -> float:
+    return float(np.finfo(np.float32).max) if kind == FLOAT32 else kind.max
+
+
+def _cases(
+    name: str, dtypes: Sequence[DType], in_tflm: Sequence[DType]
+) -> Iterator[ConformanceCase]:
+    for kind in dtypes:
+        oracles = BOTH_PROFILES if kind in in_tflm else _LITERT
+        for title, shape, axes, keep, y in (
+            ("last", (3, 4, 5), (-1,), False, (3, 4)),
+            ("image", (1, 4, 3, 2), (1, 2), True, (1, 1, 1, 2)),
+        ):
+            tensors = data_tensor(shape, kind.name), int_vector(*axes)
+            options = {"keep_dims": keep}
+            out = (data_tensor(y, kind.name),)
+            yield ConformanceCase(
+                f"{title}_{kind.name}", name.upper(), tensors, out, options, oracles
+            )
+
+
+def reduction_op(
+    name: str,
+    dtypes: Sequence[DType],
+    meaning: Any,
+    start: Callable[[DType], float],
+    step: Callable[[ArithExpr, ArithExpr], ArithExpr],
+    in_tflm: Sequence[DType] = (INT8, FLOAT32),
+) -> OpDef:
+    """The operator that takes every element into `start` by `step`; TFLM has it of `in_tflm`."""
+
+    def infer(call: OpCall) -> tuple[TensorType, ...]:
+        x, axes, keep = call.input(0), call.ints_attr("axes"), bool(call.int_attr("keep_dims"))
+        if x.dtype not in dtypes or x.quantization != call.output.quantization:
+            raise NotSupportedError(f"a {name} of {x.dtype.name}, or one that requantises")
+        shape = reduced_shape(x.shape, axes, keep)
+        return (TensorType(shape, x.dtype, call.output.quantization),)
+
+    def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        found = arrays[0].astype(np.float64 if arrays[0].dtype == np.float32 else np.int64)
+        for axis in call.ints_attr("axes"):
+            found = np.asarray(meaning(found, axis=axis, keepdims=True))
+        return (found.astype(call.output.dtype.np).reshape(call.output.shape),)
+
+    def lower(call: OpCall, b: Kernel) -> None:
+        kind = call.input(0).dtype
+        lower_reduction(call, b, ArithExpr(immediate(start(kind), kind)), step, lambda acc: acc)
+
+    def imported(context: ImportContext) -> ImportedCall:
+        return replace(mean_and_sum.import_tflite(context), op=name)
+
+    names = tuple(kind.name for kind in dtypes)
+    imports = {f"tflite:{name.upper()}": imported}
+    numerics = {str(profile): _CELL[profile] for profile in (BOTH_PROFILES if in_tflm else _LITERT)}
+    cases = partial(_cases, name, dtypes, in_tflm)
+    return OpDef(name, infer, reference, lower, imports, cases, names, numerics)
+
+
+def reduced_shape(shape: Sequence[int], axes: Sequence[int], keep: bool) -> tuple[int, ...]:
+    return tuple(
+        1 if axis in axes else length
+        for axis, length in enumerate(shape)
+        if keep or axis not in axes
+    )
+
+
+def lower_reduction(
+    call: OpCall,
+    b: Kernel,
+    start: ArithExpr,
+    step: Callable[[ArithExpr, ArithExpr], ArithExpr],
+    end: Callable[[ArithExpr], ArithExpr],
+) -> None:
+    """One output at a time: every element taken into `start`, in that dtype, by `step`."""
+    x, axes = call.input(0), call.ints_attr("axes")
+    index: dict[int, ArithExpr] = {}
+    with ExitStack() as outer:
+        for axis, length in enumerate(x.shape):
+            if axis not in axes:
+                index[axis] = outer.enter_context(b.for_(f"i{axis}", length))
+        acc = b.reg("acc", start.expr.dtype)
+        b.store(acc, [0], start)
+        with ExitStack() as inner:
+            for axis in axes:
+                index[axis] = inner.enter_context(b.for_(f"k{axis}", x.shape[axis]))
+            item = b.load(b.input(0), [index[axis] for axis in range(len(x.shape))])
+            b.store(acc, [0], step(b.load(acc, [0]), item))
+        keep = bool(call.int_attr("keep_dims"))
+        place = [
+            0 if axis in axes else index[axis]
+            for axis in range(len(x.shape))
+            if keep or axis not in axes
+        ]
+        b.store(b.y, place, end(b.load(acc, [0])))
+
+
+_ALL = (INT8, INT16, INT32, FLOAT32)
+
+OPDEFS: tuple[OpDef, ...] = (
+    reduction_op("reduce_max", _ALL, np.max, _lowest, maximum),
+    reduction_op("reduce_min", _ALL, np.min, _greatest, minimum),
+    reduction_op("reduce_any", (BOOL,), np.any, lambda kind: 0, partial(binary_expr, "or"), ()),
+    reduction_op(
+        "reduce_all", (BOOL,), np.all, lambda kind: 1, partial(binary_expr, "and"), (BOOL,)
+    ),
+)

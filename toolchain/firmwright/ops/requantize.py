@@ -1,0 +1,203 @@
+"""What quantised operators share: activation ranges, requantise parameters, the epilogue in TIR.
+
+Source of the semantics: TFLite's int8 quantisation specification and the parameter computations
+of its reference kernels, in the float widths they use (they decide the last bit of a multiplier).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, DType
+from firmwright.base.quant import (
+    Quantization,
+    Rounding,
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+    round_half_away,
+)
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall
+from firmwright.ir.tir.builder import ArithExpr, ExprLike, call_intrinsic, maximum, minimum
+
+ACTIVATIONS = {
+    "none": (None, None),
+    "relu": (0.0, None),
+    "relu6": (0.0, 6.0),
+    "relu_n1_to_1": (-1.0, 1.0),
+    "relu_0_to_1": (0.0, 1.0),
+}
+"""Fused activation -> real range, None where open."""
+
+
+def quantization_of(kind: TensorType) -> Quantization:
+    """The quantisation of a tensor that must have one."""
+    if kind.quantization is None:
+        raise NotSupportedError(f"an {kind.dtype.name} tensor has no quantisation")
+    return kind.quantization
+
+
+def tensor_quant(kind: TensorType) -> Quantization:
+    """The quantisation of a tensor that must have exactly one scale."""
+    found = quantization_of(kind)
+    if len(found.scales) != 1:
+        raise NotSupportedError("an activation tensor is quantised per channel")
+    return found
+
+
+def import_activation(value: object) -> str:
+    """Our name of TFLite's fused activation function."""
+    name = str(value).lower()
+    if name not in ACTIVATIONS:
+        raise NotSupportedError(f"fused activation {value} is not supported")
+    return name
+
+
+def float_activation_range(activation: str) -> tuple[float, float]:
+    """Clamp of a float result; infinities where open."""
+    low, high = ACTIVATIONS[activation]
+    return (-np.inf if low is None else low, np.inf if high is None else high)
+
+
+def apply_activation(value: ArithExpr, activation: str) -> ArithExpr:
+    """`value` (float32) cut to the activation's range."""
+    low, high = float_activation_range(activation)
+    if low > -np.inf:
+        value = maximum(value, low)
+    if high < np.inf:
+        value = minimum(value, high)
+    return value
+
+
+def quantized_activation_range(activation: str, kind: TensorType) -> tuple[int, int]:
+    """Clamp of a quantised result: the dtype's range cut to the activation's, in float32."""
+    low, high = ACTIVATIONS[activation]
+    quant = tensor_quant(kind)
+    scale = np.float32(quant.scale)
+
+    lowest, highest = kind.dtype.min, kind.dtype.max
+
+    def to_quantized(real: float) -> int:
+        with np.errstate(over="ignore"):
+            steps = float(np.float32(real) / scale)
+        if math.isinf(steps):
+            return highest if steps > 0 else lowest
+        return quant.zero_point + round_half_away(steps)
+
+    if low is not None:
+        lowest = max(lowest, to_quantized(low))
+    if high is not None:
+        highest = min(highest, to_quantized(high))
+    return lowest, highest
+
+
+@dataclass(frozen=True, slots=True)
+class Requantization:
+    """Multipliers and shifts (one, or one a channel), rounding, output zero point and clamp."""
+
+    multipliers: tuple[int, ...]
+    shifts: tuple[int, ...]
+    rounding: Rounding
+    zero_point: int
+    clamp_min: int
+    clamp_max: int
+
+    @property
+    def per_channel(self) -> bool:
+        return len(self.multipliers) > 1
+
+    def apply(self, acc: Array, dtype: DType) -> Array:
+        """int32 accumulators (channel last) to the output dtype: the numpy reference."""
+        scaled = multiply_by_quantized_multiplier(
+            acc, np.array(self.multipliers), np.array(self.shifts), self.rounding
+        )
+        shifted = np.clip(scaled + self.zero_point, self.clamp_min, self.clamp_max)
+        return shifted.astype(dtype.np)
+
+
+def make_requantization(
+    factors: Sequence[float], rounding: Rounding, output: TensorType, activation: str
+) -> Requantization:
+    """Parameters for real `factors` (input scale * weight scale / output scale)."""
+    pairs = [quantize_multiplier(factor) for factor in factors]
+    clamp_min, clamp_max = quantized_activation_range(activation, output)
+    if len(set(pairs)) == 1:
+        pairs = pairs[:1]
+    return Requantization(
+        tuple(multiplier for multiplier, _ in pairs),
+        tuple(shift for _, shift in pairs),
+        rounding,
+        tensor_quant(output).zero_point,
+        clamp_min,
+        clamp_max,
+    )
+
+
+def clamp(value: ArithExpr, low: int, high: int, dtype: DType) -> ArithExpr:
+    """`value` (int32) cut to [low, high] and narrowed to `dtype`."""
+    return minimum(maximum(value, low), high).cast(dtype)
+
+
+def requantize_value(
+    acc: ArithExpr, multiplier: ExprLike, shift: ExprLike, params: Requantization, dtype: DType
+) -> ArithExpr:
+    """The epilogue in TIR: requantise, add the zero point, clamp, narrow."""
+    name = "requantize_once" if params.rounding is Rounding.ONCE else "requantize_twice"
+    scaled = call_intrinsic(name, [acc, multiplier, shift], INT32)
+    return clamp(scaled + params.zero_point, params.clamp_min, params.clamp_max, dtype)
+
+
+def check_weights_and_bias(call: OpCall, axis: int) -> None:
+    """What every operator with weights (input 1) and bias (input 2) asks of them.
+
+    Both constant; int8 or int16 with int8, or float32 with float32; one bias an output channel,
+    which lies along `axis` of the weights; for integers input and output with one scale, the
+    weights symmetric, with one scale or one a channel, and every accumulator provably within 32
+    bits. int16 is symmetric; its bias may have 64 bits and then its accumulators too.
+    """
+    x, w, weights, bias = call.input(0), call.input(1), call.constant(1), call.constant(2)
+    if weights is None or (call.has_input(2) and bias is None):
+        raise NotSupportedError("weights or bias are not constant")
+    if (x.dtype, w.dtype) not in ((INT8, INT8), (INT16, INT8), (FLOAT32, FLOAT32)):
+        raise NotSupportedError(f"{x.dtype.name} input with {w.dtype.name} weights")
+    channels = w.shape[axis]
+    wide = {INT8: (INT32,), INT16: (INT32, INT64), FLOAT32: (FLOAT32,)}[x.dtype]
+    if bias is not None and (bias.dtype not in wide or math.prod(bias.shape) != channels):
+        raise NotSupportedError(
+            f"a bias of {math.prod(bias.shape)} {bias.dtype.name} for {channels} channels"
+        )
+    if x.dtype == FLOAT32:
+        return
+    zero_points = tensor_quant(x).zero_point, tensor_quant(call.output).zero_point
+    if x.dtype == INT16 and any(zero_points):
+        raise NotSupportedError("int16 with a zero point other than 0")
+    quant = quantization_of(w)
+    if any(quant.zero_points):
+        raise NotSupportedError("int8 weights with a zero point other than 0")
+    if len(quant.scales) not in (1, channels) or quant.axis not in (None, axis):
+        raise NotSupportedError(f"{len(quant.scales)} weight scales for {channels} channels")
+    is_wide = x.dtype == INT16 and (bias is None or bias.dtype == INT64)
+    if accumulator_bounds(call, axis).max() > (_WIDEST if is_wide else INT32.max):
+        bits = _WIDEST.bit_length() if is_wide else 32
+        raise NotSupportedError(f"weights and bias so large that a sum may exceed {bits} bits")
+
+
+_WIDEST = (1 << 36) - 1
+_STEPS = {INT8: 256, INT16: 1 << 15}
+"""Bound of |x - zero point| and of |x| + |zero point|, so that offsets may be folded."""
+
+
+def accumulator_bounds(call: OpCall, axis: int) -> Array:
+    """What no accumulator of an output channel exceeds; the channels lie along `axis`."""
+    weights, bias = call.constant(1), call.constant(2)
+    assert weights is not None  # by check_filters
+    magnitudes = np.moveaxis(np.abs(weights.array().astype(np.int64)), axis, 0)
+    steps = _STEPS[call.input(0).dtype]
+    reach: Array = magnitudes.reshape(len(magnitudes), -1).sum(axis=1) * steps
+    if bias is not None:
+        reach = reach + np.abs(bias.array().astype(np.int64)).reshape(-1)
+    return reach

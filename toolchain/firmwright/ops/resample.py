@@ -1,0 +1,64 @@
+"""resample: along one axis, each output is a sum of a few inputs times weights.
+
+Inputs: x, `places` uint16 [outputs, taps] and `weights` float32 [outputs, taps], both constant.
+Attribute `axis`. Resizing by interpolation of any kind, one axis at a time, is this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, UINT16
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import Array, ConformanceCase, NotSupportedError, OpCall, OpDef
+from firmwright.ir.tir.builder import INDEX, minimum
+from firmwright.ops.kernel import Kernel
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, axis = call.input(0), call.int_attr("axis")
+    places, weights = call.constant(1), call.constant(2)
+    if x.dtype != FLOAT32 or not 0 <= axis < len(x.shape):
+        raise NotSupportedError(f"taps of {x.dtype.name} along axis {axis}")
+    if places is None or weights is None or places.shape != weights.shape:
+        raise NotSupportedError("taps that are not constant")
+    if places.dtype != UINT16:
+        raise NotSupportedError(f"places of taps as {places.dtype.name}")
+    if not 0 <= int(places.array().min()) <= int(places.array().max()) < x.shape[axis]:
+        raise NotSupportedError("taps outside of the input")
+    return (TensorType((*x.shape[:axis], places.shape[0], *x.shape[axis + 1 :]), FLOAT32),)
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    x, places, weights = arrays
+    axis = call.int_attr("axis")
+    taken = np.take(x.astype(np.float64), places, axis=axis)
+    spread = [1] * taken.ndim
+    spread[axis], spread[axis + 1] = weights.shape
+    return ((taken * weights.reshape(spread)).sum(axis=axis + 1).astype(np.float32),)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    x, places, weights = (b.input(k) for k in range(3))
+    axis, (_, taps) = call.int_attr("axis"), call.input(1).shape
+    with ExitStack() as stack:
+        at = [stack.enter_context(b.for_(f"i{k}", n)) for k, n in enumerate(b.y.shape)]
+        acc = b.reg("acc", FLOAT32)
+        b.store(acc, [0], 0.0)
+        with b.for_("tap", taps) as tap:
+            place = minimum(b.load(places, [at[axis], tap]).cast(INDEX), x.shape[axis] - 1)
+            there = [*at[:axis], place, *at[axis + 1 :]]
+            product = b.load(x, there) * b.load(weights, [at[axis], tap])
+            b.store(acc, [0], b.load(acc, [0]) + product)
+        b.store(b.y, at, b.load(acc, [0]))
+
+
+def cases() -> Iterator[ConformanceCase]:
+    """TFLite has no such operator; tests/onnx covers it."""
+    return iter(())
+
+
+OPDEF = OpDef("resample", infer, reference, lower, {}, cases, ("float32",))

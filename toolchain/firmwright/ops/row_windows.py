@@ -1,0 +1,54 @@
+"""How operators over NHWC tensors are computed row by row: what windows and elementwise share.
+
+A row is one index of axis 1 of a tensor of four dimensions whose first is 1. None where a call has
+no rows of that kind; selection then computes it in one piece.
+"""
+
+from __future__ import annotations
+
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import OpCall, RowWindow
+from firmwright.ir.tir.builder import Builder
+from firmwright.ops.conv_window import ConvWindow
+
+
+def sliding_row_window(call: OpCall, window: ConvWindow, outside: float | None) -> RowWindow | None:
+    """The rows under a sliding window; `outside` is what its padding holds."""
+    if not _has_rows(call.input(0).shape):
+        return None
+    reach = (window.size[0] - 1) * window.dilation[0] + 1
+    return RowWindow(reach, window.stride[0], window.padding[0], outside)
+
+
+def elementwise_row_window(call: OpCall) -> RowWindow | None:
+    """Row r of the output is made of row r of every variable input, or of all it has: one row."""
+    if not _has_rows(call.output.shape):
+        return None
+    height = call.output.shape[1]
+    rows, whole = 0, set()
+    for index, kind in enumerate(call.inputs):
+        if kind is None:
+            continue
+        is_constant = call.constant(index) is not None
+        if not is_constant and _has_rows(kind.shape) and kind.shape[1] == height:
+            rows += 1
+        elif len(kind.shape) > 2 and kind.shape[-3] != 1:
+            return None
+        elif not is_constant:
+            whole.add(index)
+    return RowWindow(whole_inputs=frozenset(whole)) if rows else None
+
+
+def sum_rows(call: OpCall, b: Builder, x: tir.Buffer, acc: tir.Buffer) -> None:
+    """Add rows to one sum a channel, in the order of the reference: row by row, left to right."""
+    with b.for_("c", x.shape[3]) as c:
+        total = b.reg("total", acc.dtype)
+        b.store(total, [0], b.load(acc, [c]))
+        with b.for_("iy", x.shape[1]) as iy, b.for_("ix", x.shape[2]) as ix:
+            item = b.load(x, [0, iy, ix, c]).cast(acc.dtype)
+            b.store(total, [0], b.load(total, [0]) + item)
+        b.store(acc, [c], b.load(total, [0]))
+
+
+def _has_rows(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 4 and shape[0] == 1

@@ -1,0 +1,94 @@
+"""select: y is x_1 where x_0 (a bool) is true, else x_2; all three are broadcast.
+
+Stored values are chosen as they are. SELECT with a condition for each row, of another rank than the
+values, is refused.
+Source of the semantics: TFLite's reference Select and SelectV2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from firmwright.base.dtypes import BOOL
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    CaseTensor,
+    ConformanceCase,
+    ImportContext,
+    ImportedCall,
+    NotSupportedError,
+    NumericsSpec,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import select
+from firmwright.ops.elementwise import broadcast_shape, lower_elementwise
+from firmwright.ops.elementwise_unary import BOTH_PROFILES, both_profiles
+from firmwright.ops.importing import require_tensors
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.row_windows import elementwise_row_window
+from firmwright.ops.strided_copy import DTYPES, LITERT, data_tensor
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    condition, a, b, y = call.input(0), call.input(1), call.input(2), call.output
+    if condition.dtype != BOOL or a.dtype not in DTYPES or (b.dtype, y.dtype) != (a.dtype,) * 2:
+        raise NotSupportedError(
+            f"a choice by {condition.dtype.name} between {a.dtype.name} and {b.dtype.name}"
+        )
+    shape = broadcast_shape(condition.shape, broadcast_shape(a.shape, b.shape))
+    return (TensorType(shape, a.dtype, y.quantization),)
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    return (np.where(*arrays).astype(call.output.dtype.np),)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    lower_elementwise(call, b, lambda x: select(x[0], x[1], x[2]))
+
+
+def import_tflite(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 3)
+    condition, x = context.inputs[0], context.inputs[1]
+    assert condition is not None  # by require_tensors
+    assert x is not None
+    one = condition.elements == 1 or condition.shape == x.shape
+    if context.node.op == "SELECT" and not one:
+        raise NotSupportedError(
+            f"a SELECT by {list(condition.shape)} of {list(x.shape)}: SELECT_V2 is what fits"
+        )
+    return ImportedCall("select", {}, (0, 1, 2))
+
+
+def cases() -> Iterator[ConformanceCase]:
+    for name, condition, a, b, y in (
+        ("same", (2, 7), (2, 7), (2, 7), (2, 7)),
+        ("spread", (3, 1), (2, 1, 4), (3, 4), (2, 3, 4)),
+    ):
+        for dtype in ("int8", "int16", "int32", "float32"):
+            if name == "same" and dtype not in ("int8", "float32"):
+                continue
+            inputs = (CaseTensor(condition, "bool"), data_tensor(a, dtype), data_tensor(b, dtype))
+            oracles = LITERT if dtype == "int32" else BOTH_PROFILES
+            yield ConformanceCase(
+                f"{name}_{dtype}", "SELECT_V2", inputs, (data_tensor(y, dtype),), {}, oracles
+            )
+    inputs = (CaseTensor((2, 7), "bool"), data_tensor((2, 7), "int8"), data_tensor((2, 7), "int8"))
+    yield ConformanceCase("first_int8", "SELECT", inputs, inputs[1:2], {}, LITERT)
+
+
+OPDEF = OpDef(
+    name="select",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    row_access=elementwise_row_window,
+    imports={"tflite:SELECT": import_tflite, "tflite:SELECT_V2": import_tflite},
+    cases=cases,
+    dtypes=tuple(kind.name for kind in DTYPES),
+    numerics=both_profiles(NumericsSpec(None, "copies", "reference_ops Select")),
+)

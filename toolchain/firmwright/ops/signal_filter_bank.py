@@ -1,0 +1,485 @@
+"""filter_bank and what follows it: from the energy of bins to the features of a keyword model.
+
+    filter_bank: channel c is the sum of weights * x over its own bins and of unweights * x over
+        those of the channel before it: triangles that overlap. 64 bits, which wrap.
+    filter_bank_square_root: the nearest whole root, shifted down by input 1.
+    spectral_subtraction: keeps an estimate n of the noise, n' = (a x 2^s + b n) / 2^t, with other
+        a, b for odd channels; what is left of x is at least the share `min_signal_remaining`.
+    pcan: x times a gain that falls as the noise rises, then shrunk: v^2 / 4 below 2, v - 1 above.
+    filter_bank_log: `output_scale` ln(x 2^s) / 2^16, cut to int16; 0 where that is 0 or 1.
+
+Source of the semantics: TFLM's signal library. The logarithm to base 2 is the whole part and a
+table of log2(1 + i/128) - i/128 with 16 bits, between whose entries it goes straight. The gain is a
+table of a value and two coefficients, in rows of four, for each number of bits that the noise has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import numpy as np
+
+from firmwright.base.dtypes import INT16, INT32, UINT16, UINT32, UINT64, DType
+from firmwright.ir import tir
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    CaseTensor,
+    ConformanceCase,
+    ImplicitState,
+    ImportContext,
+    ImportedCall,
+    NotSupportedError,
+    OpCall,
+)
+from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum, select
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ops.custom_options import int_options
+from firmwright.ops.importing import require_tensors
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.signal_intrinsics import bit_length, rounded_square_root
+from firmwright.ops.signal_spectrum import TFLM, OperatorFunctions, signal_operator
+
+_WORD = 0xFFFFFFFF
+
+
+def _channels(call: OpCall, source: DType, result: DType) -> TensorType:
+    """The type of an output that has a value for each channel of input 0."""
+    x, y = call.input(0), call.output
+    if x.dtype != source or x.elements != y.elements:
+        raise NotSupportedError(
+            f"{y.elements} channels of {x.dtype.name} {list(x.shape)}, not of {source.name}"
+        )
+    return TensorType(y.shape, result)
+
+
+# ---- filter_bank -------------------------------------------------------------------------------
+
+_TABLES = ("weights", "unweights", "first bins", "first weights", "widths")
+
+
+def _bank_tables(call: OpCall) -> list[Array]:
+    found = [call.constant(index) for index in range(1, 6)]
+    if any(table is None for table in found):
+        raise NotSupportedError(f"a filter bank whose {', '.join(_TABLES)} are not all constant")
+    return [table.array().reshape(-1) for table in found if table is not None]
+
+
+def _bank_infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, count = call.input(0), call.int_attr("num_channels")
+    weights, unweights, bins, places, widths = _bank_tables(call)
+    if x.dtype != UINT32 or call.output.elements != count:
+        raise NotSupportedError(f"{count} channels of {x.dtype.name} in {call.output.shape}")
+    if any(len(table) != count + 1 for table in (bins, places, widths)):
+        raise NotSupportedError(f"a filter bank of {count} channels with other tables")
+    used = widths > 0
+    most = max((bins + widths)[used].max(initial=0), 0), max((places + widths).max(initial=0), 0)
+    least = min(bins[used].min(initial=0), places[used].min(initial=0))
+    if least < 0 or most[0] > x.elements or most[1] > min(len(weights), len(unweights)):
+        raise NotSupportedError("a filter bank that looks outside of its tables")
+    return (TensorType(call.output.shape, UINT64),)
+
+
+def _bank_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    energy = arrays[0].reshape(-1).astype(object)
+    weights, unweights, bins, places, widths = (a.reshape(-1).tolist() for a in arrays[1:6])
+    sums, carried = [], 0
+    for first, place, width in zip(bins, places, widths, strict=True):
+        part = energy[first : first + width]
+        sums.append(carried + int(np.dot(part, np.array(weights[place : place + width], object))))
+        carried = int(np.dot(part, np.array(unweights[place : place + width], object)))
+    wrapped = [value % (1 << 64) for value in sums[1:]]
+    return (np.array(wrapped, np.uint64).reshape(call.output.shape),)
+
+
+def _bank_lower(call: OpCall, b: Kernel) -> None:
+    count = call.int_attr("num_channels")
+    bins, places, widths = (
+        b.constant(name, table.astype(np.uint16), UINT16)
+        for name, table in zip(("bins", "places", "widths"), _bank_tables(call)[2:], strict=True)
+    )
+    size = call.input(0).elements
+    with (
+        b.view("energy", b.input(0), 0, (size,)) as x,
+        b.view("out", b.y, 0, (count,), access="w") as y,
+    ):
+        total, carried = b.reg("total", UINT64), b.reg("carried", UINT64)
+        b.store(total, [0], 0)
+        b.store(carried, [0], 0)
+        with b.for_("channel", count + 1) as channel:
+            with (
+                b.let("bin", b.load(bins, [channel]).cast(INDEX)) as first,
+                b.let("place", b.load(places, [channel]).cast(INDEX)) as place,
+                b.for_("j", b.load(widths, [channel]).cast(INDEX)) as j,
+                b.let("value", b.load(x, [minimum(first + j, size - 1)]).cast(UINT64)) as value,
+            ):
+                for sums, index in ((total, 1), (carried, 2)):
+                    table = b.input(index)
+                    weight = b.load(table, [minimum(place + j, table.elements - 1)])
+                    product = value * weight.cast(UINT64)
+                    b.store(sums, [0], b.load(sums, [0]) + product)
+            with b.if_(channel > 0):
+                b.store(y, [maximum(channel - 1, 0)], b.load(total, [0]))
+            b.store(total, [0], b.load(carried, [0]))
+            b.store(carried, [0], 0)
+
+
+def _import_bank(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 6)
+    return ImportedCall("filter_bank", int_options(context, "num_channels"), tuple(range(6)))
+
+
+def _bank_cases() -> Iterator[ConformanceCase]:
+    widths = np.array([3, 4, 0, 5, 6], np.int16)
+    bins = np.array([1, 4, 8, 8, 13], np.int16)
+    places = np.array([0, 4, 8, 8, 16], np.int16)
+    weights = (np.arange(22) * 193 - 2000).astype(np.int16)
+    tables = (weights, (4096 - weights).astype(np.int16), bins, places, widths)
+    constants = tuple(CaseTensor(table.shape, "int16", data=table) for table in tables)
+    x, y = CaseTensor((19,), "uint32"), CaseTensor((4,), "uint64")
+    options = {"num_channels": 4}
+    yield ConformanceCase("four", "custom:SignalFilterBank", (x, *constants), (y,), options, TFLM)
+
+
+# ---- filter_bank_square_root -------------------------------------------------------------------
+
+
+def _root_infer(call: OpCall) -> tuple[TensorType, ...]:
+    if call.input(1).dtype != INT32 or call.input(1).elements != 1:
+        raise NotSupportedError(f"a scale of {call.input(1).dtype.name}")
+    return (_channels(call, UINT64, UINT32),)
+
+
+def _root_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    shift = np.uint32(int(arrays[1].reshape(-1)[0]) & 31)
+    return ((rounded_square_root(arrays[0]) >> shift).reshape(call.output.shape),)
+
+
+def _root_lower(call: OpCall, b: Kernel) -> None:
+    count = call.output.elements
+    with (
+        b.view("energy", b.input(0), 0, (count,)) as x,
+        b.view("bits", b.input(1), 0, (1,)) as bits,
+        b.view("out", b.y, 0, (count,), access="w") as y,
+        b.let("shift", b.load(bits, [0]).cast(UINT32) & 31, UINT32) as shift,
+        b.for_("i", count) as i,
+    ):
+        b.store(y, [i], intrinsic("nearest_root", [b.load(x, [i])], UINT32) >> shift)
+
+
+def _import_root(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 2)
+    return ImportedCall("filter_bank_square_root", {}, (0, 1))
+
+
+def _root_cases() -> Iterator[ConformanceCase]:
+    squares = [0, 1, 2, 3, 6, 7, (1 << 32) - 1, (1 << 32) - (1 << 16), 1 << 32, (1 << 32) + 65536]
+    squares += [(1 << 64) - 1, ((1 << 32) - 1) ** 2, ((1 << 31) + 5) ** 2 + (1 << 31) + 5]
+    x = CaseTensor((40,), "uint64")
+    bits = CaseTensor((), "int32", value_range=(0, 15))
+    y = CaseTensor((40,), "uint32")
+    yield ConformanceCase("forty", "custom:SignalFilterBankSquareRoot", (x, bits), (y,), {}, TFLM)
+    x = CaseTensor((len(squares),), "uint64", data=np.array(squares, np.uint64))
+    y = CaseTensor(x.shape, "uint32")
+    yield ConformanceCase("edges", "custom:SignalFilterBankSquareRoot", (x, bits), (y,), {}, TFLM)
+
+
+# ---- spectral_subtraction ----------------------------------------------------------------------
+
+_SUBTRACTION = (
+    "alternate_one_minus_smoothing", "alternate_smoothing", "clamping", "min_signal_remaining",
+    "num_channels", "one_minus_smoothing", "smoothing", "smoothing_bits",
+    "spectral_subtraction_bits",
+)  # fmt: skip
+
+
+def _subtraction_infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, noise = call.input(0), call.input(1)
+    count = call.int_attr("num_channels")
+    if (x.dtype, noise.dtype) != (UINT32, UINT32) or (x.elements, noise.elements) != (count, count):
+        raise NotSupportedError(f"{count} channels of {x.dtype.name} {list(x.shape)}")
+    return tuple(TensorType(kind.shape, UINT32) for kind in call.outputs)
+
+
+def _smoothing(call: OpCall, parity: int) -> tuple[int, int]:
+    """What the signal and the old estimate are multiplied by, of even or of odd channels."""
+    prefix = "alternate_" if parity else ""
+    names = (f"{prefix}smoothing", f"{prefix}one_minus_smoothing")
+    new, old = (call.int_attr(name) & _WORD for name in names)
+    return new, old
+
+
+def _subtraction_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    signal, noise = (array.reshape(-1).astype(np.uint64) for array in arrays)
+    word = np.uint64(_WORD)
+    bits = np.uint64(call.int_attr("smoothing_bits"))
+    shift = np.uint64(call.int_attr("spectral_subtraction_bits"))
+    odd = np.arange(len(signal)) % 2 == 1
+    (new, old), (odd_new, odd_old) = _smoothing(call, 0), _smoothing(call, 1)
+    new_by, old_by = np.where(odd, odd_new, new), np.where(odd, odd_old, old)
+    scaled = signal << bits & word
+    estimate = scaled * new_by.astype(np.uint64) + noise * old_by.astype(np.uint64)
+    estimate = estimate >> shift & word
+    used = np.minimum(estimate, scaled)
+    least = signal * np.uint64(call.int_attr("min_signal_remaining") & _WORD) >> shift & word
+    left = np.maximum((scaled - used) >> bits, least).astype(np.uint32)
+    kept = (used if call.int_attr("clamping") else estimate).astype(np.uint32)
+    return left.reshape(call.output.shape), kept.reshape(call.outputs[1].shape)
+
+
+def _subtraction_lower(call: OpCall, b: Kernel) -> None:
+    count = call.int_attr("num_channels")
+    with (
+        b.view("signal", b.input(0), 0, (count,)) as x,
+        b.view("estimate", b.input(1), 0, (count,)) as noise,
+        b.view("out", b.y, 0, (count,), access="w") as y,
+        b.view("kept", b.outputs[1], 0, (count,), access="w") as kept,
+        b.for_("i", count) as i,
+    ):
+        _subtracted(call, b, (x, noise, y, kept), i)
+
+
+def _subtracted(call: OpCall, b: Kernel, buffers: Sequence[tir.Buffer], i: ArithExpr) -> None:
+    """One channel."""
+    x, noise, y, kept = buffers
+    bits, shift = call.int_attr("smoothing_bits"), call.int_attr("spectral_subtraction_bits")
+    (new, old), (odd_new, odd_old) = _smoothing(call, 0), _smoothing(call, 1)
+    is_even = (i % 2).equal(0)
+    alike = (new, old) == (odd_new, odd_old)
+    new_by = _word(new) if alike else select(is_even, _word(new), _word(odd_new))
+    old_by = _word(old) if alike else select(is_even, _word(old), _word(odd_old))
+    signal = b.load(x, [i])
+    with b.let("scaled", signal << bits, UINT32) as scaled:
+        smooth = scaled.cast(UINT64) * new_by.cast(UINT64)
+        smooth = smooth + b.load(noise, [i]).cast(UINT64) * old_by.cast(UINT64)
+        with (
+            b.let("smooth", (smooth >> shift).cast(UINT32), UINT32) as estimate,
+            b.let("used", minimum(estimate, scaled), UINT32) as used,
+        ):
+            share = _word(call.int_attr("min_signal_remaining") & _WORD).cast(UINT64)
+            least = (signal.cast(UINT64) * share >> shift).cast(UINT32)
+            b.store(y, [i], maximum((scaled - used) >> bits, least))
+            b.store(kept, [i], used if call.int_attr("clamping") else estimate)
+
+
+def _word(value: int) -> ArithExpr:
+    return ArithExpr(immediate(value, UINT32))
+
+
+def _import_subtraction(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 1, outputs=2)
+    kept = ImplicitState("estimate", context.outputs[1], next_output=1)
+    return ImportedCall(
+        "spectral_subtraction", int_options(context, *_SUBTRACTION), (0,), implicit_state=(kept,)
+    )
+
+
+def _subtraction_cases() -> Iterator[ConformanceCase]:
+    values = dict(zip(_SUBTRACTION, (15729, 655, 0, 819, 7, 15729, 655, 10, 14), strict=True))
+    for name, changed, limits in (
+        ("alike", {}, (0, 1 << 20)),
+        ("alternating_clamped", {"alternate_smoothing": 9000, "clamping": 1}, None),
+    ):
+        x, y = CaseTensor((7,), "uint32", value_range=limits), CaseTensor((7,), "uint32")
+        builtin = "custom:SignalFilterBankSpectralSubtraction"
+        yield ConformanceCase(name, builtin, (x,), (y, y), {**values, **changed}, TFLM)
+
+
+# ---- pcan --------------------------------------------------------------------------------------
+
+_SNR_BITS, _OUTPUT_BITS, _LUT_PLACES = 12, 6, 126
+
+
+def _pcan_infer(call: OpCall) -> tuple[TensorType, ...]:
+    noise, gains = call.input(1), call.input(2)
+    if noise.dtype != UINT32 or noise.elements != call.output.elements:
+        raise NotSupportedError(f"noise of {noise.dtype.name} {list(noise.shape)}")
+    if gains.dtype != INT16 or gains.elements < 3:
+        raise NotSupportedError(f"gains of {gains.dtype.name} {list(gains.shape)}")
+    return (_channels(call, UINT32, UINT32),)
+
+
+def _pcan_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    x, noise = (array.reshape(-1).astype(np.int64) for array in arrays[:2])
+    gains = arrays[2].reshape(-1).astype(np.int64)
+    bits = bit_length(noise).astype(np.int64)
+    row = np.clip(4 * bits - 6, 0, len(gains) - 3)
+    place = (noise << np.maximum(11 - bits, 0) >> np.maximum(bits - 11, 0)) & 0x3FF
+    slope = (gains[row + 2] * place >> 5) + (gains[row + 1] << 5)
+    curve = ((slope * place + (1 << 14)).astype(np.int32) >> 15) + gains[row]
+    gain = np.where(noise <= 2, gains[np.minimum(noise, 2)], curve).astype(np.int16)
+    product = x.astype(np.uint64) * gain.astype(np.uint32).astype(np.uint64)
+    ratio = (product >> np.uint64(call.int_attr("snr_shift"))).astype(np.uint32)
+    square = ratio * ratio >> np.uint32(2 + 2 * _SNR_BITS - _OUTPUT_BITS)
+    beyond = (ratio >> np.uint32(_SNR_BITS - _OUTPUT_BITS)) - np.uint32(1 << _OUTPUT_BITS)
+    shrunk = np.where(ratio < (2 << _SNR_BITS), square, beyond)
+    return (shrunk.reshape(call.output.shape),)
+
+
+def _pcan_lower(call: OpCall, b: Kernel) -> None:
+    count = call.output.elements
+    with (
+        b.view("signal", b.input(0), 0, (count,)) as x,
+        b.view("noise", b.input(1), 0, (count,)) as noise,
+        b.view("gains", b.input(2), 0, (call.input(2).elements,)) as gains,
+        b.view("out", b.y, 0, (count,), access="w") as y,
+        b.for_("i", count) as i,
+        b.let("level", b.load(noise, [i]), UINT32) as level,
+        b.let("gain", _gain(b, gains, level).cast(INT16).cast(UINT32), UINT32) as gain,
+    ):
+        product = b.load(x, [i]).cast(UINT64) * gain.cast(UINT64)
+        ratio = (product >> call.int_attr("snr_shift")).cast(UINT32)
+        with b.let("ratio", ratio, UINT32) as v:
+            square = v * v >> (2 + 2 * _SNR_BITS - _OUTPUT_BITS)
+            beyond = (v >> (_SNR_BITS - _OUTPUT_BITS)) - (1 << _OUTPUT_BITS)
+            b.store(y, [i], select(v < (2 << _SNR_BITS), square, beyond))
+
+
+def _gain(b: Kernel, gains: tir.Buffer, level: ArithExpr) -> ArithExpr:
+    """The gain at that level of noise."""
+    bits = intrinsic("bit_length", [level], INT32)
+    row = maximum(minimum(bits * 4 - 6, gains.elements - 3), 0).cast(INDEX)
+    left, right = maximum(bits * -1 + 11, 0).cast(UINT32), maximum(bits - 11, 0).cast(UINT32)
+    place = (level << left >> right) & 0x3FF
+    value, slope, bend = (b.load_i32(gains, [row + k]) for k in range(3))
+    steep = (bend * place.cast(INT32) >> 5) + slope * 32
+    # In 32 bits without sign, where it may wrap.
+    curve = (steep.cast(UINT32) * place + (1 << 14)).cast(INT32) >> 15
+    near = b.load_i32(gains, [minimum(level, 2).cast(INDEX)])
+    return select(level <= 2, near, curve + value)
+
+
+def _import_pcan(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 3)
+    return ImportedCall("pcan", int_options(context, "snr_shift"), (0, 1, 2))
+
+
+def _pcan_cases() -> Iterator[ConformanceCase]:
+    falling = (32000 * 0.93 ** np.arange(_LUT_PLACES)).astype(np.int16)
+    falling[1::4] *= -1
+    gains = CaseTensor(falling.shape, "int16", data=falling)
+    x = CaseTensor((9,), "uint32")
+    for name, limits in (("loud", None), ("quiet", (0, 40)), ("between", (900, 5000))):
+        noise, y = CaseTensor((9,), "uint32", value_range=limits), CaseTensor((9,), "uint32")
+        inputs, options = (x, noise, gains), {"snr_shift": 6}
+        yield ConformanceCase(name, "custom:SignalPCAN", inputs, (y,), options, TFLM)
+
+
+# ---- filter_bank_log ---------------------------------------------------------------------------
+
+_LN2 = round(65536 * float(np.log(2.0)))
+
+
+@cache
+def _log_table() -> tuple[int, ...]:
+    steps = np.arange(129) / 128
+    return tuple(np.round(65536 * (np.log2(1 + steps) - steps)).astype(int).tolist())
+
+
+def _log_infer(call: OpCall) -> tuple[TensorType, ...]:
+    return (_channels(call, UINT32, INT16),)
+
+
+def _log_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    table = np.array(_log_table(), np.int64)
+    shifted = arrays[0].reshape(-1).astype(np.int64) << call.int_attr("input_correction_bits")
+    x = np.maximum(shifted & _WORD, 1)
+    whole = bit_length(x).astype(np.int64) - 1
+    part = (x - (np.int64(1) << whole) << 31 - whole) >> 15
+    segment = part >> 9
+    below, above = table[segment], table[segment + 1]
+    log2 = (whole << 16) + part + below + ((above - below) * (part & 511) >> 16)
+    natural = (log2 * _LN2 + 32768) >> 16
+    scaled = ((natural * call.int_attr("output_scale") + 32768) & _WORD) >> 16
+    return (np.minimum(scaled, INT16.max).astype(np.int16).reshape(call.output.shape),)
+
+
+def _log_lower(call: OpCall, b: Kernel) -> None:
+    count = call.output.elements
+    table = b.constant("table", np.array(_log_table(), np.int16), INT16)
+    with (
+        b.view("signal", b.input(0), 0, (count,)) as source,
+        b.view("out", b.y, 0, (count,), access="w") as y,
+        b.for_("i", count) as i,
+    ):
+        shifted = b.load(source, [i]) << call.int_attr("input_correction_bits")
+        with (
+            b.let("x", maximum(shifted, 1), UINT32) as x,
+            b.let("whole", intrinsic("bit_length", [x], INT32).cast(UINT32) - 1, UINT32) as whole,
+            b.let("part", (x << (_word(31) - whole) & 0x7FFFFFFF) >> 15, UINT32) as part,
+            b.let("segment", minimum(part >> 9, 127).cast(INDEX)) as segment,
+        ):
+            below, above = b.load_i32(table, [segment]), b.load_i32(table, [segment + 1])
+            between = (above - below) * (part & 511).cast(INT32) >> 16
+            log2 = (whole << 16) + part + (below + between).cast(UINT32)
+            natural = ((log2.cast(UINT64) * _LN2 + 32768) >> 16).cast(UINT32)
+            scaled = (natural * _word(call.int_attr("output_scale") & _WORD) + 32768) >> 16
+            b.store(y, [i], minimum(scaled, INT16.max).cast(INT16))
+
+
+def _import_log(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 1)
+    options = int_options(context, "input_correction_bits", "output_scale")
+    return ImportedCall("filter_bank_log", options, (0,))
+
+
+def _log_cases() -> Iterator[ConformanceCase]:
+    edges = [0, 1, 2, 3, 511, 512, 513, 65535, 65536, 65537, (1 << 31) - 1, 1 << 31, _WORD]
+    known = CaseTensor((13,), "uint32", data=np.array(edges, np.uint32))
+    for name, x, shift, scale in (
+        ("any", CaseTensor((50,), "uint32"), 0, 1600),
+        ("small", CaseTensor((50,), "uint32", value_range=(0, 3000)), 3, 1600),
+        ("edges", known, 0, 65536),
+    ):
+        options = {"input_correction_bits": shift, "output_scale": scale}
+        y = CaseTensor(x.shape, "int16")
+        yield ConformanceCase(name, "custom:SignalFilterBankLog", (x,), (y,), options, TFLM)
+
+
+# ---- the records -------------------------------------------------------------------------------
+
+
+OPDEFS = (
+    signal_operator(
+        "filter_bank",
+        "SignalFilterBank",
+        OperatorFunctions(_bank_infer, _bank_reference, _bank_lower, _import_bank, _bank_cases),
+        "uint32",
+        accumulator="uint64",
+    ),
+    signal_operator(
+        "filter_bank_square_root",
+        "SignalFilterBankSquareRoot",
+        OperatorFunctions(_root_infer, _root_reference, _root_lower, _import_root, _root_cases),
+        "uint64",
+        accumulator="uint64",
+    ),
+    signal_operator(
+        "spectral_subtraction",
+        "SignalFilterBankSpectralSubtraction",
+        OperatorFunctions(
+            _subtraction_infer,
+            _subtraction_reference,
+            _subtraction_lower,
+            _import_subtraction,
+            _subtraction_cases,
+        ),
+        "uint32",
+        accumulator="uint64",
+    ),
+    signal_operator(
+        "pcan",
+        "SignalPCAN",
+        OperatorFunctions(_pcan_infer, _pcan_reference, _pcan_lower, _import_pcan, _pcan_cases),
+        "uint32",
+        accumulator="uint64",
+    ),
+    signal_operator(
+        "filter_bank_log",
+        "SignalFilterBankLog",
+        OperatorFunctions(_log_infer, _log_reference, _log_lower, _import_log, _log_cases),
+        "uint32",
+        accumulator="uint64",
+    ),
+)

@@ -1,0 +1,435 @@
+"""framer, stacker, delay, overlap_add: samples that come in pieces, a piece a run.
+
+    framer: frames of `frame_size` samples, one each `frame_step`. With `prefill` what came before
+        the first run is taken for zeros; else frames are not valid until there are enough samples.
+    stacker: the last left + 1 + right frames beside each other, every `step` runs. What came before
+        the first one was like it; the right context has to come first.
+    delay: the samples of `delay_length` before; zeros at first.
+    overlap_add: frames added to what is left of those before, `frame_step` samples of sums each.
+        Sums of int16 are cut.
+
+All but the stacker work along the last axis, for each index of the others apart. Source of the
+semantics: TFLM's signal library. What it does not write where nothing is valid are here the samples
+that there are, and zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from firmwright.base.dtypes import BOOL, FLOAT32, INT16, INT32
+from firmwright.ir import tir
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    CaseTensor,
+    ConformanceCase,
+    ImplicitState,
+    ImportContext,
+    ImportedCall,
+    NotSupportedError,
+    OpCall,
+)
+from firmwright.ir.tir.builder import ArithExpr, maximum, minimum, select
+from firmwright.ops.custom_options import int_option, int_options
+from firmwright.ops.importing import require_tensors
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.signal_spectrum import TFLM, OperatorFunctions, signal_operator
+
+
+def _rows(kind: TensorType) -> tuple[int, int]:
+    """How many pieces there are beside each other, and their samples."""
+    if not kind.shape:
+        raise NotSupportedError("samples without an axis")
+    return kind.elements // kind.shape[-1], kind.shape[-1]
+
+
+def _only_int16(call: OpCall) -> None:
+    for kind in (call.input(0), call.output):
+        if kind.dtype != INT16:
+            raise NotSupportedError(f"{call.op} of {kind.dtype.name}")
+
+
+def _move(
+    b: Kernel,
+    target: tir.Buffer,
+    at: Sequence[ArithExpr | int],
+    count: int,
+    value: Callable[[ArithExpr], ArithExpr],
+) -> None:
+    """target[at.., k] = value(k) for k below `count`."""
+    if count > 0:
+        with b.for_("k", count) as k:
+            b.store(target, [*at, k], value(k))
+
+
+def _keep_last(
+    b: Kernel, past: tir.Buffer, x: tir.Buffer, kept: tir.Buffer, row: ArithExpr
+) -> None:
+    """`kept` becomes the last of `past` and then `x`, as many as it holds."""
+    count, new = kept.shape[-1], x.shape[-1]
+    older = max(count - new, 0)
+    _move(b, kept, [row], older, lambda k: b.load(past, [row, k + new]))
+    with b.for_("j", count - older) as j:
+        b.store(kept, [row, j + older], b.load(x, [row, j + (new - count + older)]))
+
+
+# ---- framer ------------------------------------------------------------------------------------
+
+
+def _framer_keeps(size: int, step: int, *, prefill: bool) -> int:
+    """Samples of earlier runs that frames reach back to."""
+    return size - step if prefill else -(-size // step) * step - step
+
+
+def _framer_infer(call: OpCall) -> tuple[TensorType, ...]:
+    _only_int16(call)
+    frames = _rows(call.input(0))[1] // call.int_attr("frame_step")
+    size = call.int_attr("frame_size")
+    if call.output.shape != (*call.input(0).shape[:-1], frames, size):
+        raise NotSupportedError(f"frames of {size} in the shape {list(call.output.shape)}")
+    valid = TensorType(call.outputs[1].shape, BOOL)
+    if valid.elements != 1:
+        raise NotSupportedError(f"a flag of the shape {list(valid.shape)}")
+    return (TensorType(call.output.shape, INT16), valid, *(kind for kind in call.outputs[2:]))
+
+
+def _framer_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    rows, count = _rows(call.input(0))
+    size, step = call.int_attr("frame_size"), call.int_attr("frame_step")
+    x = arrays[0].reshape(rows, count)
+    past = arrays[1] if len(arrays) > 1 else np.zeros((rows, 0), np.int16)
+    sequence = np.concatenate([past, x], axis=1)
+    frames = np.stack([sequence[:, f * step : f * step + size] for f in range(count // step)], 1)
+    missing = int(arrays[2][0]) if len(arrays) > 2 else 0
+    valid = np.full(call.outputs[1].shape, missing == 0)
+    kept = [sequence[:, sequence.shape[1] - past.shape[1] :]] if len(arrays) > 1 else []
+    left = [np.array([max(missing - count // step, 0)], np.int32)] if len(arrays) > 2 else []
+    return (frames.reshape(call.output.shape), valid, *kept, *left)
+
+
+def _framer_lower(call: OpCall, b: Kernel) -> None:
+    rows, count = _rows(call.input(0))
+    size, step = call.int_attr("frame_size"), call.int_attr("frame_step")
+    frames = count // step
+    reach = call.input(1).shape[1] if call.has_input(1) else 0
+    with (
+        b.view("samples", b.input(0), 0, (rows, count)) as x,
+        b.view("frames", b.y, 0, (rows, frames, size), access="w") as y,
+        b.view("valid", b.outputs[1], 0, (1,), access="w") as valid,
+    ):
+        with b.for_("row", rows) as row:
+            for frame in range(frames):
+                first = frame * step
+                older = min(max(reach - first, 0), size)
+                if older:
+                    with b.for_("k", older) as k:
+                        b.store(y, [row, frame, k], b.load(b.input(1), [row, k + first]))
+                start = first + older - reach
+                with b.for_("j", size - older) as j:
+                    b.store(y, [row, frame, j + older], b.load(x, [row, j + start]))
+        if not call.has_input(2):
+            b.store(valid, [0], True)
+        else:
+            missing = b.load(b.input(2), [0])
+            b.store(valid, [0], missing.equal(0))
+            b.store(b.outputs[3], [0], maximum(missing - frames, 0))
+        if reach:
+            with b.for_("one", rows) as row:
+                _keep_last(b, b.input(1), x, b.outputs[2], row)
+
+
+def _import_framer(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 1, outputs=2)
+    attrs = int_options(context, "frame_size", "frame_step")
+    size, step = attrs["frame_size"], attrs["frame_step"]
+    x = context.inputs[0]
+    if x is None or not 0 < step <= size or not x.shape or x.shape[-1] % step:
+        raise NotSupportedError(f"frames of {size} samples, one each {step}")
+    prefill = bool(int_option(context, "prefill"))
+    reach = _framer_keeps(size, step, prefill=prefill)
+    memory = []
+    if reach:
+        memory.append(ImplicitState("past", TensorType((_rows(x)[0], reach), INT16)))
+    if reach and not prefill:
+        memory.append(ImplicitState("missing", TensorType((1,), INT32), reach // step))
+    return ImportedCall("framer", attrs, (0,), implicit_state=tuple(memory))
+
+
+def _framer_cases() -> Iterator[ConformanceCase]:
+    for name, shape, size, step in (
+        ("one_a_run", (16,), 40, 16),
+        ("many_a_run", (2, 30), 14, 10),
+        ("apart", (24,), 8, 8),
+    ):
+        x = CaseTensor(shape, "int16")
+        y = CaseTensor((*shape[:-1], shape[-1] // step, size), "int16")
+        options = {"frame_size": size, "frame_step": step, "prefill": True}
+        yield ConformanceCase(name, "custom:SignalFramer", (x,), (y, _FLAG), options, TFLM)
+
+
+_FLAG = CaseTensor((), "bool")
+
+
+# ---- stacker -----------------------------------------------------------------------------------
+
+
+def _stacker_infer(call: OpCall) -> tuple[TensorType, ...]:
+    _only_int16(call)
+    channels = call.int_attr("num_channels")
+    frames = call.int_attr("left") + 1 + call.int_attr("right")
+    if call.input(0).elements != channels or call.output.elements != channels * frames:
+        raise NotSupportedError(f"{frames} frames of {channels} from {list(call.input(0).shape)}")
+    if call.outputs[1].elements != 1:
+        raise NotSupportedError(f"a flag of the shape {list(call.outputs[1].shape)}")
+    flag = TensorType(call.outputs[1].shape, BOOL)
+    return (TensorType(call.output.shape, INT16), flag, *call.outputs[2:])
+
+
+def _stacker_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    x, state = arrays[0].reshape(-1), int(arrays[1][0])
+    past = arrays[2].reshape(-1) if len(arrays) > 2 else np.zeros(0, np.int16)
+    if state < 0:
+        past, state = np.tile(x, len(past) // len(x)), call.int_attr("right")
+    stacked = np.concatenate([past, x])
+    wait = call.int_attr("step") - 1 if state == 0 else state - 1
+    kept = [stacked[len(x) :].reshape(arrays[2].shape)] if len(arrays) > 2 else []
+    flag = np.full(call.outputs[1].shape, state == 0)
+    return (stacked.reshape(call.output.shape), flag, np.array([wait], np.int32), *kept)
+
+
+def _stacker_lower(call: OpCall, b: Kernel) -> None:
+    channels, total = call.int_attr("num_channels"), call.output.elements
+    older = total - channels
+    with (
+        b.view("frame", b.input(0), 0, (channels,)) as x,
+        b.view("stacked", b.y, 0, (total,), access="rw") as y,
+        b.view("valid", b.outputs[1], 0, (1,), access="w") as valid,
+        b.let("before", b.load(b.input(1), [0]), INT32) as before,
+        b.let("wait", select(before < 0, call.int_attr("right"), before), INT32) as wait,
+    ):
+        if older:
+            with (
+                b.if_(before < 0),
+                b.for_("copy", older // channels) as copy,
+                b.for_("c", channels) as c,
+            ):
+                b.store(y, [copy * channels + c], b.load(x, [c]))
+            with b.else_():
+                _move(b, y, [], older, lambda k: b.load(b.input(2), [0, k]))
+        with b.for_("c", channels) as c:
+            b.store(y, [c + older], b.load(x, [c]))
+        b.store(valid, [0], wait.equal(0))
+        b.store(b.outputs[2], [0], select(wait.equal(0), call.int_attr("step"), wait) - 1)
+        if older:
+            _move(b, b.outputs[3], [0], older, lambda k: b.load(y, [k + channels]))
+
+
+def _import_stacker(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 1, outputs=2)
+    channels = int_option(context, "num_channels")
+    left = int_option(context, "stacker_left_context")
+    right = int_option(context, "stacker_right_context")
+    step = int_option(context, "stacker_step")
+    if min(channels, step) < 1 or min(left, right) < 0 or step > left + right + 1:
+        raise NotSupportedError(f"every {step} runs {left} + 1 + {right} frames of {channels}")
+    memory = [ImplicitState("wait", TensorType((1,), INT32), -1)]
+    if left + right:
+        memory.append(ImplicitState("past", TensorType((1, (left + right) * channels), INT16)))
+    attrs = {"num_channels": channels, "left": left, "right": right, "step": step}
+    return ImportedCall("stacker", attrs, (0,), implicit_state=tuple(memory))
+
+
+def _stacker_cases() -> Iterator[ConformanceCase]:
+    for name, left, right, step in (("past", 2, 0, 1), ("alone", 0, 0, 1)):
+        x, y = CaseTensor((5,), "int16"), CaseTensor((5 * (left + right + 1),), "int16")
+        options = {
+            "num_channels": 5, "stacker_left_context": left, "stacker_right_context": right,
+            "stacker_step": step,
+        }  # fmt: skip
+        yield ConformanceCase(name, "custom:SignalStacker", (x,), (y, _FLAG), options, TFLM)
+
+
+# ---- delay -------------------------------------------------------------------------------------
+
+
+def _delay_infer(call: OpCall) -> tuple[TensorType, ...]:
+    _only_int16(call)
+    return (TensorType(call.input(0).shape, INT16), *call.outputs[1:])
+
+
+def _delay_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    rows, count = _rows(call.input(0))
+    if len(arrays) == 1:
+        return (arrays[0].copy(),)
+    sequence = np.concatenate([arrays[1], arrays[0].reshape(rows, count)], axis=1)
+    return (sequence[:, :count].reshape(call.output.shape), sequence[:, count:])
+
+
+def _delay_lower(call: OpCall, b: Kernel) -> None:
+    rows, count = _rows(call.input(0))
+    reach = call.input(1).shape[1] if call.has_input(1) else 0
+    with (
+        b.view("samples", b.input(0), 0, (rows, count)) as x,
+        b.view("out", b.y, 0, (rows, count), access="w") as y,
+        b.for_("row", rows) as row,
+    ):
+        older = min(reach, count)
+        _move(b, y, [row], older, lambda k: b.load(b.input(1), [row, k]))
+        with b.for_("j", count - older) as j:
+            b.store(y, [row, j + older], b.load(x, [row, j]))
+        if reach:
+            _keep_last(b, b.input(1), x, b.outputs[1], row)
+
+
+def _import_delay(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 1)
+    x, length = context.inputs[0], int_option(context, "delay_length")
+    if x is None or length < 0:
+        raise NotSupportedError(f"a delay of {length}")
+    kept = (ImplicitState("past", TensorType((_rows(x)[0], length), INT16)),) if length else ()
+    return ImportedCall("delay", {}, (0,), implicit_state=kept)
+
+
+def _delay_cases() -> Iterator[ConformanceCase]:
+    for name, shape, length in (("short", (2, 12), 5), ("long", (6,), 17), ("alike", (6,), 6)):
+        x, options = CaseTensor(shape, "int16"), {"delay_length": length}
+        yield ConformanceCase(name, "custom:SignalDelay", (x,), (x,), options, TFLM)
+
+
+# ---- overlap_add -------------------------------------------------------------------------------
+
+
+def _overlap_infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, step = call.input(0), call.int_attr("frame_step")
+    if x.dtype not in (INT16, FLOAT32) or call.output.dtype != x.dtype:
+        raise NotSupportedError(f"sums of {x.dtype.name} in {call.output.dtype.name}")
+    *rows, frames, _ = x.shape
+    shape = call.output.shape
+    if shape != (*rows, frames * step):
+        raise NotSupportedError(f"{frames} frames of {step} sums in the shape {list(shape)}")
+    return (TensorType(shape, x.dtype), *call.outputs[1:])
+
+
+def _overlap_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    x, step = call.input(0), call.int_attr("frame_step")
+    frames, size = x.shape[-2:]
+    pieces = arrays[0].reshape(-1, frames, size)
+    left = arrays[1] if len(arrays) > 1 else np.zeros((len(pieces), 0), x.dtype.np)
+    found = []
+    for frame in range(frames):
+        padded = np.concatenate([left, np.zeros((len(pieces), step), left.dtype)], axis=1)
+        if x.dtype == INT16:
+            total = padded.astype(np.int32) + pieces[:, frame]
+            sums = np.clip(total, INT16.min, INT16.max).astype(np.int16)
+        else:
+            sums = padded + pieces[:, frame]
+        found.append(sums[:, :step])
+        left = sums[:, step:]
+    result = np.concatenate(found, axis=1).reshape(call.output.shape)
+    return (result, left) if len(arrays) > 1 else (result,)
+
+
+def _overlap_lower(call: OpCall, b: Kernel) -> None:
+    kind, step = call.input(0), call.int_attr("frame_step")
+    frames, size = kind.shape[-2:]
+    rows, left = kind.elements // (frames * size), size - step
+    with (
+        b.view("frames", b.input(0), 0, (rows, frames, size)) as x,
+        b.view("out", b.y, 0, (rows, frames * step), access="w") as y,
+        b.for_("row", rows) as row,
+    ):
+        sums = b.outputs[1] if left else y
+
+        def added(frame: ArithExpr, k: ArithExpr, *, is_left: bool) -> ArithExpr:
+            new = b.load(x, [row, frame, k])
+            if not is_left:
+                return new
+            old = b.load(sums, [row, k])
+            if kind.dtype == FLOAT32:
+                return old + new
+            total = old.cast(INT32) + new.cast(INT32)
+            return maximum(minimum(total, INT16.max), INT16.min).cast(INT16)
+
+        if left:
+            _move(b, sums, [row], left, lambda k: b.load(b.input(1), [row, k]))
+        with b.for_("frame", frames) as frame:
+            first = frame * step
+            for start, end in ((0, min(step, left)), (min(step, left), step)):
+                is_left = start < left and end <= left
+                if end > start:
+                    with b.for_("k", end - start) as k:
+                        value = added(frame, k + start, is_left=is_left)
+                        b.store(y, [row, first + start + k], value)
+            for start, end in ((step, max(step, left)), (max(step, left), size)):
+                if left and end > start:
+                    with b.for_("k", end - start) as k:
+                        value = added(frame, k + start, is_left=end <= left)
+                        b.store(sums, [row, k + (start - step)], value)
+
+
+def _import_overlap(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 1)
+    x, step = context.inputs[0], int_option(context, "frame_step")
+    if x is None or len(x.shape) < 2 or not 0 < step <= x.shape[-1]:
+        raise NotSupportedError(f"frames that begin each {step} samples")
+    rows, left = x.elements // (x.shape[-1] * x.shape[-2]), x.shape[-1] - step
+    kept = (ImplicitState("left", TensorType((rows, left), x.dtype)),) if left else ()
+    return ImportedCall("overlap_add", {"frame_step": step}, (0,), implicit_state=kept)
+
+
+def _overlap_cases() -> Iterator[ConformanceCase]:
+    for name, dtype, shape, step in (
+        ("half", "int16", (3, 8), 4),
+        ("little", "int16", (2, 2, 9), 2),
+        ("much", "int16", (2, 9), 7),
+        ("none", "int16", (2, 5), 5),
+        ("floats", "float32", (3, 8), 3),
+    ):
+        x = CaseTensor(shape, dtype)
+        y = CaseTensor((*shape[:-2], shape[-2] * step), dtype)
+        options = {"T": 7 if dtype == "int16" else 0, "frame_step": step}
+        yield ConformanceCase(name, "custom:SignalOverlapAdd", (x,), (y,), options, TFLM)
+
+
+OPDEFS = (
+    signal_operator(
+        "framer",
+        "SignalFramer",
+        OperatorFunctions(
+            _framer_infer, _framer_reference, _framer_lower, _import_framer, _framer_cases
+        ),
+        "int16",
+        accumulator="copies",
+    ),
+    signal_operator(
+        "stacker",
+        "SignalStacker",
+        OperatorFunctions(
+            _stacker_infer, _stacker_reference, _stacker_lower, _import_stacker, _stacker_cases
+        ),
+        "int16",
+        accumulator="copies",
+    ),
+    signal_operator(
+        "delay",
+        "SignalDelay",
+        OperatorFunctions(
+            _delay_infer, _delay_reference, _delay_lower, _import_delay, _delay_cases
+        ),
+        "int16",
+        accumulator="copies",
+    ),
+    signal_operator(
+        "overlap_add",
+        "SignalOverlapAdd",
+        OperatorFunctions(
+            _overlap_infer, _overlap_reference, _overlap_lower, _import_overlap, _overlap_cases
+        ),
+        "int16",
+        "float32",
+        accumulator="int32",
+    ),
+)

@@ -1,0 +1,262 @@
+"""window, fft_auto_scale, spectrum_energy: a frame on its way to its spectrum and beyond.
+
+    window: y = x * weights >> shift, cut to int16; weights along the last axis.
+    fft_auto_scale: y = x * 2^s with the greatest s for which no magnitude leaves int16, and s;
+        silence stays as it is.
+    spectrum_energy: y = re^2 + im^2 of the bins first .. last - 1, 0 elsewhere.
+
+Source of the semantics: TFLM's signal library. Its greatest magnitude is found in 16 bits, so that
+-32768 counts as less than everything behind it; what leaves int16 then wraps. Bins outside of the
+range, which it does not write, are 0 here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from firmwright.base.dtypes import INT16, INT32, UINT32
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    CaseTensor,
+    ConformanceCase,
+    ImportContext,
+    ImportedCall,
+    NotSupportedError,
+    NumericsProfile,
+    NumericsSpec,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ir.tir.builder import maximum, minimum, select
+from firmwright.ops.custom_options import int_options
+from firmwright.ops.importing import require_tensors
+from firmwright.ops.kernel import Kernel
+
+TFLM: tuple[NumericsProfile, ...] = ("tflm",)
+
+
+class OperatorFunctions(NamedTuple):
+    """The functions that an operator is made of."""
+
+    infer: Callable[[OpCall], tuple[TensorType, ...]]
+    reference: Callable[[OpCall, Sequence[Array]], tuple[Array, ...]]
+    lower: Callable[[OpCall, Any], None]
+    imports: Callable[[ImportContext], ImportedCall]
+    cases: Callable[[], Iterator[ConformanceCase]]
+
+
+def signal_operator(
+    name: str,
+    custom: str,
+    parts: OperatorFunctions,
+    *dtypes: str,
+    accumulator: str,
+    macs: Callable[[OpCall], int] = lambda call: 0,
+) -> OpDef:
+    """The record of an operator that TFLM's signal library alone has, as `custom`."""
+    return OpDef(
+        name=name,
+        infer=parts.infer,
+        reference=parts.reference,
+        lower=parts.lower,
+        imports={f"tflite:custom:{custom}": parts.imports},
+        cases=parts.cases,
+        dtypes=dtypes,
+        numerics={"tflm": NumericsSpec(None, accumulator, "TFLM signal library")},
+        macs=macs,
+    )
+
+
+# ---- window ------------------------------------------------------------------------------------
+
+
+def _window_infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, weights = call.input(0), call.input(1)
+    if (x.dtype, weights.dtype) != (INT16, INT16):
+        raise NotSupportedError(f"a window of {weights.dtype.name} over {x.dtype.name}")
+    if len(weights.shape) != 1 or x.shape[-1:] != weights.shape:
+        raise NotSupportedError(f"a window of {list(weights.shape)} over {list(x.shape)}")
+    return (TensorType(x.shape, INT16, call.output.quantization),)
+
+
+def _window_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    product = arrays[0].astype(np.int32) * arrays[1].astype(np.int32) >> call.int_attr("shift")
+    return (np.clip(product, INT16.min, INT16.max).astype(np.int16),)
+
+
+def _window_lower(call: OpCall, b: Kernel) -> None:
+    size = call.input(1).elements
+    shape = (call.output.elements // size, size)
+    with (
+        b.view("frames", b.input(0), 0, shape) as x,
+        b.view("out", b.y, 0, shape, access="w") as y,
+        b.for_("frame", shape[0]) as frame,
+        b.for_("i", size) as i,
+    ):
+        product = b.load_i32(x, [frame, i]) * b.load_i32(b.input(1), [i])
+        scaled = product >> call.int_attr("shift")
+        b.store(y, [frame, i], maximum(minimum(scaled, INT16.max), INT16.min).cast(INT16))
+
+
+def _import_window(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 2)
+    return ImportedCall("window", int_options(context, "shift"), (0, 1))
+
+
+def _window_cases() -> Iterator[ConformanceCase]:
+    hann = np.round(4095 * np.sin(np.pi * (np.arange(25) + 0.5) / 25) ** 2).astype(np.int16)
+    for name, shape, shift in (("frame", (25,), 12), ("frames_cut", (2, 3, 25), 9)):
+        x = CaseTensor(shape, "int16")
+        weights = CaseTensor((25,), "int16", data=hann)
+        yield ConformanceCase(
+            name, "custom:SignalWindow", (x, weights), (x,), {"shift": shift}, TFLM
+        )
+
+
+# ---- fft_auto_scale ----------------------------------------------------------------------------
+
+
+def _scale_infer(call: OpCall) -> tuple[TensorType, ...]:
+    x = call.input(0)
+    if x.dtype != INT16:
+        raise NotSupportedError(f"automatic scaling of {x.dtype.name}")
+    scale = call.outputs[1]
+    if scale.elements != 1:
+        raise NotSupportedError(f"a scale of the shape {list(scale.shape)}")
+    return (TensorType(x.shape, INT16), TensorType(scale.shape, INT32))
+
+
+def _scale_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    most = 0
+    for value in arrays[0].reshape(-1).tolist():
+        if value > most:
+            most = value
+        elif -value > most:
+            most = -value if value > INT16.min else INT16.min
+    bits = 15 - most.bit_length() if most > 0 else 0
+    scaled = arrays[0].astype(np.int32) << bits
+    return scaled.astype(np.int16), np.full(call.outputs[1].shape, bits, np.int32)
+
+
+def _scale_lower(call: OpCall, b: Kernel) -> None:
+    count = call.input(0).elements
+    with (
+        b.view("samples", b.input(0), 0, (count,)) as x,
+        b.view("out", b.y, 0, (count,), access="w") as y,
+        b.view("bits", b.outputs[1], 0, (1,), access="w") as bits,
+    ):
+        most = b.reg("most", INT16)
+        b.store(most, [0], 0)
+        with b.for_("i", count) as i:
+            value = b.load_i32(x, [i])
+            negative, so_far = value * -1, b.load_i32(most, [0])
+            with b.if_(value > so_far):
+                b.store(most, [0], value.cast(INT16))
+            with b.else_(), b.if_(negative > so_far):
+                b.store(most, [0], negative.cast(INT16))
+        found = b.load_i32(most, [0])
+        length = intrinsic("bit_length", [maximum(found, 0).cast(UINT32)], INT32)
+        with b.let("left", select(found > 0, maximum(15 - length, 0), 0), INT32) as left:
+            b.store(bits, [0], left)
+            with b.for_("k", count) as k:
+                b.store(y, [k], (b.load_i32(x, [k]).cast(UINT32) << left.cast(UINT32)).cast(INT16))
+
+
+def _import_scale(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 1, outputs=2)
+    return ImportedCall("fft_auto_scale", {}, (0,))
+
+
+def _scale_cases() -> Iterator[ConformanceCase]:
+    for name, limits in (("whole_range", None), ("quiet", (-37, 36)), ("silence", (0, 0))):
+        x = CaseTensor((33,), "int16", value_range=limits)
+        y = CaseTensor((33,), "int16")
+        bits = CaseTensor((), "int32")
+        yield ConformanceCase(name, "custom:SignalFftAutoScale", (x,), (y, bits), {}, TFLM)
+
+
+# ---- spectrum_energy ---------------------------------------------------------------------------
+
+
+def _energy_infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, bins = call.input(0), call.output.elements
+    if x.dtype != INT16 or x.elements != 2 * bins:
+        raise NotSupportedError(f"the energy of {bins} bins of {x.dtype.name} {list(x.shape)}")
+    first, last = call.int_attr("start_index"), call.int_attr("end_index")
+    if not 0 <= first <= last <= bins:
+        raise NotSupportedError(f"bins {first} to {last} of {bins}")
+    return (TensorType(call.output.shape, UINT32),)
+
+
+def _energy_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    pairs = arrays[0].reshape(-1, 2).astype(np.int64)
+    energy = (pairs**2).sum(axis=1).astype(np.uint32)
+    bins = np.arange(len(energy))
+    inside = (bins >= call.int_attr("start_index")) & (bins < call.int_attr("end_index"))
+    return (np.where(inside, energy, np.uint32(0)).reshape(call.output.shape),)
+
+
+def _energy_lower(call: OpCall, b: Kernel) -> None:
+    bins = call.output.elements
+    first, last = call.int_attr("start_index"), call.int_attr("end_index")
+    with (
+        b.view("spectrum", b.input(0), 0, (bins, 2)) as x,
+        b.view("out", b.y, 0, (bins,), access="w") as y,
+    ):
+        for name, start, end in (("below", 0, first), ("above", last, bins)):
+            if end > start:
+                with b.for_(name, end - start) as k:
+                    b.store(y, [k + start], 0)
+        with b.for_("i", last - first) as i:
+            squares = [b.load_i32(x, [i + first, part]) for part in (0, 1)]
+            real, imaginary = ((part * part).cast(UINT32) for part in squares)
+            b.store(y, [i + first], real + imaginary)
+
+
+def _import_energy(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 1)
+    return ImportedCall("spectrum_energy", int_options(context, "start_index", "end_index"), (0,))
+
+
+def _energy_cases() -> Iterator[ConformanceCase]:
+    x, y = CaseTensor((34,), "int16"), CaseTensor((17,), "uint32")
+    options = {"start_index": 0, "end_index": 17}
+    yield ConformanceCase("all_bins", "custom:SignalEnergy", (x,), (y,), options, TFLM)
+
+
+OPDEFS = (
+    signal_operator(
+        "window",
+        "SignalWindow",
+        OperatorFunctions(
+            _window_infer, _window_reference, _window_lower, _import_window, _window_cases
+        ),
+        "int16",
+        accumulator="int32",
+        macs=lambda call: call.output.elements,
+    ),
+    signal_operator(
+        "fft_auto_scale",
+        "SignalFftAutoScale",
+        OperatorFunctions(
+            _scale_infer, _scale_reference, _scale_lower, _import_scale, _scale_cases
+        ),
+        "int16",
+        accumulator="int16",
+    ),
+    signal_operator(
+        "spectrum_energy",
+        "SignalEnergy",
+        OperatorFunctions(
+            _energy_infer, _energy_reference, _energy_lower, _import_energy, _energy_cases
+        ),
+        "int16",
+        accumulator="uint32",
+        macs=lambda call: 2 * call.output.elements,
+    ),
+)

@@ -1,0 +1,208 @@
+"""dynamic_update_slice and scatter_nd: parts of a tensor replaced where indices say.
+
+dynamic_update_slice is input 0 with input 1 in place of what begins at input 2, moved so far that
+it lies inside. scatter_nd is zeros of the attribute `shape`, to which each slice of input 1 is
+added at the place that the row of input 0 names along the first axes; places outside, at which
+TFLite's run fails, are taken as the nearest inside.
+Source of the semantics: TFLite's reference operators of these names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from firmwright.base.dtypes import BOOL, FLOAT32, INT32, INT64, UINT32
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import (
+    Array,
+    CaseTensor,
+    ConformanceCase,
+    ImportContext,
+    ImportedCall,
+    NotSupportedError,
+    NumericsSpec,
+    OpCall,
+    OpDef,
+)
+from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum
+from firmwright.ops.elementwise_unary import BOTH_PROFILES, both_profiles
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.one_hot import check_data_and_indices, clamp_index
+from firmwright.ops.strided_copy import (
+    DTYPES,
+    LITERT,
+    constant_ints,
+    data_tensor,
+    index_tensor,
+    lower_fill,
+    require_inputs,
+)
+
+_NAMES = tuple(kind.name for kind in DTYPES)
+
+# ---- dynamic_update_slice ----------------------------------------------------------------------
+
+
+def _update_infer(call: OpCall) -> tuple[TensorType, ...]:
+    check_data_and_indices(call, 0, 2)
+    x, part, start = (call.input(index) for index in (0, 1, 2))
+    fits = len(part.shape) == len(x.shape) and all(
+        a <= n for a, n in zip(part.shape, x.shape, strict=True)
+    )
+    if part.dtype != x.dtype or not fits or start.shape != (len(x.shape),):
+        raise NotSupportedError(f"a part of {list(part.shape)} in {list(x.shape)}")
+    return (TensorType(x.shape, x.dtype, call.output.quantization),)
+
+
+def _update_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    y, part = arrays[0].copy(), arrays[1]
+    room = np.array(y.shape) - np.array(part.shape)
+    first = np.clip(arrays[2].astype(np.int64), 0, room)
+    y[tuple(slice(a, a + n) for a, n in zip(first, part.shape, strict=True))] = part
+    return (y,)
+
+
+def _update_lower(call: OpCall, b: Kernel) -> None:
+    shape, part = call.input(0).shape, call.input(1).shape
+    count = call.output.elements
+    with (
+        b.view("from", b.input(0), 0, (count,)) as x,
+        b.view("to", b.y, 0, (count,), access="w") as y,
+        b.for_("i", count) as i,
+    ):
+        b.store(y, [i], b.load(x, [i]))
+    with ExitStack() as stack:
+        first = [
+            stack.enter_context(b.let(f"first{k}", _inside(b.load(b.input(2), [k]), n - size)))
+            for k, (n, size) in enumerate(zip(shape, part, strict=True))
+        ]
+        at = [stack.enter_context(b.for_(f"i{k}", size)) for k, size in enumerate(part)]
+        there = [a + i for a, i in zip(first, at, strict=True)]
+        b.store(b.y, there, b.load(b.input(1), at))
+
+
+def _inside(start: ArithExpr, room: int) -> ArithExpr:
+    return minimum(maximum(start.cast(INDEX), 0), room)
+
+
+def _update_import(context: ImportContext) -> ImportedCall:
+    require_inputs(context, 3)
+    return ImportedCall("dynamic_update_slice", {}, (0, 1, 2))
+
+
+def _update_cases() -> Iterator[ConformanceCase]:
+    for name, x, part, limits in (
+        ("matrix", (4, 5), (2, 3), (0, 2)),
+        ("beyond", (3, 4, 5), (1, 4, 2), (-3, 9)),
+    ):
+        for dtype in ("int8", "int16", "int32", "float32"):
+            if name == "beyond" and dtype not in ("int8", "float32"):
+                continue
+            start = CaseTensor((len(x),), "int32", value_range=limits)
+            inputs = (data_tensor(x, dtype), data_tensor(part, dtype), start)
+            outputs = (data_tensor(x, dtype),)
+            yield ConformanceCase(
+                f"{name}_{dtype}", "DYNAMIC_UPDATE_SLICE", inputs, outputs, {}, BOTH_PROFILES
+            )
+
+
+# ---- scatter_nd --------------------------------------------------------------------------------
+
+
+def _scatter_parts(call: OpCall) -> tuple[int, int, int]:
+    """How many: slices, axes that an index names, elements a slice."""
+    indices, shape = call.input(0).shape, call.ints_attr("shape")
+    return math.prod(indices[:-1]), indices[-1], math.prod(shape[indices[-1] :])
+
+
+def _scatter_infer(call: OpCall) -> tuple[TensorType, ...]:
+    check_data_and_indices(call, 1, 0)
+    indices, x, shape = call.input(0).shape, call.input(1), call.ints_attr("shape")
+    if not indices or not 1 <= indices[-1] <= len(shape) or x.dtype in (BOOL, INT64):
+        raise NotSupportedError(f"indices of the shape {list(indices)} into {list(shape)}")
+    if x.shape != (*indices[:-1], *shape[indices[-1] :]):
+        raise NotSupportedError(f"parts of {list(x.shape)} in {list(shape)}")
+    return (TensorType(shape, x.dtype, call.output.quantization),)
+
+
+def _scatter_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    slices, named, size = _scatter_parts(call)
+    shape, kind = call.ints_attr("shape"), call.output.dtype
+    wide = np.float32 if kind == FLOAT32 else np.int64
+    y = np.zeros((*shape[:named], size), wide)
+    places = arrays[0].reshape(slices, named)
+    axes = tuple(np.clip(places[:, k], 0, shape[k] - 1) for k in range(named))
+    np.add.at(y, axes, arrays[1].reshape(slices, size).astype(wide))
+    return (y.reshape(shape).astype(kind.np),)
+
+
+def _scatter_lower(call: OpCall, b: Kernel) -> None:
+    slices, named, size = _scatter_parts(call)
+    shape = call.ints_attr("shape")
+    lower_fill(b, b.y, 0)
+    with ExitStack() as stack:
+        x = stack.enter_context(b.view("parts", b.input(1), 0, (slices, size)))
+        places = stack.enter_context(b.view("places", b.input(0), 0, (slices, named)))
+        y = stack.enter_context(b.view("out", b.y, 0, (*shape[:named], size), access="rw"))
+        i = stack.enter_context(b.for_("i", slices))
+        at = [
+            stack.enter_context(b.let(f"at{k}", clamp_index(b.load(places, [i, k]), shape[k])))
+            for k in range(named)
+        ]
+        c = stack.enter_context(b.for_("c", size))
+        b.store(y, [*at, c], _sum(b.load(y, [*at, c]), b.load(x, [i, c])))
+
+
+def _sum(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    """Whole numbers keep their low bits."""
+    kind = a.expr.dtype
+    if kind == FLOAT32:
+        return a + b
+    if kind == INT32:
+        return (a.cast(UINT32) + b.cast(UINT32)).cast(INT32)
+    return (a.cast(INT32) + b.cast(INT32)).cast(kind)
+
+
+def _scatter_import(context: ImportContext) -> ImportedCall:
+    require_inputs(context, 3)
+    return ImportedCall("scatter_nd", {"shape": constant_ints(context, 2, "shapes")}, (0, 1))
+
+
+def _scatter_cases() -> Iterator[ConformanceCase]:
+    for name, indices, parts, shape in (
+        ("rows", (3, 1), (3, 4), (5, 4)),
+        ("elements", (2, 3, 2), (2, 3), (3, 4)),
+    ):
+        for dtype in ("int8", "int32", "float32"):
+            size = CaseTensor((len(shape),), "int32", data=np.array(shape, np.int32))
+            inputs = (index_tensor(indices, min(shape)), data_tensor(parts, dtype), size)
+            outputs = (data_tensor(shape, dtype),)
+            yield ConformanceCase(f"{name}_{dtype}", "SCATTER_ND", inputs, outputs, {}, LITERT)
+
+
+OPDEFS: tuple[OpDef, ...] = (
+    OpDef(
+        name="dynamic_update_slice",
+        infer=_update_infer,
+        reference=_update_reference,
+        lower=_update_lower,
+        imports={"tflite:DYNAMIC_UPDATE_SLICE": _update_import},
+        cases=_update_cases,
+        dtypes=_NAMES,
+        numerics=both_profiles(NumericsSpec(None, "copies", "reference_ops")),
+    ),
+    OpDef(
+        name="scatter_nd",
+        infer=_scatter_infer,
+        reference=_scatter_reference,
+        lower=_scatter_lower,
+        imports={"tflite:SCATTER_ND": _scatter_import},
+        cases=_scatter_cases,
+        dtypes=tuple(name for name in _NAMES if name not in ("bool", "int64")),
+        numerics={"litert": NumericsSpec(None, "exact", "reference_ops ScatterNd")},
+    ),
+)

@@ -1,0 +1,196 @@
+"""space_to_batch_nd and batch_to_space_nd: blocks of an image become images of their own, and back.
+
+Attributes: `block`, a size for each axis from 1 on that is cut; `margins`, pairs of what is added
+before and after such an axis, or cropped. Both are one move whose places are tables (moves.py):
+element (y, x) of the large tensor lies at f(y) + g(x) of the small ones. What is added holds the
+output's zero point, in TFLM a plain 0.
+Source of the semantics: TFLite's reference operators of these names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.opdef import (
+    Array,
+    CaseTensor,
+    ConformanceCase,
+    ImportContext,
+    NotSupportedError,
+    NumericsSpec,
+    OpCall,
+    OpDef,
+)
+from firmwright.ops.strided_copy import (
+    CopyAxis,
+    DataMovement,
+    StridedCopy,
+    attrs_importer,
+    constant_ints,
+    data_movement_cases,
+    data_movement_op,
+    input_rank,
+    int_vector,
+    row_major_strides,
+)
+
+
+def _attrs(context: ImportContext) -> dict[str, Attr]:
+    block, margins = (constant_ints(context, k, "blocks or margins") for k in (1, 2))
+    rank = input_rank(context)
+    if not 1 <= len(block) < rank or len(margins) != 2 * len(block):
+        raise NotSupportedError(f"{len(block)} blocks of {rank} dimensions")
+    if any(size < 1 for size in block) or any(size < 0 for size in margins):
+        raise NotSupportedError(f"blocks {list(block)} with margins {list(margins)}")
+    return {"block": block, "margins": margins}
+
+
+def _margins(call: OpCall) -> list[tuple[int, int]]:
+    flat = call.ints_attr("margins")
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _batch_shape(call: OpCall) -> tuple[int, ...]:
+    """Of space_to_batch_nd's output."""
+    shape, block = call.input(0).shape, call.ints_attr("block")
+    cut: list[int] = []
+    for n, size, (before, after) in zip(shape[1:], block, _margins(call), strict=False):
+        if (before + n + after) % size:
+            raise NotSupportedError(f"{before + n + after} elements in blocks of {size}")
+        cut.append((before + n + after) // size)
+    return (shape[0] * math.prod(block), *cut, *shape[1 + len(block) :])
+
+
+def _space_shape(call: OpCall) -> tuple[int, ...]:
+    """Of batch_to_space_nd's output."""
+    shape, block = call.input(0).shape, call.ints_attr("block")
+    if shape[0] % math.prod(block):
+        raise NotSupportedError(f"{shape[0]} images in blocks of {math.prod(block)}")
+    rows = zip(shape[1:], block, _margins(call), strict=False)
+    joined = [n * size - before - after for n, size, (before, after) in rows]
+    return (shape[0] // math.prod(block), *joined, *shape[1 + len(block) :])
+
+
+def _places(
+    call: OpCall, large: Sequence[int], small: Sequence[int]
+) -> list[tuple[int, int, tuple[int, ...], int]]:
+    """(extent, stride in the large tensor, places in the small one, their unit) of each loop."""
+    block, strides = call.ints_attr("block"), row_major_strides(small)
+    rows: list[tuple[int, int, tuple[int, ...], int]] = []
+    blocks = row_major_strides(block)
+    for axis, (n, stride) in enumerate(zip(large, row_major_strides(large), strict=True)):
+        if not 1 <= axis <= len(block):
+            rows.append((n, stride, (), strides[axis]))
+            continue
+        size, before = block[axis - 1], _margins(call)[axis - 1][0]
+        images = blocks[axis - 1] * large[0] * strides[0]
+        found = [
+            (k + before) % size * images + (k + before) // size * strides[axis] for k in range(n)
+        ]
+        unit = max(1, math.gcd(*found))
+        rows.append((n, stride, tuple(place // unit for place in found), unit))
+    return rows
+
+
+def _to_batch_moves(call: OpCall) -> Sequence[StridedCopy]:
+    rows = _places(call, call.input(0).shape, _batch_shape(call))
+    return [StridedCopy(tuple(CopyAxis(n, x, unit, (), places) for n, x, places, unit in rows))]
+
+
+def _to_space_moves(call: OpCall) -> Sequence[StridedCopy]:
+    rows = _places(call, _space_shape(call), call.input(0).shape)
+    return [StridedCopy(tuple(CopyAxis(n, unit, y, places) for n, y, places, unit in rows))]
+
+
+def _zero_point(call: OpCall) -> int:
+    quant = call.output.quantization
+    return quant.zero_points[0] if quant is not None and call.numerics == "litert" else 0
+
+
+def _fill(call: OpCall) -> float | None:
+    """What is added, if anything."""
+    return _zero_point(call) if any(call.ints_attr("margins")) else None
+
+
+def _to_batch(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+    block, shape = call.ints_attr("block"), call.input(0).shape
+    cut = len(block)
+    widths = [(0, 0), *_margins(call), *[(0, 0)] * (len(shape) - cut - 1)]
+    padded = np.pad(arrays[0], widths, constant_values=_zero_point(call))
+    split: list[int] = [shape[0]]
+    for n, size in zip(padded.shape[1:], block, strict=False):
+        split += [n // size, size]
+    parts = padded.reshape(*split, *shape[1 + cut :])
+    order = [*range(2, 2 * cut + 1, 2), 0, *range(1, 2 * cut, 2)]
+    order += range(2 * cut + 1, parts.ndim)
+    return [parts.transpose(order).reshape(_batch_shape(call))]
+
+
+def _to_space(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+    block, shape = call.ints_attr("block"), call.input(0).shape
+    cut, images = len(block), shape[0] // math.prod(block)
+    parts = arrays[0].reshape(*block, images, *shape[1:])
+    order = [cut]
+    for axis in range(cut):
+        order += [cut + 1 + axis, axis]
+    order += range(2 * cut + 1, parts.ndim)
+    joined = [n * size for n, size in zip(shape[1:], block, strict=False)]
+    whole = parts.transpose(order).reshape(images, *joined, *shape[1 + cut :])
+    kept = tuple(
+        slice(before, n - after) for n, (before, after) in zip(joined, _margins(call), strict=True)
+    )
+    return [whole[(slice(None), *kept)]]
+
+
+def _cases(
+    builtin: str, rows: Sequence[tuple[str, Sequence[int], Sequence[int], tuple[int, ...], Array]]
+) -> Callable[[], Iterator[ConformanceCase]]:
+    def cases() -> Iterator[ConformanceCase]:
+        for name, x, y, block, margins in rows:
+            extra = [int_vector(*block), CaseTensor(margins.shape, "int32", data=margins)]
+            dtypes = ("int8", "float32") if name != "rows" else ("int8",)
+            yield from data_movement_cases(builtin, name, x, y, extra, dtypes=dtypes)
+
+    return cases
+
+
+def _pairs(*rows: Sequence[int]) -> Array:
+    return np.array(rows, np.int32)
+
+
+_TO_BATCH = (
+    ("even", (2, 4, 6, 3), (8, 2, 3, 3), (2, 2), _pairs((0, 0), (0, 0))),
+    ("margins", (1, 3, 4, 2), (6, 2, 3, 2), (2, 3), _pairs((1, 0), (2, 3))),
+    ("rows", (1, 5, 3), (3, 2, 3), (3,), _pairs((0, 1))),
+)
+_TO_SPACE = (
+    ("even", (8, 2, 3, 3), (2, 4, 6, 3), (2, 2), _pairs((0, 0), (0, 0))),
+    ("crops", (6, 2, 3, 2), (1, 3, 4, 2), (2, 3), _pairs((1, 0), (2, 3))),
+    ("rows", (3, 2, 3), (1, 5, 3), (3,), _pairs((0, 1))),
+)
+
+OPDEFS: tuple[OpDef, ...] = (
+    replace(
+        data_movement_op(
+            "space_to_batch_nd",
+            DataMovement(lambda call: [_batch_shape(call)], _to_batch_moves, _to_batch, _fill),
+            {"SPACE_TO_BATCH_ND": attrs_importer("space_to_batch_nd", 3, _attrs)},
+            _cases("SPACE_TO_BATCH_ND", _TO_BATCH),
+        ),
+        numerics={
+            "litert": NumericsSpec(None, "copies; zero points added", "reference_ops"),
+            "tflm": NumericsSpec(None, "copies; zeros added", "reference_ops"),
+        },
+    ),
+    data_movement_op(
+        "batch_to_space_nd",
+        DataMovement(lambda call: [_space_shape(call)], _to_space_moves, _to_space),
+        {"BATCH_TO_SPACE_ND": attrs_importer("batch_to_space_nd", 3, _attrs)},
+        _cases("BATCH_TO_SPACE_ND", _TO_SPACE),
+    ),
+)

@@ -1,0 +1,91 @@
+"""Windows over any number of spatial axes, channels first: what their operators share.
+
+A `WindowNd` has for each spatial axis a size, stride, dilation and padding before; how far the
+window reaches beyond the end follows from the output's size. Operators: conv_nd.py,
+pool_nd.py. Images with constant weights have better ones: conv2d.py, pools.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall
+from firmwright.ir.tir.builder import ArithExpr, Builder, logical_and
+
+
+@dataclass(frozen=True, slots=True)
+class WindowNd:
+    """See the module docstring; `inputs` and `outputs` are extents of the spatial axes."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    before: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    @contextmanager
+    def taps(
+        self, b: Builder, at: Sequence[ArithExpr]
+    ) -> Iterator[tuple[list[ArithExpr], list[ArithExpr]]]:
+        """Loops over taps that fall inside of the input: (positions in the window, input)."""
+        with ExitStack() as stack:
+            taps, places = [], []
+            for axis, out in enumerate(at):
+                k = stack.enter_context(b.for_(f"k{axis}", self.size[axis]))
+                position = out * self.stride[axis] + k * self.dilation[axis] - self.before[axis]
+                i = stack.enter_context(b.let(f"p{axis}", position))
+                if self._leaves(axis):
+                    inside = logical_and(i >= 0, i < self.inputs[axis])
+                    stack.enter_context(b.if_(inside))
+                taps.append(k)
+                places.append(i)
+            yield taps, places
+
+    def _leaves(self, axis: int) -> bool:
+        reach = (self.size[axis] - 1) * self.dilation[axis]
+        last = (self.outputs[axis] - 1) * self.stride[axis] - self.before[axis] + reach
+        return self.before[axis] > 0 or last >= self.inputs[axis]
+
+    def patches(self, x: Array, outside: float) -> Iterator[tuple[tuple[int, ...], Array]]:
+        """For each tap, the elements of x [n, c, ...] under it at every output position."""
+        for tap in itertools.product(*map(range, self.size)):
+            found = x
+            for axis, k in enumerate(tap):
+                places = (
+                    np.arange(self.outputs[axis]) * self.stride[axis]
+                    + k * self.dilation[axis]
+                    - self.before[axis]
+                )
+                inside = (places >= 0) & (places < self.inputs[axis])
+                found = np.take(found, np.where(inside, places, 0), axis=axis + 2)
+                shape = [1] * found.ndim
+                shape[axis + 2] = len(places)
+                found = np.where(inside.reshape(shape), found, np.asarray(outside, found.dtype))
+            yield tap, found
+
+
+def window_of(call: OpCall, size: Sequence[int], outputs: Sequence[int]) -> WindowNd:
+    """From attributes `stride`, `dilation`, `before`."""
+    window = WindowNd(
+        tuple(size),
+        call.ints_attr("stride"),
+        call.ints_attr("dilation"),
+        call.ints_attr("before"),
+        call.input(0).shape[2:],
+        tuple(outputs),
+    )
+    rank = len(window.inputs)
+    rows = (window.size, window.stride, window.dilation, window.before, window.outputs)
+    if rank < 1 or any(len(row) != rank for row in rows):
+        raise NotSupportedError(f"windows that do not fit {rank} axes")
+    if min(*window.size, *window.stride, *window.dilation, *window.outputs) < 1:
+        raise NotSupportedError("a window, stride, dilation or output below 1")
+    if min(window.before) < 0:
+        raise NotSupportedError("negative padding")
+    return window

@@ -1,0 +1,155 @@
+"""ONNX Runtime's quantisation, in a process of its own: `... quantizing_child FOLDER`.
+
+In: FOLDER/request.json (what the parent's `Quantizing` says, and the inputs' names), model (the
+file), inputs.npz (`i0`, `i1`, ...: one array an input, samples on the leading axis).
+Out: FOLDER/quantized.onnx (integers between QuantizeLinear and DequantizeLinear), prepared.onnx
+(the floats it was made of, batch normalisation folded) and answer.json: version, `nodes` (the
+prepared model's operators by their result); or the `error`, as `child.py` says it.
+Source of the semantics: onnxruntime.quantization.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firmwright.oracle.reference_worker import RequestError, read_request, write_answer
+
+Array = NDArray[Any]
+
+OLDEST_OPSET = 13
+"""The first whose DequantizeLinear takes a scale for each channel."""
+SOFTMAX_SCALE = 1 / 256
+"""Of what lies in 0..1; the integer softmax gives no other."""
+OPERATORS = (
+    "Add", "AveragePool", "Clip", "Concat", "Conv", "ConvTranspose", "DepthToSpace", "Elu",
+    "Expand", "Flatten", "Gather", "Gelu", "Gemm", "GlobalAveragePool", "HardSigmoid",
+    "HardSwish", "LeakyRelu", "MatMul", "MaxPool", "Mish", "Mul", "Pad", "Relu", "Reshape",
+    "Resize", "Sigmoid", "Slice", "Softmax", "Softplus", "SpaceToDepth", "Split", "Squeeze", "Sub",
+    "Tanh", "Transpose", "Unsqueeze",
+)  # fmt: skip
+"""What has kernels on integers; other operators stay as they are."""
+
+
+def quantize(folder: Path) -> dict[str, Any]:
+    """Meet the request in `folder`; returns what answer.json says."""
+    request, samples = read_request(folder)
+    try:
+        import onnxruntime.quantization as tools
+
+        import onnx
+    except ImportError as error:
+        raise RequestError("missing", error.name or "onnxruntime") from error
+    logging.disable(logging.WARNING)  # advice to prepare the model, which is what is done here
+    model = _convert_old_opset(onnx, onnx.ModelProto.FromString((folder / "model").read_bytes()))
+    prepared = folder / "prepared.onnx"
+    try:
+        nodes = _prepare(onnx, model, prepared)
+        tools.quantize_static(
+            prepared,
+            folder / "quantized.onnx",
+            _reader(tools, samples),
+            op_types_to_quantize=list(OPERATORS),
+            per_channel=bool(request["per_channel"]),
+            activation_type=tools.QuantType[request["activations"]],
+            weight_type=tools.QuantType.QInt8,
+            nodes_to_exclude=_excluded_node_names(nodes, request["exclude"]),
+            calibrate_method=tools.CalibrationMethod[request["method"]],
+            extra_options=_options(nodes, request["activations"]),
+        )
+    except RequestError:
+        raise
+    except Exception as error:  # both packages raise whatever their bindings throw
+        raise RequestError("refused", f"{type(error).__name__}: {error}") from error
+    return {
+        "version": importlib.metadata.version("onnxruntime"),
+        "nodes": [
+            {"result": node.output[0], "op": node.op_type, "name": node.name} for node in nodes
+        ],
+    }
+
+
+def _prepare(onnx: Any, model: Any, path: Path) -> list[Any]:
+    """Write the model with its constants folded, batch normalisation too; returns its nodes."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(path)
+    options.log_severity_level = 4
+    onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    typed = onnx.shape_inference.infer_shapes(onnx.load(path))
+    for node in typed.graph.node:
+        # Operators are excluded by name, and one without a name would stand for all such.
+        node.name = node.name or node.output[0]
+    onnx.save(typed, path)
+    return list(typed.graph.node)
+
+
+def _convert_old_opset(onnx: Any, model: Any) -> Any:
+    """The model in an opset that can say what is to be said."""
+    for node in model.graph.node:
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear") or "QLinear" in node.op_type:
+            raise RequestError("quantised", f"{node.op_type} {node.name}".strip())
+    opset = max((item.version for item in model.opset_import if not item.domain), default=1)
+    if opset >= OLDEST_OPSET:
+        return model
+    from onnx import version_converter
+
+    try:
+        return version_converter.convert_version(model, OLDEST_OPSET)
+    except Exception as error:  # what its C++ throws has no common base
+        raise RequestError("refused", f"opset {opset} as {OLDEST_OPSET}: {error}") from error
+
+
+def _reader(tools: Any, samples: Mapping[str, Array]) -> Any:
+    """The samples one by one, as the calibration asks for them."""
+    count = len(next(iter(samples.values())))
+
+    class Reader(tools.CalibrationDataReader):  # type: ignore[misc]  # the package has no types
+        def __init__(self) -> None:
+            self._left: Iterator[int] = iter(range(count))
+
+        def get_next(self) -> dict[str, Array] | None:
+            index = next(self._left, None)
+            if index is None:
+                return None
+            return {name: np.array(array[index], order="C") for name, array in samples.items()}
+
+    return Reader()
+
+
+def _excluded_node_names(nodes: list[Any], names: list[str]) -> list[str]:
+    """The nodes' names, for names of nodes or of their results; each must be met."""
+    known = {name: node.name for node in nodes for name in (node.name, *node.output) if name}
+    for name in names:
+        if name not in known:
+            raise RequestError("exclude", f"{name!r}")
+    return [known[name] for name in names]
+
+
+def _options(nodes: list[Any], activations: str) -> dict[str, Any]:
+    point = -128 if activations == "QInt8" else 0
+    fixed = {
+        "scale": np.array(SOFTMAX_SCALE, np.float32),
+        "zero_point": np.array(point, np.int8 if point else np.uint8),
+    }
+    softmax = [node.output[0] for node in nodes if node.op_type == "Softmax"]
+    return {
+        # A product of two activations has no kernel on integers.
+        "MatMulConstBOnly": True,
+        "TensorQuantOverrides": {name: [dict(fixed)] for name in softmax},
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(write_answer(Path(sys.argv[1]), quantize))

@@ -1,0 +1,85 @@
+"""The samples that a model is verified with: a pure function of seed, index and input types.
+
+Sample 0 holds every input's zero point, sample 1 its largest value, sample 2 its smallest; sample
+k > 2 is drawn from numpy's PCG64 seeded with [seed, k], the inputs in the model's order, integers
+uniform over the range (both ends included), floats from the normal distribution N(0, 1) drawn in
+double precision. Floats have no useful extremes: theirs are +1 and -1. A declared range replaces
+the dtype's own.
+Invariant: sample k does not depend on how many samples are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firmwright.base.errors import UsageError
+
+FIXED_SAMPLES = 3  # zero points, maxima, minima
+
+
+@dataclass(frozen=True, slots=True)
+class SampleInput:
+    """What a sample must know of one model input; `value_range` holds both ends, inclusive."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    zero_point: int = 0
+    value_range: tuple[int, int] | None = None
+
+    def extremes(self) -> tuple[int, int]:
+        """Smallest and largest value, of the declared range or the dtype."""
+        if self.value_range is not None:
+            return self.value_range
+        match self.dtype.kind:
+            case "i" | "u":
+                info = np.iinfo(self.dtype.name)
+                return int(info.min), int(info.max)
+            case "b":
+                return 0, 1
+            case "f":
+                return -1, 1
+        raise UsageError(
+            f"input {self.name!r} has type {self.dtype}, for which no samples are defined.",
+            hint="give inputs of your own with --input.",
+        )
+
+
+def make_sample(
+    inputs: Sequence[SampleInput], index: int, seed: int = 0
+) -> dict[str, NDArray[np.generic]]:
+    """Sample `index` of `seed`: tensor name to array of the input's shape and dtype."""
+    if index < 0 or seed < 0:
+        raise UsageError(f"sample {index} of seed {seed}: neither may be negative.")
+    rng = np.random.Generator(np.random.PCG64([seed, index]))
+    return {spec.name: _draw(spec, index, rng) for spec in inputs}
+
+
+def make_samples(
+    inputs: Sequence[SampleInput], count: int, seed: int = 0
+) -> Iterator[dict[str, NDArray[np.generic]]]:
+    """The first `count` samples of `seed`, one at a time."""
+    return (make_sample(inputs, index, seed) for index in range(count))
+
+
+def _draw(spec: SampleInput, index: int, rng: np.random.Generator) -> NDArray[np.generic]:
+    low, high = spec.extremes()
+    match index:
+        case 0:
+            return np.full(spec.shape, min(max(spec.zero_point, low), high), spec.dtype)
+        case 1:
+            return np.full(spec.shape, high, spec.dtype)
+        case 2:
+            return np.full(spec.shape, low, spec.dtype)
+    if spec.dtype.kind == "f" and spec.value_range is None:
+        return np.asarray(rng.standard_normal(spec.shape)).astype(spec.dtype)
+    if spec.dtype.kind == "f":
+        return np.asarray(rng.uniform(low, high, spec.shape)).astype(spec.dtype)
+    if spec.dtype.kind == "b":
+        return np.asarray(rng.integers(low, high, spec.shape, np.uint8, endpoint=True), np.bool_)
+    drawn = rng.integers(low, high, spec.shape, spec.dtype.type, endpoint=True)
+    return np.asarray(drawn, spec.dtype)

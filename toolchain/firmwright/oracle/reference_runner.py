@@ -1,0 +1,210 @@
+"""Runs a model under a profile's reference runtime and hands back its outputs.
+
+In: a model's bytes and samples (tensor name to array). Out: an OracleResult. The runtime
+lives in a child process (`child.py`), data go through files in a temporary folder: a model that
+crashes, hangs or exhausts the interpreter ends in one clear error here.
+Invariant: nothing of the runtimes is imported into this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firmwright.base.errors import (
+    InternalError,
+    ToolFailedError,
+    ToolMissingError,
+    UsageError,
+)
+
+Numerics = Literal["litert", "tflm"]
+RuntimeName = Literal["litert", "tflm", "litert-optimised", "litert-xnnpack", "onnxruntime"]
+Array = NDArray[np.generic]
+
+RUNTIME_TITLES: Mapping[str, str] = {
+    "litert": "LiteRT BUILTIN_REF",
+    "tflm": "TFLM (tflite-micro)",
+    "litert-optimised": "LiteRT optimised kernels",
+    "litert-xnnpack": "LiteRT with XNNPACK",
+    "onnxruntime": "ONNX Runtime, graph optimisations off",
+}
+"""The first two define the profiles, the last one runs ONNX models; the others tell a user what
+made their recording."""
+DEFAULT_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceResult:
+    """What the reference gave: one mapping a sample, tensor names in the model's output order.
+
+    `layers` (empty unless asked for) holds, a sample, every operator's results by their tensor
+    index in the model's first subgraph; `layer_names` names those indices (names may repeat).
+    """
+
+    name: str
+    version: str
+    outputs: tuple[Mapping[str, Array], ...]
+    layers: tuple[Mapping[int, Array], ...] = ()
+    layer_names: Mapping[int, str] = field(default_factory=dict)
+
+
+def run_reference(
+    model: bytes,
+    inputs: Sequence[Mapping[str, Array]],
+    numerics: RuntimeName,
+    *,
+    layers: bool = False,
+    subgraph: int = 0,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+) -> ReferenceResult:
+    """Run every sample of `inputs` through the oracle of the profile `numerics`.
+
+    `subgraph` is the one that runs.
+
+    Raises ToolMissingError when the runtime's package is not installed, ToolFailedError when the
+    runtime refuses the model, crashes or takes longer than `timeout_s`, UsageError when the
+    samples do not name the model's inputs.
+    """
+    if numerics not in RUNTIME_TITLES:
+        raise UsageError(
+            f"numerics {numerics!r} has no oracle, only {', '.join(RUNTIME_TITLES)} do."
+        )
+    if not inputs:
+        raise UsageError("the reference needs at least one sample.")
+    with tempfile.TemporaryDirectory(prefix="firmwright-oracle-") as name:
+        folder = Path(name)
+        asked = {"numerics": numerics, "layers": layers, "subgraph": subgraph}
+        write_request(folder, model, inputs, asked)
+        found = run_worker(folder, "child", RUNTIME_TITLES[numerics], timeout_s)
+        if "error" in found:
+            raise InternalError(f"the oracle's child process answered {found['error']!r}.")
+        with np.load(folder / "outputs.npz") as archive:
+            return _result(RUNTIME_TITLES[numerics], found, dict(archive), len(inputs))
+
+
+def write_request(
+    folder: Path,
+    model: bytes,
+    inputs: Sequence[Mapping[str, Array]],
+    more: Mapping[str, Any],
+) -> None:
+    """What a child process is given: the model, the samples, and `more` in request.json."""
+    names = list(inputs[0])
+    if any(set(sample) != set(names) for sample in inputs):
+        raise UsageError("the samples do not all name the same inputs.")
+    stacked: dict[str, Any] = {
+        f"i{position}": np.stack([sample[name] for sample in inputs])
+        for position, name in enumerate(names)
+    }
+    np.savez(folder / "inputs.npz", **stacked)
+    (folder / "model").write_bytes(model)
+    request = {**more, "inputs": names, "samples": len(inputs)}
+    (folder / "request.json").write_text(json.dumps(request), encoding="utf-8", newline="\n")
+
+
+def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> dict[str, Any]:
+    """What the child process `module` answers to the request in `folder`.
+
+    Raises for the errors that every child may report; others are left in the answer.
+    """
+    said = _run_worker_process(folder, module, tool, timeout_s)
+    found: dict[str, Any] = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+    _raise_if_refused(found, tool, said)
+    return found
+
+
+def _run_worker_process(folder: Path, module: str, oracle: str, timeout_s: float) -> str:
+    """Run the child, which leaves answer.json behind or this raises; returns what it said."""
+    source_root = str(Path(__file__).resolve().parents[2])
+    inherited = os.environ.get("PYTHONPATH", "")
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, (source_root, inherited))),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    # -P: the folder's files must not be importable.
+    command = [sys.executable, "-P", "-m", f"firmwright.oracle.{module}", str(folder)]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ToolFailedError(
+            f"{oracle} did not finish within {timeout_s:g} s.",
+            command=command,
+            hint="fewer samples.",
+        ) from error
+    said = done.stdout.decode("utf-8", "replace")
+    if done.returncode == 0 and (folder / "answer.json").is_file():
+        return said
+    raise ToolFailedError(
+        f"{oracle} broke down on this model ({_how_it_ended(done.returncode)}).",
+        command=command,
+        exit_status=done.returncode,
+        output=said,
+    )
+
+
+def _how_it_ended(status: int) -> str:
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
+
+
+def _raise_if_refused(found: Mapping[str, Any], oracle: str, said: str) -> None:
+    match found.get("error"):
+        case None:
+            return
+        case "missing":
+            raise ToolMissingError(
+                f"{oracle} needs the Python package {found['what']}, which is not installed.",
+                hint="pip install 'firmwright[verify]'.",
+            )
+        case "inputs":
+            raise UsageError(f"the samples name the inputs {found['what']}.")
+        case "refused":
+            raise ToolFailedError(
+                f"{oracle} refuses this model or its inputs.", output=found["what"]
+            )
+        case _:
+            return
+
+
+def _result(
+    oracle: str, found: Mapping[str, Any], arrays: Mapping[str, Array], count: int
+) -> ReferenceResult:
+    names: list[str] = found["outputs"]
+    layer_names = {int(index): str(name) for index, name in found["layers"].items()}
+    outputs = tuple(
+        {name: arrays[f"o{position}"][k] for position, name in enumerate(names)}
+        for k in range(count)
+    )
+    layers = tuple({index: arrays[f"t{index}"][k] for index in layer_names} for k in range(count))
+    return ReferenceResult(
+        name=oracle,
+        version=found["version"],
+        outputs=outputs,
+        layers=layers if layer_names else (),
+        layer_names=layer_names,
+    )

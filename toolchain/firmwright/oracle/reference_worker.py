@@ -1,0 +1,346 @@
+"""One reference runtime, in a process of its own: `python -m firmwright.oracle.reference_worker
+FOLDER`.
+
+In: FOLDER/request.json (numerics, layers, subgraph, input names), model (the file), inputs.npz
+(`i0`, `i1`, ...: one array an input, samples on the leading axis).
+Out: FOLDER/answer.json (version, names of outputs and layers) and outputs.npz (`o<k>` the outputs
+by position, `t<k>` the tensors of subgraph 0 by index, samples on the leading axis); or, when the
+package is absent or the runtime refuses the model, answer.json with the `error`.
+Invariant: nothing here is imported by the rest; a model that takes the interpreter down takes only
+this process down. Samples are run in order: state that a model keeps goes from one to the next.
+
+Sources of the semantics: LiteRT's BUILTIN_REF resolver, which holds the reference kernels only (no
+XNNPACK, no optimised kernel), the TFLM interpreter of the tflite-micro package, and for ONNX models
+ONNX Runtime's kernels for the CPU, each operator as the file has it.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.generic]
+
+RESOURCE = 13  # the schema's element type of a variable's handle, which has no value
+TFLM_ARENA_BYTES = 64 << 20  # never touched beyond what the model needs
+TFLM_ENDED_EARLY = 15
+"""The status of a run that an operator ended (kTfLiteAbort)."""
+
+
+RESOLVERS = {
+    "litert": "BUILTIN_REF",
+    "litert-optimised": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
+    "litert-xnnpack": "AUTO",
+}
+"""LiteRT's sets of kernels, by the name a request gives them."""
+
+
+class RequestError(Exception):
+    """The request cannot be met; `kind` tells the parent which error to raise."""
+
+    def __init__(self, kind: str, what: str) -> None:
+        super().__init__(what)
+        self.kind = kind
+
+
+class ReferenceRuntime(Protocol):
+    """What both runtimes can do, by positions and indices, so that the loop is written once."""
+
+    package: str
+    input_names: list[str]
+    output_names: list[str]
+    layer_names: dict[int, str]
+
+    def run(self, inputs: Sequence[Array]) -> None:
+        """Run one sample, inputs in the model's order."""
+
+    def output(self, position: int) -> Array:
+        """An output of the last run."""
+
+    def layer(self, index: int) -> Array:
+        """An intermediate tensor of the last run."""
+
+
+class LiteRtRuntime:
+    """LiteRT; `resolver` names its set of kernels, by default the reference ones."""
+
+    package = "ai-edge-litert"
+
+    def __init__(self, model: bytes, *, layers: bool, resolver: str = RESOLVERS["litert"]) -> None:
+        from ai_edge_litert import schema_py_generated as schema
+        from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+        self._interpreter = Interpreter(
+            model_content=model,
+            num_threads=1,
+            experimental_op_resolver_type=OpResolverType[resolver],
+            experimental_preserve_all_tensors=layers,
+        )
+        self._interpreter.allocate_tensors()
+        graph = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(model, 0)).subgraphs[0]
+        self._sources = [int(index) for index in graph.inputs]
+        self._results = [int(index) for index in graph.outputs]
+        self.input_names, self.output_names, self.layer_names = tensor_names(graph, layers)
+
+    def run(self, inputs: Sequence[Array]) -> None:
+        for index, value in zip(self._sources, inputs, strict=True):
+            self._interpreter.set_tensor(index, value)
+        self._interpreter.invoke()
+
+    def output(self, position: int) -> Array:
+        return np.asarray(self._interpreter.get_tensor(self._results[position]))
+
+    def layer(self, index: int) -> Array:
+        return np.asarray(self._interpreter.get_tensor(index))
+
+
+class TflmRuntime:
+    """TFLM's interpreter, as its Python package builds it."""
+
+    package = "tflite-micro"
+
+    def __init__(self, model: bytes, *, layers: bool) -> None:
+        from tflite_micro.python.tflite_micro import runtime
+
+        config = runtime.InterpreterConfig
+        self._interpreter = runtime.Interpreter.from_bytes(
+            model,
+            arena_size=TFLM_ARENA_BYTES,
+            intrepreter_config=(
+                config.kPreserveAllTensors if layers else config.kAllocationRecording
+            ),
+        )
+        graph = runtime.convert_bytearray_to_object(bytearray(model)).subgraphs[0]
+        self.input_names, self.output_names, self.layer_names = tensor_names(graph, layers)
+        self._outputs: list[Array] = []
+
+    def run(self, inputs: Sequence[Array]) -> None:
+        """One run. A model may end it early, and then its outputs are those of the last whole one.
+
+        TFLM leaves in them whatever lay there. Before the first whole run they are zero.
+        """
+        for position, value in enumerate(inputs):
+            self._interpreter.set_input(value, position)
+        if self._interpreter.invoke() == TFLM_ENDED_EARLY:
+            self._outputs = self._outputs or [self._zero(k) for k in range(len(self.output_names))]
+        else:
+            self._outputs = [
+                np.array(self._interpreter.get_output(k)) for k in range(len(self.output_names))
+            ]
+
+    def _zero(self, position: int) -> Array:
+        details = self._interpreter.get_output_details(position)
+        points = details["quantization_parameters"]["zero_points"]
+        is_int8 = details["dtype"] == np.int8 and len(points)
+        return np.full(details["shape"], points[0] if is_int8 else 0, details["dtype"])
+
+    def output(self, position: int) -> Array:
+        return self._outputs[position]
+
+    def layer(self, index: int) -> Array:
+        return np.asarray(self._interpreter.GetTensor(index, 0)["tensor_data"])
+
+
+class OnnxRuntimeSession:
+    """ONNX Runtime on the CPU, without graph optimisations."""
+
+    package = "onnxruntime"
+
+    def __init__(self, model: bytes, *, layers: bool) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 4
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        if layers:
+            model = expose_all_results(model)
+        try:
+            self._session = onnxruntime.InferenceSession(
+                model, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # its own exceptions have no common base
+            raise RuntimeError(str(error)) from error
+        names = [item.name for item in self._session.get_outputs()]
+        self.input_names = [item.name for item in self._session.get_inputs()]
+        count = len(names) - self._extra()
+        self.output_names = names[:count]
+        self.layer_names = dict(enumerate(names[count:]))
+        self._results: list[Any] = []
+
+    def _extra(self) -> int:
+        """How many of the outputs were added."""
+        metadata = self._session.get_modelmeta().custom_metadata_map
+        return int(metadata.get(ADDED_OUTPUTS, 0))
+
+    def run(self, inputs: Sequence[Array]) -> None:
+        given = dict(zip(self.input_names, inputs, strict=True))
+        try:
+            self._results = self._session.run(None, given)
+        except Exception as error:  # its own exceptions have no common base
+            raise RuntimeError(str(error)) from error
+
+    def output(self, position: int) -> Array:
+        return np.asarray(self._results[position])
+
+    def layer(self, index: int) -> Array:
+        return np.asarray(self._results[len(self.output_names) + index])
+
+
+ADDED_OUTPUTS = "firmwright_added_outputs"
+
+
+def expose_all_results(model: bytes) -> bytes:
+    """The model with the results of all its nodes as outputs behind its own."""
+    import onnx
+
+    proto = onnx.ModelProto.FromString(model)
+    known = {item.name for item in proto.graph.output}
+    added = [n for node in proto.graph.node for n in node.output if n and n not in known]
+    proto.graph.output.extend(onnx.helper.make_empty_tensor_value_info(n) for n in added)
+    entry = proto.metadata_props.add()
+    entry.key, entry.value = ADDED_OUTPUTS, str(len(added))
+    return bytes(proto.SerializeToString())
+
+
+def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[int, str]]:
+    """Names of a schema subgraph's inputs, outputs and, with `layers`, all operators' results."""
+
+    def name(index: int) -> str:
+        text = graph.tensors[index].name
+        return text.decode("utf-8", "replace") if text is not None else ""
+
+    results = [
+        int(index)
+        for operator in graph.operators or ()
+        for index in operator.outputs
+        if index >= 0 and graph.tensors[index].type != RESOURCE
+    ]
+    return (
+        [name(index) for index in graph.inputs],
+        [name(index) for index in graph.outputs],
+        {index: name(index) for index in results} if layers else {},
+    )
+
+
+def open_runtime(numerics: str, model: bytes, *, layers: bool) -> ReferenceRuntime:
+    """The runtime that defines the profile, or a RequestError when its package is absent."""
+    packages = {"tflm": TflmRuntime.package, "onnxruntime": OnnxRuntimeSession.package}
+    package = packages.get(numerics, LiteRtRuntime.package)
+    try:
+        if numerics == "onnxruntime":
+            return OnnxRuntimeSession(model, layers=layers)
+        if numerics == "tflm":
+            return TflmRuntime(model, layers=layers)
+        return LiteRtRuntime(model, layers=layers, resolver=RESOLVERS[numerics])
+    except ImportError as error:
+        raise RequestError("missing", package) from error
+
+
+def swap_entry_subgraph(subgraph: int, model: bytes, numerics: str) -> bytes:
+    """The model with that subgraph and the first one in each other's places."""
+    package = TflmRuntime.package if numerics == "tflm" else LiteRtRuntime.package
+    try:
+        import flatbuffers  # type: ignore[import-untyped]  # it has no types
+
+        found = _as_object(model, numerics)
+    except ImportError as error:
+        raise RequestError("missing", package) from error
+    graphs = found.subgraphs
+    graphs[0], graphs[subgraph] = graphs[subgraph], graphs[0]
+    moved = {0: subgraph, subgraph: 0}
+    referring = [operator.builtinOptions for graph in graphs for operator in graph.operators or ()]
+    referring += found.signatureDefs or ()
+    for options in filter(None, referring):
+        for name, value in vars(options).items():
+            if name.endswith(("SubgraphIndex", "subgraphIndex")) or name == "subgraph":
+                setattr(options, name, moved.get(value, value))
+    builder = flatbuffers.Builder(len(model))
+    builder.Finish(found.Pack(builder), file_identifier=b"TFL3")
+    return bytes(builder.Output())
+
+
+def _as_object(model: bytes, numerics: str) -> Any:
+    """The file as the runtime's own schema reads it."""
+    if numerics == "tflm":
+        from tflite_micro.python.tflite_micro import runtime
+
+        return runtime.convert_bytearray_to_object(bytearray(model))
+    from ai_edge_litert import schema_py_generated as schema
+
+    return schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(model, 0))
+
+
+def order_inputs(
+    runtime: ReferenceRuntime, names: Sequence[str], values: Sequence[Array]
+) -> list[Array]:
+    """The request's inputs in the model's order; every name must be met exactly once."""
+    if sorted(names) != sorted(runtime.input_names):
+        raise RequestError("inputs", f"{list(names)}, the model has {list(runtime.input_names)}")
+    by_name = dict(zip(names, values, strict=True))
+    return [by_name[name] for name in runtime.input_names]
+
+
+def read_request(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
+    """What request.json says, and the inputs by name with the samples on the leading axis."""
+    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
+    with np.load(folder / "inputs.npz") as archive:
+        return request, {name: archive[f"i{k}"] for k, name in enumerate(request["inputs"])}
+
+
+def run_request(folder: Path) -> dict[str, Any]:
+    """Meet the request in `folder`; writes outputs.npz and returns what answer.json says."""
+    request, given = read_request(folder)
+    model = (folder / "model").read_bytes()
+    if request.get("subgraph"):
+        model = swap_entry_subgraph(request["subgraph"], model, request["numerics"])
+    runtime = open_runtime(request["numerics"], model, layers=request["layers"])
+    inputs = order_inputs(runtime, list(given), list(given.values()))
+    kept: dict[str, list[Array]] = {}
+    for index in range(request["samples"]):
+        runtime.run([np.array(value[index], order="C") for value in inputs])
+        for position in range(len(runtime.output_names)):
+            kept.setdefault(f"o{position}", []).append(runtime.output(position).copy())
+        for tensor in runtime.layer_names:
+            kept.setdefault(f"t{tensor}", []).append(runtime.layer(tensor).copy())
+    stacked: dict[str, Any] = {key: np.stack(parts) for key, parts in kept.items()}
+    np.savez(folder / "outputs.npz", **stacked)
+    return {
+        "version": importlib.metadata.version(runtime.package),
+        "outputs": list(runtime.output_names),
+        "layers": {str(index): name for index, name in runtime.layer_names.items()},
+    }
+
+
+def write_answer(folder: Path, work: Callable[[Path], dict[str, Any]]) -> int:
+    """Do the work in `folder`; 0 when answer.json was written, with or without an `error`."""
+    try:
+        found = work(folder)
+    except RequestError as error:
+        found = {"error": error.kind, "what": str(error)}
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        MemoryError,
+        RuntimeError,
+        struct.error,
+        TypeError,
+        ValueError,
+    ) as error:
+        # The ways in which the runtimes and their schema readers report a model they dislike.
+        found = {"error": "refused", "what": str(error) or type(error).__name__}
+    (folder / "answer.json").write_text(json.dumps(found), encoding="utf-8", newline="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(write_answer(Path(sys.argv[1]), run_request))

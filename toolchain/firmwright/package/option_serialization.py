@@ -1,0 +1,106 @@
+"""What a compilation was asked for, as plain JSON values, and back: `serialize_options` of
+metadata.json.
+
+In: a frozen dataclass of options. Out: those that differ from their defaults. What belongs to a
+machine is no part of it (folders of boards), and of measurements only the digest is kept: whoever
+repeats the compilation names them again. Invariant: `deserialize_options` gives back what
+`serialize_options` was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields
+from pathlib import Path
+from typing import Any, Final
+
+from firmwright.base.errors import ModelError
+from firmwright.ir.core import POOL_SPEEDS, PoolInfo
+from firmwright.ir.tuning_records import TuningRecords
+
+MACHINE_OPTIONS: Final = frozenset({"board_dirs"})
+TUNING_OPTION: Final = "tuning"
+_POOLS: Final = frozenset({"pools", "const_pools"})
+_DEFAULT_POOL: Final = {f.name: f.default for f in fields(PoolInfo) if f.default is not MISSING}
+
+
+def serialize_options(options: Any) -> dict[str, Any]:
+    """The options that differ from what they are when nobody names them."""
+    made: dict[str, Any] = {}
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if value == field.default or field.name in MACHINE_OPTIONS:
+            continue
+        made[field.name] = _plain(value)
+    return made
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case TuningRecords():
+            return value.digest
+        case PoolInfo():
+            facts = asdict(value)
+            return {n: v for n, v in facts.items() if n == "name" or v != _DEFAULT_POOL.get(n)}
+        case tuple():
+            return [_plain(item) for item in value]
+        case None | bool() | int() | float() | str():
+            return value
+    raise ModelError(f"an option of type {type(value).__name__} cannot be written down.")
+
+
+def deserialize_options(found: Mapping[str, Any], known: type, where: Path) -> dict[str, Any]:
+    """Options by name, without `tuning`; ModelError where `found` is no such recipe."""
+    names = {field.name for field in fields(known)} - MACHINE_OPTIONS
+    unknown = sorted(set(found) - names)
+    if unknown:
+        raise ModelError(
+            f"the recipe has the option {unknown[0]!r}, which this version does not know.",
+            where=str(where),
+            hint="the version that tool_version names.",
+        )
+    try:
+        return {
+            name: _option(name, value, getattr(known(), name))
+            for name, value in found.items()
+            if name != TUNING_OPTION
+        }
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ModelError(
+            f"the recipe cannot be read: {error}.", where=str(where), hint="compile it anew."
+        ) from error
+
+
+def _option(name: str, value: Any, default: Any) -> Any:
+    """The value as the option has it; TypeError where it is of another kind than its default."""
+    if name in _POOLS:
+        return tuple(map(_pool, value))
+    if name.endswith("_bytes"):
+        if value is not None and type(value) is not int:
+            raise TypeError(f"{name} is a number of bytes")
+    elif isinstance(value, list) != isinstance(default, tuple) or (
+        not isinstance(value, list) and type(value) is not type(default)
+    ):
+        raise TypeError(f"{name} is of another kind")
+    elif isinstance(value, list) and not all(map(_is_words, value)):
+        raise TypeError(f"{name} is a list of words")
+    return _frozen(value)
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, list) and all(map(_is_words, value)))
+
+
+def _pool(found: Mapping[str, Any]) -> PoolInfo:
+    pool = PoolInfo(**{name: _frozen(value) for name, value in found.items()})
+    texts = (pool.name, pool.access, pool.scope, pool.section, *pool.targets)
+    speeds = (getattr(pool, name) for name in POOL_SPEEDS)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a text of a pool is none")
+    if not all(n is None or type(n) in (int, float) for n in (pool.size_bytes, *speeds)):
+        raise TypeError("a number of a pool is none")
+    return pool
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

@@ -1,0 +1,124 @@
+"""The C that is not generated: what kernels may call of it, and the files that it is made of.
+
+In: a module whose kernels call functions of backends or of the user. Out: a table of intrinsics
+that has those functions too, and the module with the backends' own C files among its `files`. A
+function that is in no backend's table is declared by the kernel that calls it (attribute `extern`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from firmwright.base.errors import ModelError
+from firmwright.ir import tir
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
+from firmwright.ir.tir.traversal import statements, walk
+from firmwright.partitioning.function_targets import functions_for
+from firmwright.partitioning.target_hooks import BACKEND_FILES_DIR
+from firmwright.targets.backend import Backend
+from firmwright.targets.registry import backend_of
+
+_CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
+BUILD_FLAGS_FILE = "build.json"
+"""In a backend's folder: the flags that its files are compiled with."""
+
+
+def collect_intrinsics(module: IRModule, base: IntrinsicTable) -> IntrinsicTable:
+    """`base` with the functions of the module's backends, and those that its kernels declare."""
+    found: dict[str, Intrinsic] = {}
+    for _, backend in module_backends(module):
+        found |= {item.name: item for item in backend.intrinsics}
+    for function in module.functions.values():
+        if isinstance(function, tir.PrimFunc) and "extern" in function.attrs:
+            found |= _declared(function)
+    return {**base, **found} if found else base
+
+
+def module_backends(module: IRModule) -> Iterator[tuple[str, Backend]]:
+    """Names of the module's targets that are backends, with those."""
+    for name, target in module.targets.items():
+        backend = backend_of(target)
+        if backend is not None:
+            yield name, backend
+
+
+def _declared(kernel: tir.PrimFunc) -> dict[str, Intrinsic]:
+    """The C functions that a kernel declares by calling them."""
+    names = kernel.attrs["extern"]
+    wanted = set(names) if isinstance(names, tuple) else {names}
+    calls = [part.call for part in statements(kernel.body) if isinstance(part, tir.Evaluate)]
+    return {call.name: _extern(call) for call in calls if call.name in wanted}
+
+
+def _extern(call: tir.IntrinsicCall) -> Intrinsic:
+    operands: list[Operand] = []
+    for index, arg in enumerate(call.args):
+        if isinstance(arg, tir.AccessPtr):
+            operands.append(Operand(f"p{index}", "ptr", arg.buffer.dtype, arg.access))
+        else:
+            operands.append(Operand(f"n{index}", "in", arg.dtype))
+
+    def meaning(*values: Any) -> NoReturn:
+        raise ModelError(
+            f"what the C function {call.name} computes is not known here.",
+            hint="verify against the model file (--reference-model), or with --expect OUT.npz.",
+        )
+
+    return Intrinsic(
+        call.name,
+        tuple(operands),
+        None,
+        meaning,
+        portable="",
+        doc="A C function of another file.",
+        symbol=call.name,
+    )
+
+
+# ---- files -----------------------------------------------------------------------------------
+
+
+def add_library_files(module: IRModule) -> IRModule:
+    """The module with what its backends' kernels call among its files.
+
+    The attribute `backend_checks` says what a run asks backends first: "function version", each.
+    """
+    found: dict[str, bytes] = {}
+    checks: dict[str, None] = {}
+    for name, backend in module_backends(module):
+        kernels = [func for func in functions_for(module, name) if isinstance(func, tir.PrimFunc)]
+        if kernels:
+            found |= _library(module, name, backend, kernels)
+            if backend.check:
+                checks[f"{backend.check} {backend.data_version}"] = None
+    module = module.with_attrs(backend_checks=tuple(checks)) if checks else module
+    return replace(module, files={**found, **module.files}) if found else module
+
+
+def _library(
+    module: IRModule, name: str, backend: Backend, kernels: list[tir.PrimFunc]
+) -> Mapping[str, bytes]:
+    target = module.targets[name]
+    symbols = {item.name: item.symbol for item in backend.intrinsics if item.symbol}
+    called = {
+        symbols[part.name]
+        for kernel in kernels
+        for part in walk(kernel.body)
+        if isinstance(part, tir.IntrinsicCall) and part.name in symbols
+    }
+    folder = f"{BACKEND_FILES_DIR}/{backend.name}/"
+    if backend.check:
+        called.add(backend.check)
+    for path, data in module.files.items():
+        if path.startswith(folder):
+            called |= set(_CALLED.findall(data.decode("utf-8", errors="replace")))
+    files = dict(backend.c_files(target, frozenset(called)))
+    flags = list(backend.c_flags(target))
+    if flags:
+        files[BUILD_FLAGS_FILE] = (json.dumps({"flags": flags}) + "\n").encode()
+    return {f"{BACKEND_FILES_DIR}/{backend.name}/{file}": data for file, data in files.items()}

@@ -1,0 +1,118 @@
+"""Custom operators: who claims one, and the kernels that call the user's C.
+
+In: a module with calls of `custom`, partitioned, so that backends have taken theirs. Out: the
+module in which each call that a `CustomOp` claims calls a PrimFunc that calls the user's function;
+its sources are files of the module, which so compiles elsewhere without the user's file.
+"""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from firmwright.base.c_identifiers import to_c_identifier
+from firmwright.base.errors import UsageError
+from firmwright.ir import tir
+from firmwright.ir.core import Target
+from firmwright.ir.graph.evaluate import make_op_call
+from firmwright.ir.graph.nodes import Call, Function
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.patterns import OpPattern, call_patterns
+from firmwright.ir.module import IRModule
+from firmwright.ops.custom import CUSTOM_OPS, CustomOp
+from firmwright.partitioning.function_targets import target_of
+from firmwright.partitioning.target_hooks import BACKEND_FILES_DIR
+from firmwright.targets.backend_registry import BACKENDS
+from firmwright.targets.kernel_builder import BackendKernel
+
+CUSTOM_FILES_DIR = f"{BACKEND_FILES_DIR}/custom"
+"""Where the users' C files are in a project."""
+CUSTOM_OPS_VARIABLE = "CUSTOM_OPS"
+"""What a file with custom operators calls its list of them."""
+
+
+def is_registered(domain: str, name: str) -> bool:
+    """Whether a custom operator, or a pattern of a backend, speaks of that operator."""
+    if CUSTOM_OPS.find(domain, name) is not None:
+        return True
+    return any(
+        _speaks_of(part, domain, name)
+        for backend in BACKENDS.all().values()
+        for entry in backend.table
+        for part in call_patterns(entry.pattern)
+    )
+
+
+def _speaks_of(part: OpPattern, domain: str, name: str) -> bool:
+    return part.op == "custom" and part.takes({"domain": domain, "name": name})
+
+
+def load_custom_ops(path: Path) -> None:
+    """Registers what a Python file of the user's lists; it runs, as any plug-in does."""
+    try:
+        found = runpy.run_path(str(path)).get(CUSTOM_OPS_VARIABLE)
+    except (OSError, ImportError, SyntaxError, NameError) as error:
+        raise UsageError(
+            f"the custom operators cannot be read: {error}.", where=str(path)
+        ) from error
+    if not isinstance(found, Iterable) or not all(isinstance(op, CustomOp) for op in found):
+        raise UsageError(
+            f"the file has no list {CUSTOM_OPS_VARIABLE} of firmwright.ops.custom.CustomOp.",
+            where=str(path),
+            hint=f"{CUSTOM_OPS_VARIABLE} = [CustomOp(name=..., ...)].",
+        )
+    for op in found:
+        CUSTOM_OPS.register(op)
+
+
+def lower_custom_ops(module: IRModule) -> IRModule:
+    """The module with kernels for the custom operators that the user brings."""
+    for function in tuple(module.functions.values()):
+        if not isinstance(function, Function) or target_of(function):
+            continue
+        body: list[Call] = []
+        for call in function.body:
+            claimed = CUSTOM_OPS.of(make_op_call(call, module)) if call.op == "custom" else None
+            if claimed is not None:
+                module, call = _claimed(module, call, claimed)
+            body.append(call)
+        if tuple(body) != function.body:
+            module = module.with_function(replace(function, body=tuple(body)))
+    return module
+
+
+def _claimed(module: IRModule, call: Call, op: CustomOp) -> tuple[IRModule, Call]:
+    stem = to_c_identifier(f"custom_{op.name}")
+    count = sum(name.startswith(f"{stem}_") for name in module.functions)
+    name = f"{stem}_{count}"
+    region = Function(name, call.variables, (call,), call.outputs)
+    kernel = BackendKernel(region, module, Target("custom"))
+    described = make_op_call(call, module)
+    kernel.extern(op.function, _arguments(kernel, described, op))
+    made = kernel.lowered()
+    function = replace(made.function, attrs={**made.function.attrs, "schedule": op.function})
+    files = {f"{CUSTOM_FILES_DIR}/{file}": text.encode() for file, text in op.sources.items()}
+    module = replace(
+        module.with_function(function),
+        constants={**module.constants, **made.constants},
+        files={**module.files, **files},
+    )
+    return module, replace(call, op=f"@{name}", inputs=call.variables, attrs={})
+
+
+def _arguments(kernel: BackendKernel, call: OpCall, op: CustomOp) -> list[tir.Buffer | int]:
+    variables = iter(kernel.inputs)
+    arguments: list[tir.Buffer | int] = []
+    for index, kind in enumerate(call.inputs):
+        constant = call.constant(index)
+        if constant is not None:
+            arguments.append(kernel.constant(f"c{index}", constant.array(), constant.dtype))
+        elif kind is not None:
+            arguments.append(next(variables))
+    arguments += kernel.outputs
+    size = op.workspace_bytes(call)
+    if size:
+        arguments.append(kernel.workspace("workspace", size))
+    return [*arguments, *op.int_args(call)]

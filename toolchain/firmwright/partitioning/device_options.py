@@ -1,0 +1,159 @@
+"""The devices that a compilation may use, from the user's words to attributes of the module.
+
+In: what the user named, and the board. Out: attributes `devices`, `fallback` and `places` of the
+module, none where nothing was named, and values that carry what was said of them. UsageError for
+what the board does not have, and for what does not go together with devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from firmwright.base.errors import UsageError
+from firmwright.boards import Board
+from firmwright.boards.cores import core_count
+from firmwright.boards.dma import DMA_DEVICE as DMA
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.devices import (
+    COPY_DEVICE_ATTR,
+    DEVICES_ATTR,
+    MAIN_DEVICE,
+    parse_device,
+    with_device,
+    with_memory_scope,
+)
+from firmwright.ir.graph.nodes import Function, Value
+from firmwright.ir.module import IRModule
+from firmwright.partitioning.target_resolution import active_backends
+from firmwright.passes.graph.assign_pools import map_values, suggest_nearest
+
+DeviceAssignments = Sequence[tuple[str, str, str]]
+"""Tensors, each with the device that makes or holds it and its pool ("" where not said)."""
+
+
+def apply_device_options(
+    module: IRModule,
+    board: Board,
+    devices: Sequence[str],
+    places: DeviceAssignments,
+    *,
+    fallback: bool,
+) -> IRModule:
+    """`module` that may use those devices, and those of its backends, besides the main core."""
+    engines = tuple(item.backend.device for item in active_backends(module) if item.backend.device)
+    if devices:
+        _check_names(devices, board)
+    elif fallback and not engines:
+        raise UsageError("--fallback is for what other devices do.", hint="--devices cpu0,cpu1.")
+    if not devices and not engines and not places:
+        return module
+    _check_interface(module)
+    attrs: dict[str, Attr] = {DEVICES_ATTR: tuple(devices)} if devices else {}
+    if fallback:
+        attrs["fallback"] = True
+    if engines and board.cores is not None and "cpu1" not in devices:
+        attrs["engine_core"] = engines[0]  # the spare core plays it
+    if DMA in devices or (engines and board.dma is not None):
+        attrs[COPY_DEVICE_ATTR] = DMA
+    if places:
+        attrs["device_assignments"] = tuple(places)
+    module = module.with_attrs(**attrs)
+    return (
+        _placed(module, places, dict.fromkeys((MAIN_DEVICE, *devices, *engines)))
+        if places
+        else module
+    )
+
+
+def _placed(module: IRModule, places: DeviceAssignments, known: Collection[str]) -> IRModule:
+    """The values that were spoken of carry device and pool."""
+    entry = module.entry
+    if not isinstance(entry, Function):
+        raise UsageError(
+            "tensors of a lowered module cannot be placed.",
+            where=module.name,
+            hint="place them when the model itself is compiled.",
+        )
+    wanted = _checked_places(module, entry, places, known)
+
+    def change(value: Value) -> Value:
+        if value.name not in wanted:
+            return value
+        device, pool = wanted[value.name]
+        found = value if value.constant is not None else with_device(value, device)
+        scope = pool or found.virtual_device.memory_scope
+        return with_memory_scope(found, scope)
+
+    return module.with_function(map_values(entry, change))
+
+
+def _checked_places(
+    module: IRModule, entry: Function, places: DeviceAssignments, known: Collection[str]
+) -> dict[str, tuple[str, str]]:
+    values = [v for call in entry.body for v in (*call.inputs, *call.outputs) if v is not None]
+    constants = {value.name for value in values if value.constant is not None}
+    tensors = {value.name for value in (*entry.sources, *values)}
+    pools = [pool.name for pool in module.pools if pool.access == "rw"]
+    found: dict[str, tuple[str, str]] = {}
+    for tensor, device, pool in places:
+        wrong, hint = "", ""
+        if tensor not in tensors:
+            wrong, hint = "the model has no such tensor", suggest_nearest(tensor, tensors)
+        elif device not in known:
+            wrong, hint = f"there is no device {device}", f"one of {', '.join(known)}."
+        elif pool and pool not in pools:
+            wrong, hint = f"there is no pool {pool} to write to", f"one of {', '.join(pools)}."
+        elif tensor in constants and not pool:
+            wrong, hint = "a constant is placed in a pool", f"{tensor}={device}:{pools[0]}."
+        elif found.get(tensor, (device, pool)) != (device, pool):
+            wrong = (
+                f"--assign-device {tensor}={':'.join(filter(None, found[tensor]))} says otherwise"
+            )
+        if wrong:
+            place = ":".join(filter(None, (device, pool)))
+            what = f"--assign-device {tensor}={place} cannot be: {wrong}."
+            raise UsageError(what, where=module.name, hint=hint)
+        found[tensor] = device, pool
+    return found
+
+
+def _check_names(devices: Sequence[str], board: Board) -> None:
+    cores = [f"cpu{number}" for number in range(core_count(board.cores, is_host=board.is_host))]
+    copiers = [DMA] if board.is_host or board.dma is not None else []
+    for name in devices:
+        parse_device(name)
+        if devices.count(name) > 1:
+            raise UsageError(f"the device {name} is named twice.")
+        if name not in (*cores, *copiers):
+            has = f"the cores {', '.join(cores)}" if cores[1:] else "one core, cpu0"
+            has += f", and {DMA}" if copiers else ""
+            raise UsageError(
+                f"there is no device {name}: the board has {has}.",
+                where=board.name,
+                hint="a board with more cores, such as mps2-an521.",
+            )
+    if devices[0] != MAIN_DEVICE:
+        raise UsageError(
+            f"the devices are {', '.join(devices)}; the first must be {MAIN_DEVICE}, "
+            "which runs the model.",
+            hint=f"--devices {','.join([MAIN_DEVICE, *(name for name in devices if name != MAIN_DEVICE)])}.",
+        )
+
+
+def _check_interface(module: IRModule) -> None:
+    """Other devices know the pools alone: what they work on lies there or is linked."""
+    wrong = {
+        "--io-buffers caller": module.io.mode == "caller",
+        "--stream-input-rows": module.io.stream_input_rows,
+        "--no-link-params": not module.attrs.get("link_params", True),
+        "constants that a function reads": any(
+            pool.scope in ("port", "async") for pool in module.pools
+        ),
+    }
+    for what, is_so in wrong.items():
+        if is_so:
+            raise UsageError(
+                f"{what} and further devices do not go together: these see the pools alone.",
+                where=module.name,
+                hint="leave one of them out.",
+            )

@@ -1,0 +1,199 @@
+"""A partition as a result: who runs which calls, what that costs, what else there was.
+
+In: programs of the search, or a file that a person edited. Out: a `PartitionResult`, its JSON
+form, and
+the choice that it is (`make_strategy`), for `assign` to apply. Calls are known by the tensors that
+they
+make, which is what a person reads in the model. What is applied is matched again: a part goes to a
+target only where that one's table says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from firmwright.base.errors import UsageError
+from firmwright.base.json_input import parse_json
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.module import IRModule
+from firmwright.partitioning.collage import PartitionCandidate, RegionCost
+from firmwright.partitioning.pattern_matching import ActiveBackend, PartitionStrategy, all_matches
+from firmwright.partitioning.regions import CallGroup
+from firmwright.partitioning.target_resolution import CORE_TARGET_NAME
+
+PARTITION_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RegionAlternative:
+    """Another target for all calls of a part, or some of them with others."""
+
+    target: str
+    makes: tuple[str, ...]
+    entries: tuple[str, ...]
+    cost: RegionCost
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedRegion:
+    """Calls that one target runs together, by the tensors that they make, and the other ways."""
+
+    target: str
+    makes: tuple[str, ...]
+    ops: tuple[str, ...]
+    entries: tuple[str, ...]
+    cost: RegionCost
+    alternatives: tuple[RegionAlternative, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramCost:
+    """A whole program. `count` is None where it did not build, or nobody could run it."""
+
+    count: int | None
+    pools: Mapping[str, int] = field(default_factory=dict)
+    flash_bytes: int | None = None
+    reason: str = ""
+
+    @property
+    def workspace_bytes(self) -> int:
+        return sum(self.pools.values())
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    """What a search found. `totals` are of whole programs, by how they were partitioned."""
+
+    model: str
+    board: str
+    targets: str
+    goal: str
+    method: str
+    unit: str
+    chosen: str
+    parts: tuple[PartitionedRegion, ...]
+    totals: Mapping[str, ProgramCost] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"schema": PARTITION_SCHEMA, **asdict(self)}
+
+    def text(self) -> str:
+        """The file that a person may edit."""
+        return json.dumps(self.as_json(), indent=2) + "\n"
+
+
+def describe_regions(
+    function: Function,
+    program: Sequence[PartitionCandidate],
+    candidates: Sequence[PartitionCandidate],
+) -> tuple[PartitionedRegion, ...]:
+    """The parts with, for each, every other candidate that would take one of its calls."""
+    return tuple(
+        PartitionedRegion(
+            part.group.target or CORE_TARGET_NAME,
+            _makes(function, part.group),
+            tuple(function.body[i].op for i in part.group.calls),
+            tuple(name for name, _ in part.group.entries),
+            part.cost,
+            tuple(
+                RegionAlternative(
+                    other.group.target or CORE_TARGET_NAME,
+                    _makes(function, other.group),
+                    tuple(name for name, _ in other.group.entries),
+                    other.cost,
+                )
+                for other in candidates
+                if set(other.group.calls) & set(part.group.calls)
+                and (other.group.target, other.group.calls) != (part.group.target, part.group.calls)
+            ),
+        )
+        for part in program
+    )
+
+
+def _makes(function: Function, group: CallGroup) -> tuple[str, ...]:
+    return tuple(function.body[i].outputs[0].name for i in group.calls)
+
+
+# ---- a result that is applied --------------------------------------------------------------------
+
+
+def make_strategy(found: Sequence[PartitionedRegion], where: str) -> PartitionStrategy:
+    """The choice that a result is. UsageError for a part that its target does not take."""
+
+    def choose(
+        function: Function, module: IRModule, active: Sequence[ActiveBackend]
+    ) -> list[CallGroup]:
+        places = {call.outputs[0].name: i for i, call in enumerate(function.body)}
+        offered = {(g.target, g.calls): g for g in all_matches(function, module, active)}
+        groups: list[CallGroup] = []
+        for part in found:
+            if part.target == CORE_TARGET_NAME or part.makes[0] not in places:
+                continue
+            calls = tuple(sorted(places[name] for name in part.makes if name in places))
+            group = offered.get((part.target, calls))
+            if group is None or len(calls) < len(part.makes):
+                raise UsageError(
+                    f"{part.target} does not take {', '.join(part.makes)} as one part.",
+                    where=where,
+                    hint=f"a target of the part's alternatives, or {CORE_TARGET_NAME}.",
+                )
+            groups.append(group)
+        _check_apart(groups, function, where)
+        return groups
+
+    return choose
+
+
+def check_tensors(found: Sequence[PartitionedRegion], module: IRModule, where: str) -> None:
+    """UsageError for a part that names a tensor which no call of the module makes."""
+    made = {
+        call.outputs[0].name
+        for function in module.functions.values()
+        if isinstance(function, Function)
+        for call in function.body
+    }
+    for part in found:
+        for name in part.makes:
+            if name not in made:
+                raise UsageError(
+                    f"no operator of the model makes the tensor {name}.",
+                    where=where,
+                    hint="the result of a search for this model.",
+                )
+
+
+def _check_apart(groups: Sequence[CallGroup], function: Function, where: str) -> None:
+    taken: set[int] = set()
+    for group in groups:
+        for index in sorted(taken & set(group.calls)):
+            raise UsageError(
+                f"two parts have the tensor {function.body[index].outputs[0].name}.", where=where
+            )
+        taken |= set(group.calls)
+
+
+def read_partition(text: str, where: str) -> tuple[PartitionedRegion, ...]:
+    """The parts that a result's text says; UsageError where it is none."""
+    try:
+        data = parse_json(text)
+        if data["schema"] != PARTITION_SCHEMA:
+            raise ValueError(f"schema {data['schema']}, where {PARTITION_SCHEMA} is known")
+        return tuple(_part(row) for row in data["parts"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"this is no result of a search for a partition: {error!r}.",
+            where=where,
+            hint="firmwright partition MODEL --partition collage --save-partition FILE writes one.",
+        ) from error
+
+
+def _part(row: Mapping[str, Any]) -> PartitionedRegion:
+    texts = (row["makes"], row.get("ops", []), row.get("entries", []))
+    makes, ops, entries = (tuple(map(str, words)) for words in texts)
+    if not makes or not isinstance(row["target"], str):
+        raise ValueError("a part wants a target, and the tensors that its calls make")
+    return PartitionedRegion(row["target"], makes, ops, entries, RegionCost("unknown"))

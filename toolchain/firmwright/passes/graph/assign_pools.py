@@ -1,0 +1,96 @@
+"""Pins tensors to pools: their values get the pool's name as memory scope.
+
+In: a module whose entry is a graph function, and (tensor, pool) pairs that the user gave. Out: the
+module in which every use of such a tensor carries the pool, which memory planning then obeys. The
+text of a module may say the same: `%a: i8[16] on(scope="dtcm") = relu(%x)`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+
+from firmwright.base.errors import UsageError
+from firmwright.ir.graph.devices import with_memory_scope
+from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.module import IRModule
+
+PoolAssignments = Sequence[tuple[str, str]]
+
+
+def assign_tensor_pools(module: IRModule, pins: PoolAssignments) -> IRModule:
+    """The module with those tensors pinned; UsageError for one that cannot be."""
+    entry = module.entry
+    if not pins:
+        return module
+    if not isinstance(entry, Function):
+        raise UsageError(
+            "tensors of a lowered module cannot be pinned.",
+            where=module.name,
+            hint="pin them when the model itself is compiled.",
+        )
+    wanted = _checked(module, entry, pins)
+
+    def pinned(value: Value) -> Value:
+        pool = wanted.get(value.name)
+        if pool is None or value.constant is not None:
+            return value
+        return with_memory_scope(value, pool)
+
+    return module.with_function(map_values(entry, pinned))
+
+
+def map_values(function: Function, change: Callable[[Value], Value]) -> Function:
+    """`function` with `change` applied to every value, wherever it stands."""
+
+    def changed(call: Call) -> Call:
+        inputs = tuple(value if value is None else change(value) for value in call.inputs)
+        return replace(call, inputs=inputs, outputs=tuple(map(change, call.outputs)))
+
+    return replace(
+        function,
+        params=tuple(map(change, function.params)),
+        body=tuple(map(changed, function.body)),
+        results=tuple(map(change, function.results)),
+        state=tuple(
+            replace(state, value=change(state.value), next=change(state.next))
+            for state in function.state
+        ),
+    )
+
+
+def _checked(module: IRModule, entry: Function, pins: PoolAssignments) -> Mapping[str, str]:
+    """Pools by tensor, all of which exist."""
+    made = [*entry.sources, *(value for call in entry.body for value in call.outputs)]
+    tensors = {value.name for value in made}
+    if module.io.mode == "caller":
+        tensors -= {value.name for value in (*entry.params, *entry.results)}
+    constants = {
+        value.name for call in entry.body for value in call.inputs if value and value.constant
+    }
+    pools = {pool.name for pool in module.pools if pool.access == "rw"}
+    found: dict[str, str] = {}
+    for tensor, pool in pins:
+        if tensor in constants:
+            raise _wrong(module, tensor, pool, "it is a constant, which lies with the program")
+        if tensor not in tensors:
+            hint = suggest_nearest(tensor, tensors)
+            raise _wrong(module, tensor, pool, "the model has no such tensor in a pool", hint)
+        if pool not in pools:
+            hint = suggest_nearest(pool, pools)
+            raise _wrong(module, tensor, pool, "there is no such pool to write to", hint)
+        if found.get(tensor, pool) != pool:
+            raise _wrong(module, tensor, pool, f"it is pinned to {found[tensor]} already")
+        found[tensor] = pool
+    return found
+
+
+def _wrong(module: IRModule, tensor: str, pool: str, why: str, hint: str = "") -> UsageError:
+    what = f"tensor {tensor!r} cannot be pinned to {pool!r}: {why}."
+    return UsageError(what, where=module.name, hint=hint)
+
+
+def suggest_nearest(name: str, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)
+    return f"{near[0]}." if near else ""

@@ -1,0 +1,108 @@
+"""Marks the calls that need no code, because what they join or part can lie where it belongs.
+
+In: a module whose entry is a graph function, last before lowering. Out: the same calls, some with
+the attributes `subviews_of` ("input": the outputs lie in the first input; "output": the inputs lie
+in the output) and `offsets` (of each part, in elements). What is joined is then made in its place.
+Invariants:
+
+* A part lies in one whole, and has a call of its own that makes it: no input, constant, state or
+  view does, nor what a branch or a loop gives.
+* What the caller or the next run looks at is never a part.
+* Parts are aligned as kernels want their arguments, those of external functions as tensors are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from firmwright.ir.graph.evaluate import make_op_call
+from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
+from firmwright.ir.graph.opdef import SUBVIEW_OFFSETS, SUBVIEWS_OF, OpTable, Subviews
+from firmwright.ir.module import IRModule
+from firmwright.ops.kernel import KERNEL_ALIGNMENT
+
+_EXTERNAL_ALIGNMENT = 16
+
+
+def elide_copies(module: IRModule, ops: OpTable) -> IRModule:
+    """The module with every such call of its entry marked."""
+    entry = module.entry
+    if not isinstance(entry, Function):
+        return module
+    body = _CopyElision(module, entry, ops).body()
+    if all(new is old for new, old in zip(body, entry.body, strict=True)):
+        return module
+    return module.with_function(replace(entry, body=body))
+
+
+class _CopyElision:
+    def __init__(self, module: IRModule, entry: Function, ops: OpTable) -> None:
+        self.module = module
+        self.entry = entry
+        self.ops = ops
+        self.sinks = {value.name for value in entry.sinks}
+        self.makers = {value.name: call for call in entry.body for value in call.outputs}
+        self.external = {
+            value.name
+            for call in entry.body
+            if called_functions(call)
+            for value in (*call.inputs, *call.outputs)
+            if value is not None
+        }
+        self.placed: set[str] = set()
+
+    def body(self) -> tuple[Call, ...]:
+        return tuple(self._marked(call) for call in self.entry.body)
+
+    def _marked(self, call: Call) -> Call:
+        if call.op not in self.ops or None in call.inputs:
+            return call
+        found = self.ops[call.op].subviews(make_op_call(call, self.module))
+        if found is None:
+            return call
+        is_free = self._may_part if found.of == "input" else self._may_join
+        parts = call.outputs if found.of == "input" else call.variables
+        if not is_free(call) or not self._is_aligned(call, parts, found):
+            return call
+        if len({v.virtual_device.memory_scope for v in (*call.variables, *call.outputs)}) > 1:
+            return call  # in several memories: bytes have to move
+        self.placed |= {part.name for part in parts}
+        if any(part.name in self.external for part in parts):
+            self.external |= {value.name for value in call.outputs}
+        return replace(
+            call, attrs={**call.attrs, SUBVIEWS_OF: found.of, SUBVIEW_OFFSETS: found.offsets}
+        )
+
+    def _may_part(self, call: Call) -> bool:
+        source = call.inputs[0]
+        assert source is not None
+        is_fed = self.module.io.stream_input_rows and source in self.entry.params
+        is_seen = any(value.name in self.sinks for value in call.outputs)
+        return source.constant is None and not is_fed and not is_seen
+
+    def _may_join(self, call: Call) -> bool:
+        whole, names = call.outputs[0], [value.name for value in call.variables]
+        if len(names) != len(call.inputs) or len({*names}) != len(names):
+            return False
+        if whole in self.entry.results and not self.module.io.outputs_in_pools:
+            return False
+        if any(state.next.name == whole.name for state in self.entry.state):
+            return False
+        return all(self._is_made_for(name) for name in names)
+
+    def _is_made_for(self, name: str) -> bool:
+        """Whether the value may be made elsewhere than in memory of its own."""
+        maker = self.makers.get(name)
+        if maker is None or name in self.placed or name in self.sinks or called_functions(maker):
+            return False
+        return not self.ops[maker.op].is_view
+
+    def _is_aligned(self, call: Call, parts: Sequence[Value], windows: Subviews) -> bool:
+        """Parts of parts are, as far as they are no arguments of external functions."""
+        is_external = any(part.name in self.external for part in parts)
+        if is_external and any(value.name in self.placed for value in call.variables):
+            return False
+        step = _EXTERNAL_ALIGNMENT if is_external else KERNEL_ALIGNMENT
+        item = call.outputs[0].type.dtype.size_bytes
+        return not any(offset * item % step for offset in windows.offsets)

@@ -1,0 +1,66 @@
+"""Makes one call of several that compute the same from the same.
+
+In: graph functions. Out: the same results; where two calls have the same operator, attributes and
+inputs, and give the same types, the second is gone and its readers read the first. Constants of
+equal contents count as one. Operators are pure, so this is exact. A call that makes a result of the
+function, or what its state becomes, stays: those have memory of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
+from firmwright.ir.module import IRModule, Pass
+from firmwright.passes.graph.functions import map_graph_functions
+
+
+def eliminate_common_calls(function: Function, constants: Mapping[str, Constant]) -> Function:
+    """`function` with every call made once."""
+    kept = {value.name for value in function.sinks}
+    first: dict[Hashable, Call] = {}
+    instead: dict[str, Value] = {}
+    body: list[Call] = []
+
+    def known(value: Value | None) -> Value | None:
+        return value if value is None else instead.get(value.name, value)
+
+    for call in function.body:
+        inputs = tuple(map(known, call.inputs))
+        current = call if inputs == call.inputs else replace(call, inputs=inputs)
+        same = first.setdefault(_key(current, constants), current)
+        if same is current or called_functions(current) or _makes(current, kept):
+            body.append(current)
+        else:
+            instead |= {v.name: w for v, w in zip(call.outputs, same.outputs, strict=True)}
+    return function if len(body) == len(function.body) else replace(function, body=tuple(body))
+
+
+def _makes(call: Call, kept: set[str]) -> bool:
+    return any(value.name in kept for value in call.outputs)
+
+
+def _key(call: Call, constants: Mapping[str, Constant]) -> Hashable:
+    """What two calls share that may be one."""
+
+    def operand(value: Value | None) -> Hashable:
+        if value is None or value.constant is None:
+            return value
+        return constants[value.constant].digest, value.type
+
+    outputs = tuple((value.type, value.virtual_device) for value in call.outputs)
+    # As text: 0.0 is not -0.0, nor 1 true.
+    attrs = tuple(sorted((name, repr(value)) for name, value in call.attrs.items()))
+    return call.op, call.target, attrs, tuple(map(operand, call.inputs)), outputs
+
+
+def run(module: IRModule) -> IRModule:
+    """Merges in every graph function."""
+    return map_graph_functions(
+        module, lambda function: eliminate_common_calls(function, module.constants)
+    )
+
+
+PASS = Pass("cse", run)

@@ -1,0 +1,122 @@
+"""Splits calls over the cores of a chip: each makes a part of the output in its place.
+
+In: a module whose entry is a graph function and whose attribute `devices` names several cores. Out:
+the same results; calls that can be cut and are worth it are one call a core. What works row by row
+is cut into rows, each core taking the rows of the input that its own are made of, those around them
+included; a fully connected layer is cut into outputs, with its weights. Cuts lie where parts are
+aligned, so that parts of inputs and outputs are windows and no byte is moved. Invariants: the last
+bit of every value is as before; a value that says its device is left alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from firmwright.base.c_identifiers import UniqueNamer
+from firmwright.ir.core import UNCONSTRAINED, Constant
+from firmwright.ir.graph.devices import module_cores
+from firmwright.ir.graph.evaluate import make_op_call
+from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.graph.opdef import OpTable, RowWindow
+from firmwright.ir.module import IRModule
+from firmwright.ops.kernel import KERNEL_ALIGNMENT
+from firmwright.passes.graph.row_slicing import (
+    choose_cuts,
+    concatenate_parts,
+    make_part,
+    slice_rows,
+)
+
+MIN_WORK_TO_SPLIT = 4096
+"""Multiply-adds, or elements, below which a call is left whole: beginning a part costs too."""
+
+
+def split_over_cores(module: IRModule, ops: OpTable) -> IRModule:
+    """The module with calls split; the same one where there are no cores to split over."""
+    entry, cores = module.entry, module_cores(module)
+    if len(cores) < 2 or not isinstance(entry, Function):
+        return module
+    split = _CoreSplitter(module, ops, cores, entry)
+    body = tuple(part for call in entry.body for part in split.parts(call))
+    changed = replace(module, constants={**module.constants, **split.constants})
+    return changed.with_function(replace(entry, body=body))
+
+
+@dataclass
+class _CoreSplitter:
+    module: IRModule
+    ops: OpTable
+    cores: tuple[str, ...]
+    entry: Function
+    names: UniqueNamer = field(init=False)
+    constants: dict[str, Constant] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        values = [v for c in self.entry.body for v in (*c.inputs, *c.outputs) if v is not None]
+        taken = (value.name for value in (*self.entry.sources, *values))
+        self.names = UniqueNamer((*taken, *self.module.constants))
+
+    def parts(self, call: Call) -> list[Call]:
+        """What stands in the place of `call`: itself, or slices, a call a core, and a joint."""
+        if call.op not in self.ops or len(call.outputs) != 1 or call.target:
+            return [call]
+        y, op = call.outputs[0], self.ops[call.op]
+        described = make_op_call(call, self.module)
+        free = y.virtual_device == UNCONSTRAINED and y.constant is None
+        if not free or max(op.macs(described), y.type.elements) < MIN_WORK_TO_SPLIT:
+            return [call]
+        if call.op == "fully_connected":
+            return self._outputs(call)
+        rows = op.row_access(described)
+        return self._rows(call, rows) if isinstance(rows, RowWindow) else [call]
+
+    def _rows(self, call: Call, rows: RowWindow) -> list[Call]:
+        found = slice_rows(call, rows, self.cores, self.names)
+        if found is None:
+            return [call]
+        made = [stmt for part in found for stmt in (*part.slices, part.call)]
+        return [*made, concatenate_parts(call, [part.output for part in found], 1)]
+
+    # ---- outputs of a fully connected layer ----------------------------------------------------
+
+    def _outputs(self, call: Call) -> list[Call]:
+        y, weights = call.outputs[0], call.inputs[1]
+        axis = len(y.type.shape) - 1
+        if weights is None or weights.constant is None or y.type.elements != y.type.shape[axis]:
+            return [call]
+        step = y.type.dtype.size_bytes
+        found = choose_cuts(
+            y.type.elements, len(self.cores), lambda place: place * step % KERNEL_ALIGNMENT == 0
+        )
+        biases = call.inputs[2:]
+        if found is None or any(v is not None and v.constant is None for v in biases):
+            return [call]
+        made, results = [], []
+        for core, first, end in zip(self.cores, found, found[1:], strict=False):
+            own = tuple(
+                None if v is None else self._own_constant(v, first, end) for v in call.inputs[1:]
+            )
+            part = make_part(y, axis, end - first, core, self.names)
+            made.append(replace(call, inputs=(call.inputs[0], *own), outputs=(part,)))
+            results.append(part)
+        return [*made, concatenate_parts(call, results, axis)]
+
+    def _own_constant(self, value: Value, first: int, end: int) -> Value:
+        """Entries first..end of a constant along its first axis, with their scales."""
+        whole = self.module.constants[value.constant or ""]
+        array = whole.array()[first:end]
+        name = self.names.unique(f"{whole.name}_part")
+        part = Constant.from_array(name, array, whole.dtype)
+        self.constants[name] = replace(part, pool=whole.pool)
+        kind = TensorType(array.shape, value.type.dtype, value.type.quantization)
+        quantization = kind.quantization
+        if quantization is not None and quantization.axis == 0 and len(quantization.scales) > 1:
+            quantization = replace(
+                quantization,
+                scales=quantization.scales[first:end],
+                zero_points=quantization.zero_points[first:end],
+            )
+        kind = replace(kind, quantization=quantization)
+        return replace(
+            value, name=self.names.unique(f"{value.name}_part"), type=kind, constant=name
+        )

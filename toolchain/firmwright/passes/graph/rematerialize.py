@@ -1,0 +1,118 @@
+"""Computes twice what a squeeze needs first and its excitation again, so that it is never kept.
+
+In: a graph function. Out: the same results. A squeeze folds all rows of a tensor x into one (a
+mean), and later calls want x once more, with what became of the fold: x lies in memory from the
+one to the other. Where x comes from something smaller through calls that work row by row, those
+calls are made again for the fold, and their first making waits until the other readers want it:
+computed row by row, x is nowhere as a whole. Nothing is done where it could not save anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from firmwright.base.c_identifiers import UniqueNamer
+from firmwright.ir.graph.evaluate import make_op_call
+from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.opdef import OpTable, RowReduction, RowWindow
+from firmwright.ir.module import IRModule
+
+
+def rematerialize(module: IRModule, ops: OpTable) -> IRModule:
+    """The module as it is to be when `module.attrs["recompute"]` says so."""
+    entry = module.entry
+    if not module.attrs.get("recompute") or not isinstance(entry, Function):
+        return module
+    body = _Rematerializer(module, ops, list(entry.body), entry)
+    for call in entry.body:
+        body.visit(call)
+    if body.calls == list(entry.body):
+        return module
+    functions = {**module.functions, entry.name: replace(entry, body=tuple(body.calls))}
+    return replace(module, functions=functions)
+
+
+@dataclass
+class _Rematerializer:
+    module: IRModule
+    ops: OpTable
+    calls: list[Call]
+    entry: Function
+    names: UniqueNamer = field(init=False)
+
+    def __post_init__(self) -> None:
+        values = [v for call in self.calls for v in (*call.inputs, *call.outputs) if v is not None]
+        self.names = UniqueNamer(value.name for value in (*self.entry.sources, *values))
+
+    def visit(self, fold: Call) -> None:
+        """Makes again what `fold` takes in, if that helps."""
+        x = self._folded(fold)
+        if x is None or x in self.entry.sinks:
+            return
+        other = next((call for call in self._readers(x) if call is not fold), None)
+        chain = self._chain(x)
+        if other is None or not chain:
+            return
+        again = self._again(chain, fold)
+        at = self.calls.index(fold)
+        self.calls[at : at + 1] = again
+        if self.calls.index(other) > at:  # the first making waits
+            for call in chain:
+                self.calls.remove(call)
+            wanted = self.calls.index(other)
+            self.calls[wanted:wanted] = chain
+
+    def _folded(self, call: Call) -> Value | None:
+        """What a fold of rows takes in; None for any other call."""
+        if call.op.startswith("@"):
+            return None
+        rows = self.ops[call.op].row_access(make_op_call(call, self.module))
+        return call.inputs[0] if isinstance(rows, RowReduction) else None
+
+    def _readers(self, value: Value) -> list[Call]:
+        return [call for call in self.calls if value in call.inputs]
+
+    def _chain(self, x: Value) -> list[Call]:
+        """The calls that make x from the smallest thing before it, in order; none if x is that."""
+        made, best, value = [], 0, x
+        smallest = x.type.size_bytes
+        while True:
+            producer = next((call for call in self.calls if value in call.outputs), None)
+            source = self._row_source(producer) if producer is not None else None
+            if producer is None or source is None:
+                break
+            made.append(producer)
+            value = source
+            if value.type.size_bytes < smallest:
+                best, smallest = len(made), value.type.size_bytes
+            if len(self._readers(value)) > 1 or value in self.entry.sinks:
+                break
+        return made[:best][::-1]
+
+    def _row_source(self, call: Call) -> Value | None:
+        """The one input whose rows the call's rows are made of; None if there is no such."""
+        if call.op.startswith("@"):
+            return None
+        rows = self.ops[call.op].row_access(make_op_call(call, self.module))
+        if not isinstance(rows, RowWindow):
+            return None
+        found = rows.row_inputs(call)
+        return found[0] if len(found) == 1 else None
+
+    def _again(self, chain: list[Call], fold: Call) -> list[Call]:
+        """The chain once more under new names, and the fold that takes in what it makes."""
+        renamed: dict[str, Value] = {}
+        copies = []
+        for call in chain:
+            outputs = tuple(
+                replace(value, name=self.names.unique(f"{value.name}_again"))
+                for value in call.outputs
+            )
+            copies.append(replace(_reading(call, renamed), outputs=outputs))
+            renamed |= {old.name: new for old, new in zip(call.outputs, outputs, strict=True)}
+        return [*copies, _reading(fold, renamed)]
+
+
+def _reading(call: Call, renamed: dict[str, Value]) -> Call:
+    inputs = tuple(renamed.get(v.name, v) if v is not None else None for v in call.inputs)
+    return replace(call, inputs=inputs)

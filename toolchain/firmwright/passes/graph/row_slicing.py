@@ -1,0 +1,126 @@
+"""Cuts a call into parts of its output, each made by a call of its own.
+
+In: a call that works row by row, and who makes which part, in order. Out: for each part the call
+that makes it and those that take the rows of the inputs that it is made of, those around them
+included. Cuts lie where parts are aligned, so that parts of inputs and outputs are windows and no
+byte is moved. Invariant: the last bit of every value is as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from firmwright.base.c_identifiers import UniqueNamer
+from firmwright.ir.core import Attr, Span
+from firmwright.ir.graph.devices import with_device
+from firmwright.ir.graph.nodes import Call, Value
+from firmwright.ir.graph.opdef import RowWindow
+from firmwright.ops.kernel import KERNEL_ALIGNMENT
+
+
+@dataclass(frozen=True, slots=True)
+class RowSlice:
+    """Rows of an output: `call` makes them, `slices` take what it reads."""
+
+    call: Call
+    slices: tuple[Call, ...]
+
+    @property
+    def output(self) -> Value:
+        return self.call.outputs[0]
+
+
+def slice_rows(
+    call: Call, rows: RowWindow, devices: Sequence[str], names: UniqueNamer
+) -> tuple[RowSlice, ...] | None:
+    """A part of `call` for each of `devices`; None where it cannot be cut so."""
+    y, sources = call.outputs[0], rows.row_inputs(call)
+    is_plain = (rows.window_height, rows.stride, rows.pad_before) == (1, 1, 0)
+    if "padding" not in call.attrs and not is_plain:
+        return None
+
+    def is_good(place: int) -> bool:
+        first = [max(0, rows.stride * place - rows.pad_before) * _row_bytes(x) for x in sources]
+        return not any(n % KERNEL_ALIGNMENT for n in (place * _row_bytes(y), *first))
+
+    found = choose_cuts(y.type.shape[1], len(devices), is_good)
+    if found is None:
+        return None
+    made: list[RowSlice] = []
+    for device, first, end in zip(devices, found, found[1:], strict=False):
+        windows = {x.name: _slice_input(x, rows, (first, end), call.span, names) for x in sources}
+        inputs = tuple(
+            windows[v.name][0] if v is not None and v in sources else v for v in call.inputs
+        )
+        part = make_part(y, 1, end - first, device, names)
+        attrs = _padded(call, rows, first, end)
+        slices = tuple(slice_ for _, slice_ in windows.values() if slice_ is not None)
+        made.append(RowSlice(replace(call, inputs=inputs, outputs=(part,), attrs=attrs), slices))
+    return tuple(made)
+
+
+def choose_cuts(count: int, parts: int, is_good: Callable[[int], bool]) -> tuple[int, ...] | None:
+    """Where to cut `count` into `parts` as equal as good places allow: 0, ..., count.
+
+    Of two the earlier: the first core has what is not split as well.
+    """
+    found = [0]
+    for number in range(1, parts):
+        ideal = count * number / parts
+        places = (place for place in range(found[-1] + 1, count) if is_good(place))
+        best = min(places, key=lambda place: (abs(place - ideal), place), default=None)
+        if best is None:
+            return None
+        found.append(best)
+    return (*found, count)
+
+
+def make_part(y: Value, axis: int, count: int, device: str, names: UniqueNamer) -> Value:
+    """`count` entries of `y` along `axis`, made by `device`."""
+    shape = (*y.type.shape[:axis], count, *y.type.shape[axis + 1 :])
+    part = replace(y, name=names.unique(f"{y.name}_{device}"), type=replace(y.type, shape=shape))
+    return with_device(part, device)
+
+
+def concatenate_parts(call: Call, parts: Sequence[Value], axis: int) -> Call:
+    """The parts one behind the other: the output that was asked for."""
+    return Call("concatenation", tuple(parts), call.outputs, {"axis": axis}, call.span)
+
+
+def _slice_input(
+    x: Value, rows: RowWindow, wanted: tuple[int, int], span: Span, names: UniqueNamer
+) -> tuple[Value, Call | None]:
+    """The rows of `x` that those of the output are made of, and the call that gives them."""
+    first, end = wanted
+    begin = max(0, rows.stride * first - rows.pad_before)
+    last = min(x.type.shape[1], rows.stride * (end - 1) - rows.pad_before + rows.window_height)
+    if (begin, last) == (0, x.type.shape[1]):
+        return x, None
+    counts = (1, last - begin, *x.type.shape[2:])
+    part = replace(x, name=names.unique(f"{x.name}_rows"), type=replace(x.type, shape=counts))
+    attrs: dict[str, Attr] = {
+        "begin": (0, begin, 0, 0),
+        "strides": (1, 1, 1, 1),
+        "counts": counts,
+        "shrunk": (),
+    }
+    return part, Call("strided_slice", (x,), (part,), attrs, span)
+
+
+def _row_bytes(value: Value) -> int:
+    return value.type.size_bytes // value.type.shape[1]
+
+
+def _padded(call: Call, rows: RowWindow, first: int, end: int) -> dict[str, Attr]:
+    """The attributes of output rows first..end: only the outer parts see padding above or below."""
+    attrs = dict(call.attrs)
+    if "padding" not in attrs:
+        return attrs
+    x = rows.row_inputs(call)[0]
+    padding = attrs["padding"]
+    assert isinstance(padding, tuple)
+    above = max(0, rows.pad_before - rows.stride * first)
+    below = max(0, rows.stride * (end - 1) - rows.pad_before + rows.window_height - x.type.shape[1])
+    attrs["padding"] = (above, below, *padding[2:])
+    return attrs

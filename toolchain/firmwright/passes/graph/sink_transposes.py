@@ -1,0 +1,471 @@
+"""Moves transpositions down the graph until they cancel, are views, or cannot go further.
+
+In: graph functions, as frontends with channels first write them: convolutions between
+transpositions. Out: the same results, where a transposition is left only in front of an operator
+that needs its input so, or of a result. A transposed tensor is kept as (source, perm) and
+elementwise operators, reductions, joins, slices and the like are applied to the source. A
+transposition whose axes of more than one element keep their order is a reshape. A flattening in
+front of a fully connected layer goes into the columns of its weights. Reshapes can be met in
+several ways (`ReshapeStrategy`), of which the one is taken that leaves the fewest elements to
+transpose.
+Exact: the same operations on the same elements; sums of reductions may run in another order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from firmwright.ir.core import Attr, Constant, Span
+from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.graph.opdef import Array
+from firmwright.ir.module import IRModule, Pass
+from firmwright.ops.strided_copy import is_view_transpose
+from firmwright.passes.graph.fold_transpose import EXPRESSION_OPS, fold_transposes
+from firmwright.passes.graph.transposed_reshape import (
+    grouping_permutation,
+    reshape_before_transpose,
+)
+
+ELEMENTWISE = frozenset(
+    [
+        "abs",
+        "add",
+        "cast",
+        "ceil",
+        "cos",
+        "div",
+        "elu",
+        "equal",
+        "exp",
+        "expression",
+        "floor",
+        "gelu",
+        "greater",
+        "greater_equal",
+        "hard_swish",
+        "leaky_relu",
+        "less",
+        "less_equal",
+        "log",
+        "logical_and",
+        "logical_not",
+        "logical_or",
+        "logistic",
+        "maximum",
+        "minimum",
+        "mul",
+        "neg",
+        "not_equal",
+        "quantize",
+        "dequantize",
+        "relu",
+        "relu6",
+        "relu_n1_to_1",
+        "round",
+        "rsqrt",
+        "sign",
+        "sin",
+        "sqrt",
+        "square",
+        "squared_difference",
+        "sub",
+        "tanh",
+    ]
+)
+REDUCTIONS = frozenset({"mean", "reduce_max", "reduce_min", "reduction", "sum"})
+ALONG_AN_AXIS = frozenset({"concatenation", "gather", "split", "resample"})
+Perm = tuple[int, ...]
+ReshapeStrategy = Literal["in front", "through", "gathered"]
+"""What a reshape of a transposed tensor does: it has the transposition in front of it; or it takes
+the source, where the axes that it joins are neighbours there; or makes them neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransposedValue:
+    """A value as a transposition of another: its axis i is the source's axis perm[i]."""
+
+    source: Value
+    perm: Perm
+
+
+@dataclass(frozen=True, slots=True)
+class FlattenedValue:
+    """A value as a reshape of a transposition, [n, ...] as [n, k]."""
+
+    moved: TransposedValue
+    shape: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _TransposeSinker:
+    constants: dict[str, Constant]
+    names: set[str]
+    ways: ReshapeStrategy
+    body: list[Call] = field(default_factory=list)
+    moved: dict[str, TransposedValue] = field(default_factory=dict)
+    flat: dict[str, FlattenedValue] = field(default_factory=dict)
+    made: set[str] = field(default_factory=set)
+    spans: dict[str, Span] = field(default_factory=dict)
+
+    def run(self, function: Function) -> Function:
+        self.spans = {v.name: call.span for call in function.body for v in call.outputs}
+        for call in function.body:
+            if not self._handled(call):
+                inputs = tuple(None if v is None else self.plain(v, call) for v in call.inputs)
+                self.body.append(replace(call, inputs=inputs))
+        for value in function.results:
+            self.plain(value, None)
+        return replace(function, body=tuple(self.body))
+
+    def _handled(self, call: Call) -> bool:
+        if call.op == "transpose":
+            return self._transpose(call)
+        if call.op == "fully_connected":
+            return self._fully_connected(call)
+        if not any(v is not None and v.name in self.moved for v in call.inputs):
+            return False
+        if call.op == "reshape":
+            return self._reshape(call)
+        rule = _RULES.get(call.op)
+        return rule is not None and rule(self, call)
+
+    # ---- values ------------------------------------------------------------------------------
+
+    def new(self, name: str) -> str:
+        candidate, count = name, 0
+        while candidate in self.names:
+            count += 1
+            candidate = f"{name}:{count}"
+        self.names.add(candidate)
+        return candidate
+
+    def plain(self, value: Value, reader: Call | None) -> Value:
+        """The value itself, made by a call where it is only known as another's transposition."""
+        if value.name in self.flat and value.name not in self.made:
+            self._make_flat(value)
+        found = self.moved.get(value.name)
+        if found is None or value.name in self.made:
+            return value
+        if reader is not None and _is_identity(found.perm):
+            return found.source
+        self.made.add(value.name)
+        span = reader.span if reader is not None else self.spans[value.name]
+        if is_view_transpose(found.source.type.shape, found.perm):
+            self.body.append(Call("reshape", (found.source,), (value,), {}, span))
+        else:
+            attrs: dict[str, Attr] = {"perm": found.perm}
+            self.body.append(Call("transpose", (found.source,), (value,), attrs, span))
+        return value
+
+    def _make_flat(self, value: Value) -> None:
+        flat = self.flat[value.name]
+        self.made.add(value.name)
+        source, span = flat.moved.source, self.spans[value.name]
+        kind = replace(source.type, shape=flat.shape)
+        between = Value(self.new(f"{value.name}/moved"), kind)
+        attrs: dict[str, Attr] = {"perm": flat.moved.perm}
+        self.body.append(Call("transpose", (source,), (between,), attrs, span))
+        self.body.append(Call("reshape", (between,), (value,), {}, span))
+
+    def reshaped(self, value: Value, shape: Sequence[int], call: Call) -> Value:
+        """A view of the value in another shape."""
+        if value.type.shape == tuple(shape):
+            return value
+        kind = replace(value.type, shape=tuple(shape))
+        view = Value(self.new(f"{value.name}/view"), kind)
+        self.body.append(Call("reshape", (value,), (view,), {}, call.span))
+        return view
+
+    def constant(self, value: Value, array: Array) -> Value:
+        """A constant like `value` with other contents."""
+        name = self.new(f"{value.name}/moved")
+        self.constants[name] = Constant.from_array(name, array, value.type.dtype)
+        shape = tuple(int(n) for n in array.shape)
+        return Value(name, replace(value.type, shape=shape), name)
+
+    def array(self, value: Value) -> Array:
+        return np.asarray(self.constants[str(value.constant)].array())
+
+    # ---- transpositions, reshapes, fully connected -------------------------------------------
+
+    def _transpose(self, call: Call) -> bool:
+        x, perm = call.inputs[0], _ints(call.attrs["perm"])
+        if x is None or x.constant is not None:
+            return False
+        inner = self.moved.get(x.name, TransposedValue(x, tuple(range(len(perm)))))
+        composed = tuple(inner.perm[axis] for axis in perm)
+        self.moved[call.outputs[0].name] = TransposedValue(inner.source, composed)
+        return True
+
+    def _reshape(self, call: Call) -> bool:
+        x, y = call.inputs[0], call.outputs[0]
+        assert x is not None
+        found = self.moved[x.name]
+        if is_view_transpose(found.source.type.shape, found.perm):
+            self.body.append(replace(call, inputs=(found.source,)))
+            return True
+        shape = x.type.shape
+        if self.ways != "in front" and self._through(found, call):
+            return True
+        rows = len(y.type.shape) == 2 and y.type.shape[0] == shape[0] and found.perm[0] == 0
+        if rows:
+            self.flat[y.name] = FlattenedValue(found, shape)
+        return rows or (
+            self.ways == "gathered" and self._through(self._gathered(found, call), call)
+        )
+
+    def _through(self, found: TransposedValue, call: Call) -> bool:
+        """The reshape of the source instead, if it has the axes to be joined side by side."""
+        y = call.outputs[0]
+        made = reshape_before_transpose(found.source.type.shape, found.perm, y.type.shape)
+        if made is None:
+            return False
+        shape, perm = made
+        if is_view_transpose(shape, perm):
+            self.body.append(replace(call, inputs=(found.source,)))
+        else:
+            self.moved[y.name] = TransposedValue(self.reshaped(found.source, shape, call), perm)
+        return True
+
+    def _gathered(self, found: TransposedValue, call: Call) -> TransposedValue:
+        """The source with the axes that the reshape joins side by side."""
+        source, y = found.source, call.outputs[0]
+        order = grouping_permutation(source.type.shape, found.perm, y.type.shape)
+        shape = tuple(source.type.shape[axis] for axis in order)
+        moved = Value(self.new(f"{y.name}/gathered"), replace(source.type, shape=shape))
+        attrs: dict[str, Attr] = {"perm": order}
+        self.body.append(Call("transpose", (source,), (moved,), attrs, call.span))
+        return TransposedValue(moved, tuple(order.index(axis) for axis in found.perm))
+
+    def _fully_connected(self, call: Call) -> bool:
+        """The columns of the weights in the order of the source."""
+        x, w = call.inputs[0], call.inputs[1]
+        flat = self.flat.get(x.name) if x is not None else None
+        if x is None or w is None or flat is None or w.constant is None or x.name in self.made:
+            return False
+        outputs, inputs = w.type.shape
+        if inputs != math.prod(flat.shape[1:]):
+            return False
+        back = _inverse(flat.moved.perm)
+        columns = self.array(w).reshape(outputs, *flat.shape[1:]).transpose(back)
+        weights = self.constant(w, np.ascontiguousarray(columns).reshape(outputs, inputs))
+        rows = self.reshaped(flat.moved.source, x.type.shape, call)
+        self.body.append(replace(call, inputs=(rows, weights, *call.inputs[2:])))
+        return True
+
+    # ---- operators that take any layout ------------------------------------------------------
+
+    def sources(
+        self, call: Call, rank: int, count: int | None = None
+    ) -> tuple[Perm, list[Value]] | None:
+        """(perm, inputs) with which the call may be made on the sources; None where not."""
+        inputs = [v for v in call.inputs[:count] if v is not None]
+        found = [
+            self.moved[v.name] for v in inputs if v.name in self.moved and len(v.type.shape) == rank
+        ]
+        if not found:
+            return None
+        perm = found[0].perm
+        sources = [self._source(v, perm, call) for v in inputs]
+        if any(v is None for v in sources):
+            return None
+        return perm, [v for v in sources if v is not None]
+
+    def _source(self, value: Value, perm: Perm, call: Call) -> Value | None:
+        """The input as it lies in the sources' layout, if that costs nothing."""
+        found = self.moved.get(value.name)
+        if found is not None and len(found.perm) == len(perm) and found.perm == perm:
+            return found.source
+        wide = (1,) * (len(perm) - len(value.type.shape)) + value.type.shape
+        back = _inverse(perm)
+        if value.constant is not None:
+            if value.type.elements == 1:
+                return value
+            return self.constant(value, self.array(value).reshape(wide).transpose(back))
+        if value.type.elements == 1 or is_view_transpose(wide, back):
+            if found is not None and call.op in EXPRESSION_OPS and value.name not in self.made:
+                return None  # a formula reads it where it lies
+            value = self.plain(value, call)
+            return self.reshaped(value, [wide[axis] for axis in back], call)
+        return None
+
+    def make(
+        self, call: Call, perm: Perm, inputs: Sequence[Value | None], attrs: Mapping[str, Attr]
+    ) -> None:
+        """The call on the sources; its results are transpositions of what it gives by `perm`."""
+        back = _inverse(perm)
+        outputs = []
+        if _is_identity(perm):
+            self.body.append(replace(call, inputs=tuple(inputs), attrs=dict(attrs)))
+            return
+        for value in call.outputs:
+            shape = tuple(value.type.shape[axis] for axis in back)
+            moved = Value(self.new(f"{value.name}/moved"), replace(value.type, shape=shape))
+            self.moved[value.name] = TransposedValue(moved, perm)
+            outputs.append(moved)
+        self.body.append(
+            replace(call, inputs=tuple(inputs), outputs=tuple(outputs), attrs=dict(attrs))
+        )
+
+
+def _elementwise(work: _TransposeSinker, call: Call) -> bool:
+    y = call.outputs[0].type
+    if any(_per_channel(v.type) for v in (*filter(None, call.inputs), *call.outputs)):
+        return False
+    found = work.sources(call, len(y.shape))
+    if found is None:
+        return False
+    work.make(call, *found, call.attrs)
+    return True
+
+
+def _of_the_first(work: _TransposeSinker, call: Call) -> bool:
+    """Elementwise in the first input; the others are no images."""
+    found = work.sources(call, len(call.outputs[0].type.shape), 1)
+    if found is None:
+        return False
+    perm, inputs = found
+    work.make(call, perm, (*inputs, *call.inputs[1:]), call.attrs)
+    return True
+
+
+def _per_channel(kind: TensorType) -> bool:
+    return kind.quantization is not None and kind.quantization.axis is not None
+
+
+def _reduction(work: _TransposeSinker, call: Call) -> bool:
+    rank = max(len(v.type.shape) for v in call.inputs if v is not None)
+    found = work.sources(call, rank)
+    if found is None:
+        return False
+    perm, inputs = found
+    axes = _ints(call.attrs["axes"])
+    attrs = {**call.attrs, "axes": tuple(sorted(perm[axis] for axis in axes))}
+    if call.attrs["keep_dims"]:
+        work.make(call, perm, inputs, attrs)
+        return True
+    left = [perm[axis] for axis in range(rank) if axis not in axes]
+    order = tuple(sorted(left).index(axis) for axis in left)
+    work.make(call, order, inputs, attrs)
+    return True
+
+
+def _along_an_axis(work: _TransposeSinker, call: Call) -> bool:
+    """What joins, splits or picks along one axis; the places of a gather are attributes."""
+    rank = len(call.outputs[0].type.shape)
+    axis = call.attrs["axis"]
+    first = call.inputs[0]
+    assert isinstance(axis, int)
+    if first is None or len(first.type.shape) != rank:
+        return False
+    count = None if call.op == "concatenation" else 1
+    found = work.sources(call, rank, count)
+    if found is None:
+        return False
+    perm, inputs = found
+    rest = () if count is None else call.inputs[1:]
+    work.make(call, perm, (*inputs, *rest), {**call.attrs, "axis": perm[axis]})
+    return True
+
+
+def _pad(work: _TransposeSinker, call: Call) -> bool:
+    found = work.sources(call, len(call.outputs[0].type.shape), 1)
+    if found is None:
+        return False
+    perm, inputs = found
+    flat = _ints(call.attrs["paddings"])
+    back = _inverse(perm)
+    paddings = tuple(n for axis in back for n in flat[2 * axis : 2 * axis + 2])
+    work.make(call, perm, (*inputs, *call.inputs[1:]), {**call.attrs, "paddings": paddings})
+    return True
+
+
+def _slice(work: _TransposeSinker, call: Call) -> bool:
+    if call.attrs["shrunk"]:
+        return False
+    found = work.sources(call, len(call.outputs[0].type.shape), 1)
+    if found is None:
+        return False
+    perm, inputs = found
+    back = _inverse(perm)
+    rows = {
+        key: tuple(_ints(call.attrs[key])[axis] for axis in back)
+        for key in ("begin", "strides", "counts")
+    }
+    work.make(call, perm, inputs, {**call.attrs, **rows})
+    return True
+
+
+def _softmax(work: _TransposeSinker, call: Call) -> bool:
+    """Over the last axis, which must be the sources' last one too."""
+    found = work.sources(call, len(call.outputs[0].type.shape))
+    if found is None or found[0][-1] != len(found[0]) - 1:
+        return False
+    work.make(call, *found, call.attrs)
+    return True
+
+
+_RULES: Mapping[str, Callable[[_TransposeSinker, Call], bool]] = {
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
+    **dict.fromkeys(REDUCTIONS, _reduction),
+    **dict.fromkeys(ALONG_AN_AXIS, _along_an_axis),
+    "byte_table": _of_the_first,
+    "pad": _pad,
+    "softmax": _softmax,
+    "strided_slice": _slice,
+}
+
+
+def _ints(value: Attr) -> tuple[int, ...]:
+    assert isinstance(value, tuple)
+    return tuple(int(item) for item in value)  # type: ignore[arg-type]  # by the shape rule
+
+
+def _inverse(perm: Perm) -> Perm:
+    return tuple(int(axis) for axis in np.argsort(perm))
+
+
+def _is_identity(perm: Perm) -> bool:
+    return perm == tuple(range(len(perm)))
+
+
+def run(module: IRModule) -> IRModule:
+    """Moves transpositions in every graph function that has one."""
+    constants = dict(module.constants)
+    functions = dict(module.functions)
+    for name, function in module.functions.items():
+        if isinstance(function, Function) and any(c.op == "transpose" for c in function.body):
+            functions[name], made = _best(function, module.constants)
+            constants |= made
+    if all(functions[name] is func for name, func in module.functions.items()):
+        return module
+    return replace(module, functions=functions, constants=constants)
+
+
+def _best(
+    function: Function, constants: Mapping[str, Constant]
+) -> tuple[Function, dict[str, Constant]]:
+    """The function as it is best laid out, and the constants for that; the first way if several."""
+    found: list[tuple[int, int, Function, dict[str, Constant]]] = []
+    for way in get_args(ReshapeStrategy):
+        names = {v.name for v in function.params} | set(constants)
+        names |= {v.name for call in function.body for v in call.outputs}
+        work = _TransposeSinker(dict(constants), names, way)
+        laid = work.run(function)
+        found.append((_moved_elements(laid), len(found), laid, work.constants))
+    *_, laid, made = min(found, key=lambda item: item[:2])
+    return laid, made
+
+
+def _moved_elements(function: Function) -> int:
+    """What is left to be moved once formulas have taken in the transpositions beside them."""
+    body = fold_transposes(function).body
+    return sum(call.outputs[0].type.elements for call in body if call.op == "transpose")
+
+
+PASS = Pass("layout", run)

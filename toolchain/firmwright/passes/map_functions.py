@@ -1,0 +1,20 @@
+"""Applying a change of one PrimFunc to all of a module: what most TIR passes are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from firmwright.ir import tir
+from firmwright.ir.module import IRModule
+
+
+def map_prim_funcs(module: IRModule, change: Callable[[tir.PrimFunc], tir.PrimFunc]) -> IRModule:
+    """`module` with `change` applied to its PrimFuncs; `module` itself if nothing changed."""
+    functions = {
+        name: change(func) if isinstance(func, tir.PrimFunc) else func
+        for name, func in module.functions.items()
+    }
+    if all(functions[name] is func for name, func in module.functions.items()):
+        return module
+    return replace(module, functions=functions)

@@ -1,0 +1,223 @@
+"""Merges kernels that are equal but for the constants they link and a few scalar immediates.
+
+In: a planned module (offsets live in the AOT main alone). Out: one kernel, under the first one's
+name, for each set of equals; constants that differ between them are parameters of role `const`,
+immediates that differ are parameters of role `scalar`, and the main passes both. A kernel's
+operator, schedule, target, parameters and body belong to its identity, so direction and geometry
+do too. The merged kernel's comment lists the operators it serves.
+
+Only immediates that a variable can stand for without changing what the kernel costs much are
+taken: operands of sums, clamps and products in stored values, and register operands of intrinsics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from firmwright.base.dtypes import INT32
+from firmwright.ir import tir
+from firmwright.ir.module import IRModule, Pass
+from firmwright.ir.tir.intrinsic import IntrinsicTable
+from firmwright.ir.tir.rewrite import rewrite_func
+from firmwright.ir.tir.traversal import Node, local_names
+from firmwright.ops.intrinsics import BASE_INTRINSICS
+from firmwright.passes.tir.externalize_constants import (
+    MainConstants,
+    linked_constants,
+    redirect_calls,
+    with_const_params,
+)
+
+SCALARS_MAX = 8
+"""More differing immediates than this would cost the calls more than a merge saves."""
+
+_PASSED = frozenset({"add", "sub", "mul", "min", "max"})
+
+
+@dataclass(frozen=True, slots=True)
+class _KernelShape:
+    """A kernel with its constants and passable immediates taken out."""
+
+    func: tir.PrimFunc
+    body: tir.Stmt
+    scalars: tuple[tir.IntImm, ...]
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What must be equal for two kernels to merge."""
+        attrs = tuple(sorted((k, v) for k, v in self.func.attrs.items() if k != "comment"))
+        return (self.func.params, attrs, self.body)
+
+
+def are_duplicates(kernels: Sequence[tir.PrimFunc], intrinsics: IntrinsicTable) -> bool:
+    """Whether this pass makes one of all of them."""
+    shapes = [_shape(func, intrinsics) for func in kernels]
+    return len({shape.key for shape in shapes}) == 1 and len(_differing(shapes)) <= SCALARS_MAX
+
+
+def _shape(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> _KernelShape:
+    scalars: list[tir.IntImm] = []
+
+    def rule(node: Node) -> Node | None:
+        if isinstance(node, tir.AllocateConst):
+            return replace(node, constant="")
+        if isinstance(node, tir.BufferStore):
+            value = _abstract_immediates(node.value, scalars, intrinsics)
+            return None if value is node.value else replace(node, value=value)
+        return None
+
+    body = rewrite_func(func, rule).body
+    return _KernelShape(func, body, tuple(scalars))
+
+
+def _abstract_immediates(
+    node: tir.Expr, scalars: list[tir.IntImm], intrinsics: IntrinsicTable
+) -> tir.Expr:
+    """`node` with each passable immediate replaced by a numbered placeholder."""
+    match node:
+        case tir.IntImm(_, dtype) if dtype == INT32:
+            scalars.append(node)
+            return _placeholder(len(scalars) - 1)
+        case tir.Binary(op, a, b) if op in _PASSED:
+            left = _abstract_immediates(a, scalars, intrinsics)
+            return tir.Binary(op, left, _abstract_immediates(b, scalars, intrinsics))
+        case tir.Cast(dtype, value) if not isinstance(value, tir.IntImm):
+            return tir.Cast(dtype, _abstract_immediates(value, scalars, intrinsics))
+        case tir.Select(cond, a, b):
+            left = _abstract_immediates(a, scalars, intrinsics)
+            return tir.Select(cond, left, _abstract_immediates(b, scalars, intrinsics))
+        case tir.IntrinsicCall(name, args, dtype) if name in intrinsics:
+            kinds = (operand.kind for operand in intrinsics[name].operands)
+            news = tuple(
+                _abstract_immediates(arg, scalars, intrinsics) if kind == "in" else arg
+                for kind, arg in zip(kinds, args, strict=True)
+            )
+            return tir.IntrinsicCall(name, news, dtype)
+        case _:
+            return node
+
+
+def _placeholder(number: int) -> tir.Var:
+    return tir.Var(f"#{number}", INT32)
+
+
+def _groups(module: IRModule, intrinsics: IntrinsicTable) -> Iterator[list[_KernelShape]]:
+    """Sets of two or more kernels that can be one, in the module's order."""
+    sets: dict[tuple[object, ...], list[_KernelShape]] = {}
+    for func in module.functions.values():
+        if isinstance(func, tir.PrimFunc) and not {"aot_main", "code"} & func.attrs.keys():
+            shape = _shape(func, intrinsics)
+            sets.setdefault(shape.key, []).append(shape)
+    for members in sets.values():
+        if len(_differing(members)) <= SCALARS_MAX:
+            yield members
+            continue
+        exact: dict[tuple[tir.IntImm, ...], list[_KernelShape]] = {}
+        for member in members:
+            exact.setdefault(member.scalars, []).append(member)
+        yield from exact.values()
+
+
+def _differing(members: list[_KernelShape]) -> list[int]:
+    """Numbers of the immediates in which the members differ."""
+    first = members[0].scalars
+    return [n for n in range(len(first)) if any(m.scalars[n] != first[n] for m in members)]
+
+
+@dataclass(frozen=True, slots=True)
+class _FunctionMerger:
+    """What one set of equals becomes."""
+
+    members: list[_KernelShape]
+
+    def constants(self) -> list[str]:
+        """Names of the linked buffers whose constant differs between members."""
+        lists = [linked_constants(member.func) for member in self.members]
+        rows = zip(*lists, strict=True)
+        return [row[0].buffer.name for row in rows if len({n.constant for n in row}) > 1]
+
+    def scalars(self) -> dict[int, tir.Var]:
+        """A new parameter for each immediate that differs."""
+        taken = local_names(self.members[0].func)
+        numbers = _differing(self.members)
+        free = (f"scalar_{n}" for n in range(len(numbers) + len(taken)))
+        names = (name for name in free if name not in taken)
+        return {number: tir.Var(next(names), INT32) for number in numbers}
+
+    def function(self) -> tir.PrimFunc:
+        """The one kernel."""
+        first = self.members[0].func
+        scalars = self.scalars()
+        added = tuple(tir.Param(var, "scalar") for var in scalars.values())
+        func = with_const_params(self._with_scalars(scalars), self.constants())
+        attrs = {**first.attrs, "comment": self._comment()}
+        return replace(func, params=func.params + added, attrs=attrs)
+
+    def _with_scalars(self, scalars: dict[int, tir.Var]) -> tir.PrimFunc:
+        first = self.members[0]
+        if not scalars:
+            return first.func
+        values: dict[str, tir.Expr] = {
+            _placeholder(n).name: scalars.get(n, imm) for n, imm in enumerate(first.scalars)
+        }
+        names = iter([node.constant for node in linked_constants(first.func)])
+        constants = {node.buffer.name: next(names) for node in linked_constants(first.func)}
+
+        def rule(node: Node) -> Node | None:
+            if isinstance(node, tir.Var):
+                return values.get(node.name)
+            if isinstance(node, tir.AllocateConst):
+                return replace(node, constant=constants[node.buffer.name])
+            return None
+
+        return rewrite_func(replace(first.func, body=first.body), rule)
+
+    def _comment(self) -> str:
+        comments = dict.fromkeys(str(m.func.attrs.get("comment", "")) for m in self.members)
+        served = ", ".join(str(member.func.span.op_index) for member in self.members)
+        lines = [comment for comment in comments if comment]
+        return "\n".join([*lines, f"Serves operators {served}."])
+
+    def extra_arguments(
+        self, member: _KernelShape
+    ) -> tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]:
+        """What the main passes beyond the old arguments when it means `member`."""
+        names = self.constants()
+        moved = {n.buffer.name: (n.constant, n.buffer) for n in linked_constants(member.func)}
+        scalars = tuple(member.scalars[number] for number in _differing(self.members))
+        return (*(moved[name] for name in names), *scalars)
+
+
+def dedupe_functions(module: IRModule, intrinsics: IntrinsicTable = BASE_INTRINSICS) -> IRModule:
+    """`module` with equal kernels merged; `module` itself if no two are equal.
+
+    `intrinsics` tells which operands of a call may be variables; calls of others stay as they are.
+    """
+    entry = module.functions.get(str(module.attrs.get("entry", "main")))
+    if not isinstance(entry, tir.PrimFunc):
+        return module
+    functions = dict(module.functions)
+    calls: dict[str, tuple[str, tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]]] = {}
+    for members in _groups(module, intrinsics):
+        if len(members) < 2:
+            continue
+        merger = _FunctionMerger(members)
+        kept = members[0].func.name
+        functions[kept] = merger.function()
+        for member in members:
+            calls[member.func.name] = (kept, merger.extra_arguments(member))
+            if member.func.name != kept:
+                del functions[member.func.name]
+    if not calls:
+        return module
+    functions[entry.name] = redirect_calls(entry, MainConstants(entry), calls)
+    return replace(module, functions=functions)
+
+
+def run(module: IRModule) -> IRModule:
+    """Merges kernels, with the intrinsics that every target has."""
+    return dedupe_functions(module)
+
+
+PASS = Pass("dedupe-functions", run)

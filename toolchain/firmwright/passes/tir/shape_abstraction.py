@@ -1,0 +1,250 @@
+"""Kernels without their numbers: the form in which those of other shapes are equal.
+
+In: PrimFuncs. Out: `KernelTemplate`s. Kernels of one key do the same but for the numbers in
+`values`,
+which stand at the same places in each: extents, strides, limits, offsets, shifts. Only numbers that
+a variable could stand for are taken out; what an instruction must have as an immediate, what
+numbers registers, what is unrolled and every float belong to the key. So do names, types and
+alignments, but not the sizes of buffers and pointers, which nothing is computed from.
+
+`flatten_buffers` makes strides visible: buffers have one axis, and what was a shape is a factor.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from firmwright.base.dtypes import INT8, INT16, INT32, INT64, UINT32
+from firmwright.ir import tir
+from firmwright.ir.tir.flat_index import flat_index
+from firmwright.ir.tir.intrinsic import IntrinsicTable
+from firmwright.ir.tir.rewrite import rewrite_func
+from firmwright.ir.tir.traversal import Node, children
+from firmwright.ir.tir.verify_exprs import span_elements
+
+_PASSED = frozenset({INT8, INT16, INT32, INT64, UINT32})
+_SCALAR = frozenset({"add", "sub", "mul", "min", "max"})
+_UNCOMPARED = ("comment", "macs")
+"""Attributes of a kernel that say nothing about its code."""
+_ROLES = {"mul": "stride", "add": "offset", "sub": "offset", "shl": "shift", "shr": "shift"}
+
+Token = str | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """An integer of a kernel: the how many-th of its literals, and what it is there for.
+
+    `runs` is how often it is used in a call, all conditions taken to hold; `stored` says that it is
+    an operand of what is stored, which says nothing about a shape.
+    """
+
+    place: int
+    value: tir.IntImm
+    role: str
+    runs: int
+    stored: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTemplate:
+    """What kernels have in common, and the numbers and shapes that this one has in addition."""
+
+    key: tuple[Token, ...]
+    numbers: tuple[Hole, ...]
+    shapes: tuple[int, ...]
+
+    @property
+    def values(self) -> tuple[tir.IntImm, ...]:
+        return tuple(number.value for number in self.numbers)
+
+    @property
+    def merging_key(self) -> tuple[object, ...]:
+        """Kernels that agree in it differ in constants and in scalars alone."""
+        fixed = tuple(number.value.value for number in self.numbers if not number.stored)
+        return self.key, self.shapes, fixed
+
+
+def make_template(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> KernelTemplate:
+    """`func` with its numbers apart; `intrinsics` says which operands may be variables."""
+    reader = _TemplateBuilder(intrinsics)
+    for name, value in sorted(func.attrs.items()):
+        if name not in _UNCOMPARED:
+            reader.key += (name, str(value))
+    for param in func.params:
+        reader.param(param)
+    reader.read(func.body)
+    return KernelTemplate(tuple(reader.key), tuple(reader.numbers), tuple(reader.shapes))
+
+
+class _TemplateBuilder:
+    """One pass over a body: tokens and numbers in the order of the text."""
+
+    def __init__(self, intrinsics: IntrinsicTable) -> None:
+        self.intrinsics = intrinsics
+        self.key: list[Token] = []
+        self.numbers: list[Hole] = []
+        self.shapes: list[int] = []
+        self.literals = 0
+
+    def read(self, body: Node) -> None:
+        """A role of "" says that the numbers directly there are no variables."""
+        stack: list[tuple[Node, str, int, bool]] = [(body, "number", 1, False)]
+        while stack:
+            node, role, runs, stored = stack.pop()
+            if isinstance(node, tir.IntImm):
+                self._number(Hole(self.literals, node, role, runs, stored))
+                continue
+            self.key.append(type(node).__name__)
+            self._own(node)
+            values = _is_value(node, stored)
+            below = zip(children(node), self._roles(node, role), strict=True)
+            parts = [(part, kind, runs, values) for part, kind in below]
+            if isinstance(node, tir.BufferStore):
+                parts[-1] = (node.value, "number", runs, node.value.dtype.is_int)
+            if isinstance(node, tir.For) and isinstance(node.extent, tir.IntImm):
+                parts[-1] = (node.body, "number", runs * node.extent.value, False)
+            stack.extend(reversed(parts))
+
+    def _number(self, number: Hole) -> None:
+        dtype = number.value.dtype
+        if number.role and dtype in _PASSED:
+            self.numbers.append(number)
+            self.key.append(f"#{dtype.short}")
+        else:
+            self.key += (number.value.value, dtype.short)
+        self.literals += 1
+
+    def _roles(self, node: Node, role: str) -> list[str]:
+        """What the parts of `node` are there for."""
+        match node:
+            case tir.BufferLoad(buffer, indices):
+                return ["" if buffer.scope == "reg" else "number"] * len(indices)
+            case tir.BufferStore(buffer, indices):
+                return ["" if buffer.scope == "reg" else "number"] * len(indices) + ["number"]
+            case tir.For(var, kind=kind):
+                own = (f"{var.name}_start", f"{var.name}_count") if kind == "serial" else ("", "")
+                return [*own, "number"]
+            case tir.IntrinsicCall(name, args):
+                found = self.intrinsics.get(name)
+                if found is None:
+                    return [""] * len(args)
+                return ["" if operand.kind == "imm" else "number" for operand in found.operands]
+            case tir.Binary(op):
+                below = "limit" if op in tir.COMPARISONS else _ROLES.get(op, "number")
+                return [below if role else ""] * 2
+            case _:
+                return [role] * len(children(node))
+
+    def _own(self, node: Node) -> None:
+        """What `node` says beside its parts."""
+        match node:
+            case tir.FloatImm(value, dtype):
+                self.key += (value, dtype.short)
+            case tir.Var():
+                self._var(node)
+            case tir.Binary(op):
+                self.key.append(op)
+            case tir.Cast(dtype):
+                self.key.append(dtype.short)
+            case tir.BufferLoad(buffer, indices) | tir.BufferStore(buffer, indices):
+                self.key += (buffer.name, len(indices))
+            case tir.AccessPtr(buffer, access=access):
+                self.key += (buffer.name, access)
+            case tir.IntrinsicCall(name, args):
+                self.key += (name, len(args))
+            case tir.For(var, kind=kind):
+                self._var(var)
+                self.key.append(kind)
+            case tir.Let(var):
+                self._var(var)
+            case tir.If(orelse=orelse):
+                self.key.append(orelse is not None)
+            case tir.Seq(stmts):
+                self.key.append(len(stmts))
+            case tir.Allocate(buffer) | tir.AllocateConst(buffer) | tir.DeclBuffer(buffer):
+                self._buffer(buffer)
+            case _:
+                pass
+
+    def param(self, param: tir.Param) -> None:
+        self.key.append(param.role)
+        if isinstance(param.value, tir.Buffer):
+            self._buffer(param.value)
+        else:
+            self._var(param.value)
+
+    def _var(self, var: tir.Var) -> None:
+        self.key += (var.name, var.dtype.short)
+
+    def _buffer(self, buffer: tir.Buffer) -> None:
+        self.key += (buffer.name, buffer.dtype.short, buffer.scope, buffer.alignment)
+        if buffer.scope == "reg":
+            self.key += buffer.shape
+        self.shapes += (*buffer.shape, *(buffer.strides or ()))
+
+
+def _is_value(node: Node, stored: bool) -> bool:
+    """Whether operands of `node`, itself an operand of what is stored or not, are such too."""
+    match node:
+        case tir.Binary(op):
+            return stored and op in _SCALAR
+        case tir.Cast() | tir.Select() | tir.IntrinsicCall():
+            return stored
+        case _:
+            return False
+
+
+def fill_holes(func: tir.PrimFunc, numbers: Mapping[int, tir.Expr]) -> tir.PrimFunc:
+    """`func` with the literals at those places replaced."""
+    places = itertools.count()
+
+    def rule(node: Node) -> Node | None:
+        return numbers.get(next(places)) if isinstance(node, tir.IntImm) else None
+
+    return rewrite_func(func, rule)
+
+
+def flatten_buffers(func: tir.PrimFunc) -> tir.PrimFunc | None:
+    """`func` with buffers of one axis, registers apart; None where indices are of several types."""
+    mixed = False
+
+    def flat(indices: tuple[tir.Expr, ...], buffer: tir.Buffer) -> tuple[tir.Expr, ...]:
+        nonlocal mixed
+        mixed = mixed or len({index.dtype for index in indices}) > 1
+        return (flat_index(buffer, indices),)
+
+    def rule(node: Node) -> Node | None:
+        match node:
+            case tir.BufferLoad(buffer, indices) if _has_axes(buffer):
+                return tir.BufferLoad(_flat(buffer), flat(indices, buffer))
+            case tir.BufferStore(buffer, indices, value) if _has_axes(buffer):
+                return tir.BufferStore(_flat(buffer), flat(indices, buffer), value)
+            case (
+                tir.AccessPtr(buffer)
+                | tir.Allocate(buffer)
+                | tir.AllocateConst(buffer)
+                | tir.DeclBuffer(buffer)
+            ) if _has_axes(buffer):
+                return replace(node, buffer=_flat(buffer))
+            case _:
+                return None
+
+    params = tuple(
+        replace(param, value=_flat(param.value))
+        if isinstance(param.value, tir.Buffer) and _has_axes(param.value)
+        else param
+        for param in func.params
+    )
+    found = replace(rewrite_func(func, rule), params=params)
+    return None if mixed else found
+
+
+def _has_axes(buffer: tir.Buffer) -> bool:
+    return buffer.scope != "reg" and (len(buffer.shape) != 1 or buffer.strides is not None)
+
+
+def _flat(buffer: tir.Buffer) -> tir.Buffer:
+    return replace(buffer, shape=(span_elements(buffer),), strides=None)

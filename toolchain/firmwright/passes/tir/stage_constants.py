@@ -1,0 +1,272 @@
+"""Makes constants in other memory reachable: as pointers, or read into RAM before each use.
+
+In: an unplanned module whose constants name their pools. Out: kernels link no constant of a pool
+that the program's image does not hold; they take parameters instead. For an `external` pool the AOT
+main holds the constants and passes pointers. For one read by a function the constants of a step are
+one block, a constant of bytes; a `const_load` copies it to a staging buffer, an Allocate like any
+other, and the kernels get windows of that. Scope `port`: the block is loaded right before its step.
+Scope `async`: `const_load_start` stands before the step that comes first, `const_load_wait` after
+it, so that the copy goes on meanwhile, one at a time; the buffer lives over both steps.
+
+A step is a statement of the AOT main that is no sequence and no scope: a call, or a whole loop or
+branch of calls, whose constants are loaded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from firmwright.base.c_identifiers import UniqueNamer
+from firmwright.base.dtypes import HANDLE, UINT8
+from firmwright.base.errors import UsageError
+from firmwright.ir import tir
+from firmwright.ir.constant_pools import (
+    IMAGE_ALIGNMENT,
+    UNADDRESSABLE_SCOPES,
+    UNLINKED_SCOPES,
+    build_pool_image,
+    constant_pools,
+)
+from firmwright.ir.core import Constant, PoolInfo
+from firmwright.ir.module import IRModule, Pass
+from firmwright.ir.tir.builder import INDEX
+from firmwright.ir.tir.rewrite import make_sequence, rewrite_stmt, substitute
+from firmwright.ir.tir.traversal import Node, callees, local_names, statements, used_buffers
+from firmwright.ops.intrinsics import CONST_LOAD, CONST_LOAD_START, CONST_LOAD_WAIT
+from firmwright.passes.tir.assign_constant_memory import constants_do_not_fit
+from firmwright.passes.tir.dce import referenced_constants
+from firmwright.passes.tir.externalize_constants import externalize
+
+
+@dataclass(frozen=True, slots=True)
+class _StagedBlock:
+    """Constants that are loaded together: the constant of all their bytes, and where each lies."""
+
+    constant: Constant
+    offsets: Mapping[str, int]
+    is_async: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _StagedLoad:
+    """One loading of a block: its source in the AOT main and the staging buffer."""
+
+    block: _StagedBlock
+    source: tir.Buffer
+    staging: tir.Buffer
+
+    @property
+    def start(self) -> tir.Stmt:
+        """Reads the block, or begins to."""
+        item = CONST_LOAD_START if self.block.is_async else CONST_LOAD
+        return tir.Evaluate(
+            tir.IntrinsicCall(
+                item.name, (_whole_buffer(self.staging, "w"), _whole_buffer(self.source)), HANDLE
+            )
+        )
+
+    @property
+    def wait(self) -> tuple[tir.Stmt, ...]:
+        """What makes sure that it was read."""
+        if not self.block.is_async:
+            return ()
+        return (
+            tir.Evaluate(
+                tir.IntrinsicCall(
+                    CONST_LOAD_WAIT.name, (_whole_buffer(self.staging, "rw"),), HANDLE
+                )
+            ),
+        )
+
+
+def _whole_buffer(buffer: tir.Buffer, access: str = "r") -> tir.AccessPtr:
+    return tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.elements, access)  # type: ignore[arg-type]  # r, w, rw
+
+
+def run(module: IRModule) -> IRModule:
+    """Loads what has to be loaded; a module without such constants is returned as it is."""
+    pools = {pool.name: pool for pool in constant_pools(module) if pool.scope in UNLINKED_SCOPES}
+    entry = module.functions.get(str(module.attrs.get("entry", "main")))
+    if not pools or not isinstance(entry, tir.PrimFunc) or module.plan is not None:
+        return module
+    _check_names(pools, entry)
+    away = {name for name, constant in module.constants.items() if constant.pool in pools}
+    module = externalize(module, lambda constant: constant in away)
+    main = module.functions[entry.name]
+    assert isinstance(main, tir.PrimFunc)
+    loader = _ConstantStager(module, main, pools)
+    module = replace(module, constants={**module.constants, **loader.constants()})
+    module = module.with_function(replace(main, body=loader.body()))
+    named = referenced_constants(module)
+    kept = {name: value for name, value in module.constants.items() if name in named}
+    module = replace(module, constants=kept)
+    _check_sizes(module, list(pools.values()))
+    return module
+
+
+def _check_names(pools: Mapping[str, PoolInfo], main: tir.PrimFunc) -> None:
+    clash = next((name for name in pools if name in local_names(main)), None)
+    if clash is not None:
+        raise UsageError(
+            f"pool {clash} has the name of one of the model's buffers.",
+            hint="another name for the pool, by --const-pool.",
+        )
+
+
+def _check_sizes(module: IRModule, pools: Sequence[PoolInfo]) -> None:
+    """A constant that several steps load is in several blocks: only now is the size known."""
+    for pool in pools:
+        need = len(build_pool_image(module, pool).data)
+        if pool.size_bytes is not None and need > pool.size_bytes:
+            raise constants_do_not_fit(pool, need, [pool])
+
+
+class _ConstantStager:
+    """Rewrites the AOT main: finds out what each step needs, then puts the loads in."""
+
+    def __init__(self, module: IRModule, main: tir.PrimFunc, pools: Mapping[str, PoolInfo]) -> None:
+        self.module = module
+        self.main = main
+        self.names = UniqueNamer(local_names(main))
+        self.block_names = UniqueNamer(module.constants)
+        self.blocks: dict[tuple[str, ...], _StagedBlock] = {}
+        read = {name for name, pool in pools.items() if pool.scope in UNADDRESSABLE_SCOPES}
+        self.asynchronous = {name for name, pool in pools.items() if pool.scope == "async"}
+        self.linked = {
+            node.buffer.name: node.constant
+            for node in statements(main.body)
+            if isinstance(node, tir.AllocateConst) and module.constants[node.constant].pool in read
+        }
+        self.sources: dict[str, tir.Buffer] = {}
+        self.steps = [self._loads(step) for step in _main_steps(main.body)]
+        self.position = 0
+        self.renamed: set[str] = set()
+
+    def constants(self) -> dict[str, Constant]:
+        """The blocks, by name."""
+        return {block.constant.name: block.constant for block in self.blocks.values()}
+
+    def body(self) -> tir.Stmt:
+        """The AOT main's body with its loads."""
+        body = self._rewritten(rewrite_stmt(self.main.body, self._without_linked))
+        for load in reversed([load for loads in self.steps for load in loads]):
+            body = tir.Allocate(load.staging, body, "scratch")
+        for name, source in reversed(self.sources.items()):
+            body = tir.AllocateConst(source, name, body)
+        return body
+
+    def _without_linked(self, node: Node) -> Node | None:
+        gone = isinstance(node, tir.AllocateConst) and node.buffer.name in self.linked
+        return node.body if gone and isinstance(node, tir.AllocateConst) else None
+
+    # ---- what each step needs ------------------------------------------------------------------
+
+    def _loads(self, step: tir.Stmt) -> tuple[_StagedLoad, ...]:
+        """The blocks that a step works with: one for each pool."""
+        wanted: dict[str, dict[str, tir.Buffer]] = {}
+        for name, buffer in used_buffers(step).items():
+            if name in self.linked:
+                constant = self.module.constants[self.linked[name]]
+                wanted.setdefault(constant.pool, {})[constant.name] = buffer
+        return tuple(self._load(step, pool, buffers) for pool, buffers in wanted.items())
+
+    def _load(self, step: tir.Stmt, pool: str, buffers: Mapping[str, tir.Buffer]) -> _StagedLoad:
+        kernel = next(iter(callees(step)), self.main.name)
+        key = (pool, *buffers)
+        if key not in self.blocks:
+            self.blocks[key] = self._block(kernel, pool, buffers)
+        block = self.blocks[key]
+        size = (block.constant.size_bytes,)
+        if block.constant.name not in self.sources:
+            name = self.names.unique(f"{kernel}_block")
+            self.sources[block.constant.name] = tir.Buffer(
+                name, UINT8, size, scope="const", alignment=IMAGE_ALIGNMENT
+            )
+        staging = tir.Buffer(
+            self.names.unique(f"{kernel}_constants"), UINT8, size, alignment=IMAGE_ALIGNMENT
+        )
+        return _StagedLoad(block, self.sources[block.constant.name], staging)
+
+    def _block(self, kernel: str, pool: str, buffers: Mapping[str, tir.Buffer]) -> _StagedBlock:
+        offsets: dict[str, int] = {}
+        data = bytearray()
+        for name, buffer in buffers.items():
+            data += bytes(-len(data) % max(buffer.alignment, buffer.dtype.size_bytes))
+            offsets[name] = len(data)
+            data += self.module.constants[name].data
+        name = self.block_names.unique(f"{kernel}.constants")
+        constant = Constant(name, UINT8, (len(data),), bytes(data), pool)
+        return _StagedBlock(constant, offsets, pool in self.asynchronous)
+
+    # ---- the loads put in ----------------------------------------------------------------------
+
+    def _rewritten(self, stmt: tir.Stmt) -> tir.Stmt:
+        match stmt:
+            case tir.Allocate() | tir.AllocateConst() | tir.DeclBuffer() | tir.Let():
+                return replace(stmt, body=self._rewritten(stmt.body))
+            case tir.Seq(stmts):
+                return make_sequence([self._rewritten(part) for part in stmts])
+            case _:
+                position = self.position
+                self.position += 1
+                return self._step(stmt, position)
+
+    def _step(self, step: tir.Stmt, position: int) -> tir.Stmt:
+        """What is loaded in time, then the step while the next one's constants come."""
+        now = self.steps[position]
+        ahead = self.steps[position + 1] if position + 1 < len(self.steps) else ()
+        ahead = tuple(load for load in ahead if load.block.is_async)
+        stmts: list[tir.Stmt] = []
+        for load in now:
+            if position == 0 or not load.block.is_async:
+                stmts += [load.start, *load.wait]
+        # One copy at a time: all but the last of those ahead are waited for at once.
+        for load in ahead[:-1]:
+            stmts += [load.start, *load.wait]
+        stmts += [load.start for load in ahead[-1:]]
+        stmts.append(self._with_windows(step, now))
+        stmts += [part for load in ahead[-1:] for part in load.wait]
+        return make_sequence(stmts)
+
+    def _with_windows(self, step: tir.Stmt, loads: Sequence[_StagedLoad]) -> tir.Stmt:
+        """`step` with its constants taken from the staging buffers."""
+        mine = {load.block.constant.pool: load for load in loads}
+        buffers = used_buffers(step)
+        windows: dict[str, tir.Buffer] = {}
+        sources: dict[str, tir.AccessPtr] = {}
+        for name in buffers:
+            if name not in self.linked:
+                continue
+            constant = self.module.constants[self.linked[name]]
+            load = mine[constant.pool]
+            window = replace(buffers[name], name=self._free_name(name), scope="global")
+            offset = tir.IntImm(load.block.offsets[constant.name], INDEX)
+            windows[name] = window
+            sources[name] = tir.AccessPtr(load.staging, offset, constant.size_bytes, "r")
+        body = substitute(step, {}, windows)
+        for name, window in reversed(windows.items()):
+            body = tir.DeclBuffer(window, sources[name], body)
+        return body
+
+    def _free_name(self, name: str) -> str:
+        """The name of the linked buffer, which is gone, for the first step that uses it."""
+        if name in self.renamed:
+            return self.names.unique(name)
+        self.renamed.add(name)
+        return name
+
+
+def _main_steps(stmt: tir.Stmt) -> Iterator[tir.Stmt]:
+    """The steps of the AOT main, in the order of the text."""
+    match stmt:
+        case tir.Allocate() | tir.AllocateConst() | tir.DeclBuffer() | tir.Let():
+            yield from _main_steps(stmt.body)
+        case tir.Seq(stmts):
+            for part in stmts:
+                yield from _main_steps(part)
+        case _:
+            yield stmt
+
+
+PASS = Pass("stage-constants", run)

@@ -1,0 +1,233 @@
+"""From a module to sources and facts, alone or several in one firmware.
+
+In: a module and options. Out: `Compilation`, `Bundle`, and what less memory would cost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from firmwright.artifacts import SourceTree
+from firmwright.base.errors import UsageError
+from firmwright.base.recursion import raise_recursion_limit
+from firmwright.base.version import VERSION
+from firmwright.boards import Board, load_board
+from firmwright.build import compiler_flags as build_flags
+from firmwright.build.project_folder import project_files
+from firmwright.codegen.code_style import make_code_style, make_common_code_style
+from firmwright.codegen.model_emitter import EmitOptions, emit_model, model_id
+from firmwright.codegen.multi_model_firmware import check_models_combine, emit_multi_model_firmware
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.intrinsic import IntrinsicTable
+from firmwright.ir.tir.verify import verify_module
+from firmwright.ops.registry import op_table
+from firmwright.package.metadata import build_bundle_metadata, build_metadata
+from firmwright.package.mlperf import MlperfTask, make_mlperf_project
+from firmwright.package.option_serialization import serialize_options
+from firmwright.package.project_folder import add_file_list, write_project
+from firmwright.partitioning.backend_libraries import add_library_files, collect_intrinsics
+from firmwright.partitioning.target_passes import PassTimer
+from firmwright.partitioning.target_resolution import canonical_target_string
+from firmwright.pipeline.configuration import configure_module
+from firmwright.pipeline.options import Options
+from firmwright.pipeline.pass_list import passes_for, remaining_passes
+from firmwright.pipeline.selection_oracle import make_lowering, make_selection_oracle
+from firmwright.report.notebook_html import compilation_html
+from firmwright.schedules.registry import INTRINSICS
+from firmwright.select.kernel_selection import list_programs
+from firmwright.select.program_search import MemoryTradeoff
+from firmwright.usmp.joint_plan import check_concurrent_fit, plan_jointly
+
+PassObserver = Callable[[str, IRModule], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """A compilation: the planned module, its sources, what is known about them, for which board.
+
+    `imported` is the module as it was before the first pass of this compilation, with target, pools
+    and options written into it. `source` holds the bytes of the model file where there is one: what
+    the oracle runs. `task` is that of a benchmark's firmware, which has its harness, not our link.
+    """
+
+    module: IRModule
+    imported: IRModule
+    board: Board
+    tree: SourceTree
+    metadata: Mapping[str, Any]
+    options: Options
+    source: bytes | None = None
+    task: MlperfTask | None = None
+
+    @property
+    def model_id(self) -> str:
+        """32 hex digits: the firmware says the same ones of itself."""
+        return model_id(self.tree)
+
+    def project(self) -> SourceTree:
+        """Every file of a project that builds alone with `scons`."""
+        files = project_files(self.board, c_standard=self.options.c_standard)
+        project = self.tree.merged(files)
+        if self.task is None:
+            return project
+        return make_mlperf_project(project, self.module.io, self.board, self.task)
+
+    def save(self, directory: str | Path) -> None:
+        """Write that project; UsageError if `directory` holds anything that is not ours."""
+        write_project(self.project(), Path(directory))
+
+    def _repr_html_(self) -> str:
+        return compilation_html(self.metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Several compilations for one board as one firmware; constants they share are there once."""
+
+    parts: tuple[Compilation, ...]
+    tree: SourceTree
+    metadata: Mapping[str, Any]
+
+    @property
+    def board(self) -> Board:
+        return self.parts[0].board
+
+    @property
+    def model_id(self) -> str:
+        """32 hex digits: the firmware says the same ones of itself."""
+        return model_id(self.tree)
+
+    def project(self) -> SourceTree:
+        """Every file of a project that builds alone with `scons`."""
+        standard = self.parts[0].options.c_standard
+        return self.tree.merged(project_files(self.board, c_standard=standard))
+
+    def save(self, directory: str | Path) -> None:
+        """Write that project; UsageError if `directory` holds anything that is not ours."""
+        write_project(self.project(), Path(directory))
+
+
+def compile_model(
+    model: IRModule,
+    options: Options,
+    *,
+    source: bytes | None = None,
+    watch: PassObserver | None = None,
+    stopwatch: PassTimer | None = None,
+) -> Compilation:
+    """Compile `model` for a board; `watch` sees the module after every pass."""
+    raise_recursion_limit()
+    board = load_board(options.board, options.board_dirs)
+    imported = module = configure_module(model, board, options)
+    for step in remaining_passes(module, options, stopwatch):
+        module = step(module).with_attrs(stage=step.name)
+        if watch is not None:
+            watch(step.name, module)
+    return _emit_compilation(module, imported, board, options, source)
+
+
+def _emit_compilation(
+    module: IRModule, imported: IRModule, board: Board, options: Options, source: bytes | None
+) -> Compilation:
+    """The planned `module`, checked, as C and facts."""
+    intrinsics = collect_intrinsics(module, INTRINSICS)
+    verify_module(module, op_table(), intrinsics)
+    compiler = build_flags.gnu_tool(board, "gcc"), build_flags.tuning_flags(board)
+    with_files = add_library_files(module)
+    tree = emit_model(with_files, intrinsics, _emit_options(board, options))
+    facts = build_metadata(
+        module,
+        board.name,
+        model_id=model_id(tree),
+        tool_version=VERSION,
+        compiler={"tool": compiler[0], "flags": list(compiler[1])},
+        recipe=serialize_options(
+            replace(options, target=canonical_target_string(module.targets, board))
+        ),
+    )
+    text = json.dumps(add_file_list(facts, tree), indent=2, sort_keys=True) + "\n"
+    tree = tree.merged(SourceTree({"metadata.json": text}))
+    return Compilation(module, imported, board, tree, facts, options, source)
+
+
+def _emit_options(board: Board, asked: Options) -> EmitOptions:
+    """Sources that say which compiler and flags their kernels suit, by the rules of the house."""
+    return EmitOptions(
+        tool_version=VERSION,
+        inline_asm=asked.inline_asm,
+        emit_step_api=asked.emit_step_api,
+        tvm_api=asked.c_api == "tvm",
+        notes=build_flags.format_tuning_flags(board),
+        rules=make_code_style(asked),
+    )
+
+
+def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
+    """One firmware that holds every model of `parts`, whose inputs are all written before its run.
+
+    The models run one after another and share their pools: the largest one's memory, and what must
+    be kept of the others meanwhile. With `concurrent` each has memory of its own. On the link the
+    tensors are called MODEL/TENSOR. UsageError if the parts cannot be in one, DoesNotFitError.
+    """
+    boards = sorted({part.board.name for part in parts})
+    if len(boards) > 1:
+        raise UsageError(f"the models are compiled for several boards: {', '.join(boards)}.")
+    check_models_combine([part.module for part in parts])
+    order, shared = tuple(range(len(parts))), None
+    if concurrent:
+        check_concurrent_fit([part.module for part in parts])
+    else:
+        found = plan_jointly([part.module for part in parts], parts[0].options.planner)
+        order, shared = found.order, found.plan
+        parts = [
+            _with_module(part, moved) for part, moved in zip(parts, found.modules, strict=True)
+        ]
+    inline_asm = all(part.options.inline_asm for part in parts)
+    steps = any(part.options.emit_step_api for part in parts)
+    make_common_code_style([part.options for part in parts])
+    asked = replace(parts[0].options, inline_asm=inline_asm, emit_step_api=steps)
+    intrinsics: IntrinsicTable = INTRINSICS
+    for part in parts:
+        intrinsics = collect_intrinsics(part.module, intrinsics)
+    tree = emit_multi_model_firmware(
+        [add_library_files(part.module) for part in parts],
+        intrinsics,
+        _emit_options(parts[0].board, asked),
+        order=order,
+        shared_bytes=shared.pool_bytes if shared else None,
+    )
+    facts = build_bundle_metadata(
+        [part.metadata for part in parts],
+        [parts[index].module.name for index in order],
+        shared,
+        model_id=model_id(tree),
+    )
+    text = json.dumps(add_file_list(facts, tree), indent=2, sort_keys=True) + "\n"
+    return Bundle(tuple(parts), tree.merged(SourceTree({"metadata.json": text})), facts)
+
+
+def _with_module(part: Compilation, module: IRModule) -> Compilation:
+    """`part` with its buffers where `module` has them."""
+    return _emit_compilation(module, part.imported, part.board, part.options, part.source)
+
+
+def pareto_front(model: IRModule, options: Options) -> tuple[MemoryTradeoff, ...]:
+    """What a compilation of `model` could take: fewer bytes, more instructions, row after row.
+
+    Each is what `Options(ram_bytes=its bytes)` compiles to, or better; none beats another in both.
+    """
+    module = configure_module(model, load_board(options.board, options.board_dirs), options)
+    module = replace(module, pools=tuple(replace(p, size_bytes=None) for p in module.pools))
+    for step in passes_for(options):
+        if step.name == "lower-select":
+            break
+        module = step(module)
+    lowering, planner = make_lowering(module, options), make_selection_oracle(options)
+    return tuple(
+        MemoryTradeoff(item.workspace_bytes, item.instructions, item.segments)
+        for item in list_programs(module, lowering.candidates_per_call(), lowering.rows, planner)
+    )

@@ -1,0 +1,70 @@
+"""A model with the board's pools and target, and the options, written into it.
+
+In: a module, a board, options. Out: the module that the first pass gets; one that has been through
+a pass keeps what it was configured with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from firmwright.base.errors import UsageError
+from firmwright.boards import Board
+from firmwright.codegen.code_style import make_code_style
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.module import IoBinding, IRModule
+from firmwright.partitioning.device_options import apply_device_options
+from firmwright.partitioning.target_resolution import check_targets, resolve_targets
+from firmwright.passes.graph.assign_pools import assign_tensor_pools
+from firmwright.pipeline.options import Options, check_options
+from firmwright.usmp.pool_options import resolve_pools, with_program_memory_speed
+
+
+def configure_module(model: IRModule, board: Board, options: Options) -> IRModule:
+    """`model` with the board's pools and target, and the options, written into it.
+
+    A module that already went through a pass keeps what it was configured with.
+    """
+    if "stage" in model.attrs:
+        return model
+    check_options(options)
+    make_code_style(options)
+    targets = resolve_targets(board, options.target)
+    module = replace(
+        model,
+        name=options.name or model.name,
+        targets=targets,
+        pools=resolve_pools(board, options, tuple(targets)),
+        io=_io(model, options),
+    ).with_attrs(
+        numerics=options.numerics,
+        optimize=options.optimize,
+        planner=options.planner,
+        link_params=options.link_params,
+        board=board.name,
+        **{
+            name: value
+            for name in ("ram_bytes", "flash_bytes")
+            if (value := getattr(options, name)) is not None
+        },
+        **({"recompute": True} if options.recompute else {}),
+        **({"tuning": options.tuning.digest} if options.tuning.layers else {}),
+    )
+    check_targets(module, board)
+    module = apply_device_options(
+        module, board, options.devices, options.device_assignments, fallback=options.fallback
+    )
+    return assign_tensor_pools(
+        with_program_memory_speed(module, board, options), options.pool_assignments
+    )
+
+
+def _io(model: IRModule, options: Options) -> IoBinding:
+    mode: Literal["arena", "caller"] = "caller" if options.io_buffers == "caller" else "arena"
+    entry = model.entry
+    if options.stream_input_rows and isinstance(entry, Function) and len(entry.params) != 1:
+        raise UsageError(
+            f"--stream-input-rows wants a model with one input; {model.name} has {len(entry.params)}."
+        )
+    return IoBinding(mode, options.preserve_input, stream_input_rows=options.stream_input_rows)

@@ -1,0 +1,73 @@
+"""From a model's file, or a module's text, to a module.
+
+In: bytes. Out: an `IRModule` that no pass has touched. ModelError, UsageError, UnsupportedError for
+what cannot be read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from firmwright.base.c_identifiers import to_c_identifier
+from firmwright.base.errors import ModelError, UsageError
+from firmwright.base.recursion import raise_recursion_limit
+from firmwright.frontends.onnx import ModelOverrides, import_onnx, is_onnx, preprocess_model
+from firmwright.frontends.tflite import read_tflite
+from firmwright.frontends.tflite.importer import import_model
+from firmwright.ir.module import IRModule
+from firmwright.ir.printer import parse_module
+from firmwright.ir.tir.verify import verify_module
+from firmwright.ops.registry import import_table, op_table
+from firmwright.partitioning.backend_libraries import collect_intrinsics
+from firmwright.partitioning.custom_ops import is_registered
+from firmwright.schedules.registry import INTRINSICS
+
+
+def load_module(
+    path: str | Path, *, name: str = "", given: ModelOverrides = ModelOverrides()
+) -> IRModule:
+    """The module of a model file (.tflite, .onnx) or of a module's text (.fwir)."""
+    file = Path(path)
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"the model cannot be read: {error.strerror}.", where=str(file), hint="another path."
+        ) from error
+    return load_module_bytes(complete_model(data, file, given), file.name, name=name)
+
+
+def complete_model(data: bytes, file: Path, given: ModelOverrides = ModelOverrides()) -> bytes:
+    """The model's bytes with all that it leaves open: `given`, and data that lie beside it."""
+    if data[:10] != b"firmwright" and is_onnx(data, file.name):
+        return preprocess_model(data, file.name, given, file.parent)
+    if given.shapes or given.bindings:
+        raise UsageError("--input-shape and --fix-input are for ONNX models.", where=str(file))
+    return data
+
+
+def load_module_bytes(data: bytes, file: str, *, name: str = "", signature: str = "") -> IRModule:
+    """As `load_module`, from bytes; `file` names them in messages. A text is verified before any
+    pass.
+
+    `signature` is the entry point of a .tflite file that has several.
+    """
+    raise_recursion_limit()
+    if data[:10] == b"firmwright":
+        try:
+            module = parse_module(data.decode("utf-8"), file)
+        except UnicodeDecodeError as error:
+            raise ModelError("the module's text is not UTF-8.", where=file) from error
+        verify_module(module, op_table(), collect_intrinsics(module, INTRINSICS))
+        return module
+    name = name or to_c_identifier(Path(file).stem)
+    if is_onnx(data, file):
+        return import_onnx(data, file, name, op_table(), is_registered)
+    raw = read_tflite(data, file)
+    return import_model(raw, name, import_table(), data, op_table(), signature, is_registered)
+
+
+def source_digest(data: bytes) -> str:
+    """The hash that a module remembers its model file by."""
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,86 @@
+"""What selection asks of lowering, planning and the cost model.
+
+In: a module and options. Out: a `SelectionOracle`, whose answers are remembered for kernels that
+several candidates share, and the `Lowering` of a module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+
+from firmwright.base.errors import DoesNotFitError
+from firmwright.ir import tir
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.cost_model import Cost, estimate_cost
+from firmwright.ir.tir.traversal import prim_calls
+from firmwright.ir.tuning_records import NO_TUNING_RECORDS
+from firmwright.lower.lowering import Lowering
+from firmwright.ops.registry import op_table
+from firmwright.partitioning.backend_libraries import collect_intrinsics
+from firmwright.passes.tir.shape_abstraction import make_template
+from firmwright.pipeline.options import Options
+from firmwright.schedules.registry import INTRINSICS, RULES
+from firmwright.select.kernel_selection import SelectionOracle
+from firmwright.select.memory_refinement import PlanEstimate
+from firmwright.targets.cost_weights import cost_weights_for
+from firmwright.targets.registry import target_features
+from firmwright.usmp.default_planner import best_first_fit_planner
+from firmwright.usmp.inplace_analysis import InplaceCache
+from firmwright.usmp.lower_bound import min_bytes_by_time
+from firmwright.usmp.memory_planning import plan_memory
+from firmwright.usmp.planner_registry import DEFAULT_PLANNER as DEFAULT_PLANNER
+
+
+def estimate_kernel_cost(
+    module: IRModule, kernel: tir.PrimFunc, arguments: Mapping[str, int]
+) -> Cost:
+    """What `kernel` costs with those values of its scalar parameters."""
+    target = module.targets.get(str(kernel.attrs.get("target", "")))
+    return estimate_cost(
+        kernel, collect_intrinsics(module, INTRINSICS), cost_weights_for(target), arguments
+    )
+
+
+def make_lowering(module: IRModule, options: Options) -> Lowering:
+    """What lowers a module's calls. Measurements are of kernels with inline assembly."""
+    tuning = options.tuning if options.inline_asm else NO_TUNING_RECORDS
+    return Lowering(
+        module, op_table(), RULES, INTRINSICS, target_features, tuning, cost_weights_for
+    )
+
+
+def make_selection_oracle(options: Options) -> SelectionOracle:
+    """What selection asks: kernels are looked into once, however many modules hold them."""
+    known = InplaceCache()
+    quick = best_first_fit_planner if options.planner == DEFAULT_PLANNER else options.planner
+
+    def estimate(candidate: IRModule) -> PlanEstimate:
+        unlimited = tuple(replace(pool, size_bytes=None) for pool in candidate.pools)
+        made = plan_memory(replace(candidate, pools=unlimited), quick, known).plan
+        assert made is not None
+        needs = min_bytes_by_time(made.buffers, made.conflicts)
+        return PlanEstimate(made.workspace_bytes, _by_call(candidate, needs))
+
+    def fits(candidate: IRModule) -> bool:
+        for planner in dict.fromkeys((quick, options.planner)):
+            try:
+                plan_memory(candidate, planner, known)
+            except DoesNotFitError:
+                continue
+            return True
+        return False
+
+    def key(kernel: tir.PrimFunc) -> Hashable:
+        found = make_template(kernel, INTRINSICS)
+        return found.key if options.optimize == "size" else found.merging_key
+
+    return SelectionOracle(estimate, fits, key)
+
+
+def _by_call(module: IRModule, needs: Sequence[int]) -> dict[int, int]:
+    """`needs` by the operator whose call is at each moment: the calls are what takes time."""
+    main = module.entry
+    assert isinstance(main, tir.PrimFunc)
+    calls = [call.op for call in prim_calls(main.body)]
+    return dict(zip(calls, needs, strict=False))

@@ -1,0 +1,243 @@
+"""One HTML page about a build: no network, no framework, the same bytes for the same figures.
+
+In: a `BuildReport`, and the facts of an earlier one to compare with. Out: the page's text. Style
+and
+script stand in it, and so do the facts, as one JSON object that a later report reads again. Without
+the script the page says the same, but for what the pointer shows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from firmwright.report.memory_map import (
+    KIND_LABELS,
+    MemoryMap,
+    format_bound,
+    page_theme,
+    render_svg,
+)
+from firmwright.report.model import (
+    BuildReport,
+    OperatorReport,
+    PlannedBuffer,
+    occupied_bytes_by_time,
+    peak_time,
+)
+
+EMBEDDED_JSON: Final = re.compile(
+    r'<script type="application/json" id="facts">(.*?)</script>', re.DOTALL
+)
+"""Where the page keeps its figures."""
+_LARGEST = 12
+_SECTION_WORDS: Final[Mapping[str, str]] = {
+    "text": "code",
+    "rodata": "constants",
+    "data": "initial values",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryCard:
+    """A figure on top of the page; `change` against the earlier report, None without one."""
+
+    label: str
+    value: int
+    unit: str
+    note: str
+    change: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRow:
+    """One line of the operators' table: shares are percents of the widest bar or of the whole."""
+
+    operator: OperatorReport
+    share: float
+    bar: float
+    predicted_at: float | None
+    off: float | None
+    per_mac: float | None
+    flash_bar: float
+    code_bar: float
+    change: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BarSegment:
+    """A stretch of a bar that shows how a whole is made up."""
+
+    label: str
+    size_bytes: int
+    percent: float
+    style: int
+
+
+def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -> str:
+    """The whole page."""
+    environment = Environment(
+        loader=PackageLoader("firmwright.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["n"] = lambda value: f"{value:,}"
+    environment.filters["signed"] = lambda value: f"{value:+,}"
+    used, peak = occupied_bytes_by_time(report), peak_time(report)
+    return environment.get_template("report.html.j2").render(
+        report=report,
+        earlier=earlier,
+        cards=list(_cards(report, earlier)),
+        maps=[(pool, Markup(_map(report, pool.name))) for pool in report.pools],
+        kinds=[(k, w) for k, w in KIND_LABELS.items() if any(b.kind == k for b in report.buffers)],
+        peak=peak,
+        peak_bytes=used[peak] if used else 0,
+        alive=_alive(report, peak),
+        next_peaks=list(_next_peaks(report, used, peak)),
+        rows=list(_rows(report, earlier)),
+        widest=max((operator.count for operator in report.operators), default=0),
+        flash=_flash(report),
+        largest=_largest(report),
+        per_mac=report.total / report.macs if report.macs else None,
+        kind_words=KIND_LABELS,
+        facts=Markup(_embedded(report)),
+        style=Markup(_file("report.css")),
+        script=Markup(_file("report.js")),
+    )
+
+
+def _file(name: str) -> str:
+    return (files("firmwright.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _embedded(report: BuildReport) -> str:
+    """The facts as JSON that no browser takes for markup."""
+    facts = {**report.as_json(), "occupied_bytes": occupied_bytes_by_time(report)}
+    return json.dumps(facts, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _cards(report: BuildReport, earlier: Mapping[str, Any] | None) -> Iterator[SummaryCard]:
+    def card(label: str, key: str, value: int, unit: str, note: str) -> SummaryCard:
+        before = earlier.get(key) if earlier is not None else None
+        return SummaryCard(
+            label, value, unit, note, value - before if isinstance(before, int) else None
+        )
+
+    bound, gap = report.lower_bound_bytes, report.workspace_bytes - report.lower_bound_bytes
+    met = "the lower bound" if not gap else f"lower bound {bound:,}"
+    yield card("workspace", "workspace_bytes", report.workspace_bytes, "bytes", met)
+    stack = report.stack
+    seen = "" if stack.seen_bytes is None else f", {stack.seen_bytes:,} seen"
+    old_stack = earlier.get("stack", {}) if earlier is not None else {}
+    before = old_stack.get("model_bytes") if isinstance(old_stack, dict) else None
+    yield SummaryCard(
+        "stack of the model",
+        stack.model_bytes,
+        "bytes",
+        f"firmware {stack.firmware_bytes:,}{seen}",
+        stack.model_bytes - before if isinstance(before, int) else None,
+    )
+    of = f"of {report.flash_bytes:,} in the image"
+    yield card("flash of the model", "model_flash_bytes", report.model_flash_bytes, "bytes", of)
+    each = f"{report.total / report.macs:.2f} a multiply-add" if report.macs else "no multiply-adds"
+    yield card("one run", "total", report.total, report.unit, each)
+
+
+def _map(report: BuildReport, pool: str) -> str:
+    number = {buffer.name: index for index, buffer in enumerate(report.buffers)}
+    used = next(p.used_bytes for p in report.pools if p.name == pool)
+    bound = report.lower_bound_bytes if len(report.pools) == 1 else None
+    drawn = MemoryMap(
+        title="",
+        buffers=tuple(buffer for buffer in report.buffers if buffer.pool == pool),
+        kinds=tuple(report.kind_at(time) for time in range(len(report.operator_by_time))),
+        used_bytes=used,
+        bound_label=format_bound(used, bound),
+    )
+    return render_svg(drawn, page_theme([p.name for p in report.pools], number))
+
+
+def _alive(report: BuildReport, time: int) -> list[PlannedBuffer]:
+    alive = [buffer for buffer in report.buffers if buffer.lives_at(time)]
+    return sorted(alive, key=lambda buffer: (-buffer.size_bytes, buffer.name))
+
+
+def _next_peaks(report: BuildReport, used: tuple[int, ...], peak: int) -> Iterator[tuple[int, int]]:
+    """The times of the next lower peaks: what is left to win when the peak is taken down."""
+    order = sorted(range(len(used)), key=lambda time: (-used[time], time))
+    yield from ((time, used[time]) for time in order[:5])
+
+
+def _rows(report: BuildReport, earlier: Mapping[str, Any] | None) -> Iterator[OperatorRow]:
+    old = earlier["operators"] if earlier is not None else ()
+    before = {row.get("name"): row.get("count") for row in old if isinstance(row, dict)}
+    counts = [max(o.count, o.predicted if _same_unit(report) else 0) for o in report.operators]
+    widest = max(counts, default=0) or 1
+    heaviest = max((operator.flash_bytes for operator in report.operators), default=0) or 1
+    for operator in report.operators:
+        was = before.get(operator.name)
+        known = bool(operator.predicted) and _same_unit(report)
+        yield OperatorRow(
+            operator,
+            share=100 * operator.count / max(report.total, 1),
+            bar=100 * operator.count / widest,
+            predicted_at=100 * operator.predicted / widest if known else None,
+            off=100 * (operator.count / operator.predicted - 1) if known else None,
+            per_mac=operator.count / operator.macs if operator.macs else None,
+            flash_bar=100 * operator.flash_bytes / heaviest,
+            code_bar=100 * operator.code_bytes / heaviest,
+            change=operator.count - was if isinstance(was, int) else None,
+        )
+
+
+def _same_unit(report: BuildReport) -> bool:
+    return report.unit == "instructions"
+
+
+def _flash(report: BuildReport) -> list[BarSegment]:
+    """The image's flash by kind of section."""
+    whole = max(report.flash_bytes, 1)
+    sizes = [
+        (words, sum(s.size_bytes for s in report.sections if s.kind == kind))
+        for kind, words in _SECTION_WORDS.items()
+    ]
+    return [
+        BarSegment(words, size, 100 * size / whole, style)
+        for style, (words, size) in enumerate(sizes)
+        if size
+    ]
+
+
+def _largest(report: BuildReport) -> list[BarSegment]:
+    """The image's flash by owner: operators, the rest of the model, the firmware around it."""
+    whole = max(report.flash_bytes, 1)
+    owned = sorted(report.operators, key=lambda o: (-o.flash_bytes, o.index))
+    parts = [
+        BarSegment(f"{o.kind} {o.index}", o.flash_bytes, 100 * o.flash_bytes / whole, 0)
+        for o in owned[:_LARGEST]
+        if o.flash_bytes
+    ]
+    others = sum(o.flash_bytes for o in owned[_LARGEST:])
+    shared = report.model_flash_bytes - sum(o.flash_bytes for o in owned)
+    around = report.flash_bytes - report.model_flash_bytes
+    rest = (
+        ("other operators", others, 0),
+        ("calls and glue", shared, 1),
+        ("firmware around the model", around, 2),
+    )
+    parts += [
+        BarSegment(label, size, 100 * size / whole, style)
+        for label, size, style in rest
+        if size > 0
+    ]
+    return parts

@@ -1,0 +1,113 @@
+"""add and sub on the DSP extension: both rescales known, one table, one multiply-high.
+
+Of the two inputs the one with the larger scale is rescaled by exactly one half, so its term is a
+shift; the other's takes 256 values, which are a table that also holds everything constant. The
+output's step is the folded one, whose left shift table and shift hold already. Without its proof
+(or where a table entry would leave 32 bits) the rule does not apply; neither does it to inputs
+that are constant or broadcast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32, UINT8
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.rescaled_sum import rescaled_sum
+from firmwright.schedules.folded_requantize import (
+    FoldedRequantize,
+    apply_folded_requantize,
+    fold_requantize,
+)
+
+_LIMIT = 1 << 30
+_UNROLL = 4
+_VALUES = np.arange(INT8.min, INT8.max + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _AddSubPlan:
+    """total = (x[shifted] << shift) * sign + table[x[other] + 128], already times 2^left."""
+
+    shifted: int
+    shift: int
+    sign: int
+    table: Array
+    folded: FoldedRequantize
+
+
+def _plan(op: OpCall, sign: int) -> _AddSubPlan | None:
+    """None where a proof fails or neither term is a shift."""
+    params = rescaled_sum(op)
+    signs = (1, sign)
+    terms = [s * term.apply(_VALUES) for s, term in zip(signs, params.terms, strict=True)]
+    low, high = (sum(int(pick(term)) for term in terms) for pick in (np.min, np.max))
+    folded = fold_requantize(params.output, np.array([low]), np.array([high]))
+    if folded is None:
+        return None
+    for index in (0, 1):
+        steps = np.diff(terms[index]) * signs[index]
+        step = int(steps[0])
+        if step > 0 and step & (step - 1) == 0 and bool((steps == step).all()):
+            constant = int(terms[index][-INT8.min])  # its value at x = 0
+            table = (terms[1 - index] + constant) << folded.left[0]
+            shift = step.bit_length() - 1 + folded.left[0]
+            if np.abs(table).max() < _LIMIT and 1 << shift + 7 <= _LIMIT:
+                return _AddSubPlan(index, shift, signs[index], table, folded)
+    return None
+
+
+def _configs(op: OpCall, sign: int) -> Sequence[Config]:
+    is_plain = op.input(0).dtype == INT8 and op.constants[0] is None and op.constants[1] is None
+    same = op.input(0).shape == op.input(1).shape == op.output.shape
+    return ({},) if is_plain and same and _plan(op, sign) is not None else ()
+
+
+def _build(op: OpCall, config: Config, b: Kernel, sign: int) -> None:
+    plan = _plan(op, sign)
+    assert plan is not None
+    elements = op.output.elements
+    table = b.constant("table", np.roll(plan.table, INT8.min), INT32)  # by the byte, unsigned
+    unroll = _UNROLL if elements % _UNROLL == 0 else 1
+    folded = plan.folded
+    multiplier, addend = (
+        ArithExpr(immediate(value[0], INT32)) for value in (folded.multiplier, folded.addend)
+    )
+    nudge = ArithExpr(immediate(folded.sign[0], INT32)) if folded.has_sign else None
+    shifted_input, other_input = b.input(plan.shifted), b.input(1 - plan.shifted)
+    out = b.view("out", b.y, 0, (elements,), access="w")
+    with (
+        b.view("flat", shifted_input, 0, (elements,)) as shifted,
+        b.view("flat", other_input, 0, (elements,), dtype=UINT8) as other,
+        out as y,
+        b.for_("i", elements // unroll) as i,
+        b.for_("u", unroll, kind="unrolled") as u,
+    ):
+        at = i * unroll + u
+        index = b.load(other, [at]).cast(INDEX)
+        scaled = b.load_i32(shifted, [at]) * (1 << plan.shift)
+        known = b.load(table, [index])
+        with b.let("total", known + scaled if plan.sign > 0 else known - scaled) as total:
+            result = apply_folded_requantize(folded, total, total, multiplier, addend, nudge, INT8)
+            b.store(y, [at], result)
+
+
+RULES = tuple(
+    Schedule(
+        f"dsp.{name}.table",
+        name,
+        frozenset({"dsp"}),
+        partial(_configs, sign=sign),
+        partial(_build, sign=sign),
+        granularity="element",
+        disable_scheduling=True,
+    )
+    for name, sign in (("add", 1), ("sub", -1))
+)

@@ -1,0 +1,446 @@
+"""depthwise_conv2d on the DSP extension, sliding: every input element is loaded once a column.
+
+A channel at a time, straight from NHWC. For each position across, the kernel slides along one axis:
+each input line it meets (one element for every tap across) is loaded once, paired by PKHBT and
+multiplied into all outputs that see it, which are two or three accumulators in rotation. Borders
+are code of their own that leaves taps out, so nothing outside of the input is read; the zero point
+is folded into the bias for the taps that remain. Where the range proof holds, the requantise
+step's shift is baked into the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32, UINT32
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv_window import window_of
+from firmwright.ops.depthwise_conv2d import bias_of, requantization_of
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import Requantization, tensor_quant
+from firmwright.schedules.constant_channels import (
+    ConstantChannels,
+    constant_channel_values,
+    find_constant_channels,
+    order_computed_channels,
+    select_channels,
+)
+from firmwright.schedules.epilogue import (
+    FinishElement,
+    RequantizeEpilogue,
+    accumulator_bounds,
+    make_epilogue,
+)
+from firmwright.schedules.folded_requantize import fold_requantize
+
+_MOST_ACCUMULATORS = 3
+_MOST_ACROSS = 4
+_WORTH = 4
+"""One settled channel among so many pays."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingAxis:
+    """One direction of the picture: sizes, and what separates two elements of input and output."""
+
+    taps: int
+    stride: int
+    before: int
+    inputs: int
+    outputs: range
+    input_step: int
+    output_step: int
+
+    def valid(self, output: int) -> range:
+        """The taps of an output that fall inside of the input."""
+        first = output * self.stride - self.before
+        return range(max(0, -first), min(self.taps, self.inputs - first))
+
+    def groups(self) -> list[tuple[range, range]]:
+        """Runs of outputs whose valid taps are the same: (outputs, taps)."""
+        found: list[tuple[range, range]] = []
+        for output in self.outputs:
+            taps = self.valid(output)
+            if found and found[-1][1] == taps:
+                found[-1] = (range(found[-1][0].start, output + 1), taps)
+            else:
+                found.append((range(output, output + 1), taps))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class InputLine:
+    """One input line along the slide: its index, and the outputs that see it by which tap."""
+
+    index: int
+    uses: tuple[tuple[int, int], ...]
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SlidingWindow:
+    """The order of work along an axis: lines before, in and after the loop."""
+
+    axis: SlidingAxis
+
+    @property
+    def accumulators(self) -> int:
+        return min(-(-self.axis.taps // self.axis.stride), len(self.axis.outputs))
+
+    @cached_property
+    def lines(self) -> list[InputLine]:
+        axis = self.axis
+        seen: dict[int, list[tuple[int, int]]] = {}
+        for output in axis.outputs:
+            for tap in axis.valid(output):
+                line = output * axis.stride - axis.before + tap
+                seen.setdefault(line, []).append((output, tap))
+        lines = []
+        for index in range(min(seen), max(seen) + 1):
+            uses = seen.get(index, [])
+            starts = tuple(o for o, tap in uses if tap == axis.valid(o).start)
+            ends = tuple(o for o, tap in uses if tap == axis.valid(o).stop - 1)
+            lines.append(InputLine(index, tuple(uses), starts, ends))
+        return lines
+
+    def is_regular(self, line: InputLine) -> bool:
+        """Whether the line looks as it would in an endless picture."""
+        axis = self.axis
+        whole = all(len(axis.valid(output)) == axis.taps for output, _ in line.uses)
+        endless = sum(
+            (line.index + axis.before - tap) % axis.stride == 0 for tap in range(axis.taps)
+        )
+        return whole and len(line.uses) == endless
+
+    @cached_property
+    def parts(self) -> tuple[list[InputLine], list[InputLine], int, list[InputLine]]:
+        """(lines before, lines of one trip, trips, lines after)."""
+        period = self.accumulators * self.axis.stride
+        flags = [self.is_regular(line) for line in self.lines]
+        first = flags.index(True) if True in flags else len(flags)
+        # A trip must begin where an output begins, so that registers rotate back.
+        while first < len(flags) and flags[first] and not self.lines[first].starts:
+            first += 1
+        last = first
+        while last < len(flags) and flags[last]:
+            last += 1
+        trips = (last - first) // period
+        if trips < 2:
+            return self.lines, [], 0, []
+        end = first + trips * period
+        return self.lines[:first], self.lines[first : first + period], trips, self.lines[end:]
+
+
+@dataclass(frozen=True, slots=True)
+class _SlidingLayer:
+    """What every part of the kernel shares."""
+
+    along: SlidingAxis
+    across: SlidingAxis
+    zero_point: int
+    epilogue: RequantizeEpilogue
+    x: tir.Buffer
+    y: tir.Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class _ChannelRegisters:
+    """The registers of one channel: bias, and packed weights as `_pack` orders them."""
+
+    bias: ArithExpr
+    words: Sequence[ArithExpr]
+    across: int
+    finish: FinishElement
+
+    def pair(self, line: int, pair: int) -> ArithExpr:
+        """The word with taps 2 pair and 2 pair + 1 of a line."""
+        return self.words[line * (self.across // 2) + pair]
+
+    def single(self, line: int, tap: int) -> tuple[str, ArithExpr]:
+        """One tap's weight: the instruction that takes it from its half of a word, the word."""
+        if tap == self.across - 1 and self.across % 2:
+            lines = len(self.words) * 2 // self.across  # rounds a last half word away
+            word, half = self.words[lines * (self.across // 2) + line // 2], line % 2
+        else:
+            word, half = self.pair(line, tap // 2), tap % 2
+        return ("smlabt" if half else "smlabb"), word
+
+
+def _axes(op: OpCall) -> tuple[SlidingAxis, SlidingAxis]:
+    """The vertical and the horizontal axis."""
+    window = window_of(op, op.input(1).shape[1:3])
+    _, height, width, channels = op.input(0).shape
+    _, out_height, out_width, out_channels = op.output.shape
+    vertical = SlidingAxis(
+        window.size[0], window.stride[0], window.padding[0], height, range(out_height),
+        width * channels, out_width * out_channels,
+    )  # fmt: skip
+    horizontal = SlidingAxis(
+        window.size[1], window.stride[1], window.padding[2], width, range(out_width),
+        channels, out_channels,
+    )  # fmt: skip
+    return vertical, horizontal
+
+
+def _configs(op: OpCall) -> Sequence[Config]:
+    if op.input(0).dtype != INT8 or op.ints_attr("dilation") != (1, 1):
+        return ()
+    vertical, horizontal = _axes(op)
+    found: list[Config] = []
+    for name, along, across in (("x", horizontal, vertical), ("y", vertical, horizontal)):
+        fits = (
+            SlidingWindow(along).accumulators <= _MOST_ACCUMULATORS and across.taps <= _MOST_ACROSS
+        )
+        empty = any(not axis.valid(o) for axis in (along, across) for o in axis.outputs)
+        if fits and not empty:
+            found.append({"along": name})
+    return tuple(found)
+
+
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
+    vertical, horizontal = _axes(op)
+    is_vertical = config["along"] == "y"
+    along, across = (vertical, horizontal) if is_vertical else (horizontal, vertical)
+    weights = op.constants[1]
+    assert weights is not None
+    taps = np.asarray(weights.array())[0].astype(np.int64)  # [y, x, channel]
+    flat = taps.reshape(-1, taps.shape[2]).T
+    zero_point = tensor_quant(op.input(0)).zero_point
+    bias = bias_of(op, "int32").astype(np.int64) - zero_point * flat.sum(axis=1)
+    settled = _find_constant_channels(
+        b, requantization_of(op), *accumulator_bounds(bias, flat, INT8.min, INT8.max)
+    )
+    order = order_computed_channels(b, settled)
+    taps, flat, bias = (array[list(order.rows)] for array in (taps.transpose(2, 0, 1), flat, bias))
+    bounds = accumulator_bounds(bias, flat, INT8.min, INT8.max)
+    params = select_channels(requantization_of(op), order.rows)
+    epilogue = make_epilogue(b, params, bounds, INT8, len(flat), bake=flat)
+    factors = np.array(epilogue.factors, np.int64)
+    ordered = taps if is_vertical else taps.transpose(0, 2, 1)
+    packed = b.constant("weights", _pack(ordered * factors[:, None, None]), UINT32)
+    bias_table = b.constant("bias", bias * factors, INT32)
+    channels = op.output.shape[3]
+    multiplier = channels // op.input(0).shape[3]
+    layer = _SlidingLayer(along, across, zero_point, epilogue, b.input(0), b.y)
+    with ExitStack() as stack:
+        _write_constant_channels(b, settled, op)
+        index = stack.enter_context(b.for_("c", len(order.rows)))
+        target = stack.enter_context(b.let("channel", order.channel(b, index)))
+        finish = stack.enter_context(epilogue.channel(b, index))
+        start = stack.enter_context(b.let("bias_of_channel", b.load(bias_table, [index])))
+        words = [
+            stack.enter_context(b.let(f"w{i}", b.load(packed, [index, i])))
+            for i in range(packed.shape[1])
+        ]
+        n = stack.enter_context(b.for_("n", op.output.shape[0]))
+        channel = _ChannelRegisters(start, words, across.taps, finish)
+        for outputs, valid in across.groups():
+            _group(b, layer, channel, (n, target // multiplier, target), outputs, valid)
+
+
+def _find_constant_channels(
+    b: Kernel, params: Requantization, low: Array, high: Array
+) -> ConstantChannels:
+    """Settled channels where leaving them out pays for looking up the others."""
+    many = len(constant_channel_values(params, low, high)) * _WORTH >= len(low)
+    if many or fold_requantize(params, low, high) is None:
+        return find_constant_channels(b, params, low, high)
+    return ConstantChannels({}, len(low), None)
+
+
+def _write_constant_channels(b: Kernel, settled: ConstantChannels, op: OpCall) -> None:
+    """The constant outputs; see settled.py."""
+    batch, height, width, _ = op.output.shape
+    if settled.values:
+        with b.for_("n", batch) as n:
+            settled.write(b, n * (height * width), height * width)
+
+
+def _pack(taps: Array) -> Array:
+    """[channel, along, across] to uint32 [channel, word]: neighbours across in pairs, by line.
+
+    Where their number is odd, the last ones across follow, in pairs along.
+    """
+    channels, _, across = taps.shape
+    even = across - across % 2
+    paired = taps[:, :, :even].reshape(channels, -1)
+    rest = taps[:, :, even:].reshape(channels, -1)
+    odd = np.zeros((channels, rest.shape[1] % 2), np.int64)
+    halves = np.ascontiguousarray(np.concatenate([paired, rest, odd], axis=1).astype(np.int16))
+    words: Array = halves.view(np.uint32)
+    return words
+
+
+def _group(
+    b: Kernel,
+    layer: _SlidingLayer,
+    channel: _ChannelRegisters,
+    at: tuple[ArithExpr, ArithExpr, ArithExpr],
+    outputs: range,
+    valid: range,
+) -> None:
+    """All positions across that see the taps `valid`."""
+    n, source, target = at
+    along, across = layer.along, layer.across
+    x_batch = layer.x.elements // layer.x.shape[0]
+    y_batch = layer.y.elements // layer.y.shape[0]
+    with b.for_("position", len(outputs), outputs.start) as position, ExitStack() as stack:
+        first = position * across.stride - across.before + valid.start
+        x_start = n * x_batch + first * across.input_step + source
+        y_start = n * y_batch + position * across.output_step + target
+        bias = channel.bias
+        missing = [tap for tap in range(across.taps) if tap not in valid]
+        if missing and layer.zero_point:
+            # Taps that are left out no longer take their zero point from the sum.
+            whole = [(line, tap) for line in range(along.taps) for tap in missing]
+            adjusted = _with_zero_points(layer, channel, bias, whole)
+            bias = stack.enter_context(b.let("group_bias", adjusted))
+        work = _SlideEmitter(b, layer, replace(channel, bias=bias), valid, (x_start, y_start))
+        work.run()
+
+
+@dataclass
+class _SlideEmitter:
+    """The code of one position across: slides along the picture with rotating accumulators."""
+
+    b: Kernel
+    layer: _SlidingLayer
+    channel: _ChannelRegisters
+    valid: range
+    start: tuple[ArithExpr, ArithExpr]
+
+    def __post_init__(self) -> None:
+        self.slide = SlidingWindow(self.layer.along)
+        self.acc = [self.b.reg(f"sum{i}", INT32) for i in range(self.slide.accumulators)]
+
+    def run(self) -> None:
+        before, trip, trips, after = self.slide.parts
+        x, y = self.start
+        self._lines(before, x, y)
+        if trips:
+            along = self.layer.along
+            steps = len(trip)
+            outputs = steps // along.stride
+            with self.b.for_("trip", trips) as i:
+                x_trip = x + i * (steps * along.input_step)
+                y_trip = y + i * (outputs * along.output_step)
+                self._lines(trip, x_trip, y_trip)
+        self._lines(after, x, y)
+
+    def _lines(self, lines: Sequence[InputLine], x_start: ArithExpr, y_start: ArithExpr) -> None:
+        """Straight code for `lines`, whose addresses count from the two starts."""
+        if not lines:
+            return
+        along, across, b = self.layer.along, self.layer.across, self.b
+        first, last = lines[0].index, lines[-1].index
+        x = b.view(
+            "line", self.layer.x, x_start + first * along.input_step,
+            (last - first + 1, len(self.valid)), strides=(along.input_step, across.input_step),
+        )  # fmt: skip
+        ended = [output for line in lines for output in line.ends]
+        with ExitStack() as stack:
+            window = stack.enter_context(x)
+            y = None
+            if ended:
+                y = stack.enter_context(
+                    b.view(
+                        "out", self.layer.y, y_start + ended[0] * along.output_step,
+                        (len(ended),), strides=(along.output_step,), access="w",
+                    )
+                )  # fmt: skip
+            for line in lines:
+                self._line(window, line, line.index - first)
+                for output in line.ends:
+                    assert y is not None
+                    total = b.load(self._slot(output), [0])
+                    b.store(y, [output - ended[0]], self.channel.finish(total))
+
+    def _slot(self, output: int) -> tir.Buffer:
+        return self.acc[output % len(self.acc)]
+
+    def _line(self, window: tir.Buffer, line: InputLine, row: int) -> None:
+        """Load the line's elements once and multiply them into every output that sees them."""
+        b = self.b
+        if not line.uses:
+            return  # a stride beyond the kernel skips it
+        for output in line.starts:
+            b.store(self._slot(output), [0], self._bias(output))
+        with ExitStack() as stack:
+            operands = self._operands(stack, window, row)
+            for output, tap in line.uses:
+                acc = b.load(self._slot(output), [0])
+                for value, first, is_pair in operands:
+                    if is_pair:
+                        name, word = "smlad", self.channel.pair(tap, first // 2)
+                    else:
+                        name, word = self.channel.single(tap, first)
+                    acc = call_intrinsic(name, [value, word, acc], INT32)
+                b.store(self._slot(output), [0], acc)
+
+    def _operands(
+        self, stack: ExitStack, window: tir.Buffer, row: int
+    ) -> list[tuple[ArithExpr, int, bool]]:
+        """The line's elements as multiply operands: (value, first tap across, two of them)."""
+        b, found = self.b, []
+        values = {
+            tap: stack.enter_context(
+                b.let(f"x{tap}", b.load(window, [row, tap - self.valid.start]).cast(INT32))
+            )
+            for tap in self.valid
+        }
+        for tap in range(0, self.layer.across.taps, 2):
+            low, high = values.get(tap), values.get(tap + 1)
+            if low is not None and high is not None:
+                both = stack.enter_context(
+                    b.let("pair", call_intrinsic("pkhbt", [low, high], UINT32))
+                )
+                found.append((both, tap, True))
+            elif low is not None:
+                found.append((low.cast(UINT32), tap, False))
+            elif high is not None:
+                found.append((high.cast(UINT32), tap + 1, False))
+        return found
+
+    def _bias(self, output: int) -> ArithExpr:
+        """The bias of an output, less the zero points of lines that it does not see."""
+        valid = self.layer.along.valid(output)
+        if len(valid) == self.layer.along.taps or not self.layer.zero_point:
+            return self.channel.bias
+        lines = [tap for tap in range(self.layer.along.taps) if tap not in valid]
+        taps = [(line, tap) for line in lines for tap in self.valid]
+        return _with_zero_points(self.layer, self.channel, self.channel.bias, taps)
+
+
+def _with_zero_points(
+    layer: _SlidingLayer,
+    channel: _ChannelRegisters,
+    bias: ArithExpr,
+    taps: Sequence[tuple[int, int]],
+) -> ArithExpr:
+    """`bias` plus zero point times weight for every tap (along, across) that is left out."""
+    zero_point = ArithExpr(immediate(layer.zero_point & 0xFFFF, UINT32))
+    for line, tap in taps:
+        name, word = channel.single(line, tap)
+        bias = call_intrinsic(name, [zero_point, word, bias], INT32)
+    return bias
+
+
+RULES = (
+    Schedule(
+        "dsp.depthwise.slide",
+        "depthwise_conv2d",
+        frozenset({"dsp"}),
+        _configs,
+        _build,
+        disable_scheduling=True,
+    ),
+)

@@ -1,0 +1,176 @@
+"""int16 layers, and transposed convolutions of int8 too, as dual products without columns.
+
+Every tap that lies in the input is a run of channels; four of them are two SMLADs for each of up to
+four output channels. int16 values are pairs in memory as they are; int8 values are widened by
+SXTB16 and brought to zero by SADD16, so that taps outside of the input are worth nothing. Weights
+stay bytes, in the order in which SXTB16 gives the pairs that the values come in. Applies where the
+channels are a multiple of four and sums provably have 32 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.tir.builder import ArithExpr, as_expr, call_intrinsic, immediate
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops import fully_connected, transpose_conv
+from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
+from firmwright.ops.conv_window import OutputPosition, window_of
+from firmwright.ops.int16x8 import ExactScale, accumulator_dtype, requantize_epilogue
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import tensor_quant
+from firmwright.schedules.epilogue import FinishElement, accumulator_bounds, make_epilogue
+
+TAPS = 4
+HALVES = ("sxtb16", "sxtb16_ror8")
+_DTYPES = {"conv2d": (INT16,), "fully_connected": (INT16,), "transpose_conv": (INT8, INT16)}
+
+
+def _configs(op: OpCall) -> Sequence[Config]:
+    x, w = op.input(0), op.input(1)
+    applies = (
+        x.dtype in _DTYPES[op.op] and w.shape[-1] % TAPS == 0 and accumulator_dtype(op, 0) == INT32
+    )
+    rows = next(count for count in (4, 2, 1) if w.shape[0] % count == 0)
+    return ({"rows": rows},) if applies else ()
+
+
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
+    rows, kernel = int(config["rows"]), _kernel(op)
+    channels, steps = len(kernel), kernel.shape[-1] // TAPS
+    is_wide = op.input(0).dtype == INT16
+    weights = b.constant("weights", pack_int16_weights(kernel, rows, is_wide=is_wide), UINT32)
+    bias = b.constant("bias", bias_of(op, "int32"), INT32)
+    x_shape, y_shape = _image(op, op.input(0).shape), _image(op, op.output.shape)
+    words = (*x_shape[:3], steps, op.input(0).dtype.size_bytes)
+    finish_of = _finisher(op, b, kernel)
+    with (
+        b.view("words", b.input(0), 0, words, dtype=UINT32, alignment=4) as x,
+        b.view("out", b.y, 0, (*y_shape[:3], channels), access="w") as y,
+        b.for_("n", y_shape[0]) as n,
+        b.for_("oy", y_shape[1]) as oy,
+        b.for_("ox", y_shape[2]) as ox,
+        b.for_("group", channels // rows) as group,
+    ):
+        acc = b.reg("acc", INT32, rows)
+        for row in range(rows):
+            b.store(acc, [row], b.load(bias, [group * rows + row]))
+        with (
+            _taps(op, b, OutputPosition(n, oy, ox)) as (ky, kx, iy, ix),
+            b.for_("i", steps) as i,
+            _pairs(op, b, x, [n, iy, ix, i]) as pairs,
+        ):
+            _accumulate(b, acc, pairs, weights, [group, ky, kx, i])
+        for row in range(rows):
+            channel = group * rows + row
+            with finish_of(channel) as finish:
+                b.store(y, [n, oy, ox, channel], finish(b.load(acc, [row])))
+
+
+def _accumulate(
+    b: Kernel,
+    acc: tir.Buffer,
+    pairs: Sequence[ArithExpr],
+    weights: tir.Buffer,
+    at: Sequence[ArithExpr],
+) -> None:
+    """Four taps of every row."""
+    for row in range(acc.shape[0]):
+        with b.let("w", b.load(weights, [*at, row])) as word:
+            for name, pair in zip(HALVES, pairs, strict=True):
+                spread = call_intrinsic(name, [word], UINT32)
+                b.store(
+                    acc, [row], call_intrinsic("smlad", [pair, spread, b.load(acc, [row])], INT32)
+                )
+
+
+@contextmanager
+def _pairs(
+    op: OpCall, b: Kernel, x: tir.Buffer, at: Sequence[ArithExpr]
+) -> Iterator[Sequence[ArithExpr]]:
+    """Two words of two values each, less the zero point."""
+    if op.input(0).dtype == INT16:
+        with b.let("x01", b.load(x, [*at, 0])) as low, b.let("x23", b.load(x, [*at, 1])) as high:
+            yield low, high
+        return
+    zero = -tensor_quant(op.input(0)).zero_point & 0xFFFF
+    with b.let("word", b.load(x, [*at, 0])) as word:
+        wide = [call_intrinsic(name, [word], UINT32) for name in HALVES]
+        if zero:
+            offset = ArithExpr(immediate(zero << 16 | zero, UINT32))
+            wide = [call_intrinsic("sadd16", [pair, offset], UINT32) for pair in wide]
+        with b.let("x02", wide[0]) as low, b.let("x13", wide[1]) as high:
+            yield low, high
+
+
+def _kernel(op: OpCall) -> Array:
+    """The weights as [output channels, rows, columns, input channels]."""
+    weights = weights_of(op)
+    return weights.reshape(len(weights), 1, 1, -1) if weights.ndim == 2 else weights
+
+
+def pack_int16_weights(kernel: Array, rows: int, *, is_wide: bool) -> Array:
+    """A word for each [group, ky, kx, four taps, row]; SXTB16 takes bytes 0 and 2, then 1 and 3.
+
+    Values of int16, `is_wide`, come as they lie in memory; bytes come as SXTB16 takes them too.
+    """
+    channels, height, width, depth = kernel.shape
+    shape = (channels // rows, rows, height, width, depth // TAPS, TAPS)
+    order = (0, 2, 1, 3) if is_wide else (0, 1, 2, 3)
+    split = kernel.astype(np.int8).reshape(shape).transpose(0, 2, 3, 4, 1, 5)[..., order]
+    return np.ascontiguousarray(split).view(np.uint32)[..., 0]
+
+
+def _image(op: OpCall, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape as of an image: rows of a fully connected layer are a batch of single pixels."""
+    if op.op != "fully_connected":
+        return shape
+    return (op.output.elements // op.input(1).shape[0], 1, 1)
+
+
+@contextmanager
+def _taps(
+    op: OpCall, b: Kernel, at: OutputPosition
+) -> Iterator[tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr]]:
+    """(ky, kx, iy, ix) of the taps that lie in the input."""
+    if op.op == "fully_connected":
+        zero = ArithExpr(as_expr(0))
+        yield zero, zero, zero, zero
+    elif op.op == "transpose_conv":
+        with transpose_conv.taps(op, b, at) as found:
+            yield found
+    else:
+        with window_of(op, op.input(1).shape[1:3]).taps(b, at) as found:
+            yield found
+
+
+def _finisher(
+    op: OpCall, b: Kernel, kernel: Array
+) -> Callable[[ArithExpr], AbstractContextManager[FinishElement]]:
+    """Channel -> what binds its parameters and gives the step from sum to element."""
+    step = (
+        fully_connected.int16_requantization(op)
+        if op.op == "fully_connected"
+        else requantization_of(op)
+    )
+    dtype = op.output.dtype
+    if isinstance(step, ExactScale):
+        finish = requantize_epilogue(b, step, INT32, dtype)
+        return lambda channel: nullcontext(lambda acc: finish(acc, channel))
+    zero_point = tensor_quant(op.input(0)).zero_point
+    low, high = (end - zero_point for end in (op.input(0).dtype.min, op.input(0).dtype.max))
+    bounds = accumulator_bounds(bias_of(op, "int32"), kernel, low, high)
+    epilogue = make_epilogue(b, step, bounds, dtype, len(kernel))
+    return lambda channel: epilogue.channel(b, channel)
+
+
+RULES = tuple(
+    Schedule(f"dsp.{op}.dots", op, frozenset({"dsp"}), _configs, _build, disable_scheduling=True)
+    for op in _DTYPES
+)

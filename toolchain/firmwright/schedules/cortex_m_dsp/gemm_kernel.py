@@ -1,0 +1,316 @@
+"""The inner product of conv2d and fully_connected: packed weights times packed columns.
+
+A block is two output channels times four pixels, four times two or eight times one: always eight
+accumulators, which take turns in fourteen registers (mac_blocks.py). `plan_gemm` makes the
+constants: weights (in the `borrow` packing where its proof holds), bias and requantise parameters.
+The input's zero point is folded into the bias by the caller.
+
+Proof of `borrow`, checked here for every pair of channels: no odd weight is -128 beside a negative
+even one, so each lane fits int16; and the bounds of the odd channel's accumulator lie within 24
+bits, so 256 times it is exact modulo 2^32. Without it weights lie as plain bytes.
+
+The column of one pixel may also be its plain bytes (`run_bytes`), which every block widens anew: no
+memory for columns, and one instruction more for each four taps of eight channels.
+
+Channels whose output is the same whatever the input is (settled.py) are not computed: their values
+are written first. `order` says which channel each row of the tables is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32, UINT32
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import Array
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import Requantization
+from firmwright.schedules.constant_channels import (
+    ChannelOrder,
+    ConstantChannels,
+    find_constant_channels,
+    order_computed_channels,
+    select_channels,
+)
+from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
+from firmwright.schedules.cortex_m_dsp.microkernels import MAX_UNROLL, default_unroll
+from firmwright.schedules.epilogue import FinishElement, accumulator_bounds, make_epilogue
+
+_ACCUMULATORS = 8
+_UNROLL = 4
+_BORROW_LIMIT = 1 << 23
+
+
+class ChannelEpilogue(Protocol):
+    """From the accumulators of a channel to its elements; see `Epilogue`."""
+
+    def shared(self, b: Kernel) -> AbstractContextManager[Mapping[str, ArithExpr] | None]:
+        """Binds what serves every channel."""
+
+    def channel(
+        self,
+        b: Kernel,
+        index: ArithExpr,
+        parity: int = 0,
+        shared: Mapping[str, ArithExpr] | None = None,
+    ) -> AbstractContextManager[FinishElement]:
+        """Binds what channel `index` needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class GemmKernel:
+    """The constants of one layer, and the block that its accumulators form."""
+
+    outputs: int
+    blocks: int
+    block: int
+    pixels: int
+    borrow: bool
+    words: int
+    weights: tir.Buffer
+    bias: tir.Buffer | None
+    order: ChannelOrder
+    settled: ConstantChannels
+    epilogue: ChannelEpilogue
+    steps: int | None = None
+
+    def run(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
+        """All outputs of the pixels from `at` on, whose columns are packed."""
+        self.settled.write(b, at, self.pixels)
+        with b.for_("block", self.blocks) as index:
+            self._store(b, self._multiply(b, columns, index), at, index)
+
+    def run_bytes(self, b: Kernel, x: tir.Buffer, at: ArithExpr) -> None:
+        """All outputs of pixel `at` from its words of four int8; the only pixel of a block."""
+        self.settled.write(b, at, self.pixels)
+        with b.for_("block", self.blocks) as index:
+            self._store(b, self._multiply(b, x, index, is_bytes=True), at, index)
+
+    def _multiply(
+        self, b: Kernel, columns: tir.Buffer, index: ArithExpr, *, is_bytes: bool = False
+    ) -> tir.Buffer:
+        """acc[channel * pixels + pixel] of block `index`: its bias and the whole column."""
+        acc = b.reg("acc", INT32, self.block * self.pixels)
+        for channel in range(self.block):
+            with b.let("start", self._start(b, index * self.block + channel)) as start:
+                for pixel in range(self.pixels):
+                    b.store(acc, [channel * self.pixels + pixel], start)
+        if is_bytes and self.borrow:
+            self._multiply_byte_blocks(b, acc, columns, index)
+        elif is_bytes:
+            self._multiply_byte_steps(b, acc, columns, index)
+        elif self._assembly:
+            self._multiply_blocks(b, acc, columns, index)
+        else:
+            self._multiply_steps(b, acc, columns, index)
+        if self.borrow:
+            for place in range(self.block * self.pixels):
+                if (place // self.pixels) % 2:
+                    sums = [b.load(acc, [place]), b.load(acc, [place - self.pixels])]
+                    b.store(acc, [place], call_intrinsic("borrow_odd", sums, INT32))
+        return acc
+
+    def _start(self, b: Kernel, row: ArithExpr) -> ArithExpr:
+        """What the accumulators of `row` begin with."""
+        return ArithExpr(immediate(0, INT32)) if self.bias is None else b.load(self.bias, [row])
+
+    @property
+    def _assembly(self) -> str:
+        """The name of the intrinsic for this block, "" where there is none."""
+        if self.borrow:
+            return f"borrow_{self.block}x{self.pixels}"
+        return "mac_2x4" if (self.block, self.pixels) == (2, 4) else ""
+
+    def _multiply_blocks(
+        self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, index: ArithExpr
+    ) -> None:
+        steps, pairs = self._steps(), self.block // 2
+        registers = [b.load(acc, [i]) for i in range(self.block * self.pixels)]
+        with b.for_("j", self.words // steps) as j:
+            start = index * (self.words * pairs) + j * (steps * pairs)
+            w = b.pointer(self.weights, start, steps * pairs)
+            x = b.pointer(columns, j * (steps * self.pixels), steps * self.pixels)
+            b.evaluate(f"{self._assembly}_{steps}", [w, x, *registers])
+
+    def _steps(self) -> int:
+        """Of one block of assembly: as many as divide the column and are asked for."""
+        if self.steps is None:
+            return default_unroll(self.words)
+        return default_unroll(self.words, self.steps, self.steps)
+
+    def _multiply_byte_blocks(
+        self, b: Kernel, acc: tir.Buffer, x: tir.Buffer, index: ArithExpr
+    ) -> None:
+        groups = self.words // 2
+        length = default_unroll(groups, MAX_UNROLL // 2)
+        registers = [b.load(acc, [i]) for i in range(self.block)]
+        with b.for_("j", groups // length) as j:
+            w = b.pointer(self.weights, (index * groups + j * length) * 8, length * 8)
+            b.evaluate(f"bytes_8x1_{length}", [w, b.pointer(x, j * length, length), *registers])
+
+    def _multiply_byte_steps(
+        self, b: Kernel, acc: tir.Buffer, x: tir.Buffer, index: ArithExpr
+    ) -> None:
+        """Group by group of four taps, left to the compiler."""
+        pairs = self.block // 2
+        start = index * (self.words * pairs)
+        with (
+            b.view("w", self.weights, start, (self.words, pairs), alignment=4) as w,
+            b.for_("group", self.words // 2) as group,
+            b.let("four", b.load(x, [group])) as four,
+        ):
+            for half, name in enumerate(("sxtb16", "sxtb16_ror8")):
+                with b.let("taps", call_intrinsic(name, [four], UINT32)) as taps:
+                    for pair in range(pairs):
+                        self._pair(b, acc, [taps], b.load(w, [group * 2 + half, pair]), pair)
+
+    def _multiply_steps(
+        self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, index: ArithExpr
+    ) -> None:
+        """Step by step, left to the compiler."""
+        pairs = self.block // 2
+        unroll = next(n for n in (_UNROLL, 2, 1) if self.words % n == 0)
+        start = index * (self.words * pairs)
+        with (
+            b.view("w", self.weights, start, (self.words, pairs), alignment=4) as w,
+            b.for_("j", self.words // unroll) as j,
+            b.for_("u", unroll, kind="unrolled") as u,
+        ):
+            for pair in range(pairs):
+                self._step(b, acc, columns, w, j * unroll + u, pair)
+
+    def _step(
+        self,
+        b: Kernel,
+        acc: tir.Buffer,
+        columns: tir.Buffer,
+        w: tir.Buffer,
+        step: ArithExpr,
+        pair: int,
+    ) -> None:
+        """Two taps of two channels for each pixel."""
+        taps = [b.load(columns, [step, pixel]) for pixel in range(self.pixels)]
+        self._pair(b, acc, taps, b.load(w, [step, pair]), pair)
+
+    def _pair(
+        self, b: Kernel, acc: tir.Buffer, taps: list[ArithExpr], weights: ArithExpr, pair: int
+    ) -> None:
+        """Two taps of each pixel times those of two channels."""
+        with (
+            b.let("both", weights) as both,
+            b.let("even", call_intrinsic("sxtb16", [both], UINT32)) as even,
+            b.let("odd", call_intrinsic("sxtb16_ror8", [both], UINT32)) as odd,
+        ):
+            for pixel, value in enumerate(taps):
+                with b.let("a", value) as a:
+                    for parity, lanes in enumerate((even, odd)):
+                        at = (2 * pair + parity) * self.pixels + pixel
+                        total = call_intrinsic("smlad", [lanes, a, b.load(acc, [at])], INT32)
+                        b.store(acc, [at], total)
+
+    def _store(self, b: Kernel, acc: tir.Buffer, at: ArithExpr, index: ArithExpr) -> None:
+        """Requantise and write the block's outputs of the pixels from `at` on."""
+        with self.epilogue.shared(b) as shared:
+            for place in range(self.block):
+                self._store_channel(b, acc, at, index, place, shared)
+
+    def _store_channel(
+        self,
+        b: Kernel,
+        acc: tir.Buffer,
+        at: ArithExpr,
+        index: ArithExpr,
+        place: int,
+        shared: Mapping[str, ArithExpr] | None,
+    ) -> None:  # fmt: skip
+        row = index * self.block + place
+        with ExitStack() as stack:
+            channel = stack.enter_context(b.let("channel", self.order.channel(b, row)))
+            finish = stack.enter_context(self.epilogue.channel(b, row, place % 2, shared))
+            window = b.view(
+                "out", b.y, at * self.outputs + channel, (self.pixels,),
+                strides=(self.outputs,), access="w",
+            )  # fmt: skip
+            y = stack.enter_context(window)
+            for pixel in range(self.pixels):
+                total = b.load(acc, [place * self.pixels + pixel])
+                b.store(y, [pixel], finish(total))
+
+
+def plan_gemm(
+    b: Kernel,
+    layout: Im2colLayout,
+    kernel: Array,
+    bias: Array,
+    params: Requantization,
+    block: int,
+    pixels: int,
+) -> GemmKernel:  # fmt: skip
+    """Constants for `kernel` [outputs, rows, columns, channels] in blocks of block x pixels."""
+    outputs = len(kernel)
+    settled = find_constant_channels(
+        b, params, *accumulator_bounds(bias, kernel, INT8.min, INT8.max)
+    )
+    order = order_computed_channels(b, settled, block)
+    rows = list(order.rows)
+    flat = kernel[rows].reshape(len(rows), -1)
+    start = bias[rows]
+    low, high = accumulator_bounds(start, flat, INT8.min, INT8.max)
+    borrow = block * pixels == _ACCUMULATORS and _can_pair_channels(flat, low, high)
+    if borrow:
+        mixed = 256 * start[1::2] + start[0::2]
+        start[1::2] = mixed.astype(np.uint32).astype(np.int32)
+    return GemmKernel(
+        outputs,
+        len(rows) // block,
+        block,
+        pixels,
+        borrow,
+        layout.words,
+        b.constant("weights", layout.pack_weights(kernel[rows], block, borrow=borrow), UINT32),
+        b.constant("bias", start, INT32),
+        order,
+        settled,
+        make_epilogue(
+            b, select_channels(params, rows), (low, high), INT8, len(rows), borrows=borrow
+        ),
+    )
+
+
+def plan_gemm_without_bias(
+    b: Kernel,
+    layout: Im2colLayout,
+    kernel: Array,
+    end: Callable[[ChannelOrder, bool], ChannelEpilogue],
+    block: int,
+) -> GemmKernel:
+    """Constants for the plain sums of `kernel` in blocks of `block` channels.
+
+    `end` makes the ending for an order of channels, in which odd ones borrow or do not.
+    """
+    pixels = _ACCUMULATORS // block
+    settled = ConstantChannels({}, len(kernel), None)
+    order = order_computed_channels(b, settled, block)
+    packed = kernel[list(order.rows)]
+    flat = packed.reshape(len(packed), -1)
+    nothing = np.zeros(len(packed), np.int64)
+    borrow = _can_pair_channels(flat, *accumulator_bounds(nothing, flat, INT8.min, INT8.max))
+    weights = b.constant("weights", layout.pack_weights(packed, block, borrow=borrow), UINT32)
+    return GemmKernel(
+        len(kernel), len(packed) // block, block, pixels, borrow, layout.words,
+        weights, None, order, settled, end(order, borrow),
+    )  # fmt: skip
+
+
+def _can_pair_channels(flat: Array, low: Array, high: Array) -> bool:
+    """The proof of the module docstring."""
+    even, odd = flat[0::2], flat[1::2]
+    lanes_fit = not bool(((odd == INT8.min) & (even < 0)).any())
+    reach = np.maximum(np.abs(low[1::2]), np.abs(high[1::2]))
+    return lanes_fit and int(reach.max(initial=0)) < _BORROW_LIMIT

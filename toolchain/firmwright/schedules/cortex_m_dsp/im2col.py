@@ -1,0 +1,270 @@
+"""Packed columns: the inputs of a block of output pixels as int16 pairs, side by side.
+
+A column is the kernel window of one output pixel, flattened and cut into groups of four int8
+values k0..k3. SXTB16 widens a group to the words (k0, k2) and (k1, k3); word j of pixel p lies at
+`columns[j, p]`, so that one multiply-accumulate step reads its pixels from one row. A row of the
+window (all its columns and channels) is contiguous in an NHWC input; what is left of it after the
+groups is one word (k0, k1) or two, (k0, k1) and (k2, nothing), which the weights match with zero.
+Outside of the input lies the zero point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import INT16, INT32, UINT32
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import Array
+from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediate, logical_and
+from firmwright.ops.conv_window import ConvWindow
+from firmwright.ops.kernel import Kernel
+
+_UNROLL: Mapping[int, tuple[int, ...]] = {4: (2,), 2: (3, 2), 1: ()}
+"""Pixels packed side by side -> how many groups a loop takes at once, best first."""
+_GROUP = 4
+_FEW_GROUPS = 4
+"""So many are not worth an unrolled loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Im2colLayout:
+    """Rows of `run` int8 values each (kernel columns x channels), padded to groups of four."""
+
+    window: ConvWindow
+    channels: int
+
+    @property
+    def run(self) -> int:
+        return self.window.size[1] * self.channels
+
+    @property
+    def words_per_row(self) -> int:
+        groups, tail = divmod(self.run, 4)
+        return 2 * groups + (tail + 1) // 2
+
+    @property
+    def words(self) -> int:
+        return self.window.size[0] * self.words_per_row
+
+    def _taps(self) -> Array:
+        """[word, lane] -> place in a row of the window; `run` where there is nothing."""
+        groups = 4 * np.arange(self.run // 4)
+        pairs = (groups[:, None, None] + [[0, 2], [1, 3]]).reshape(-1, 2).tolist()
+        tail = [*range(4 * (self.run // 4), self.run), self.run]
+        pairs += [tail[i : i + 2] for i in range(0, len(tail) - 1, 2)]
+        return np.array(pairs)
+
+    def pack_weights(self, weights: Array, block: int, *, borrow: bool) -> Array:
+        """[oc, kh, kw, ic] int8 -> uint32 [oc / block, words, block / 2].
+
+        A word holds two taps of two neighbouring channels, as mac_blocks.py describes: lanes
+        256 b + a where `borrow`, else bytes a, b, a', b'. The taps are in the columns' order.
+        """
+        rows = weights.reshape(len(weights), self.window.size[0], self.run)
+        padded = np.pad(rows, ((0, 0), (0, 0), (0, 1)))
+        lanes = padded[..., self._taps()].reshape(-1, block // 2, 2, self.words, 2)
+        ordered = lanes.transpose(0, 3, 1, 4, 2)  # [block, word, pair, lane, channel]
+        if borrow:
+            wide = ordered.astype(np.int16)
+            ordered = (256 * wide[..., 1] + wide[..., 0])[..., None]
+        packed: Array = np.ascontiguousarray(ordered).reshape(-1).view(np.uint32)
+        return packed.reshape(-1, self.words, block // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Im2colPacker:
+    """Writes windows of the input `x` to `columns` [word, pixel]."""
+
+    b: Kernel
+    layout: Im2colLayout
+    columns: tir.Buffer
+    x: tir.Buffer
+    zero_point: int | ArithExpr
+
+    def block(self, position: tuple[ArithExpr, ArithExpr, ArithExpr]) -> None:
+        """All pixels, which follow each other in one row of the output.
+
+        `position` (n, y, x) is where the first pixel's window begins. Window rows that are inside
+        for every pixel are copied side by side, the others pixel by pixel.
+        """
+        b, window, pixels = self.b, self.layout.window, self.columns.shape[1]
+        n, top, left = position
+        height, width = window.input_size
+        step = window.stride[1]
+        with self._rows(top) as (iy, word):
+            offset = ((n * height + iy) * width + left) * self.layout.channels
+            offsets = [offset + p * (step * self.layout.channels) for p in range(pixels)]
+            if not window.guarded(0) and not window.guarded(1):
+                self._runs(offsets, self.layout.run, word, range(pixels))
+                return
+            reach = (pixels - 1) * step + window.size[1]
+            inside = logical_and(iy >= 0, iy < height, left >= 0, left <= width - reach)
+            with b.if_(inside):
+                self._runs(offsets, self.layout.run, word, range(pixels))
+            with b.else_(), b.for_("p", pixels) as p, b.let("x0", left + p * step) as x0:
+                if self.layout.run < _GROUP:
+                    self._border((n, iy, x0), word, p)
+                    return
+                across = logical_and(x0 >= 0, x0 <= width - window.size[1])
+                with b.if_(logical_and(iy >= 0, iy < height, across)):
+                    start = ((n * height + iy) * width + x0) * self.layout.channels
+                    self._runs([start], self.layout.run, word, [p])
+                with b.else_():
+                    self._border((n, iy, x0), word, p)
+
+    def pixel(self, position: tuple[ArithExpr, ArithExpr, ArithExpr], pixel: ArithExpr) -> None:
+        """One pixel, wherever its window lies."""
+        b, window = self.b, self.layout.window
+        n, top, left = position
+        height, width = window.input_size
+        with self._rows(top) as (iy, word):
+            offset = ((n * height + iy) * width + left) * self.layout.channels
+            if not window.guarded(0) and not window.guarded(1):
+                self._runs([offset], self.layout.run, word, [pixel])
+                return
+            inside = logical_and(iy >= 0, iy < height, left >= 0, left <= width - window.size[1])
+            with b.if_(inside):
+                self._runs([offset], self.layout.run, word, [pixel])
+            with b.else_():
+                self._border((n, iy, left), word, pixel)
+
+    def points(self, offsets: Sequence[ArithExpr]) -> None:
+        """Windows of one element: each pixel's channels, from its offset on."""
+        self._runs(offsets, self.layout.run, ArithExpr(immediate(0, INDEX)), range(len(offsets)))
+
+    @contextmanager
+    def _rows(self, top: ArithExpr) -> Iterator[tuple[ArithExpr, ArithExpr]]:
+        """The rows of a window that begins at `top`: (row of the input, first word)."""
+        window = self.layout.window
+        with (
+            self.b.for_("ky", window.size[0]) as ky,
+            self.b.let("iy", top + ky * window.dilation[0]) as iy,
+        ):
+            yield iy, ky * self.layout.words_per_row
+
+    def _runs(
+        self,
+        offsets: Sequence[ArithExpr],
+        run: int,
+        word: ArithExpr,
+        pixels: Sequence[ArithExpr | int],
+    ) -> None:
+        """`run` elements inside of the input for each pixel, from its offset: words, then tail."""
+        groups, tail = divmod(run, 4)
+        if groups:
+            self._groups(offsets, groups, word, pixels)
+        if tail:
+            for at, pixel in zip(offsets, pixels, strict=True):
+                self._tail(at + groups * 4, tail, word + groups * 2, pixel)
+
+    def _groups(
+        self,
+        offsets: Sequence[ArithExpr],
+        groups: int,
+        word: ArithExpr,
+        pixels: Sequence[ArithExpr | int],
+    ) -> None:
+        b = self.b
+        alignment = 4 if self.layout.channels % 4 == 0 else 1
+        with ExitStack() as stack:
+            windows = [
+                b.view("run", self.x, at, (groups,), dtype=UINT32, alignment=alignment)
+                for at in offsets
+            ]
+            runs = [stack.enter_context(window) for window in windows]
+            tried = _UNROLL[len(runs)] if groups > _FEW_GROUPS else ()
+            unroll = next(n for n in (*tried, 1) if groups % n == 0)
+            i = stack.enter_context(b.for_("i", groups // unroll))
+            u = stack.enter_context(b.for_("u", unroll, kind="unrolled"))
+            group = i * unroll + u
+            fours = [stack.enter_context(b.let("four", b.load(run, [group]))) for run in runs]
+            for half, name in enumerate(("sxtb16", "sxtb16_ror8")):
+                for four, pixel in zip(fours, pixels, strict=True):
+                    place = [word + group * 2 + half, pixel]
+                    b.store(self.columns, place, call_intrinsic(name, [four], UINT32))
+
+    def _tail(self, offset: ArithExpr, tail: int, word: ArithExpr, pixel: ArithExpr | int) -> None:
+        b = self.b
+        with b.view("tail", self.x, offset, (tail,)) as rest:
+            lanes = [b.load_i32(rest, [i]) for i in range(tail)] + [ArithExpr(immediate(0, INT32))]
+            for i in range((tail + 1) // 2):
+                both = call_intrinsic("pkhbt", lanes[2 * i : 2 * i + 2], UINT32)
+                b.store(self.columns, [word + i, pixel], both)
+
+    def _fill(self, word: ArithExpr, words: int, pixels: Sequence[ArithExpr | int]) -> None:
+        """`words` words of zero points for each pixel."""
+        point = self.zero_point
+        both: ArithExpr | int
+        if isinstance(point, ArithExpr):
+            both = call_intrinsic("pkhbt", [point, point], UINT32)
+        else:
+            both = (point & 0xFFFF) * 0x10001
+        with self.b.for_("j", words) as j:
+            for pixel in pixels:
+                self.b.store(self.columns, [word + j, pixel], both)
+
+    def _border(
+        self, at: tuple[ArithExpr, ArithExpr, ArithExpr], word: ArithExpr, pixel: ArithExpr
+    ) -> None:
+        """A row of the window that is partly outside: by its columns, or by its elements."""
+        b, layout = self.b, self.layout
+        n, iy, left = at
+        height, width = layout.window.input_size
+        if layout.channels % 4:
+            self._border_elements(at, word, pixel)
+            return
+        with b.for_("kx", layout.window.size[1]) as kx, b.let("ix", left + kx) as ix:
+            first = word + kx * (layout.channels // 2)
+            with b.if_(logical_and(iy >= 0, iy < height, ix >= 0, ix < width)):
+                offset = ((n * height + iy) * width + ix) * layout.channels
+                self._runs([offset], layout.channels, first, [pixel])
+            with b.else_():
+                self._fill(first, layout.channels // 2, [pixel])
+
+    def _border_elements(
+        self, at: tuple[ArithExpr, ArithExpr, ArithExpr], word: ArithExpr, pixel: ArithExpr
+    ) -> None:
+        b, layout, pixels = self.b, self.layout, self.columns.shape[1]
+        groups = layout.run // 4
+        window = b.view(
+            "halves", self.columns, word * pixels + pixel, (layout.words_per_row, 2), dtype=INT16,
+            strides=(2 * pixels, 1), access="w", alignment=4,
+        )  # fmt: skip
+        with window as halves:
+            if groups:
+                with b.for_("k", 4 * groups) as k:
+                    place = ((k >> 2) * 2 + (k & 1), (k >> 1) & 1)
+                    self._element(at, halves, place, k // layout.channels, k % layout.channels)
+            for tap in range(4 * groups, layout.run + layout.run % 2):
+                word_at, lane = 2 * groups + (tap - 4 * groups) // 2, tap % 2
+                if tap == layout.run:
+                    b.store(halves, [word_at, lane], 0)
+                else:
+                    kx, c = (ArithExpr(immediate(v, INDEX)) for v in divmod(tap, layout.channels))
+                    place = (
+                        ArithExpr(immediate(word_at, INDEX)),
+                        ArithExpr(immediate(lane, INDEX)),
+                    )
+                    self._element(at, halves, place, kx, c)
+
+    def _element(
+        self,
+        at: tuple[ArithExpr, ArithExpr, ArithExpr],
+        halves: tir.Buffer,
+        place: tuple[ArithExpr, ArithExpr],
+        kx: ArithExpr,
+        c: ArithExpr,
+    ) -> None:
+        b = self.b
+        n, iy, left = at
+        height, width = self.layout.window.input_size
+        with b.let("ix", left + kx) as ix:
+            with b.if_(logical_and(iy >= 0, iy < height, ix >= 0, ix < width)):
+                b.store(halves, place, b.load(self.x, [n, iy, ix, c]).cast(INT16))
+            with b.else_():
+                point = self.zero_point
+                b.store(halves, place, point.cast(INT16) if isinstance(point, ArithExpr) else point)

@@ -1,0 +1,74 @@
+"""int16 columns (schedules/int16_im2col.py) on the DSP extension, by dual products.
+
+Four taps of a channel are one word of weights, which SXTB16 widens once for both pixels, in the
+order of bytes that dot_products.py has.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+
+from firmwright.base.dtypes import INT32, UINT32, DType
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import Array
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
+from firmwright.ir.tir.schedule import Schedule
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules import int16_im2col
+from firmwright.schedules.cortex_m_dsp.direct_dot_products import HALVES, TAPS, pack_int16_weights
+
+
+class _DualMac:
+    """Four taps: two words of the column, one of the weights."""
+
+    @property
+    def taps(self) -> int:
+        return TAPS
+
+    @property
+    def dtype(self) -> DType:
+        return UINT32
+
+    def weights(self, b: Kernel, flat: Array, rows: int) -> tir.Buffer:
+        words = pack_int16_weights(flat[:, None, None], rows, is_wide=True)
+        return b.constant("weights", words[:, 0, 0], UINT32)
+
+    def add(
+        self,
+        b: Kernel,
+        acc: tir.Buffer,
+        columns: tir.Buffer,
+        weights: tir.Buffer,
+        at: tuple[ArithExpr, ArithExpr],
+    ) -> None:
+        (group, step), pixels, rows = at, columns.shape[0], weights.shape[2]
+        with ExitStack() as stack:
+            pairs = [
+                [
+                    stack.enter_context(b.let("x", b.load(columns, [pixel, step, half])))
+                    for half in range(len(HALVES))
+                ]
+                for pixel in range(pixels)
+            ]
+            for row in range(rows):
+                word = stack.enter_context(b.let("w", b.load(weights, [group, step, row])))
+                for half, name in enumerate(HALVES):
+                    with b.let("spread", call_intrinsic(name, [word], UINT32)) as spread:
+                        for pixel in range(pixels):
+                            at_sum = [pixel * rows + row]
+                            operands = [pairs[pixel][half], spread, b.load(acc, at_sum)]
+                            b.store(acc, at_sum, call_intrinsic("smlad", operands, INT32))
+
+
+RULES = tuple(
+    Schedule(
+        f"dsp.{op}.half_columns",
+        op,
+        frozenset({"dsp"}),
+        int16_im2col.int16_gemm_configs,
+        partial(int16_im2col.build_int16_gemm, _DualMac()),
+        disable_scheduling=True,
+    )
+    for op in ("conv2d", "fully_connected")
+)

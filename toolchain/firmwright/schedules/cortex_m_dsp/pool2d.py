@@ -1,0 +1,126 @@
+"""average_pool2d and max_pool2d on the DSP extension: four channels in one word.
+
+SXTAB16 adds two bytes of a word to two int16 sums, so a window of up to 255 elements cannot
+overflow them; SSUB8 and SEL take the greater of four pairs of bytes at once. Only windows that lie
+inside of the input: the padding would cost more than the words save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from firmwright.base.dtypes import INT8, INT32, UINT32
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.average_pool2d import rounded_mean
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.pooling import narrow_to_output, pool_window
+from firmwright.ops.requantize import quantized_activation_range
+
+_LANES = 4
+_MOST_SUMMED = 255
+_MOST_UNROLLED = 8
+
+
+def _average_configs(op: OpCall) -> Sequence[Config]:
+    window = pool_window(op)
+    return _configs(op) if window.size[0] * window.size[1] <= _MOST_SUMMED else ()
+
+
+def _max_configs(op: OpCall) -> Sequence[Config]:
+    """Without an activation that cuts anything."""
+    if op.input(0).dtype != INT8:
+        return ()
+    bounds = quantized_activation_range(op.str_attr("activation"), op.output)
+    return _configs(op) if bounds == (INT8.min, INT8.max) else ()
+
+
+def _configs(op: OpCall) -> Sequence[Config]:
+    window = pool_window(op)
+    inside = not window.guarded(0) and not window.guarded(1)
+    return (
+        ({},) if op.input(0).dtype == INT8 and op.output.shape[3] % _LANES == 0 and inside else ()
+    )
+
+
+def _build_average(op: OpCall, config: Config, b: Kernel) -> None:
+    size = pool_window(op).size
+
+    def add(sums: tir.Buffer, word: ArithExpr) -> None:
+        for half, name in enumerate(("sxtab16", "sxtab16_ror8")):
+            b.store(sums, [half], call_intrinsic(name, [b.load(sums, [half]), word], UINT32))
+
+    with _outputs(op, b) as (start, target):
+        sums = b.reg("sums", UINT32, 2)
+        for half in (0, 1):
+            b.store(sums, [half], 0)
+        _each_word(op, b, start, lambda word: add(sums, word))
+        with b.view("out", b.y, target, (_LANES,), access="w") as y:
+            for half in (0, 1):
+                for place, shift in ((half, 16), (half + 2, 0)):
+                    total = (b.load(sums, [half]) << shift).cast(INT32) >> 16
+                    with b.let("total", total) as value:
+                        mean = rounded_mean(value, size[0] * size[1])
+                        b.store(y, [place], narrow_to_output(op, mean))
+
+
+def _build_max(op: OpCall, config: Config, b: Kernel) -> None:
+    with _outputs(op, b) as (start, target):
+        most = b.reg("most", UINT32)
+        b.store(most, [0], 0x80808080)
+        _each_word(
+            op, b, start,
+            lambda word: b.store(most, [0], call_intrinsic("smax8", [b.load(most, [0]), word], UINT32)),
+        )  # fmt: skip
+        with b.view("out", b.y, target, (1,), dtype=UINT32, access="w", alignment=4) as y:
+            b.store(y, [0], b.load(most, [0]))
+
+
+@contextmanager
+def _outputs(op: OpCall, b: Kernel) -> Iterator[tuple[ArithExpr, ArithExpr]]:
+    """Loops over groups of four outputs: where their window begins in the input, and they in y."""
+    window = pool_window(op)
+    batch, height, width, channels = op.output.shape
+    _, rows, cols, _ = op.input(0).shape
+    with ExitStack() as stack:
+        n = stack.enter_context(b.for_("n", batch))
+        oy = stack.enter_context(b.for_("oy", height))
+        ox = stack.enter_context(b.for_("ox", width))
+        group = stack.enter_context(b.for_("group", channels // _LANES))
+        first = (n * rows + oy * window.stride[0]) * cols + ox * window.stride[1]
+        at = ((n * height + oy) * width + ox) * channels
+        yield first * channels + group * _LANES, at + group * _LANES
+
+
+def _each_word(op: OpCall, b: Kernel, start: ArithExpr, take: Callable[[ArithExpr], None]) -> None:
+    """Hands the word of every element of the window that begins at `start` to `take`."""
+    size = pool_window(op).size
+    _, _, cols, channels = op.input(0).shape
+    unroll = size[1] if size[1] <= _MOST_UNROLLED else 1
+    words = channels // _LANES
+    window = b.view(
+        "taps", b.input(0), start, size, dtype=UINT32, strides=(cols * words, words), alignment=4
+    )
+    with (
+        window as taps,
+        b.for_("ky", size[0]) as ky,
+        b.for_("kx", size[1] // unroll) as kx,
+        b.for_("u", unroll, kind="unrolled") as u,
+        b.let("word", b.load(taps, [ky, kx * unroll + u])) as word,
+    ):
+        take(word)
+
+
+RULES = (
+    Schedule(
+        "dsp.average_pool2d.words",
+        "average_pool2d",
+        frozenset({"dsp"}),
+        _average_configs,
+        _build_average,
+    ),
+    Schedule("dsp.max_pool2d.words", "max_pool2d", frozenset({"dsp"}), _max_configs, _build_max),
+)

@@ -1,0 +1,103 @@
+"""The requantise step as one multiply-high and one shift, exact, with its proof obligations.
+
+Both roundings of the definition (base/quant.py) collapse, by the identity floor(floor(a / b) / c)
+= floor(a / (b c)), to a single shift that may be the same for every channel of a layer:
+
+    y = (A_c + nk_c * [acc < 0] + mulhi(acc << k_c, m_c)) >> S            (zero point included)
+
+with s_c the right shift of channel c, S = max s_c + 1 or more, and
+
+    twice, s_c >= 1:  k_c = S + 1 - s_c, A_c = (zp << S) + 2^(S-1) + 2^(k_c-2), nk_c = -2^(k_c-1)
+    twice, s_c <= 0:  k_c = S + 1 - s_c, A_c = (zp << S) + 2^(S-1),             nk_c = 0
+    once:             k_c = S + 1 - s_c, A_c = (zp << S) + 2^(S-1),             nk_c = 0
+
+(A shift s_c below zero is a left shift of the accumulator before the multiply.) It holds when, for
+each value acc that the layer can produce, acc << k_c fits 32 bits and |A_c| < 2^30;
+`fold_requantize` checks
+both from the accumulator's bounds and returns None otherwise: then the general step is used.
+Where the clamp's lower end is the zero point (ReLU over an output that starts there) the sign term
+changes only values that are clamped anyway, and is dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import INT32, DType
+from firmwright.base.quant import Rounding
+from firmwright.ir.graph.opdef import Array
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimum
+from firmwright.ops.requantize import Requantization
+
+_ADDEND_LIMIT = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedRequantize:
+    """Parameters of the identity above, one entry a channel; `shift` is S."""
+
+    shift: int
+    left: tuple[int, ...]
+    multiplier: tuple[int, ...]
+    addend: tuple[int, ...]
+    sign: tuple[int, ...]
+    clamp_min: int
+    clamp_max: int
+
+    @property
+    def has_sign(self) -> bool:
+        return any(self.sign)
+
+
+def fold_requantize(
+    params: Requantization, low: Array, high: Array, least_shift: int = 1
+) -> FoldedRequantize | None:
+    """The folded form for accumulators of channel c in [low[c], high[c]], or None without proof.
+
+    S is `least_shift` at least: any above the largest s_c does.
+    """
+    channels = len(low)
+    right = np.broadcast_to(-np.array(params.shifts, np.int64), channels)
+    multiplier = np.broadcast_to(np.array(params.multipliers, np.int64), channels)
+    shift = max(int(right.max()) + 1, least_shift)
+    left = shift + 1 - right
+    reach = np.maximum(np.abs(np.asarray(low, object)), np.abs(np.asarray(high, object)))
+    if any(int(value) << int(k) >= 1 << 31 for value, k in zip(reach, left, strict=True)):
+        return None
+    addend = np.full(channels, (params.zero_point << shift) + (1 << (shift - 1)), np.int64)
+    sign = np.zeros(channels, np.int64)
+    if params.rounding is Rounding.TWICE:
+        rounded = right >= 1
+        addend += np.where(rounded, np.int64(1) << np.maximum(left - 2, 0), 0)
+        if params.clamp_min < params.zero_point:
+            sign = np.where(rounded, -(np.int64(1) << (left - 1)), 0)
+    if np.abs(addend).max() >= _ADDEND_LIMIT or np.abs(sign).max() >= _ADDEND_LIMIT:
+        return None
+    return FoldedRequantize(
+        shift,
+        tuple(map(int, left)),
+        tuple(map(int, multiplier)),
+        tuple(map(int, addend)),
+        tuple(map(int, sign)),
+        params.clamp_min,
+        params.clamp_max,
+    )
+
+
+def apply_folded_requantize(
+    folded: FoldedRequantize,
+    shifted: ArithExpr,
+    acc: ArithExpr,
+    multiplier: ArithExpr,
+    addend: ArithExpr,
+    sign: ArithExpr | None,
+    dtype: DType,
+) -> ArithExpr:
+    """The step in TIR; `shifted` is the accumulator times 2^k, `acc` anything of its sign."""
+    base = addend
+    if sign is not None:
+        base = base + ((acc >> 31) & sign)
+    high = call_intrinsic("smmla", [shifted, multiplier, base], INT32)
+    return minimum(maximum(high >> folded.shift, folded.clamp_min), folded.clamp_max).cast(dtype)

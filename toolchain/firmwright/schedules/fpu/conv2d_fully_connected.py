@@ -1,0 +1,112 @@
+"""float32 conv2d and fully_connected with a floating-point unit: blocks over packed columns.
+
+The columns of a few output pixels are packed (columns.py) and multiplied with every group of
+channels (products.py). One pixel of a pointwise convolution, or one row of a fully connected layer,
+needs no packing. The last block starts early where the pixels are no multiple of a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import ArithExpr, minimum
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv2d import bias_of, weights_of
+from firmwright.ops.conv_window import ConvWindow, window_of
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules.fpu.gemm_kernel import FloatGemmKernel, cheapest_tiles, plan_float_gemm
+from firmwright.schedules.fpu.im2col import FloatIm2colPacker
+from firmwright.schedules.fpu.microkernels import FPU_TILES, FpuTile, MultiplyAddStyle
+
+_COPY = 4
+"""Instructions that packing an element of a window takes, roughly."""
+
+
+def _conv_configs(op: OpCall) -> Sequence[Config]:
+    if op.input(0).dtype != FLOAT32:
+        return ()
+    outputs, *_ = op.input(1).shape
+    window = window_of(op, op.input(1).shape[1:3])
+    depth = op.input(1).elements // outputs
+    pixels = op.output.elements // outputs
+    overhead = 0 if window.pointwise else _COPY
+    forms = cheapest_tiles(outputs, pixels, depth, overhead)
+    return [{"lanes": form.lanes, "pixels": form.pixels} for form in forms]
+
+
+def _build_conv(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
+    kernel = weights_of(op)
+    window = window_of(op, kernel.shape[1:3])
+    product = _product(op, b, style, _form(config))
+    pixels = op.output.elements // op.output.shape[3]
+    block = product.form.pixels
+    with b.for_("block", -(-pixels // block)) as index:
+        start = index * block
+        if pixels % block:
+            start = minimum(start, pixels - block)
+        with b.let("at", start) as at:
+            if window.pointwise and block == 1:
+                with b.view("column", b.input(0), at * product.depth, (product.depth, 1)) as x:
+                    product.run(b, x, at)
+            else:
+                _packed(b, op, window, product, at)
+
+
+def _packed(
+    b: Kernel, op: OpCall, window: ConvWindow, product: FloatGemmKernel, at: ArithExpr
+) -> None:
+    with b.allocate("columns", FLOAT32, (product.depth, product.form.pixels)) as columns:
+        FloatIm2colPacker(b, window, b.input(0), columns).pack(op, at)
+        product.run(b, columns, at)
+
+
+def _matrix_configs(op: OpCall) -> Sequence[Config]:
+    if op.input(0).dtype != FLOAT32:
+        return ()
+    outputs, depth = op.input(1).shape
+    form = cheapest_tiles(outputs, 1, depth)[0]
+    return [{"lanes": form.lanes, "pixels": 1}]
+
+
+def _build_matrix(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
+    product = _product(op, b, style, _form(config))
+    rows = op.input(0).elements // product.depth
+    with (
+        b.for_("n", rows) as n,
+        b.view("row", b.input(0), n * product.depth, (product.depth, 1)) as x,
+    ):
+        product.run(b, x, n)
+
+
+def _form(config: Config) -> FpuTile:
+    return next(
+        form
+        for form in FPU_TILES
+        if (form.lanes, form.pixels) == (config["lanes"], config["pixels"])
+    )
+
+
+def _product(op: OpCall, b: Kernel, style: MultiplyAddStyle, form: FpuTile) -> FloatGemmKernel:
+    weights = np.asarray(weights_of(op))
+    flat = weights.reshape(len(weights), -1)
+    return plan_float_gemm(b, flat, bias_of(op, "float32"), op.str_attr("activation"), style, form)
+
+
+def _rules(style: MultiplyAddStyle, *features: str) -> tuple[Schedule, ...]:
+    requires = frozenset(features)
+    conv, matrix = partial(_build_conv, style), partial(_build_matrix, style)
+    return (
+        Schedule(f"fpu.conv2d.{style}", "conv2d", requires, _conv_configs, conv, disable_scheduling=True),
+        Schedule(
+            f"fpu.fully_connected.{style}", "fully_connected", requires, _matrix_configs, matrix,
+            disable_scheduling=True,
+        ),
+    )  # fmt: skip
+
+
+RULES = (*_rules("separate", "fpu"), *_rules("chained", "fpu", "vmla"))

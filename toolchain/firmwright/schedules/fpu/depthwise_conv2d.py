@@ -1,0 +1,220 @@
+"""float32 depthwise_conv2d with a floating-point unit: a channel's weights and window in registers.
+
+A channel at a time. Along a row of outputs every input element is loaded once for a strip of
+outputs that follow each other, and stays in a register for all that see it. Narrow rows are one
+strip; wide ones have a loop of strips between what is left and right of it, where taps fall outside
+of the input and are left out. Each sum takes its products row by row, as the default loops do, so
+the bits are theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediate
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv2d import bias_of, weights_of
+from firmwright.ops.conv_window import window_of
+from firmwright.ops.depthwise_conv2d import channel_multiplier_of
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import apply_activation
+from firmwright.schedules.fpu.microkernels import MultiplyAddStyle
+
+_MOST_TAPS = 12
+"""Weights and a window of so many taps leave registers for sums."""
+_NARROW = 6
+"""Rows of up to so many outputs are one strip."""
+_STRIP = 4
+_MOST_UNROLLED = 400
+"""Taps in line, over all kinds of rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FloatAxis:
+    taps: int
+    stride: int
+    before: int
+    inputs: int
+    outputs: int
+
+    def valid(self, output: int) -> range:
+        """The taps of an output that fall inside of the input."""
+        first = output * self.stride - self.before
+        return range(max(0, -first), min(self.taps, self.inputs - first))
+
+    def runs(self) -> list[tuple[range, range]]:
+        """Runs of outputs whose valid taps are the same: (outputs, taps)."""
+        found: list[tuple[range, range]] = []
+        for output in range(self.outputs):
+            taps = self.valid(output)
+            if found and found[-1][1] == taps:
+                found[-1] = (range(found[-1][0].start, output + 1), taps)
+            else:
+                found.append((range(output, output + 1), taps))
+        return found
+
+    def whole(self) -> range:
+        """The outputs that see all of their taps."""
+        inside = [o for o in range(self.outputs) if len(self.valid(o)) == self.taps]
+        return range(inside[0], inside[-1] + 1) if inside else range(0)
+
+
+def _axes(op: OpCall) -> tuple[_FloatAxis, _FloatAxis]:
+    window = window_of(op, op.input(1).shape[1:3])
+    rows, columns = (
+        _FloatAxis(
+            window.size[i],
+            window.stride[i],
+            window.padding[2 * i],
+            window.input_size[i],
+            op.output.shape[1 + i],
+        )
+        for i in (0, 1)
+    )
+    return rows, columns
+
+
+def _configs(op: OpCall) -> Sequence[Config]:
+    """No dilation, a small window, and no row or column of outputs that sees nothing."""
+    if op.input(0).dtype != FLOAT32 or op.ints_attr("dilation") != (1, 1):
+        return ()
+    rows, columns = _axes(op)
+    taps = rows.taps * columns.taps
+    seen = all(run for axis in (rows, columns) for _, run in axis.runs())
+    outputs = sum(len(strip) for strip, _ in _strips(columns))
+    unrolled = outputs * len(rows.runs()) * taps
+    return ({},) if taps <= _MOST_TAPS and seen and unrolled <= _MOST_UNROLLED else ()
+
+
+def _strips(columns: _FloatAxis) -> list[tuple[range, int]]:
+    """How a row is cut: (the outputs of a strip, how often it is repeated)."""
+    whole = columns.whole()
+    if columns.outputs <= _NARROW or len(whole) < 2 * _STRIP:
+        return [(range(columns.outputs), 1)]
+    count = len(whole) // _STRIP
+    after = whole.start + count * _STRIP
+    strips = [
+        (range(whole.start), 1),
+        (range(whole.start, whole.start + _STRIP), count),
+        (range(after, columns.outputs), 1),
+    ]
+    return [(outputs, times) for outputs, times in strips if outputs]
+
+
+@dataclass(frozen=True, slots=True)
+class _FloatOutputRow:
+    """A row of outputs of one channel: the taps' rows that lie inside, and where they are."""
+
+    style: MultiplyAddStyle
+    columns: _FloatAxis
+    rows: range
+    weights: Sequence[Sequence[ArithExpr]]
+    bias: ArithExpr
+    activation: str
+    x: tir.Buffer
+    y: tir.Buffer
+
+    def strip(self, b: Kernel, outputs: range, shift: ArithExpr) -> None:
+        """`outputs`, all of them moved on by `shift`."""
+        columns, known = self.columns, dict[tuple[int, int], ArithExpr]()
+        with ExitStack() as stack:
+            for output in outputs:
+                first = output * columns.stride - columns.before
+                valid = columns.valid(output)
+                for kx, ky in product(valid, self.rows):
+                    place = (ky, first + kx)
+                    if place not in known:
+                        at = shift * columns.stride + (first + kx)
+                        value = b.load(self.x, [ky - self.rows.start, at])
+                        known[place] = stack.enter_context(b.let("x", value))
+                taps = [(known[ky, first + kx], self.weights[ky][kx])
+                        for ky, kx in product(self.rows, valid)]  # fmt: skip
+                total = self._sum(taps) + self.bias
+                b.store(self.y, [shift + output], apply_activation(total, self.activation))
+
+    def _sum(self, taps: Sequence[tuple[ArithExpr, ArithExpr]]) -> ArithExpr:
+        total = taps[0][0] * taps[0][1]
+        for x, w in taps[1:]:
+            if self.style == "chained":
+                total = call_intrinsic("vmla_f32", [total, x, w], FLOAT32)
+            else:
+                total = total + x * w
+        return total
+
+
+def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
+    kernel = weights_of(op)
+    _, height, width, channels = kernel.shape
+    packed = b.constant("weights", np.ascontiguousarray(kernel.reshape(-1, channels).T), FLOAT32)
+    bias = b.constant("bias", bias_of(op, "float32"), FLOAT32)
+    rows, columns = _axes(op)
+    with ExitStack() as stack:
+        c = stack.enter_context(b.for_("c", channels))
+        weights = [
+            [
+                stack.enter_context(b.let(f"w{ky}{kx}", b.load(packed, [c, ky * width + kx])))
+                for kx in range(width)
+            ]
+            for ky in range(height)
+        ]
+        own = stack.enter_context(b.let("own_bias", b.load(bias, [c])))
+        batch = op.output.shape[0]
+        n = stack.enter_context(b.for_("n", batch)) if batch > 1 else c * 0
+        for outputs, taps in rows.runs():
+            with b.for_("oy", len(outputs), outputs.start) as oy:
+                top = oy * rows.stride - rows.before + taps.start
+                with _windows(op, b, (n, top, oy, c), len(taps)) as (x, y):
+                    row = _FloatOutputRow(
+                        style, columns, taps, weights, own, op.str_attr("activation"), x, y
+                    )  # fmt: skip
+                    _strip_by_strip(b, row)
+
+
+@contextmanager
+def _windows(
+    op: OpCall, b: Kernel, at: tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr], count: int
+) -> Iterator[tuple[tir.Buffer, tir.Buffer]]:
+    """One channel of `count` input rows from row `top` on, and of the output row `oy`."""
+    n, top, oy, c = at
+    _, height, width, depth = op.input(0).shape
+    _, out_height, out_width, channels = op.output.shape
+    source = ((n * height + top) * width) * depth + c // channel_multiplier_of(op)
+    target = ((n * out_height + oy) * out_width) * channels + c
+    strides = (width * depth, depth)
+    with (
+        b.view("in", b.input(0), source, (count, width), strides=strides) as x,
+        b.view("out", b.y, target, (out_width,), strides=(channels,), access="w") as y,
+    ):
+        yield x, y
+
+
+def _strip_by_strip(b: Kernel, row: _FloatOutputRow) -> None:
+    for outputs, times in _strips(row.columns):
+        if times == 1:
+            row.strip(b, outputs, ArithExpr(immediate(0, INDEX)))
+        else:
+            with b.for_("strip", times) as strip:
+                row.strip(b, outputs, strip * len(outputs))
+
+
+def _rule(style: MultiplyAddStyle, *features: str) -> Schedule:
+    return Schedule(
+        f"fpu.depthwise.{style}",
+        "depthwise_conv2d",
+        frozenset(features),
+        _configs,
+        partial(_build, style),
+        disable_scheduling=True,
+    )
+
+
+RULES = (_rule("separate", "fpu"), _rule("chained", "fpu", "vmla"))

@@ -1,0 +1,106 @@
+"""All outputs of a few pixels of a float32 layer: its packed weights times their columns.
+
+y[p, o] = activated(sum over k of column[k, p] * w[o, k], + bias[o]), in that order. Weights lie in
+groups of channels, element k of a whole group side by side. The last group starts early where the
+channels are no multiple of a group, so it computes some outputs twice; fewer channels than a group
+are padded with zeros that nobody stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import Array
+from firmwright.ir.tir.builder import ArithExpr, immediate, minimum
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import apply_activation
+from firmwright.schedules.fpu.microkernels import (
+    FPU_TILES,
+    FpuTile,
+    MultiplyAddStyle,
+    microkernel_name,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FloatGemmKernel:
+    """The constants of a layer of `outputs` x `depth`, and how it is cut."""
+
+    style: MultiplyAddStyle
+    form: FpuTile
+    outputs: int
+    depth: int
+    weights: tir.Buffer
+    bias: tir.Buffer
+    activation: str
+
+    def run(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
+        """The outputs of the pixels from `at` on, whose `columns` are [depth, pixels]."""
+        form, size = self.form, self.form.lanes * self.depth
+        with b.for_("group", -(-self.outputs // form.lanes)) as group:
+            first = group * form.lanes
+            if self.outputs > form.lanes and self.outputs % form.lanes:
+                first = minimum(first, self.outputs - form.lanes)
+            sums = b.reg("sum", FLOAT32, form.sums)
+            w = b.pointer(self.weights, group * size, size)
+            x = b.pointer(columns, 0, form.pixels * self.depth)
+            registers = [b.load(sums, [i]) for i in range(form.sums)]
+            steps = ArithExpr(immediate(self.depth, INT32))
+            name = microkernel_name(self.style, form, self.depth)
+            b.evaluate(name, [w, x, steps, *registers])
+            with b.let("first", first) as channel:
+                self._store(b, sums, at, channel)
+
+    def _store(self, b: Kernel, sums: tir.Buffer, at: ArithExpr, first: ArithExpr) -> None:
+        form, stored = self.form, min(self.form.lanes, self.outputs)
+        window = b.view(
+            "out", b.y, at * self.outputs + first, (form.pixels, stored),
+            strides=(self.outputs, 1), access="w",
+        )  # fmt: skip
+        with window as y:
+            for lane in range(stored):
+                with b.let("bias_here", b.load(self.bias, [first + lane])) as bias:
+                    for pixel in range(form.pixels):
+                        total = b.load(sums, [pixel * form.lanes + lane]) + bias
+                        b.store(y, [pixel, lane], apply_activation(total, self.activation))
+
+
+def plan_float_gemm(
+    b: Kernel, weights: Array, bias: Array, activation: str, style: MultiplyAddStyle, form: FpuTile
+) -> FloatGemmKernel:
+    """`weights` is [outputs, depth]."""
+    outputs, depth = weights.shape
+    lanes = form.lanes
+    padded = np.pad(weights, ((0, max(lanes - outputs, 0)), (0, 0)))
+    last = len(padded) - lanes
+    starts = range(0, outputs, lanes)
+    groups = [padded[min(at, last) : min(at, last) + lanes].T.reshape(-1) for at in starts]
+    return FloatGemmKernel(
+        style, form, outputs, depth,
+        b.constant("weights", np.concatenate(groups), FLOAT32),
+        b.constant("bias", bias, FLOAT32), activation,
+    )  # fmt: skip
+
+
+def cheapest_tiles(outputs: int, pixels: int, depth: int, overhead: int = 0) -> Sequence[FpuTile]:
+    """The forms for a layer: the cheapest, then the cheapest that has one pixel.
+
+    `overhead` is what the column of a pixel costs beside the products, in instructions an element.
+    """
+    fitting = [form for form in FPU_TILES if form.pixels <= pixels]
+
+    def cost(form: FpuTile) -> tuple[int, int]:
+        blocks = -(-pixels // form.pixels)
+        groups = -(-outputs // form.lanes)
+        step = len(form.step("separate"))
+        packing = 0 if form.pixels == 1 and not overhead else max(overhead, 2) * form.pixels
+        return blocks * (groups * (step * depth + 6 * form.sums) + packing * depth), -form.sums
+
+    best = min(fitting, key=cost)
+    single = min((form for form in fitting if form.pixels == 1), key=cost)
+    return (best,) if best == single else (best, single)

@@ -1,0 +1,126 @@
+"""Columns of floats: the windows of a few output pixels, element k of all of them side by side.
+
+Outside of the input lies 0, whose products change no sum.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import ArithExpr, logical_and
+from firmwright.ops.conv_window import ConvWindow
+from firmwright.ops.kernel import Kernel
+
+_UNROLL = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FloatIm2colPacker:
+    """Writes windows of `x` to `columns` [element, pixel]."""
+
+    b: Kernel
+    window: ConvWindow
+    x: tir.Buffer
+    columns: tir.Buffer
+
+    @property
+    def pixels(self) -> int:
+        return self.columns.shape[1]
+
+    def pack(self, op: OpCall, at: ArithExpr) -> None:
+        """The windows of the output pixels from `at` on."""
+        b, window = self.b, self.window
+        if window.pointwise:
+            self.points(at)
+            return
+        batch, height, width, _ = op.output.shape
+        with b.for_("p", self.pixels) as p, b.let("pixel", at + p) as pixel:
+            n = pixel // (height * width) if batch > 1 else pixel * 0
+            row = (pixel // width) % height if batch > 1 else pixel // width
+            top = row * window.stride[0] - window.padding[0]
+            left = (pixel % width) * window.stride[1] - window.padding[2]
+            with b.let("top", top) as y0, b.let("left", left) as x0:
+                self.pixel((n, y0, x0), p)
+
+    def points(self, at: ArithExpr) -> None:
+        """Windows of one element each: the channels of the pixels from `at` on."""
+        b, channels = self.b, self.x.shape[3]
+        unroll = next(count for count in (_UNROLL, 2, 1) if channels % count == 0)
+        with (
+            b.view("from", self.x, at * channels, (self.pixels, channels)) as source,
+            b.for_("i", channels // unroll) as i,
+            b.for_("u", unroll, kind="unrolled") as u,
+        ):
+            for pixel in range(self.pixels):
+                k = i * unroll + u
+                b.store(self.columns, [k, pixel], b.load(source, [pixel, k]))
+
+    def pixel(self, position: tuple[ArithExpr, ArithExpr, ArithExpr], pixel: ArithExpr) -> None:
+        """The window that begins at `position` (n, y, x) of the input, as column `pixel`."""
+        b, window = self.b, self.window
+        n, top, left = position
+        rows, cols = window.input_size
+        run = window.size[1] * self.x.shape[3]
+        guarded = window.guarded(0) or window.guarded(1)
+        with ExitStack() as stack:
+            ky = stack.enter_context(b.for_("ky", window.size[0]))
+            iy = stack.enter_context(b.let("iy", top + ky * window.dilation[0]))
+            whole = window.dilation[1] == 1
+            if whole and not guarded:
+                self.copy((n, iy, left), ky * run, pixel, run)
+                return
+            inside = logical_and(iy >= 0, iy < rows)
+            if whole:
+                across = logical_and(left >= 0, left <= cols - window.size[1])
+                with b.if_(logical_and(inside, across)):
+                    self.copy((n, iy, left), ky * run, pixel, run)
+                stack.enter_context(b.else_())
+            self._taps((n, iy, left), ky * run, pixel, inside)
+
+    def _taps(
+        self,
+        origin: tuple[ArithExpr, ArithExpr, ArithExpr],
+        first: ArithExpr,
+        pixel: ArithExpr,
+        inside: ArithExpr,
+    ) -> None:
+        """A row of the window tap by tap."""
+        b, window, channels = self.b, self.window, self.x.shape[3]
+        n, iy, left = origin
+        with b.for_("kx", window.size[1]) as kx, b.let("ix", left + kx * window.dilation[1]) as ix:
+            start = first + kx * channels
+            with b.if_(logical_and(inside, ix >= 0, ix < window.input_size[1])):
+                self.copy((n, iy, ix), start, pixel, channels)
+            with b.else_():
+                self.zero(start, pixel, channels)
+
+    def copy(
+        self,
+        source: tuple[ArithExpr, ArithExpr, ArithExpr],
+        first: ArithExpr,
+        pixel: ArithExpr,
+        count: int,
+    ) -> None:
+        """`count` elements of the input from `source` (n, y, x) on, to element `first` on."""
+        b = self.b
+        _, rows, cols, channels = self.x.shape
+        offset = ((source[0] * rows + source[1]) * cols + source[2]) * channels
+        unroll = next(size for size in (_UNROLL, 3, 2, 1) if count % size == 0)
+        with (
+            b.view("from", self.x, offset, (count,)) as run,
+            b.view("to", self.columns, first * self.pixels + pixel, (count,),
+                     strides=(self.pixels,), access="w") as column,
+            b.for_("i", count // unroll) as i,
+            b.for_("u", unroll, kind="unrolled") as u,
+        ):  # fmt: skip
+            b.store(column, [i * unroll + u], b.load(run, [i * unroll + u]))
+
+    def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
+        """Element `first` and what follows := 0."""
+        b, place = self.b, first * self.pixels + pixel
+        window = b.view("zeros", self.columns, place, (count,), strides=(self.pixels,), access="w")
+        with window as column, b.for_("c", count) as c:
+            b.store(column, [c], 0.0)

@@ -1,0 +1,210 @@
+"""Blocks of float32 products in the registers of a single-precision unit.
+
+A block multiplies `lanes` output channels with `pixels` columns, element by element: sum[p, l] =
+x[0, p] * w[0, l] + x[1, p] * w[1, l] + ..., added in this order and rounded after every product
+and every addition, as the default loops do it: the bits are theirs. Each element costs one load of
+several registers for the weights and one for the columns.
+
+`separate` multiplies into a register and adds that; the additions follow a few instructions behind,
+because a result costs a cycle more in the next one. `chained` uses VMLA, which rounds in between
+too. On the Cortex-M4 it takes three cycles where VMUL and VADD take two; only other cores use it
+(feature `vmla`, targets/cortex_m.py).
+
+The first element starts the sums, so a block stands for a whole column. Then come rounds of
+`STEPS_PER_ITERATION` elements, and the elements left in line. Source of the semantics: the Armv7-M
+architecture reference manual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+
+MultiplyAddStyle = Literal["separate", "chained"]
+MULTIPLY_ADD_STYLES: tuple[MultiplyAddStyle, ...] = ("separate", "chained")
+STEPS_PER_ITERATION = 4
+_REGISTERS = 32
+_FIRST_FREE = 16
+"""Sums take s0 to s15 at most, wherever the compiler wants them there."""
+_MOST_PRODUCTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FpuTile:
+    """How many channels and pixels; at most sixteen sums."""
+
+    lanes: int
+    pixels: int
+
+    @property
+    def sums(self) -> int:
+        return self.lanes * self.pixels
+
+    def step(self, style: MultiplyAddStyle, *, starts: bool = False) -> list[str]:
+        """The assembly of one element."""
+        w = [f"s{_FIRST_FREE + lane}" for lane in range(self.lanes)]
+        x = [f"s{_FIRST_FREE + self.lanes + pixel}" for pixel in range(self.pixels)]
+        lines = [f"vldmia %[w]!, {{{_span(w)}}}", f"vldmia %[x]!, {{{_span(x)}}}"]
+        triples = [
+            (f"%[c{pixel * self.lanes + lane}]", w[lane], x[pixel])
+            for pixel in range(self.pixels)
+            for lane in range(self.lanes)
+        ]
+        if starts or style == "chained":
+            name = "vmul" if starts else "vmla"
+            return lines + [f"{name}.f32 {total}, {a}, {b}" for total, a, b in triples]
+        free = _REGISTERS - _FIRST_FREE - self.lanes - self.pixels
+        room = min(free, _MOST_PRODUCTS)
+        for start in range(0, self.sums, room):
+            few = triples[start : start + room]
+            temporaries = [f"s{_REGISTERS - 1 - place}" for place in range(len(few))]
+            for (_, a, b), product in zip(few, temporaries, strict=True):
+                lines.append(f"vmul.f32 {product}, {a}, {b}")
+            for (total, _, _), product in zip(few, temporaries, strict=True):
+                lines.append(f"vadd.f32 {total}, {total}, {product}")
+        return lines
+
+
+FPU_TILES = tuple(FpuTile(*item) for item in ((4, 4), (4, 3), (8, 2), (4, 2), (8, 1), (4, 1)))
+
+
+def microkernel_name(style: MultiplyAddStyle, form: FpuTile, depth: int) -> str:
+    """The block for columns of `depth` elements."""
+    rounds, rest = divmod(depth - 1, STEPS_PER_ITERATION)
+    return f"{style}_f32_{form.lanes}x{form.pixels}_{'deep_' if rounds else ''}{rest}"
+
+
+def _span(registers: Sequence[str]) -> str:
+    return registers[0] if len(registers) == 1 else f"{registers[0]}-{registers[-1]}"
+
+
+def _text(style: MultiplyAddStyle, form: FpuTile, rest: int, *, deep: bool) -> str:
+    lines = form.step(style, starts=True)
+    if deep:
+        lines += ["1:", *form.step(style) * STEPS_PER_ITERATION, "subs %[rounds], #1", "bne 1b"]
+    lines += form.step(style) * rest
+    outputs = [f'[c{i}] "=t"(c{i})' for i in range(form.sums)]
+    outputs += ['[w] "+r"(w)', '[x] "+r"(x)']
+    counted = (
+        [f"int32_t rounds = (steps - 1) / {STEPS_PER_ITERATION};"] if deep else ["(void)steps;"]
+    )
+    outputs += ['[rounds] "+r"(rounds)'] if deep else []
+    used = [f'"s{i}"' for i in range(_FIRST_FREE, _REGISTERS)]
+    return "\n".join([
+        *counted,
+        "__asm__ volatile(",
+        *(f'    "{line}\\n\\t"' for line in lines),
+        *_wrapped("    : ", outputs),
+        "    :",
+        *_wrapped("    : ", [*used, '"cc"', '"memory"'], ");"),
+    ])  # fmt: skip
+
+
+def _wrapped(head: str, items: Sequence[str], end: str = "") -> Iterator[str]:
+    """The items in lines of up to 96 columns."""
+    line = head
+    for index, item in enumerate(items):
+        part = item + ("," if index < len(items) - 1 else end)
+        if len(line) + len(part) > 92:
+            yield line.rstrip()
+            line = " " * len(head)
+        line += part + " "
+    yield line.rstrip()
+
+
+_PORTABLE = """\
+float sums[{sums}] = {{0.0f}};
+for (int32_t i = 0; i < steps; ++i) {{
+    for (int32_t p = 0; p < {pixels}; ++p) {{
+        for (int32_t lane = 0; lane < {lanes}; ++lane) {{
+            const float product = x[{pixels} * i + p] * w[{lanes} * i + lane];
+            float *sum = &sums[{lanes} * p + lane];
+            *sum = i > 0 ? *sum + product : product;
+        }}
+    }}
+}}
+"""
+
+
+def _meaning(form: FpuTile, w: Any, x: Any, steps: Any) -> tuple[Any, ...]:
+    """w [steps * lanes, ...], x [steps * pixels, ...]: the sums, one array a register."""
+    weights = np.asarray(w, np.float32)
+    columns = np.asarray(x, np.float32)
+    a = weights.reshape(-1, 1, form.lanes, *weights.shape[1:])
+    b = columns.reshape(-1, form.pixels, 1, *columns.shape[1:])
+    count = int(np.max(steps))
+    with np.errstate(all="ignore"):
+        sums = a[0] * b[0]
+        for step in range(1, count):
+            sums = sums + a[step] * b[step]
+    return tuple(sums[i // form.lanes, i % form.lanes] for i in range(form.sums))
+
+
+def _instructions(style: MultiplyAddStyle, form: FpuTile) -> Callable[[Sequence[int]], int]:
+    step, start = len(form.step(style)), len(form.step(style, starts=True))
+    return lambda args: start + (args[2] - 1) * step + 2 * ((args[2] - 1) // STEPS_PER_ITERATION)
+
+
+def _block(style: MultiplyAddStyle, form: FpuTile, rest: int, *, deep: bool) -> Intrinsic:
+    return Intrinsic(
+        name=microkernel_name(style, form, 1 + rest + STEPS_PER_ITERATION * deep),
+        operands=(
+            Operand("w", "ptr", FLOAT32, "r"),
+            Operand("x", "ptr", FLOAT32, "r"),
+            Operand("steps", "in", INT32),
+            *(Operand(f"c{i}", "out", FLOAT32) for i in range(form.sums)),
+        ),
+        result=None,
+        meaning=partial(_meaning, form),
+        portable=_PORTABLE.format(sums=form.sums, lanes=form.lanes, pixels=form.pixels)
+        + "\n".join(f"c{i} = sums[{i}];" for i in range(form.sums)),
+        doc=f"Sums of products of {form.lanes} channels times {form.pixels} pixels.",
+        requires="fpu",
+        text={"gnu": _text(style, form, rest, deep=deep)},
+        clobbers=("memory",),
+        instructions=_instructions(style, form)((0, 0, 1 + rest + STEPS_PER_ITERATION * deep)),
+        count=_instructions(style, form),
+    )
+
+
+def _vmla(total: Any, a: Any, b: Any) -> Any:
+    product = np.asarray(a, np.float32) * np.asarray(b, np.float32)
+    return np.asarray(total, np.float32) + product
+
+
+VMLA_F32 = Intrinsic(
+    name="vmla_f32",
+    operands=tuple(Operand(name, "in", FLOAT32) for name in ("total", "a", "b")),
+    result=FLOAT32,
+    meaning=_vmla,
+    portable="return total + a * b;",
+    doc="total + a * b, rounded after the product and after the sum.",
+    requires="fpu",
+    text={
+        "gnu": """\
+__asm__("vmla.f32 %0, %1, %2" : "+t"(total) : "t"(a), "t"(b));
+return total;"""
+    },
+)
+
+
+FPU_MICROKERNELS: Mapping[str, Intrinsic] = {
+    item.name: item
+    for item in (
+        VMLA_F32,
+        *(
+            _block(style, form, rest, deep=deep)
+            for style in MULTIPLY_ADD_STYLES
+            for form in FPU_TILES
+            for rest in range(STEPS_PER_ITERATION)
+            for deep in (False, True)
+        ),
+    )
+}

@@ -1,0 +1,289 @@
+"""depthwise_conv2d on Helium: neighbouring channels together, straight from NHWC.
+
+Either sixteen channels of one pixel (channel_taps.py) or eight of two that share their weights
+(channels.py), which may be int16 too. Outputs are grouped by which taps of the window lie inside of
+the input: each group has its own bias, with the zero point of the taps that it sees folded in, so
+no padding is ever looked at. Pixels run outside and channels inside, each output is written once
+its window was read: the rule takes no scratch, and little memory between its input and its output.
+It is meant for single rows of outputs, where copying channels to planes does not pay, and for
+windows that planes have no room for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.tir.builder import ArithExpr, minimum
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
+from firmwright.ops.conv_window import ConvWindow, window_of
+from firmwright.ops.depthwise_conv2d import channel_multiplier_of
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import Requantization, tensor_quant
+from firmwright.schedules.helium import (
+    depthwise_microkernels_8ch,
+    depthwise_microkernels_16ch,
+    depthwise_plane_microkernels,
+    int16_dot,
+    vector_requantize,
+)
+from firmwright.schedules.helium.depthwise_microkernels_16ch import VisibleTaps
+from firmwright.schedules.helium.int16_conv2d_fully_connected import is_provable
+from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_rows_and_columns
+
+_MOST_GROUPS = 5
+"""Groups of outputs, each with a bias of four bytes a channel: what flash it may take."""
+_MOST_LOOPS = 25
+"""Groups where there is one bias for all, or where planes have no room for the window."""
+
+_PIXELS = {depthwise_microkernels_8ch.CHANNELS: 2, depthwise_microkernels_16ch.CHANNELS: 1}
+"""Channels of a block -> pixels of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ChannelGroupLayer:
+    """The constants of a layer; `bias` [group, block, lanes], `parameters` [block, 2 lanes]."""
+
+    window: ConvWindow
+    weights: tir.Buffer
+    bias: tir.Buffer
+    parameters: tir.Buffer
+    channels: int
+    block: int
+    settings: list[int]
+
+    @property
+    def blocks(self) -> int:
+        return self.parameters.shape[0]
+
+    @property
+    def lanes(self) -> int:
+        return min(self.channels, self.block)
+
+    def bias_block(self, block: ArithExpr, group: int) -> ArithExpr:
+        """Groups have one bias in common where the input's zero point is 0."""
+        return block + group * self.blocks if self.bias.shape[0] > 1 else block
+
+
+def _configs(op: OpCall) -> Sequence[Config]:
+    is_wide = is_provable(op, 3)
+    if is_wide:
+        applies = int16_dot.supports_requantize(requantization_of(op))
+    else:
+        applies = op.input(0).dtype == INT8 and vector_requantize.supports_requantize(
+            requantization_of(op)
+        )
+    if not applies:
+        return ()
+    groups = split_by_valid_rows_and_columns(op)
+    _, height, width, _ = op.input(1).shape
+    most = (
+        _MOST_LOOPS
+        if is_wide or height * width > depthwise_plane_microkernels.LANES
+        else _MOST_GROUPS
+    )
+    if not 0 < len(groups) <= most or channel_multiplier_of(op) != 1:
+        return ()
+    found: list[Config] = []
+    if not is_wide and _fits_sixteen(op, groups):
+        found.append({"channels": depthwise_microkernels_16ch.CHANNELS})
+    if op.input(1).shape[2] <= depthwise_microkernels_8ch.MAX_COLUMNS:
+        found.append({"channels": depthwise_microkernels_8ch.CHANNELS})
+    return found
+
+
+def _fits_sixteen(op: OpCall, groups: Sequence[tuple[ValidTapRun, ValidTapRun]]) -> bool:
+    """Whether sixteen channels of any window can be computed together."""
+    _, rows, columns, count = op.input(1).shape
+    known = (
+        rows <= depthwise_microkernels_16ch.MAX_ROWS
+        and columns <= depthwise_microkernels_16ch.MAX_COLUMNS
+    )
+    if not known or count < depthwise_microkernels_16ch.CHANNELS:
+        return False
+    return all(
+        depthwise_microkernels_16ch.pair_sums_fit_int16(
+            _seen(weights_of(op)[0], group).reshape(-1, count)
+        )
+        for group in groups
+    )
+
+
+def _seen(kernel: Array, group: tuple[ValidTapRun, ValidTapRun]) -> Array:
+    """The part of [row, column, channel] that a group of outputs sees."""
+    down, across = (span.taps for span in group)
+    return kernel[down.start : down.stop, across.start : across.stop]
+
+
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
+    groups = split_by_valid_rows_and_columns(op)
+    layer = _layer(op, b, groups, int(config["channels"]))
+    together = _PIXELS[layer.block]
+    for index, (down, across) in enumerate(groups):
+        with (
+            b.for_("n", op.output.shape[0]) as n,
+            b.for_("oy", len(down.outputs), down.outputs.start) as oy,
+        ):
+            whole, rest = divmod(len(across.outputs), together)
+            if whole:
+                with b.for_("ox", whole) as i:
+                    ox = i * together + across.outputs.start
+                    _pixels(b, layer, index, (down, across), (n, oy, ox), together)
+            if rest:
+                last = n * 0 + (across.outputs.stop - 1)
+                _pixels(b, layer, index, (down, across), (n, oy, last), 1)
+
+
+def _layer(
+    op: OpCall, b: Kernel, groups: Sequence[tuple[ValidTapRun, ValidTapRun]], block: int
+) -> _ChannelGroupLayer:
+    kernel = weights_of(op)[0]
+    count = kernel.shape[2]
+    starts = [min(c, max(count - block, 0)) for c in range(0, count, block)]
+    params, zero_point = _params(op), tensor_quant(op.input(0)).zero_point
+    bias = bias_of(op, "int32").astype(np.int64)
+    rows = [
+        bias - zero_point * _seen(kernel, group).sum(axis=(0, 1), dtype=np.int64)
+        for group in (groups if zero_point else groups[:1])
+    ]
+    scales = [
+        np.broadcast_to(np.array(values), count) for values in (params.multipliers, params.shifts)
+    ]
+    order = (
+        depthwise_microkernels_8ch.LANE_ORDER
+        if block == depthwise_microkernels_8ch.CHANNELS
+        else depthwise_microkernels_16ch.LANE_ORDER
+    )
+    return _ChannelGroupLayer(
+        window_of(op, kernel.shape[:2]),
+        b.constant("weights", _packed(kernel, starts, block), INT8),
+        b.constant("bias", np.stack([_by_block(row, starts, order) for row in rows]), INT32),
+        b.constant("scales", np.hstack([_by_block(v, starts, order) for v in scales]), INT32),
+        count,
+        block,
+        _settings(op, min(count, block)),
+    )
+
+
+def _params(op: OpCall) -> Requantization:
+    params = requantization_of(op)
+    return params if op.input(0).dtype == INT8 else int16_dot.requantize_with_round_once(params)
+
+
+def _settings(op: OpCall, lanes: int) -> list[int]:
+    params = _params(op)
+    if op.input(0).dtype == INT8:
+        return vector_requantize.epilogue_settings(params, lanes)
+    return [*int16_dot.epilogue_settings(params), lanes]
+
+
+def _packed(kernel: Array, starts: Sequence[int], block: int) -> Array:
+    """[row, column, channel] as it is for blocks of eight, else [block, tap, sixteen]."""
+    if block == depthwise_microkernels_8ch.CHANNELS:
+        return kernel.reshape(-1)
+    flat = kernel.reshape(-1, kernel.shape[2])
+    return np.stack([flat[:, start : start + block] for start in starts])
+
+
+def _by_block(values: Array, starts: Sequence[int], order: Sequence[int]) -> Array:
+    """[channel] as [block, lane] in the order of the tables, the last repeated to fill a block."""
+    at = np.array(starts)[:, None] + np.array(order)
+    result: Array = values[np.minimum(at, len(values) - 1)]
+    return result
+
+
+def _pixels(
+    b: Kernel,
+    layer: _ChannelGroupLayer,
+    group: int,
+    spans: tuple[ValidTapRun, ValidTapRun],
+    at: tuple[ArithExpr, ArithExpr, ArithExpr],
+    pixels: int,
+) -> None:  # fmt: skip
+    """All channels of `pixels` neighbouring pixels from `at` (n, y, x) on."""
+    window, count = layer.window, layer.channels
+    down, across = (span.taps for span in spans)
+    n, oy, ox = at
+    height, width = window.input_size
+    _, out_height, out_width, _ = b.y.shape
+    iy = oy * window.stride[0] + (down.start * window.dilation[0] - window.padding[0])
+    ix = ox * window.stride[1] + (across.start * window.dilation[1] - window.padding[2])
+    with (
+        b.let("source", ((n * height + iy) * width + ix) * count) as source,
+        b.let("target", ((n * out_height + oy) * out_width + ox) * count) as target,
+        b.for_("block", layer.blocks) as block,
+        b.let("channel", _first(layer, block)) as channel,
+    ):
+        steps = (window.dilation[0] * width * count, window.dilation[1] * count)
+        beside = window.stride[1] * count
+        reach = (len(down) - 1) * steps[0] + (len(across) - 1) * steps[1] + layer.lanes
+        name, weights, geometry = _form(b, layer, (down, across), (block, channel), pixels)
+        b.evaluate(
+            name,
+            [
+                b.pointer(b.input(0), source + channel, reach + (pixels - 1) * beside),
+                weights,
+                b.pointer(layer.bias, layer.bias_block(block, group) * layer.block, layer.block),
+                b.pointer(layer.parameters, block * (2 * layer.block), 2 * layer.block),
+                *(
+                    b.pointer(b.y, target + channel + p * count, layer.lanes, "w")
+                    for p in range(pixels)
+                ),
+                *layer.settings,
+                *steps,
+                *([beside, *geometry] if geometry else []),
+            ],
+        )
+
+
+def _form(
+    b: Kernel,
+    layer: _ChannelGroupLayer,
+    taps: tuple[range, range],
+    at: tuple[ArithExpr, ArithExpr],
+    pixels: int,
+) -> tuple[str, tir.AccessPtr, list[int]]:
+    """The block for `taps`: its name, the weights of block and channel `at`, the rest of its shape.
+
+    Sixteen channels have all of their shape in the name.
+    """
+    down, across = taps
+    count, width = layer.channels, layer.window.size[1]
+    block, channel = at
+    first = down.start * width + across.start
+    reach = (len(down) - 1) * width + len(across)
+    if layer.block == depthwise_microkernels_8ch.CHANNELS:
+        weights = b.pointer(
+            layer.weights, channel + first * count, (reach - 1) * count + layer.lanes
+        )
+        name = depthwise_microkernels_8ch.microkernel_name(pixels, len(across), b.y.dtype)
+        return name, weights, [width * count, count, len(down)]
+    start = block * layer.weights.shape[1] * layer.block + first * layer.block
+    weights = b.pointer(layer.weights, start, reach * layer.block)
+    return VisibleTaps(len(down), len(across), width).name, weights, []
+
+
+def _first(layer: _ChannelGroupLayer, block: ArithExpr) -> ArithExpr:
+    """The block's first channel; the last block ends at the last channel."""
+    start = block * layer.block
+    if layer.channels % layer.block == 0:
+        return start
+    return minimum(start, layer.channels - layer.lanes)
+
+
+RULES = (
+    Schedule(
+        "helium.depthwise.channels",
+        "depthwise_conv2d",
+        frozenset({"mve"}),
+        _configs,
+        _build,
+        disable_scheduling=True,
+    ),
+)

@@ -1,0 +1,275 @@
+"""depthwise_conv2d on Helium: channel by channel on a plane of its own (planes.py).
+
+A channel is copied to a plane whose margins hold the zero point, so every window lies inside and
+the zero point can be folded into the bias. Then each of its filters runs over the plane. Which axis
+is the inner one, and which outputs share a gather, is chosen by predicted instructions; a gather
+reaches sixteen values no more than 255 bytes apart, so larger windows are left to other rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32, UINT8, UINT32
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
+from firmwright.ops.conv_window import ConvWindow, window_of
+from firmwright.ops.depthwise_conv2d import channel_multiplier_of
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import tensor_quant
+from firmwright.schedules.helium import depthwise_plane_microkernels, vector_copy, vector_requantize
+
+_REACH = 255
+_OFFSETS_16 = 65535
+_OUTPUTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _PlaneAxis:
+    """One axis of the layer."""
+
+    outputs: int
+    taps: int
+    stride: int
+    dilation: int
+    before: int  # positions of the plane in front of the input
+    inside: int  # positions of the plane in the input
+    start: int  # the first of those in the input
+    x_step: int
+    y_step: int
+    tap_step: int
+
+    @property
+    def length(self) -> int:
+        return (self.outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1
+
+    def window(self, outputs: int) -> list[int]:
+        """Positions that the first `outputs` outputs look at."""
+        return sorted({
+            o * self.stride + k * self.dilation for o in range(outputs) for k in range(self.taps)
+        })  # fmt: skip
+
+    def tap(self, output: int, position: int) -> int | None:
+        """Where the filter's tap of `output` at `position` lies along this axis."""
+        k, rest = divmod(position - output * self.stride, self.dilation)
+        return k * self.tap_step if rest == 0 and 0 <= k < self.taps else None
+
+
+@dataclass(frozen=True, slots=True)
+class _GatherLayout:
+    """Axes, outputs of a gather (rows, columns), gathers of a block and the axis they lie along."""
+
+    outer: _PlaneAxis
+    inner: _PlaneAxis
+    shape: tuple[int, int]
+    groups: int
+    along_inner: bool
+
+    @property
+    def block(self) -> tuple[int, int]:
+        rows, columns = self.shape
+        if self.along_inner:
+            return rows, columns * self.groups
+        return rows * self.groups, columns
+
+    @property
+    def lanes(self) -> int:
+        return self.block[0] * self.block[1]
+
+    @property
+    def group(self) -> int:
+        """Distance of neighbouring gathers in the plane."""
+        if self.along_inner:
+            return self.shape[1] * self.inner.stride
+        return self.shape[0] * self.outer.stride * self.inner.length
+
+    def positions(self) -> list[tuple[int, int]]:
+        """Of a gather: (row, column) of the plane."""
+        rows, columns = self.shape
+        return [(r, c) for r in self.outer.window(rows) for c in self.inner.window(columns)]
+
+    def fits(self) -> bool:
+        spots = self.positions()
+        reach = max(row * self.inner.length + column for row, column in spots)
+        inside = self.block[0] <= self.outer.outputs and self.block[1] <= self.inner.outputs
+        return inside and len(spots) <= depthwise_plane_microkernels.LANES and reach <= _REACH
+
+    def instructions(self, away: int) -> int:
+        spread = (self.outer.outputs, self.inner.outputs, *self.block)
+        copied = depthwise_plane_microkernels.plane_copy_instructions(
+            self.outer.inside, self.inner.inside
+        )
+        return copied + depthwise_plane_microkernels.window_instructions(
+            self.groups, away, self.lanes, *spread
+        )
+
+
+def _configs(op: OpCall) -> Sequence[Config]:
+    if op.input(0).dtype != INT8 or not vector_requantize.supports_requantize(
+        requantization_of(op)
+    ):
+        return ()
+    return ({},) if _layout(op) is not None else ()
+
+
+def _layout(op: OpCall) -> _GatherLayout | None:
+    """The cheapest layout, or None where none fits."""
+    window = window_of(op, op.input(1).shape[1:3])
+    vertical, horizontal = (_axis(op, window, axis) for axis in (0, 1))
+    away = vector_requantize.rounding_away_shift(requantization_of(op))
+    found = [
+        layout
+        for outer, inner in ((vertical, horizontal), (horizontal, vertical))
+        if 7 * inner.x_step <= _OFFSETS_16
+        for layout in _layouts(outer, inner)
+        if layout.fits()
+    ]
+    return min(found, key=lambda layout: layout.instructions(away), default=None)
+
+
+def _layouts(outer: _PlaneAxis, inner: _PlaneAxis) -> Iterator[_GatherLayout]:
+    for groups in depthwise_plane_microkernels.GROUP_COUNTS:
+        each = _OUTPUTS // groups
+        for rows in range(1, each + 1):
+            for columns in range(1, each // rows + 1):
+                if groups == 1:
+                    yield _GatherLayout(outer, inner, (rows, columns), 1, True)
+                elif rows * columns == each:
+                    yield _GatherLayout(outer, inner, (rows, columns), groups, True)
+                    yield _GatherLayout(outer, inner, (rows, columns), groups, False)
+
+
+def _axis(op: OpCall, window: ConvWindow, axis: int) -> _PlaneAxis:
+    x, y = op.input(0).shape, op.output.shape
+    outputs = y[1 + axis]
+    taps, stride, dilation = window.size[axis], window.stride[axis], window.dilation[axis]
+    begin = -window.padding[2 * axis]
+    end = begin + (outputs - 1) * stride + (taps - 1) * dilation + 1
+    start, stop = max(begin, 0), min(end, window.input_size[axis])
+    across = (x[2], y[2], window.size[1]) if axis == 0 else (1, 1, 1)
+    return _PlaneAxis(
+        outputs, taps, stride, dilation, start - begin, max(stop - start, 0), start,
+        across[0] * x[3], across[1] * y[3], across[2],
+    )  # fmt: skip
+
+
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
+    layout = _layout(op)
+    assert layout is not None
+    outer, inner = layout.outer, layout.inner
+    batch, height, width, channels = op.input(0).shape
+    filters = op.output.shape[3]
+    multiplier = channel_multiplier_of(op)
+    flat = weights_of(op).reshape(-1, filters).T
+    weights = b.constant("weights", np.pad(flat, ((0, 0), (0, 1))), INT8)
+    table = b.constant("lanes", _lane_table(layout, flat.shape[1]), UINT8)
+    places = b.constant("places", _places(layout), UINT32)
+    parameters = b.constant("parameters", _parameters(op, flat), INT32)
+    size = outer.length * inner.length
+    with b.allocate("plane", INT8, (size,)) as plane:
+        if (outer.inside, inner.inside) != (outer.length, inner.length):
+            vector_copy.fill_buffer(b, plane, tensor_quant(op.input(0)).zero_point, size)
+        with b.for_("n", batch) as n, b.for_("c", channels) as c:
+            start = outer.start * outer.x_step + inner.start * inner.x_step
+            source = n * (height * width * channels) + start + c
+            if outer.inside and inner.inside:
+                _copy_plane(b, layout, plane, source)
+            with b.for_("m", multiplier) as m, b.let("filter", c * multiplier + m) as index:
+                image = op.output.elements // batch
+                y_start = n * image + index
+                y_last = (outer.outputs - 1) * outer.y_step + (inner.outputs - 1) * inner.y_step
+                b.evaluate(
+                    f"mve_window_{layout.groups}",
+                    [
+                        b.pointer(plane, 0, size),
+                        b.pointer(weights, index * weights.shape[1], weights.shape[1]),
+                        b.pointer(table, 0, table.elements),
+                        b.pointer(places, 0, _OUTPUTS),
+                        b.pointer(parameters, index * 3, 3),
+                        b.pointer(b.y, y_start, y_last + 1, "rw"),
+                        *vector_requantize.epilogue_settings(requantization_of(op), layout.lanes),
+                        *_geometry(layout),
+                    ],
+                )
+
+
+def _copy_plane(b: Kernel, layout: _GatherLayout, plane: tir.Buffer, source: ArithExpr) -> None:
+    outer, inner = layout.outer, layout.inner
+    margin = outer.before * inner.length + inner.before
+    used = (outer.inside - 1) * inner.length + inner.inside
+    reach = (outer.inside - 1) * outer.x_step + (inner.inside - 1) * inner.x_step + 1
+    b.evaluate(
+        "mve_plane",
+        [
+            b.pointer(plane, margin, used, "rw"),
+            b.pointer(b.input(0), source, reach),
+            outer.inside, inner.inside, outer.x_step, inner.x_step, inner.length,
+        ],
+    )  # fmt: skip
+
+
+def _geometry(layout: _GatherLayout) -> list[int]:
+    """The immediate operands that say where outputs and their windows lie."""
+    outer, inner = layout.outer, layout.inner
+    steps = (outer.stride * inner.length, inner.stride, outer.y_step, inner.y_step)
+    group = [layout.group] if layout.groups > 1 else []
+    return [outer.outputs, inner.outputs, *layout.block, *steps, *group]
+
+
+def _lane_table(layout: _GatherLayout, taps: int) -> Array:
+    """Offsets of a gather's lanes in the plane, then of its outputs' weights in a filter."""
+    spots = layout.positions()
+    rows, columns = layout.shape
+    table = np.full(
+        (1 + _OUTPUTS // layout.groups, depthwise_plane_microkernels.LANES), taps, np.int64
+    )
+    table[0] = 0
+    table[0, : len(spots)] = [row * layout.inner.length + column for row, column in spots]
+    for o in range(rows * columns):
+        for lane, (row, column) in enumerate(spots):
+            down = layout.outer.tap(o // columns, row)
+            right = layout.inner.tap(o % columns, column)
+            if down is not None and right is not None:
+                table[1 + o, lane] = down + right
+    return table
+
+
+def _places(layout: _GatherLayout) -> Array:
+    """Where a block's outputs lie from its first on, in elements."""
+    rows, columns = layout.shape
+    down, right = layout.outer.y_step, layout.inner.y_step
+    group = columns * right if layout.along_inner else rows * down
+    spots = [
+        g * group + row * down + column * right
+        for g in range(layout.groups)
+        for row in range(rows)
+        for column in range(columns)
+    ]
+    return np.array((spots + [0] * _OUTPUTS)[:_OUTPUTS])
+
+
+def _parameters(op: OpCall, flat: Array) -> Array:
+    """[filter, 3]: bias with the zero point folded in, multiplier, shift."""
+    params = requantization_of(op)
+    sums = flat.sum(axis=1, dtype=np.int64)
+    bias = bias_of(op, "int32").astype(np.int64) - tensor_quant(op.input(0)).zero_point * sums
+    columns = (bias, np.array(params.multipliers), np.array(params.shifts))
+    return np.stack([np.broadcast_to(column, len(bias)) for column in columns], axis=1)
+
+
+RULES = (
+    Schedule(
+        "helium.depthwise.plane",
+        "depthwise_conv2d",
+        frozenset({"mve"}),
+        _configs,
+        _build,
+        disable_scheduling=True,
+    ),
+)

@@ -1,0 +1,234 @@
+"""Depthwise windows of sixteen neighbouring channels, straight from NHWC: lanes are channels.
+
+`mve_taps_RxK` computes one pixel of sixteen channels from R x K taps; `mve_taps_RxK_of_W` does from
+K columns of a window of W, whose other columns lie outside of the input. Products of bytes go in
+pairs of taps: VMULLB and VMULLT make them int16, even and odd channels apart. The sum of two still
+fits, which is the caller's proof (`pair_sums_fit_int16`); it is then widened into four vectors of
+int32: channels 0, 4, 8, 12 in the first, then those from 2, from 1 and from 3 on, as in the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from textwrap import indent
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
+from firmwright.ir.graph.opdef import Array
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.schedules.helium import vector_requantize
+
+CHANNELS = 16
+MAX_ROWS = 5
+MAX_COLUMNS = 5
+LANE_ORDER = tuple(channel for first in (0, 2, 1, 3) for channel in range(first, CHANNELS, 4))
+"""Channels in the order of the four vectors."""
+
+_PAIR_LIMIT = 255
+_VECTORS = ("a", "b", "c", "d")
+
+_PORTABLE = """\
+static const uint8_t places[16] = {PLACES};
+(void)away;
+(void)lanes;
+for (int32_t c = 0; c < 16; ++c) {
+    const int32_t at = places[c];
+    int32_t sum = bias[at];
+    for (int32_t i = 0; i < ROWS; ++i) {
+        for (int32_t j = 0; j < COLUMNS; ++j) {
+            sum += x[i * x_row + j * x_column + c] * w[16 * (WIDTH * i + j) + c];
+        }
+    }
+STEP
+    y[c] = (int8_t)(raised < high ? raised : high);
+}"""
+
+_SCALED = """\
+{v} = vqrdmulhq_s32({v}, vldrwq_s32(q + {at}));
+const int32x4_t {v}_shift = vldrwq_s32(q + {at} + 16);
+if (away) {{
+    const int32x4_t moved = away > 1 ? vandq_s32({v}, {v}_shift) : {v};
+    {v} = vaddq_s32({v}, vshrq_n_s32(moved, 31));
+}}
+{v} = vrshlq_s32({v}, {v}_shift);"""
+
+_NARROWED = """\
+__asm__("vqmovnb.s32 %q0, %q0\\n\\tvqmovnt.s32 %q0, %q1" : "+w"({v}) : "w"({u}));
+int16x8_t {name} = vqaddq_n_s16(vreinterpretq_s16_s32({v}), (int16_t)zero_point);"""
+
+_STORED = """\
+__asm__("vqmovnb.s16 %q0, %q0\\n\\tvqmovnt.s16 %q0, %q1" : "+w"(even) : "w"(odd));
+int8x16_t result = vreinterpretq_s8_s16(even);
+if (low > -128) {
+    result = vmaxq_s8(result, vdupq_n_s8((int8_t)low));
+}
+if (high < 127) {
+    result = vminq_s8(result, vdupq_n_s8((int8_t)high));
+}
+vstrbq_s8(y, result);"""
+
+_PRODUCTS = (
+    (
+        "vldrb.8 %q[v], [%[taps]], STEP",
+        "vmullb.s8 %q[even], %q[x], %q[v]",
+        "vmullt.s8 %q[odd], %q[x], %q[v]",
+    ),
+    (
+        "vldrb.8 %q[v], [%[taps]]",
+        "vmullt.s8 %q[v], %q[x], %q[v]",
+        "vadd.i16 %q[odd], %q[odd], %q[v]",
+        "vldrb.8 %q[v], [%[taps]], STEP",
+        "vmullb.s8 %q[x], %q[x], %q[v]",
+        "vadd.i16 %q[even], %q[even], %q[x]",
+    ),
+)
+"""The first tap of a pair, then the second, which has no register for both of its products."""
+
+_WIDENED = (
+    "vmovlb.s16 %q[x], %q[even]",
+    "vmovlt.s16 %q[v], %q[even]",
+    "vadd.i32 %q[a], %q[a], %q[x]",
+    "vadd.i32 %q[b], %q[b], %q[v]",
+    "vmovlb.s16 %q[x], %q[odd]",
+    "vmovlt.s16 %q[v], %q[odd]",
+    "vadd.i32 %q[c], %q[c], %q[x]",
+    "vadd.i32 %q[d], %q[d], %q[v]",
+)
+
+_FRAME = """\
+int32x4_t a = vldrwq_s32(bias);
+int32x4_t b = vldrwq_s32(bias + 4);
+int32x4_t c = vldrwq_s32(bias + 8);
+int32x4_t d = vldrwq_s32(bias + 12);
+int16x8_t sums, others;
+int8x16_t values, weights;
+const int8_t *from = x;
+const int8_t *taps = w;
+__asm__ volatile(
+{body}
+    : [a] "+w"(a), [b] "+w"(b), [c] "+w"(c), [d] "+w"(d), [even] "=&w"(sums),
+      [odd] "=&w"(others), [x] "=&w"(values), [v] "=&w"(weights), [from] "+r"(from),
+      [taps] "+r"(taps)
+    : [column] "r"(x_column), [row] "r"(x_row{back})
+    : "memory");"""
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleTaps:
+    """Those of a window of `width` columns that lie inside of the input."""
+
+    rows: int
+    columns: int
+    width: int
+
+    @property
+    def name(self) -> str:
+        rest = "" if self.columns == self.width else f"_of_{self.width}"
+        return f"mve_taps_{self.rows}x{self.columns}{rest}"
+
+    @property
+    def count(self) -> int:
+        return self.rows * self.columns
+
+    def instructions(self, away: int) -> int:
+        """Executed ones of a block, with what its call takes."""
+        return 36 + len(self.assembly()) + 4 * (0, 2, 3)[away]
+
+    def assembly(self) -> list[str]:
+        """The sums; the last load of a row steps over weights that are not wanted."""
+        lines: list[str] = []
+        for tap in range(self.count):
+            ends_row = (tap + 1) % self.columns == 0
+            step = CHANNELS * (1 + (self.width - self.columns if ends_row else 0))
+            products = (line.replace("STEP", f"#{step}") for line in _PRODUCTS[tap % 2])
+            lines += ["vldrb.8 %q[x], [%[from]]", *products]
+            if tap + 1 < self.count:
+                lines.append("add %[from], %[" + ("row" if ends_row else "column") + "]")
+            if tap % 2 or tap + 1 == self.count:
+                lines += _WIDENED
+        return lines
+
+
+def pair_sums_fit_int16(taps: Array) -> bool:
+    """Whether two neighbouring products of [tap, channel] always fit int16 together."""
+    reach = np.abs(taps.astype(np.int64))
+    even = reach[: len(reach) // 2 * 2]
+    return int((even[0::2] + even[1::2]).max(initial=0)) <= _PAIR_LIMIT
+
+
+def _text(taps: VisibleTaps) -> str:
+    body = "\n".join(f'    "{line}\\n\\t"' for line in taps.assembly())
+    back = ("", " - x_column")[taps.columns > 1]
+    if taps.columns > 2:
+        back = f" - {taps.columns - 1} * x_column"
+    scaled = [_SCALED.format(v=v, at=4 * index) for index, v in enumerate(_VECTORS)]
+    narrowed = [
+        _NARROWED.format(v=v, u=u, name=name)
+        for v, u, name in (("a", "b", "even"), ("c", "d", "odd"))
+    ]
+    frame = _FRAME.format(body=body, back=back)
+    return "\n".join(["(void)lanes;", frame, *scaled, *narrowed, _STORED])
+
+
+def _portable(taps: VisibleTaps) -> str:
+    places = ", ".join(map(str, np.argsort(LANE_ORDER)))
+    # Sixteen parameters of each kind follow each other.
+    step = vector_requantize.PORTABLE.replace("at + 4", "at").replace("at + 8", "at + 16")
+    text = _PORTABLE.replace("STEP", indent(step, " " * 4)).replace("PLACES", places)
+    for name, value in (("ROWS", taps.rows), ("COLUMNS", taps.columns), ("WIDTH", taps.width)):
+        text = text.replace(name, str(value))
+    return text
+
+
+def _meaning(taps: VisibleTaps, *args: Any) -> Any:
+    x, w, bias, q, _, zero_point, low, high, _, _, x_row, x_column = args
+    i, j = np.arange(taps.rows)[:, None, None], np.arange(taps.columns)[:, None]
+    c, place = np.arange(CHANNELS), np.argsort(LANE_ORDER)
+    values, weights = np.asarray(x, np.int64), np.asarray(w, np.int64)
+    products = values[i * x_row + j * x_column + c] * weights[CHANNELS * (taps.width * i + j) + c]
+    sums = products.sum(axis=(0, 1)) + np.asarray(bias, np.int64)[place]
+    parameters = np.asarray(q, np.int64)
+    scaled = multiply_by_quantized_multiplier(
+        sums, parameters[place], parameters[CHANNELS + place], Rounding.TWICE
+    )
+    return np.clip(scaled + zero_point, low, high).astype(np.int8)
+
+
+def _taps(taps: VisibleTaps) -> Intrinsic:
+    reach = CHANNELS * ((taps.rows - 1) * taps.width + taps.columns)
+    return Intrinsic(
+        name=taps.name,
+        operands=(
+            Operand("x", "ptr", INT8, "r", 1),
+            Operand("w", "ptr", INT8, "r", reach),
+            Operand("bias", "ptr", INT32, "r", CHANNELS),
+            Operand("q", "ptr", INT32, "r", 2 * CHANNELS),
+            Operand("y", "ptr", INT8, "w", CHANNELS),
+            *vector_requantize.EPILOGUE_OPERANDS,
+            Operand("x_row", "imm", INT32),
+            Operand("x_column", "imm", INT32),
+        ),
+        result=None,
+        meaning=lambda *args: _meaning(taps, *args),
+        portable=_portable(taps),
+        doc=f"{taps.rows} x {taps.columns} taps of sixteen channels.",
+        requires="mve",
+        text={"gnu": _text(taps)},
+        clobbers=("memory",),
+        count=lambda args: taps.instructions(args[8]),
+    )
+
+
+DEPTHWISE_16CH_INTRINSICS: Mapping[str, Intrinsic] = {
+    item.name: item
+    for item in (
+        _taps(VisibleTaps(rows, columns, width))
+        for rows in range(1, MAX_ROWS + 1)
+        for width in range(1, MAX_COLUMNS + 1)
+        for columns in range(1, width + 1)
+    )
+}

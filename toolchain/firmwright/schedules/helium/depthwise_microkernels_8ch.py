@@ -1,0 +1,240 @@
+"""Depthwise windows of eight neighbouring channels, straight from NHWC: lanes are channels.
+
+`mve_channels_PxK`, of int16 `mve_wide_channels_PxK`, computes one or two pixels (P) of eight
+channels from windows of K columns and any number of rows. Eight products take VMULLB and VMULLT,
+which leave even and odd channels in two vectors of int32; so do the tables: `bias` is that of the
+four even channels, then of the four odd ones, `q` their multipliers and shifts in that order twice.
+VQMOVNB and VQMOVNT put the results back in order. Nothing is packed and nothing is kept, so it
+suits single rows of outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from textwrap import indent
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT16, INT32, DType
+from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.schedules.helium import int16_dot, vector_requantize
+
+CHANNELS = 8
+PIXEL_COUNTS = (1, 2)
+MAX_COLUMNS = 8
+LANE_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+"""Channels in the order of the two vectors."""
+
+_GEOMETRY = ("x_row", "x_column", "x_pixel", "w_row", "w_column", "rows")
+
+_PORTABLE = """\
+OUTPUT *const results[] = {RESULTS};
+UNUSEDfor (int32_t p = 0; p < PIXELS; ++p) {
+    for (int32_t c = 0; c < lanes; ++c) {
+        const int32_t at = c / 2 + c % 2 * 4;
+        int32_t sum = bias[at];
+        for (int32_t i = 0; i < rows; ++i) {
+            for (int32_t j = 0; j < COLUMNS; ++j) {
+                sum += x[p * x_pixel + i * x_row + j * x_column + c]
+                    * w[i * w_row + j * w_column + c];
+            }
+        }
+STEP
+        results[p][c] = (OUTPUT)(raised < high ? raised : high);
+    }
+}"""
+
+_TAP = """\
+    weight = {w};
+    value = {x};
+    even{p} = vaddq_s32(even{p}, vmullbq_int_s16(value, weight));
+    odd{p} = vaddq_s32(odd{p}, vmulltq_int_s16(value, weight));"""
+
+_SCALED = """\
+{v} = vqrdmulhq_s32({v}, {half}_multiplier);
+if (away) {{
+    const int32x4_t moved = away > 1 ? vandq_s32({v}, {half}_shift) : {v};
+    {v} = vaddq_s32({v}, vshrq_n_s32(moved, 31));
+}}
+{v} = vrshlq_s32({v}, {half}_shift);"""
+
+_STORED = """\
+__asm__("vqmovnb.s32 %q0, %q0\\n\\tvqmovnt.s32 %q0, %q1" : "+w"(even{p}) : "w"(odd{p}));
+value = vqaddq_n_s16(vreinterpretq_s16_s32(even{p}), (int16_t)zero_point);
+if (low > -128) {{
+    value = vmaxq_s16(value, vdupq_n_s16((int16_t)low));
+}}
+if (high < 127) {{
+    value = vminq_s16(value, vdupq_n_s16((int16_t)high));
+}}
+__asm__("vqmovnb.s16 %q0, %q0" : "+w"(value));
+if (lanes == 8) {{
+    vstrbq_s16({y}, value);
+}} else {{
+    vstrbq_p_s16({y}, value, inside);
+}}"""
+
+_PARAMETERS = """\
+const int32x4_t even_multiplier = vldrwq_s32(q);
+const int32x4_t odd_multiplier = vldrwq_s32(q + 4);
+const int32x4_t even_shift = vldrwq_s32(q + 8);
+const int32x4_t odd_shift = vldrwq_s32(q + 12);"""
+
+
+_STORED_WIDE = """\
+__asm__("vqmovnb.s32 %q0, %q0\\n\\tvqmovnt.s32 %q0, %q1" : "+w"(even{p}) : "w"(odd{p}));
+value = vreinterpretq_s16_s32(even{p});
+if (low > -32768) {{
+    value = vmaxq_s16(value, vdupq_n_s16((int16_t)low));
+}}
+if (high < 32767) {{
+    value = vminq_s16(value, vdupq_n_s16((int16_t)high));
+}}
+if (lanes == 8) {{
+    vstrhq_s16({y}, value);
+}} else {{
+    vstrhq_p_s16({y}, value, inside);
+}}"""
+
+
+def microkernel_name(pixels: int, columns: int, dtype: DType = INT8) -> str:
+    """The block for so many pixels and columns of the window, of int8 or of int16."""
+    return f"mve_{'' if dtype == INT8 else 'wide_'}channels_{pixels}x{columns}"
+
+
+def microkernel_instructions(pixels: int, rows: int, columns: int, away: int) -> int:
+    """Executed ones of a block, as gcc compiles it, its call's addresses with them.
+
+    Windows of several columns keep more than there are registers: each row moves some of it.
+    """
+    row = 9 if columns == 1 else 10 * columns + 5
+    return 18 + rows * pixels * row + pixels * (0, 4, 8)[away]
+
+
+def _load(pointer: str, dtype: DType = INT8) -> str:
+    name = "vldrbq" if dtype == INT8 else "vldrhq"
+    return f"lanes == 8 ? {name}_s16({pointer}) : {name}_z_s16({pointer}, inside)"
+
+
+def _place(base: str, *terms: tuple[int, str]) -> str:
+    """C of base + factor * step..."""
+    steps = [step if count == 1 else f"{count} * {step}" for count, step in terms if count]
+    return " + ".join([base, *steps])
+
+
+def _text(pixels: int, columns: int, dtype: DType) -> str:
+    unused = ["x_pixel"] * (pixels == 1) + ["x_column", "w_column"] * (columns == 1)
+    lines = [
+        *(f"(void){name};" for name in unused),
+        "const mve_pred16_t inside = vctp16q((uint32_t)lanes);",
+        "int16x8_t weight, value;",
+        "int32x4_t even0 = vldrwq_s32(bias);",
+        "int32x4_t odd0 = vldrwq_s32(bias + 4);",
+    ]
+    for p in range(1, pixels):
+        lines += [f"int32x4_t even{p} = even0;", f"int32x4_t odd{p} = odd0;"]
+    lines += [
+        f"const {dtype.c_type} *from = x;",
+        "const int8_t *row_weights = w;",
+        "for (int32_t i = 0; i < rows; ++i) {",
+    ]
+    for j in range(columns):
+        weight = _load(_place("row_weights", (j, "w_column")))
+        for p in range(pixels):
+            value = _load(_place("from", (j, "x_column"), (p, "x_pixel")), dtype)
+            tap = _TAP.format(w=weight, x=value, p=p).splitlines()
+            lines += tap if p == 0 else tap[1:]
+    lines += ["    from += x_row;", "    row_weights += w_row;", "}", _PARAMETERS]
+    for p in range(pixels):
+        for half in ("even", "odd"):
+            given = {"v": f"{half}{p}", "half": half}
+            given |= {"multiplier": f"{half}_multiplier", "shift": f"{half}_shift"}
+            lines.append((_SCALED if dtype == INT8 else int16_dot.SCALE_ASSEMBLY).format(**given))
+        lines.append((_STORED if dtype == INT8 else _STORED_WIDE).format(p=p, y=f"y{p}"))
+    return "\n".join(lines)
+
+
+def _portable(pixels: int, columns: int, dtype: DType) -> str:
+    step = vector_requantize.PORTABLE if dtype == INT8 else int16_dot.STEP_PORTABLE
+    # Eight parameters of each kind follow each other.
+    placed = indent(step.replace("at + 4", "at"), " " * 8)
+    values = {
+        "STEP": placed, "PIXELS": str(pixels), "COLUMNS": str(columns),
+        "RESULTS": ", ".join(f"y{p}" for p in range(pixels)), "OUTPUT": dtype.c_type,
+        "UNUSED": "(void)away;\n" if dtype == INT8 else "",
+    }  # fmt: skip
+    text = _PORTABLE
+    for name, value in values.items():
+        text = text.replace(name, value)
+    return text
+
+
+def _finished(sums: Any, multiplier: Any, shift: Any, settings: Sequence[int]) -> Any:
+    """The step on sums with their bias; int8's settings begin with a zero point."""
+    if len(settings) == len(_WIDE_ENDING) - 1:
+        return int16_dot.requantize_int16_sums(sums, multiplier, shift, settings)
+    zero_point, low, high, _ = settings
+    scaled = multiply_by_quantized_multiplier(sums, multiplier, shift, Rounding.TWICE)
+    return np.clip(scaled + zero_point, low, high).astype(np.int8)
+
+
+def _meaning(pixels: int, columns: int, *args: Any) -> tuple[Any, ...]:
+    x, w, bias, q, *rest = args
+    *settings, lanes = rest[pixels : -len(_GEOMETRY)]
+    x_row, x_column, x_pixel, w_row, w_column, rows = rest[-len(_GEOMETRY) :]
+    i, j = np.arange(rows)[:, None, None], np.arange(columns)[:, None]
+    c, place = np.arange(lanes), np.argsort(LANE_ORDER)[:lanes]
+    values, weights = np.asarray(x, np.int64), np.asarray(w, np.int64)
+    taps = weights[i * w_row + j * w_column + c]
+    starts, parameters = np.asarray(bias, np.int64)[place], np.asarray(q, np.int64)
+    results = []
+    for p in range(pixels):
+        seen = values[p * x_pixel + i * x_row + j * x_column + c]
+        sums = (seen * taps).sum(axis=(0, 1)) + starts
+        results.append(_finished(sums, parameters[place], parameters[8 + place], settings))
+    return tuple(results)
+
+
+_WIDE_ENDING = tuple(Operand(name, "imm", INT32) for name in ("low", "high", "away", "lanes"))
+
+
+def _channels(pixels: int, columns: int, dtype: DType) -> Intrinsic:
+    ending = vector_requantize.EPILOGUE_OPERANDS if dtype == INT8 else _WIDE_ENDING
+
+    def count(args: Sequence[int]) -> int:
+        away = args[4 + pixels + len(ending) - 2]
+        return microkernel_instructions(pixels, args[-1], columns, min(away, 2))
+
+    return Intrinsic(
+        name=microkernel_name(pixels, columns, dtype),
+        operands=(
+            Operand("x", "ptr", dtype, "r", 1),
+            Operand("w", "ptr", INT8, "r", 1),
+            Operand("bias", "ptr", INT32, "r", CHANNELS),
+            Operand("q", "ptr", INT32, "r", 2 * CHANNELS),
+            *(Operand(f"y{p}", "ptr", dtype, "w", 1) for p in range(pixels)),
+            *ending,
+            *(Operand(name, "imm", INT32) for name in _GEOMETRY),
+        ),
+        result=None,
+        meaning=lambda *args: _meaning(pixels, columns, *args),
+        portable=_portable(pixels, columns, dtype),
+        doc=f"Windows of {columns} columns, {pixels} pixels of eight channels.",
+        requires="mve",
+        text={"gnu": _text(pixels, columns, dtype)},
+        clobbers=("memory",),
+        count=count,
+    )
+
+
+DEPTHWISE_8CH_INTRINSICS: Mapping[str, Intrinsic] = {
+    item.name: item
+    for item in (
+        _channels(pixels, columns, dtype)
+        for dtype in (INT8, INT16)
+        for pixels in PIXEL_COUNTS
+        for columns in range(1, MAX_COLUMNS + 1)
+    )
+}

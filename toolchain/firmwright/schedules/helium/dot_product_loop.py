@@ -1,0 +1,159 @@
+"""How a product over a column is cut into steps of sixteen bytes, and its assembly.
+
+A block multiplies with VMLADAV, which adds the products across a vector into an even core
+register; there are eight of those. `head` steps stand in line; a `deep` block has a loop of rounds
+of eight further steps; a `tail` is a last step on the values left, with the other lanes read as
+zero, so that nothing beyond the column is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+BYTES_PER_STEP = 16
+STEPS_PER_ITERATION = 8
+MAX_STEPS = 12
+
+REGISTERS = ("r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr")
+CLOBBERS = (
+    '"r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr", "q0", "q1", "q2", "q3", "cc", "memory"'
+)
+
+EmitStep = Callable[[str, str, str], list[str]]
+"""(multiply and load instruction, what follows the column's register) -> a step's assembly."""
+
+_ADVANCING = "], #16"
+
+
+@dataclass(frozen=True, slots=True)
+class LaneFormat:
+    """How a column's values lie in a vector: the suffixes of its loads and products."""
+
+    size_bytes: int
+    load: str
+    kind: str
+
+    @property
+    def base(self) -> str:
+        """The constraint on the weights' register: loads that widen have room for r0 to r7."""
+        return "r" if self.size_bytes == 1 else "l"
+
+    def loading(self, *, cut: bool = False) -> str:
+        return f"vldr{self.load[0]}{'t' if cut else ''}{self.load[1:]}"
+
+    @property
+    def predicate(self) -> str:
+        return f"vctp.{8 * self.size_bytes} %[rest]"
+
+
+INT8_LANES = LaneFormat(1, "b.8", "s8")
+INT16_LANES = LaneFormat(2, "h.16", "s16")
+
+
+@dataclass(frozen=True, slots=True)
+class DotProductLoop:
+    """See the module docstring."""
+
+    head: int
+    deep: bool
+    tail: bool
+
+    @property
+    def suffix(self) -> str:
+        return str(self.head) + ("_deep" if self.deep else "") + ("_tail" if self.tail else "")
+
+    @property
+    def least_taps(self) -> int:
+        return BYTES_PER_STEP * self.head + self.tail
+
+    def lines(self, step: EmitStep, lanes: LaneFormat = INT8_LANES) -> list[str]:
+        """The assembly: operand `rest` counts the tail's values, `count` the rounds."""
+        plain, adding = f"vmladav.{lanes.kind}", f"vmladava.{lanes.kind}"
+        load, cut = lanes.loading(), lanes.loading(cut=True)
+        lines: list[str] = []
+        for index in range(self.head):
+            lines += step(adding if index else plain, load, self._place(index))
+        if self.deep:
+            loop = step(adding, load, _ADVANCING) * STEPS_PER_ITERATION
+            lines += ["1:", *loop, "subs %[count], #1", "bne 1b"]
+        if self.tail:
+            last = step(adding if self.head else plain, cut, self._place(self.head))
+            loads = sum(cut in line for line in last)
+            # Compilers have no common name for the predicate register, so it is handed back.
+            predicate = ["vmrs %[kept], p0", lanes.predicate, "vps" + "t" * loads]
+            lines += [*predicate, *last, "vmsr p0, %[kept]"]
+        for vector, first in (("first", 0), ("second", 4)):
+            for lane in (0, 1):
+                low, high = REGISTERS[first + lane], REGISTERS[first + lane + 2]
+                lines.append(f"vmov %q[{vector}][{lane + 2}], %q[{vector}][{lane}], {low}, {high}")
+        return lines
+
+    @property
+    def _advances(self) -> bool:
+        """Whether columns need pointers that move: a load's offset reaches 127 bytes."""
+        return self.deep or self.head + self.tail > STEPS_PER_ITERATION
+
+    def _place(self, index: int) -> str:
+        """What follows the register in the load of step `index` in line."""
+        return _ADVANCING if self._advances else f", #{BYTES_PER_STEP * index}]"
+
+    def frame(
+        self, step: EmitStep, columns: tuple[str, ...], lanes: LaneFormat = INT8_LANES
+    ) -> str:
+        """The block up to the vectors of sums, `first` and `second`, in C."""
+        body = "\n".join(f'    "{line}\\n\\t"' for line in self.lines(step, lanes))
+        moving = ("w", *columns) if self._advances else ("w",)
+        declared = [f"const int8_t *at_{name} = {name};" for name in moving]
+        outputs = [
+            f'[{name}] "+{lanes.base if name == "w" else "r"}"(at_{name})' for name in moving
+        ]
+        inputs = []
+        if self.deep:
+            declared.append("int32_t count = (taps / 16 - 1) / 8;")
+            outputs.append('[count] "+r"(count)')
+        if not self._advances:
+            inputs += [f'[{name}] "r"({name})' for name in columns]
+        if self.tail:
+            declared.append("uint32_t kept;")
+            outputs.append('[kept] "=&r"(kept)')
+            values = "taps % 16" + (f" / {lanes.size_bytes}" if lanes.size_bytes > 1 else "")
+            inputs.append(f'[rest] "r"({values})')
+        elif not self.deep:
+            declared.append("(void)taps;")
+        return "\n".join([
+            "int32x4_t first, second;",
+            *declared,
+            "__asm__ volatile(",
+            body,
+            f'    : [first] "=w"(first), [second] "=w"(second), {", ".join(outputs)}',
+            f"    : {', '.join(inputs)}".rstrip(),
+            f"    : {CLOBBERS});",
+        ])  # fmt: skip
+
+    def instructions(self, step: EmitStep, taps: int) -> int:
+        """Executed ones for columns of `taps` values."""
+        round_size = len(step("", "", "")) * STEPS_PER_ITERATION + 2
+        rounds = (taps // BYTES_PER_STEP - 1) // STEPS_PER_ITERATION if self.deep else 1
+        return len(self.lines(step)) + (rounds - 1) * round_size
+
+
+DOT_PRODUCT_LOOPS = tuple(
+    DotProductLoop(head, deep, tail)
+    for deep, heads in ((False, range(MAX_STEPS + 1)), (True, range(1, STEPS_PER_ITERATION + 1)))
+    for head in heads
+    for tail in (False, True)
+    if head or tail
+)
+
+
+def choose_loop(taps: int) -> DotProductLoop:
+    """The shape for columns of `taps` values."""
+    steps, tail = divmod(taps, BYTES_PER_STEP)
+    deep = steps > MAX_STEPS
+    return DotProductLoop((steps - 1) % STEPS_PER_ITERATION + 1 if deep else steps, deep, tail > 0)
+
+
+def pad_tap_count(taps: int) -> int:
+    """Values a channel has in the weights: whole steps."""
+    return -(-taps // BYTES_PER_STEP) * BYTES_PER_STEP

@@ -1,0 +1,268 @@
+"""int16 conv2d and fully_connected on Helium (halves.py).
+
+Convolutions go by columns as int8's do (conv2d.py), on the bytes of the input: a pixel of C values
+is one of 2 C bytes, and 0 stands around it in both. Where sums provably have 32 bits the step to
+the output is in the block. Fully connected layers, and convolutions with sums of 64 bits
+(int16_sums.py), take eight rows of weights at a time; their sums end in the operator's own step,
+which is exact to 53 bits in fully connected layers of the profile litert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from firmwright.base.dtypes import INT8, INT16, INT32, INT64
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import ArithExpr, minimum
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
+from firmwright.ops.conv_window import window_of
+from firmwright.ops.int16x8 import accumulator_dtype
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules.helium import int16_dot, vector_requantize
+from firmwright.schedules.helium.conv2d import (
+    ConvolutionInput,
+    channel_block_starts,
+    convolve_two_pixels,
+)
+from firmwright.schedules.helium.dot_product_loop import BYTES_PER_STEP, choose_loop
+from firmwright.schedules.int16_accumulation import (
+    Int16Accumulation,
+    longest_chunk,
+    plan_int16_accumulation,
+)
+
+_CHANNELS = vector_requantize.CHANNELS
+
+
+def is_provable(op: OpCall, axis: int) -> bool:
+    """Whether it is a layer of int16 whose sums fit 32 bits; the channels lie along `axis`."""
+    return op.input(0).dtype == INT16 and accumulator_dtype(op, axis) == INT32
+
+
+def _conv_configs(op: OpCall) -> Sequence[Config]:
+    applies = is_provable(op, 0) and int16_dot.supports_requantize(requantization_of(op))
+    return ({},) if applies else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Int16Gemm:
+    """From sums to int16; see conv2d.py. `taps` are bytes."""
+
+    packed: tir.Buffer
+    table: tir.Buffer
+    channels: int
+    taps: int
+    settings: list[int]
+
+    def with_taps(self, taps: int) -> _Int16Gemm:
+        return replace(self, taps=taps)
+
+    def run(
+        self,
+        b: Kernel,
+        source: tir.Buffer,
+        columns: Sequence[ArithExpr],
+        pixels: Sequence[ArithExpr],
+    ) -> None:
+        lanes = min(self.channels, _CHANNELS)
+        blocks, steps, *_ = self.packed.shape
+        size = steps * _CHANNELS * int16_dot.WIDTH
+        with (
+            b.for_("block", blocks) as block,
+            b.let("channel", minimum(block * _CHANNELS, self.channels - lanes)) as channel,
+        ):
+            b.evaluate(
+                f"mve_halves_{choose_loop(self.taps).suffix}",
+                [
+                    b.pointer(self.packed, block * size, size),
+                    *(b.pointer(source, column, self.taps) for column in columns),
+                    b.pointer(self.table, block * vector_requantize.PARAMETERS, vector_requantize.PARAMETERS),
+                    *(
+                        b.pointer(b.y, pixel * self.channels + channel, lanes, "w")
+                        for pixel in pixels
+                    ),
+                    *self.settings, lanes, self.taps,
+                ],
+            )  # fmt: skip
+
+
+def _build_conv(op: OpCall, config: Config, b: Kernel) -> None:
+    kernel, params = weights_of(op), int16_dot.requantize_with_round_once(requantization_of(op))
+    flat = kernel.reshape(len(kernel), -1)
+    starts = channel_block_starts(len(flat))
+    table = vector_requantize.parameter_rows(params, bias_of(op, "int32"), starts)
+    product = _Int16Gemm(
+        b.constant("weights", int16_dot.pack_weight_rows(flat, starts, _CHANNELS), INT8),
+        b.constant("parameters", table, INT32),
+        len(flat), 2 * flat.shape[1], int16_dot.epilogue_settings(params),
+    )  # fmt: skip
+    *image, depth = op.input(0).shape
+    with b.view("bytes", b.input(0), 0, (*image, 2 * depth), dtype=INT8, alignment=4) as x:
+        convolve_two_pixels(
+            b, ConvolutionInput(x, window_of(op, kernel.shape[1:3]), 0), product, op.output.shape
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Int16RowGemm:
+    """Eight rows of weights at a time, whose sums end outside of vectors; `taps` are bytes.
+
+    Sums of 64 bits are added up from pieces of `piece` steps and what is left.
+    """
+
+    packed: tir.Buffer
+    sums: Int16Accumulation
+    outputs: int
+    taps: int
+    piece: int
+
+    def with_taps(self, taps: int) -> _Int16RowGemm:
+        return replace(self, taps=taps)
+
+    def run(
+        self,
+        b: Kernel,
+        source: tir.Buffer,
+        columns: Sequence[ArithExpr],
+        pixels: Sequence[ArithExpr],
+    ) -> None:
+        """See conv2d.Product."""
+        for column, pixel in zip(columns, pixels, strict=True):
+            self.pixel(b, source, column, pixel)
+
+    def pixel(self, b: Kernel, source: tir.Buffer, column: ArithExpr, pixel: ArithExpr) -> None:
+        """All outputs of the pixel whose column lies at `column`."""
+        blocks, steps = self.packed.shape[:2]
+        count = min(self.outputs, int16_dot.ROWS)
+        with (
+            b.for_("block", blocks) as block,
+            b.let("row", minimum(block * int16_dot.ROWS, self.outputs - count)) as row,
+            b.view("out", b.y, pixel * self.outputs + row, (count,), access="w") as y,
+        ):
+            if self.sums.is_wide and self.piece < steps:
+                self._in_pieces(b, y, source, column, (block, row))
+                return
+            sums = b.reg("sum", INT32, int16_dot.ROWS)
+            self._products(b, sums, source, column, (block * steps, self.taps))
+            for i in range(count):
+                with self.sums.channel(b, row + i) as finish:
+                    total = b.load(sums, [i])
+                    if not self.sums.is_wide:
+                        total = total + b.load(self.sums.bias, [row + i])
+                    b.store(y, [i], finish(total))
+
+    def _in_pieces(
+        self,
+        b: Kernel,
+        y: tir.Buffer,
+        source: tir.Buffer,
+        column: ArithExpr,
+        at: tuple[ArithExpr, ArithExpr],
+    ) -> None:
+        block, row = at
+        steps, count, size = self.packed.shape[1], y.shape[0], BYTES_PER_STEP * self.piece
+        total = b.reg("total", INT64, count)
+        for i in range(count):
+            b.store(total, [i], b.load(self.sums.bias, [row + i]))
+        whole = self.taps // size
+        with b.for_("piece", whole) as piece:
+            first = block * steps + piece * self.piece
+            self._piece(b, total, source, column + piece * size, (first, size))
+        if self.taps % size:
+            first = block * steps + whole * self.piece
+            self._piece(b, total, source, column + whole * size, (first, self.taps % size))
+        for i in range(count):
+            with self.sums.whole(b, row + i) as finish:
+                b.store(y, [i], finish(b.load(total, [i])))
+
+    def _piece(
+        self,
+        b: Kernel,
+        total: tir.Buffer,
+        source: tir.Buffer,
+        column: ArithExpr,
+        at: tuple[ArithExpr, int],
+    ) -> None:
+        sums = b.reg("sum", INT32, int16_dot.ROWS)
+        self._products(b, sums, source, column, at)
+        for i in range(total.elements):
+            b.store(total, [i], b.load(total, [i]) + b.load(sums, [i]).cast(INT64))
+
+    def _products(
+        self,
+        b: Kernel,
+        sums: tir.Buffer,
+        source: tir.Buffer,
+        column: ArithExpr,
+        at: tuple[ArithExpr, int],
+    ) -> None:
+        """Of step `first` of the weights on, with so many bytes of the column."""
+        first, taps = at
+        step = int16_dot.ROWS * int16_dot.WIDTH
+        w = b.pointer(self.packed, first * step, -(-taps // BYTES_PER_STEP) * step)
+        registers = [b.load(sums, [i]) for i in range(int16_dot.ROWS)]
+        name = f"mve_half_rows_{choose_loop(taps).suffix}"
+        b.evaluate(name, [w, b.pointer(source, column, taps), taps, *registers])
+
+
+def _plan_rows(op: OpCall, b: Kernel) -> _Int16RowGemm:
+    kernel = weights_of(op)
+    flat = kernel.reshape(len(kernel), -1)
+    outputs, depth = flat.shape
+    count = min(outputs, int16_dot.ROWS)
+    starts = [min(start, outputs - count) for start in range(0, outputs, int16_dot.ROWS)]
+    packed = b.constant("weights", int16_dot.pack_weight_rows(flat, starts, int16_dot.ROWS), INT8)
+    return _Int16RowGemm(
+        packed,
+        plan_int16_accumulation(b, op, kernel),
+        outputs,
+        2 * depth,
+        longest_chunk(flat, int16_dot.WIDTH),
+    )
+
+
+def _matrix_configs(op: OpCall) -> Sequence[Config]:
+    return ({},) if op.input(0).dtype == INT16 else ()
+
+
+def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
+    rows = _plan_rows(op, b)
+    batch = op.output.elements // rows.outputs
+    with (
+        b.view("bytes", b.input(0), 0, (batch * rows.taps,), dtype=INT8, alignment=4) as x,
+        b.for_("n", batch) as n,
+    ):
+        rows.pixel(b, x, n * rows.taps, n)
+
+
+def _rows_configs(op: OpCall) -> Sequence[Config]:
+    return ({},) if op.input(0).dtype == INT16 and not _conv_configs(op) else ()
+
+
+def _build_rows(op: OpCall, config: Config, b: Kernel) -> None:
+    window = window_of(op, op.input(1).shape[1:3])
+    *image, depth = op.input(0).shape
+    with b.view("bytes", b.input(0), 0, (*image, 2 * depth), dtype=INT8, alignment=4) as x:
+        convolve_two_pixels(b, ConvolutionInput(x, window, 0), _plan_rows(op, b), op.output.shape)
+
+
+_NEEDED = frozenset({"mve"})
+INT16_ROW_RULE = Schedule(
+    "helium.conv2d.half_rows",
+    "conv2d",
+    _NEEDED,
+    _rows_configs,
+    _build_rows,
+    disable_scheduling=True,
+)
+RULES = (
+    INT16_ROW_RULE,
+    Schedule("helium.conv2d.halves", "conv2d", _NEEDED, _conv_configs, _build_conv, disable_scheduling=True),
+    Schedule(
+        "helium.fully_connected.halves", "fully_connected", _NEEDED, _matrix_configs, _build_matrix,
+        disable_scheduling=True,
+    ),
+)  # fmt: skip

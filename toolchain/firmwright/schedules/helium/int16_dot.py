@@ -1,0 +1,283 @@
+"""Products of int16 columns with int8 weights, eight values at a time.
+
+Columns are bytes in memory (`taps` counts them), so what packs int8 columns packs these too; a step
+(steps.py) reads sixteen bytes of a column and eight weights of each channel, which VLDRB widens.
+
+`mve_halves_SHAPE`: four channels times two pixels, requantised to int16. `rounding_away_shift` is
+3 where the step
+rounds once: VMULH leaves floor(sum * multiplier / 2^32) and VRSHL rounds the rest, which is one
+rounding of the whole product as long as something is left to shift. Otherwise it is the step of
+requantize.py. `mve_half_rows_SHAPE`: sums of eight rows of weights, for fully connected layers.
+
+Obligations: sums with their bias fit 32 bits, whatever the input; zero points are 0; once: every
+shift is at least 2 to the right, of which the multiply takes one; twice: none is to the left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from textwrap import indent
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT16, INT32
+from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
+from firmwright.ir.graph.opdef import Array
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ops.requantize import Requantization
+from firmwright.schedules.helium import vector_requantize
+from firmwright.schedules.helium.dot_product_loop import (
+    BYTES_PER_STEP,
+    DOT_PRODUCT_LOOPS,
+    INT16_LANES,
+    REGISTERS,
+    DotProductLoop,
+)
+
+ROWS = 8
+WIDTH = BYTES_PER_STEP // 2
+"""Values of a step."""
+ROUND_ONCE = 3
+"""The immediate operand `rounding_away_shift` of a step that rounds once."""
+
+EPILOGUE_OPERANDS = tuple(
+    Operand(name, "imm", INT32) for name in ("low", "high", "away", "lanes", "taps")
+)
+
+STEP_PORTABLE = """\
+const int64_t product = (int64_t)sum * q[at + 4];
+const int64_t moved = away == 3 ? product >> 32 : (product + (1 << 30)) >> 31;
+const int32_t right = -q[at + 8];
+const int32_t nearer = away != 3 && moved < 0 ? 1 : 0;
+const int64_t half = right > 0 ? ((int64_t)1 << (right - 1)) - nearer : 0;
+const int32_t scaled = (int32_t)((moved + half) >> right);
+const int32_t raised = scaled > low ? scaled : low;"""
+"""From `sum` to `raised` with the parameters from `at` on; the caller cuts it at `high`."""
+
+_PORTABLE = """\
+const int8_t *const columns[2] = {x0, x1};
+int16_t *const results[2] = {y0, y1};
+for (int32_t p = 0; p < 2; ++p) {
+    for (int32_t c = 0; c < lanes; ++c) {
+        const int32_t at = c;
+        int32_t sum = q[at];
+        for (int32_t k = 0; k < taps / 2; ++k) {
+            int16_t value;
+            memcpy(&value, columns[p] + 2 * k, sizeof value);
+            sum += w[k / 8 * 32 + 8 * c + k % 8] * value;
+        }
+STEP
+        results[p][c] = (int16_t)(raised < high ? raised : high);
+    }
+}""".replace("STEP", indent(STEP_PORTABLE, " " * 8))
+
+SCALE_ASSEMBLY = """\
+if (away == 3) {{
+    {v} = vrshlq_s32(vmulhq_s32({v}, {multiplier}), {shift});
+}} else {{
+    {v} = vqrdmulhq_s32({v}, {multiplier});
+    if (away) {{
+        const int32x4_t moved = away > 1 ? vandq_s32({v}, {shift}) : {v};
+        {v} = vaddq_s32({v}, vshrq_n_s32(moved, 31));
+    }}
+    {v} = vrshlq_s32({v}, {shift});
+}}"""
+"""From sums with their bias to results, not cut yet."""
+
+_STORED = """\
+if (low > -32768) {{
+    {v} = vmaxq_s32({v}, vdupq_n_s32(low));
+}}
+if (high < 32767) {{
+    {v} = vminq_s32({v}, vdupq_n_s32(high));
+}}
+__asm__("vqmovnb.s32 %q0, %q0" : "+w"({v}));
+if (lanes == 4) {{
+    vstrhq_s32({y}, {v});
+}} else {{
+    vstrhq_p_s32({y}, {v}, vctp32q((uint32_t)lanes));
+}}"""
+
+
+def _product_step(multiply: str, load: str, place: str) -> list[str]:
+    lines = [f"{load} q0, [%[x0]{place}", f"{load} q1, [%[x1]{place}"]
+    for channel in range(vector_requantize.CHANNELS):
+        vector = 2 + channel % 2
+        lines += [
+            f"vldrb.s16 q{vector}, [%[w]], #8",
+            f"{multiply} {REGISTERS[channel]}, q0, q{vector}",
+            f"{multiply} {REGISTERS[4 + channel]}, q1, q{vector}",
+        ]
+    return lines
+
+
+def _rows_step(multiply: str, load: str, place: str) -> list[str]:
+    lines = [f"{load} q0, [%[x]{place}"]
+    for row in range(ROWS):
+        vector = 1 + row % 3
+        lines += [
+            f"vldrb.s16 q{vector}, [%[w]], #8",
+            f"{multiply} {REGISTERS[row]}, q0, q{vector}",
+        ]
+    return lines
+
+
+def _product_text(shape: DotProductLoop) -> str:
+    scaled = SCALE_ASSEMBLY.format(v="{v}", multiplier="multiplier", shift="shift")
+    return "\n".join([
+        shape.frame(_product_step, ("x0", "x1"), INT16_LANES),
+        vector_requantize.PARAMETER_LOADS,
+        *(
+            f"{v} = vaddq_s32({v}, bias);\n{scaled.replace('{v}', v)}\n{_STORED.format(v=v, y=y)}"
+            for v, y in (("first", "y0"), ("second", "y1"))
+        ),
+    ])  # fmt: skip
+
+
+def unpack_int16_column(column: Any) -> Any:
+    """The int16 values of bytes [2 n, lanes...], as int64."""
+    raw = np.asarray(column, np.int64)
+    return (raw[0::2] & 0xFF) | (raw[1::2] << 8)
+
+
+def _sums(w: Any, x: Any, rows: int, taps: int) -> Any:
+    """[row, lanes...] of weights [step, row, eight] times a column of `taps` bytes."""
+    weights = np.asarray(w, np.int64)
+    lanes = weights.shape[1:]
+    by_row = weights.reshape(-1, rows, WIDTH, *lanes).swapaxes(0, 1).reshape(rows, -1, *lanes)
+    return (by_row[:, : taps // 2] * unpack_int16_column(x)[None, : taps // 2]).sum(axis=1)
+
+
+def requantize_int16_sums(sums: Any, multiplier: Any, shift: Any, settings: Sequence[int]) -> Any:
+    """The step on sums with their bias; `epilogue_settings` are low, high, away."""
+    low, high, away = settings
+    if away == ROUND_ONCE:
+        moved = (sums * multiplier) >> 32
+        right = -np.asarray(shift, np.int64)
+        results = (moved + (np.int64(1) << (right - 1))) >> right
+    else:
+        results = multiply_by_quantized_multiplier(sums, multiplier, shift, Rounding.TWICE)
+    return np.clip(results, low, high).astype(np.int16)
+
+
+def _product_meaning(w: Any, x0: Any, x1: Any, q: Any, y0: Any, y1: Any, *rest: Any) -> Any:
+    *settings, lanes, taps = rest
+    table = np.asarray(q, np.int64)
+    return tuple(
+        requantize_int16_sums(
+            _sums(w, x, vector_requantize.CHANNELS, taps) + table[:4],
+            table[4:8],
+            table[8:12],
+            settings,
+        )[:lanes]
+        for x in (x0, x1)
+    )
+
+
+def _product(shape: DotProductLoop) -> Intrinsic:
+    weights = (shape.head + shape.tail) * WIDTH * vector_requantize.CHANNELS
+    return Intrinsic(
+        name=f"mve_halves_{shape.suffix}",
+        operands=(
+            Operand("w", "ptr", INT8, "r", weights),
+            Operand("x0", "ptr", INT8, "r", shape.least_taps),
+            Operand("x1", "ptr", INT8, "r", shape.least_taps),
+            Operand("q", "ptr", INT32, "r", vector_requantize.PARAMETERS),
+            Operand("y0", "ptr", INT16, "w", 1),
+            Operand("y1", "ptr", INT16, "w", 1),
+            *EPILOGUE_OPERANDS,
+        ),
+        result=None,
+        meaning=_product_meaning,
+        portable=_PORTABLE,
+        doc="Four channels of two pixels: products over a column of int16, requantised.",
+        requires="mve",
+        text={"gnu": _product_text(shape)},
+        clobbers=("memory",),
+        count=lambda args: shape.instructions(_product_step, args[-1]) + 24,
+    )
+
+
+_ROWS_PORTABLE = "\n".join([
+    f"int32_t sums[{ROWS}] = {{0}};",
+    "for (int32_t k = 0; k < taps / 2; ++k) {",
+    "    int16_t value;",
+    "    memcpy(&value, x + 2 * k, sizeof value);",
+    f"    for (int32_t r = 0; r < {ROWS}; ++r) {{",
+    f"        sums[r] += w[k / 8 * {WIDTH * ROWS} + 8 * r + k % 8] * value;",
+    "    }",
+    "}",
+    *(f"c{i} = sums[{i}];" for i in range(ROWS)),
+])  # fmt: skip
+
+
+def _rows_text(shape: DotProductLoop) -> str:
+    lanes = ((vector, lane) for vector in ("first", "second") for lane in range(4))
+    return "\n".join([
+        shape.frame(_rows_step, ("x",), INT16_LANES),
+        *(f"c{i} = vgetq_lane_s32({v}, {lane});" for i, (v, lane) in enumerate(lanes)),
+    ])  # fmt: skip
+
+
+def _rows_meaning(w: Any, x: Any, taps: Any, *_: Any) -> tuple[Any, ...]:
+    return tuple(_sums(w, x, ROWS, taps).astype(np.int32))
+
+
+def _rows(shape: DotProductLoop) -> Intrinsic:
+    return Intrinsic(
+        name=f"mve_half_rows_{shape.suffix}",
+        operands=(
+            Operand("w", "ptr", INT8, "r", (shape.head + shape.tail) * WIDTH * ROWS),
+            Operand("x", "ptr", INT8, "r", shape.least_taps),
+            Operand("taps", "imm", INT32),
+            *(Operand(f"c{i}", "out", INT32) for i in range(ROWS)),
+        ),
+        result=None,
+        meaning=_rows_meaning,
+        portable=_ROWS_PORTABLE,
+        doc="Eight rows of weights: products with a column of int16.",
+        requires="mve",
+        text={"gnu": _rows_text(shape)},
+        clobbers=("memory",),
+        count=lambda args: shape.instructions(_rows_step, args[2]) + 16,
+    )
+
+
+INT16_DOT_INTRINSICS: Mapping[str, Intrinsic] = {
+    item.name: item for make in (_product, _rows) for item in map(make, DOT_PRODUCT_LOOPS)
+}
+
+
+def supports_requantize(params: Requantization) -> bool:
+    """Whether the step can be used."""
+    most = max(params.shifts)
+    return most <= -2 if params.rounding is Rounding.ONCE else most <= 0
+
+
+def requantize_with_round_once(params: Requantization) -> Requantization:
+    """The parameters as the blocks take them: once, the multiply has shifted by one."""
+    if params.rounding is not Rounding.ONCE:
+        return params
+    return replace(params, shifts=tuple(shift + 1 for shift in params.shifts))
+
+
+def epilogue_settings(params: Requantization) -> list[int]:
+    """The immediate operands low, high, away."""
+    away = (
+        ROUND_ONCE
+        if params.rounding is Rounding.ONCE
+        else vector_requantize.rounding_away_shift(params)
+    )
+    return [params.clamp_min, params.clamp_max, away]
+
+
+def pack_weight_rows(flat: Array, starts: Sequence[int], rows: int) -> Array:
+    """[channel, tap] int8 as [block, step, row, eight], zeros where nothing is."""
+    channels, taps = flat.shape
+    padded = np.zeros((max(channels, rows), -(-taps // WIDTH) * WIDTH), np.int8)
+    padded[:channels, :taps] = flat
+    steps = np.stack([padded[start : start + rows] for start in starts])
+    by_step = steps.reshape(len(starts), rows, -1, WIDTH).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(by_step)

@@ -1,0 +1,130 @@
+"""Products of one column with eight rows of weights: fully connected layers.
+
+`mve_rows_SHAPE` (steps.py): a step reads sixteen values of the column and sixteen weights of each
+of eight rows, 17 instructions for 128 products. The sums are requantised by the one form that has
+both roundings (folded_requant.py), y = (A + nk [sum < 0] + mulhi(sum << k, m)) >> S, where all but
+the bias is the same for all rows: layers with one scale for all weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.schedules.folded_requantize import FoldedRequantize
+from firmwright.schedules.helium import vector_requantize
+from firmwright.schedules.helium.dot_product_loop import (
+    BYTES_PER_STEP,
+    DOT_PRODUCT_LOOPS,
+    REGISTERS,
+    DotProductLoop,
+    choose_loop,
+)
+from firmwright.schedules.helium.gemm_microkernels import unpack_weights
+
+ROWS = 8
+
+_PORTABLE = """\
+for (int32_t r = 0; r < lanes; ++r) {
+    int32_t sum = q[r];
+    for (int32_t k = 0; k < taps; ++k) {
+        sum += w[k / 16 * 128 + 16 * r + k % 16] * x[k];
+    }
+    const int32_t shifted = (int32_t)((uint32_t)sum << left);
+    const int32_t scaled = (int32_t)(((int64_t)shifted * multiplier) >> 32);
+    const int32_t moved = (scaled + addend + (sum < 0 ? sign : 0)) >> shift;
+    const int32_t raised = moved > low ? moved : low;
+    y[r] = (int8_t)(raised < high ? raised : high);
+}"""
+
+_SCALED = """\
+{v} = vaddq_s32({v}, vldrwq_s32({q}));
+int32x4_t offset{n} = vdupq_n_s32(addend);
+if (sign != 0) {{
+    const int32x4_t negative = vshrq_n_s32({v}, 31);
+    offset{n} = vaddq_s32(offset{n}, vandq_s32(negative, vdupq_n_s32(sign)));
+}}
+{v} = vmulhq_s32(vshlq_r_s32({v}, left), vdupq_n_s32(multiplier));
+{v} = vshlq_r_s32(vaddq_s32({v}, offset{n}), -shift);"""
+
+IMMEDIATES = ("multiplier", "left", "addend", "sign", "shift", "low", "high", "lanes", "taps")
+
+
+def _step(multiply: str, load: str, place: str) -> list[str]:
+    lines = [f"{load} q0, [%[x]{place}"]
+    for row in range(ROWS):
+        vector = 1 + row % 3
+        lines += [
+            f"vldrb.8 q{vector}, [%[w]], #16",
+            f"{multiply} {REGISTERS[row]}, q0, q{vector}",
+        ]
+    return lines
+
+
+def _ending(vector: str, number: int, target: str, lanes: str) -> str:
+    scaled = _SCALED.format(v=vector, n=number, q="q + 4" if number else "q")
+    return scaled + "\n" + vector_requantize.store_assembly(vector, target, lanes)
+
+
+def _text(shape: DotProductLoop) -> str:
+    second = _ending("second", 1, "y + 4", "lanes - 4")
+    return "\n".join([
+        shape.frame(_step, ("x",)),
+        _ending("first", 0, "y", "lanes"),
+        "if (lanes > 4) {",
+        *("    " + line for line in second.splitlines()),
+        "}",
+    ])  # fmt: skip
+
+
+def _meaning(w: Any, x: Any, q: Any, y: Any, *rest: Any) -> Any:
+    multiplier, left, addend, sign, shift, low, high, lanes, taps = rest
+    products = unpack_weights(w, ROWS, taps) * np.asarray(x, np.int64)[None, :taps]
+    total = products.sum(axis=1) + np.asarray(q, np.int64)
+    scaled = ((total << left) * multiplier) >> 32
+    moved = (scaled + addend + np.where(total < 0, sign, 0)) >> shift
+    return np.clip(moved, low, high).astype(INT8.np)[:lanes]
+
+
+def matvec_microkernel_name(taps: int) -> str:
+    """The block for columns of `taps` values."""
+    return f"mve_rows_{choose_loop(taps).suffix}"
+
+
+def epilogue_settings(folded: FoldedRequantize, lanes: int, taps: int) -> list[int] | None:
+    """The immediate operands, or None where rows differ in more than their bias."""
+    columns = (folded.multiplier, folded.left, folded.addend, folded.sign)
+    if any(len(set(column)) != 1 for column in columns):
+        return None
+    same = [column[0] for column in columns]
+    return [*same, folded.shift, folded.clamp_min, folded.clamp_max, lanes, taps]
+
+
+def _rows(shape: DotProductLoop) -> Intrinsic:
+    return Intrinsic(
+        name=f"mve_rows_{shape.suffix}",
+        operands=(
+            Operand("w", "ptr", INT8, "r", (shape.head + shape.tail) * BYTES_PER_STEP * ROWS),
+            Operand("x", "ptr", INT8, "r", shape.least_taps),
+            Operand("q", "ptr", INT32, "r", ROWS),
+            Operand("y", "ptr", INT8, "w", 1),
+            *(Operand(name, "imm", INT32) for name in IMMEDIATES),
+        ),
+        result=None,
+        meaning=_meaning,
+        portable=_PORTABLE,
+        doc="Eight rows of weights: products with a column, requantised.",
+        requires="mve",
+        text={"gnu": _text(shape)},
+        clobbers=("memory",),
+        count=lambda args: shape.instructions(_step, args[-1]) + 30,
+    )
+
+
+MATVEC_INTRINSICS: Mapping[str, Intrinsic] = {
+    item.name: item for item in map(_rows, DOT_PRODUCT_LOOPS)
+}

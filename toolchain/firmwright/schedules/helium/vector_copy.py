@@ -1,0 +1,242 @@
+"""Copies and fills of int8 runs, sixteen at a time, the last vector cut to what is left.
+
+`mve_copy_N` moves 16 (N - 1) + `last` elements, `mve_fill_N` writes as many of one value, which in
+`mve_fill_by_N` is known when the kernel runs, `mve_gather_N` collects 8 (N - 1) + `last` elements
+by a table of offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32, UINT16
+from firmwright.ir import tir
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, OperandKind
+from firmwright.ops.kernel import Kernel
+
+VECTOR_BYTES = 16
+MAX_UNROLLED_VECTORS = 8
+GATHER_LANES = 8
+
+
+def copy_bytes(
+    b: Kernel,
+    target: tir.Buffer,
+    at: ArithExpr | int,
+    source: tir.Buffer,
+    start: ArithExpr,
+    count: int,
+) -> None:
+    """`count` elements of `source` from `start` on to `target` from `at` on."""
+    for first, vectors, last in _pieces(count):
+        elements = VECTOR_BYTES * (vectors - 1) + last
+        y = b.pointer(target, at + first, elements, "w")
+        b.evaluate(f"mve_copy_{vectors}", [y, b.pointer(source, start + first, elements), last])
+
+
+def fill_bytes(
+    b: Kernel, target: tir.Buffer, at: ArithExpr | int, value: ArithExpr | int, count: int
+) -> None:
+    """`count` elements of `target` from `at` on := `value`."""
+    name = "mve_fill" if isinstance(value, int) else "mve_fill_by"
+    for first, vectors, last in _pieces(count):
+        y = b.pointer(target, at + first, VECTOR_BYTES * (vectors - 1) + last, "w")
+        b.evaluate(f"{name}_{vectors}", [y, value, last])
+
+
+def fill_buffer(b: Kernel, target: tir.Buffer, value: ArithExpr | int, count: int) -> None:
+    """All `count` elements of `target` := `value`, in a loop where they are many."""
+    most = MAX_UNROLLED_VECTORS * VECTOR_BYTES
+    whole = count // most
+    if whole:
+        with b.for_("i", whole) as i:
+            fill_bytes(b, target, i * most, value, most)
+    if count % most:
+        fill_bytes(b, target, whole * most, value, count % most)
+
+
+def gather_bytes(
+    b: Kernel,
+    target: tir.Buffer,
+    at: ArithExpr | int,
+    source: tir.Buffer,
+    start: ArithExpr,
+    reach: int,
+    offsets: tir.Buffer,
+    count: int,
+) -> None:
+    """`count` elements of `source`, at `offsets` from `start`, to `target` from `at` on."""
+    for first in range(0, count, MAX_UNROLLED_VECTORS * GATHER_LANES):
+        elements = min(MAX_UNROLLED_VECTORS * GATHER_LANES, count - first)
+        vectors = -(-elements // GATHER_LANES)
+        b.evaluate(
+            f"mve_gather_{vectors}",
+            [
+                b.pointer(target, at + first, elements, "w"),
+                b.pointer(source, start, reach),
+                b.pointer(offsets, first, vectors * GATHER_LANES),
+                (elements - 1) % GATHER_LANES + 1,
+            ],
+        )
+
+
+def _pieces(count: int) -> list[tuple[int, int, int]]:
+    """(first element, vectors, elements of the last) of the intrinsics that cover `count`."""
+    most = MAX_UNROLLED_VECTORS * VECTOR_BYTES
+    return [
+        (first, -(-size // VECTOR_BYTES), (size - 1) % VECTOR_BYTES + 1)
+        for first in range(0, count, most)
+        for size in (min(most, count - first),)
+    ]
+
+
+def _vectors(lines: list[str], count: int, moving: tuple[str, ...], rest: str) -> list[str]:
+    """C that runs `lines` of assembly `count` times, advancing pointers.
+
+    Those are in r0 to r7: stores that narrow have room for no other base.
+    """
+    if count == 0:
+        return []
+    return [
+        "__asm__ volatile(",
+        *(f'    "{line}\\n\\t"' for line in lines * count),
+        "    : " + ", ".join(f'[{name}] "+l"({name})' for name in moving),
+        f"    : {rest});",
+    ]
+
+
+def _last(full: int, whole: str, mask: str, cut: str) -> list[str]:
+    """The last vector, of which `last` elements count."""
+    return [
+        f"if (last == {full}) {{",
+        f"    {whole};",
+        "} else {",
+        f"    const mve_pred16_t inside = {mask}((uint32_t)last);",
+        f"    {cut};",
+        "}",
+    ]
+
+
+def _copy(vectors: int) -> Intrinsic:
+    count = VECTOR_BYTES * (vectors - 1)
+    lines = [
+        "const int8_t *from = x;",
+        "int8_t *to = y;",
+        *_vectors(
+            ["vldrb.8 q0, [%[from]], #16", "vstrb.8 q0, [%[to]], #16"],
+            vectors - 1, ("from", "to"), ': "q0", "memory"',
+        ),
+        *_last(
+            VECTOR_BYTES, "vstrbq_s8(to, vldrbq_s8(from))", "vctp8q",
+            "vstrbq_p_s8(to, vldrbq_z_s8(from, inside), inside)",
+        ),
+    ]  # fmt: skip
+    return Intrinsic(
+        name=f"mve_copy_{vectors}",
+        operands=(
+            Operand("y", "ptr", INT8, "w", count + 1),
+            Operand("x", "ptr", INT8, "r", count + 1),
+            Operand("last", "imm", INT32),
+        ),
+        result=None,
+        meaning=lambda y, x, last: np.asarray(x)[: count + last],
+        portable=f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    y[i] = x[i];\n}}",
+        doc=f"Copies {count} + last bytes.",
+        requires="mve",
+        text={"gnu": "\n".join(lines)},
+        instructions=2 * vectors + 2,
+    )
+
+
+def _fill(vectors: int, kind: OperandKind = "imm") -> Intrinsic:
+    count = VECTOR_BYTES * (vectors - 1)
+
+    def meaning(y: Any, value: Any, last: Any) -> Any:
+        return np.zeros_like(np.asarray(y)[: count + last]) + np.asarray(value).astype(np.int8)
+
+    lines = [
+        "const int8x16_t filled = vdupq_n_s8((int8_t)value);",
+        "int8_t *to = y;",
+        *_vectors(
+            ["vstrb.8 %q[filled], [%[to]], #16"],
+            vectors - 1, ("to",), '[filled] "w"(filled) : "memory"',
+        ),
+        *_last(VECTOR_BYTES, "vstrbq_s8(to, filled)", "vctp8q", "vstrbq_p_s8(to, filled, inside)"),
+    ]  # fmt: skip
+    return Intrinsic(
+        name=f"mve_fill_{'' if kind == 'imm' else 'by_'}{vectors}",
+        operands=(
+            Operand("y", "ptr", INT8, "w", count + 1),
+            Operand("value", kind, INT32),
+            Operand("last", "imm", INT32),
+        ),
+        result=None,
+        meaning=meaning,
+        portable=(
+            f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    y[i] = (int8_t)value;\n}}"
+        ),
+        doc=f"Fills {count} + last bytes.",
+        requires="mve",
+        text={"gnu": "\n".join(lines)},
+        instructions=vectors + 3,
+    )
+
+
+def _gather(vectors: int) -> Intrinsic:
+    count = GATHER_LANES * (vectors - 1)
+
+    def meaning(y: Any, x: Any, offsets: Any, last: Any) -> Any:
+        index = np.asarray(offsets)[: count + last].astype(np.int64)
+        values = np.asarray(x)
+        return np.take_along_axis(
+            values, np.broadcast_to(index, (len(index), *values.shape[1:])), 0
+        )
+
+    value = "vldrbq_gather_offset_u16(from, vldrhq_u16(table))"
+    step = [
+        "vldrh.u16 q0, [%[table]], #16",
+        "vldrb.u16 q1, [%[from], q0]",
+        "vstrb.16 q1, [%[to]], #8",
+    ]
+    lines = [
+        "const uint8_t *const from = (const uint8_t *)x;",
+        "uint8_t *to = (uint8_t *)y;",
+        "const uint16_t *table = offsets;",
+        *_vectors(step, vectors - 1, ("to", "table"), '[from] "r"(from) : "q0", "q1", "memory"'),
+        *_last(
+            GATHER_LANES,
+            f"vstrbq_u16(to, {value})",
+            "vctp16q",
+            f"vstrbq_p_u16(to, {value}, inside)",
+        ),
+    ]
+    return Intrinsic(
+        name=f"mve_gather_{vectors}",
+        operands=(
+            Operand("y", "ptr", INT8, "w", count + 1),
+            Operand("x", "ptr", INT8, "r", 1),
+            Operand("offsets", "ptr", UINT16, "r", count + GATHER_LANES),
+            Operand("last", "imm", INT32),
+        ),
+        result=None,
+        meaning=meaning,
+        portable=(
+            f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    y[i] = x[offsets[i]];\n}}"
+        ),
+        doc=f"Collects {count} + last bytes.",
+        requires="mve",
+        text={"gnu": "\n".join(lines)},
+        instructions=3 * vectors + 2,
+    )
+
+
+VECTOR_COPY_INTRINSICS: Mapping[str, Intrinsic] = {
+    item.name: item
+    for make in (_copy, _fill, partial(_fill, kind="in"), _gather)
+    for item in map(make, range(1, MAX_UNROLLED_VECTORS + 1))
+}

@@ -1,0 +1,125 @@
+"""The requantise step on vectors of four channels, as text that the blocks share.
+
+`q` holds twelve int32 for four channels: biases, multipliers, and shifts as VRSHL takes them
+(negative to the right). VQRDMULH is the doubling high multiply of the definition and VRSHL rounds
+halves up; the definition rounds them away from zero, so negative values give one away first where
+they are shifted at all. Where the clamp's lower end is not below the zero point (ReLU) that changes
+only values which are clamped anyway, and is left out.
+
+Obligations: every shift is at most 0 (no left shift), multipliers are not negative, and sums with
+their bias fit 32 bits; `supports_requantize` says whether a layer keeps the first, operators
+demand the last.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
+from firmwright.ir.graph.opdef import Array
+from firmwright.ir.tir.intrinsic import Operand
+from firmwright.ops.requantize import Requantization
+
+CHANNELS = 4
+PARAMETERS = 3 * CHANNELS
+
+EPILOGUE_OPERANDS = (
+    Operand("zero_point", "imm", INT32),
+    Operand("low", "imm", INT32),
+    Operand("high", "imm", INT32),
+    Operand("away", "imm", INT32),
+    Operand("lanes", "imm", INT32),
+)
+
+PORTABLE = """\
+const int64_t doubled = ((int64_t)sum * q[at + 4] + (1 << 30)) >> 31;
+const int32_t right = -q[at + 8];
+const int64_t half = right > 0 ? ((int64_t)1 << (right - 1)) - (doubled < 0) : 0;
+const int32_t moved = (int32_t)((doubled + half) >> right) + zero_point;
+const int32_t raised = moved > low ? moved : low;"""
+"""From `sum` to `raised` with the parameters from `at` on; the caller cuts it at `high`."""
+
+PARAMETER_LOADS = """\
+const int32x4_t bias = vldrwq_s32(q);
+const int32x4_t multiplier = vldrwq_s32(q + 4);
+const int32x4_t shift = vldrwq_s32(q + 8);"""
+
+_SCALED = """\
+{v} = vqrdmulhq_s32(vaddq_s32({v}, bias), multiplier);
+if (away) {{
+    const int32x4_t moved = away > 1 ? vandq_s32({v}, shift) : {v};
+    {v} = vaddq_s32({v}, vshrq_n_s32(moved, 31));
+}}
+{v} = vqaddq_n_s32(vrshlq_s32({v}, shift), zero_point);"""
+
+_STORED = """\
+if (low > -128) {{
+    {v} = vmaxq_s32({v}, vdupq_n_s32(low));
+}}
+if (high < 127) {{
+    {v} = vminq_s32({v}, vdupq_n_s32(high));
+}}
+__asm__("vqmovnb.s32 %q0, %q0\\n\\tvqmovnb.s16 %q0, %q0" : "+w"({v}));
+if ({lanes} >= 4) {{
+    vstrbq_s32({y}, {v});
+}} else {{
+    vstrbq_p_s32({y}, {v}, vctp32q((uint32_t)({lanes})));
+}}"""
+
+
+def requantize_assembly(vector: str, target: str) -> str:
+    """C that turns the sums in `vector` into elements at `target`."""
+    return _SCALED.format(v=vector) + "\n" + store_assembly(vector, target, "lanes")
+
+
+def store_assembly(vector: str, target: str, lanes: str) -> str:
+    """C that cuts the results in `vector` to their range and stores `lanes` of them."""
+    return _STORED.format(v=vector, y=target, lanes=lanes)
+
+
+def supports_requantize(params: Requantization) -> bool:
+    """Whether the step can be used."""
+    return params.rounding is Rounding.TWICE and max(params.shifts) <= 0
+
+
+def epilogue_settings(params: Requantization, lanes: int) -> list[int]:
+    """The immediate operands of ENDING_OPERANDS."""
+    return [
+        params.zero_point,
+        params.clamp_min,
+        params.clamp_max,
+        rounding_away_shift(params),
+        lanes,
+    ]
+
+
+def rounding_away_shift(params: Requantization) -> int:
+    """How halves go away from zero: 0 not seen, 1 in all channels, 2 in those that are shifted."""
+    if params.clamp_min >= params.zero_point:
+        return 0
+    return 1 if max(params.shifts) < 0 else 2
+
+
+def parameter_rows(params: Requantization, bias: Array, starts: list[int]) -> Array:
+    """[block, 12] int32 for the blocks whose first channels are `starts`."""
+    channels = len(bias)
+    table = np.stack([
+        bias.astype(np.int64),
+        np.broadcast_to(np.array(params.multipliers, np.int64), channels),
+        np.broadcast_to(np.array(params.shifts, np.int64), channels),
+    ])  # fmt: skip
+    index = np.minimum(np.array(starts)[:, None] + np.arange(CHANNELS), channels - 1)
+    return np.ascontiguousarray(table[:, index].transpose(1, 0, 2)).reshape(len(starts), -1)
+
+
+def requantize_lanes(sums: Any, q: Any, settings: tuple[Any, ...]) -> Any:
+    """The meaning: `sums` [4, lanes] without bias to elements."""
+    zero_point, low, high, _, lanes = settings
+    q64 = np.asarray(q, np.int64)
+    scaled = multiply_by_quantized_multiplier(
+        sums + q64[:4], q64[4:8], q64[8:12], Rounding.TWICE
+    )  # fmt: skip
+    return np.clip(scaled + zero_point, low, high).astype(INT8.np)[:lanes]

@@ -1,0 +1,205 @@
+"""float32 conv2d and fully_connected on Helium: blocks over packed columns.
+
+The columns of a few output pixels are packed (fpu/columns.py, a vector at a time) and multiplied
+with every group of channels (blocks.py). One pixel of a pointwise convolution, or one row of a
+fully connected layer, needs no packing. The last group of channels and the last block of pixels
+start early where they do not divide what there is: some outputs are computed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.tir.builder import ArithExpr, minimum
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv2d import bias_of, weights_of
+from firmwright.ops.conv_window import window_of
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules.fpu.im2col import FloatIm2colPacker
+from firmwright.schedules.helium_floats import microkernels
+from firmwright.schedules.helium_floats.accumulate_f32 import (
+    ACCUMULATE_STYLES,
+    ACTIVATION_CODES,
+    AccumulateStyle,
+)
+from firmwright.schedules.helium_floats.microkernels import VectorTile
+
+_COPY = 3
+"""Instructions that packing an element of a window takes, roughly; a vector of a pixel's: 4."""
+
+
+@dataclass(frozen=True, slots=True)
+class FloatVectorIm2colPacker(FloatIm2colPacker):
+    """Writes runs of columns by vectors."""
+
+    def points(self, at: ArithExpr) -> None:
+        depth = self.x.shape[3]
+        for pixel in range(self.pixels):
+            self._spread((at + pixel) * depth, pixel, depth)
+
+    def copy(
+        self,
+        source: tuple[ArithExpr, ArithExpr, ArithExpr],
+        first: ArithExpr,
+        pixel: ArithExpr,
+        count: int,
+    ) -> None:
+        _, rows, cols, channels = self.x.shape
+        offset = ((source[0] * rows + source[1]) * cols + source[2]) * channels
+        self._spread(offset, first * self.pixels + pixel, count)
+
+    def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
+        name = f"mve_zero_f32_{self.pixels}"
+        self.b.evaluate(name, [self._column(first * self.pixels + pixel, count), count])
+
+    def _spread(self, offset: ArithExpr, place: ArithExpr | int, count: int) -> None:
+        source = self.b.pointer(self.x, offset, count)
+        name = f"mve_spread_f32_{self.pixels}"
+        self.b.evaluate(name, [self._column(place, count), source, count])
+
+    def _column(self, place: ArithExpr | int, count: int) -> tir.AccessPtr:
+        return self.b.pointer(self.columns, place, self.pixels * (count - 1) + 1, "rw")
+
+
+@dataclass(frozen=True, slots=True)
+class _FloatVectorGemm:
+    """The constants of a layer of `outputs` x `depth`, and how it is cut."""
+
+    style: AccumulateStyle
+    form: VectorTile
+    outputs: int
+    depth: int
+    weights: tir.Buffer
+    bias: tir.Buffer
+    activation: int
+
+    def run(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
+        """The outputs of the pixels from `at` on, whose `columns` are [depth, pixels]."""
+        form, lanes = self.form, min(self.form.lanes, self.outputs)
+        size = form.lanes * self.depth
+        with (
+            b.for_("group", self.bias.shape[0]) as group,
+            b.let("channel", minimum(group * form.lanes, self.outputs - lanes)) as channel,
+        ):
+            b.evaluate(
+                microkernels.microkernel_name(self.style, form),
+                [
+                    b.pointer(self.weights, group * size, size),
+                    b.pointer(columns, 0, form.pixels * self.depth),
+                    b.pointer(self.bias, group * form.lanes, form.lanes),
+                    *(
+                        b.pointer(b.y, (at + pixel) * self.outputs + channel, lanes, "w")
+                        for pixel in range(form.pixels)
+                    ),
+                    self.activation, lanes, self.depth,
+                ],
+            )  # fmt: skip
+
+
+def _product(op: OpCall, b: Kernel, style: AccumulateStyle, config: Config) -> _FloatVectorGemm:
+    form = VectorTile(int(config["vectors"]), int(config["pixels"]))
+    flat = np.asarray(weights_of(op)).reshape(op.input(1).shape[0], -1)
+    outputs, depth = flat.shape
+    last = max(outputs - form.lanes, 0)
+    starts = [min(start, last) for start in range(0, outputs, form.lanes)]
+    return _FloatVectorGemm(
+        style, form, outputs, depth,
+        b.constant("weights", _packed(flat.T, starts, form.lanes), FLOAT32),
+        b.constant("bias", _packed(bias_of(op, "float32"), starts, form.lanes), FLOAT32),
+        ACTIVATION_CODES[op.str_attr("activation")],
+    )  # fmt: skip
+
+
+def _packed(values: Array, starts: Sequence[int], lanes: int) -> Array:
+    """[..., channel] as [group, ..., lane], zeros where there are no channels."""
+    missing = max(lanes - values.shape[-1], 0)
+    padded = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)])
+    return np.stack([padded[..., start : start + lanes] for start in starts])
+
+
+def _forms(
+    style: AccumulateStyle, outputs: int, pixels: int, depth: int, packing: int
+) -> list[dict[str, int]]:
+    """The cheapest form, then the cheapest that has one pixel."""
+    fitting = [form for form in microkernels.tiles_for_style(style) if form.pixels <= pixels]
+
+    def cost(form: VectorTile) -> tuple[int, int]:
+        groups = -(-outputs // form.lanes)
+        product = groups * microkernels.microkernel_instructions(style, form, depth, 1)
+        packed = packing * form.pixels * depth if form.pixels > 1 or packing > 1 else 0
+        return -(-pixels // form.pixels) * (product + packed), -form.sums
+
+    best = min(fitting, key=cost)
+    single = min((form for form in fitting if form.pixels == 1), key=cost)
+    chosen = (best,) if best == single else (best, single)
+    return [{"vectors": form.vectors, "pixels": form.pixels} for form in chosen]
+
+
+def _conv_configs(style: AccumulateStyle, op: OpCall) -> Sequence[Config]:
+    if op.input(0).dtype != FLOAT32:
+        return ()
+    outputs = op.input(1).shape[0]
+    window = window_of(op, op.input(1).shape[1:3])
+    depth, pixels = op.input(1).elements // outputs, op.output.elements // outputs
+    return _forms(style, outputs, pixels, depth, 1 if window.pointwise else _COPY)
+
+
+def _build_conv(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel) -> None:
+    product = _product(op, b, style, config)
+    window = window_of(op, op.input(1).shape[1:3])
+    pixels, block = op.output.elements // product.outputs, product.form.pixels
+    with (
+        b.for_("block", -(-pixels // block)) as index,
+        b.let("at", minimum(index * block, pixels - block)) as at,
+    ):
+        if window.pointwise and block == 1:
+            with b.view("column", b.input(0), at * product.depth, (product.depth, 1)) as x:
+                product.run(b, x, at)
+            return
+        with b.allocate("columns", FLOAT32, (product.depth, block)) as columns:
+            FloatVectorIm2colPacker(b, window, b.input(0), columns).pack(op, at)
+            product.run(b, columns, at)
+
+
+def _matrix_configs(style: AccumulateStyle, op: OpCall) -> Sequence[Config]:
+    if op.input(0).dtype != FLOAT32:
+        return ()
+    outputs, depth = op.input(1).shape
+    return _forms(style, outputs, 1, depth, 0)
+
+
+def _build_matrix(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel) -> None:
+    product = _product(op, b, style, config)
+    with (
+        b.for_("n", op.input(0).elements // product.depth) as n,
+        b.view("row", b.input(0), n * product.depth, (product.depth, 1)) as x,
+    ):
+        product.run(b, x, n)
+
+
+def _rules(style: AccumulateStyle) -> tuple[Schedule, ...]:
+    return tuple(
+        Schedule(
+            f"helium.{op}.{style}",
+            op,
+            frozenset({"mvefp"}),
+            partial(configs, style),
+            partial(build, style),
+            disable_scheduling=True,
+            fuses=style == "fused",
+        )
+        for op, configs, build in (
+            ("conv2d", _conv_configs, _build_conv),
+            ("fully_connected", _matrix_configs, _build_matrix),
+        )
+    )
+
+
+RULES = tuple(rule for style in ACCUMULATE_STYLES for rule in _rules(style))

@@ -1,0 +1,217 @@
+"""Depthwise windows of float32 on Helium: four channels of a few neighbouring outputs of a row.
+
+`mve_strip_f32_STYLE_PxK...` computes P outputs (`stride` apart) from windows of K columns and any
+number of rows. A row's weights stay in registers; each input vector is loaded once, for all outputs
+that see it, from the left to the right, so that every sum takes its products in the order of the
+default loops. The first `before` and the last `after` positions that the outputs look at lie
+outside of the input: they are neither loaded nor multiplied. Weights are [row, K, four channels].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from textwrap import indent
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.schedules.helium_floats import accumulate_f32
+from firmwright.schedules.helium_floats.accumulate_f32 import ACCUMULATE_STYLES, AccumulateStyle
+from firmwright.schedules.helium_floats.microkernels import VECTOR_LANES, wrap_assembly
+
+MAX_COLUMNS = 5
+STRIDES = (1, 2)
+_REGISTERS = 8
+_MOST_OUTPUTS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """See the module docstring; a single output has the stride 1."""
+
+    style: AccumulateStyle
+    outputs: int
+    columns: int
+    stride: int
+    before: int
+    after: int
+
+    @property
+    def name(self) -> str:
+        edges = f"_{self.before}_{self.after}" if self.before or self.after else ""
+        step = f"_by_{self.stride}" if self.stride > 1 else ""
+        return f"mve_strip_f32_{self.style}_{self.outputs}x{self.columns}{step}{edges}"
+
+    @property
+    def reach(self) -> range:
+        """The positions that lie inside of the input."""
+        length = (self.outputs - 1) * self.stride + self.columns
+        return range(self.before, length - self.after)
+
+    def taps(self, position: int) -> list[tuple[int, int]]:
+        """(output, tap) of the products at a position."""
+        found = ((o, position - o * self.stride) for o in range(self.outputs))
+        return [(o, tap) for o, tap in found if 0 <= tap < self.columns]
+
+    def used(self) -> list[int]:
+        """The taps that some output needs."""
+        return sorted({tap for position in self.reach for _, tap in self.taps(position)})
+
+    def row(self) -> list[str]:
+        """The assembly of a row of the windows."""
+        values, first = self._registers()
+        register = {tap: f"q{first + place}" for place, tap in enumerate(self.used())}
+        lines = [f"vldrw.u32 {name}, [%[w], #{16 * tap}]" for tap, name in register.items()]
+        lines.append(f"add %[w], #{16 * self.columns}")
+        for position in self.reach:
+            step = "row" if position == self.reach[-1] else "column"
+            lines += [f"vldrw.u32 {values}, [%[x]]", f"add %[x], %[{step}]"]
+            for output, tap in self.taps(position):
+                total, weights = f"%q[s{output}]", register[tap]
+                if self.style == "fused":
+                    lines.append(f"vfma.f32 {total}, {values}, {weights}")
+                else:
+                    lines.append(f"vmul.f32 q6, {values}, {weights}")
+                    lines.append(f"vadd.f32 {total}, {total}, q6")
+        return lines
+
+    def _registers(self) -> tuple[str, int]:
+        """That of the values, and the first of the weights'."""
+        spare = 2 if self.style == "separate" else 1
+        return "q7", _REGISTERS - spare - self.columns
+
+    def clobbered(self) -> list[str]:
+        return [f"q{number}" for number in range(self._registers()[1], _REGISTERS)]
+
+    def instructions(self, rows: int, activation: int) -> int:
+        """Executed ones, with what its call takes."""
+        ending = self.outputs * (3 + accumulate_f32.activation_instructions(activation))
+        return 9 + 2 * self.outputs + rows * (len(self.row()) + 1) + ending
+
+
+def max_outputs(style: AccumulateStyle, columns: int) -> int:
+    """Outputs of a strip that leave registers for a row's weights."""
+    return min(_REGISTERS - columns - (2 if style == "separate" else 1), _MOST_OUTPUTS)
+
+
+def max_outside_columns(columns: int) -> int:
+    """Positions on one side that may lie outside of the input."""
+    return columns // 2
+
+
+def _strips(style: AccumulateStyle) -> Iterator[Strip]:
+    for columns in range(1, MAX_COLUMNS + 1):
+        outside = range(max_outside_columns(columns) + 1)
+        for outputs in range(1, max_outputs(style, columns) + 1):
+            for stride in STRIDES if outputs > 1 else (1,):
+                for before in outside:
+                    for after in outside:
+                        strip = Strip(style, outputs, columns, stride, before, after)
+                        if strip.reach:
+                            yield strip
+
+
+def _text(strip: Strip) -> str:
+    names = [f"s{i}" for i in range(strip.outputs)]
+    lines = [
+        *(f"vmov.i32 %q[{name}], #0" for name in names),
+        "wls lr, %[rows], 2f", "1:", *strip.row(), "le lr, 1b", "2:",
+    ]  # fmt: skip
+    outputs = [*(f'[{name}] "=w"({name})' for name in names), '[w] "+r"(at_w)', '[x] "+r"(at_x)']
+    back = len(strip.reach) - 1
+    inputs = ['[rows] "r"(rows)', f'[row] "r"(4 * (x_row - {back} * x_column))']
+    inputs += ['[column] "r"(4 * x_column)'] if back else []
+    used = [*strip.clobbered(), "lr", "cc", "memory"]
+    body = [
+        "const float *at_w = w;",
+        "const float *at_x = x;",
+        f"float32x4_t {', '.join(names)};",
+        "__asm__ volatile(",
+        *(f'    "{line}\\n\\t"' for line in lines),
+        *wrap_assembly("    : ", outputs),
+        *wrap_assembly("    : ", inputs),
+        *wrap_assembly("    : ", [f'"{name}"' for name in used], ");"),
+        "const float32x4_t biases = vldrwq_f32(bias);",
+    ]
+    for place, name in enumerate(names):
+        body.append(f"{name} = vaddq_f32({name}, biases);")
+        body += accumulate_f32.vector_activation(name).splitlines()
+        body.append(f"vstrwq_f32(y{place}, {name});")
+    return "\n".join(body)
+
+
+def _portable(strip: Strip) -> str:
+    names = ", ".join(f"y{p}" for p in range(strip.outputs))
+    x = f"x[i * x_row + (j - {strip.before}) * x_column + lane]"
+    w = f"w[{VECTOR_LANES * strip.columns} * i + {VECTOR_LANES} * k + lane]"
+    term = accumulate_f32.PORTABLE_ACCUMULATE[strip.style].format(x=x, w=w, total="sum")
+    first, last = strip.reach[0], strip.reach[-1]
+    place = f"{strip.stride} * p + k" if strip.stride > 1 else "p + k"
+    return f"""\
+float *const results[{strip.outputs}] = {{{names}}};
+for (int32_t p = 0; p < {strip.outputs}; ++p) {{
+    for (int32_t lane = 0; lane < {VECTOR_LANES}; ++lane) {{
+        float sum = 0.0f;
+        for (int32_t i = 0; i < rows; ++i) {{
+            for (int32_t k = 0; k < {strip.columns}; ++k) {{
+                const int32_t j = {place};
+                if (j >= {first} && j <= {last}) {{
+                    sum = {term};
+                }}
+            }}
+        }}
+        sum += bias[lane];
+{indent(accumulate_f32.portable_activation("sum"), " " * 8)}
+        results[p][lane] = sum;
+    }}
+}}"""
+
+
+def _meaning(strip: Strip, x: Any, w: Any, bias: Any, *rest: Any) -> tuple[Any, ...]:
+    activation, rows, x_row, x_column = rest[strip.outputs :]
+    values, weights = np.asarray(x, np.float32), np.asarray(w, np.float32)
+    sums: list[Any] = [np.zeros_like(np.asarray(bias, np.float32))] * strip.outputs
+    with np.errstate(all="ignore"):
+        for i in range(rows):
+            for position in strip.reach:
+                start = i * x_row + (position - strip.before) * x_column
+                for output, tap in strip.taps(position):
+                    at = VECTOR_LANES * (strip.columns * i + tap)
+                    sums[output] = accumulate_f32.accumulate(
+                        strip.style,
+                        sums[output],
+                        values[start : start + VECTOR_LANES],
+                        weights[at : at + VECTOR_LANES],
+                    )
+        totals = [total + np.asarray(bias, np.float32) for total in sums]
+    return tuple(accumulate_f32.apply_activation(total, activation) for total in totals)
+
+
+def _strip(strip: Strip) -> Intrinsic:
+    return Intrinsic(
+        name=strip.name,
+        operands=(
+            Operand("x", "ptr", FLOAT32, "r", VECTOR_LANES),
+            Operand("w", "ptr", FLOAT32, "r", VECTOR_LANES * strip.columns),
+            Operand("bias", "ptr", FLOAT32, "r", VECTOR_LANES),
+            *(Operand(f"y{p}", "ptr", FLOAT32, "w", VECTOR_LANES) for p in range(strip.outputs)),
+            *(Operand(name, "imm", INT32) for name in ("activation", "rows", "x_row", "x_column")),
+        ),
+        result=None,
+        meaning=partial(_meaning, strip),
+        portable=_portable(strip),
+        doc=f"{strip.outputs} outputs of four channels, windows of {strip.columns} columns.",
+        requires="mvefp",
+        text={"gnu": _text(strip)},
+        clobbers=("memory",),
+        count=lambda args: strip.instructions(args[-3], args[-4]),
+    )
+
+
+STRIP_INTRINSICS: Mapping[str, Intrinsic] = {
+    item.name: item for style in ACCUMULATE_STYLES for item in map(_strip, _strips(style))
+}

@@ -1,0 +1,267 @@
+"""float32 add, sub, mul and pools on Helium, four elements at a time.
+
+Every element is rounded as in the default loops: sums of a pool run over its window in their order,
+and a mean is the sum divided by the number of taps (times its inverse where that is exact). Sums
+and products take tensors of one shape; pools take windows that stay inside of the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from textwrap import indent
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import minimum
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.pooling import pool_window
+from firmwright.schedules.helium_floats import accumulate_f32
+from firmwright.schedules.helium_floats.microkernels import VECTOR_LANES
+
+# ---- two tensors of one shape -------------------------------------------------------------------
+
+_SIGNS = {"add": "+", "sub": "-", "mul": "*"}
+
+_PAIRS_PORTABLE = """\
+for (int32_t i = 0; i < count; ++i) {{
+    float value = a[i] {sign} b[i];
+{limit}
+    y[i] = value;
+}}"""
+
+_PAIRS_TEXT = """\
+const float *at_a = a;
+const float *at_b = b;
+float *to = y;
+for (int32_t i = 0; i < count / 4; ++i) {{
+    float32x4_t value = v{op}q_f32(vldrwq_f32(at_a), vldrwq_f32(at_b));
+{limit}
+    vstrwq_f32(to, value);
+    at_a += 4;
+    at_b += 4;
+    to += 4;
+    /* Three pointers advance for free; one common index would not. */
+    __asm__("" : "+r"(at_a), "+r"(at_b), "+r"(to));
+}}
+if (count % 4 != 0) {{
+    const mve_pred16_t inside = vctp32q((uint32_t)(count % 4));
+    float32x4_t value = v{op}q_f32(vldrwq_z_f32(at_a, inside), vldrwq_z_f32(at_b, inside));
+{limit}
+    vstrwq_p_f32(to, value, inside);
+}}"""
+
+
+def _pairs_meaning(op: str, a: Any, b: Any, y: Any, activation: Any, count: Any) -> Any:
+    left, right = (np.asarray(each, np.float32)[:count] for each in (a, b))
+    compute = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[op]
+    with np.errstate(all="ignore"):
+        return accumulate_f32.apply_activation(compute(left, right), activation)
+
+
+def _pairs(op: str) -> Intrinsic:
+    limits = (
+        accumulate_f32.portable_activation("value"),
+        accumulate_f32.vector_activation("value"),
+    )
+    scalar, vector = (indent(limit, " " * 4) for limit in limits)
+    return Intrinsic(
+        name=f"mve_{op}_f32",
+        operands=(
+            *(Operand(name, "ptr", FLOAT32, "r", 1) for name in ("a", "b")),
+            Operand("y", "ptr", FLOAT32, "w", 1),
+            Operand("activation", "imm", INT32),
+            Operand("count", "imm", INT32),
+        ),
+        result=None,
+        meaning=partial(_pairs_meaning, op),
+        portable=_PAIRS_PORTABLE.format(sign=_SIGNS[op], limit=scalar),
+        doc=f"{op} of `count` elements.",
+        requires="mvefp",
+        text={"gnu": _PAIRS_TEXT.format(op=op, limit=vector)},
+        count=lambda args: (
+            10 + args[4] // 4 * (6 + accumulate_f32.activation_instructions(args[3]))
+        ),
+    )
+
+
+def _pairs_configs(op: OpCall) -> Sequence[Config]:
+    kinds = (op.input(0), op.input(1))
+    fits = all(kind.dtype == FLOAT32 and kind.shape == op.output.shape for kind in kinds)
+    return ({},) if fits else ()
+
+
+def _build_pairs(op: OpCall, config: Config, b: Kernel) -> None:
+    count = op.output.elements
+    b.evaluate(
+        f"mve_{op.op}_f32",
+        [
+            b.pointer(b.input(0), 0, count),
+            b.pointer(b.input(1), 0, count),
+            b.pointer(b.y, 0, count, "w"),
+            accumulate_f32.ACTIVATION_CODES[op.str_attr("activation")],
+            count,
+        ],
+    )
+
+
+# ---- pools --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """How a pool begins, takes a tap and ends: as a scalar and as vectors."""
+
+    op: str
+    start: str
+    scalar_step: str
+    vector_step: str
+    scalar_end: str
+    vector_end: str
+
+
+_DIVIDED = "\n".join([
+    "if ((taps & (taps - 1)) == 0) {",
+    "    value = vmulq_n_f32(value, 1.0f / (float)taps);",
+    "} else {",
+    *(
+        f"    value = vsetq_lane_f32(vgetq_lane_f32(value, {i}) / (float)taps, value, {i});"
+        for i in range(VECTOR_LANES)
+    ),
+    "}",
+])  # fmt: skip
+
+_POOLS = {
+    "average_pool2d": _Pool(
+        "average", "0.0f", "value = value + from[c];", "value = vaddq_f32(value, {next});",
+        "value = value / (float)(rows * columns);",
+        "const int32_t taps = rows * columns;\n" + _DIVIDED,
+    ),
+    "max_pool2d": _Pool(
+        "most", "-3.402823466e38f", "value = from[c] > value ? from[c] : value;",
+        "value = vmaxnmq_f32(value, {next});", "", "",
+    ),
+}  # fmt: skip
+
+
+def _pool_portable(pool: _Pool) -> str:
+    ends = [pool.scalar_end] if pool.scalar_end else []
+    return "\n".join([
+        "for (int32_t c = 0; c < lanes; ++c) {",
+        f"    float value = {pool.start};",
+        "    for (int32_t i = 0; i < rows; ++i) {",
+        "        for (int32_t j = 0; j < columns; ++j) {",
+        "            const float *const from = x + i * row_step + j * step;",
+        f"            {pool.scalar_step}",
+        "        }",
+        "    }",
+        *(f"    {line}" for line in ends),
+        *(f"    {line}" for line in accumulate_f32.portable_activation("value").splitlines()),
+        "    y[c] = value;",
+        "}",
+    ])  # fmt: skip
+
+
+def _pool_text(pool: _Pool) -> str:
+    loaded = "lanes == 4 ? vldrwq_f32(from) : vldrwq_z_f32(from, inside)"
+    return "\n".join([
+        "const mve_pred16_t inside = vctp32q((uint32_t)lanes);",
+        f"float32x4_t value = vdupq_n_f32({pool.start});",
+        "for (int32_t i = 0; i < rows; ++i) {",
+        "    const float *from = x + i * row_step;",
+        "    for (int32_t j = 0; j < columns; ++j) {",
+        f"        {pool.vector_step.format(next=loaded)}",
+        "        from += step;",
+        "    }",
+        "}",
+        *pool.vector_end.splitlines(),
+        *accumulate_f32.vector_activation("value").splitlines(),
+        *accumulate_f32.store_assembly("value", "y", 0),
+    ])  # fmt: skip
+
+
+def _pool_meaning(pool: _Pool, x: Any, y: Any, *settings: Any) -> Any:
+    rows, columns, row_step, step, activation, lanes = settings
+    values = np.asarray(x, np.float32)
+    with np.errstate(all="ignore"):
+        total = np.full_like(values[:lanes], np.finfo(np.float32).min if pool.op == "most" else 0)
+        for i in range(rows):
+            for j in range(columns):
+                tap = values[i * row_step + j * step :][:lanes]
+                total = np.maximum(total, tap) if pool.op == "most" else total + tap
+        if pool.op == "average":
+            total = total / np.float32(rows * columns)
+    return accumulate_f32.apply_activation(total, activation)
+
+
+def _pool(pool: _Pool) -> Intrinsic:
+    names = ("rows", "columns", "row_step", "step", "activation", "lanes")
+    return Intrinsic(
+        name=f"mve_{pool.op}_f32",
+        operands=(
+            Operand("x", "ptr", FLOAT32, "r", 1),
+            Operand("y", "ptr", FLOAT32, "w", 1),
+            *(Operand(name, "imm", INT32) for name in names),
+        ),
+        result=None,
+        meaning=partial(_pool_meaning, pool),
+        portable=_pool_portable(pool),
+        doc=f"The {'mean' if pool.op == 'average' else 'greatest'} of a window, four channels.",
+        requires="mvefp",
+        text={"gnu": _pool_text(pool)},
+        count=lambda args: 12 + args[2] * (3 + 5 * args[3]),
+    )
+
+
+def _pool_configs(op: OpCall) -> Sequence[Config]:
+    window = pool_window(op)
+    guarded = window.guarded(0) or window.guarded(1)
+    return ({},) if op.input(0).dtype == FLOAT32 and not guarded else ()
+
+
+def _build_pool(op: OpCall, config: Config, b: Kernel) -> None:
+    window = pool_window(op)
+    batch, height, width, channels = op.output.shape
+    in_rows, in_cols = window.input_size
+    lanes = min(channels, VECTOR_LANES)
+    steps = (in_cols * channels, channels)
+    reach = (window.size[0] - 1) * steps[0] + (window.size[1] - 1) * steps[1] + lanes
+    with (
+        b.for_("n", batch) as n,
+        b.for_("oy", height) as oy,
+        b.for_("ox", width) as ox,
+        b.for_("block", -(-channels // VECTOR_LANES)) as block,
+        b.let("channel", minimum(block * VECTOR_LANES, channels - lanes)) as channel,
+    ):
+        corner = (n * in_rows + oy * window.stride[0]) * in_cols + ox * window.stride[1]
+        place = ((n * height + oy) * width + ox) * channels + channel
+        b.evaluate(
+            f"mve_{_POOLS[op.op].op}_f32",
+            [
+                b.pointer(b.input(0), corner * channels + channel, reach),
+                b.pointer(b.y, place, lanes, "w"),
+                *window.size, *steps, accumulate_f32.ACTIVATION_CODES[op.str_attr("activation")], lanes,
+            ],
+        )  # fmt: skip
+
+
+VECTOR_INTRINSICS: Mapping[str, Intrinsic] = {
+    item.name: item for item in (*map(_pairs, _SIGNS), *map(_pool, _POOLS.values()))
+}
+
+_NEEDED = frozenset({"mvefp"})
+RULES = (
+    *(
+        Schedule(
+            f"helium.{op}.floats", op, _NEEDED, _pairs_configs, _build_pairs, granularity="element"
+        )
+        for op in _SIGNS
+    ),
+    *(Schedule(f"helium.{op}.floats", op, _NEEDED, _pool_configs, _build_pool) for op in _POOLS),
+)

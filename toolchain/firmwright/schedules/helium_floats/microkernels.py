@@ -1,0 +1,277 @@
+"""Blocks of float32 products in vector registers: a few vectors of channels times a few pixels.
+
+`mve_f32_STYLE_VxP` multiplies element k of P columns, which lie side by side and are loaded to core
+registers at once, with element k of V vectors of four channels; the sums then take their bias, are
+cut to the activation and stored. A sum takes its products in the order of the default loops and
+starts at 0 like theirs. `mve_spread_f32_P` and `mve_zero_f32_P` write a run of one column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from textwrap import indent
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.schedules.helium_floats import accumulate_f32
+from firmwright.schedules.helium_floats.accumulate_f32 import ACCUMULATE_STYLES, AccumulateStyle
+
+VECTOR_LANES = 4
+MAX_PIXELS = 6
+_ROUND = 4
+_MOST_SUMS: Mapping[AccumulateStyle, int] = {"fused": 6, "separate": 4}
+"""Beside two vectors of weights, and of two products where those are separate."""
+_VALUES = ("r4", "r5", "r6", "r8", "r9", "r10")
+
+
+@dataclass(frozen=True, slots=True)
+class VectorTile:
+    """How many vectors of channels and how many pixels."""
+
+    vectors: int
+    pixels: int
+
+    @property
+    def sums(self) -> int:
+        return self.vectors * self.pixels
+
+    @property
+    def lanes(self) -> int:
+        return VECTOR_LANES * self.vectors
+
+    def step(self, style: AccumulateStyle) -> list[str]:
+        """The assembly of one element."""
+        values = _VALUES[: self.pixels]
+        load = "ldr r4, [%[x]], #4" if self.pixels == 1 else f"ldm %[x]!, {{{', '.join(values)}}}"
+        lines = [load]
+        first = 8 - 2 * (2 if style == "separate" else 1)
+        for vector in range(self.vectors):
+            weights = f"q{first + vector % 2}"
+            lines.append(f"vldrw.u32 {weights}, [%[w]], #16")
+            for pixel, value in enumerate(values):
+                total = f"%q[s{self.place(pixel, vector)}]"
+                if style == "fused":
+                    lines.append(f"vfma.f32 {total}, {weights}, {value}")
+                    continue
+                product = f"q{6 + (vector * self.pixels + pixel) % 2}"
+                lines.append(f"vmul.f32 {product}, {weights}, {value}")
+                lines.append(f"vadd.f32 {total}, {total}, {product}")
+        return lines
+
+    def place(self, pixel: int, vector: int) -> int:
+        """Which sum that is."""
+        return pixel * self.vectors + vector
+
+
+_SHAPES = (
+    *((1, pixels) for pixels in range(6, 0, -1)),
+    *((2, pixels) for pixels in (3, 2, 1)),
+    *((3, 2), (4, 1), (6, 1)),
+)
+VECTOR_TILES = tuple(VectorTile(*shape) for shape in _SHAPES)
+
+
+def tiles_for_style(style: AccumulateStyle) -> list[VectorTile]:
+    """The forms whose sums leave registers enough."""
+    return [form for form in VECTOR_TILES if form.sums <= _MOST_SUMS[style]]
+
+
+def microkernel_name(style: AccumulateStyle, form: VectorTile) -> str:
+    return f"mve_f32_{style}_{form.vectors}x{form.pixels}"
+
+
+def microkernel_instructions(
+    style: AccumulateStyle, form: VectorTile, steps: int, activation: int
+) -> int:
+    """Executed ones of a block, with what its call takes."""
+    step = len(form.step(style))
+    rounds, rest = divmod(steps, _ROUND)
+    product = 2 + form.sums + rounds * (_ROUND * step + 1) + rest * (step + 1)
+    ending = form.sums * (2 + accumulate_f32.activation_instructions(activation)) + form.vectors
+    return product + ending + 8 + form.pixels
+
+
+def _text(style: AccumulateStyle, form: VectorTile) -> str:
+    step = form.step(style)
+    lines = [
+        *(f"vmov.i32 %q[s{i}], #0" for i in range(form.sums)),
+        "wls lr, %[rounds], 2f", "1:", *step * _ROUND, "le lr, 1b",
+        "2: wls lr, %[rest], 4f", "3:", *step, "le lr, 3b", "4:",
+    ]  # fmt: skip
+    sums = [f"s{i}" for i in range(form.sums)]
+    outputs = [f'[{name}] "=w"({name})' for name in sums]
+    outputs += ['[w] "+r"(at_w)', '[x] "+r"(at_x)']
+    vectors = range(4 if style == "separate" else 6, 8)
+    used = [*_VALUES[: form.pixels], "lr", *(f"q{q}" for q in vectors), "cc", "memory"]
+    return "\n".join([
+        "const float *at_w = w;",
+        "const float *at_x = x;",
+        f"float32x4_t {', '.join(sums)};",
+        "__asm__ volatile(",
+        *(f'    "{line}\\n\\t"' for line in lines),
+        *wrap_assembly("    : ", outputs),
+        f'    : [rounds] "r"(steps / {_ROUND}), [rest] "r"(steps % {_ROUND})',
+        *wrap_assembly("    : ", [f'"{name}"' for name in used], ");"),
+        *_ending(form),
+    ])  # fmt: skip
+
+
+def _ending(form: VectorTile) -> list[str]:
+    lines = []
+    for vector in range(form.vectors):
+        place = f"bias + {VECTOR_LANES * vector}" if vector else "bias"
+        lines.append(f"const float32x4_t bias{vector} = vldrwq_f32({place});")
+    for pixel in range(form.pixels):
+        for vector in range(form.vectors):
+            name = f"s{form.place(pixel, vector)}"
+            lines.append(f"{name} = vaddq_f32({name}, bias{vector});")
+            lines += accumulate_f32.vector_activation(name).splitlines()
+            lines += accumulate_f32.store_assembly(name, f"y{pixel}", VECTOR_LANES * vector)
+    return lines
+
+
+def wrap_assembly(head: str, items: Sequence[str], end: str = "") -> list[str]:
+    """The items in lines of up to 92 columns."""
+    lines, line = [], head
+    for index, item in enumerate(items):
+        part = item + ("," if index < len(items) - 1 else end)
+        if len(line) + len(part) > 92:
+            lines.append(line.rstrip())
+            line = " " * len(head)
+        line += part + " "
+    return [*lines, line.rstrip()]
+
+
+def _portable(style: AccumulateStyle, form: VectorTile) -> str:
+    names = ", ".join(f"y{p}" for p in range(form.pixels))
+    x, w = f"x[{form.pixels} * i + p]", f"w[{form.lanes} * i + lane]"
+    term = accumulate_f32.PORTABLE_ACCUMULATE[style].format(x=x, w=w, total="sum")
+    return f"""\
+float *const results[{form.pixels}] = {{{names}}};
+for (int32_t p = 0; p < {form.pixels}; ++p) {{
+    for (int32_t lane = 0; lane < lanes; ++lane) {{
+        float sum = 0.0f;
+        for (int32_t i = 0; i < steps; ++i) {{
+            sum = {term};
+        }}
+        sum += bias[lane];
+{indent(accumulate_f32.portable_activation("sum"), " " * 8)}
+        results[p][lane] = sum;
+    }}
+}}"""
+
+
+def _meaning(
+    style: AccumulateStyle, form: VectorTile, w: Any, x: Any, bias: Any, *rest: Any
+) -> tuple[Any, ...]:
+    activation, lanes, steps = rest[form.pixels :]
+    weights, values = np.asarray(w, np.float32), np.asarray(x, np.float32)
+    a = weights.reshape(-1, 1, form.lanes, *weights.shape[1:])
+    b = values.reshape(-1, form.pixels, 1, *values.shape[1:])
+    with np.errstate(all="ignore"):
+        sums = np.zeros(np.broadcast_shapes(a.shape[1:], b.shape[1:]), np.float32)
+        for step in range(steps):
+            sums = accumulate_f32.accumulate(style, sums, b[step], a[step])
+        total = accumulate_f32.apply_activation(sums + np.asarray(bias, np.float32), activation)
+    return tuple(total[pixel, :lanes] for pixel in range(form.pixels))
+
+
+def _block(style: AccumulateStyle, form: VectorTile) -> Intrinsic:
+    return Intrinsic(
+        name=microkernel_name(style, form),
+        operands=(
+            Operand("w", "ptr", FLOAT32, "r", form.lanes),
+            Operand("x", "ptr", FLOAT32, "r", form.pixels),
+            Operand("bias", "ptr", FLOAT32, "r", form.lanes),
+            *(Operand(f"y{p}", "ptr", FLOAT32, "w", 1) for p in range(form.pixels)),
+            *(Operand(name, "imm", INT32) for name in ("activation", "lanes", "steps")),
+        ),
+        result=None,
+        meaning=partial(_meaning, style, form),
+        portable=_portable(style, form),
+        doc=f"Products of {form.lanes} channels times {form.pixels} pixels, biased and cut.",
+        requires="mvefp",
+        text={"gnu": _text(style, form)},
+        clobbers=("memory",),
+        count=lambda args: microkernel_instructions(style, form, args[-1], args[-3]),
+    )
+
+
+# ---- columns ------------------------------------------------------------------------------------
+
+_SPREAD = """\
+const uint32x4_t places = vmulq_n_u32(vidupq_n_u32(0, 4), {pixels}u);
+{source}float *to = y;
+__asm__ volatile(
+    "wls lr, %[rounds], 2f\\n\\t"
+    "1:\\n\\t"
+{load}    "vstrw.32 {value}, [%[to], %q[places]]\\n\\t"
+    "add %[to], #{step}\\n\\t"
+    "le lr, 1b\\n\\t"
+    "2:"
+    : {moving}[to] "+r"(to)
+    : [places] "w"(places), {inputs}[rounds] "r"(count / 4)
+    : {clobbers}"lr", "cc", "memory");
+if (count % 4 != 0) {{
+    const mve_pred16_t inside = vctp32q((uint32_t)(count % 4));
+    vstrwq_scatter_offset_p_f32(to, places, {tail}, inside);
+}}"""
+
+
+def _column_text(pixels: int, *, zero: bool) -> str:
+    names = {"pixels": pixels, "step": 4 * VECTOR_LANES * pixels}
+    if zero:
+        return _SPREAD.format(
+            **names, source="const float32x4_t zeros = vdupq_n_f32(0.0f);\n", load="",
+            value="%q[zeros]", moving="", inputs='[zeros] "w"(zeros), ', clobbers="", tail="zeros",
+        )  # fmt: skip
+    return _SPREAD.format(
+        **names, source="const float *from = x;\n", value="q0", inputs="", clobbers='"q0", ',
+        load='    "vldrw.u32 q0, [%[from]], #16\\n\\t"\n', moving='[from] "+r"(from), ',
+        tail="vldrwq_z_f32(from, inside)",
+    )  # fmt: skip
+
+
+def _column_meaning(pixels: int, y: Any, *rest: Any) -> Any:
+    *source, count = rest
+    result = np.array(y)
+    result[: pixels * (count - 1) + 1 : pixels] = np.asarray(source[0])[:count] if source else 0
+    return result
+
+
+def _column(pixels: int, *, zero: bool) -> Intrinsic:
+    value = "0.0f" if zero else "x[i]"
+    return Intrinsic(
+        name=f"mve_{'zero' if zero else 'spread'}_f32_{pixels}",
+        operands=(
+            Operand("y", "ptr", FLOAT32, "rw", 1),
+            *(() if zero else (Operand("x", "ptr", FLOAT32, "r", 1),)),
+            Operand("count", "imm", INT32),
+        ),
+        result=None,
+        meaning=partial(_column_meaning, pixels),
+        portable=f"for (int32_t i = 0; i < count; ++i) {{\n    y[{pixels} * i] = {value};\n}}",
+        doc=f"Every {pixels}th element from y on := {'0' if zero else 'those of x'}.",
+        requires="mvefp",
+        text={"gnu": _column_text(pixels, zero=zero)},
+        clobbers=("memory",),
+        count=lambda args: 5 + args[-1] // 4 * (3 + (not zero)) + 4 * (args[-1] % 4 > 0),
+    )
+
+
+FLOAT_MICROKERNEL_INTRINSICS: Mapping[str, Intrinsic] = {
+    item.name: item
+    for item in (
+        *(_block(style, form) for style in ACCUMULATE_STYLES for form in tiles_for_style(style)),
+        *(
+            _column(pixels, zero=zero)
+            for pixels in range(1, MAX_PIXELS + 1)
+            for zero in (False, True)
+        ),
+    )
+}

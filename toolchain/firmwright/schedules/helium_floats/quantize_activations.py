@@ -1,0 +1,181 @@
+"""Floats to int8 as hybrid layers do it, four at a time: the ends of a batch, then its values.
+
+`mve_ends_f32` compares bits, as the default loops do. `mve_quantize_f32` has VCVTA, which rounds
+halves away from zero like the definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32
+from firmwright.ir import tir
+from firmwright.ir.tir.builder import ArithExpr, immediate, maximum
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ops.hybrid_conv2d import QuantizePasses
+from firmwright.ops.kernel import Kernel
+
+_NEGATIVE_ZERO = 0x80000000
+
+_ENDS_PORTABLE = """\
+least = 0x80000000u;
+most = 0;
+for (int32_t i = 0; i < count; ++i) {
+    union {
+        float value;
+        uint32_t bits;
+        int32_t number;
+    } at;
+    at.value = x[i];
+    least = at.bits > least ? at.bits : least;
+    most = at.number > most ? at.number : most;
+}"""
+
+_ENDS_TEXT = """\
+uint32x4_t leasts = vdupq_n_u32(0x80000000u);
+int32x4_t mosts = vdupq_n_s32(0);
+const float *from = x;
+for (int32_t i = 0; i < count / 4; ++i) {
+    const float32x4_t values = vldrwq_f32(from);
+    leasts = vmaxq_u32(leasts, vreinterpretq_u32_f32(values));
+    mosts = vmaxq_s32(mosts, vreinterpretq_s32_f32(values));
+    from += 4;
+}
+if (count % 4 != 0) {
+    const float32x4_t values = vldrwq_z_f32(from, vctp32q((uint32_t)(count % 4)));
+    leasts = vmaxq_u32(leasts, vreinterpretq_u32_f32(values));
+    mosts = vmaxq_s32(mosts, vreinterpretq_s32_f32(values));
+}
+least = vmaxvq_u32(0x80000000u, leasts);
+most = vmaxvq_s32(0, mosts);"""
+
+
+def _ends_meaning(x: Any, count: Any, *_: Any) -> tuple[Any, Any]:
+    bits = np.ascontiguousarray(np.asarray(x, np.float32)[:count])
+    least = np.maximum(bits.view(np.uint32).max(axis=0), np.uint32(_NEGATIVE_ZERO))
+    return least, np.maximum(bits.view(np.int32).max(axis=0), 0)
+
+
+MIN_MAX = Intrinsic(
+    name="mve_ends_f32",
+    operands=(
+        Operand("x", "ptr", FLOAT32, "r", 1),
+        Operand("count", "imm", INT32),
+        Operand("least", "out", UINT32),
+        Operand("most", "out", INT32),
+    ),
+    result=None,
+    meaning=_ends_meaning,
+    portable=_ENDS_PORTABLE,
+    doc="Bits of the least and of the greatest of `count` values and 0.",
+    requires="mvefp",
+    text={"gnu": _ENDS_TEXT},
+    count=lambda args: 12 + args[1] // 4 * 5,
+)
+
+_QUANTIZE_PORTABLE = """\
+for (int32_t i = 0; i < count; ++i) {
+    const float scaled = x[i] * inverse;
+    const float moved = moves ? moved_by + scaled : scaled;
+    const float above = moved > -129.0f ? moved : -129.0f;
+    const float cut = above < 128.0f ? above : 128.0f;
+    const int32_t halves = (int32_t)(cut + cut);
+    const int32_t nearest = (halves + 1 + (halves >> 31)) >> 1;
+    y[i] = (int8_t)(nearest < -128 ? -128 : nearest > 127 ? 127 : nearest);
+}"""
+
+_NEAREST = """\
+float32x4_t values = vmulq_n_f32({values}, inverse);
+if (moves) {{
+    values = vaddq_f32(values, vdupq_n_f32(moved_by));
+}}
+int32x4_t nearest = vcvtaq_s32_f32(values);
+__asm__("vqmovnb.s32 %q0, %q0\\n\\tvqmovnb.s16 %q0, %q0" : "+w"(nearest));"""
+
+_QUANTIZE_TEXT = "\n".join([
+    "const float *from = x;",
+    "int8_t *to = y;",
+    "for (int32_t i = 0; i < count / 4; ++i) {",
+    *("    " + line for line in _NEAREST.format(values="vldrwq_f32(from)").splitlines()),
+    "    vstrbq_s32(to, nearest);",
+    "    from += 4;",
+    "    to += 4;",
+    "}",
+    "if (count % 4 != 0) {",
+    "    const mve_pred16_t inside = vctp32q((uint32_t)(count % 4));",
+    *("    " + line for line in _NEAREST.format(values="vldrwq_z_f32(from, inside)").splitlines()),
+    "    vstrbq_p_s32(to, nearest, inside);",
+    "}",
+])  # fmt: skip
+
+
+def _quantize_meaning(y: Any, x: Any, inverse: Any, moved_by: Any, moves: Any, count: Any) -> Any:
+    values = np.asarray(x, np.float32)[:count]
+    with np.errstate(all="ignore"):
+        moved = values * inverse
+        if moves:
+            moved = moved_by + moved
+    wide = moved.astype(np.float64)
+    nearest = np.sign(wide) * np.floor(np.abs(wide) + 0.5)
+    return np.clip(nearest, INT8.min, INT8.max).astype(np.int8)
+
+
+QUANTIZE = Intrinsic(
+    name="mve_quantize_f32",
+    operands=(
+        Operand("y", "ptr", INT8, "w", 1),
+        Operand("x", "ptr", FLOAT32, "r", 1),
+        Operand("inverse", "in", FLOAT32),
+        Operand("moved_by", "in", FLOAT32),
+        Operand("moves", "imm", INT32),
+        Operand("count", "imm", INT32),
+    ),
+    result=None,
+    meaning=_quantize_meaning,
+    portable=_QUANTIZE_PORTABLE,
+    doc="The int8 nearest to each of `count` values, times `inverse`, plus `moved_by`.",
+    requires="mvefp",
+    text={"gnu": _QUANTIZE_TEXT},
+    count=lambda args: 12 + args[-1] // 4 * 10,
+)
+
+QUANTIZE_INTRINSICS: Mapping[str, Intrinsic] = {item.name: item for item in (MIN_MAX, QUANTIZE)}
+
+
+def _ends(b: Kernel, n: ArithExpr, size: int, low: tir.Buffer, high: tir.Buffer) -> None:
+    least, most = b.reg("least", UINT32), b.reg("most", INT32)
+    values = b.pointer(b.input(0), n * size, size)
+    b.evaluate(MIN_MAX.name, [values, size, b.load(least, [0]), b.load(most, [0])])
+    for end, bits in ((low, b.load(least, [0]).cast(INT32)), (high, b.load(most, [0]))):
+        b.store(end, [0], intrinsic("float_of_bits", [bits], FLOAT32))
+
+
+def _reach(b: Kernel, n: ArithExpr, size: int, reach: tir.Buffer) -> None:
+    low = b.reg("least_value", FLOAT32)
+    _ends(b, n, size, low, reach)
+    zero = ArithExpr(immediate(0.0, FLOAT32))
+    b.store(reach, [0], maximum(b.load(reach, [0]), zero - b.load(low, [0])))
+
+
+def _values(
+    b: Kernel, n: ArithExpr, target: tir.Buffer, inverse: ArithExpr, moved_by: ArithExpr | None
+) -> None:
+    size = target.elements
+    moves = moved_by is not None
+    offset = ArithExpr(immediate(0.0, FLOAT32)) if moved_by is None else moved_by
+    with b.let("inverse", inverse) as factor:
+        b.evaluate(
+            QUANTIZE.name,
+            [
+                b.pointer(target, 0, size, "w"),
+                b.pointer(b.input(0), n * size, size),
+                factor, offset, int(moves), size,
+            ],
+        )  # fmt: skip
+
+
+QUANTIZE_PASSES = QuantizePasses(_reach, _ends, _values)

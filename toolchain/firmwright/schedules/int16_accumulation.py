@@ -1,0 +1,122 @@
+"""Sums of int16 layers: where they begin, in what pieces they have 32 bits, how they end.
+
+The sum of a layer may need 64 bits, but a piece of it without the bias needs only 32: a product of
+int16 and int8 takes 23, so that more than 500 of them fit. Kernels add up pieces with whatever
+multiplies 32 bits best; the pieces and the bias come together in 64. Fewer instructions than sums
+of 64 bits throughout (SMLALD, VMLALDAVA), which take two registers each, and the same bits: all of
+it is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import INT16, INT32, INT64, DType
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.tir.builder import ArithExpr, immediate
+from firmwright.ops.conv2d import bias_of, requantization_of
+from firmwright.ops.fully_connected import int16_requantization
+from firmwright.ops.int16x8 import ExactScale, accumulator_dtype, requantize_epilogue
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import Requantization
+from firmwright.schedules.epilogue import (
+    FinishElement,
+    RequantizeEpilogue,
+    accumulator_bounds,
+    make_epilogue,
+)
+
+_INPUT_REACH = -INT16.min
+
+
+@dataclass(frozen=True, slots=True)
+class Int16Accumulation:
+    """The bias and the end of a layer's sums, which have `dtype`; `step` takes (sum, channel)."""
+
+    dtype: DType
+    bias: tir.Buffer
+    step: RequantizeEpilogue | Callable[[ArithExpr, ArithExpr], ArithExpr]
+
+    @property
+    def is_wide(self) -> bool:
+        return self.dtype == INT64
+
+    def start(self, b: Kernel, channel: ArithExpr) -> ArithExpr:
+        """What the sum of 32 bits of a channel begins with."""
+        return ArithExpr(immediate(0, INT32)) if self.is_wide else b.load(self.bias, [channel])
+
+    @contextmanager
+    def channel(self, b: Kernel, channel: ArithExpr) -> Iterator[FinishElement]:
+        """From a sum of 32 bits that began with `start` to the element of the output."""
+        with self.whole(b, channel) as finish:
+            if self.is_wide:
+                with b.let("bias_here", b.load(self.bias, [channel])) as bias:
+                    yield lambda total: finish(total.cast(INT64) + bias)
+            else:
+                yield finish
+
+    @contextmanager
+    def whole(self, b: Kernel, channel: ArithExpr) -> Iterator[FinishElement]:
+        """From a sum of `dtype`, with its bias, to the element of the output."""
+        step = self.step
+        if isinstance(step, RequantizeEpilogue):
+            with step.channel(b, channel) as finish:
+                yield finish
+        else:
+            yield lambda total: step(total, channel)
+
+
+def plan_int16_accumulation(
+    b: Kernel, op: OpCall, kernel: Array, axis: int = 0
+) -> Int16Accumulation:
+    """Of a layer with weights `kernel` [channel, ...]; in the model these lie along `axis`."""
+    dtype, step = accumulator_dtype(op, axis), _step(op)
+    bias = bias_of(op, "int32")
+    buffer = b.constant("bias", bias, dtype)
+    if dtype == INT64 or isinstance(step, ExactScale):
+        return Int16Accumulation(
+            dtype, buffer, requantize_epilogue(b, step, dtype, op.output.dtype)
+        )
+    bounds = accumulator_bounds(bias, kernel, INT16.min, INT16.max)
+    return Int16Accumulation(dtype, buffer, make_epilogue(b, step, bounds, INT16, len(kernel)))
+
+
+def _step(op: OpCall) -> Requantization | ExactScale:
+    return int16_requantization(op) if op.op == "fully_connected" else requantization_of(op)
+
+
+def longest_dividing_chunk(flat: Array, steps: int) -> int:
+    """The longest piece of a column of `steps` whose products fit 32 bits; it divides the column.
+
+    `flat` are the weights [channel, tap], the same number of taps in each step.
+    """
+    by_step = _by_step(flat, flat.shape[1] // steps)
+    divisors = (n for n in range(steps, 1, -1) if steps % n == 0)
+    return next((piece for piece in divisors if _fits(by_step, piece)), 1)
+
+
+def longest_chunk(flat: Array, taps: int) -> int:
+    """The same in steps of `taps` values, but pieces need not divide the column."""
+    by_step = _by_step(flat, taps)
+    steps = by_step.shape[1]
+    lengths = (-(-steps // pieces) for pieces in range(1, steps + 1))
+    return next((piece for piece in lengths if _fits(by_step, piece)), 1)
+
+
+def _by_step(flat: Array, taps: int) -> Array:
+    """What the weights of each step add up to, without signs; zeros fill the last step."""
+    padded = np.pad(np.abs(flat.astype(np.int64)), ((0, 0), (0, -flat.shape[1] % taps)))
+    sums: Array = padded.reshape(len(flat), -1, taps).sum(axis=2)
+    return sums
+
+
+def _fits(by_step: Array, piece: int) -> bool:
+    """Whether no product of a piece leaves 32 bits, whatever the input."""
+    padded = np.pad(by_step, ((0, 0), (0, -by_step.shape[1] % piece)))
+    reach = padded.reshape(len(by_step), -1, piece).sum(axis=2).max(initial=0)
+    return int(reach) * _INPUT_REACH <= INT32.max

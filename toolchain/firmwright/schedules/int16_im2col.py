@@ -1,0 +1,255 @@
+"""int16 conv2d and fully_connected over packed columns: pixels times channels.
+
+The windows of two output pixels are packed as runs of int16, zeros outside of the input and behind
+the last tap; a pixel of a pointwise convolution, and a row of a fully connected layer, is its own
+column. Two channels go through two columns, four through a single one; the last channels are
+computed twice where they are no whole group. Sums of 64 bits are added up from pieces of a column
+(int16_sums.py). A `Int16Microkernel` of a family of cores is the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from firmwright.base.dtypes import INT16, INT32, INT64, UINT32, DType
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.tir.builder import ArithExpr, minimum
+from firmwright.ir.tir.schedule import Config
+from firmwright.ops.conv2d import weights_of
+from firmwright.ops.conv_window import ConvWindow, window_of
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules.epilogue import FinishElement
+from firmwright.schedules.fpu.im2col import FloatIm2colPacker
+from firmwright.schedules.int16_accumulation import (
+    Int16Accumulation,
+    longest_dividing_chunk,
+    plan_int16_accumulation,
+)
+
+_PIXELS = 2
+_SUMS = 4
+_MATRIX = 2
+"""Axes of the weights of a fully connected layer."""
+_POINT = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
+
+
+class Int16Microkernel(Protocol):
+    """Products of one step of a column: `taps` values in elements of `dtype`."""
+
+    @property
+    def taps(self) -> int: ...
+
+    @property
+    def dtype(self) -> DType: ...
+
+    def weights(self, b: Kernel, flat: Array, rows: int) -> tir.Buffer:
+        """[group, step, channel...] of int8 weights [channel, tap], whole steps of them."""
+
+    def add(
+        self,
+        b: Kernel,
+        acc: tir.Buffer,
+        columns: tir.Buffer,
+        weights: tir.Buffer,
+        at: tuple[ArithExpr, ArithExpr],
+    ) -> None:
+        """Adds step `at` (group, step) of [pixel, step, element] to sums [pixel, channel]."""
+
+
+def int16_gemm_configs(op: OpCall) -> Sequence[Config]:
+    if op.input(0).dtype != INT16:
+        return ()
+    return ({"pixels": min(_PIXELS, op.output.elements // op.input(1).shape[0])},)
+
+
+class Int16Im2colPacker(FloatIm2colPacker):
+    """Writes windows to columns [pixel, element] of int16."""
+
+    @property
+    def pixels(self) -> int:
+        return self.columns.shape[0]
+
+    def points(self, at: ArithExpr) -> None:
+        depth = self.x.shape[3]
+        with self.b.for_("p", self.pixels) as p:
+            self._move((at + p) * depth, p * self.columns.shape[1], depth)
+
+    def copy(
+        self,
+        source: tuple[ArithExpr, ArithExpr, ArithExpr],
+        first: ArithExpr,
+        pixel: ArithExpr,
+        count: int,
+    ) -> None:
+        _, rows, cols, channels = self.x.shape
+        offset = ((source[0] * rows + source[1]) * cols + source[2]) * channels
+        self._move(offset, pixel * self.columns.shape[1] + first, count)
+
+    def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
+        b, place = self.b, pixel * self.columns.shape[1] + first
+        with (
+            b.view("zeros", self.columns, place, (count,), access="w") as column,
+            b.for_("c", count) as c,
+        ):
+            b.store(column, [c], 0)
+
+    def _move(self, offset: ArithExpr, place: ArithExpr, count: int) -> None:
+        """In words where pixels are whole words."""
+        b, even = self.b, self.x.shape[3] % 2 == 0
+        dtype, steps = (UINT32, count // 2) if even else (INT16, count)
+        alignment = 4 if even else 1
+        unroll = next(size for size in (4, 3, 2, 1) if steps % size == 0)
+        with (
+            b.view("from", self.x, offset, (steps,), dtype=dtype, alignment=alignment) as run,
+            b.view("to", self.columns, place, (steps,), dtype=dtype, access="w",
+                     alignment=alignment) as column,
+            b.for_("i", steps // unroll) as i,
+            b.for_("u", unroll, kind="unrolled") as u,
+        ):  # fmt: skip
+            b.store(column, [i * unroll + u], b.load(run, [i * unroll + u]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Int16GemmKernel:
+    """The constants of a layer, and how it is cut: `piece` divides `steps`."""
+
+    block: Int16Microkernel
+    weights: tir.Buffer
+    sums: Int16Accumulation
+    outputs: int
+    pixels: int
+    rows: int
+    steps: int
+    piece: int
+
+    def products(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
+        """The outputs of the pixels from `at` on, by groups of channels."""
+        shape = (self.pixels, self.outputs)
+        with (
+            b.view("out", b.y, at * self.outputs, shape, access="w") as y,
+            b.for_("group", -(-self.outputs // self.rows)) as group,
+        ):
+            first = group * self.rows
+            if self.outputs % self.rows:
+                first = minimum(first, self.outputs - self.rows)
+            if self.piece < self.steps:
+                self._in_pieces(b, columns, y, group, first)
+            else:
+                acc = b.reg("acc", INT32, self.pixels * self.rows)
+                for row in range(self.rows):
+                    with b.let("bias_here", self.sums.start(b, first + row)) as start:
+                        self._set(b, acc, row, start)
+                self._run(b, acc, columns, group)
+                for row in range(self.rows):
+                    with self.sums.channel(b, first + row) as finish:
+                        self._store(b, y, acc, (first, row), finish)
+
+    def _in_pieces(
+        self, b: Kernel, columns: tir.Buffer, y: tir.Buffer, group: ArithExpr, first: ArithExpr
+    ) -> None:
+        total = b.reg("total", INT64, self.pixels * self.rows)
+        for row in range(self.rows):
+            with b.let("bias_here", b.load(self.sums.bias, [first + row])) as start:
+                self._set(b, total, row, start)
+        with b.for_("piece", self.steps // self.piece) as piece:
+            acc = b.reg("acc", INT32, self.pixels * self.rows)
+            for row in range(self.rows):
+                self._set(b, acc, row, 0)
+            self._run(b, acc, columns, group, piece * self.piece)
+            for i in range(self.pixels * self.rows):
+                b.store(total, [i], b.load(total, [i]) + b.load(acc, [i]).cast(INT64))
+        for row in range(self.rows):
+            with self.sums.whole(b, first + row) as finish:
+                self._store(b, y, total, (first, row), finish)
+
+    def _set(self, b: Kernel, sums: tir.Buffer, row: int, value: ArithExpr | int) -> None:
+        for pixel in range(self.pixels):
+            b.store(sums, [pixel * self.rows + row], value)
+
+    def _store(
+        self,
+        b: Kernel,
+        y: tir.Buffer,
+        sums: tir.Buffer,
+        at: tuple[ArithExpr, int],
+        finish: FinishElement,
+    ) -> None:
+        first, row = at
+        for pixel in range(self.pixels):
+            total = b.load(sums, [pixel * self.rows + row])
+            b.store(y, [pixel, first + row], finish(total))
+
+    def _run(
+        self,
+        b: Kernel,
+        acc: tir.Buffer,
+        columns: tir.Buffer,
+        group: ArithExpr,
+        start: ArithExpr | None = None,
+    ) -> None:
+        """Adds the steps of a piece that begins at step `start`."""
+        unroll = next(n for n in (max(8 // self.block.taps, 1), 2, 1) if self.piece % n == 0)
+        with (
+            b.for_("i", self.piece // unroll) as i,
+            b.for_("u", unroll, kind="unrolled") as u,
+        ):
+            step = i * unroll + u
+            place = step if start is None else start + step
+            self.block.add(b, acc, columns, self.weights, (group, place))
+
+    def columns(
+        self, b: Kernel, source: tir.Buffer, start: ArithExpr
+    ) -> AbstractContextManager[tir.Buffer]:
+        """The columns from element `start` of `source` on, in elements of the block."""
+        dtype = self.block.dtype
+        shape = (self.pixels, self.steps, self.block.taps * 2 // dtype.size_bytes)
+        return b.view("words", source, start, shape, dtype=dtype, alignment=dtype.size_bytes)
+
+
+def build_int16_gemm(block: Int16Microkernel, op: OpCall, config: Config, b: Kernel) -> None:
+    kernel = weights_of(op)
+    taps, count = kernel.size // len(kernel), int(config["pixels"])
+    layer = _plan_gemm(block, op, kernel, count, b)
+    padded = layer.steps * block.taps
+    window = _POINT if kernel.ndim == _MATRIX else window_of(op, kernel.shape[1:3])
+    pixels = op.output.elements // len(kernel)
+    with ExitStack() as stack:
+        columns = None
+        if not window.pointwise or padded != taps:
+            columns = stack.enter_context(b.allocate("columns", INT16, (count, padded), 4))
+            for pixel in range(count):
+                for tap in range(taps, padded):
+                    b.store(columns, [pixel, tap], 0)
+        index = stack.enter_context(b.for_("block", -(-pixels // count)))
+        at = stack.enter_context(b.let("at", minimum(index * count, pixels - count)))
+        if columns is None:
+            x = stack.enter_context(layer.columns(b, b.input(0), at * taps))
+        else:
+            image = b.input(0)
+            if kernel.ndim == _MATRIX:
+                shape = (pixels, 1, 1, taps)
+                image = stack.enter_context(b.view("image", image, 0, shape, alignment=4))
+            Int16Im2colPacker(b, window, image, columns).pack(op, at)
+            x = stack.enter_context(layer.columns(b, columns, at * 0))
+        layer.products(b, x, at)
+
+
+def _plan_gemm(
+    block: Int16Microkernel, op: OpCall, kernel: Array, pixels: int, b: Kernel
+) -> _Int16GemmKernel:
+    outputs, taps = len(kernel), kernel.size // len(kernel)
+    rows, steps = min(_SUMS // pixels, outputs), -(-taps // block.taps)
+    flat = np.pad(kernel.reshape(outputs, taps), ((0, 0), (0, steps * block.taps - taps)))
+    starts = (min(start, outputs - rows) for start in range(0, outputs, rows))
+    packed = flat[[start + row for start in starts for row in range(rows)]]
+    weights = block.weights(b, packed, rows)
+    return _Int16GemmKernel(
+        block, weights, plan_int16_accumulation(b, op, kernel), outputs, pixels, rows, steps,
+        longest_dividing_chunk(flat, steps),
+    )  # fmt: skip

@@ -1,0 +1,19 @@
+"""add and sub on scalar cores: the table of the DSP cores' rules, whose step needs nothing of them.
+
+Their one instruction of the extension, SMMLA, is a multiply-high and an addition elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from firmwright.schedules.cortex_m_dsp import add_sub
+from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
+from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY
+
+RULES = tuple(
+    replace(rule, name=f"{family.name}.{rule.op}.table", requires=frozenset({family.name}))
+    for family in (MLA_FAMILY, RV32M_FAMILY)
+    for rule in add_sub.RULES
+    if rule.name == f"dsp.{rule.op}.table"
+)

@@ -1,0 +1,113 @@
+"""The inner product of conv2d and fully_connected on cores that multiply one pair at a time.
+
+In: columns of int8. Out: requantised outputs. The input's zero point goes into the bias, which is
+exact because padding is written as the zero point. Rows of the weight matrix go through a block's
+columns a few at a time (blocks.py); channels that are settled (settled.py) are not computed, and
+the last block repeats its last row.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ops.conv2d import bias_of
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import Requantization, tensor_quant
+from firmwright.schedules.constant_channels import (
+    ChannelOrder,
+    ConstantChannels,
+    find_constant_channels,
+    order_computed_channels,
+    select_channels,
+)
+from firmwright.schedules.epilogue import RequantizeEpilogue, accumulator_bounds, make_epilogue
+from firmwright.schedules.scalar.microkernels import MicrokernelFamily, ScalarMicrokernel
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarGemmKernel:
+    """The constants of one layer, and the form of its blocks."""
+
+    family: MicrokernelFamily
+    shape: ScalarMicrokernel
+    outputs: int
+    depth: int
+    weights: tir.Buffer
+    bias: tir.Buffer
+    order: ChannelOrder
+    settled: ConstantChannels
+    epilogue: RequantizeEpilogue
+
+    def run(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
+        """All outputs of the pixels from `at` on; `columns` is [pixels, depth]."""
+        shape = self.shape
+        self.settled.write(b, at, shape.pixels)
+        with b.for_("group", len(self.order.rows) // shape.rows) as group:
+            acc = b.reg("acc", INT32, shape.sums)
+            w = b.pointer(self.weights, group * (shape.rows * self.depth), shape.rows * self.depth)
+            x = b.pointer(columns, 0, shape.pixels * self.depth)
+            start = b.pointer(self.bias, group * shape.rows, shape.rows)
+            registers = [b.load(acc, [i]) for i in range(shape.sums)]
+            name = self.family.block(shape)
+            b.evaluate(name, [w, x, start, self.depth, self.depth, *registers])
+            for row in range(shape.rows):
+                self._store(b, acc, at, group * shape.rows + row, row)
+
+    def _store(self, b: Kernel, acc: tir.Buffer, at: ArithExpr, index: ArithExpr, row: int) -> None:
+        """Requantises and writes row `row` of the block, row `index` of all."""
+        with ExitStack() as stack:
+            channel = stack.enter_context(b.let("channel", self.order.channel(b, index)))
+            finish = stack.enter_context(self.epilogue.channel(b, index))
+            window = b.view(
+                "out", b.y, at * self.outputs + channel, (self.shape.pixels,),
+                strides=(self.outputs,), access="w",
+            )  # fmt: skip
+            y = stack.enter_context(window)
+            for pixel in range(self.shape.pixels):
+                b.store(y, [pixel], finish(b.load(acc, [self.shape.place(row, pixel)])))
+
+
+def fits_address_offsets(family: MicrokernelFamily, depth: int, pixels: int) -> bool:
+    """Whether a load finds every column of `depth` bytes from the first one."""
+    return (pixels - 1) * depth + family.most_unrolled <= family.reach
+
+
+def plan_scalar_gemm(
+    b: Kernel,
+    family: MicrokernelFamily,
+    op: OpCall,
+    weights: Array,
+    params: Requantization,
+    pixels: int,
+) -> ScalarGemmKernel:
+    """Constants for `weights` [outputs, depth] in blocks of `pixels` columns."""
+    wide = weights.astype(np.int64)
+    zero_point = tensor_quant(op.input(0)).zero_point
+    bias = bias_of(op, "int32").astype(np.int64) - zero_point * wide.sum(axis=1)
+    low, high = accumulator_bounds(bias, wide, INT8.min, INT8.max)
+    settled = find_constant_channels(b, params, low, high)
+    outputs, depth = weights.shape
+    rows = family.rows(outputs - len(settled.values) or 1, pixels)
+    order = order_computed_channels(b, settled, rows)
+    chosen = list(order.rows)
+    packed = weights[chosen].reshape(-1, rows, depth).transpose(0, 2, 1).reshape(-1)
+    return ScalarGemmKernel(
+        family,
+        ScalarMicrokernel("bytes", rows, pixels, family.unrolled(depth)),
+        outputs,
+        depth,
+        b.constant("weights", np.ascontiguousarray(packed), INT8),
+        b.constant("bias", bias[chosen], INT32),
+        order,
+        settled,
+        make_epilogue(
+            b, select_channels(params, chosen), (low[chosen], high[chosen]), INT8, len(chosen)
+        ),
+    )

@@ -1,0 +1,67 @@
+"""int16 columns (schedules/int16_im2col.py) on any core, by single products.
+
+A tap of two pixels and two channels is four loads and four products.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT16, DType
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import Array
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.schedule import Schedule
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules import int16_im2col
+
+
+class _SingleMac:
+    """One tap."""
+
+    @property
+    def taps(self) -> int:
+        return 1
+
+    @property
+    def dtype(self) -> DType:
+        return INT16
+
+    def weights(self, b: Kernel, flat: Array, rows: int) -> tir.Buffer:
+        groups = flat.reshape(-1, rows, flat.shape[1]).swapaxes(1, 2)
+        return b.constant("weights", np.ascontiguousarray(groups), INT8)
+
+    def add(
+        self,
+        b: Kernel,
+        acc: tir.Buffer,
+        columns: tir.Buffer,
+        weights: tir.Buffer,
+        at: tuple[ArithExpr, ArithExpr],
+    ) -> None:
+        (group, step), pixels, rows = at, columns.shape[0], weights.shape[2]
+        with ExitStack() as stack:
+            values = [
+                stack.enter_context(b.let("x", b.load_i32(columns, [pixel, step, 0])))
+                for pixel in range(pixels)
+            ]
+            for row in range(rows):
+                with b.let("w", b.load_i32(weights, [group, step, row])) as w:
+                    for pixel in range(pixels):
+                        at_sum = [pixel * rows + row]
+                        b.store(acc, at_sum, b.load(acc, at_sum) + values[pixel] * w)
+
+
+RULES = tuple(
+    Schedule(
+        f"scalar.{op}.half_columns",
+        op,
+        frozenset(),
+        int16_im2col.int16_gemm_configs,
+        partial(int16_im2col.build_int16_gemm, _SingleMac()),
+    )
+    for op in ("conv2d", "fully_connected")
+)

@@ -1,0 +1,124 @@
+"""Weights of 4 bits kept in 4 bits, for conv2d and fully_connected of int8 under --optimize size.
+
+A row is what the innermost loop takes: the weights of an output, of a convolution those of one tap.
+Two of a row are a byte, each 8 more than it is, the first one in the lower half; a row of odd
+length ends with half a byte. It takes half the flash of int8 and about half as much time again.
+Whether weights are of 4 bits is read off their values: in the module they are int8 as all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, UINT8
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
+from firmwright.ops.conv_window import window_of
+from firmwright.ops.fully_connected import int8_requantization
+from firmwright.ops.int16x8 import accumulator_dtype, requantize_epilogue
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import tensor_quant
+
+_OFFSET = 8
+
+
+def _configs(op: OpCall) -> Sequence[Config]:
+    if op.input(0).dtype != INT8:
+        return ()
+    weights = weights_of(op)
+    is_narrow = weights.min() >= -_OFFSET and weights.max() < _OFFSET
+    return ({},) if is_narrow and weights.shape[-1] > 1 else ()
+
+
+def pack_int4_weights(weights: Array) -> Array:
+    """Rows of weights (the last axis) as bytes of two."""
+    halves = (weights.astype(np.int16) + _OFFSET).astype(np.uint8)
+    if halves.shape[-1] % 2:
+        halves = np.concatenate([halves, np.zeros_like(halves[..., :1])], axis=-1)
+    return np.asarray(halves[..., ::2] | halves[..., 1::2] << 4)
+
+
+def _add_row(
+    b: Kernel,
+    acc: tir.Buffer,
+    count: int,
+    byte: Callable[[ArithExpr | int], ArithExpr],
+    x: Callable[[ArithExpr | int], ArithExpr],
+) -> None:
+    """Adds `count` products to `acc`; `x` gives values of 32 bits, `byte` the weights of two."""
+
+    def add(both: ArithExpr, first: ArithExpr | int, halves: int) -> None:
+        weights = ((both & 15) - _OFFSET, (both >> 4) - _OFFSET)
+        for k in range(halves):
+            product = x(first + k) * weights[k]
+            b.store(acc, [0], b.load(acc, [0]) + product.cast(acc.dtype))
+
+    with b.for_("pair", count // 2) as pair, b.let("both", byte(pair)) as both:
+        add(both, pair * 2, 2)
+    if count % 2:
+        with b.let("last", byte(count // 2)) as last:
+            add(last, count - 1, 1)
+
+
+def _build_fully_connected(op: OpCall, config: Config, b: Kernel) -> None:
+    weights, zero_point = weights_of(op), tensor_quant(op.input(0)).zero_point
+    (outputs, inputs), wide = weights.shape, accumulator_dtype(op, 0)
+    sums = weights.sum(axis=1, dtype=np.int64)
+    bias = b.constant("bias", bias_of(op, "int32") - zero_point * sums, wide)
+    halves = b.constant("halves", pack_int4_weights(weights), UINT8)
+    finish = requantize_epilogue(b, int8_requantization(op), wide, INT8)
+    with (
+        b.for_("n", op.output.elements // outputs) as n,
+        b.view("row", b.input(0), n * inputs, (inputs,)) as row,
+        b.view("out", b.y, n * outputs, (outputs,), access="w") as out,
+        b.for_("o", outputs) as o,
+    ):
+        acc = b.reg("acc", wide)
+        b.store(acc, [0], b.load(bias, [o]))
+        _add_row(
+            b,
+            acc,
+            inputs,
+            lambda pair: b.load_i32(halves, [o, pair]),
+            lambda i: b.load_i32(row, [i]),
+        )
+        b.store(out, [o], finish(b.load(acc, [0]), o))
+
+
+def _build_conv2d(op: OpCall, config: Config, b: Kernel) -> None:
+    weights, zero_point = weights_of(op), tensor_quant(op.input(0)).zero_point
+    outputs, height, width, inputs = weights.shape
+    wide = accumulator_dtype(op, 0)
+    bias = b.constant("bias", bias_of(op, "int32"), wide)
+    halves = b.constant("halves", pack_int4_weights(weights), UINT8)
+    finish = requantize_epilogue(b, requantization_of(op), wide, INT8)
+    window = window_of(op, (height, width))
+    with (
+        window.outputs(b, op.input(0).shape, op.output.shape) as at,
+        b.for_("oc", outputs) as oc,
+    ):
+        acc = b.reg("acc", wide)
+        b.store(acc, [0], b.load(bias, [oc]))
+        with window.taps(b, at) as (ky, kx, iy, ix):
+            _add_row(
+                b,
+                acc,
+                inputs,
+                lambda pair: b.load_i32(halves, [oc, ky, kx, pair]),
+                lambda i: b.load_i32(b.input(0), [at.n, iy, ix, i]) - zero_point,
+            )
+        b.store(b.y, [at.n, at.oy, at.ox, oc], finish(b.load(acc, [0]), oc))
+
+
+RULES = tuple(
+    Schedule(f"scalar.{op}.nibbles", op, frozenset(), _configs, build, goal="size")
+    for op, build in (
+        ("conv2d", _build_conv2d),
+        ("fully_connected", _build_fully_connected),
+    )
+)

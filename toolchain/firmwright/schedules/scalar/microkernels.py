@@ -1,0 +1,182 @@
+"""Products of some rows with some columns, one multiplication at a time: statements with pointers.
+
+`FAMILY_LAYOUT_RxP_U` takes R rows of weights through P columns, `steps` elements long, and leaves
+the R x P sums in registers. A step loads R + P values for R * P products; U steps stand in the
+loop, which is part of the statement, so that no compiler has to find registers for it. Sums begin
+at `start[row]`. Weights lie step by step, the R rows of a step side by side.
+
+The layout says what elements are and how columns lie: `bytes` are int8, each column's elements
+side by side, the columns `pixel` elements apart; `tiles` are int16, the columns of one step side by
+side.
+
+Families differ in their assembly: `mla` for Armv7-M without the DSP extension (thumb2_blocks.py),
+`rvm` for RV32IM (rv32_blocks.py). Sums are exact modulo 2^32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT16, INT32, DType
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+
+OperandLayout: TypeAlias = Literal["bytes", "tiles"]
+
+_STEPS_ARGUMENT = 4
+
+_PORTABLE = """\
+int32_t sums[{count}];
+for (int32_t r = 0; r < {rows}; ++r) {{
+    for (int32_t p = 0; p < {pixels}; ++p) {{
+        uint32_t sum = (uint32_t)start[r];
+        for (int32_t k = 0; k < steps; ++k) {{
+            const int32_t weight = w[{rows} * k + r];
+            sum += (uint32_t)(weight * x[{step} * k + pixel * p]);
+        }}
+        sums[{pixels} * r + p] = (int32_t)sum;
+    }}
+}}
+{results}"""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarMicrokernel:
+    """A block's form."""
+
+    layout: OperandLayout
+    rows: int
+    pixels: int
+    unroll: int
+
+    @property
+    def sums(self) -> int:
+        return self.rows * self.pixels
+
+    @property
+    def dtype(self) -> DType:
+        return INT8 if self.layout == "bytes" else INT16
+
+    @property
+    def step(self) -> int:
+        """Elements between two steps of one column."""
+        return 1 if self.layout == "bytes" else self.pixels
+
+    def place(self, row: int, pixel: int) -> int:
+        """The number of a sum."""
+        return row * self.pixels + pixel
+
+
+@dataclass(frozen=True, slots=True)
+class MicrokernelFamily:
+    """How a core computes blocks.
+
+    `shapes` are (layout, rows, pixels), `most_unrolled` bounds the steps in a loop, `reach` the
+    bytes from a pointer that a load addresses. `text` is a shape's assembly, `step_instructions`
+    what a step executes, `loop_instructions` what each trip does besides.
+    """
+
+    name: str
+    requires: str
+    shapes: tuple[tuple[OperandLayout, int, int], ...]
+    most_unrolled: int
+    reach: int
+    text: Callable[[ScalarMicrokernel], str]
+    step_instructions: Callable[[ScalarMicrokernel], int]
+    loop_instructions: int
+
+    @property
+    def pixel_counts(self) -> list[int]:
+        """Columns that a block of bytes may have, most first."""
+        return sorted({p for layout, _, p in self.shapes if layout == "bytes"}, reverse=True)
+
+    def rows(self, outputs: int, pixels: int) -> int:
+        """The rows of a block of bytes with which `outputs` rows take least."""
+        counts = [r for layout, r, p in self.shapes if layout == "bytes" and p == pixels]
+        return min(counts, key=lambda r: (self.cost(outputs, r, pixels), -r))
+
+    def unrolled(self, steps: int) -> int:
+        """Steps in the loop of a block of `steps`."""
+        return max(n for n in range(1, self.most_unrolled + 1) if steps % n == 0)
+
+    def block(self, shape: ScalarMicrokernel) -> str:
+        """The intrinsic's name."""
+        return f"{self.name}_{shape.layout}_{shape.rows}x{shape.pixels}_{shape.unroll}"
+
+    def cost(self, outputs: int, rows: int, pixels: int) -> int:
+        """Instructions for a step of all `outputs` rows in blocks of `rows`."""
+        return -(-outputs // rows) * self.step_instructions(
+            ScalarMicrokernel("bytes", rows, pixels, 1)
+        )
+
+
+def _meaning(shape: ScalarMicrokernel) -> Callable[..., tuple[Any, ...]]:
+    """w, x, start as elements first, then lanes; immediates; what the sums were is not asked."""
+
+    def run(w: Any, x: Any, start: Any, pixel: int, steps: int, *_: Any) -> tuple[Any, ...]:
+        weights = np.asarray(w, np.int64)[: shape.rows * steps]
+        weights = weights.reshape(steps, shape.rows, *weights.shape[1:])
+        places = shape.step * np.arange(steps)[:, None] + pixel * np.arange(shape.pixels)
+        columns = np.asarray(x, np.int64)[places]
+        begin = np.asarray(start, np.int64)
+        return tuple(
+            (begin[row] + (weights[:, row] * columns[:, p]).sum(axis=0))
+            .astype(np.uint32)
+            .astype(np.int32)
+            for row in range(shape.rows)
+            for p in range(shape.pixels)
+        )
+
+    return run
+
+
+def _portable(shape: ScalarMicrokernel) -> str:
+    return _PORTABLE.format(
+        count=shape.sums,
+        rows=shape.rows,
+        pixels=shape.pixels,
+        step=shape.step,
+        results="\n".join(f"c{i} = sums[{i}];" for i in range(shape.sums)),
+    )
+
+
+def make_microkernel(family: MicrokernelFamily, shape: ScalarMicrokernel) -> Intrinsic:
+    """The intrinsic of one shape."""
+    return Intrinsic(
+        name=family.block(shape),
+        operands=(
+            Operand("w", "ptr", shape.dtype, "r", shape.rows * shape.unroll),
+            Operand("x", "ptr", shape.dtype, "r", shape.step * shape.unroll),
+            Operand("start", "ptr", INT32, "r", shape.rows),
+            Operand("pixel", "imm", INT32),
+            Operand("steps", "imm", INT32),
+            *(Operand(f"c{i}", "out", INT32) for i in range(shape.sums)),
+        ),
+        result=None,
+        meaning=_meaning(shape),
+        portable=_portable(shape),
+        doc=f"Products of {shape.rows} rows with {shape.pixels} columns of `steps` elements.",
+        requires=family.requires,
+        text={"gnu": family.text(shape)},
+        clobbers=("memory",),
+        count=lambda args: _executed(family, shape, args[_STEPS_ARGUMENT]),
+    )
+
+
+def _executed(family: MicrokernelFamily, shape: ScalarMicrokernel, steps: int) -> int:
+    trips = steps // shape.unroll
+    each = family.step_instructions(shape) * shape.unroll + family.loop_instructions
+    return trips * each + shape.sums + family.loop_instructions
+
+
+def make_microkernels(family: MicrokernelFamily) -> Mapping[str, Intrinsic]:
+    """Every shape at every length of loop."""
+    made = (
+        make_microkernel(family, ScalarMicrokernel(layout, rows, pixels, unroll))
+        for layout, rows, pixels in family.shapes
+        for unroll in range(1, family.most_unrolled + 1)
+    )
+    return {item.name: item for item in made}

@@ -1,0 +1,116 @@
+"""Blocks of products on RV32IM: LB, MUL and ADD.
+
+Sixteen sums, the columns' elements of a step, one weight and one product are 22 of the 28 registers
+that a compiler gives away; the pointers and the end take three more. A step of four rows times four
+columns is 40 instructions for 16 products; what the last column multiplies is the weight's own
+register. The statement has few operands because it takes its temporaries by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from firmwright.ir.tir.intrinsic import Intrinsic
+from firmwright.schedules.scalar.microkernels import (
+    MicrokernelFamily,
+    ScalarMicrokernel,
+    make_microkernels,
+)
+
+_COLUMNS = ("t0", "t1", "t2", "t3")
+_WEIGHT, _PRODUCT = "t4", "t5"
+
+_FRAME = """\
+const void *const end = x + {ahead} * steps;
+{unused}{macro}
+__asm__(
+{begin}
+    "1:\\n\\t"
+{uses}
+    "addi %[x], %[x], {x_bytes}\\n\\t"
+    "addi %[w], %[w], {w_bytes}\\n\\t"
+    "bltu %[x], %[end], 1b"
+    : {sums},
+      [w] "+r"(w), [x] "+r"(x)
+    : [start] "r"(start), [end] "r"(end){offsets}
+    : {clobbers}, "memory");
+#undef STEP"""
+
+
+def _size(shape: ScalarMicrokernel) -> int:
+    return shape.dtype.size_bytes
+
+
+def _step(shape: ScalarMicrokernel) -> list[str]:
+    """One step; X and W are the bytes from the pointers to it."""
+    load = "lb" if shape.layout == "bytes" else "lh"
+    lines = []
+    for pixel in range(shape.pixels):
+        if shape.layout == "tiles":
+            place = f'" #X "+{_size(shape) * pixel}'
+        else:
+            place = f'%[p{pixel}]+" #X "' if pixel else '" #X "'
+        lines.append(f"{load} {_COLUMNS[pixel]}, {place}(%[x])")
+    for row in range(shape.rows):
+        lines.append(f'{load} {_WEIGHT}, " #W "+{_size(shape) * row}(%[w])')
+        for pixel in range(shape.pixels):
+            product = _WEIGHT if pixel == shape.pixels - 1 else _PRODUCT
+            total = f"%[c{shape.place(row, pixel)}]"
+            lines.append(f"mul {product}, {_WEIGHT}, {_COLUMNS[pixel]}")
+            lines.append(f"add {total}, {total}, {product}")
+    return lines
+
+
+def _begin(shape: ScalarMicrokernel) -> list[str]:
+    lines = []
+    for row in range(shape.rows):
+        first = f"%[c{shape.place(row, 0)}]"
+        lines.append(f"lw {first}, {4 * row}(%[start])")
+        lines += [f"mv %[c{shape.place(row, p)}], {first}" for p in range(1, shape.pixels)]
+    return lines
+
+
+def _text(shape: ScalarMicrokernel) -> str:
+    body = [f'    "{line}\\n\\t"' for line in _step(shape)]
+    has_pixels = shape.layout == "bytes" and shape.pixels > 1
+    offsets = [f'[p{i}] "i"({i} * pixel)' for i in range(1, shape.pixels)] if has_pixels else []
+    sums = [f'[c{i}] "=&r"(c{i})' for i in range(shape.sums)]
+    size = _size(shape)
+    places = [
+        f"STEP({size * shape.step * u}, {size * shape.rows * u})" for u in range(shape.unroll)
+    ]
+    taken = [*_COLUMNS[: shape.pixels], _WEIGHT, *([_PRODUCT] if shape.pixels > 1 else [])]
+    return _FRAME.format(
+        ahead=shape.step,
+        unused="" if has_pixels else "(void)pixel;\n",
+        macro=" \\\n".join(["#define STEP(X, W)", *body]),
+        begin="\n".join(f'    "{line}\\n\\t"' for line in _begin(shape)),
+        uses="    " + " ".join(places),
+        x_bytes=size * shape.step * shape.unroll,
+        w_bytes=size * shape.rows * shape.unroll,
+        sums=",\n      ".join(", ".join(sums[i : i + 4]) for i in range(0, len(sums), 4)),
+        offsets="".join(f", {item}" for item in offsets),
+        clobbers=", ".join(f'"{name}"' for name in taken),
+    )
+
+
+RV32M_FAMILY = MicrokernelFamily(
+    "rvm",
+    "rvm",
+    shapes=(
+        ("bytes", 4, 4),
+        ("bytes", 4, 3),
+        ("bytes", 8, 2),
+        ("bytes", 16, 1),
+        ("bytes", 8, 1),
+        ("bytes", 4, 1),
+        ("tiles", 4, 4),
+    ),
+    most_unrolled=4,
+    reach=2047,
+    text=_text,
+    step_instructions=lambda shape: len(_step(shape)),
+    loop_instructions=3,
+)
+
+RV32M_MICROKERNELS: Mapping[str, Intrinsic] = make_microkernels(RV32M_FAMILY)

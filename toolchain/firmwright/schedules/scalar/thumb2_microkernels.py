@@ -1,0 +1,168 @@
+"""Blocks of products on Armv7-M without the DSP extension: LDRSB and MLA.
+
+Eight sums, two pointers, a count and three temporaries are all fourteen registers. gcc brings
+operands from memory into r0 to r7 alone, so everything but the sums has a fixed register, and the
+sums begin inside of the statement. A shape of two rows holds their weights and loads one column
+after the other; any other holds the step of its columns, two at most, and loads weights. Two rows
+times four columns: 14 instructions for 8 products, as four times two. clang keeps a register for
+itself, so there the count lies in memory: two instructions more for each trip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from firmwright.ir.tir.intrinsic import Intrinsic
+from firmwright.schedules.scalar.microkernels import (
+    MicrokernelFamily,
+    ScalarMicrokernel,
+    make_microkernels,
+)
+
+_FRAME = """\
+#if defined(__clang__) /* finds registers, and keeps one for itself: the count lies in memory */
+{narrow}
+#define FIXED(name)
+#define SECOND
+#define COUNT "+m"
+#define NEXT "ldr %[u], %[n]\\n\\tsubs %[u], #1\\n\\tstr %[u], %[n]\\n\\t"
+#else
+{wide}
+#define FIXED(name) __asm__(name)
+#define SECOND {second}
+#define COUNT "+r"
+#define NEXT "subs %[n], #1\\n\\t"
+#endif
+register const void *r11 FIXED("r11") = w;
+register const void *r12 FIXED("r12") = x;
+register const void *r8 FIXED("r8") = start;
+register int32_t left FIXED("lr") = steps / {unroll};
+{temporaries}
+__asm__(
+{begin}
+    "1:\\n\\t"
+{uses}
+    NEXT
+    "bne 1b"
+    : {sums},
+      [w] "+&r"(r11), [x] "+&r"(r12), [u] "+&r"(r8), SECOND [n] COUNT(left){outputs}
+    : {inputs}
+    : "cc", "memory");
+#undef FIXED
+#undef SECOND
+#undef COUNT
+#undef NEXT
+#undef STEP"""
+
+_TEMPORARIES = {"v": "r9", "p": "r10"}
+
+
+def _loads(shape: ScalarMicrokernel) -> tuple[str, int]:
+    return ("ldrsb", 1) if shape.layout == "bytes" else ("ldrsh", 2)
+
+
+def _column(shape: ScalarMicrokernel, register: str, pixel: int) -> str:
+    """Loads element `pixel` of the step; pixel 0 comes last and goes on to the next step."""
+    load, size = _loads(shape)
+    if pixel == 0:
+        return f"{load} {register}, [%[x]], #{size * shape.step}"
+    if shape.layout == "tiles":
+        return f"{load} {register}, [%[x], #{size * pixel}]"
+    return f"{load} {register}, [%[x], %[p{pixel}]]"
+
+
+def _weight(shape: ScalarMicrokernel, register: str) -> str:
+    load, size = _loads(shape)
+    return f"{load} {register}, [%[w]], #{size}"
+
+
+def _mla(shape: ScalarMicrokernel, row: int, pixel: int, a: str, b: str) -> str:
+    total = f"%[c{shape.place(row, pixel)}]"
+    return f"mla {total}, {a}, {b}, {total}"
+
+
+def _step(shape: ScalarMicrokernel, *, is_narrow: bool = False) -> list[str]:
+    """With `is_narrow` shapes of one column take a register less."""
+    u, v, p = "%[u]", "%[v]", "%[p]"
+    lines = []
+    if shape.rows <= 2 and shape.pixels > 2:
+        weights = (u, v)[: shape.rows]
+        lines += [_weight(shape, register) for register in weights]
+        for pixel in (*range(1, shape.pixels), 0):
+            lines.append(_column(shape, p, pixel))
+            lines += [_mla(shape, row, pixel, w, p) for row, w in enumerate(weights)]
+        return lines
+    columns = (u, v)[: shape.pixels]
+    lines += [_column(shape, columns[at], at) for at in reversed(range(shape.pixels))]
+    # With one column a temporary is free: two loads side by side take a cycle less.
+    temporaries = (p,) if shape.pixels == 2 or is_narrow else (p, v)
+    for first in range(0, shape.rows, len(temporaries)):
+        rows = list(zip(range(first, shape.rows), temporaries, strict=False))
+        lines += [_weight(shape, register) for _, register in rows]
+        for row, register in rows:
+            lines += [_mla(shape, row, at, register, columns[at]) for at in range(shape.pixels)]
+    return lines
+
+
+def _begin(shape: ScalarMicrokernel) -> list[str]:
+    """Sums from `start`, which lies in the register of u."""
+    lines = []
+    for row in range(shape.rows):
+        first = f"%[c{shape.place(row, 0)}]"
+        lines.append(f"ldr {first}, [%[u], #{4 * row}]")
+    for row in range(shape.rows):
+        first = f"%[c{shape.place(row, 0)}]"
+        lines += [f"mov %[c{shape.place(row, p)}], {first}" for p in range(1, shape.pixels)]
+    return lines
+
+
+def _macro(step: list[str]) -> str:
+    return " \\\n".join(["#define STEP", *(f'    "{line}\\n\\t"' for line in step)])
+
+
+def _text(shape: ScalarMicrokernel) -> str:
+    step = _step(shape)
+    narrow = _step(shape, is_narrow=True)
+    second = '[v] "=&r"(v),' if shape.pixels == 1 else ""
+    used = [name for name in _TEMPORARIES if any(f"%[{name}]" in line for line in step)]
+    has_pixels = shape.layout == "bytes" and shape.pixels > 1
+    offsets = [f'[p{i}] "i"({i} * pixel)' for i in range(1, shape.pixels)] if has_pixels else []
+    unused = [] if has_pixels else ["(void)pixel;"]
+    sums = [f'[c{i}] "=&r"(c{i})' for i in range(shape.sums)]
+    return _FRAME.format(
+        unroll=shape.unroll,
+        temporaries="\n".join(
+            [f'register int32_t {name} FIXED("{_TEMPORARIES[name]}");' for name in used]
+            + unused
+            + (["(void)v; /* of gcc alone */"] if second else [])
+        ),
+        narrow=_macro(narrow),
+        wide=_macro(step),
+        second=second,
+        begin="\n".join(f'    "{line}\\n\\t"' for line in _begin(shape)),
+        uses="    " + " ".join(["STEP"] * shape.unroll),
+        sums=",\n      ".join(", ".join(sums[i : i + 4]) for i in range(0, len(sums), 4)),
+        outputs="".join(f', [{name}] "=&r"({name})' for name in used if name == "p" or not second),
+        inputs=", ".join(offsets),
+    )
+
+
+MLA_FAMILY = MicrokernelFamily(
+    "mla",
+    "mla",
+    shapes=(
+        ("bytes", 2, 4),
+        ("bytes", 2, 3),
+        ("bytes", 4, 2),
+        ("bytes", 8, 1),
+        ("bytes", 4, 1),
+        ("tiles", 2, 4),
+    ),
+    most_unrolled=8,
+    reach=4095,
+    text=_text,
+    step_instructions=lambda shape: len(_step(shape)),
+    loop_instructions=2,
+)
+
+MLA_MICROKERNELS: Mapping[str, Intrinsic] = make_microkernels(MLA_FAMILY)

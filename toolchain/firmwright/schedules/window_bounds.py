@@ -1,0 +1,49 @@
+"""Which taps of a window lie inside of the input, for runs of neighbouring outputs.
+
+In: a window and a number of outputs. Out: runs of outputs along an axis that see the same taps, so
+that a kernel of each run need not ask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ops.conv_window import ConvWindow, window_of
+
+
+@dataclass(frozen=True, slots=True)
+class ValidTapRun:
+    """Outputs along an axis that see the same taps, all of them inside of the input."""
+
+    outputs: range
+    taps: range
+
+
+def split_by_valid_taps(window: ConvWindow, axis: int, outputs: int) -> list[ValidTapRun]:
+    """Neighbouring outputs with the same taps together."""
+    spans: list[ValidTapRun] = []
+    for output in range(outputs):
+        start = output * window.stride[axis] - window.padding[2 * axis]
+        inside = [
+            tap
+            for tap in range(window.size[axis])
+            if 0 <= start + tap * window.dilation[axis] < window.input_size[axis]
+        ]
+        taps = range(inside[0], inside[-1] + 1) if inside else range(0)
+        if spans and spans[-1].taps == taps:
+            spans[-1] = ValidTapRun(range(spans[-1].outputs.start, output + 1), taps)
+        else:
+            spans.append(ValidTapRun(range(output, output + 1), taps))
+    return spans
+
+
+def split_by_valid_rows_and_columns(op: OpCall) -> list[tuple[ValidTapRun, ValidTapRun]]:
+    """(rows, columns) of outputs that see the same taps; none where some output sees nothing."""
+    window = window_of(op, op.input(1).shape[1:3])
+    rows, columns = (
+        split_by_valid_taps(window, axis, op.output.shape[1 + axis]) for axis in (0, 1)
+    )
+    if any(not span.taps for span in (*rows, *columns)):
+        return []
+    return [(down, across) for down in rows for across in columns]

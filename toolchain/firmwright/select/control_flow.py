@@ -1,0 +1,145 @@
+"""Control flow of a graph as statements of the AOT main.
+
+In: a call of `if` or `while`, the functions that it names (lowered: calls of PrimFuncs, views,
+further control flow), and the buffers of its arguments. Out: TIR in which those functions' calls
+stand where they are run; what they need memory for is collected. Invariants:
+
+* A parameter of a function is the caller's buffer, which it only reads.
+* A branch makes its results where the call's outputs are. A loop carries its values there: they are
+  copied in before it, and what a round makes is copied over them at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from firmwright.base.c_identifiers import UniqueNamer
+from firmwright.base.errors import InternalError, ModelError
+from firmwright.ir import tir
+from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.builder import INDEX
+from firmwright.select.row_copy_kernels import copy_tensor_kernel
+
+_ACCESS: Mapping[str, tir.AccessMode] = {"in": "r", "const": "r", "out": "w", "inout": "rw"}
+
+
+def pointer(buffer: tir.Buffer, role: str) -> tir.AccessPtr:
+    """All of `buffer`, as a parameter of that role is given it."""
+    return tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.elements, _ACCESS[role])
+
+
+@dataclass
+class ControlFlowInliner:
+    """Writes the statements; `first_op` is the first index that no operator has.
+
+    `temporaries`, `windows` and `kernels` are what the statements need around them.
+    """
+
+    module: IRModule
+    names: UniqueNamer
+    alignment: int
+    first_op: int
+    temporaries: list[tir.Buffer] = field(default_factory=list)
+    windows: list[tir.DeclBuffer] = field(default_factory=list)
+    kernels: dict[str, tir.PrimFunc] = field(default_factory=dict)
+
+    def statement(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> tir.Stmt:
+        """What `call` does, between values that are in `buffers`."""
+        arguments = [buffers[value.name] for value in call.inputs if value is not None]
+        results = [buffers[value.name] for value in call.outputs]
+        if call.op == "if":
+            return self._if(call, arguments, results)
+        return self._while(call, arguments, results)
+
+    def copy(self, source: tir.Buffer, target: tir.Buffer) -> tir.PrimFuncCall:
+        """A call that copies one buffer to another of its size."""
+        default = next(iter(self.module.targets), "")
+        kernel = copy_tensor_kernel(target.dtype, target.elements, default)
+        self.kernels[kernel.name] = kernel
+        return tir.PrimFuncCall(kernel.name, (pointer(source, "in"), pointer(target, "out")))
+
+    # ---- the two kinds -------------------------------------------------------------------------
+
+    def _if(
+        self, call: Call, arguments: Sequence[tir.Buffer], results: Sequence[tir.Buffer]
+    ) -> tir.Stmt:
+        condition, *given = arguments
+        then, orelse = (
+            self._body(self._named(call, name), given, results) for name in ("then", "else")
+        )
+        return tir.If(_flag(condition), then, orelse if orelse != tir.Seq(()) else None)
+
+    def _while(
+        self, call: Call, arguments: Sequence[tir.Buffer], results: Sequence[tir.Buffer]
+    ) -> tir.Stmt:
+        condition, body = self._named(call, "cond"), self._named(call, "body")
+        flag = self._buffer(condition.results[0])
+        test = self._body(condition, results, [flag])
+        made = [self._buffer(value) for value in body.results]
+        round_ = self._body(body, results, made)
+        enter = [self.copy(a, b) for a, b in zip(arguments, results, strict=True)]
+        carry = [self.copy(a, b) for a, b in zip(made, results, strict=True)]
+        loop = tir.While(_flag(flag), tir.Seq((round_, *carry, test)))
+        return tir.Seq((*enter, test, loop))
+
+    def _named(self, call: Call, attr: str) -> Function:
+        found = self.module.functions.get(str(call.attrs.get(attr)))
+        if not isinstance(found, Function):
+            raise ModelError(f"{call.op} runs no graph function as {attr}.", where=str(call.span))
+        return found
+
+    # ---- a function ----------------------------------------------------------------------------
+
+    def _body(
+        self, function: Function, given: Sequence[tir.Buffer], results: Sequence[tir.Buffer]
+    ) -> tir.Stmt:
+        """The calls of `function`, whose results are made in `results`."""
+        buffers = {v.name: buffer for v, buffer in zip(function.params, given, strict=True)}
+        buffers.update({v.name: b for v, b in zip(function.results, results, strict=True)})
+        stmts: list[tir.Stmt] = []
+        for call in function.body:
+            for value in call.outputs:
+                if value.name not in buffers:
+                    is_view = call.op[0] != "@" and call.op not in ("if", "while")
+                    buffers[value.name] = self._buffer(value, planned=not is_view)
+            if call.op in ("if", "while"):
+                stmts.append(self.statement(call, buffers))
+            elif call.op.startswith("@"):
+                stmts.append(self._invoke(call, buffers))
+            else:
+                self._view(call, buffers)
+        return stmts[0] if len(stmts) == 1 else tir.Seq(tuple(stmts))
+
+    def _invoke(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> tir.PrimFuncCall:
+        kernel = self.module.functions[call.op[1:]]
+        values = [value for value in (*call.inputs, *call.outputs) if value is not None]
+        if not isinstance(kernel, tir.PrimFunc):
+            raise InternalError(f"{call.op} is no kernel")
+        args: tuple[tir.Expr, ...] = tuple(
+            pointer(buffers[value.name], param.role)
+            for value, param in zip(values, kernel.params, strict=True)
+        )
+        self.first_op += 1
+        # Other subgraphs' tensors may have the names of the first one's.
+        return tir.PrimFuncCall(kernel.name, args, replace(call.span, tensor=""), self.first_op - 1)
+
+    def _view(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> None:
+        source = call.inputs[0]
+        assert source is not None
+        window = pointer(buffers[source.name], "in")
+        self.windows.append(tir.DeclBuffer(buffers[call.outputs[0].name], window, tir.Seq(())))
+
+    def _buffer(self, value: Value, *, planned: bool = True) -> tir.Buffer:
+        kind = value.type
+        name = self.names.unique(value.name)
+        buffer = tir.Buffer(name, kind.dtype, kind.shape, alignment=self.alignment)
+        if planned:
+            self.temporaries.append(buffer)
+        return buffer
+
+
+def _flag(buffer: tir.Buffer) -> tir.Expr:
+    """Whether the only element of `buffer` is set."""
+    return tir.BufferLoad(buffer, tuple(tir.IntImm(0, INDEX) for _ in buffer.shape))

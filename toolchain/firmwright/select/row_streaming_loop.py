@@ -1,0 +1,277 @@
+"""A row-streamed segment as TIR: one loop over the rows that flow in, calls of row kernels inside.
+
+In: a `FusedSegment`, and the buffers of the tensors that lie in memory as a whole. Out: the
+statement
+for the AOT main, and the functions that it calls. The rows that are kept of a tensor lie in order,
+the newest last: when one more comes, those before it move up (`row_moves.slide`), so kernels find
+every window in one piece and at a fixed place. Rows outside of the tensor hold its padding.
+
+    for step in rows of the source, and some more until the last stage is done
+        a row of the source comes in (or padding)
+        stage: if a row of it is due: make room; kernel(window of its sources, newest row)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from firmwright.base.c_identifiers import UniqueNamer
+from firmwright.base.dtypes import BOOL
+from firmwright.ir import tir
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.nodes import Call, TensorType, Value
+from firmwright.ir.graph.opdef import RowReduction
+from firmwright.ir.tir.builder import INDEX, ArithExpr, ExprLike, as_expr, logical_and
+from firmwright.ir.tir.schedule import LoweringCandidate, RowKernels
+from firmwright.select.row_copy_kernels import copy_row_kernel, fill_kernel, shift_rows_kernel
+from firmwright.select.row_streaming_plan import RowBuffer, RowStage, RowStreamingPlan, StageTiming
+
+ROW_ALIGNMENT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class FusedSegment:
+    """Calls `first`.. of the entry, computed together row by row, with the kernel of each.
+
+    `instructions` are those of a run, as predicted.
+    """
+
+    first: int
+    calls: tuple[Call, ...]
+    kernels: tuple[RowKernels, ...]
+    picks: tuple[LoweringCandidate, ...]
+    stages: tuple[RowStage, ...]
+    plan: RowStreamingPlan
+    instructions: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.calls)
+
+    @property
+    def constants(self) -> dict[str, Constant]:
+        """What the kernels link."""
+        found: dict[str, Constant] = {}
+        for pick in self.picks:
+            found.update(pick.constants)
+        return found
+
+    @property
+    def streamed(self) -> frozenset[str]:
+        """Tensors that never are in memory as a whole."""
+        return frozenset(self.plan.kept) - {self.plan.source}
+
+
+def build_row_streaming_loop(
+    segment: FusedSegment, whole: Mapping[str, tir.Buffer], names: UniqueNamer, target: str
+) -> tuple[tir.Stmt, dict[str, tir.PrimFunc]]:
+    """The segment's statement and the functions it calls."""
+    work = _RowStreamingLoopBuilder(segment, whole, names, target)
+    return work.statement(), work.functions
+
+
+@dataclass
+class _RowStreamingLoopBuilder:
+    segment: FusedSegment
+    whole: Mapping[str, tir.Buffer]
+    names: UniqueNamer
+    target: str
+    functions: dict[str, tir.PrimFunc] = field(default_factory=dict)
+    rows: dict[str, tir.Buffer] = field(default_factory=dict)
+
+    def statement(self) -> tir.Stmt:
+        plan = self.segment.plan
+        types = self._types()
+        self.rows = {name: self._kept(name, types[name], k) for name, k in plan.kept.items()}
+        before = [self._filled(name) for name, kept in plan.kept.items() if not kept.is_transient]
+        sums = self._sums()
+        if sums is not None:
+            before.append(
+                self._call(fill_kernel(sums.dtype, sums.elements, 0, self.target), (sums, "w"))
+            )
+        step = tir.Var(self.names.unique("step"), INDEX)
+        loop = tir.For(step, _int(0), _int(plan.steps), self._body(step, sums))
+        stmts = [*before, loop]
+        finish = self.segment.kernels[-1].finish
+        if sums is not None and finish is not None:
+            stmts.append(self._finish(finish, sums))
+        body: tir.Stmt = tir.Seq(tuple(stmts))
+        if sums is not None:
+            body = tir.Allocate(sums, body, "ring")
+        for name, kept in reversed(list(plan.kept.items())):
+            if not kept.is_transient:
+                body = tir.Allocate(self.rows[name], body, "ring")
+        return body
+
+    def _types(self) -> dict[str, TensorType]:
+        values: list[Value | None] = []
+        for call in self.segment.calls:
+            values += [*call.inputs, *call.outputs]
+        return {value.name: value.type for value in values if value is not None}
+
+    def _kept(self, name: str, kind: TensorType, kept: RowBuffer) -> tir.Buffer:
+        fresh = f"{name}_rows" if name == self.segment.plan.source else name
+        shape = (kept.rows, *kind.shape[2:])
+        return tir.Buffer(self.names.unique(fresh), kind.dtype, shape, alignment=ROW_ALIGNMENT)
+
+    def _sums(self) -> tir.Buffer | None:
+        rows = self.segment.kernels[-1].rows
+        if not isinstance(rows, RowReduction):
+            return None
+        name = self.names.unique(f"{self.segment.calls[-1].outputs[0].name}_sums")
+        return tir.Buffer(name, rows.dtype, (rows.count,), alignment=ROW_ALIGNMENT)
+
+    # ---- one step ----------------------------------------------------------------------------
+
+    def _body(self, step: tir.Var, sums: tir.Buffer | None) -> tir.Stmt:
+        """What happens in a step; rows that only the next stages of it need are allocated in it."""
+        segment = self.segment
+        stmts: list[tuple[tir.Stmt, tir.Buffer | None]] = []
+        if segment.plan.fed:
+            stmts.append((self._feed(step), self._passing(segment.plan.source)))
+        for index, (stage, firing) in enumerate(
+            zip(segment.stages, segment.plan.firings, strict=True)
+        ):
+            stmt = self._stage(index, stage, firing, step, sums)
+            stmts.append((stmt, self._passing(stage.result)))
+        body: list[tir.Stmt] = []
+        for stmt, passing in reversed(stmts):
+            body.insert(0, stmt)
+            if passing is not None:
+                body = [tir.Allocate(passing, tir.Seq(tuple(body)), "ring")]
+        return tir.Seq(tuple(body))
+
+    def _passing(self, name: str) -> tir.Buffer | None:
+        kept = self.segment.plan.kept.get(name)
+        return self.rows[name] if kept is not None and kept.is_transient else None
+
+    def _feed(self, step: tir.Var) -> tir.Stmt:
+        """Takes in row `step` of the source."""
+        name = self.segment.plan.source
+        rows, source = self.rows[name], self.whole[name]
+        size = rows.elements // rows.shape[0]
+        height = source.elements // size
+        pointer = tir.AccessPtr(source, as_expr(ArithExpr(step) * size), size, "r")
+        call = tir.PrimFuncCall(
+            self._function(copy_row_kernel(rows.dtype, size, self.target)),
+            (pointer, self._newest(name)),
+        )
+        return self._due(name, ArithExpr(step), height, self.segment.plan.steps, 0, [call])
+
+    def _stage(
+        self,
+        index: int,
+        stage: RowStage,
+        firing: StageTiming,
+        step: tir.Var,
+        sums: tir.Buffer | None,
+    ) -> tir.Stmt:
+        period, lag = firing.period, firing.lag
+        row = tir.Var(self.names.unique("row"), INDEX)
+        pick, call = self.segment.picks[index], self.segment.calls[index]
+        starts = dict(zip(stage.sources, firing.starts, strict=True))
+        reading = [
+            self._window(value.name, starts[value.name], stage, ArithExpr(row))
+            if value.name in starts
+            else _all(self.whole[value.name], "r")
+            for value in call.variables
+        ]
+        written = self._written(stage, ArithExpr(row), sums)
+        self.functions[pick.function.name] = pick.function
+        made = tir.PrimFuncCall(
+            pick.function.name, (*reading, written), call.span, self.segment.first + index
+        )
+        turns = self.segment.plan.steps // period
+        stmt = self._due(stage.result, ArithExpr(row), stage.height, turns, lag, [made])
+        stmt = tir.Let(row, as_expr(ArithExpr(step) / period - lag), stmt)
+        if period == 1:
+            return stmt
+        return tir.If(as_expr((ArithExpr(step) % period).equal(period - 1), BOOL), stmt)
+
+    def _due(
+        self, name: str, row: ArithExpr, height: int, turns: int, lag: int, made: list[tir.Stmt]
+    ) -> tir.Stmt:
+        """`made` for the bands of the tensor, after that its padding's turn."""
+        kept = self.segment.plan.kept.get(name)
+        room: list[tir.Stmt] = []
+        if kept is not None and not kept.is_transient:
+            rows = self.rows[name]
+            size = rows.elements // kept.rows
+            kernel = shift_rows_kernel(rows.dtype, kept.rows, size, kept.band, self.target)
+            room = [self._call(kernel, (rows, "rw"))]
+        conditions = [row >= 0] if lag > 0 else []
+        if turns - lag > height:
+            conditions.append(row < height)
+        then: tir.Stmt = tir.Seq((*room, *made))
+        if not conditions:
+            return then
+        padding: tir.Stmt | None = None
+        if kept is not None and kept.padding_bands:
+            tail = [*room] if kept.fill is None else [*room, self._padding(name, kept.fill)]
+            cond = logical_and(row >= height, row < height + kept.padding_bands)
+            padding = tir.If(as_expr(cond, BOOL), tir.Seq(tuple(tail)))
+        return tir.If(as_expr(logical_and(*conditions), BOOL), then, padding)
+
+    # ---- pointers and calls ------------------------------------------------------------------
+
+    def _window(
+        self, name: str, start: int | None, stage: RowStage, row: ArithExpr
+    ) -> tir.AccessPtr:
+        """The rows of a source that band `row` of the stage is made of."""
+        if start is not None:
+            rows = self.rows[name]
+            size = rows.elements // rows.shape[0]
+            return tir.AccessPtr(rows, _int(start * size), stage.rows.window_height * size, "r")
+        source = self.whole[name]
+        size = source.elements // source.shape[1]
+        offset = as_expr(row * (stage.rows.stride * size))
+        return tir.AccessPtr(source, offset, stage.rows.window_height * size, "r")
+
+    def _written(self, stage: RowStage, row: ArithExpr, sums: tir.Buffer | None) -> tir.AccessPtr:
+        if sums is not None and not stage.result:
+            return _all(sums, "rw")
+        if stage.result in self.rows:
+            return self._newest(stage.result)
+        result = self.whole[stage.result]
+        size = result.elements // stage.height
+        return tir.AccessPtr(result, as_expr(row * size), size, "w")
+
+    def _newest(self, name: str) -> tir.AccessPtr:
+        rows = self.rows[name]
+        size = rows.elements // rows.shape[0] * self.segment.plan.kept[name].band
+        return tir.AccessPtr(rows, _int(rows.elements - size), size, "w")
+
+    def _padding(self, name: str, value: float) -> tir.Stmt:
+        newest = self._newest(name)
+        kernel = fill_kernel(newest.buffer.dtype, newest.extent, value, self.target)
+        return tir.PrimFuncCall(self._function(kernel), (newest,))
+
+    def _filled(self, name: str) -> tir.Stmt:
+        """All rows that are kept as padding; where there is none their contents do not matter."""
+        rows, value = self.rows[name], self.segment.plan.kept[name].fill
+        return self._call(
+            fill_kernel(rows.dtype, rows.elements, value or 0, self.target), (rows, "w")
+        )
+
+    def _finish(self, finish: LoweringCandidate, sums: tir.Buffer) -> tir.Stmt:
+        call = self.segment.calls[-1]
+        self.functions[finish.function.name] = finish.function
+        args = (_all(sums, "r"), _all(self.whole[call.outputs[0].name], "w"))
+        return tir.PrimFuncCall(finish.function.name, args, call.span, self.segment.end - 1)
+
+    def _call(self, kernel: tir.PrimFunc, *args: tuple[tir.Buffer, tir.AccessMode]) -> tir.Stmt:
+        pointers = tuple(_all(buffer, access) for buffer, access in args)
+        return tir.PrimFuncCall(self._function(kernel), pointers)
+
+    def _function(self, kernel: tir.PrimFunc) -> str:
+        self.functions[kernel.name] = kernel
+        return kernel.name
+
+
+def _all(buffer: tir.Buffer, access: tir.AccessMode) -> tir.AccessPtr:
+    return tir.AccessPtr(buffer, _int(0), buffer.elements, access)
+
+
+def _int(value: ExprLike) -> tir.Expr:
+    return tir.IntImm(value, INDEX) if isinstance(value, int) else as_expr(value)

@@ -1,0 +1,281 @@
+"""When each operator of a row-streamed segment makes which row, and how many rows are kept.
+
+In: the stages of a segment in order, and the tensor that flows into it. Out: a `RowStreamingPlan`.
+All of it is arithmetic on row numbers:
+
+* A step takes in one row of the segment's source. A stage makes a band of rows at a time, often of
+  one row. With `period` m it makes one at the end of each step i with (i + 1) mod m = 0, band
+  i // m - lag; bands below 0 and from the tensor's height on are padding.
+* A stage that needs rows of x has the period m(x) * stride / band(x) and the least lag at which the
+  last row it needs is there: stride * lag >= band(x) * lag(x) + reach - before - stride, where
+  reach and stride are those of a band.
+* Of x the last rows are kept, in order, the newest last; each stage finds its window at one place.
+
+Stages with slack (the short branch of a residual block) run late or early, whichever keeps less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from firmwright.ir.graph.opdef import RowWindow
+
+
+@dataclass(frozen=True, slots=True)
+class RowStage:
+    """Makes `height` bands of rows of `result`, each from rows of `sources` as `rows` says.
+
+    A fold has `result` "" and takes in `height` bands.
+    """
+
+    sources: tuple[str, ...]
+    result: str
+    rows: RowWindow
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedTensor:
+    """A tensor of `height` rows that flows in, `band` of them at a time.
+
+    Those that come from outside lie in memory as a whole.
+    """
+
+    height: int
+    row_bytes: int
+    outside: bool = False
+    band: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StageTiming:
+    """A stage makes a band at the end of every `period`-th step: band step // period - `lag`.
+
+    `starts` has for each source the kept row its window begins with, None where it is read from the
+    whole tensor.
+    """
+
+    period: int
+    lag: int
+    starts: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowBuffer:
+    """The last rows of a tensor that are kept; `fill` is what rows outside of it hold.
+
+    They come in `band` at a time. `padding_bands` come after the tensor's last: nobody computes
+    them, but they take their turn.
+    """
+
+    rows: int
+    fill: float | None
+    band: int
+    padding_bands: int
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether no row outlives the step it is made in."""
+        return self.rows == self.band
+
+
+@dataclass(frozen=True, slots=True)
+class RowStreamingPlan:
+    """`firings` are the stages', in order; `fed` says that the source's rows are copied in."""
+
+    steps: int
+    firings: tuple[StageTiming, ...]
+    kept: Mapping[str, RowBuffer]
+    source: str
+    fed: bool
+
+
+def plan_row_streaming(
+    source: str,
+    stages: Sequence[RowStage],
+    tensors: Mapping[str, StreamedTensor],
+    *,
+    feed: bool = False,
+) -> RowStreamingPlan | None:
+    """The plan; None where the stages' rows do not fit together. `feed` keeps the source out."""
+    work = _RowStreamingPlanner(source, stages, tensors, feed)
+    return work.plan() if work.is_possible() else None
+
+
+class _RowStreamingPlanner:
+    """Periods first, then lags, then what is kept."""
+
+    def __init__(
+        self,
+        source: str,
+        stages: Sequence[RowStage],
+        tensors: Mapping[str, StreamedTensor],
+        feed: bool,
+    ) -> None:
+        self.source, self.stages, self.tensors = source, stages, tensors
+        self.only_fed = feed
+        self.makers = {stage.result: index for index, stage in enumerate(stages) if stage.result}
+        self.periods = self._periods()
+        self.lags: list[int] = []
+
+    def _periods(self) -> list[int]:
+        """Steps between two rows of each stage; 0 where sources disagree."""
+        of_tensor = {self.source: 1}
+        periods: list[int] = []
+        for stage in self.stages:
+            found = {
+                Fraction(of_tensor[name] * stage.rows.stride, self.tensors[name].band)
+                for name in stage.sources
+                if name in of_tensor
+            }
+            period = found.pop() if len(found) == 1 else Fraction(0)
+            periods.append(int(period) if period.denominator == 1 else 0)
+            of_tensor[stage.result] = periods[-1]
+        return periods
+
+    def is_possible(self) -> bool:
+        return all(self.periods) and all(self._is_sound(stage) for stage in self.stages)
+
+    def _is_sound(self, stage: RowStage) -> bool:
+        """Whether padding has a value, and whole tensors beside the source need none."""
+        padded = [name for name in stage.sources if self._is_padded(stage, name)]
+        if padded and stage.rows.pad_value is None:
+            return False
+        if any(len(self._fills(name)) > 1 for name in padded):
+            return False
+        others = (n for n in stage.sources if n not in self.makers and n != self.source)
+        return all(self._reads_whole(stage, name) for name in others)
+
+    def _is_padded(self, stage: RowStage, name: str) -> bool:
+        rows = stage.rows
+        last = (stage.height - 1) * rows.stride - rows.pad_before + rows.window_height
+        return rows.pad_before > 0 or last > self.tensors[name].height
+
+    def _reads_whole(self, stage: RowStage, name: str) -> bool:
+        """Whether rows can be read where the whole tensor lies: no padding, aligned rows."""
+        tensor = self.tensors[name]
+        return tensor.outside and not self._is_padded(stage, name) and tensor.row_bytes % 4 == 0
+
+    def _fills(self, name: str) -> set[float | None]:
+        users = [stage for stage in self.stages if name in stage.sources]
+        return {stage.rows.pad_value for stage in users if self._is_padded(stage, name)}
+
+    # ---- lags --------------------------------------------------------------------------------
+
+    def plan(self) -> RowStreamingPlan:
+        for stage in self.stages:
+            self.lags.append(self._least_lag(stage))
+        self._use_slack()
+        firings = tuple(
+            StageTiming(self.periods[index], self.lags[index], self._starts(index))
+            for index in range(len(self.stages))
+        )
+        steps = max(
+            period * (stage.height + lag)
+            for stage, period, lag in zip(self.stages, self.periods, self.lags, strict=True)
+        )
+        names = dict.fromkeys(name for stage in self.stages for name in stage.sources)
+        kept = {name: self._kept(name) for name in names if self._is_kept(name)}
+        return RowStreamingPlan(steps, firings, kept, self.source, self.source in kept)
+
+    def _behind(self, name: str) -> int:
+        """Rows by which the tensor comes later than the source's rows that it is made of."""
+        if name not in self.makers:
+            return 0
+        return self.lags[self.makers[name]] * self.tensors[name].band
+
+    def _least_lag(self, stage: RowStage) -> int:
+        rows = stage.rows
+        timed = [name for name in stage.sources if name == self.source or name in self.makers]
+        return max(
+            -(
+                -(self._behind(name) + rows.window_height - rows.pad_before - rows.stride)
+                // rows.stride
+            )
+            for name in timed
+        )
+
+    def _most_lag(self, index: int) -> int:
+        """The latest at which the stages that need its rows still find them."""
+        users = [
+            (stage.rows, self.lags[other])
+            for other, stage in enumerate(self.stages)
+            if self.stages[index].result and self.stages[index].result in stage.sources
+        ]
+        if not users:
+            return self.lags[index]
+        behind = min(
+            rows.stride * (lag + 1) - rows.window_height + rows.pad_before for rows, lag in users
+        )
+        return behind // self.tensors[self.stages[index].result].band
+
+    def _use_slack(self) -> None:
+        changed = True
+        while changed:
+            changed = False
+            for index in reversed(range(len(self.stages) - 1)):
+                before = self.lags[index]
+                lags = range(self._least_lag(self.stages[index]), self._most_lag(index) + 1)
+                self.lags[index] = min(lags, key=lambda lag: self._bytes_at(index, lag))
+                if self._bytes_at(index, before) <= self._bytes_at(index, self.lags[index]):
+                    self.lags[index] = before
+                changed = changed or self.lags[index] != before
+
+    def _bytes_at(self, index: int, lag: int) -> int:
+        held, self.lags[index] = self.lags[index], lag
+        stage = self.stages[index]
+        total = sum(
+            self._depth_of(name) * self.tensors[name].row_bytes
+            for name in {*stage.sources, stage.result}
+            if self._is_kept(name)
+        )
+        self.lags[index] = held
+        return total
+
+    # ---- what is kept ------------------------------------------------------------------------
+
+    def _is_kept(self, name: str) -> bool:
+        return any(name in s.sources and self._takes_kept(s, name) for s in self.stages)
+
+    def _takes_kept(self, stage: RowStage, name: str) -> bool:
+        """Whether `stage` finds its rows of that tensor among those kept."""
+        if name != self.source:
+            return name in self.makers
+        return self.only_fed or not self._reads_whole(stage, name)
+
+    def _depth(self, index: int, name: str) -> int:
+        """Rows from the first that the stage needs to the newest, when it makes a band."""
+        rows = self.stages[index].rows
+        return rows.stride * (1 + self.lags[index]) - self._behind(name) + rows.pad_before
+
+    def _depth_of(self, name: str) -> int:
+        return max(self._depth(index, name) for index in self._users(name))
+
+    def _users(self, name: str) -> list[int]:
+        return [
+            index
+            for index, stage in enumerate(self.stages)
+            if name in stage.sources and self._takes_kept(stage, name)
+        ]
+
+    def _starts(self, index: int) -> tuple[int | None, ...]:
+        stage = self.stages[index]
+        return tuple(
+            self._depth_of(name) - self._depth(index, name)
+            if self._takes_kept(stage, name)
+            else None
+            for name in stage.sources
+        )
+
+    def _kept(self, name: str) -> RowBuffer:
+        fills = self._fills(name)
+        newest = max(
+            self.stages[index].rows.stride * (self.stages[index].height + self.lags[index]) - 1
+            for index in self._users(name)
+        )
+        tensor, depth = self.tensors[name], self._depth_of(name)
+        missing = max(0, newest - self._behind(name) - tensor.height + 1)
+        bands = -(-missing // tensor.band) if depth > tensor.band else 0
+        return RowBuffer(depth, fills.pop() if fills else None, tensor.band, bands)

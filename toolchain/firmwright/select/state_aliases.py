@@ -1,0 +1,51 @@
+"""Which values may be made in the memory of the state that they become.
+
+In: the graph function, the names of its views, the spans of calls that run row by row. Out: names
+of values, each with the name of the state. Invariant: every call that reads the state, or a view of
+it, is over when the call that makes the value begins, so that no copy is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from firmwright.ir.graph.nodes import Function
+
+
+def find_state_aliases(
+    entry: Function, views: Collection[str], spans: Sequence[tuple[int, int]]
+) -> dict[str, str]:
+    """The state of each such value by name; `spans` are (first, end) of calls done together."""
+    if not entry.state:
+        return {}
+    begins = list(range(len(entry.body)))
+    ends = list(begins)
+    for first, end in spans:
+        begins[first:end] = [first] * (end - first)
+        ends[first:end] = [end - 1] * (end - first)
+    last_read, maker = _last_reads(entry, views, ends), {}
+    for index, call in enumerate(entry.body):
+        maker.update({value.name: begins[index] for value in call.outputs})
+    results = {value.name for value in entry.results}
+    found: dict[str, str] = {}
+    for state in entry.state:
+        name = state.next.name
+        made = maker.get(name)
+        if made is None or name in results or name in found:
+            continue
+        if last_read.get(state.value.name, -1) < made:
+            found[name] = state.value.name
+    return found
+
+
+def _last_reads(entry: Function, views: Collection[str], ends: Sequence[int]) -> dict[str, int]:
+    """When the last call that reads each source of the graph, or a view of it, is over."""
+    root = {value.name: value.name for value in entry.sources}
+    last: dict[str, int] = {}
+    for index, call in enumerate(entry.body):
+        names = [value.name for value in call.inputs if value is not None and value.name in root]
+        if names and call.outputs and call.outputs[0].name in views:
+            root.update({value.name: root[names[0]] for value in call.outputs})
+            continue
+        last.update({root[name]: ends[index] for name in names})
+    return last

@@ -1,0 +1,169 @@
+"""All the parts a model's program may be made of: its calls one by one, and its segments.
+
+In: the graph function, the alternatives of each call with the bytes that memory holds while each
+runs, the segments. Out: `ProgramRegion`s, those that another one beats in bytes and time left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from operator import add, attrgetter
+
+from firmwright.ir.graph.nodes import Function, TensorType, Value
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.select.fused_segments import SegmentBuilder
+from firmwright.select.pareto import ProgramRegion
+from firmwright.select.row_streaming_loop import FusedSegment
+from firmwright.select.segment_cost import (
+    align_up,
+    overlapped_bytes,
+    scratch_bytes,
+    scratch_limits,
+    segment_instructions,
+    segment_time,
+    stage_bytes,
+    with_scratch_limit,
+)
+
+BANDS = (1, 2, 4)
+"""Rows at a time: more of them take more memory and less overhead."""
+SEGMENT_CALLS_MAX = 24
+"""No segment has more calls: their number grows with the square."""
+
+
+def single_call_candidates(
+    offers: Sequence[Sequence[LoweringCandidate]],
+    needs: Sequence[Sequence[int]],
+    price: Callable[[LoweringCandidate], int] = attrgetter("time"),
+) -> list[ProgramRegion]:
+    """A part for each alternative of each call; a call without any (a view) costs nothing."""
+    parts: list[ProgramRegion] = []
+    for index, (found, bytes_of) in enumerate(zip(offers, needs, strict=True)):
+        times = [price(item) for item in found] or [0]
+        rows = zip(bytes_of, times, strict=False)
+        own = [
+            ProgramRegion(index, index + 1, size, time, pick)
+            for pick, (size, time) in enumerate(rows)
+        ]
+        parts += drop_dominated(own)
+    return parts
+
+
+def drop_dominated(parts: Sequence[ProgramRegion]) -> list[ProgramRegion]:
+    """Those with fewer bytes than every faster one."""
+    kept: list[ProgramRegion] = []
+    for part in sorted(parts, key=lambda p: (p.time, p.bytes, p.pick)):
+        if not kept or part.bytes < kept[-1].bytes:
+            kept.append(part)
+    return kept
+
+
+@dataclass(frozen=True)
+class SegmentCandidates:
+    """The segments of a module's entry function as parts."""
+
+    module: IRModule
+    entry: Function
+    segments: SegmentBuilder
+
+    def parts(self) -> list[ProgramRegion]:
+        """Every segment, with the kernels that each limit of scratch allows."""
+        count = len(self.entry.body)
+        found: list[ProgramRegion] = []
+        for first in range(count):
+            shortest = 1 if self._is_fed(first) else 2
+            for end in range(first + shortest, min(count, first + SEGMENT_CALLS_MAX) + 1):
+                if self.segments.kernels(end - 1, 1) is None:
+                    break
+                found += drop_dominated(list(self._banded(first, end)))
+        return found
+
+    def _banded(self, first: int, end: int) -> Iterator[ProgramRegion]:
+        """The segment with all sizes of bands."""
+        for band in BANDS:
+            segment = self.segments.segment(first, end, band, feed=self._is_fed(first))
+            if segment is not None:
+                yield from self._priced(segment)
+
+    def _is_fed(self, first: int) -> bool:
+        """Whether a segment that begins there takes the model's input row by row."""
+        return self.module.io.stream_input_rows and first == 0
+
+    def _priced(self, segment: FusedSegment) -> Iterator[ProgramRegion]:
+        ends_bytes = self._ends_bytes(segment)
+        stages_bytes = stage_bytes(segment, self._types)
+        for limit in scratch_limits(segment):
+            lean = with_scratch_limit(segment, limit)
+            if lean is None:
+                continue
+            most = max(map(add, stages_bytes, scratch_bytes(lean)))
+            priced = replace(lean, instructions=segment_instructions(lean, self._types))
+            time = segment_time(lean, self._types)
+            yield ProgramRegion(segment.first, segment.end, ends_bytes + most, time, segment=priced)
+
+    def _ends_bytes(self, segment: FusedSegment) -> int:
+        """What is in memory beside the rows: source, result and whatever is needed later."""
+        source, result = segment.plan.source, segment.calls[-1].outputs[0]
+        used = {v.name for call in segment.calls for v in call.inputs if v is not None}
+        made = {v.name for call in segment.calls for v in call.outputs}
+        beside = sum(
+            self._bytes(value)
+            for value in self._by_name.values()
+            if value.name not in (source, *made)
+            and self._first[value.name] < segment.first
+            and (self._last[value.name] >= segment.end or value.name in used)
+        )
+        here = self._by_name[source]
+        lasts = self._last[source] >= segment.end or not segment.stages[-1].result
+        if lasts or not self._bytes(here) or not self._bytes(result):
+            return beside + self._bytes(here) + self._bytes(result)
+        return beside + align_up(overlapped_bytes(segment, here.type, result.type))
+
+    def _bytes(self, value: Value) -> int:
+        """What the value takes in the pools."""
+        return 0 if value.name in self._outer else align_up(value.type.size_bytes)
+
+    @cached_property
+    def _outer(self) -> frozenset[str]:
+        """Values that the caller holds."""
+        io = self.module.io
+        inputs = () if io.inputs_in_pools else self.entry.params
+        outputs = () if io.outputs_in_pools else self.entry.results
+        return frozenset(value.name for value in (*inputs, *outputs))
+
+    @cached_property
+    def _by_name(self) -> dict[str, Value]:
+        values = [*self.entry.sources]
+        for call in self.entry.body:
+            values += call.outputs
+        return {value.name: value for value in values}
+
+    @cached_property
+    def _types(self) -> dict[str, TensorType]:
+        return {name: value.type for name, value in self._by_name.items()}
+
+    @cached_property
+    def _first(self) -> dict[str, int]:
+        """The call that makes each value; -1 for the model's inputs and state."""
+        made = {value.name: -1 for value in self.entry.sources}
+        for index, call in enumerate(self.entry.body):
+            made.update({value.name: index for value in call.outputs})
+        return made
+
+    @cached_property
+    def _last(self) -> dict[str, int]:
+        """The last call that needs each value; past the end for what the caller looks at."""
+        count = len(self.entry.body)
+        last = dict.fromkeys(self._by_name, -1)
+        for index, call in enumerate(self.entry.body):
+            for value in call.inputs:
+                if value is not None and value.name in last:
+                    last[value.name] = index
+        kept = self.entry.params if self.module.io.preserve_input else ()
+        state = [state.value for state in self.entry.state]
+        for value in (*self.entry.sinks, *state, *kept):
+            last[value.name] = count
+        return last

@@ -1,0 +1,97 @@
+"""The C that calls CMSIS-NN: structs filled with a layer's numbers, one function each.
+
+In: a `BackendKernel`, lines of a body. Out: a file and a kernel that calls what it defines. Source
+of names, members and their order: the library's public header arm_nn_types.h.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from firmwright.base.dtypes import INT16, INT32, DType
+from firmwright.ir import tir
+from firmwright.ir.core import Target
+from firmwright.targets import cortex_m
+from firmwright.targets.kernel_builder import BackendKernel
+
+_COLUMNS = 100
+
+
+def core_features(kernel: BackendKernel) -> frozenset[str]:
+    """Of the core that the library's code will run on."""
+    core = kernel.module.targets.get("cpu", Target("c"))
+    return cortex_m.KIND.features(core) if core.kind == "cortex-m" else frozenset()
+
+
+def dtype_suffix(dtype: DType) -> str:
+    """How the library's names of functions for activations of that type end."""
+    return "s16" if dtype == INT16 else "s8"
+
+
+def activation_pointer_type(dtype: DType) -> str:
+    """C's type of a pointer to activations."""
+    return "int16_t *" if dtype == INT16 else "int8_t *"
+
+
+def dims_initializer(n: int, h: int, w: int, c: int) -> str:
+    return f"{{{n}, {h}, {w}, {c}}}"
+
+
+def shape_initializer(shape: Sequence[int]) -> str:
+    """Of a shape of at most four axes, with ones before them."""
+    n, h, w, c = (*(1 for _ in range(4 - len(shape))), *shape)
+    return dims_initializer(n, h, w, c)
+
+
+def tile_initializer(values: Sequence[int]) -> str:
+    """Rows and columns, which the library has the other way round."""
+    return f"{{{values[1]}, {values[0]}}}"
+
+
+def write_wrapper_function(
+    kernel: BackendKernel,
+    params: Sequence[str],
+    lines: Sequence[str],
+    arguments: Sequence[tir.Buffer],
+) -> None:
+    """One C file with one function."""
+    head = _head(f"void {kernel.symbol}(", params)
+    body = "\n".join(_filled(line, "    ") for line in lines)
+    headers = "".join(
+        f"#include {name}\n"
+        for name, function in (("<string.h>", "mem"),)
+        if any(function in line for line in lines)
+    )
+    between = f"{headers}\n" if headers else ""
+    text = f'{between}#include "arm_nnfunctions.h"\n\n{head}\n{{\n{body}\n}}\n'
+    kernel.file(f"{kernel.symbol}.c", text)
+    kernel.extern(kernel.symbol, list(arguments))
+
+
+def _head(start: str, params: Sequence[str]) -> str:
+    """A function's head, no parameter broken."""
+    lines = [start]
+    for index, param in enumerate(params):
+        word = param + (", " if index + 1 < len(params) else ")")
+        if len(lines[-1]) + len(word.rstrip()) > _COLUMNS:
+            lines[-1] = lines[-1].rstrip()
+            lines.append("    ")
+        lines[-1] += word
+    return "\n".join(lines)
+
+
+def _filled(line: str, indent: str) -> str:
+    """A line of C, broken where it is too long."""
+    return textwrap.fill(line, _COLUMNS, initial_indent=indent, subsequent_indent=f"{indent}    ")
+
+
+def workspace_context(
+    kernel: BackendKernel, size_bytes: int, name: str = "workspace"
+) -> tuple[list[str], str, list[tir.Buffer]]:
+    """Parameter, initialiser and argument for a context's buffer."""
+    if not size_bytes:
+        return [], "{NULL, 0}", []
+    # Words: the library keeps int16 and int32 there.
+    workspace = kernel.workspace(name, -(-size_bytes // 4), INT32)
+    return [f"int32_t *{name}"], f"{{{name}, {size_bytes}}}", [workspace]

@@ -1,0 +1,238 @@
+"""CMSIS-NN's layers with weights: convolutions, fully connected ones, SVDF.
+
+In: a `BackendKernel` of one call. Out: its kernel. Weights, bias, multipliers and shifts are
+constants;
+a bias of int16 layers has 64 bits, or is told to have 32. Source of signatures and layouts: the
+library's public header arm_nnfunctions.h.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT16, INT32, INT64
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ops import conv2d, fully_connected, svdf
+from firmwright.ops.int16x8 import has_int64_sum, is_int16x8
+from firmwright.ops.requantize import Requantization, quantization_of, tensor_quant
+from firmwright.targets.cmsis_nn_codegen import (
+    activation_pointer_type,
+    core_features,
+    dims_initializer,
+    dtype_suffix,
+    shape_initializer,
+    tile_initializer,
+    workspace_context,
+    write_wrapper_function,
+)
+from firmwright.targets.cmsis_nn_workspace import (
+    conv_workspace_bytes,
+    depthwise_workspace_bytes,
+    reversed_weights_bytes,
+    transpose_conv_workspace_bytes,
+)
+from firmwright.targets.kernel_builder import BackendKernel
+
+
+def requantize_step(call: OpCall) -> Requantization | None:
+    """How sums become outputs; None where that is no step with multiplier and shift."""
+    if call.op != "fully_connected":
+        return conv2d.requantization_of(call)
+    if is_int16x8(call):
+        step = fully_connected.int16_requantization(call)
+        return step if isinstance(step, Requantization) else None
+    return (
+        fully_connected.requantization_of(call)
+        if fully_connected.has_int32_multiplier(call)
+        else None
+    )
+
+
+def weight_scales(call: OpCall) -> tuple[float, ...]:
+    """Of the weights."""
+    return quantization_of(call.input(1)).scales
+
+
+def _step(call: OpCall) -> Requantization:
+    step = requantize_step(call)
+    assert step is not None  # the predicate says so
+    return step
+
+
+def _weights(kernel: BackendKernel, call: OpCall) -> list[tir.Buffer]:
+    """Weights, bias, and for each output its multiplier and shift."""
+    step, wide = _step(call), is_int16x8(call) and has_int64_sum(call)
+    channels = call.output.shape[-1]
+    pairs = np.broadcast_to(
+        np.array([step.multipliers, step.shifts], np.int32).reshape(2, -1), (2, channels)
+    )
+    weights = call.constant(1)
+    assert weights is not None  # the pattern says so
+    return [
+        kernel.constant("weights", weights.array(), INT8),
+        kernel.constant("bias", conv2d.bias_of(call, "int64"), INT64 if wide else INT32),
+        kernel.constant("multipliers", pairs[0], INT32),
+        kernel.constant("shifts", pairs[1], INT32),
+    ]
+
+
+def _heads(call: OpCall) -> list[str]:
+    """The parameters that stand for input, `_weights` and output."""
+    kind = activation_pointer_type(call.input(0).dtype)
+    bias = "int64_t" if is_int16x8(call) and has_int64_sum(call) else "int32_t"
+    return [
+        f"const {kind}x",
+        "const int8_t *w",
+        f"const {bias} *bias",
+        "const int32_t *multipliers",
+        "const int32_t *shifts",
+        f"{kind}y",
+    ]
+
+
+_QUANT = (
+    "const cmsis_nn_per_channel_quant_params quant = {(int32_t *)multipliers, (int32_t *)shifts};"
+)
+
+
+def write_convolution(kernel: BackendKernel, call: OpCall) -> None:
+    """conv2d and depthwise_conv2d."""
+    step, x, w, y = _step(call), call.input(0), call.input(1), call.output
+    is_depthwise = call.op == "depthwise_conv2d"
+    padding = call.ints_attr("padding")
+    size = depthwise_workspace_bytes if is_depthwise else conv_workspace_bytes
+    params, buffer, more = workspace_context(kernel, size(call, core_features(kernel)))
+    kind, name = ("dw_conv", "depthwise_conv") if is_depthwise else ("conv", "convolve")
+    multiple = f"{y.shape[3] // x.shape[3]}, " if is_depthwise else ""
+    bias = "bias"
+    lines = [
+        f"const cmsis_nn_context context = {buffer};",
+        f"const cmsis_nn_{kind}_params params = {{{-tensor_quant(x).zero_point}, "
+        f"{step.zero_point}, {multiple}{tile_initializer(call.ints_attr('stride'))}, "
+        f"{tile_initializer((padding[0], padding[2]))}, {tile_initializer(call.ints_attr('dilation'))}, "
+        f"{{{step.clamp_min}, {step.clamp_max}}}}};",
+        _QUANT,
+        f"const cmsis_nn_dims input = {shape_initializer(x.shape)}, filter = {shape_initializer(w.shape)};",
+        f"const cmsis_nn_dims channels = {dims_initializer(1, 1, 1, y.shape[3])}, output = {shape_initializer(y.shape)};",
+    ]
+    if is_int16x8(call) and not is_depthwise:
+        narrow = "false" if has_int64_sum(call) else "true"
+        lines.append(f"const cmsis_nn_bias_data sums = {{bias, {narrow}}};")
+        bias = "&sums"
+    lines.append(
+        f"(void)arm_{name}_wrapper_{dtype_suffix(x.dtype)}(&context, &params, &quant, &input, x, "
+        f"&filter, w, &channels, {bias}, &output, y);"
+    )
+    arguments = [kernel.inputs[0], *_weights(kernel, call), kernel.outputs[0], *more]
+    write_wrapper_function(kernel, [*_heads(call), *params], lines, arguments)
+
+
+def write_transpose_conv(kernel: BackendKernel, call: OpCall) -> None:
+    """transpose_conv of int8."""
+    step, x, w, y = _step(call), call.input(0), call.input(1), call.output
+    features = core_features(kernel)
+    params, buffer, more = workspace_context(kernel, transpose_conv_workspace_bytes(call, features))
+    turned, other, filters = workspace_context(kernel, reversed_weights_bytes(call), "turned")
+    lines = [
+        f"const cmsis_nn_context context = {buffer}, turn = {other};",
+        f"const cmsis_nn_transpose_conv_params params = {{{-tensor_quant(x).zero_point}, "
+        f"{step.zero_point}, {tile_initializer(call.ints_attr('stride'))}, {tile_initializer(call.ints_attr('before'))}, "
+        f"{{0, 0}}, {{1, 1}}, {{{step.clamp_min}, {step.clamp_max}}}}};",
+        _QUANT,
+        f"const cmsis_nn_dims input = {shape_initializer(x.shape)}, filter = {shape_initializer(w.shape)};",
+        f"const cmsis_nn_dims channels = {dims_initializer(1, 1, 1, y.shape[3])}, output = {shape_initializer(y.shape)};",
+        "(void)arm_transpose_conv_wrapper_s8(&context, &turn, &params, &quant, &input, x, "
+        "&filter, w, &channels, bias, &output, y);",
+    ]
+    arguments = [kernel.inputs[0], *_weights(kernel, call), kernel.outputs[0], *more, *filters]
+    write_wrapper_function(kernel, [*_heads(call), *params, *turned], lines, arguments)
+
+
+def write_fully_connected(kernel: BackendKernel, call: OpCall) -> None:
+    """fully_connected; int8 weights may have a scale for each output."""
+    step, x = _step(call), call.input(0)
+    outputs, inputs = call.input(1).shape
+    rows, zero_point = x.elements // inputs, tensor_quant(x).zero_point
+    weights, bias, multipliers, shifts = _weights(kernel, call)
+    heads, arguments = _heads(call), [kernel.inputs[0], weights, bias]
+    name, quant = f"arm_fully_connected_{dtype_suffix(x.dtype)}", _QUANT
+    if step.per_channel:
+        name = "arm_fully_connected_per_channel_s8"
+        arguments += [multipliers, shifts]
+    else:
+        heads = [*heads[:3], heads[-1]]
+        quant = (
+            f"const cmsis_nn_per_tensor_quant_params quant = {{{step.multipliers[0]}, "
+            f"{step.shifts[0]}}};"
+        )
+    arguments.append(kernel.outputs[0])
+    buffer = "{NULL, 0}"
+    if "mve" in core_features(kernel) and x.dtype == INT8:
+        # There the sums of the weights are known beforehand.
+        found = call.constant(1)
+        assert found is not None  # the pattern says so
+        totals = found.array().astype(np.int64).sum(axis=1)
+        sums = conv2d.bias_of(call, "int32") - zero_point * totals
+        arguments.append(kernel.constant("sums", sums, INT32))
+        heads.append("const int32_t *sums")
+        buffer = f"{{(void *)sums, {4 * outputs}}}"
+    lines = [
+        f"const cmsis_nn_context context = {buffer};",
+        f"const cmsis_nn_fc_params params = {{{-zero_point}, 0, {step.zero_point}, "
+        f"{{{step.clamp_min}, {step.clamp_max}}}}};",
+        quant,
+        f"const cmsis_nn_dims input = {dims_initializer(rows, 1, 1, inputs)};",
+        f"const cmsis_nn_dims filter = {dims_initializer(inputs, 1, 1, outputs)};",
+        f"const cmsis_nn_dims channels = {dims_initializer(1, 1, 1, outputs)};",
+        f"const cmsis_nn_dims output = {dims_initializer(rows, 1, 1, outputs)};",
+        f"(void){name}(&context, &params, &quant, &input, x, &filter, w, &channels, bias, "
+        "&output, y);",
+    ]
+    write_wrapper_function(kernel, heads, lines, arguments)
+
+
+def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
+    """svdf with int16 state, which the library changes where it lies."""
+    x, feature, time = (call.input(index) for index in (0, 1, 2))
+    batch, filters, steps = x.shape[0], feature.shape[0], time.shape[-1]
+    units = call.output.shape[-1]
+    first, second = svdf.state_and_output_requant(call)
+    params, one, more = workspace_context(kernel, 4 * batch * filters, "products")
+    others, two, rest = workspace_context(kernel, 4 * batch * units, "totals")
+    constants = [call.constant(index) for index in (1, 2)]
+    assert all(found is not None for found in constants)  # the predicate says so
+    bias = call.constant(3)
+    totals = np.zeros(units, np.int32) if bias is None else bias.array()
+    x_buffer, before = kernel.inputs
+    y, after = kernel.outputs
+    lines = [
+        f"const cmsis_nn_context first = {one}, second = {two};",
+        f"const cmsis_nn_svdf_params params = {{{call.int_attr('rank')}, "
+        f"{tensor_quant(x).zero_point}, {second.zero_point}, {{{INT16.min}, {INT16.max}}}, "
+        f"{{{second.clamp_min}, {second.clamp_max}}}}};",
+        f"const cmsis_nn_per_tensor_quant_params in = {{{first.multipliers[0]}, "
+        f"{first.shifts[0]}}}, out = {{{second.multipliers[0]}, {second.shifts[0]}}};",
+        f"const cmsis_nn_dims input = {dims_initializer(batch, x.shape[1], 1, 1)}, "
+        f"kept = {dims_initializer(batch, filters * steps, 1, 1)};",
+        f"const cmsis_nn_dims features = {dims_initializer(filters, x.shape[1], 1, 1)}, "
+        f"times = {dims_initializer(filters, steps, 1, 1)};",
+        f"const cmsis_nn_dims sums = {dims_initializer(units, 1, 1, 1)}, output = {dims_initializer(batch, units, 1, 1)};",
+        f"memmove(after, before, {2 * batch * filters * steps});",
+        "(void)arm_svdf_state_s16_s8(&first, &second, &params, &in, &out, &input, x, &kept, after, "
+        "&features, feature, &times, time, &sums, bias, &output, y);",
+    ]
+    heads = ["const int8_t *x", "const int16_t *before", "const int8_t *feature"]
+    heads += ["const int16_t *time", "const int32_t *bias", "int8_t *y", "int16_t *after"]
+    arguments = [
+        x_buffer,
+        before,
+        kernel.constant("feature", constants[0].array(), INT8),  # type: ignore[union-attr]  # above
+        kernel.constant("time", constants[1].array(), INT16),  # type: ignore[union-attr]  # above
+        kernel.constant("bias", totals, INT32),
+        y,
+        after,
+        *more,
+        *rest,
+    ]
+    write_wrapper_function(kernel, [*heads, *params, *others], lines, arguments)

@@ -1,0 +1,109 @@
+"""Bytes of workspace that CMSIS-NN's functions ask for, core by core.
+
+In: a call, the features of the core. Out: what the library's `arm_*_get_buffer_size` of that
+core returns when gcc or upstream clang compiled it. Source: those functions' contract in
+arm_nnfunctions.h.
+"""
+
+from __future__ import annotations
+
+from firmwright.base.dtypes import INT16
+from firmwright.ir.graph.opdef import OpCall
+
+_MVE_LANES = 16
+_MVE_CHANNELS = 124
+"""Channels that the depthwise function for MVE works on at once."""
+_FAST_TAPS = 512
+"""Depthwise convolutions of int16 with as many taps are not computed by the fast function."""
+_REVERSED_CHANNELS = 16
+"""Transposed convolutions of more channels are computed as convolutions of the reversed kernel."""
+_ONE_CHANNEL_OUTPUTS = 1
+"""More outputs than this of a single input channel are a plain convolution with MVE."""
+
+
+def conv_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
+    """Of arm_convolve_wrapper_s8 or _s16."""
+    outputs, height, width, depth = call.input(1).shape
+    if call.input(0).dtype == INT16:
+        column = height * width * depth
+        return 8 * -(-column // 8) * 8 if "mve" in features else 4 * column
+    return _conv_bytes(call, (outputs, height, width, depth), features)
+
+
+def _conv_bytes(call: OpCall, kernel: tuple[int, int, int, int], features: frozenset[str]) -> int:
+    _, height, width, depth = kernel
+    padding, stride = call.ints_attr("padding"), call.ints_attr("stride")
+    no_dilation = call.ints_attr("dilation") == (1, 1)
+    is_point = (height, width) == (1, 1) and no_dilation and padding[0] == padding[2] == 0
+    if is_point and depth == call.input(0).shape[3]:
+        return 0
+    columns = height * width * call.input(0).shape[3]
+    if "mve" not in features:
+        return 4 * (-(-columns // 4) * 4)
+    whole = 4 * (-(-columns // _MVE_LANES) * _MVE_LANES)
+    is_row = call.input(0).shape[1] == 1 and height == 1 and no_dilation
+    if is_row and stride[1] * call.input(0).shape[3] % 4 == 0:
+        return max(_row_bytes(call, width), whole)
+    return whole
+
+
+def _row_bytes(call: OpCall, width: int) -> int:
+    """Of the function for one row, which copies its padded ends."""
+    depth = call.input(0).shape[3]
+    left = call.ints_attr("padding")[2]
+    return (width + max(left, call.ints_attr("padding")[3])) * depth
+
+
+def depthwise_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
+    """Of arm_depthwise_conv_wrapper_s8 or _s16."""
+    batch, _, _, depth = call.input(0).shape
+    _, height, width, outputs = call.input(1).shape
+    if call.input(0).dtype == INT16:
+        return _depthwise_int16_bytes(call, features)
+    if "mve" in features and depth == 1 and outputs > _ONE_CHANNEL_OUTPUTS:
+        plain = _conv_bytes(call, (outputs, height, width, 1), features)
+        return plain + outputs * height * width
+    if depth != outputs or batch != 1 or call.ints_attr("dilation") != (1, 1):
+        return 0
+    if "mve" in features:
+        return 4 * _MVE_CHANNELS * width * height
+    padding = call.ints_attr("padding")
+    if (height, width) == (3, 3) and padding[0] <= 1 and padding[2] <= 1:
+        return 0
+    return 2 * depth * width * height if "dsp" in features else 0
+
+
+def _depthwise_int16_bytes(call: OpCall, features: frozenset[str]) -> int:
+    _, height, width, outputs = call.input(1).shape
+    column = height * width * outputs
+    is_fast = outputs == call.input(0).shape[3] and call.ints_attr("dilation") == (1, 1)
+    if not is_fast or height * width >= _FAST_TAPS:
+        return 0
+    if "mve" in features:
+        return 8 * column + 8
+    return 2 * column if "dsp" in features else 0
+
+
+def transpose_conv_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
+    """Of arm_transpose_conv_wrapper_s8: columns of the convolution that it is, or whole rows."""
+    outputs, height, width, depth = call.input(1).shape
+    if reversed_weights_bytes(call):
+        column = height * width * depth
+        if "mve" in features:
+            return 4 * (-(-column // _MVE_LANES) * _MVE_LANES)
+        return 4 * (-(-column // 4) * 4)
+    down, right = call.ints_attr("stride")
+    row = (call.input(0).shape[2] - 1) * right + max(width, down, right)
+    return 4 * outputs * row * max(height, down)
+
+
+def reversed_weights_bytes(call: OpCall) -> int:
+    """Of the same function's other buffer: the weights the other way round, where it uses them."""
+    outputs, height, width, depth = call.input(1).shape
+    is_convolution = max(call.ints_attr("stride")) <= 2 and depth > _REVERSED_CHANNELS
+    return outputs * height * width * depth if is_convolution else 0
+
+
+def average_pool_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
+    """Of arm_avgpool_s8 or _s16."""
+    return 4 * call.input(0).shape[3] if "dsp" in features and "mve" not in features else 0

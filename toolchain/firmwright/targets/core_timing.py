@@ -1,0 +1,95 @@
+"""Cycles that a core's published timing gives to instructions: a model, never a measurement.
+
+In: an instruction, how often it ran, how often it branched away, and what stood before it. Out:
+cycles with memory that never waits. Cortex-M4 and M3 follow their technical reference manuals,
+with the usual values where those give a range; M0 likewise. M7, M33 and M55 can issue
+two instructions at once or overlap beats, which a table cannot know: theirs are rough averages.
+RISC-V names no timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from firmwright.targets.instruction import Instruction, InstructionKind
+
+
+@dataclass(frozen=True, slots=True)
+class CoreTiming:
+    """A core's table. Kinds without an entry take `other`.
+
+    `multiple` and `per_register` price loads and stores of several words; `load_after_load` is a
+    load's price where another load stands directly before it; `taken` is added for every time that
+    an instruction went elsewhere than on. `source` says what the figures are worth.
+    """
+
+    source: str
+    other: float = 1.0
+    cycles: Mapping[InstructionKind, float] = field(default_factory=dict)
+    load_after_load: float = 1.0
+    multiple: float = 1.0
+    per_register: float = 1.0
+    taken: float = 2.0
+
+    def of(self, instruction: Instruction, count: int, taken: int, *, after_load: bool) -> float:
+        """Cycles of `count` executions."""
+        match instruction.kind:
+            case "load_multiple" | "store_multiple":
+                each = self.multiple + self.per_register * instruction.registers
+            case "load" if after_load:
+                each = self.load_after_load
+            case kind:
+                each = self.cycles.get(kind, self.other)
+        return each * count + (0.0 if instruction.kind == "loop" else self.taken) * taken
+
+
+_TRM = "the core's technical reference manual, zero-wait memory"
+_ROUGH = "a rough average of an overlapping pipeline, zero-wait memory"
+
+_ARMV7E_M: Mapping[InstructionKind, float] = {
+    "load": 2.0,
+    "divide": 7.0,
+    "float_multiply_add": 3.0,
+    "float_divide": 14.0,
+}
+
+CORE_TIMINGS: Mapping[str, CoreTiming] = MappingProxyType(
+    {
+        "cortex-m0": CoreTiming(
+            _TRM, cycles={"load": 2.0, "store": 2.0}, load_after_load=2.0, taken=2.0
+        ),
+        "cortex-m0plus": CoreTiming(
+            _TRM, cycles={"load": 2.0, "store": 2.0}, load_after_load=2.0, taken=1.0
+        ),
+        "cortex-m3": CoreTiming(_TRM, cycles={**_ARMV7E_M, "multiply_long": 4.0}),
+        "cortex-m4": CoreTiming(_TRM, cycles=_ARMV7E_M),
+        "cortex-m7": CoreTiming(
+            _ROUGH,
+            other=0.6,
+            cycles={"multiply": 1.0, "multiply_long": 1.0, "divide": 7.0, "float_divide": 14.0},
+            load_after_load=0.6,
+            multiple=0.5,
+            per_register=0.5,
+            taken=0.5,
+        ),
+        "cortex-m33": CoreTiming(
+            _ROUGH,
+            cycles={"load": 1.5, "divide": 7.0, "float_multiply_add": 2.0, "float_divide": 12.0},
+        ),
+        "cortex-m55": CoreTiming(
+            _ROUGH,
+            cycles={
+                "divide": 7.0,
+                "float_divide": 12.0,
+                "loop": 0.2,
+                "vector": 1.7,
+                "vector_load": 1.7,
+                "vector_store": 2.0,
+            },
+            taken=1.5,
+        ),
+    }
+)
+"""By core. A core that is not here has no published timing that one table could hold."""

@@ -1,0 +1,333 @@
+"""Collage: the partition of a model that costs least, found by measuring its parts.
+
+In: a model, options with backends among the targets, how to measure, a log. Out: the
+`PartitionResult`
+that was found, and the model partitioned so. Parts are priced one by one and the least sum is
+searched. A sum is not a program (neighbours share code, fuse, overlap in memory), so whole programs
+are measured too: the best sum, the order of preference (`greedy_cover`), the core alone (`none`).
+The best
+of them is taken: where they can be run, Collage is never above eager. With `--optimize ram` the
+least workspace counts, then time. A program that does not fit makes way for one with less memory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from firmwright.base.errors import (
+    DeviceError,
+    DoesNotFitError,
+    ToolFailedError,
+    UsageError,
+)
+from firmwright.boards import load_board
+from firmwright.flows.firmware_images import build_image
+from firmwright.flows.instruction_counts import SharedKernelError, measure_instructions
+from firmwright.flows.model import Model
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.module import IRModule
+from firmwright.ir.tuning_records import MeasurementContext
+from firmwright.partitioning.collage import (
+    PartitionCandidate,
+    PartitionedProgram,
+    RegionCost,
+    restrict_to_known_costs,
+    search_partitions,
+)
+from firmwright.partitioning.function_targets import target_of
+from firmwright.partitioning.partition_pass import run_partition, run_pre_partition
+from firmwright.partitioning.partition_result import (
+    PartitionedRegion,
+    PartitionResult,
+    ProgramCost,
+    check_tensors,
+    describe_regions,
+    make_strategy,
+)
+from firmwright.partitioning.pattern_matching import (
+    ActiveBackend,
+    PartitionStrategy,
+    all_matches,
+    greedy_cover,
+    with_unmatched,
+)
+from firmwright.partitioning.regions import CallGroup
+from firmwright.partitioning.target_passes import PassTimer
+from firmwright.partitioning.target_resolution import (
+    CORE_TARGET_NAME,
+    active_backends,
+    find_core,
+    is_backend,
+    name_targets,
+)
+from firmwright.pipeline import Compilation, Options, compile_model, configure_module
+from firmwright.targets.registry import parse_targets
+from firmwright.tune.kernel_measurement import EXACT, MeasurementSetup, flash_board, session_opener
+from firmwright.tune.region_cost_log import RegionCostLog, RegionCostRecord
+from firmwright.tune.region_costs import RegionCostEstimator
+
+log = logging.getLogger(__name__)
+_TRIES = 4
+"""Programs of the search that are compiled until one fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollageResult:
+    """A search's result, and the model as it says."""
+
+    partition: PartitionResult
+    model: Model
+
+
+def search_collage(
+    model: Model,
+    options: Options,
+    setup: MeasurementSetup | None,
+    at: MeasurementContext,
+    cost_log: RegionCostLog,
+) -> CollageResult:
+    """Search; UsageError where no backend is among the targets, or a module is partitioned."""
+    module = _prepared(model, options)
+    return _CollageSearch(model, module, options, setup, at, cost_log).run()
+
+
+@dataclass
+class _CollageSearch:
+    model: Model
+    module: IRModule
+    options: Options
+    setup: MeasurementSetup | None
+    at: MeasurementContext
+    cost_log: RegionCostLog
+
+    def run(self) -> CollageResult:
+        made = {"eager": self._divided(greedy_cover), "none": self._divided(_none)}
+        totals = {how: self._total(module) for how, module in made.items()}
+        searched = [self._searched(function) for function in self._functions()]
+        parts: tuple[PartitionedRegion, ...] = ()
+        for tried in range(_TRIES):
+            picked = {
+                function.name: programs[min(tried, len(programs) - 1)]
+                for function, _, programs in searched
+            }
+            made["collage"] = self._divided(_by_function(picked))
+            totals["collage"] = self._total(made["collage"])
+            parts = self._parts(searched, picked)
+            if not totals["collage"].reason.startswith(_NO_ROOM):
+                break
+        given = any(_is_given(c.target) for f in self._functions() for c in f.body)
+        best = min(
+            ("collage", "eager", *(() if given else ("none",))),
+            key=lambda how: self._key(totals[how]),
+        )
+        if best != "collage":
+            parts = self._parts(
+                searched, self._programs(searched, greedy_cover if best == "eager" else _none)
+            )
+        found = PartitionResult(
+            model=self.model.name,
+            board=self.options.board,
+            targets=", ".join(map(str, self.module.targets.values())),
+            goal=self.options.optimize,
+            method=self.at.method,
+            unit=self._unit(),
+            chosen=best,
+            parts=parts,
+            totals=totals,
+        )
+        return CollageResult(found, make_portable(self.model, made[best], self.options))
+
+    def _functions(self) -> list[Function]:
+        return [
+            function
+            for function in self.module.functions.values()
+            if isinstance(function, Function) and not target_of(function) and function.body
+        ]
+
+    def _divided(self, choose: PartitionStrategy) -> IRModule:
+        return run_partition(self.module, PassTimer(), choose)
+
+    # ---- parts ---------------------------------------------------------------------------------
+
+    def _searched(self, function: Function) -> _Searched:
+        """A function's candidates, and programs of them."""
+        active = active_backends(self.module)
+        groups = all_matches(function, self.module, active)
+        singles = [(i,) for i, call in enumerate(function.body) if not _is_given(call.target)]
+        core = {calls: CallGroup(calls) for calls in (*singles, *(g.calls for g in groups))}
+        given = {i for i, call in enumerate(function.body) if _is_given(call.target)}
+        groups = [*groups, *(g for g in core.values() if not given & set(g.calls))]
+        prices = RegionCostEstimator(self.module, self.options, self.setup, self.at, self.cost_log)
+        costs = prices.of(function, groups)
+        candidates = [PartitionCandidate(g, cost) for g, cost in zip(groups, costs, strict=True)]
+        first = with_unmatched(function, greedy_cover(function, self.module, active))
+        programs = search_partitions(
+            function, restrict_to_known_costs(candidates, first), self._transfer
+        )
+        if self.options.optimize == "ram":
+            programs = tuple(sorted(programs, key=lambda p: (p.peak_bytes, p.count)))
+        return function, candidates, programs
+
+    def _transfer(self, source: str, to: str, size_bytes: int) -> int:
+        backends = {item.name: item.backend for item in active_backends(self.module)}
+        ends = (backends[name] for name in (source, to) if name in backends)
+        return sum(backend.transfer(size_bytes) for backend in ends)
+
+    def _programs(
+        self, searched: Sequence[_Searched], choose: PartitionStrategy
+    ) -> dict[str, PartitionedProgram]:
+        """What that choice makes of each function, with what is known of its parts."""
+        found: dict[str, PartitionedProgram] = {}
+        active = active_backends(self.module)
+        for function, candidates, _ in searched:
+            costs = {(c.group.target, c.group.calls): c.cost for c in candidates}
+            groups = with_unmatched(function, choose(function, self.module, active))
+            parts = (
+                PartitionCandidate(g, costs.get((g.target, g.calls), RegionCost("unknown")))
+                for g in groups
+            )
+            ordered = tuple(sorted(parts, key=lambda part: part.group.calls))
+            found[function.name] = PartitionedProgram(ordered, 0, 0)
+        return found
+
+    def _parts(
+        self, searched: Sequence[_Searched], programs: Mapping[str, PartitionedProgram]
+    ) -> tuple[PartitionedRegion, ...]:
+        return tuple(
+            part
+            for function, candidates, _ in searched
+            for part in describe_regions(function, programs[function.name].parts, candidates)
+        )
+
+    # ---- whole programs ------------------------------------------------------------------------
+
+    def _key(self, total: ProgramCost) -> tuple[float, ...]:
+        """What is to be least."""
+        if total.count is None:
+            return (float("inf"),)
+        if self.options.optimize == "ram":
+            return total.workspace_bytes, total.count
+        return (total.count,)
+
+    def _total(self, module: IRModule) -> ProgramCost:
+        """What the program takes as a whole."""
+        try:
+            compiled = compile_model(module, self.options, source=self.model.source)
+        except DoesNotFitError as error:
+            return ProgramCost(None, reason=f"{_NO_ROOM} {error}")
+        pools = {name: row["bytes"] for name, row in compiled.metadata["pools"].items()}
+        key = compiled.model_id, "", self.options.optimize, self.at
+        known = self.cost_log.find(key)
+        if known is None:
+            known = self._run(compiled)
+            self.cost_log.append(RegionCostRecord(key, f"{self.model.name} as a whole", known))
+        if known.status != "ok":
+            return ProgramCost(None, pools, reason=known.reason)
+        return ProgramCost(known.count, pools, known.constants_bytes)
+
+    def _run(self, compiled: Compilation) -> RegionCost:
+        """The whole program as a part; its bytes are those of the image."""
+        if self.setup is None:
+            return RegionCost("unknown", reason="nothing can be measured there")
+        try:
+            image = build_image(compiled)
+            taken = self._measured(compiled)
+        except (ToolFailedError, DoesNotFitError, DeviceError) as error:
+            return RegionCost("failed", reason=str(error))
+        return RegionCost("ok", taken, constants_bytes=image.sizes.flash_bytes)
+
+    def _measured(self, compiled: Compilation) -> int:
+        assert self.setup is not None
+        if self.setup.method == EXACT:
+            try:
+                return measure_instructions(
+                    compiled, open_with=session_opener(self.setup)
+                ).until_over
+            except SharedKernelError:
+                log.info("%s: counted by the timer", compiled.module.name)
+        image = build_image(compiled)
+        flash_board(image, self.setup.flash)
+        (sample,) = generate_samples(compiled.module.io.inputs, 1).samples
+        with session_opener(self.setup)(compiled, image=image) as session:
+            taken: int = session.device.measure(sample)
+        return taken
+
+    def _unit(self) -> str:
+        if self.setup is None:
+            return "predicted instructions"
+        return "cycles" if self.setup.port else "instructions"
+
+
+def apply_partition(
+    model: Model, options: Options, parts: Sequence[PartitionedRegion], where: str
+) -> Model:
+    """`model` partitioned as a result says, which was saved and perhaps edited."""
+    module = _prepared(model, options)
+    check_tensors(parts, module, where)
+    return make_portable(
+        model, run_partition(module, PassTimer(), make_strategy(parts, where)), options
+    )
+
+
+def make_portable(model: Model, divided_module: IRModule, options: Options) -> Model:
+    """The partitioned model without what is of one board: as `flows.model.partition` makes it."""
+    asked = parse_targets(options.target)
+    core = find_core(asked)
+    table = {
+        **({CORE_TARGET_NAME: core} if core else {}),
+        **name_targets(filter(is_backend, asked)),
+    }
+    attrs = {**model.module.attrs, "numerics": options.numerics, "partitioned": True}
+    module = replace(
+        divided_module,
+        targets=table,
+        pools=model.module.pools,
+        io=model.module.io,
+        attrs=attrs,
+    )
+    return replace(model, module=module)
+
+
+def _prepared(model: Model, options: Options) -> IRModule:
+    """The module as its parts are chosen in; UsageError where they have been, or cannot be."""
+    if "stage" in model.module.attrs or model.module.attrs.get("partitioned"):
+        raise UsageError(
+            "the module's operators have been given to targets already.",
+            where=model.file or model.name,
+            hint="the model file itself.",
+        )
+    board = load_board(options.board, options.board_dirs)
+    module = run_pre_partition(configure_module(model.module, board, options), PassTimer())
+    if not active_backends(module):
+        raise UsageError(
+            "there is nothing to choose: no backend is among the targets.",
+            hint="--target 'npu1, ...'; firmwright backends lists them.",
+        )
+    return module
+
+
+_NO_ROOM = "it does not fit:"
+_Searched = tuple[Function, list[PartitionCandidate], tuple[PartitionedProgram, ...]]
+
+
+def _none(
+    function: Function, module: IRModule, active: Sequence[ActiveBackend]
+) -> Sequence[CallGroup]:
+    """The core has all."""
+    return ()
+
+
+def _is_given(target: str) -> bool:
+    return target != ""
+
+
+def _by_function(programs: Mapping[str, PartitionedProgram]) -> PartitionStrategy:
+    def choose(
+        function: Function, module: IRModule, active: Sequence[ActiveBackend]
+    ) -> list[CallGroup]:
+        return programs[function.name].groups if function.name in programs else []
+
+    return choose

@@ -1,0 +1,270 @@
+"""One task of a search: several kernels in one firmware, run once, checked and counted.
+
+In: a `MeasurementTask`, which holds all that is needed, so that any process on any machine may run
+it. Out:
+for each kernel what it costs, or that it is wrong or fails. Instructions are counted one by one in
+QEMU (method exact), or by the board's own counter around each kernel (method timer), where QEMU
+has no plugins or a port leads to a board. A kernel is wrong if any value differs from those of the
+operator's own loops, which run beside it.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from firmwright.artifacts import Image
+from firmwright.base.errors import (
+    DeviceError,
+    DoesNotFitError,
+    FirmwrightError,
+    ToolFailedError,
+    ToolMissingError,
+    UsageError,
+)
+from firmwright.base.version import VERSION
+from firmwright.boards import Board, load_board
+from firmwright.build import compiler_flags
+from firmwright.device import check_plugin_support
+from firmwright.flows.firmware_images import build_image
+from firmwright.flows.instruction_counts import SharedKernelError, measure_instructions
+from firmwright.flows.kernel_comparison import (
+    MISMATCH_COUNT_OUTPUT,
+    KernelComparison,
+    comparison_module,
+    layer_module,
+)
+from firmwright.flows.model_session import ModelSession, open_session
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.schedule import DEFAULT_SCHEDULE
+from firmwright.ir.tuning_records import ConfiguredSchedule, MeasurementContext, Status
+from firmwright.pipeline import Compilation, Options, compile_model, configure_module, make_lowering
+
+log = logging.getLogger(__name__)
+EXACT, TIMER = "exact", "timer"
+_RANDOM_SAMPLE = 3
+"""The first of a seed's samples that is random; those before are constant."""
+_TOOL_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementSetup:
+    """How kernels are run: by which method, and for a board its port and how it is flashed.
+
+    `flash` is a command in which {elf}, {bin} and {hex} stand for the image's files.
+    """
+
+    method: str = EXACT
+    port: str = ""
+    flash: str = ""
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementTask:
+    """Layers with the kernels of each to be measured, in one firmware if they fit."""
+
+    layers: tuple[tuple[OpCall, tuple[ConfiguredSchedule, ...]], ...]
+    options: Options
+    setup: MeasurementSetup
+
+    @property
+    def size(self) -> int:
+        """How many kernels there are."""
+        return sum(len(choices) for _, choices in self.layers)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelResult:
+    """What became of one kernel; `measure_instructions` is 0 unless it is ok."""
+
+    status: Status
+    count: int = 0
+    unit: str = ""
+
+
+# ---- the way kernels are run ---------------------------------------------------------------------
+
+
+def make_measurement_setup(
+    board: Board, port: str, flash: str, timeout_s: float | None = None
+) -> MeasurementSetup:
+    """How kernels are measured on `board`. UsageError where they cannot be."""
+    if port:
+        if not flash:
+            raise UsageError(
+                "each trial is a firmware of its own, and nothing says how to flash it.",
+                where=board.name,
+                hint="--flash 'COMMAND {bin}', with {elf}, {bin} or {hex} for the image.",
+            )
+        return MeasurementSetup(TIMER, port, flash, timeout_s)
+    if board.run.kind != "qemu":
+        raise UsageError(
+            "kernels are measured in QEMU, or on a board behind a port.",
+            where=board.name,
+            hint="--board mps2-an386, or --port URL with --flash COMMAND.",
+        )
+    try:
+        check_plugin_support(board.run.program)
+    except ToolMissingError as missing:
+        if shutil.which(board.run.program) is None:
+            raise
+        log.warning("%s Kernels are counted by the timer, which is coarser.", missing)
+        return MeasurementSetup(TIMER, timeout_s=timeout_s)
+    return MeasurementSetup(EXACT, timeout_s=timeout_s)
+
+
+def measurement_context(options: Options, method: str) -> MeasurementContext:
+    """What counts depend on, on the machine where this runs."""
+    board = load_board(options.board, options.board_dirs)
+    words = (compiler_flags.MODEL_OPTIMIZATION, *compiler_flags.compile_flags(board))
+    return MeasurementContext(board.name, method, _compiler(board), " ".join(words), VERSION)
+
+
+def _compiler(board: Board) -> str:
+    name = compiler_flags.gnu_tool(board, "gcc")
+    if shutil.which(name) is None:
+        packages = compiler_flags.debian_packages(board.toolchain)
+        raise ToolMissingError(
+            f"the compiler {name} is not installed.",
+            where=board.name,
+            hint=f"apt install {packages}.",
+        )
+    done = subprocess.run(
+        [name, "--version"], capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S, check=False
+    )
+    return done.stdout.partition("\n")[0].strip()
+
+
+# ---- a task --------------------------------------------------------------------------------------
+
+
+def run_task(task: MeasurementTask) -> tuple[KernelResult, ...]:
+    """A result for each kernel of each layer, in order.
+
+    What one kernel breaks is found by halving the task until it is alone. Raises what no kernel is
+    to blame for.
+    """
+    problem: FirmwrightError
+    try:
+        return _run_together(task)
+    except (ToolFailedError, DoesNotFitError, SharedKernelError) as error:
+        problem = error
+    except DeviceError as error:
+        if task.setup.port:
+            raise DeviceError(error.what, where=error.where, hint=error.hint) from error
+        problem = error
+    if task.size == 1:
+        log.warning("a kernel fails: %s: %s", _name(task), problem)
+        return (KernelResult("failed"),)
+    first, second = split_task(task)
+    return run_task(first) + run_task(second)
+
+
+def split_task(task: MeasurementTask) -> tuple[MeasurementTask, MeasurementTask]:
+    """The same kernels in the same order, as two tasks."""
+    flat = [(call, choice) for call, choices in task.layers for choice in choices]
+    middle = len(flat) // 2
+    return (
+        MeasurementTask(group_by_layer(flat[:middle]), task.options, task.setup),
+        MeasurementTask(group_by_layer(flat[middle:]), task.options, task.setup),
+    )
+
+
+def group_by_layer(
+    kernels: Sequence[tuple[OpCall, ConfiguredSchedule]],
+) -> tuple[tuple[OpCall, tuple[ConfiguredSchedule, ...]], ...]:
+    """Kernels of one layer that follow each other are together."""
+    found: list[tuple[OpCall, tuple[ConfiguredSchedule, ...]]] = []
+    for call, choice in kernels:
+        if found and found[-1][0] is call:
+            found[-1] = (call, (*found[-1][1], choice))
+        else:
+            found.append((call, (choice,)))
+    return tuple(found)
+
+
+def _name(task: MeasurementTask) -> str:
+    call, ((rule, config), *_) = task.layers[0]
+    return " ".join([call.op, rule, *(f"{name}={value}" for name, value in config)])
+
+
+def _run_together(task: MeasurementTask) -> tuple[KernelResult, ...]:
+    board = load_board(task.options.board, task.options.board_dirs)
+    layers = [_kernel_layer(call, choices, board, task.options) for call, choices in task.layers]
+    apart = replace(task.options, optimize="speed")  # kernels share no code: each counts alone
+    compiled = compile_model(comparison_module(layers, board, apart), apart)
+    outputs, counts, unit = _measured(compiled, task.setup)
+    return tuple(
+        KernelResult("wrong") if wrong else KernelResult("ok", taken, unit)
+        for wrong, taken in zip(outputs, counts, strict=True)
+    )
+
+
+def _kernel_layer(
+    call: OpCall, choices: Sequence[ConfiguredSchedule], board: Board, options: Options
+) -> KernelComparison:
+    lowering = make_lowering(configure_module(layer_module(call), board, options), options)
+    kernels = tuple(lowering.kernel(0, rule, dict(config)) for rule, config in choices)
+    return KernelComparison(call, lowering.kernel(0, DEFAULT_SCHEDULE, {}), kernels)
+
+
+def _measured(compiled: Compilation, setup: MeasurementSetup) -> tuple[list[int], list[int], str]:
+    """Of every kernel how many values differ, and its count, in that unit."""
+    sample = generate_samples(compiled.module.io.inputs, _RANDOM_SAMPLE + 1).samples[_RANDOM_SAMPLE]
+    found: list[Mapping[str, Any]] = []
+
+    def read(session: ModelSession) -> None:
+        found.append(session.device.read_outputs())
+
+    if setup.method == EXACT:
+        exact = measure_instructions(
+            compiled, open_with=session_opener(setup), sample=sample, behind=read
+        )
+        counts, unit = [exact.operators[i].instructions for i in exact.operators], "instructions"
+    else:
+        image = build_image(compiled, "profile")
+        flash_board(image, setup.flash)
+        with session_opener(setup)(compiled, image=image) as session:
+            session.device.measure(sample)
+            counts = [record.count for record in session.device.profile()]
+            unit = session.device.info.counter_unit
+            read(session)
+    return [int(n) for n in found[0][MISMATCH_COUNT_OUTPUT]], counts, unit
+
+
+def session_opener(setup: MeasurementSetup) -> Any:
+    """`open_session` by that rig."""
+
+    def open_it(compiled: Compilation, **more: Any) -> ModelSession:
+        return open_session(compiled, port=setup.port, timeout_s=setup.timeout_s, **more)
+
+    return open_it
+
+
+def flash_board(image: Image, template: str) -> None:
+    """Run the command that puts `image` on the board; nothing if there is none."""
+    if not template:
+        return
+    files = {"{elf}": image.elf, "{bin}": image.bin, "{hex}": image.hex}
+    words = shlex.split(template)
+    for name, file in files.items():
+        words = [word.replace(name, str(file)) for word in words]
+    try:
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"the board cannot be flashed: {error}.", where=template) from error
+    if done.returncode:
+        raise DeviceError(
+            f"the board cannot be flashed: {words[0]} ended with {done.returncode}. "
+            f"{done.stderr.strip() or done.stdout.strip()}",
+            where=template,
+        )

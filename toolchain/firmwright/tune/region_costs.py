@@ -1,0 +1,339 @@
+"""What the parts of a partition cost: many parts in one firmware, each called once.
+
+In: a prepared module, parts of one of its functions. Out: a cost for each. A part stands beside the
+others with inputs of its own types, given to its target, and goes through the whole compiler; what
+its operators count is what it costs. A part that does not compile, build or run is found by halving
+and keeps the reason. Where nothing can be measured the core's parts are priced by the cost model,
+a backend's by its own (`Backend.cost`), which also goes before measuring; else they are unknown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from firmwright.base.errors import FirmwrightError, InternalError, ToolMissingError
+from firmwright.boards import load_board
+from firmwright.flows.cost_prediction import predict_instructions
+from firmwright.flows.firmware_images import build_image
+from firmwright.flows.instruction_counts import measure_instructions
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.selftest import budget_bytes
+from firmwright.ir import tir
+from firmwright.ir.core import Span
+from firmwright.ir.graph.evaluate import make_op_call
+from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, TensorType, Value
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.traversal import prim_calls, used_constants
+from firmwright.ir.tuning_records import MeasurementContext, layer_digest
+from firmwright.ops.registry import op_table
+from firmwright.partitioning.collage import RegionCost
+from firmwright.partitioning.partition_pass import run_partition
+from firmwright.partitioning.pattern_matching import make_match
+from firmwright.partitioning.regions import CallGroup
+from firmwright.partitioning.target_passes import PassTimer
+from firmwright.partitioning.target_resolution import CORE_TARGET_NAME, active_backends
+from firmwright.pipeline import (
+    Compilation,
+    Options,
+    compile_model,
+    configure_module,
+    remaining_passes,
+)
+from firmwright.tune.kernel_measurement import EXACT, MeasurementSetup, flash_board, session_opener
+from firmwright.tune.region_cost_log import RegionCostKey, RegionCostLog, RegionCostRecord
+
+log = logging.getLogger(__name__)
+REGIONS_PER_IMAGE = 48
+_ORDER = "order"
+_FREE = RegionCost("ok", how="free")
+_UNKNOWN = RegionCost("unknown", how="")
+_SAMPLES = 4
+"""The last of which is random: what is measured may depend on data a little."""
+
+
+@dataclass(frozen=True)
+class RegionCostEstimator:
+    """Prices parts for a module on a board. `setup` is None where nothing can be measured."""
+
+    module: IRModule
+    options: Options
+    setup: MeasurementSetup | None
+    at: MeasurementContext
+    cost_log: RegionCostLog
+
+    def of(self, function: Function, groups: Sequence[CallGroup]) -> list[RegionCost]:
+        """A cost for each of `groups`, parts of `function`."""
+        known = [self._known(function, group) for group in groups]
+        keys = [self.key(function, group) for group in groups]
+        open_keys: dict[RegionCostKey, CallGroup] = {}
+        for key, group, cost in zip(keys, groups, known, strict=True):
+            if cost is None:
+                open_keys.setdefault(key, group)
+        for batch in _batches(list(open_keys.items()), function, self._budget()):
+            found = self._together(function, [group for _, group in batch])
+            for (key, group), cost in zip(batch, found, strict=True):
+                self.cost_log.append(RegionCostRecord(key, _what(function, group), cost))
+        return [
+            cost or self.cost_log.find(key) or _UNKNOWN
+            for key, cost in zip(keys, known, strict=True)
+        ]
+
+    def _budget(self) -> int:
+        return budget_bytes(load_board(self.options.board, self.options.board_dirs))
+
+    def _known(self, function: Function, group: CallGroup) -> RegionCost | None:
+        """What need not be measured, or cannot be."""
+        calls = [function.body[index] for index in group.calls]
+        if any(call.op in CONTROL_FLOW_OPS or call.op.startswith("@") for call in calls):
+            return _FREE
+        if not group.target and all(op_table()[call.op].is_view for call in calls):
+            return _FREE
+        modelled = self._modelled(function, group)
+        if modelled is not None:
+            return RegionCost("ok", modelled, "modelled")
+        if self.setup is None and group.target:
+            return _UNKNOWN
+        return self.cost_log.find(self.key(function, group))
+
+    def _modelled(self, function: Function, group: CallGroup) -> int | None:
+        for item in active_backends(self.module):
+            if item.name == group.target:
+                return item.backend.cost(make_match(group.calls, item, function, self.module))
+        return None
+
+    def key(self, function: Function, group: CallGroup) -> RegionCostKey:
+        """What the part is known by: structure, target and library, goal, circumstances."""
+        target, more = self.module.targets[group.target or CORE_TARGET_NAME], ""
+        for item in active_backends(self.module):
+            if item.name == group.target:
+                more = f" {item.backend.version} {item.backend.library(target)}".rstrip()
+        return self._digest(function, group), f"{target}{more}", self.options.optimize, self.at
+
+    def _digest(self, function: Function, group: CallGroup) -> str:
+        names: dict[str, int] = {}
+        rows: list[object] = [[name for name, _ in group.entries]]
+        core = self.module.targets[CORE_TARGET_NAME]
+        for index in group.calls:
+            call = function.body[index]
+            values = [*call.inputs, *call.outputs]
+            wires = [None if v is None else names.setdefault(v.name, len(names)) for v in values]
+            rows.append([layer_digest(make_op_call(call, self.module), core), wires])
+        return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:24]
+
+    # ---- measuring -----------------------------------------------------------------------------
+
+    def _together(self, function: Function, groups: Sequence[CallGroup]) -> list[RegionCost]:
+        try:
+            return self._measured(function, groups)
+        except (ToolMissingError, InternalError):
+            raise
+        except FirmwrightError as error:
+            if len(groups) == 1:
+                log.warning("a part fails: %s: %s", _what(function, groups[0]), error)
+                return [RegionCost("failed", reason=str(error))]
+        middle = len(groups) // 2
+        first, second = groups[:middle], groups[middle:]
+        return self._together(function, first) + self._together(function, second)
+
+    def _measured(self, function: Function, groups: Sequence[CallGroup]) -> list[RegionCost]:
+        made: dict[str, IRModule] = {}
+        log.info("%d parts in one firmware", len(groups))
+        options = isolated_region_options(self.options)
+        compiled = compile_model(
+            skip_call_reordering(build_region_module(self.module, function, groups), options),
+            options,
+            watch=lambda name, module: made.update({name: module}),
+        )
+        counts = self._counts(compiled)
+        part_of = _parts_by_operator(made["lower-select"])
+        scratch, constants = _scratch(compiled, part_of), _constants(made["lower-select"], part_of)
+        how = "measured" if self.setup else "modelled"
+        return [
+            RegionCost(
+                "ok",
+                sum(taken for op, taken in counts.items() if part_of.get(op) == number),
+                how,
+                scratch.get(number, {}),
+                constants.get(number, 0),
+            )
+            for number in range(len(groups))
+        ]
+
+    def _counts(self, compiled: Compilation) -> Mapping[int, int]:
+        """By operator."""
+        if self.setup is None:
+            return predict_instructions(compiled)
+        sample = generate_samples(compiled.module.io.inputs, _SAMPLES).samples[-1]
+        if self.setup.method == EXACT:
+            shares = measure_instructions(
+                compiled, open_with=session_opener(self.setup), sample=sample
+            ).operators
+            return {op: share.instructions for op, share in shares.items()}
+        image = build_image(compiled, "profile")
+        flash_board(image, self.setup.flash)
+        with session_opener(self.setup)(compiled, image=image) as session:
+            session.device.measure(sample)
+            records = session.device.profile()
+        rows = [int(row["index"]) for row in compiled.metadata["operators"]]
+        return {op: record.count for op, record in zip(sorted(rows), records, strict=True)}
+
+
+def isolated_region_options(options: Options) -> Options:
+    """Options for parts that stand beside each other: nothing of the model's own memory."""
+    return replace(
+        options,
+        name="",
+        optimize="balanced" if options.optimize == "ram" else options.optimize,
+        planner="greedy_by_size",
+        io_buffers="arena",
+        preserve_input=False,
+        stream_input_rows=False,
+        recompute=False,
+        ram_bytes=None,
+        flash_bytes=None,
+        pool_assignments=(),
+    )
+
+
+def skip_call_reordering(module: IRModule, options: Options) -> IRModule:
+    """The module past the search for an order of calls: parts have none, and it would take long."""
+    module = configure_module(module, load_board(options.board, options.board_dirs), options)
+    for step in remaining_passes(module, options):
+        if step.name == _ORDER:
+            break
+        module = step(module)
+    return module.with_attrs(stage=_ORDER)
+
+
+def _what(function: Function, group: CallGroup) -> str:
+    ops = " ".join(function.body[index].op for index in group.calls)
+    return f"{group.target or CORE_TARGET_NAME}: {ops}"
+
+
+def _batches(
+    rows: Sequence[tuple[RegionCostKey, CallGroup]], function: Function, budget: int
+) -> Iterator[list[tuple[RegionCostKey, CallGroup]]]:
+    batch: list[tuple[RegionCostKey, CallGroup]] = []
+    used = 0
+    for key, group in rows:
+        size = sum(
+            value.type.size_bytes
+            for index in group.calls
+            for value in (*function.body[index].variables, *function.body[index].outputs)
+        )
+        if batch and (used + size > budget or len(batch) == REGIONS_PER_IMAGE):
+            yield batch
+            batch, used = [], 0
+        batch.append((key, group))
+        used += size
+    if batch:
+        yield batch
+
+
+# ---- parts side by side --------------------------------------------------------------------------
+
+
+def build_region_module(
+    module: IRModule, function: Function, groups: Sequence[CallGroup]
+) -> IRModule:
+    """A model of those parts, which share inputs of a type and nothing else, partitioned so."""
+    made = _RegionModuleBuilder(function)
+    given: list[CallGroup] = []
+    for number, group in enumerate(groups):
+        places = made.add(number, group)
+        if group.target:
+            calls = tuple(places[index] for index in group.calls)
+            entries = tuple(
+                (name, tuple(places[i] for i in covered)) for name, covered in group.entries
+            )
+            given.append(CallGroup(calls, group.target, entries))
+    main = Function("main", tuple(made.params.values()), tuple(made.body), tuple(made.results))
+    others = {k: f for k, f in module.functions.items() if k != function.name and k != "main"}
+    alone = replace(module, name="parts", functions={**others, "main": main})
+    alone = replace(alone, attrs={"entry": "main", "numerics": module.attrs["numerics"]})
+    return run_partition(alone, PassTimer(), lambda f, m, a: given if f.name == "main" else ())
+
+
+class _RegionModuleBuilder:
+    """Copies of parts, under names of their own."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.params: dict[tuple[TensorType, int], Value] = {}
+        self.body: list[Call] = []
+        self.results: list[Value] = []
+
+    def add(self, number: int, group: CallGroup) -> dict[int, int]:
+        """Adds one; by its calls' indices in the function those here."""
+        renamed: dict[str, Value] = {}
+        places: dict[int, int] = {}
+        for index in group.calls:
+            call = self.function.body[index]
+            inputs = tuple(v and self._input(v, renamed) for v in call.inputs)
+            for value in call.outputs:
+                renamed[value.name] = Value(f"part{number}.{len(renamed)}", value.type)
+            outputs = tuple(renamed[value.name] for value in call.outputs)
+            span = Span("part", number, index, outputs[0].name)
+            places[index] = len(self.body)
+            self.body.append(replace(call, inputs=inputs, outputs=outputs, span=span, target=""))
+        self.results += [renamed[name] for name in self._read_outside(group)]
+        return places
+
+    def _input(self, value: Value, renamed: dict[str, Value]) -> Value:
+        if value.constant is not None:
+            return value
+        if value.name not in renamed:
+            used = [v for v in renamed.values() if v.type == value.type]
+            same = value.type, sum(v in used for v in self.params.values())
+            self.params.setdefault(same, Value(f"x{len(self.params)}", value.type))
+            renamed[value.name] = self.params[same]
+        return renamed[value.name]
+
+    def _read_outside(self, group: CallGroup) -> list[str]:
+        outside = {value.name for value in self.function.sinks}
+        for index, call in enumerate(self.function.body):
+            if index not in group.calls:
+                outside |= {value.name for value in call.variables}
+        made = [v.name for index in group.calls for v in self.function.body[index].outputs]
+        return [name for name in made if name in outside] or made[-1:]
+
+
+def _parts_by_operator(module: IRModule) -> dict[int, int]:
+    main = module.entry
+    assert isinstance(main, tir.PrimFunc)
+    return {call.op: call.span.subgraph for call in prim_calls(main.body) if call.op >= 0}
+
+
+def _constants(module: IRModule, part_of: Mapping[int, int]) -> dict[int, int]:
+    """Bytes of constants that a part's kernels were made with."""
+    main = module.entry
+    assert isinstance(main, tir.PrimFunc)
+    found: dict[int, int] = {}
+    for call in prim_calls(main.body):
+        kernel = module.functions[call.callee]
+        if call.op in part_of and isinstance(kernel, tir.PrimFunc):
+            sizes = [module.constants[name].size_bytes for name in used_constants(kernel.body)]
+            found[part_of[call.op]] = found.get(part_of[call.op], 0) + sum(sizes)
+    return found
+
+
+def _scratch(compiled: Compilation, part_of: Mapping[int, int]) -> dict[int, dict[str, int]]:
+    """By part and pool the most of workspace and inner tensors that is alive at one time."""
+    plan = compiled.metadata["plan"]
+    found: dict[int, dict[str, int]] = {}
+    for time, op in enumerate(plan["operator_by_time"]):
+        if op not in part_of:
+            continue
+        most = found.setdefault(part_of[op], {})
+        now: dict[str, int] = {}
+        for row in plan["buffers"]:
+            lives = any(first <= time < end for first, end in row["live"])
+            if lives and row["kind"] in ("scratch", "activation"):
+                now[row["pool"]] = now.get(row["pool"], 0) + row["size_bytes"]
+        for pool, size in now.items():
+            most[pool] = max(size, most.get(pool, 0))
+    return found

@@ -1,0 +1,244 @@
+"""Constants in RAM for speed: those that gain most by it, as far as RAM is left.
+
+In: a lowered module whose attributes say how fast the program's memory is, and whose pools say how
+fast they are. Out: the same, unless nothing is gained: for each constant chosen the AOT main has an
+Allocate of kind `const`, which lives always, and begins with a call that copies the constant there
+(a kernel with the attribute `keeps`); the kernels get pointers. Generated C makes the copies once,
+in NAME_init. RAM that the buffers need is never taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import cast
+
+from firmwright.base.c_identifiers import UniqueNamer
+from firmwright.ir import tir
+from firmwright.ir.constant_pools import is_linked
+from firmwright.ir.core import Attr, PoolInfo
+from firmwright.ir.graph.devices import CONSTANTS_POOL_ATTR
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.builder import INDEX, Builder
+from firmwright.ir.tir.plan import Plan, Planner
+from firmwright.ir.tir.rewrite import rewrite_stmt, substitute
+from firmwright.ir.tir.traversal import Node, prim_calls, statements
+from firmwright.passes.tir.externalize_constants import (
+    MainConstants,
+    linked_constants,
+    redirect_calls,
+    with_const_params,
+)
+from firmwright.usmp.memory_planning import POOL_ALIGNMENT, plan_memory
+from firmwright.usmp.memory_traffic import NO_TRAFFIC, MemoryTraffic, count_traffic
+from firmwright.usmp.pool_assignment import has_known_speed, transfer_cycles
+
+WORKSPACE_SHARE_PERCENT_MAX = 60
+"""Without a budget from the user: so much of what the buffers take, and no more."""
+PROGRAM_MEMORY = "program"
+"""The name, for comparisons, of the memory that constants are linked into."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A constant, and the cycles of one run that it saves in `pool`."""
+
+    constant: str
+    size_bytes: int
+    pool: str
+    gain: float
+
+
+def copy_constants_to_ram(module: IRModule, planner: str | Planner) -> IRModule:
+    """The module with the constants in RAM that somebody placed there, and that pay for it."""
+    module = _with_placed(module)
+    program = program_memory(module)
+    main = module.entry
+    fast = [pool for pool in module.pools if pool.access == "rw" and has_known_speed(pool)]
+    if program is None or not fast or module.plan is not None or not isinstance(main, tir.PrimFunc):
+        return module
+    candidates = _candidates(module, _by_constant(module, main), fast, program)
+    made = plan_memory(module, planner).plan if candidates else None
+    if made is None:
+        return module
+    left = _budget_bytes(module, made)
+    spare = _spare_bytes(module, made)
+    chosen: dict[str, str] = {}
+    for one in candidates:
+        taken = _aligned(one.size_bytes)
+        if one.constant not in chosen and taken <= min(left, spare[one.pool]):
+            chosen[one.constant] = one.pool
+            left -= taken
+            spare[one.pool] -= taken
+    return _resident(module, main, chosen) if chosen else module
+
+
+def _with_placed(module: IRModule) -> IRModule:
+    """The constants of calls that are done where the program's memory is not seen, or by wish."""
+    main = module.entry
+    if module.plan is not None or not isinstance(main, tir.PrimFunc):
+        return module
+    wished = main.attrs.get("resident", ())
+    pools = dict(cast("tuple[tuple[int, str], ...]", wished))
+    chosen: dict[str, str] = {}
+    for call in prim_calls(main.body):
+        kernel = module.functions.get(call.callee)
+        if isinstance(kernel, tir.PrimFunc):
+            pool = pools.get(call.op) or str(kernel.attrs.get(CONSTANTS_POOL_ATTR, ""))
+            chosen |= {node.constant: pool for node in linked_constants(kernel) if pool}
+    return _resident(module, main, chosen) if chosen else module
+
+
+def program_memory(module: IRModule) -> PoolInfo | None:
+    """The memory of the program with its speed, where the module says it."""
+    bandwidth, latency = module.attrs.get("program_bandwidth"), module.attrs.get("program_latency")
+    if not isinstance(bandwidth, float):
+        return None
+    return PoolInfo(
+        PROGRAM_MEMORY,
+        access="ro",
+        read_bandwidth=bandwidth,
+        write_bandwidth=bandwidth,
+        read_latency=latency if isinstance(latency, int) else None,
+    )
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // POOL_ALIGNMENT) * POOL_ALIGNMENT
+
+
+def _budget_bytes(module: IRModule, made: Plan) -> float:
+    """What constants may take in all: what the user's budget leaves, else a share of the plan."""
+    if "ram_bytes" in module.attrs:
+        return math.inf  # the pools are as large as the budget
+    return made.workspace_bytes * WORKSPACE_SHARE_PERCENT_MAX // 100
+
+
+def _spare_bytes(module: IRModule, made: Plan) -> dict[str, float]:
+    """What the buffers leave of each pool."""
+    return {
+        pool.name: math.inf
+        if pool.size_bytes is None
+        else pool.size_bytes // POOL_ALIGNMENT * POOL_ALIGNMENT
+        - _aligned(made.pool_bytes.get(pool.name, 0))
+        for pool in module.pools
+    }
+
+
+def _candidates(
+    module: IRModule,
+    traffic: Mapping[str, MemoryTraffic],
+    pools: Sequence[PoolInfo],
+    program: PoolInfo,
+) -> list[_Candidate]:
+    """What would gain anything, the most for each byte first."""
+    found = [
+        _Candidate(
+            name,
+            module.constants[name].size_bytes,
+            pool.name,
+            transfer_cycles(moved, program) - transfer_cycles(moved, pool),
+        )
+        for name, moved in traffic.items()
+        for pool in pools
+        if is_linked(module, name)
+    ]
+    paying = [one for one in found if one.gain > 0]
+    return sorted(paying, key=lambda one: -one.gain / one.size_bytes)
+
+
+def _by_constant(module: IRModule, main: tir.PrimFunc) -> dict[str, MemoryTraffic]:
+    """The traffic of the constants that kernels link, over all calls of a run."""
+    found: dict[str, MemoryTraffic] = {}
+    hoisted = _hoisted(module, main, None)
+    entry = hoisted.functions[main.name]
+    assert isinstance(entry, tir.PrimFunc)
+    moved = count_traffic(entry, hoisted.functions)
+    for node in linked_constants(entry):
+        found[node.constant] = found.get(node.constant, NO_TRAFFIC) + moved.get(
+            node.buffer.name, NO_TRAFFIC
+        )
+    return found
+
+
+def _hoisted(module: IRModule, main: tir.PrimFunc, wanted: Mapping[str, str] | None) -> IRModule:
+    """The module with those constants, or with all of them, in the AOT main."""
+    functions = dict(module.functions)
+    calls: dict[str, tuple[str, tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]]] = {}
+    for name, func in module.functions.items():
+        if not isinstance(func, tir.PrimFunc) or func is main:
+            continue
+        found = [n for n in linked_constants(func) if wanted is None or n.constant in wanted]
+        if found:
+            functions[name] = with_const_params(func, [node.buffer.name for node in found])
+            calls[name] = (name, tuple((node.constant, node.buffer) for node in found))
+    functions[main.name] = redirect_calls(main, MainConstants(main), calls)
+    return replace(module, functions=functions)
+
+
+# ---- in RAM -----------------------------------------------------------------------------------
+
+
+def _resident(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]) -> IRModule:
+    """The module with the chosen constants copied to Allocates of its AOT main."""
+    module = _hoisted(module, main, chosen)
+    hoisted = module.functions[main.name]
+    assert isinstance(hoisted, tir.PrimFunc)
+    nodes = [node for node in linked_constants(hoisted) if node.constant in chosen]
+    body = rewrite_stmt(hoisted.body, lambda node: _without(node, chosen))
+    names = UniqueNamer([b.name for b in _declared(hoisted)])
+    functions = UniqueNamer(module.functions)
+    copies: list[tuple[tir.AllocateConst, tir.Buffer, tir.PrimFunc]] = []
+    for node in nodes:
+        target = replace(node.buffer, name=names.unique(f"{node.buffer.name}_ram"), scope="global")
+        keep = _keep(functions.unique(f"keep_{node.buffer.name}"), node.buffer)
+        copies.append((node, target, keep))
+    body = substitute(body, {}, {node.buffer.name: target for node, target, _ in copies})
+    body = tir.Seq((*(_copy(keep, node.buffer, target) for node, target, keep in copies), body))
+    for node, target, _ in reversed(copies):
+        body = tir.AllocateConst(node.buffer, node.constant, tir.Allocate(target, body, "const"))
+    pins = tuple((target.name, chosen[node.constant]) for node, target, _ in copies)
+    attrs: dict[str, Attr] = {**hoisted.attrs, "pool_assignments": (*_pins(hoisted), *pins)}
+    module = module.with_function(replace(hoisted, body=body, attrs=attrs))
+    for _, _, keep in copies:
+        module = module.with_function(keep)
+    return module
+
+
+def _without(node: Node, chosen: Mapping[str, str]) -> Node | None:
+    return node.body if isinstance(node, tir.AllocateConst) and node.constant in chosen else None
+
+
+def _declared(func: tir.PrimFunc) -> list[tir.Buffer]:
+    params = [param.value for param in func.params if isinstance(param.value, tir.Buffer)]
+    nodes = [n for n in statements(func.body) if isinstance(n, tir.Allocate | tir.AllocateConst)]
+    return params + [node.buffer for node in nodes]
+
+
+def _pins(main: tir.PrimFunc) -> tuple[Attr, ...]:
+    found = main.attrs.get("pool_assignments", ())
+    return found if isinstance(found, tuple) else ()
+
+
+def _keep(name: str, like: tir.Buffer) -> tir.PrimFunc:
+    """A kernel that copies a constant as large as `like`."""
+    b = Builder(name)
+    source = b.buffer_param("source", like.dtype, like.shape, "const")
+    target = b.buffer_param("target", like.dtype, like.shape, "out")
+    with ExitStack() as loops:
+        index = [loops.enter_context(b.for_(f"i{d}", n)) for d, n in enumerate(like.shape)]
+        b.store(target, index, b.load(source, index))
+    return b.build(keeps=True)
+
+
+def _copy(keep: tir.PrimFunc, source: tir.Buffer, target: tir.Buffer) -> tir.Stmt:
+    zero = tir.IntImm(0, INDEX)
+    return tir.PrimFuncCall(
+        keep.name,
+        (
+            tir.AccessPtr(source, zero, source.elements, "r"),
+            tir.AccessPtr(target, zero, target.elements, "w"),
+        ),
+    )

@@ -1,0 +1,288 @@
+"""The AOT main as steps and edges, and which buffers hold something worth keeping at each step.
+
+In: the AOT main (Seq, If, While, For, Let over calls and stores; Allocates anywhere) and the
+functions it calls. Out: live ranges per allocated buffer. Method: forward, where a buffer may hold
+a value; backward, where it may still be read; a buffer occupies memory where both hold and at each
+step that touches it. Invariants:
+
+* Times number the steps that touch memory, in the order of the text: each call is one time.
+* A buffer live into a loop and read in it is live through it. An If's branches have times of their
+  own, so a buffer may be live in one branch only.
+* A write never ends the life of the value before: an access pointer says what may be touched, not
+  what is overwritten. What does is the Allocate: contents start undefined each time it is entered.
+* The start and the wait of a call on another device each read and write all that the call touches:
+  so that is in memory from the one to the other.
+* A window (DeclBuffer) stands for the buffer it lies in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from firmwright.ir import tir
+from firmwright.ir.module import AnyFunction
+from firmwright.ir.tir.plan import LiveRange
+from firmwright.ir.tir.traversal import walk
+
+DEFINED_AT_ENTRY = frozenset({"input", "state", "const"})
+"""Kinds of Allocate whose contents come from before the run."""
+
+_WRITING_ROLES = frozenset({"out", "inout", "scratch"})
+_READING_ROLES = frozenset({"in", "inout", "const", "pool"})
+
+
+@dataclass(frozen=True, slots=True)
+class CfgNode:
+    """One place control passes through. `time` is -1 where no memory is touched.
+
+    `kills` names the buffer, if any, whose contents are undefined from here on.
+    """
+
+    time: int = -1
+    reads: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
+    kills: str = ""
+    call: tir.PrimFuncCall | None = None
+
+    @property
+    def touched(self) -> frozenset[str]:
+        return self.reads | self.writes
+
+
+@dataclass(frozen=True, slots=True)
+class CfgLoop:
+    """A `For` and the times of what it does."""
+
+    stmt: tir.For
+    live: LiveRange
+
+
+@dataclass(frozen=True, slots=True)
+class ControlFlowGraph:
+    """Steps in the order of the text, edges (from, to) between them, and the step a run ends at.
+
+    `allocates` are the planned buffers by name; `roots` maps each buffer's name to the planned
+    buffer it lies in; `loops` are those that lie in no other.
+    """
+
+    steps: tuple[CfgNode, ...]
+    edges: tuple[tuple[int, int], ...]
+    exits: tuple[int, ...]
+    end_time: int
+    allocates: Mapping[str, tir.Allocate]
+    roots: Mapping[str, str]
+    loops: tuple[CfgLoop, ...] = ()
+
+
+def build_cfg(main: tir.PrimFunc, functions: Mapping[str, AnyFunction]) -> ControlFlowGraph:
+    """The flow of `main`, whose calls go to `functions`."""
+    tracer = _CfgBuilder(functions)
+    entry = tracer.step([], CfgNode())
+    exits = tracer.walk(main.body, [entry])
+    return ControlFlowGraph(
+        tuple(tracer.steps),
+        tuple(tracer.edges),
+        tuple(exits),
+        tracer.time,
+        tracer.allocates,
+        tracer.roots,
+        tuple(tracer.loops),
+    )
+
+
+def compute_live_ranges(
+    flow: ControlFlowGraph, held_at_entry: Collection[str], held_at_exit: Collection[str]
+) -> dict[str, tuple[LiveRange, ...]]:
+    """For each planned buffer the times at which it occupies memory, as sorted ranges."""
+    bit = {name: 1 << index for index, name in enumerate(flow.allocates)}
+    filled = _may_be_defined(flow, bit, _mask(bit, held_at_entry))
+    wanted = _live_out(flow, bit, _mask(bit, held_at_exit))
+    times: dict[str, list[int]] = {name: [] for name in flow.allocates}
+    for index, step in enumerate(flow.steps):
+        if step.time < 0:
+            continue
+        occupied = filled[index] & wanted[index] | _mask(bit, step.touched)
+        for name, own in bit.items():
+            if occupied & own:
+                times[name].append(step.time)
+    return {name: merge_times(moments) for name, moments in times.items()}
+
+
+def find_last_reads(
+    flow: ControlFlowGraph, held_at_exit: Collection[str]
+) -> tuple[frozenset[str], ...]:
+    """For each step what it reads and nothing may read after it, in a loop's next round neither."""
+    bit = {name: 1 << index for index, name in enumerate(flow.allocates)}
+    wanted = _live_out(flow, bit, _mask(bit, held_at_exit))
+    return tuple(
+        frozenset(name for name in step.reads if not after & bit[name])
+        for step, after in zip(flow.steps, wanted, strict=True)
+    )
+
+
+def merge_times(times: Sequence[int]) -> tuple[LiveRange, ...]:
+    """Ascending times as maximal half-open ranges."""
+    ranges: list[LiveRange] = []
+    for time in times:
+        if ranges and ranges[-1].end == time:
+            ranges[-1] = LiveRange(ranges[-1].first, time + 1)
+        else:
+            ranges.append(LiveRange(time, time + 1))
+    return tuple(ranges)
+
+
+def _mask(bit: Mapping[str, int], names: Collection[str]) -> int:
+    return sum(bit[name] for name in names)
+
+
+def _may_be_defined(flow: ControlFlowGraph, bit: Mapping[str, int], at_entry: int) -> list[int]:
+    """Which buffers may hold a value on arrival at each step."""
+    arriving = [0] * len(flow.steps)
+    arriving[0] = at_entry
+    changed = True
+    while changed:
+        changed = False
+        for source, target in flow.edges:
+            step = flow.steps[source]
+            leaving = arriving[source] | _mask(bit, step.writes)
+            if step.kills:
+                leaving &= ~bit[step.kills]
+            if leaving & ~arriving[target]:
+                arriving[target] |= leaving
+                changed = True
+    return arriving
+
+
+def _live_out(flow: ControlFlowGraph, bit: Mapping[str, int], at_exit: int) -> list[int]:
+    """Which buffers may still be read after each step."""
+    leaving = [0] * len(flow.steps)
+    for index in flow.exits:
+        leaving[index] = at_exit
+    changed = True
+    while changed:
+        changed = False
+        for source, target in reversed(flow.edges):
+            step = flow.steps[target]
+            arriving = leaving[target]
+            if step.kills:
+                arriving &= ~bit[step.kills]
+            arriving |= _mask(bit, step.reads)
+            if arriving & ~leaving[source]:
+                leaving[source] |= arriving
+                changed = True
+    return leaving
+
+
+class _CfgBuilder:
+    """Walks the statements: `walk` takes the steps control comes from, gives those it leaves by."""
+
+    def __init__(self, functions: Mapping[str, AnyFunction]) -> None:
+        self.functions = functions
+        self.steps: list[CfgNode] = []
+        self.edges: list[tuple[int, int]] = []
+        self.time = 0
+        self.allocates: dict[str, tir.Allocate] = {}
+        self.roots: dict[str, str] = {}
+        self.loops: list[CfgLoop] = []
+        self.loop_depth = 0
+
+    def step(self, before: Sequence[int], step: CfgNode) -> int:
+        self.steps.append(step)
+        index = len(self.steps) - 1
+        self.edges.extend((source, index) for source in before)
+        return index
+
+    def walk(self, stmt: tir.Stmt, before: Sequence[int]) -> list[int]:
+        match stmt:
+            case tir.Seq(stmts):
+                after = list(before)
+                for part in stmts:
+                    after = self.walk(part, after)
+                return after
+            case tir.Allocate() | tir.AllocateConst() | tir.DeclBuffer() | tir.Let():
+                return self._scope(stmt, before)
+            case tir.If(cond, then, orelse):
+                head = [self._touching(before, cond)]
+                return self.walk(then, head) + (self.walk(orelse, head) if orelse else head)
+            case tir.For(_, start, extent, body, _):
+                start_step = self._touching(before, start, extent)
+                first = self.time
+                left_by = self._loop(start_step, body)
+                if not self.loop_depth and self.time > first:
+                    self.loops.append(CfgLoop(stmt, LiveRange(first, self.time)))
+                return left_by
+            case tir.While(cond, body):
+                return self._loop(self._touching(before, cond), body)
+            case tir.BufferStore(buffer, indices, value):
+                return [self._touching(before, *indices, value, stored=buffer.name)]
+            case tir.Evaluate(call):
+                return [self._touching(before, call)]
+            case tir.PrimFuncCall():
+                return [self._call(before, stmt)]
+
+    def _scope(
+        self,
+        stmt: tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let,
+        before: Sequence[int],
+    ) -> list[int]:
+        after = list(before)
+        match stmt:
+            case tir.Allocate(buffer, _, kind) if buffer.scope == "global":
+                self.allocates[buffer.name] = stmt
+                self.roots[buffer.name] = buffer.name
+                if kind not in DEFINED_AT_ENTRY:
+                    after = [self.step(before, CfgNode(kills=buffer.name))]
+            case tir.DeclBuffer(buffer, source, _):
+                if source.buffer.name in self.roots:
+                    self.roots[buffer.name] = self.roots[source.buffer.name]
+                after = [self._touching(before, source.offset)]
+            case tir.Let(_, value, _):
+                after = [self._touching(before, value)]
+        return self.walk(stmt.body, after)
+
+    def _loop(self, head: int, body: tir.Stmt) -> list[int]:
+        self.loop_depth += 1
+        self.edges.extend((source, head) for source in self.walk(body, [head]))
+        self.loop_depth -= 1
+        return [head]
+
+    def _touching(self, before: Sequence[int], *exprs: tir.Expr, stored: str = "") -> int:
+        reads, writes = self._accesses(exprs)
+        if stored in self.roots:
+            writes |= {self.roots[stored]}
+        if not reads and not writes:
+            return self.step(before, CfgNode())
+        return self.step(before, CfgNode(self._tick(), reads, writes))
+
+    def _call(self, before: Sequence[int], call: tir.PrimFuncCall) -> int:
+        reads, writes = self._accesses(call.args)
+        callee = self.functions.get(call.callee)
+        if isinstance(callee, tir.PrimFunc):
+            for arg, param in zip(call.args, callee.params, strict=True):
+                if isinstance(arg, tir.AccessPtr) and arg.buffer.name in self.roots:
+                    root = frozenset({self.roots[arg.buffer.name]})
+                    reads |= root if param.role in _READING_ROLES else frozenset()
+                    writes |= root if param.role in _WRITING_ROLES else frozenset()
+        if call.phase != "call":
+            reads = writes = reads | writes
+        return self.step(before, CfgNode(self._tick(), reads, writes, call=call))
+
+    def _tick(self) -> int:
+        self.time += 1
+        return self.time - 1
+
+    def _accesses(self, exprs: Sequence[tir.Expr]) -> tuple[frozenset[str], frozenset[str]]:
+        """The planned buffers that evaluating `exprs` may read, and may write."""
+        found = [access for expr in exprs for access in _memory_accesses(expr)]
+        planned = [(self.roots[name], access) for name, access in found if name in self.roots]
+        reads = frozenset(name for name, access in planned if "r" in access)
+        return reads, frozenset(name for name, access in planned if "w" in access)
+
+
+def _memory_accesses(expr: tir.Expr) -> Iterator[tuple[str, str]]:
+    for part in walk(expr):
+        if isinstance(part, tir.BufferLoad):
+            yield part.buffer.name, "r"
+        elif isinstance(part, tir.AccessPtr):
+            yield part.buffer.name, part.access

@@ -1,0 +1,143 @@
+"""What no plan can go below: the bytes alive at the worst moment.
+
+In: buffers with live ranges, and the conflicts between them. Out: a number of bytes that the sum
+over all pools of every valid plan reaches, and the buffers alive at the worst moment. Invariant:
+the bound is sound for any alignment, any number of pools and relaxed conflicts; it is not always
+attainable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from firmwright.ir.tir.plan import BufferInfo, OffsetConstraint
+
+
+def lower_bound_bytes(buffers: Sequence[BufferInfo], conflicts: Sequence[OffsetConstraint]) -> int:
+    """The most bytes that must be held at once, alignment gaps that cannot be avoided included.
+
+    Buffers with one candidate pool make that as large as they need, each pool at its own time.
+    """
+    joint = _joint_bytes(buffers, conflicts)
+    pinned: dict[str, list[BufferInfo]] = {}
+    for buffer in buffers:
+        if len(buffer.pools) == 1:
+            pinned.setdefault(buffer.pools[0], []).append(buffer)
+    by_pool = sum(_worst(mine, joint) for mine in pinned.values()) if len(pinned) > 1 else 0
+    return max(_worst(buffers, joint), by_pool)
+
+
+def _worst(buffers: Sequence[BufferInfo], joint: Mapping[tuple[str, str], int]) -> int:
+    return max((_needed(alive, joint) for alive in _moments(buffers)), default=0)
+
+
+def min_bytes_by_time(
+    buffers: Sequence[BufferInfo], conflicts: Sequence[OffsetConstraint]
+) -> list[int]:
+    """For each moment what must be held at least."""
+    joint = _joint_bytes(buffers, conflicts)
+    end = max((live.end for buffer in buffers for live in buffer.live), default=0)
+    alive: list[list[BufferInfo]] = [[] for _ in range(end)]
+    for buffer in buffers:
+        for live in buffer.live:
+            for time in range(live.first, live.end):
+                alive[time].append(buffer)
+    return [_needed(now, joint) for now in alive]
+
+
+def peak_buffers(buffers: Sequence[BufferInfo]) -> tuple[BufferInfo, ...]:
+    """The buffers alive at the moment when they need most, largest first."""
+    worst: tuple[BufferInfo, ...] = ()
+    for alive in _moments(buffers):
+        if sum(b.size_bytes for b in alive) > sum(b.size_bytes for b in worst):
+            worst = alive
+    return tuple(sorted(worst, key=lambda b: (-b.size_bytes, b.name)))
+
+
+def _moments(buffers: Sequence[BufferInfo]) -> Iterator[tuple[BufferInfo, ...]]:
+    """Who is alive, at each moment when somebody becomes so: the maximum is at one of them."""
+    begins: dict[int, list[int]] = {}
+    ends: dict[int, list[int]] = {}
+    for index, buffer in enumerate(buffers):
+        for live in buffer.live:
+            begins.setdefault(live.first, []).append(index)
+            ends.setdefault(live.end, []).append(index)
+    alive: set[int] = set()
+    for time in sorted(begins.keys() | ends.keys()):
+        alive.difference_update(ends.get(time, ()))
+        if time in begins:
+            alive.update(begins[time])
+            yield tuple(buffers[index] for index in sorted(alive))
+
+
+def _joint_bytes(
+    buffers: Sequence[BufferInfo], conflicts: Sequence[OffsetConstraint]
+) -> dict[tuple[str, str], int]:
+    """For pairs whose conflicts are all weaker than 'disjoint': the least both take together."""
+    by_name = {buffer.name: buffer for buffer in buffers}
+    joint: dict[tuple[str, str], int] = {}
+    apart: set[tuple[str, str]] = set()
+    for c in conflicts:
+        a, b = by_name[c.a], by_name[c.b]
+        pair = (min(c.a, c.b), max(c.a, c.b))
+        if c.modulus < 2 and c.lo <= -b.size_bytes and c.hi >= a.size_bytes:
+            apart.add(pair)
+        joint[pair] = max(joint.get(pair, 0), _joint(a, b, c))
+    return {pair: size for pair, size in joint.items() if pair not in apart}
+
+
+def _joint(a: BufferInfo, b: BufferInfo, conflict: OffsetConstraint) -> int:
+    """The least bytes that two buffers cover at a difference of offsets that is allowed.
+
+    They cover least where one lies inside of the other; else next to the interval.
+    """
+    most, least = a.size_bytes + b.size_bytes, max(a.size_bytes, b.size_bytes)
+    step = math.gcd(a.alignment, b.alignment)
+    below, above = conflict.lo // step * step, -(-conflict.hi // step) * step
+    inside = sorted((0, a.size_bytes - b.size_bytes))
+    if conflict.modulus > 1 or conflict.hi - conflict.lo < 2:
+        return least
+    if below >= inside[0] or above <= inside[1]:
+        return least
+    return min(most, a.size_bytes - below, above + b.size_bytes)
+
+
+def _needed(alive: Sequence[BufferInfo], joint: Mapping[tuple[str, str], int]) -> int:
+    """What buffers that are alive together take at least: those that share count once."""
+    kept = {buffer.name: buffer for buffer in alive}
+    pairs = [pair for pair in joint if pair[0] in kept and pair[1] in kept]
+    partners = Counter(name for pair in pairs for name in pair)
+    group: list[BufferInfo] = []
+    for a, b in pairs:
+        if partners[a] == partners[b] == 1:
+            group.append(_merged(kept.pop(a), kept.pop(b), joint[a, b]))
+    for a, b in pairs:
+        if a in kept and b in kept:
+            del kept[min((a, b), key=lambda name: (kept[name].size_bytes, name))]
+    return _height([*kept.values(), *group])
+
+
+def _merged(a: BufferInfo, b: BufferInfo, size_bytes: int) -> BufferInfo:
+    """Stands for both."""
+    pools = tuple(dict.fromkeys(a.pools + b.pools))
+    alignment = math.gcd(a.alignment, b.alignment)
+    return replace(a, size_bytes=size_bytes, alignment=alignment, pools=pools)
+
+
+def _height(alive: Sequence[BufferInfo]) -> int:
+    """Least total height of pairwise disjoint buffers in as many pools as they may use.
+
+    Offsets are multiples of `step`, so each buffer that is not the topmost of its pool takes whole
+    steps. Every alignment that occurs is tried as `step`, on the buffers that have at least it.
+    """
+    height = 0
+    for step in {buffer.alignment for buffer in alive}:
+        group = [buffer for buffer in alive if buffer.alignment % step == 0]
+        pool_count = len({pool for buffer in group for pool in buffer.pools})
+        padding = sorted((-buffer.size_bytes % step for buffer in group), reverse=True)
+        total = sum(buffer.size_bytes for buffer in group) + sum(padding[max(pool_count, 1) :])
+        height = max(height, total)
+    return max(height, sum(buffer.size_bytes for buffer in alive))

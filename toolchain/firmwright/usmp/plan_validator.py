@@ -1,0 +1,121 @@
+"""The independent judge of memory plans; it shares no code with any planner.
+
+In: a plan, and the buffers, conflicts and pools it was made for. Out: nothing, or InternalError
+naming the buffer or pair at fault. Checked, as plainly as possible: every buffer is placed, once,
+in a pool it may use, writable, aligned, within the pool's limit; every conflict holds; any two
+buffers alive at once lie apart unless a conflict between them says how they may share; the plan's
+figures are those of its placements. Runs in every build.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from firmwright.base.errors import InternalError
+from firmwright.ir.core import PoolInfo
+from firmwright.ir.tir.plan import BufferInfo, OffsetConstraint, Plan
+
+
+def check_plan(
+    plan: Plan,
+    buffers: Sequence[BufferInfo],
+    conflicts: Sequence[OffsetConstraint],
+    pools: Sequence[PoolInfo],
+) -> None:
+    """Raise InternalError unless `plan` is right in every respect."""
+    placed = sorted(plan.placements)
+    wanted = sorted(buffer.name for buffer in buffers)
+    if placed != wanted:
+        raise _bad(plan, f"it places {placed}, the buffers are {wanted}")
+    by_pool = {pool.name: pool for pool in pools}
+    for buffer in buffers:
+        _check_place(plan, buffer, by_pool)
+    _check_figures(plan, buffers)
+    shared = _check_conflicts(plan, conflicts)
+    _check_pairs(plan, buffers, shared)
+
+
+def _check_place(plan: Plan, buffer: BufferInfo, pools: Mapping[str, PoolInfo]) -> None:
+    place = plan.placements[buffer.name]
+    end = place.offset + buffer.size_bytes
+    if place.pool not in buffer.pools or place.pool not in pools:
+        raise _bad(plan, f"{buffer.name} may not lie in pool {place.pool!r}")
+    limit = pools[place.pool].size_bytes
+    if pools[place.pool].access != "rw":
+        raise _bad(plan, f"{buffer.name} lies in pool {place.pool}, which cannot be written")
+    if place.offset < 0 or place.offset % buffer.alignment != 0:
+        raise _bad(
+            plan, f"{buffer.name} at offset {place.offset} is not aligned to {buffer.alignment}"
+        )
+    if limit is not None and end > limit:
+        raise _bad(plan, f"{buffer.name} ends at {end} in pool {place.pool} of {limit} bytes")
+
+
+def _check_figures(plan: Plan, buffers: Sequence[BufferInfo]) -> None:
+    highest: dict[str, int] = {}
+    for buffer in buffers:
+        place = plan.placements[buffer.name]
+        end = place.offset + buffer.size_bytes
+        if end > highest.get(place.pool, 0):
+            highest[place.pool] = end
+    if dict(plan.pool_bytes) != highest:
+        raise _bad(plan, f"it says {dict(plan.pool_bytes)} bytes, its placements take {highest}")
+    total = sum(highest.values())
+    if plan.lower_bound_bytes > total:
+        raise _bad(plan, f"its {total} bytes are below its bound of {plan.lower_bound_bytes}")
+
+
+def _check_conflicts(plan: Plan, conflicts: Sequence[OffsetConstraint]) -> set[tuple[str, str]]:
+    """Every conflict inside one pool holds; returns the pairs that have one, both ways round."""
+    pairs: set[tuple[str, str]] = set()
+    for conflict in conflicts:
+        a, b = plan.placements[conflict.a], plan.placements[conflict.b]
+        pairs.add((conflict.a, conflict.b))
+        pairs.add((conflict.b, conflict.a))
+        if a.pool != b.pool:
+            continue
+        difference = b.offset - a.offset
+        inside = conflict.lo < difference and difference < conflict.hi
+        periodic = conflict.modulus > 1 and (difference - conflict.residue) % conflict.modulus == 0
+        if inside and not periodic:
+            raise _bad(
+                plan,
+                f"{conflict.a} at {a.offset} and {conflict.b} at {b.offset} of pool {a.pool} "
+                f"conflict: {difference} lies in ({conflict.lo}, {conflict.hi})",
+            )
+    return pairs
+
+
+def _check_pairs(plan: Plan, buffers: Sequence[BufferInfo], related: set[tuple[str, str]]) -> None:
+    """Whoever shares a byte and a moment must be a pair that `related` allows to."""
+    for i in range(len(buffers)):
+        a = buffers[i]
+        a_place = plan.placements[a.name]
+        for j in range(i):
+            b = buffers[j]
+            b_place = plan.placements[b.name]
+            if a_place.pool != b_place.pool:
+                continue
+            if a_place.offset + a.size_bytes <= b_place.offset:
+                continue
+            if b_place.offset + b.size_bytes <= a_place.offset:
+                continue
+            if (a.name, b.name) in related or not _alive_together(a, b):
+                continue
+            raise _bad(
+                plan,
+                f"{a.name} at {a_place.offset} and {b.name} at {b_place.offset} of pool "
+                f"{a_place.pool} overlap and are alive at once",
+            )
+
+
+def _alive_together(a: BufferInfo, b: BufferInfo) -> bool:
+    for mine in a.live:
+        for other in b.live:
+            if mine.first < other.end and other.first < mine.end:
+                return True
+    return False
+
+
+def _bad(plan: Plan, what: str) -> InternalError:
+    return InternalError(f"planner {plan.planner} made a wrong plan: {what}.")

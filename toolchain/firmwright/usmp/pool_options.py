@@ -1,0 +1,148 @@
+"""The pools of a compilation: a board's own, or those asked for, which narrow them.
+
+In: a board, the pools asked for, a limit of writable bytes. Out: pools for buffers and pools for
+constants. Invariant: on a board with a memory map each lies in a pool of the board's of that name,
+and no memory is in both kinds. UsageError for what the board does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from firmwright.base.errors import UsageError
+from firmwright.boards import Board
+from firmwright.ir.constant_pools import UNADDRESSABLE_SCOPES
+from firmwright.ir.core import POOL_SPEEDS, PoolInfo
+from firmwright.ir.module import IRModule
+from firmwright.usmp.memory_planning import DEFAULT_POOL
+
+
+class PoolOptions(Protocol):
+    """The options that pools are made of, by the names of `pipeline.Options`."""
+
+    @property
+    def pools(self) -> tuple[PoolInfo, ...]: ...
+    @property
+    def const_pools(self) -> tuple[PoolInfo, ...]: ...
+    @property
+    def ram_bytes(self) -> int | None: ...
+    @property
+    def link_params(self) -> bool: ...
+    @property
+    def stream_input_rows(self) -> bool: ...
+    @property
+    def optimize(self) -> str: ...
+
+
+def resolve_pools(
+    board: Board, asked: PoolOptions, targets: Collection[str]
+) -> tuple[PoolInfo, ...]:
+    """Pools for buffers, then those for constants."""
+    taken = {pool.name for pool in asked.const_pools}
+    buffers = resolve_buffer_pools(board, asked.pools, taken, asked.ram_bytes, targets)
+    if asked.const_pools and not asked.link_params:
+        raise UsageError("--no-link-params leaves no constant for --const-pool.")
+    return (
+        *buffers,
+        *resolve_constant_pools(board, asked.const_pools, asked.pools, asked.stream_input_rows),
+    )
+
+
+def with_program_memory_speed(module: IRModule, board: Board, asked: PoolOptions) -> IRModule:
+    """The speed of the memory that constants lie in, where it may decide that some are moved."""
+    speed = None if board.is_host else board.flash.bandwidth
+    if speed is None or asked.optimize != "speed" or not asked.link_params:
+        return module
+    return module.with_attrs(program_bandwidth=speed, program_latency=board.flash.latency or 0)
+
+
+def resolve_buffer_pools(
+    board: Board,
+    asked: Sequence[PoolInfo],
+    taken: Collection[str],
+    ram_bytes: int | None,
+    targets: Collection[str] = (),
+) -> tuple[PoolInfo, ...]:
+    """The board's pools, or those asked for, with at most `ram_bytes` writable bytes in all.
+
+    Memory that is `taken` by constants is no pool for buffers, nor is that of engines whose targets
+    are not among `targets`: nothing is compiled for them.
+    """
+    own = {
+        pool.name: pool
+        for pool in board.pools()
+        if pool.name not in taken and (not pool.targets or set(pool.targets) & set(targets))
+    }
+    if not asked:
+        return _within(tuple(own.values()), ram_bytes)
+    if board.is_host:
+        return _within(tuple(asked), ram_bytes)
+    return _within(tuple(_narrowed(board, own, pool) for pool in asked), ram_bytes)
+
+
+def resolve_constant_pools(
+    board: Board, asked: Sequence[PoolInfo], buffers: Sequence[PoolInfo], stream_input_rows: bool
+) -> tuple[PoolInfo, ...]:
+    """The pools asked for constants: none by default, and they stay where the program is."""
+    names = [pool.name for pool in asked]
+    for name in names:
+        if names.count(name) > 1 or name in {pool.name for pool in buffers}:
+            raise UsageError(f"two pools are called {name}.", hint="another name.")
+    if sum(pool.scope in UNADDRESSABLE_SCOPES for pool in asked) > 1:
+        raise UsageError("only one pool of constants can be read by a function.")
+    if stream_input_rows and any(pool.scope == "async" for pool in asked):
+        raise UsageError(
+            "constants cannot be on their way while the caller brings the next row.",
+            hint="--const-pool NAME:port with --stream-input-rows.",
+        )
+    if board.is_host:
+        return tuple(asked)
+    own = {pool.name: pool for pool in board.const_pools()}
+    return tuple(_reached(board, _narrowed(board, own, pool), pool.scope) for pool in asked)
+
+
+def _reached(board: Board, pool: PoolInfo, scope: str) -> PoolInfo:
+    """A board's pool for constants, with how the code gets at them."""
+    if scope == "global":
+        return pool
+    if not pool.section:
+        raise UsageError(
+            f"{pool.name} is the memory that board {board.name} has its program in.",
+            hint=f"--const-pool {pool.name}, without :external, :port or :async.",
+        )
+    region = pool.section.removeprefix(".rodata.")
+    section = f".noinit.{region}.external" if scope == "external" else ""
+    return replace(pool, scope=scope, section=section)
+
+
+def _within(pools: tuple[PoolInfo, ...], ram_bytes: int | None) -> tuple[PoolInfo, ...]:
+    """The pools with at most that many writable bytes in all, given to the first ones first."""
+    if ram_bytes is None:
+        return pools
+    if not any(pool.access == "rw" for pool in pools):
+        pools = (DEFAULT_POOL, *pools)
+    found: list[PoolInfo] = []
+    left = ram_bytes
+    for pool in pools:
+        if pool.access == "rw":
+            size = left if pool.size_bytes is None else min(left, pool.size_bytes)
+            left -= size
+            pool = replace(pool, size_bytes=size)
+        found.append(pool)
+    return tuple(found)
+
+
+def _narrowed(board: Board, own: Mapping[str, PoolInfo], asked: PoolInfo) -> PoolInfo:
+    """The pool of the board's that is meant, no larger than asked for, and with its speeds."""
+    if asked.name not in own:
+        what = "pool" if asked.access == "rw" else "pool for constants"
+        raise UsageError(
+            f"board {board.name} has no {what} {asked.name}.",
+            hint=f"one of {', '.join(own)}." if own else "another board.",
+        )
+    pool = own[asked.name]
+    sizes = [size for size in (asked.size_bytes, pool.size_bytes) if size is not None]
+    speeds = {name: value for name in POOL_SPEEDS if (value := getattr(asked, name)) is not None}
+    return replace(pool, size_bytes=min(sizes, default=None), **speeds)
