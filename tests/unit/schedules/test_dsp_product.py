@@ -1,4 +1,4 @@
-"""The borrowing product and settled channels: layers where their proofs hold, and just do not."""
+"""GEMM kernels with paired or constant channels, at the limits of their proofs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SEEDS = range(100, 112)
 
 
 def symmetric(call: OpCall) -> OpCall:
-    """The layer with weights of at most 127 in magnitude, as TFLite specifies."""
+    """Return the layer with weights of at most 127 in magnitude, as TFLite specifies."""
     weights = np.maximum(call.constants[1].array(), -127)
     constants = (None, Constant.from_array("w", weights, INT8), *call.constants[2:])
     return replace(call, constants=constants)
 
 
 def with_dead_channels(call: OpCall, seed: int) -> OpCall:
-    """About half of the channels with a bias that no input outweighs, up or down."""
+    """Give about half of the channels a bias that no input can outweigh."""
     rng = np.random.default_rng(seed)
     bias = call.constants[2].array().copy()
     reach = 256 * np.abs(call.constants[1].array().astype(np.int64)).sum() + 1
@@ -47,30 +47,34 @@ def built(call: OpCall, config: dict[str, int]) -> str:
 
 
 @pytest.mark.parametrize("dead", [False, True])
-def test_borrowing_convolutions_equal_the_reference(dead, judge, random_convolution) -> None:
-    borrowed = 0
+def test_convolutions_with_paired_channels_match_the_reference(
+    dead, judge, random_convolution
+) -> None:
+    paired = 0
     for seed in SEEDS:
         call = symmetric(random_convolution(seed, depthwise=False))
         call = with_dead_channels(call, seed) if dead else call
         for config in conv2d.RULES[0].configs(call):
             judge(call, conv2d.RULES[0], config)
-            borrowed += "borrow_" in built(call, config)
-    assert borrowed > len(SEEDS)
+            paired += "paired_" in built(call, config)
+    assert paired > len(SEEDS)
 
 
 @pytest.mark.parametrize("dead", [False, True])
-def test_borrowing_matrices_equal_the_reference(dead, judge, random_fully_connected) -> None:
-    borrowed = 0
+def test_fully_connected_with_paired_channels_matches_the_reference(
+    dead, judge, random_fully_connected
+) -> None:
+    paired = 0
     for seed in SEEDS:
         call = symmetric(random_fully_connected(seed))
         call = with_dead_channels(call, seed) if dead else call
         for config in fully_connected.RULES[0].configs(call):
             judge(call, fully_connected.RULES[0], config)
-            borrowed += "borrow_" in built(call, config)
-    assert borrowed > 2
+            paired += "paired_" in built(call, config)
+    assert paired > 2
 
 
-def test_depthwise_layers_with_dead_channels_equal_the_reference(judge, random_convolution) -> None:
+def test_depthwise_layers_with_dead_channels_match_the_reference(judge, random_convolution) -> None:
     (rule,) = depthwise_sliding_window.RULES
     for seed in SEEDS:
         call = with_dead_channels(random_convolution(seed, depthwise=True), seed)
@@ -78,8 +82,8 @@ def test_depthwise_layers_with_dead_channels_equal_the_reference(judge, random_c
             judge(call, rule, config)
 
 
-@pytest.mark.parametrize("shape", ["mac_2x4", "borrow_2x4", "borrow_4x2", "borrow_8x1"])
-def test_a_block_is_the_sum_of_its_steps(shape) -> None:
+@pytest.mark.parametrize("shape", ["mac_2x4", "paired_2x4", "paired_4x2", "paired_8x1"])
+def test_a_microkernel_is_the_sum_of_its_steps(shape) -> None:
     rng = np.random.default_rng(1)
     whole, step = MICROKERNEL_INTRINSICS[f"{shape}_3"], MICROKERNEL_INTRINSICS[f"{shape}_1"]
     words, columns = (operand.extent for operand in whole.operands[:2])
@@ -94,10 +98,10 @@ def test_a_block_is_the_sum_of_its_steps(shape) -> None:
     assert [int(s[0]) for s in sums] == [int(s[0]) for s in expected]
 
 
-def test_settled_channels_are_those_whose_bounds_agree() -> None:
+def test_channels_with_equal_outputs_at_both_bounds_are_constant() -> None:
     params = Requantization(
         (1 << 30, 1 << 30, 1 << 30), (-8, -20, 2), Rounding.TWICE, -128, -128, 127
     )
     low, high = np.array([-5000, -5000, 1 << 28]), np.array([5000, 5000, (1 << 28) + 1])
-    # The third may leave 32 bits, so nothing is known about it.
+    # The third may exceed 32 bits, so it is not proven constant.
     assert constant_channel_values(params, low, high) == {1: -128}

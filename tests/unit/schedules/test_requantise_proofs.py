@@ -23,8 +23,8 @@ DEEP_LAYERS = 2000
 CHANNELS = 64
 DRAWS = 100
 """Accumulators a channel: LAYERS * CHANNELS * DRAWS in all."""
-BORROWED = 8
-BORROW_LIMIT = 1 << 23
+ODD_SHIFT = 8
+PAIRED_LIMIT = 1 << 23
 MULTIPLIERS = (1 << 30, (1 << 30) + 1, (1 << 31) - 1)
 
 
@@ -130,16 +130,16 @@ def test_one_more_than_the_bounds_allow_is_not_folded(layers: range) -> None:
         assert fold_requantize(params, 1 - beyond, np.maximum(beyond - 1, 0)) is not None
 
 
-def test_a_borrowed_accumulator_needs_a_right_shift_alone(layers: range) -> None:
-    """Odd channels hand in 256 times their sum: a shift of 8 less the left one is in its place."""
+def test_an_odd_accumulator_needs_only_a_right_shift(layers: range) -> None:
+    """Odd channels pass 256 times their sum; a right shift by 8 - left replaces the left one."""
     met = 0
     for seed in layers:
         _, folded, acc = folded_layer(seed, 2)
-        allowed = np.array(folded.left) <= BORROWED
+        allowed = np.array(folded.left) <= ODD_SHIFT
         met += int(allowed.sum())
         left = np.array(folded.left)[allowed]
-        sums = np.clip(acc[:, allowed], 1 - BORROW_LIMIT, BORROW_LIMIT - 1)
-        shifted = in_32_bits(sums << BORROWED) >> (BORROWED - left)
+        sums = np.clip(acc[:, allowed], 1 - PAIRED_LIMIT, PAIRED_LIMIT - 1)
+        shifted = in_32_bits(sums << ODD_SHIFT) >> (ODD_SHIFT - left)
         np.testing.assert_array_equal(shifted, sums << left)
     assert met > len(layers)
 
@@ -163,8 +163,8 @@ def test_the_step_on_vectors_is_the_definition_for_any_32_bits(layers: range) ->
         np.testing.assert_array_equal(result, params.apply(acc, INT8), err_msg=str(seed))
 
 
-def test_a_settled_channel_has_one_output_for_every_accumulator(layers: range) -> None:
-    settled = 0
+def test_a_constant_channel_has_one_output_for_every_accumulator(layers: range) -> None:
+    constant_channels = 0
     for seed in layers:
         rng = generator(seed, 4)
         rounding = Rounding.TWICE if rng.random() < 0.5 else Rounding.ONCE
@@ -173,14 +173,14 @@ def test_a_settled_channel_has_one_output_for_every_accumulator(layers: range) -
         width = rng.integers(0, 1 << 24, CHANNELS) >> rng.integers(0, 24, CHANNELS)
         low, high = middle - width, middle + width
         values = constant_channel_values(params, low, high)
-        settled += len(values)
+        constant_channels += len(values)
         acc = rng.integers(low, high + 1, (DRAWS, CHANNELS))
         acc = np.concatenate([acc, low[None], high[None]])
         channels = list(values)
         if channels:
             found = params.apply(acc, INT8)[:, channels]
             assert (found == np.array(list(values.values()))).all(), seed
-    assert settled > len(layers)
+    assert constant_channels > len(layers)
 
 
 def test_what_is_baked_into_int16_weights_and_their_bias_fits(layers: range) -> None:

@@ -192,7 +192,7 @@ def test_gcc_finds_registers_for_thumb1_blocks(name: str, level: str, tmp_path: 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_layers_with_settled_channels_equal_the_reference(
+def test_layers_with_constant_channels_match_the_reference(
     seed: int, judge, random_convolution
 ) -> None:
     call = with_dead_channels(random_convolution(seed, depthwise=False), seed)
@@ -202,7 +202,7 @@ def test_layers_with_settled_channels_equal_the_reference(
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_depthwise_layers_with_settled_channels_equal_the_reference(
+def test_depthwise_layers_with_constant_channels_match_the_reference(
     seed: int, judge, random_convolution
 ) -> None:
     (rule,) = depthwise_conv2d.RULES

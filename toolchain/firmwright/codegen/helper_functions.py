@@ -115,8 +115,11 @@ def print_helpers(out: CWriter, names: ModelNames, used: UsedHelpers, *, inline_
     for name, dtype in used.stores.items():
         _store(out, names, name, dtype)
     _externs(out, used)
+    printed: set[str] = set()
     for intrinsic in used.intrinsics.values():
         if not intrinsic.symbol:
+            if inline_asm:
+                _definitions(out, names, intrinsic, printed)
             _intrinsic(out, names, intrinsic, inline_asm=inline_asm)
 
 
@@ -235,6 +238,19 @@ def _store(out: CWriter, names: ModelNames, name: str, dtype: DType) -> None:
     out.comment([f"Writes an {dtype.name} at any address."])
     with out.function(f"{_inline(names)} void {name}(uint8_t *p, {dtype.c_type} value)"):
         out.line(f"{names.macro('copy')}(p, &value, sizeof value);")
+
+
+def _definitions(out: CWriter, names: ModelNames, item: Intrinsic, printed: set[str]) -> None:
+    """Print the macros that the assembly of `item` uses, unless an earlier intrinsic did."""
+    new = [text for text in item.definitions if text not in printed]
+    if not new:
+        return
+    printed.update(new)
+    out.line()
+    out.raw(f"#if {names.macro('asm', item.requires)}")
+    for line in "\n\n".join(new).splitlines():
+        out.raw(line)
+    out.raw("#endif")
 
 
 def _intrinsic(out: CWriter, names: ModelNames, item: Intrinsic, *, inline_asm: bool) -> None:

@@ -104,7 +104,9 @@ def _jlink_script(job: FlashJob, verify: bool) -> str:
 
 
 def _stflash_write(job: FlashJob, verify: bool) -> tuple[ToolCommand, ...]:
-    return (("st-flash", *job.argument.split(), "--reset", "--format", "ihex", "write", str(job.hex)),)
+    return (
+        ("st-flash", *job.argument.split(), "--reset", "--format", "ihex", "write", str(job.hex)),
+    )
 
 
 def _stflash_read(job: FlashJob) -> tuple[ToolCommand, ...]:

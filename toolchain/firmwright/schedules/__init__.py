@@ -1,5 +1,5 @@
-"""Optimised lowerings: <family>/<operator>.py, TIR builders with a config space.
+"""Optimized kernels, one package per instruction set: `<family>/<operator>.py`.
 
-A rule is chosen by operator and target features; what it computes is bit for bit what the default
-lowering computes.
+A schedule is selected by operator and target features. It produces the same bits as the default
+lowering.
 """

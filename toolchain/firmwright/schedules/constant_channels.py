@@ -1,12 +1,4 @@
-"""Channels that are settled at compile time: their output is the same for every input.
-
-Training leaves dead channels in networks, whose scale is so small, or whose bias so far out, that
-no input moves the output. The requantise step never falls as its accumulator grows (multipliers
-are not negative, both roundings and the clamp are monotone), so a channel whose least and greatest
-possible accumulator give the same output is constant. The proof also needs that neither of them
-leaves 32 bits on its way through the step. Kernels write such values without computing anything,
-and their weights take no flash.
-"""
+"""Channels proven constant at compile time."""
 
 from __future__ import annotations
 
@@ -22,22 +14,27 @@ from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, minimum
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization
 
+# Trained networks contain dead channels: their scale is so small, or their bias so large, that no
+# input changes the output. Requantization is monotonic (multipliers are not negative), so a channel
+# is constant if its least and greatest accumulators give the same output and neither overflows 32
+# bits on the way. Kernels store these values directly; their weights take no flash.
+
 _WORD = 4
 _UNROLL = 4
 _LIMIT = 1 << 30
-"""Room for the output's zero point beside a result that no right shift made smaller."""
+"""Bound that leaves room to add the output zero point after a left shift."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConstantChannels:
-    """Channel -> its constant output. `rows` holds a pixel's output where the values differ."""
+    """Constant output of each channel; `rows` is a pixel's output if the values differ."""
 
     values: Mapping[int, int]
     channels: int
     rows: tir.Buffer | None
 
     def write(self, b: Kernel, at: ArithExpr | int, pixels: int) -> None:
-        """Write whole pixels from `at` on: settled values, and anything in the other channels."""
+        """Store constants to `pixels` pixels from `at`; other channels hold garbage."""
         if not self.values:
             return
         start = at * self.channels
@@ -70,27 +67,27 @@ class ConstantChannels:
 def find_constant_channels(
     b: Kernel, params: Requantization, low: Array, high: Array
 ) -> ConstantChannels:
-    """The settled channels of a layer whose accumulators lie in [low[c], high[c]]."""
+    """Find the constant channels of a layer with accumulators in [low[c], high[c]]."""
     values = constant_channel_values(params, low, high)
     channels = len(low)
     rows = None
     if len(set(values.values())) > 1 and channels % _WORD == 0:
         row = np.zeros(channels, np.int8)
         row[list(values)] = list(values.values())
-        rows = b.constant("settled", row.view(np.uint32), UINT32)
+        rows = b.constant("constant_channels", row.view(np.uint32), UINT32)
     return ConstantChannels(values, channels, rows)
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelOrder:
-    """Which channel each row of a kernel's tables is for; no `table` where row i is channel i."""
+    """The channel of each row of a kernel's tables; `table` is None for the identity."""
 
     rows: tuple[int, ...]
     channels: int
     table: tir.Buffer | None
 
     def channel(self, b: Kernel, row: ArithExpr) -> ArithExpr:
-        """The channel of `row`, cut to the channels where only we know that it is one."""
+        """Return the channel of `row`, clamped so that range analysis knows its bound."""
         if self.table is None:
             return row
         channel = b.load(self.table, [row]).cast(INDEX)
@@ -100,10 +97,10 @@ class ChannelOrder:
         return channel & last if self.channels & last == 0 else minimum(channel, last)
 
 
-def order_computed_channels(b: Kernel, settled: ConstantChannels, block: int = 1) -> ChannelOrder:
-    """The channels that are computed, the last repeated to fill its block; never none."""
-    channels = settled.channels
-    rows = [channel for channel in range(channels) if channel not in settled.values] or [0]
+def order_computed_channels(b: Kernel, constants: ConstantChannels, block: int = 1) -> ChannelOrder:
+    """Order the channels to compute, at least one; the last one is repeated to fill its block."""
+    channels = constants.channels
+    rows = [channel for channel in range(channels) if channel not in constants.values] or [0]
     rows += rows[-1:] * (-len(rows) % block)
     table = None
     if rows != list(range(channels)):
@@ -113,7 +110,7 @@ def order_computed_channels(b: Kernel, settled: ConstantChannels, block: int = 1
 
 
 def select_channels(params: Requantization, channels: Sequence[int]) -> Requantization:
-    """The parameters of `channels`, in that order."""
+    """Return the parameters of `channels`, in that order."""
     if not params.per_channel:
         return params
     return replace(
@@ -124,7 +121,7 @@ def select_channels(params: Requantization, channels: Sequence[int]) -> Requanti
 
 
 def constant_channel_values(params: Requantization, low: Array, high: Array) -> dict[int, int]:
-    """Channel -> output, for every channel whose bounds give the same output."""
+    """Return the output of every channel with equal outputs for both accumulator bounds."""
     shifts = np.broadcast_to(np.array(params.shifts, np.int64), len(low))
     reach = np.maximum(np.abs(low), np.abs(high)).tolist()
     fits = np.array(

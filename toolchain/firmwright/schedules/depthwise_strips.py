@@ -1,9 +1,4 @@
-"""depthwise_conv2d by strips: a few outputs of a row, a few neighbouring channels, all of a window.
-
-A tap's weights serve some outputs of a row, a value of the input all of them that see it. Outputs
-of a row are grouped by which columns of taps lie inside of the input; rows of taps are asked. The
-`TapOperations` of a family of cores are the loads and products.
-"""
+"""Depthwise convolution in strips: a few outputs of a row times a few channels."""
 
 from __future__ import annotations
 
@@ -23,35 +18,40 @@ from firmwright.ops.kernel import Kernel
 from firmwright.schedules.int16_accumulation import Int16Accumulation
 from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_taps
 
+# A tap's weights serve every output of the strip; an input value serves every output that uses it.
+# Outputs of a row are grouped by the tap columns that fall inside the input; tap rows are checked
+# at run time. Each core family supplies its loads and multiplies as `TapOperations`.
+
 _PIXELS = (3, 1)
-_MOST_UNROLLED = 8
-"""Columns of a window whose taps stand in line."""
-_MOST_GROUPS = 7
+_MAX_UNROLLED = 8
+"""Maximum window width; its taps are unrolled."""
+_MAX_GROUPS = 7
 
 
 class TapOperations(Protocol):
-    """`channels` neighbouring ones, block by block."""
+    """Loads and multiply-accumulates for blocks of `channels` adjacent channels."""
 
     @property
     def channels(self) -> int: ...
 
     def weights(self, b: Kernel, ky: ArithExpr, kx: int, block: ArithExpr) -> ArithExpr:
-        """Those of a tap."""
+        """Load the weights of tap (ky, kx) for channel block `block`."""
 
     def value(self, b: Kernel, at: Sequence[ArithExpr], block: ArithExpr) -> ArithExpr:
-        """The input at (n, y, x)."""
+        """Load the input of channel block `block` at (n, y, x)."""
 
     def product(
         self, total: ArithExpr, value: ArithExpr, weights: ArithExpr, channel: int
     ) -> ArithExpr:
-        """The sum of that one of the block's channels after this tap."""
+        """Return `total` plus the product for one channel of the block."""
 
 
 def strip_configs(op: OpCall) -> Sequence[Config]:
-    if op.input(1).shape[2] > _MOST_UNROLLED or channel_multiplier_of(op) != 1:
+    """Return one configuration per strip width that fits the layer."""
+    if op.input(1).shape[2] > _MAX_UNROLLED or channel_multiplier_of(op) != 1:
         return ()
     groups = _groups(op)
-    if len(groups) > _MOST_GROUPS or not all(each.taps for each in groups):
+    if len(groups) > _MAX_GROUPS or not all(each.taps for each in groups):
         return ()
     width = max(len(across.outputs) for across in groups)
     return [{"pixels": count} for count in _PIXELS if count <= width]
@@ -70,25 +70,25 @@ class _Strips:
     def pixels(
         self, b: Kernel, columns: range, at: tuple[ArithExpr, ArithExpr, ArithExpr], count: int
     ) -> None:
-        """All channels of `count` outputs of a row from `at` (n, oy, ox) on."""
+        """All channels of `count` outputs of a row, starting at `at` (n, oy, ox)."""
         n, oy, ox = at
         _, height, width, channels = b.y.shape
-        start, together = ((n * height + oy) * width + ox) * channels, self.taps.channels
+        start, lanes = ((n * height + oy) * width + ox) * channels, self.taps.channels
         with (
             b.view("out", b.y, start, (count, channels), access="w") as y,
-            b.for_("block", channels // together) as block,
+            b.for_("block", channels // lanes) as block,
         ):
-            acc = b.reg("acc", INT32, together * count)
-            for c in range(together):
-                with b.let("bias_here", self.sums.start(b, block * together + c)) as bias:
+            acc = b.reg("acc", INT32, lanes * count)
+            for c in range(lanes):
+                with b.let("bias_here", self.sums.start(b, block * lanes + c)) as bias:
                     for pixel in range(count):
-                        b.store(acc, [pixel * together + c], bias)
+                        b.store(acc, [pixel * lanes + c], bias)
             self._window(b, acc, columns, at, block)
-            for c in range(together):
-                with self.sums.channel(b, block * together + c) as finish:
+            for c in range(lanes):
+                with self.sums.channel(b, block * lanes + c) as finish:
                     for pixel in range(count):
-                        total = b.load(acc, [pixel * together + c])
-                        b.store(y, [pixel, block * together + c], finish(total))
+                        total = b.load(acc, [pixel * lanes + c])
+                        b.store(y, [pixel, block * lanes + c], finish(total))
 
     def _window(
         self,
@@ -119,29 +119,30 @@ class _Strips:
         origin: tuple[ArithExpr, ArithExpr, ArithExpr],
         at: tuple[ArithExpr, ArithExpr],
     ) -> None:
-        """A row of the window, whose first tap inside looks at `origin`."""
+        """Accumulate one row of the window; its first valid tap reads `origin`."""
         n, iy, left = origin
         ky, block = at
         stride, dilation = self.window.stride[1], self.window.dilation[1]
-        together = self.taps.channels
-        known: dict[int, ArithExpr] = {}
+        lanes = self.taps.channels
+        inputs: dict[int, ArithExpr] = {}
         with ExitStack() as stack:
             for tap in columns:
                 weights = stack.enter_context(b.let("w", self.taps.weights(b, ky, tap, block)))
-                for pixel in range(acc.shape[0] // together):
-                    place = pixel * stride + (tap - columns.start) * dilation
-                    if place not in known:
-                        value = self.taps.value(b, [n, iy, left + place], block)
-                        known[place] = stack.enter_context(b.let("x", value))
-                    for c in range(together):
-                        total = b.load(acc, [pixel * together + c])
-                        product = self.taps.product(total, known[place], weights, c)
-                        b.store(acc, [pixel * together + c], product)
+                for pixel in range(acc.shape[0] // lanes):
+                    offset = pixel * stride + (tap - columns.start) * dilation
+                    if offset not in inputs:
+                        value = self.taps.value(b, [n, iy, left + offset], block)
+                        inputs[offset] = stack.enter_context(b.let("x", value))
+                    for c in range(lanes):
+                        total = b.load(acc, [pixel * lanes + c])
+                        product = self.taps.product(total, inputs[offset], weights, c)
+                        b.store(acc, [pixel * lanes + c], product)
 
 
 def build_strips(
     op: OpCall, config: Config, b: Kernel, taps: TapOperations, sums: Int16Accumulation
 ) -> None:
+    """Emit the kernel."""
     strips = _Strips(window_of(op, op.input(1).shape[1:3]), taps, sums)
     for across in _groups(op):
         count = min(int(config["pixels"]), len(across.outputs))

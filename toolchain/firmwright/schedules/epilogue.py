@@ -1,9 +1,4 @@
-"""From accumulator to output element: the requantise step as schedules emit it.
-
-One table of per-channel parameters, a row a channel, holds only what differs between channels;
-what is the same for all becomes an immediate. Where `folded_requant` finds its proof the step is
-one multiply-high and one shift, else the general intrinsic of the default lowerings.
-"""
+"""Requantize epilogue: converts accumulators to output elements."""
 
 from __future__ import annotations
 
@@ -25,16 +20,20 @@ from firmwright.schedules.folded_requantize import (
     fold_requantize,
 )
 
+# A table holds the parameters that differ between channels, one row per channel; parameters common
+# to all channels become immediates. If `fold_requantize` proves the folded form exact, the epilogue
+# is one multiply-high and one shift; otherwise it calls the general requantize intrinsic.
+
 FinishElement = Callable[[ArithExpr], ArithExpr]
 
-_BORROWED = 8
-"""Bits that the accumulators of odd channels stand too high in a borrowing block."""
+_ODD_SHIFT = 8
+"""Left shift of odd-channel accumulators in paired-channel micro-kernels."""
 _USUAL_SHIFTS = (12, 8, 16, 20)
-"""Tried in this order as the last shift of a layer."""
+"""Final shifts to try, in this order, so that layers can share code."""
 
 
 def accumulator_bounds(bias: Array, weights: Array, low: int, high: int) -> tuple[Array, Array]:
-    """Least and greatest value of bias[c] + sum of weights[c, ...] * x for x in [low, high]."""
+    """Return the bounds of bias[c] + sum(weights[c, ...] * x) for x in [low, high]."""
     flat = weights.reshape(len(weights), -1)
     positive = np.maximum(flat, 0).sum(axis=1, dtype=np.int64)
     negative = np.minimum(flat, 0).sum(axis=1, dtype=np.int64)
@@ -44,12 +43,12 @@ def accumulator_bounds(bias: Array, weights: Array, low: int, high: int) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class RequantizeEpilogue:
-    """The step for one layer; `columns` are the parameters that differ between channels.
+    """The epilogue of one layer; `columns` names the parameters that differ between channels.
 
-    `factors[c]` is what weights and bias of channel c must be multiplied with: 1, or 2^k where the
-    step's left shift was baked into them. With `borrows`, odd channels hand in 256 times their
-    accumulator; where every left shift is 8 or less, `borrowed_right` holds, and what the table
-    has of them is the right shift that takes its place.
+    `factors[c]` scales the weights and bias of channel c: 1, or 2^k if the left shift was folded
+    into them. With paired channels (`is_paired`), odd channels pass 256 times their accumulator. If
+    no left shift exceeds 8, `has_odd_right_shift` is set and the table holds a right shift for odd
+    channels.
     """
 
     params: Requantization
@@ -59,12 +58,12 @@ class RequantizeEpilogue:
     fixed: Mapping[str, int]
     dtype: DType
     factors: tuple[int, ...]
-    borrows: bool = False
-    borrowed_right: bool = False
+    is_paired: bool = False
+    has_odd_right_shift: bool = False
 
     @contextmanager
     def shared(self, b: Kernel) -> Iterator[Mapping[str, ArithExpr] | None]:
-        """Binds the parameters that serve every channel, for `channel`; None where each has own."""
+        """Bind parameters common to all channels; yield None if channels have table rows."""
         if self.table is None or self.table.shape[0] > 1:
             yield None
             return
@@ -79,11 +78,11 @@ class RequantizeEpilogue:
         parity: int = 0,
         shared: Mapping[str, ArithExpr] | None = None,
     ) -> Iterator[FinishElement]:
-        """Binds the parameters of channel `index`; yields accumulator -> output element."""
+        """Bind the parameters of channel `index`; yield accumulator -> output element."""
         with ExitStack() as stack:
             is_single = self.table is not None and self.table.shape[0] == 1
             bound = shared or self._bound(b, stack, 0 if is_single else index)
-            yield lambda acc: self._finish(acc, bound, self.borrows and parity == 1)
+            yield lambda acc: self._finish(acc, bound, self.is_paired and parity == 1)
 
     def _bound(self, b: Kernel, stack: ExitStack, row: ArithExpr | int) -> Mapping[str, ArithExpr]:
         bound = {name: ArithExpr(immediate(value, INT32)) for name, value in self.fixed.items()}
@@ -93,24 +92,22 @@ class RequantizeEpilogue:
             bound[name] = stack.enter_context(b.let(name, value))
         return bound
 
-    def _finish(
-        self, acc: ArithExpr, bound: Mapping[str, ArithExpr], is_borrowed: bool
-    ) -> ArithExpr:
-        if is_borrowed and not self.borrowed_right:
-            acc = acc >> _BORROWED
+    def _finish(self, acc: ArithExpr, bound: Mapping[str, ArithExpr], is_odd: bool) -> ArithExpr:
+        if is_odd and not self.has_odd_right_shift:
+            acc = acc >> _ODD_SHIFT
         if self.folded is None:
             return requantize_value(
                 acc, bound["multiplier"], bound["shift"], self.params, self.dtype
             )
         sign = bound["sign"] if self.folded.has_sign else None
-        if not (is_borrowed and self.borrowed_right):
+        if not (is_odd and self.has_odd_right_shift):
             shifted = acc << bound["left"]
         elif "right" in self.columns:
             shifted = acc >> bound["right"]
         elif "left" in self.columns:
             shifted = acc >> bound["left"]
         else:
-            shifted = acc >> (_BORROWED - self.fixed["left"])
+            shifted = acc >> (_ODD_SHIFT - self.fixed["left"])
         return apply_folded_requantize(
             self.folded, shifted, acc, bound["multiplier"], bound["addend"], sign, self.dtype
         )
@@ -124,13 +121,13 @@ def make_epilogue(
     rows: int,
     bake: Array | None = None,
     *,
-    borrows: bool = False,
+    is_paired: bool = False,
 ) -> RequantizeEpilogue:
-    """The epilogue of a layer whose accumulators lie within `bounds`; the table has `rows` rows.
+    """Build the epilogue of a layer with accumulators within `bounds`.
 
-    Rows beyond the channels (padding of a register block) repeat the last channel. With `bake`,
-    the weights [channel, tap] that the schedule keeps as int16, the left shift is baked into
-    weights and bias if they have room for it.
+    The table has `rows` rows; rows beyond the last channel (register-block padding) repeat it. With
+    `bake`, the int16 weights [channel, tap], the left shift is folded into weights and bias if they
+    still fit.
     """
     low, high = bounds
     folded = fold_requantize(params, low, high)
@@ -140,7 +137,7 @@ def make_epilogue(
         factors = tuple(1 << left for left in folded.left)
         folded = replace(folded, left=(0,) * channels)
     elif folded is not None:
-        folded = _prefer_common_shift(folded, params, bounds, borrows=borrows)
+        folded = _prefer_common_shift(folded, params, bounds, is_paired=is_paired)
     if folded is None:
         values = {"multiplier": params.multipliers, "shift": params.shifts}
     else:
@@ -152,34 +149,40 @@ def make_epilogue(
     columns = tuple(name for name, items in values.items() if len(set(items)) > 1)
     fixed = {name: items[0] for name, items in values.items() if name not in columns}
     table = None
-    borrowed_right = (
-        borrows and folded is not None and max(folded.left[1::2], default=0) <= _BORROWED
+    has_odd_right_shift = (
+        is_paired and folded is not None and max(folded.left[1::2], default=0) <= _ODD_SHIFT
     )
-    if not columns and not params.per_channel and borrowed_right:
+    if not columns and not params.per_channel and has_odd_right_shift:
         # Layers that differ in these alone can then share their code.
-        values["right"] = (_BORROWED - values["left"][0],)
+        values["right"] = (_ODD_SHIFT - values["left"][0],)
         columns, fixed = tuple(values), {}
         row = np.array([[items[0] for items in values.values()]], np.int64)
         table = b.constant("requant", row, INT32)
     elif columns:
         data = np.array([values[name] for name in columns], np.int64).T
-        if borrowed_right and "left" in columns:
+        if has_odd_right_shift and "left" in columns:
             at = columns.index("left")
-            data[1::2, at] = _BORROWED - data[1::2, at]
+            data[1::2, at] = _ODD_SHIFT - data[1::2, at]
         padded = np.concatenate([data, np.repeat(data[-1:], rows - channels, axis=0)])
         table = b.constant("requant", padded, INT32)
     return RequantizeEpilogue(
-        params, folded, table, columns, fixed, dtype, factors, borrows, borrowed_right
+        params, folded, table, columns, fixed, dtype, factors, is_paired, has_odd_right_shift
     )
 
 
 def _prefer_common_shift(
-    minimal: FoldedRequantize, params: Requantization, bounds: tuple[Array, Array], *, borrows: bool
+    minimal: FoldedRequantize,
+    params: Requantization,
+    bounds: tuple[Array, Array],
+    *,
+    is_paired: bool,
 ) -> FoldedRequantize:
-    """The same with a shift that most layers can have, so that they can share their code."""
+    """Return an equivalent fold with a common shift, so that layers can share code."""
     for shift in _USUAL_SHIFTS:
         folded = fold_requantize(params, *bounds, shift) if shift >= minimal.shift else None
-        if folded is not None and not (borrows and max(folded.left[1::2], default=0) > _BORROWED):
+        if folded is not None and not (
+            is_paired and max(folded.left[1::2], default=0) > _ODD_SHIFT
+        ):
             return folded
     return minimal
 

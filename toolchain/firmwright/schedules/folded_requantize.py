@@ -1,7 +1,7 @@
-"""The requantise step as one multiply-high and one shift, exact, with its proof obligations.
+"""Exact requantization by one multiply-high and one shift, with its proof obligations.
 
-Both roundings of the definition (base/quant.py) collapse, by the identity floor(floor(a / b) / c)
-= floor(a / (b c)), to a single shift that may be the same for every channel of a layer:
+Both roundings of the definition (base/quant.py) collapse, by floor(floor(a / b) / c) = floor(a / (b
+c)), into a single shift that can be the same for every channel of a layer:
 
     y = (A_c + nk_c * [acc < 0] + mulhi(acc << k_c, m_c)) >> S            (zero point included)
 
@@ -11,12 +11,10 @@ with s_c the right shift of channel c, S = max s_c + 1 or more, and
     twice, s_c <= 0:  k_c = S + 1 - s_c, A_c = (zp << S) + 2^(S-1),             nk_c = 0
     once:             k_c = S + 1 - s_c, A_c = (zp << S) + 2^(S-1),             nk_c = 0
 
-(A shift s_c below zero is a left shift of the accumulator before the multiply.) It holds when, for
-each value acc that the layer can produce, acc << k_c fits 32 bits and |A_c| < 2^30;
-`fold_requantize` checks
-both from the accumulator's bounds and returns None otherwise: then the general step is used.
-Where the clamp's lower end is the zero point (ReLU over an output that starts there) the sign term
-changes only values that are clamped anyway, and is dropped.
+A negative s_c is a left shift before the multiply. The form is exact if, for every reachable acc,
+acc << k_c fits 32 bits and |A_c| < 2^30. `fold_requantize` checks both from the accumulator bounds
+and returns None if they do not hold. If the lower clamp equals the zero point (ReLU), the sign term
+affects only clamped values and is dropped.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ _ADDEND_LIMIT = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class FoldedRequantize:
-    """Parameters of the identity above, one entry a channel; `shift` is S."""
+    """Per-channel parameters of the folded form; `shift` is S."""
 
     shift: int
     left: tuple[int, ...]
@@ -54,9 +52,9 @@ class FoldedRequantize:
 def fold_requantize(
     params: Requantization, low: Array, high: Array, least_shift: int = 1
 ) -> FoldedRequantize | None:
-    """The folded form for accumulators of channel c in [low[c], high[c]], or None without proof.
+    """Return the folded form for accumulators in [low[c], high[c]], or None if it is not exact.
 
-    S is `least_shift` at least: any above the largest s_c does.
+    S is at least `least_shift`.
     """
     channels = len(low)
     right = np.broadcast_to(-np.array(params.shifts, np.int64), channels)
@@ -95,7 +93,7 @@ def apply_folded_requantize(
     sign: ArithExpr | None,
     dtype: DType,
 ) -> ArithExpr:
-    """The step in TIR; `shifted` is the accumulator times 2^k, `acc` anything of its sign."""
+    """Emit the folded form; `shifted` is acc << k, `acc` any value of the same sign."""
     base = addend
     if sign is not None:
         base = base + ((acc >> 31) & sign)

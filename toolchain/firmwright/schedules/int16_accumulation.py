@@ -1,11 +1,4 @@
-"""Sums of int16 layers: where they begin, in what pieces they have 32 bits, how they end.
-
-The sum of a layer may need 64 bits, but a piece of it without the bias needs only 32: a product of
-int16 and int8 takes 23, so that more than 500 of them fit. Kernels add up pieces with whatever
-multiplies 32 bits best; the pieces and the bias come together in 64. Fewer instructions than sums
-of 64 bits throughout (SMLALD, VMLALDAVA), which take two registers each, and the same bits: all of
-it is exact.
-"""
+"""Accumulation of int16 layers in 32-bit chunks, and their epilogue."""
 
 from __future__ import annotations
 
@@ -31,12 +24,17 @@ from firmwright.schedules.epilogue import (
     make_epilogue,
 )
 
+# A sum may need 64 bits, but a product of int16 and int8 takes 23, so more than 500 of them fit 32
+# bits without the bias. Kernels accumulate chunks in 32 bits and add chunks and bias in 64. This is
+# exact and takes fewer instructions than 64-bit accumulation throughout (SMLALD, VMLALDAVA), which
+# uses two registers per sum.
+
 _INPUT_REACH = -INT16.min
 
 
 @dataclass(frozen=True, slots=True)
 class Int16Accumulation:
-    """The bias and the end of a layer's sums, which have `dtype`; `step` takes (sum, channel)."""
+    """Bias and epilogue of a layer's sums; `dtype` is the type of a complete sum."""
 
     dtype: DType
     bias: tir.Buffer
@@ -47,12 +45,12 @@ class Int16Accumulation:
         return self.dtype == INT64
 
     def start(self, b: Kernel, channel: ArithExpr) -> ArithExpr:
-        """What the sum of 32 bits of a channel begins with."""
+        """Return the initial value of the 32-bit sum of a channel."""
         return ArithExpr(immediate(0, INT32)) if self.is_wide else b.load(self.bias, [channel])
 
     @contextmanager
     def channel(self, b: Kernel, channel: ArithExpr) -> Iterator[FinishElement]:
-        """From a sum of 32 bits that began with `start` to the element of the output."""
+        """Yield a function from a 32-bit sum (begun with `start`) to the output element."""
         with self.whole(b, channel) as finish:
             if self.is_wide:
                 with b.let("bias_here", b.load(self.bias, [channel])) as bias:
@@ -62,7 +60,7 @@ class Int16Accumulation:
 
     @contextmanager
     def whole(self, b: Kernel, channel: ArithExpr) -> Iterator[FinishElement]:
-        """From a sum of `dtype`, with its bias, to the element of the output."""
+        """Yield a function from a complete sum of `dtype`, bias included, to the output element."""
         step = self.step
         if isinstance(step, RequantizeEpilogue):
             with step.channel(b, channel) as finish:
@@ -74,7 +72,7 @@ class Int16Accumulation:
 def plan_int16_accumulation(
     b: Kernel, op: OpCall, kernel: Array, axis: int = 0
 ) -> Int16Accumulation:
-    """Of a layer with weights `kernel` [channel, ...]; in the model these lie along `axis`."""
+    """Plan a layer with weights `kernel` [channel, ...]; `axis` is the model's channel axis."""
     dtype, step = accumulator_dtype(op, axis), _step(op)
     bias = bias_of(op, "int32")
     buffer = b.constant("bias", bias, dtype)
@@ -91,9 +89,9 @@ def _step(op: OpCall) -> Requantization | ExactScale:
 
 
 def longest_dividing_chunk(flat: Array, steps: int) -> int:
-    """The longest piece of a column of `steps` whose products fit 32 bits; it divides the column.
+    """Return the longest chunk that divides `steps` and has 32-bit sums.
 
-    `flat` are the weights [channel, tap], the same number of taps in each step.
+    `flat` holds the weights [channel, tap], the same number of taps per step.
     """
     by_step = _by_step(flat, flat.shape[1] // steps)
     divisors = (n for n in range(steps, 1, -1) if steps % n == 0)
@@ -101,7 +99,7 @@ def longest_dividing_chunk(flat: Array, steps: int) -> int:
 
 
 def longest_chunk(flat: Array, taps: int) -> int:
-    """The same in steps of `taps` values, but pieces need not divide the column."""
+    """Return the longest chunk, in steps of `taps` values, with 32-bit sums."""
     by_step = _by_step(flat, taps)
     steps = by_step.shape[1]
     lengths = (-(-steps // pieces) for pieces in range(1, steps + 1))
@@ -109,14 +107,13 @@ def longest_chunk(flat: Array, taps: int) -> int:
 
 
 def _by_step(flat: Array, taps: int) -> Array:
-    """What the weights of each step add up to, without signs; zeros fill the last step."""
+    """Sum of the weight magnitudes of each step, the last step zero-padded."""
     padded = np.pad(np.abs(flat.astype(np.int64)), ((0, 0), (0, -flat.shape[1] % taps)))
     sums: Array = padded.reshape(len(flat), -1, taps).sum(axis=2)
     return sums
 
 
 def _fits(by_step: Array, piece: int) -> bool:
-    """Whether no product of a piece leaves 32 bits, whatever the input."""
     padded = np.pad(by_step, ((0, 0), (0, -by_step.shape[1] % piece)))
     reach = padded.reshape(len(by_step), -1, piece).sum(axis=2).max(initial=0)
     return int(reach) * _INPUT_REACH <= INT32.max

@@ -1,11 +1,4 @@
-"""int16 conv2d and fully_connected over packed columns: pixels times channels.
-
-The windows of two output pixels are packed as runs of int16, zeros outside of the input and behind
-the last tap; a pixel of a pointwise convolution, and a row of a fully connected layer, is its own
-column. Two channels go through two columns, four through a single one; the last channels are
-computed twice where they are no whole group. Sums of 64 bits are added up from pieces of a column
-(int16_sums.py). A `Int16Microkernel` of a family of cores is the product.
-"""
+"""GEMM over im2col columns for int16 conv2d and fully_connected."""
 
 from __future__ import annotations
 
@@ -32,15 +25,21 @@ from firmwright.schedules.int16_accumulation import (
     plan_int16_accumulation,
 )
 
+# The windows of two output pixels are packed as int16 columns, zero-padded outside the input and
+# after the last tap. A pixel of a pointwise convolution and a row of a fully connected layer serve
+# as columns directly. A tile has two channels and two pixels or four channels and one pixel; the
+# last tile overlaps its predecessor. Sums of 64 bits are accumulated in 32-bit chunks
+# (int16_accumulation.py). Each core family supplies an `Int16Microkernel`.
+
 _PIXELS = 2
 _SUMS = 4
 _MATRIX = 2
-"""Axes of the weights of a fully connected layer."""
+"""Rank of fully connected weights."""
 _POINT = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
 
 
 class Int16Microkernel(Protocol):
-    """Products of one step of a column: `taps` values in elements of `dtype`."""
+    """Multiply-accumulate of one step: `taps` values, stored as elements of `dtype`."""
 
     @property
     def taps(self) -> int: ...
@@ -49,7 +48,7 @@ class Int16Microkernel(Protocol):
     def dtype(self) -> DType: ...
 
     def weights(self, b: Kernel, flat: Array, rows: int) -> tir.Buffer:
-        """[group, step, channel...] of int8 weights [channel, tap], whole steps of them."""
+        """Pack int8 weights [channel, tap] as [group, step, channel...]."""
 
     def add(
         self,
@@ -59,17 +58,18 @@ class Int16Microkernel(Protocol):
         weights: tir.Buffer,
         at: tuple[ArithExpr, ArithExpr],
     ) -> None:
-        """Adds step `at` (group, step) of [pixel, step, element] to sums [pixel, channel]."""
+        """Accumulate step `at` (group, step) into the sums [pixel, channel]."""
 
 
 def int16_gemm_configs(op: OpCall) -> Sequence[Config]:
+    """Return the single configuration, or none for other dtypes."""
     if op.input(0).dtype != INT16:
         return ()
     return ({"pixels": min(_PIXELS, op.output.elements // op.input(1).shape[0])},)
 
 
 class Int16Im2colPacker(FloatIm2colPacker):
-    """Writes windows to columns [pixel, element] of int16."""
+    """Packs windows into columns [pixel, element] of int16."""
 
     @property
     def pixels(self) -> int:
@@ -100,7 +100,7 @@ class Int16Im2colPacker(FloatIm2colPacker):
             b.store(column, [c], 0)
 
     def _move(self, offset: ArithExpr, place: ArithExpr, count: int) -> None:
-        """In words where pixels are whole words."""
+        """Copy 32-bit words if pixels consist of whole words."""
         b, even = self.b, self.x.shape[3] % 2 == 0
         dtype, steps = (UINT32, count // 2) if even else (INT16, count)
         alignment = 4 if even else 1
@@ -117,7 +117,7 @@ class Int16Im2colPacker(FloatIm2colPacker):
 
 @dataclass(frozen=True, slots=True)
 class _Int16GemmKernel:
-    """The constants of a layer, and how it is cut: `piece` divides `steps`."""
+    """Constants and tile sizes of one layer; `piece` divides `steps`."""
 
     block: Int16Microkernel
     weights: tir.Buffer
@@ -129,7 +129,7 @@ class _Int16GemmKernel:
     piece: int
 
     def products(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
-        """The outputs of the pixels from `at` on, by groups of channels."""
+        """Compute all channels of the pixels starting at `at`."""
         shape = (self.pixels, self.outputs)
         with (
             b.view("out", b.y, at * self.outputs, shape, access="w") as y,
@@ -193,7 +193,7 @@ class _Int16GemmKernel:
         group: ArithExpr,
         start: ArithExpr | None = None,
     ) -> None:
-        """Adds the steps of a piece that begins at step `start`."""
+        """Accumulate a chunk that begins at step `start`."""
         unroll = next(n for n in (max(8 // self.block.taps, 1), 2, 1) if self.piece % n == 0)
         with (
             b.for_("i", self.piece // unroll) as i,
@@ -206,13 +206,14 @@ class _Int16GemmKernel:
     def columns(
         self, b: Kernel, source: tir.Buffer, start: ArithExpr
     ) -> AbstractContextManager[tir.Buffer]:
-        """The columns from element `start` of `source` on, in elements of the block."""
+        """View `source` from element `start` as columns of micro-kernel elements."""
         dtype = self.block.dtype
         shape = (self.pixels, self.steps, self.block.taps * 2 // dtype.size_bytes)
         return b.view("words", source, start, shape, dtype=dtype, alignment=dtype.size_bytes)
 
 
 def build_int16_gemm(block: Int16Microkernel, op: OpCall, config: Config, b: Kernel) -> None:
+    """Emit the kernel."""
     kernel = weights_of(op)
     taps, count = kernel.size // len(kernel), int(config["pixels"])
     layer = _plan_gemm(block, op, kernel, count, b)

@@ -1,4 +1,4 @@
-"""All schedule rules and every intrinsic that any lowering may call."""
+"""All schedules, and every intrinsic that a lowering may call."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Which taps of a window lie inside of the input, for runs of neighbouring outputs.
+"""Partition of outputs by the window taps that fall inside the input.
 
-In: a window and a number of outputs. Out: runs of outputs along an axis that see the same taps, so
-that a kernel of each run need not ask.
+Kernels emit one loop per run of outputs with equal valid taps and need no bounds checks.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from firmwright.ops.conv_window import ConvWindow, window_of
 
 @dataclass(frozen=True, slots=True)
 class ValidTapRun:
-    """Outputs along an axis that see the same taps, all of them inside of the input."""
+    """Adjacent outputs along an axis with the same valid taps."""
 
     outputs: range
     taps: range
 
 
 def split_by_valid_taps(window: ConvWindow, axis: int, outputs: int) -> list[ValidTapRun]:
-    """Neighbouring outputs with the same taps together."""
+    """Split `outputs` positions along an axis into runs of equal valid taps."""
     spans: list[ValidTapRun] = []
     for output in range(outputs):
         start = output * window.stride[axis] - window.padding[2 * axis]
@@ -39,7 +38,7 @@ def split_by_valid_taps(window: ConvWindow, axis: int, outputs: int) -> list[Val
 
 
 def split_by_valid_rows_and_columns(op: OpCall) -> list[tuple[ValidTapRun, ValidTapRun]]:
-    """(rows, columns) of outputs that see the same taps; none where some output sees nothing."""
+    """Return (rows, columns) runs of a depthwise layer; empty if some output has no valid tap."""
     window = window_of(op, op.input(1).shape[1:3])
     rows, columns = (
         split_by_valid_taps(window, axis, op.output.shape[1 + axis]) for axis in (0, 1)

@@ -1,14 +1,4 @@
-"""Integer Winograd F(2x2, 3x3): what its kernels share: weights, proof, a group's inputs.
-
-A tile of 4x4 inputs d gives 2x2 outputs: Y = A' [(G g G') * (B' d B)] A, elementwise in between.
-G has halves, so 2 G stands in its place and every value stays an integer: the result is exactly
-four times the convolution, which the requantise step takes as two of its left shift. The shift
-that remains is baked into the transformed weights.
-
-Proof obligations, checked in `plan_winograd`: the requantise step folds; the baked weights fit
-int16; the sum of all products' magnitudes fits int32. The transformed inputs are sums of four int8
-and fit.
-"""
+"""Integer Winograd F(2x2, 3x3): transformed weights, proof and input patches."""
 
 from __future__ import annotations
 
@@ -26,25 +16,34 @@ from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.epilogue import accumulator_bounds
 from firmwright.schedules.folded_requantize import fold_requantize
 
+# A tile of 4x4 inputs d gives 2x2 outputs: Y = A' [(G g G') * (B' d B)] A, elementwise in between.
+# G has halves, so 2 G is used and every value is an integer: the result is exactly four times the
+# convolution, which requantization absorbs as two bits of its left shift. The remaining shift is
+# folded into the transformed weights.
+#
+# `plan_winograd` checks that requantization folds, that the scaled weights fit int16, and that the
+# sum of the magnitudes of all products fits int32. Transformed inputs are sums of four int8 and
+# fit.
+
 POINTS = 16
-"""Elements of a transformed tile, so products an input channel."""
+"""Elements of a transformed tile, that is, products per input channel."""
 _G = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]], np.int64)
 _LEFT = 2
-"""log2 of the factor by which 2 G in both directions makes the result too large."""
+"""log2 of the factor by which 2 G in both directions scales the result."""
 _INPUT_REACH = 512
 """Bound of an element of B' d B: four times the greatest magnitude of an int8."""
 
 
 @dataclass(frozen=True, slots=True)
 class WinogradPlan:
-    """Transformed weights [oc, point, ic] and bias [oc]; they hold the whole left shift."""
+    """Transformed weights [oc, point, ic] and bias [oc], with the whole left shift folded in."""
 
     weights: Array
     bias: Array
 
 
 def plan_winograd(op: OpCall) -> WinogradPlan | None:
-    """None where a proof fails."""
+    """Return the transformed weights, or None if a proof fails."""
     kernel = weights_of(op).astype(np.int64)
     zero_point = tensor_quant(op.input(0)).zero_point
     bias = bias_of(op, "int32").astype(np.int64) - zero_point * kernel.sum(axis=(1, 2, 3))
@@ -66,9 +65,9 @@ def plan_winograd(op: OpCall) -> WinogradPlan | None:
 def copy_input_patch(
     b: Kernel, patch: tir.Buffer, at: tuple[ArithExpr, ArithExpr, ArithExpr]
 ) -> None:
-    """`patch` [4, columns, channels / 4] := the inputs that outputs from `at` (n, y, x) on see.
+    """Copy the inputs needed from output `at` (n, y, x) to `patch` [4, columns, channels / 4].
 
-    Outside of the input lies the zero point. Channels come in words.
+    The patch holds the zero point outside the input. Channels are copied as words.
     """
     n, row, column = at
     x = b.input(0)

@@ -1,1 +1,1 @@
-"""Target kinds: their attributes, the features derived from them, and their written form."""
+"""Target kinds: attributes, features and text form; backends for accelerators."""

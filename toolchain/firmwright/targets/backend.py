@@ -1,8 +1,8 @@
-"""What an accelerator's vendor writes: one class that says what a backend takes and how.
+"""Interface of a BYOC backend: the class that an accelerator vendor implements.
 
-In: a subclass of `Backend`. Out: a `TargetKind` with attributes, hooks and phases, and a table of
-patterns. A backend that is registered does nothing: it takes part where a target of its kind is
-named. It is code, not state: every method gives the same for the same arguments.
+A subclass of `Backend` defines a table of patterns, and hooks that generate kernels for matched
+regions. Registering a backend has no effect until a target of its kind is selected. Methods must be
+pure functions of their arguments.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from firmwright.targets.target_kind import (
 
 
 def match_always(match: Match) -> bool:
-    """The predicate of a pattern that says all there is to say."""
+    """Accept every match."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class PatternEntry:
-    """A row of a backend's table: what its name is, what it covers, and of that what it takes."""
+    """A row of a backend's table: name, pattern, and predicate on the match."""
 
     name: str
     pattern: Pattern
@@ -47,12 +47,12 @@ class PatternEntry:
 
 
 class Backend:
-    """Base of all backends. Class attributes and methods are there to be overridden.
+    """Base class of backends; attributes and methods are overridden as needed.
 
-    Either `lower` or `generate` makes the kernels. Both are handed a `BackendKernel`: a region of
-    the graph under the names of the entries of `patterns` (with `merge_regions` several entries at
-    once, else one). `lower` writes loops and calls of `intrinsics`; `generate` writes C files of
-    its own and a call of what they define.
+    Either `lower` or `generate` makes kernels. Both receive a `BackendKernel` for a region of the
+    graph that matched an entry of `patterns` (several entries with `merge_regions`). `lower` emits
+    loops and calls of `intrinsics`; `generate` writes C files and a call of the functions that they
+    define.
     """
 
     name: str = ""
@@ -61,68 +61,69 @@ class Backend:
     attrs: Mapping[str, TargetAttribute] = {}
     merge_regions: bool = False
     pools: tuple[str, ...] = ()
-    """Pools that the board must have."""
+    """Pools that the board must provide."""
     device: str = ""
-    """What does its calls while the core goes on, such as `npu0`; "" is the core itself."""
+    """Device that executes calls asynchronously, such as `npu0`; "" is the core itself."""
     visible_pools: tuple[str, ...] = ()
-    """The pools that its kernels reach: their tensors lie there, their constants are copied there
-    once. () is all of them, and the program's memory."""
+    """Pools accessible to its kernels: their tensors are placed there, constants are copied there
+    once. () means all pools and program memory.
+    """
     tiles: int = 1
-    """Into how many row tiles a call may be cut, so that transfers overlap with work, where its
-    device has a pool to itself."""
+    """Maximum row tiles of a call, so that transfers overlap computation in a private pool."""
     intrinsics: tuple[Intrinsic, ...] = ()
     check: str = ""
-    """A C function that a run asks first, `int32_t check(uint32_t data_version)`; "": none."""
+    """C function called before a run, `int32_t check(uint32_t data_version)`; "" for none."""
     data_version: int = 1
-    """Of constants in the backend's own form: what `check` answers 0 to can be run there."""
+    """Version of constants in the backend's format; the device supports it if `check` returns 0."""
     passes: PassSelection = PassSelection(only=TIR_CHOICE)
-    """Regions stay as the patterns matched them, unless it asks for more."""
+    """By default, regions stay as matched by the patterns."""
 
     def patterns(self) -> Sequence[PatternEntry]:
-        """The table, the entry that is to be tried first at its head."""
+        """Return the pattern table; entries are tried in order."""
         return ()
 
     def phases(self) -> Mapping[Phase, Sequence[Pass]]:
-        """Passes at named places of the pipeline; see `targets/target_kind.py`."""
+        """Return passes for named points of the pipeline; see targets/target_kind.py."""
         return {}
 
     def features(self, target: Target) -> frozenset[str]:
-        """What intrinsics may require of this instance."""
+        """Return the features that intrinsics may require of `target`."""
         return frozenset()
 
     def lower(self, kernel: BackendKernel) -> None:
-        """Writes the kernel of a region in TIR."""
+        """Emit the kernel of a region as TIR."""
         raise NotImplementedError
 
     def generate(self, kernel: BackendKernel) -> None:
-        """Writes the C of a region (`kernel.file`) and the kernel that calls it."""
+        """Write the C files of a region (`kernel.file`) and the kernel that calls them."""
         raise NotImplementedError
 
     def tir_to_runtime(self) -> Sequence[Pass]:
-        """Changes of the backend's kernels as they are printed."""
+        """Return passes that change the backend's kernels after memory planning."""
         return ()
 
     def c_files(self, target: Target, symbols: frozenset[str]) -> Mapping[str, bytes]:
-        """The library that kernels call, by file name: what `symbols`, which they call, need."""
+        """Return library files by name, as needed by the functions `symbols`."""
         return {}
 
     def c_flags(self, target: Target) -> Sequence[str]:
-        """Compiler flags of the backend's own C files."""
+        """Return compiler flags for the backend's own C files."""
         return ()
 
     def cost(self, match: Match) -> int | None:
-        """Cycles that one run of what is matched takes, as modelled; None: it is to be measured.
+        """Return the modelled cycles of one run of the match, or None if it must be measured.
 
-        For what an emulator cannot tell: there a cycle of the model stands for an instruction.
+        Use this for accelerators that the emulator does not model; one cycle counts as one
+        instruction.
         """
         return None
 
     def transfer(self, size_bytes: int) -> int:
-        """Cycles that a tensor of that size takes on its way to the backend, or from it."""
+        """Return the cycles to transfer a tensor of that size to or from the backend."""
         return 0
 
     def library(self, target: Target) -> str:
-        """What its C files are of, beside `version`: measurements hold for that alone."""
+        """Return the library's version; measurements are valid for that version only."""
         return ""
 
     # ---- what others see -----------------------------------------------------------------------
@@ -140,19 +141,18 @@ class Backend:
                 self._hook("generate"), self._hook("lower"), tuple(self.tir_to_runtime()) or None
             ),
             passes=self.passes,
-            phases={name: tuple(found) for name, found in self.phases().items()},
+            phases={name: tuple(passes) for name, passes in self.phases().items()},
         )
 
     @cached_property
     def table(self) -> tuple[PatternEntry, ...]:
-        """The entries under their full names, `backend.entry`."""
+        """The pattern table with full names, `backend.entry`."""
         return tuple(
             PatternEntry(f"{self.name}.{entry.name}", entry.pattern, entry.predicate)
             for entry in self.patterns()
         )
 
     def _hook(self, method: str) -> FunctionHook | None:
-        """The hook that `method` is, where the subclass has one."""
         if getattr(type(self), method) is getattr(Backend, method):
             return None
 
@@ -165,7 +165,11 @@ class Backend:
 
 
 def check_backend(backend: Backend, operators: frozenset[str]) -> None:
-    """UsageError for what cannot be right in a backend, whatever the model."""
+    """Check a backend independently of any model.
+
+    Raises:
+        UsageError: the name is invalid, hooks are missing, or the pattern table is inconsistent.
+    """
     where = f"backend {backend.name or type(backend).__name__}"
     if not backend.name.replace("-", "_").isidentifier():
         raise UsageError(
@@ -182,12 +186,12 @@ def _check_table(backend: Backend, operators: frozenset[str], where: str) -> Non
     for entry in backend.table:
         if names.count(entry.name) > 1:
             raise UsageError(f"two patterns are called {entry.name}.", where=where)
-        found = of_pattern(entry.pattern)
-        if not found:
+        covered = of_pattern(entry.pattern)
+        if not covered:
             raise UsageError(
                 f"the pattern {entry.name} covers no operator.", where=where, hint="op(...)."
             )
-        for name in sorted(found - operators):
+        for name in sorted(covered - operators):
             raise UsageError(
                 f"the pattern {entry.name} names the unknown operator {name!r}.",
                 where=where,
@@ -195,6 +199,6 @@ def _check_table(backend: Backend, operators: frozenset[str], where: str) -> Non
             )
 
 
-def _nearest(word: str, known: frozenset[str]) -> str:
-    close = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.0)
+def _nearest(word: str, candidates: frozenset[str]) -> str:
+    close = difflib.get_close_matches(word, sorted(candidates), n=1, cutoff=0.0)
     return close[0]

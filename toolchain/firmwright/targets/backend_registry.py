@@ -1,10 +1,9 @@
-"""The backends that there are: those in this package, of other packages, and of this process.
+"""Registry of backends: built-in, from installed packages, and registered in this process.
 
-Another package offers one as an entry point of the group `firmwright.backends`: a subclass of
-`Backend`. It is loaded when a name is asked for that is no core's, or when all are listed, never
-before: a package that is installed and not used changes nothing. `register` is for one that is no
-package. `BACKENDS` is the only table of the project that grows while a process runs; it holds code,
-and nothing of a compilation.
+A package provides a backend as an entry point in the group `firmwright.backends`: a subclass of
+`Backend`. It is loaded when its name is looked up or all backends are listed, so an unused package
+has no effect. `register` adds a backend that is not packaged. `BACKENDS` is the only table that
+grows during a process; it holds code and no state of a compilation.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ ENTRY_POINT_GROUP = "firmwright.backends"
 BUILTIN_BACKENDS: Mapping[str, type[Backend]] = MappingProxyType(
     {CmsisNn.name: CmsisNn, VanillaAccelerator.name: VanillaAccelerator}
 )
-"""The project's own."""
+"""Backends of this package."""
 
 
 class BackendRegistry:
-    """Backends by name. Order is that of registration."""
+    """Backends by name, in order of registration."""
 
     __slots__ = ("_known",)
 
@@ -35,20 +34,20 @@ class BackendRegistry:
         self._known: dict[str, Backend] = {}
 
     def register(self, backend: Backend | type[Backend]) -> Backend:
-        """Makes its target kind, table and hooks known; the same class twice is once."""
-        made = backend() if isinstance(backend, type) else backend
-        check_backend(made, frozenset(op_table()))
-        before = self._known.get(made.name)
-        if before is not None and type(before) is not type(made):
+        """Register a backend; registering the same class again has no effect."""
+        instance = backend() if isinstance(backend, type) else backend
+        check_backend(instance, frozenset(op_table()))
+        before = self._known.get(instance.name)
+        if before is not None and type(before) is not type(instance):
             raise UsageError(
-                f"two backends are called {made.name}: {_home(before)} and {_home(made)}.",
+                f"two backends are called {instance.name}: {_home(before)} and {_home(instance)}.",
                 hint="uninstall one of them.",
             )
-        self._known[made.name] = made
-        return made
+        self._known[instance.name] = instance
+        return instance
 
     def find(self, name: str) -> Backend | None:
-        """The backend of that name."""
+        """Return the backend with that name, or None."""
         if name in BUILTIN_BACKENDS and name not in self._known:
             self.register(BUILTIN_BACKENDS[name])
         if name not in self._known:
@@ -58,7 +57,7 @@ class BackendRegistry:
         return self._known.get(name)
 
     def all(self) -> Mapping[str, Backend]:
-        """Every backend by name: the project's own, those of packages, those of this process."""
+        """Return all backends by name."""
         for name in BUILTIN_BACKENDS:
             self.find(name)
         for point in _offered():
@@ -68,20 +67,23 @@ class BackendRegistry:
 
     def _load(self, point: EntryPoint) -> None:
         try:
-            found = point.load()
+            backend = point.load()
         except (ImportError, AttributeError) as error:
             raise UsageError(
                 f"the entry point {point.name} of the group {ENTRY_POINT_GROUP} cannot be loaded: {error}.",
                 where=point.value,
                 hint="install or remove the package.",
             ) from error
-        if not (isinstance(found, type) and issubclass(found, Backend)) or found.name != point.name:
+        if (
+            not (isinstance(backend, type) and issubclass(backend, Backend))
+            or backend.name != point.name
+        ):
             raise UsageError(
                 f"the entry point {point.name} of the group {ENTRY_POINT_GROUP} is no backend of that name.",
                 where=point.value,
                 hint="a subclass of firmwright.targets.backend.Backend.",
             )
-        self.register(found)
+        self.register(backend)
 
 
 def _offered() -> list[EntryPoint]:

@@ -1,15 +1,14 @@
-"""cmsis-nn: Arm's library of int8 and int16 kernels takes what it has functions for.
+"""Backend cmsis-nn: kernels of Arm's library for int8 and int16.
 
-Each operator becomes one C function of its own, which fills the library's structs with numbers and
-calls it (cmsis_nn_layers.py, cmsis_nn_values.py). Weights, multipliers and shifts are constants;
-the context's buffer is workspace that the planner places, as large as the library's
-`*_get_buffer_size` says for the core: `dsp`, `mve` or neither. The library rounds as TFLM does, so
-layers that are defined otherwise stay on the core (per-tensor fully connected layers and softmax
-are under `--numerics litert`).
+Each operator becomes a C function that fills the library's structs and calls it. Weights,
+multipliers and shifts are constants. The context buffer is planned workspace of the size that
+`*_get_buffer_size` returns for the core (`dsp`, `mve` or neither). The library rounds like TFLM;
+layers defined otherwise stay on the core, such as per-tensor fully connected layers and softmax
+with `--numerics litert`.
 
-The user's copy is found by `--cmsis-nn PATH` or CMSIS_NN_PATH; of it the files become part of the
-project that define what is called. Source of signatures, buffer sizes and semantics: the library's
-public header arm_nnfunctions.h.
+The user's copy of the library is located by `--cmsis-nn PATH` or CMSIS_NN_PATH; the files that
+define the called functions are copied to the project. Source of signatures, buffer sizes and
+semantics: the public header arm_nnfunctions.h.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _WEIGHTED = ("conv2d", "depthwise_conv2d", "fully_connected", "transpose_conv")
 
 
 class CmsisNn(Backend):
-    """Arm's kernels for layers of int8 and int16 on Cortex-M."""
+    """CMSIS-NN kernels for int8 and int16 layers on Cortex-M."""
 
     name = "cmsis-nn"
     doc = "CMSIS-NN, Arm's library of int8 and int16 kernels for Cortex-M"
@@ -109,7 +108,7 @@ def _supports_call(match: Match) -> bool:
         case "softmax":
             return call.numerics == "tflm" or kinds[0] == INT16
         case "add" | "mul":
-            variable = all(found is None for found in call.constants)
+            variable = all(constant_value is None for constant_value in call.constants)
             return variable and call.input(0).shape == call.input(1).shape
         case "batch_matmul":
             return _supports_batch_matmul(call)
@@ -140,7 +139,7 @@ def _supports_weighted_layer(match: Match) -> bool:
 
 
 def _supports_int16_layer(call: OpCall) -> bool:
-    """Of the layers with 64-bit sums, whose bias may have 32 in convolutions alone."""
+    """Layers with 64-bit sums; only convolutions support a 32-bit bias."""
     if call.op == "transpose_conv":
         return False
     one_scale = call.op != "fully_connected" or len(layers.weight_scales(call)) == 1

@@ -1,7 +1,6 @@
-"""The C that calls CMSIS-NN: structs filled with a layer's numbers, one function each.
+"""C text of CMSIS-NN calls: one function per kernel, which fills the library's structs.
 
-In: a `BackendKernel`, lines of a body. Out: a file and a kernel that calls what it defines. Source
-of names, members and their order: the library's public header arm_nn_types.h.
+Source of names, members and their order: the public header arm_nn_types.h.
 """
 
 from __future__ import annotations
@@ -19,33 +18,34 @@ _COLUMNS = 100
 
 
 def core_features(kernel: BackendKernel) -> frozenset[str]:
-    """Of the core that the library's code will run on."""
+    """Return the features of the core that runs the library."""
     core = kernel.module.targets.get("cpu", Target("c"))
     return cortex_m.KIND.features(core) if core.kind == "cortex-m" else frozenset()
 
 
 def dtype_suffix(dtype: DType) -> str:
-    """How the library's names of functions for activations of that type end."""
+    """Return the suffix of the library's functions for activations of `dtype`."""
     return "s16" if dtype == INT16 else "s8"
 
 
 def activation_pointer_type(dtype: DType) -> str:
-    """C's type of a pointer to activations."""
+    """Return the C type of a pointer to activations."""
     return "int16_t *" if dtype == INT16 else "int8_t *"
 
 
 def dims_initializer(n: int, h: int, w: int, c: int) -> str:
+    """Return the initializer of a cmsis_nn_dims."""
     return f"{{{n}, {h}, {w}, {c}}}"
 
 
 def shape_initializer(shape: Sequence[int]) -> str:
-    """Of a shape of at most four axes, with ones before them."""
+    """Return the cmsis_nn_dims initializer of a shape of at most four axes."""
     n, h, w, c = (*(1 for _ in range(4 - len(shape))), *shape)
     return dims_initializer(n, h, w, c)
 
 
 def tile_initializer(values: Sequence[int]) -> str:
-    """Rows and columns, which the library has the other way round."""
+    """Return a cmsis_nn_tile initializer, which is (width, height), from (rows, columns)."""
     return f"{{{values[1]}, {values[0]}}}"
 
 
@@ -55,7 +55,7 @@ def write_wrapper_function(
     lines: Sequence[str],
     arguments: Sequence[tir.Buffer],
 ) -> None:
-    """One C file with one function."""
+    """Write a C file with the function `kernel.symbol`, and the kernel that calls it."""
     head = _head(f"void {kernel.symbol}(", params)
     body = "\n".join(_filled(line, "    ") for line in lines)
     headers = "".join(
@@ -70,7 +70,7 @@ def write_wrapper_function(
 
 
 def _head(start: str, params: Sequence[str]) -> str:
-    """A function's head, no parameter broken."""
+    """Function head, wrapped between parameters."""
     lines = [start]
     for index, param in enumerate(params):
         word = param + (", " if index + 1 < len(params) else ")")
@@ -82,14 +82,13 @@ def _head(start: str, params: Sequence[str]) -> str:
 
 
 def _filled(line: str, indent: str) -> str:
-    """A line of C, broken where it is too long."""
     return textwrap.fill(line, _COLUMNS, initial_indent=indent, subsequent_indent=f"{indent}    ")
 
 
 def workspace_context(
     kernel: BackendKernel, size_bytes: int, name: str = "workspace"
 ) -> tuple[list[str], str, list[tir.Buffer]]:
-    """Parameter, initialiser and argument for a context's buffer."""
+    """Return parameters, initializer and arguments of a cmsis_nn_context."""
     if not size_bytes:
         return [], "{NULL, 0}", []
     # Words: the library keeps int16 and int32 there.

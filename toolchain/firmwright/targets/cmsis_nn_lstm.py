@@ -1,9 +1,7 @@
-"""CMSIS-NN's layers of long short-term memory.
+"""CMSIS-NN calls for LSTM layers.
 
-In: a `BackendKernel` of one call. Out: its kernel. Zero points are in the biases already, the
-state is
-what the library changes where it lies. Source of signatures, members and their order: the library's
-public headers arm_nnfunctions.h and arm_nn_types.h.
+Zero points are folded into the biases; the library updates the state in place. Source of
+signatures, members and their order: the public headers arm_nnfunctions.h and arm_nn_types.h.
 """
 
 from __future__ import annotations
@@ -27,20 +25,20 @@ from firmwright.targets.cmsis_nn_codegen import (
 from firmwright.targets.kernel_builder import BackendKernel
 
 _ORDER = (1, 0, 2, 3)
-"""The operator's gates (input, forget, cell, output) as the library has them: forget first."""
+"""Gate order of the library (forget, input, cell, output) as indices into the operator's order."""
 _NAMES = ("input", "forget", "cell", "output")
 _CELL = 2
 
 
 def supports_lstm(call: OpCall) -> bool:
-    """As TFLM computes it. Without a clip the library never reaches the least cell value."""
+    """Return whether the layer uses TFLM rounding; the library requires a cell clip."""
     x = call.input(0)
     as_tflm = x.dtype == INT16 or (x.dtype == INT8 and call.numerics == "tflm")
     return as_tflm and lstm.cell_clip(call) > 0
 
 
 def write_lstm(kernel: BackendKernel, call: OpCall) -> None:
-    """lstm of int8 or int16."""
+    """Write lstm of int8 or int16."""
     x, (batch, time, inputs) = call.input(0), lstm.batch_time_inputs(call)
     units = call.input(lstm.HIDDEN_STATE).shape[1]
     hidden, cells = (
@@ -48,9 +46,9 @@ def write_lstm(kernel: BackendKernel, call: OpCall) -> None:
         tensor_quant(call.input(lstm.CELL_STATE)),
     )
     power = frexp(cells.scale)[1] - 1
-    kept, new = quantize_multiplier(2.0**-15), quantize_multiplier(2.0 ** -(30 + power))
+    one, new = quantize_multiplier(2.0**-15), quantize_multiplier(2.0 ** -(30 + power))
     numbers = [int(call.int_attr("time_major")), batch, time, inputs, units]
-    numbers += [-tensor_quant(x).zero_point, *kept, *new, int(lstm.cell_clip(call)), power]
+    numbers += [-tensor_quant(x).zero_point, *one, *new, int(lstm.cell_clip(call)), power]
     numbers += [*lstm.hidden_factor(call), hidden.zero_point]
     gates = [_gate(kernel, call, gate) for gate in _ORDER]
     kind, size = activation_pointer_type(x.dtype), x.dtype.size_bytes
@@ -65,9 +63,9 @@ def write_lstm(kernel: BackendKernel, call: OpCall) -> None:
     ]
     heads = [f"const {kind}x", f"const {kind}hidden", "const int16_t *cells", f"{kind}y"]
     heads += [f"{kind}hidden_after", "int16_t *cells_after"]
-    heads += [head for _, found, _ in gates for head in found]
+    heads += [head for _, items, _ in gates for head in items]
     arguments = [*kernel.inputs, *kernel.outputs]
-    arguments += [buffer for _, _, found in gates for buffer in found]
+    arguments += [buffer for _, _, items in gates for buffer in items]
     heads += ["int16_t *first", "int16_t *second"]
     write_wrapper_function(kernel, heads, lines, [*arguments, *temporary])
 
@@ -75,7 +73,7 @@ def write_lstm(kernel: BackendKernel, call: OpCall) -> None:
 def _gate(
     kernel: BackendKernel, call: OpCall, gate: int
 ) -> tuple[str, Sequence[str], Sequence[tir.Buffer]]:
-    """A gate's initialiser, its parameters and arguments."""
+    """A gate's initializer, parameters and arguments."""
     name, bias = _NAMES[gate], call.constant(lstm.BIAS + gate)
     assert bias is not None  # by the operator's types
     wide = INT64 if call.input(0).dtype == INT16 else INT32

@@ -1,9 +1,7 @@
-"""CMSIS-NN's layers with weights: convolutions, fully connected ones, SVDF.
+"""CMSIS-NN calls for layers with weights: convolutions, fully connected layers, SVDF.
 
-In: a `BackendKernel` of one call. Out: its kernel. Weights, bias, multipliers and shifts are
-constants;
-a bias of int16 layers has 64 bits, or is told to have 32. Source of signatures and layouts: the
-library's public header arm_nnfunctions.h.
+Weights, bias, multipliers and shifts are constants. The bias of int16 layers has 64 bits unless the
+call declares 32. Source of signatures and layouts: the public header arm_nnfunctions.h.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from firmwright.targets.kernel_builder import BackendKernel
 
 
 def requantize_step(call: OpCall) -> Requantization | None:
-    """How sums become outputs; None where that is no step with multiplier and shift."""
+    """Return the requantization of a layer, or None if it is not a multiplier and shift."""
     if call.op != "fully_connected":
         return conv2d.requantization_of(call)
     if is_int16x8(call):
@@ -50,7 +48,7 @@ def requantize_step(call: OpCall) -> Requantization | None:
 
 
 def weight_scales(call: OpCall) -> tuple[float, ...]:
-    """Of the weights."""
+    """Return the scales of the weights."""
     return quantization_of(call.input(1)).scales
 
 
@@ -61,7 +59,7 @@ def _step(call: OpCall) -> Requantization:
 
 
 def _weights(kernel: BackendKernel, call: OpCall) -> list[tir.Buffer]:
-    """Weights, bias, and for each output its multiplier and shift."""
+    """Weights, bias, and per-output multipliers and shifts."""
     step, wide = _step(call), is_int16x8(call) and has_int64_sum(call)
     channels = call.output.shape[-1]
     pairs = np.broadcast_to(
@@ -78,7 +76,7 @@ def _weights(kernel: BackendKernel, call: OpCall) -> list[tir.Buffer]:
 
 
 def _heads(call: OpCall) -> list[str]:
-    """The parameters that stand for input, `_weights` and output."""
+    """C parameters for input, `_weights` and output."""
     kind = activation_pointer_type(call.input(0).dtype)
     bias = "int64_t" if is_int16x8(call) and has_int64_sum(call) else "int32_t"
     return [
@@ -97,7 +95,7 @@ _QUANT = (
 
 
 def write_convolution(kernel: BackendKernel, call: OpCall) -> None:
-    """conv2d and depthwise_conv2d."""
+    """Write conv2d or depthwise_conv2d."""
     step, x, w, y = _step(call), call.input(0), call.input(1), call.output
     is_depthwise = call.op == "depthwise_conv2d"
     padding = call.ints_attr("padding")
@@ -129,11 +127,13 @@ def write_convolution(kernel: BackendKernel, call: OpCall) -> None:
 
 
 def write_transpose_conv(kernel: BackendKernel, call: OpCall) -> None:
-    """transpose_conv of int8."""
+    """Write transpose_conv of int8."""
     step, x, w, y = _step(call), call.input(0), call.input(1), call.output
     features = core_features(kernel)
     params, buffer, more = workspace_context(kernel, transpose_conv_workspace_bytes(call, features))
-    turned, other, filters = workspace_context(kernel, reversed_weights_bytes(call), "turned")
+    reversed_params, other, filters = workspace_context(
+        kernel, reversed_weights_bytes(call), "turned"
+    )
     lines = [
         f"const cmsis_nn_context context = {buffer}, turn = {other};",
         f"const cmsis_nn_transpose_conv_params params = {{{-tensor_quant(x).zero_point}, "
@@ -146,11 +146,11 @@ def write_transpose_conv(kernel: BackendKernel, call: OpCall) -> None:
         "&filter, w, &channels, bias, &output, y);",
     ]
     arguments = [kernel.inputs[0], *_weights(kernel, call), kernel.outputs[0], *more, *filters]
-    write_wrapper_function(kernel, [*_heads(call), *params, *turned], lines, arguments)
+    write_wrapper_function(kernel, [*_heads(call), *params, *reversed_params], lines, arguments)
 
 
 def write_fully_connected(kernel: BackendKernel, call: OpCall) -> None:
-    """fully_connected; int8 weights may have a scale for each output."""
+    """Write fully_connected; int8 weights may have per-output scales."""
     step, x = _step(call), call.input(0)
     outputs, inputs = call.input(1).shape
     rows, zero_point = x.elements // inputs, tensor_quant(x).zero_point
@@ -170,9 +170,9 @@ def write_fully_connected(kernel: BackendKernel, call: OpCall) -> None:
     buffer = "{NULL, 0}"
     if "mve" in core_features(kernel) and x.dtype == INT8:
         # There the sums of the weights are known beforehand.
-        found = call.constant(1)
-        assert found is not None  # the pattern says so
-        totals = found.array().astype(np.int64).sum(axis=1)
+        weights_constant = call.constant(1)
+        assert weights_constant is not None  # the pattern says so
+        totals = weights_constant.array().astype(np.int64).sum(axis=1)
         sums = conv2d.bias_of(call, "int32") - zero_point * totals
         arguments.append(kernel.constant("sums", sums, INT32))
         heads.append("const int32_t *sums")
@@ -193,7 +193,7 @@ def write_fully_connected(kernel: BackendKernel, call: OpCall) -> None:
 
 
 def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
-    """svdf with int16 state, which the library changes where it lies."""
+    """Write svdf with int16 state, which the library updates in place."""
     x, feature, time = (call.input(index) for index in (0, 1, 2))
     batch, filters, steps = x.shape[0], feature.shape[0], time.shape[-1]
     units = call.output.shape[-1]
@@ -201,7 +201,7 @@ def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
     params, one, more = workspace_context(kernel, 4 * batch * filters, "products")
     others, two, rest = workspace_context(kernel, 4 * batch * units, "totals")
     constants = [call.constant(index) for index in (1, 2)]
-    assert all(found is not None for found in constants)  # the predicate says so
+    assert all(constant_value is not None for constant_value in constants)  # the predicate says so
     bias = call.constant(3)
     totals = np.zeros(units, np.int32) if bias is None else bias.array()
     x_buffer, before = kernel.inputs

@@ -1,7 +1,6 @@
-"""CMSIS-NN's functions without weights: pools, softmax, sums and products.
+"""CMSIS-NN calls for operators without weights: pools, softmax, add, mul and batch_matmul.
 
-In: a `BackendKernel` of one call. Out: its kernel. Source of signatures and layouts: the library's
-public header arm_nnfunctions.h.
+Source of signatures and layouts: the public header arm_nnfunctions.h.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from firmwright.targets.kernel_builder import BackendKernel
 
 
 def write_pool(kernel: BackendKernel, call: OpCall) -> None:
-    """average_pool2d and max_pool2d."""
+    """Write average_pool2d or max_pool2d."""
     x, y, padding = call.input(0), call.output, call.ints_attr("padding")
     low, high = quantized_activation_range(call.str_attr("activation"), y)
     is_average = call.op == "average_pool2d"
@@ -51,7 +50,7 @@ def write_pool(kernel: BackendKernel, call: OpCall) -> None:
 
 
 def write_softmax(kernel: BackendKernel, call: OpCall) -> None:
-    """softmax."""
+    """Write softmax."""
     x = call.input(0)
     depth = x.shape[-1]
     rows, beta = x.elements // depth, softmax.softmax_beta(call)
@@ -85,18 +84,18 @@ def _write_softmax_int16(
 
 
 def write_add(kernel: BackendKernel, call: OpCall) -> None:
-    """add of equal shapes."""
-    found = rescaled_sum(call)
+    """Write add of equal shapes."""
+    rescaled = rescaled_sum(call)
     numbers: list[int] = []
-    for term in found.terms:
+    for term in rescaled.terms:
         numbers += [-term.zero_point, term.multiplier, term.shift]
-    step = found.output
+    step = rescaled.output
     after = [step.zero_point, step.multipliers[0], step.shifts[0], step.clamp_min, step.clamp_max]
-    _elementwise(kernel, call, "add", [*numbers, found.terms[0].left], after)
+    _elementwise(kernel, call, "add", [*numbers, rescaled.terms[0].left], after)
 
 
 def write_mul(kernel: BackendKernel, call: OpCall) -> None:
-    """mul of equal shapes."""
+    """Write mul of equal shapes."""
     step = mul.requantization_of(call)
     before = [-tensor_quant(call.input(index)).zero_point for index in (0, 1)]
     after = [step.zero_point, step.multipliers[0], step.shifts[0], step.clamp_min, step.clamp_max]
@@ -106,7 +105,7 @@ def write_mul(kernel: BackendKernel, call: OpCall) -> None:
 def _elementwise(
     kernel: BackendKernel, call: OpCall, name: str, before: list[int], after: list[int]
 ) -> None:
-    """Numbers of the inputs stand before the output's pointer, those of the output behind it."""
+    """The inputs' numbers precede the output pointer; those of the output follow it."""
     words = ", ".join(map(str, before)), ", ".join(map(str, [*after, call.output.elements]))
     kind = activation_pointer_type(call.output.dtype)
     function = f"arm_elementwise_{name}_{dtype_suffix(call.output.dtype)}"
@@ -117,13 +116,13 @@ def _elementwise(
 
 
 def write_batch_matmul(kernel: BackendKernel, call: OpCall) -> None:
-    """batch_matmul. The second factor lies transposed, a constant one is turned here."""
+    """Write batch_matmul; a constant second factor is transposed at compile time."""
     x, other, y = call.input(0), call.input(1), call.output
     step, (columns, depth) = batch_matmul.requantization_of(call), transposed_rhs_shape(call)
-    known = call.constant(1)
+    rhs_constant = call.constant(1)
     factor: tir.Buffer = kernel.inputs[-1]
-    if known is not None:
-        array = known.array()
+    if rhs_constant is not None:
+        array = rhs_constant.array()
         straight = array if call.int_attr("adj_y") else np.swapaxes(array, -1, -2)
         factor = kernel.constant("factor", np.ascontiguousarray(straight), other.dtype)
     sums = 4 * columns if "mve" in core_features(kernel) and x.dtype == INT8 else 0
@@ -148,6 +147,6 @@ def write_batch_matmul(kernel: BackendKernel, call: OpCall) -> None:
 
 
 def transposed_rhs_shape(call: OpCall) -> tuple[int, int]:
-    """Rows and columns of the second factor as the library wants it."""
+    """Return rows and columns of the second factor as the library takes it."""
     rows, columns = call.input(1).shape[-2:]
     return (rows, columns) if call.int_attr("adj_y") else (columns, rows)

@@ -1,8 +1,7 @@
-"""Bytes of workspace that CMSIS-NN's functions ask for, core by core.
+"""Workspace sizes of CMSIS-NN functions for a core's features.
 
-In: a call, the features of the core. Out: what the library's `arm_*_get_buffer_size` of that
-core returns when gcc or upstream clang compiled it. Source: those functions' contract in
-arm_nnfunctions.h.
+Each function returns the result of the library's `arm_*_get_buffer_size` as compiled by gcc or
+upstream clang. Source: the contract of those functions in arm_nnfunctions.h.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ from firmwright.ir.graph.opdef import OpCall
 
 _MVE_LANES = 16
 _MVE_CHANNELS = 124
-"""Channels that the depthwise function for MVE works on at once."""
+"""Channels that the depthwise function for MVE processes at once."""
 _FAST_TAPS = 512
-"""Depthwise convolutions of int16 with as many taps are not computed by the fast function."""
+"""The fast int16 depthwise function requires fewer taps than this."""
 _REVERSED_CHANNELS = 16
-"""Transposed convolutions of more channels are computed as convolutions of the reversed kernel."""
+"""Transposed convolutions of more channels run as convolutions of the reversed kernel."""
 _ONE_CHANNEL_OUTPUTS = 1
-"""More outputs than this of a single input channel are a plain convolution with MVE."""
+"""With MVE, a single input channel with more outputs than this is a plain convolution."""
 
 
 def conv_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
-    """Of arm_convolve_wrapper_s8 or _s16."""
+    """Return the size for arm_convolve_wrapper_s8 or _s16."""
     outputs, height, width, depth = call.input(1).shape
     if call.input(0).dtype == INT16:
         column = height * width * depth
@@ -48,14 +47,14 @@ def _conv_bytes(call: OpCall, kernel: tuple[int, int, int, int], features: froze
 
 
 def _row_bytes(call: OpCall, width: int) -> int:
-    """Of the function for one row, which copies its padded ends."""
+    """Size for the one-row function, which copies its padded ends."""
     depth = call.input(0).shape[3]
     left = call.ints_attr("padding")[2]
     return (width + max(left, call.ints_attr("padding")[3])) * depth
 
 
 def depthwise_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
-    """Of arm_depthwise_conv_wrapper_s8 or _s16."""
+    """Return the size for arm_depthwise_conv_wrapper_s8 or _s16."""
     batch, _, _, depth = call.input(0).shape
     _, height, width, outputs = call.input(1).shape
     if call.input(0).dtype == INT16:
@@ -85,7 +84,7 @@ def _depthwise_int16_bytes(call: OpCall, features: frozenset[str]) -> int:
 
 
 def transpose_conv_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
-    """Of arm_transpose_conv_wrapper_s8: columns of the convolution that it is, or whole rows."""
+    """Return the size for arm_transpose_conv_wrapper_s8."""
     outputs, height, width, depth = call.input(1).shape
     if reversed_weights_bytes(call):
         column = height * width * depth
@@ -98,12 +97,12 @@ def transpose_conv_workspace_bytes(call: OpCall, features: frozenset[str]) -> in
 
 
 def reversed_weights_bytes(call: OpCall) -> int:
-    """Of the same function's other buffer: the weights the other way round, where it uses them."""
+    """Return the size of that function's second buffer, the reversed weights, 0 if unused."""
     outputs, height, width, depth = call.input(1).shape
     is_convolution = max(call.ints_attr("stride")) <= 2 and depth > _REVERSED_CHANNELS
     return outputs * height * width * depth if is_convolution else 0
 
 
 def average_pool_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
-    """Of arm_avgpool_s8 or _s16."""
+    """Return the size for arm_avgpool_s8 or _s16."""
     return 4 * call.input(0).shape[3] if "dsp" in features and "mve" not in features else 0

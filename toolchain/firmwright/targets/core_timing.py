@@ -1,11 +1,4 @@
-"""Cycles that a core's published timing gives to instructions: a model, never a measurement.
-
-In: an instruction, how often it ran, how often it branched away, and what stood before it. Out:
-cycles with memory that never waits. Cortex-M4 and M3 follow their technical reference manuals,
-with the usual values where those give a range; M0 likewise. M7, M33 and M55 can issue
-two instructions at once or overlap beats, which a table cannot know: theirs are rough averages.
-RISC-V names no timing.
-"""
+"""Cycle timing of cores from published tables, for memory without wait states."""
 
 from __future__ import annotations
 
@@ -15,14 +8,18 @@ from types import MappingProxyType
 
 from firmwright.targets.instruction import Instruction, InstructionKind
 
+# A model, not a measurement. Cortex-M4, M3 and M0 follow their technical reference manuals, with
+# typical values where those give a range. M7, M33 and M55 issue two instructions at once or overlap
+# beats, which a table cannot express; their entries are rough averages. RISC-V cores publish none.
+
 
 @dataclass(frozen=True, slots=True)
 class CoreTiming:
-    """A core's table. Kinds without an entry take `other`.
+    """Timing table of a core. Kinds without an entry take `other`.
 
-    `multiple` and `per_register` price loads and stores of several words; `load_after_load` is a
-    load's price where another load stands directly before it; `taken` is added for every time that
-    an instruction went elsewhere than on. `source` says what the figures are worth.
+    `multiple` and `per_register` price multiple loads and stores; `load_after_load` is the price of
+    a load directly after another load; `taken` is added per taken branch. `source` states the
+    origin.
     """
 
     source: str
@@ -33,8 +30,10 @@ class CoreTiming:
     per_register: float = 1.0
     taken: float = 2.0
 
-    def of(self, instruction: Instruction, count: int, taken: int, *, after_load: bool) -> float:
-        """Cycles of `count` executions."""
+    def of(
+        self, instruction: Instruction, count: int, taken_count: int, *, after_load: bool
+    ) -> float:
+        """Return the cycles of `count` executions."""
         match instruction.kind:
             case "load_multiple" | "store_multiple":
                 each = self.multiple + self.per_register * instruction.registers
@@ -42,7 +41,7 @@ class CoreTiming:
                 each = self.load_after_load
             case kind:
                 each = self.cycles.get(kind, self.other)
-        return each * count + (0.0 if instruction.kind == "loop" else self.taken) * taken
+        return each * count + (0.0 if instruction.kind == "loop" else self.taken) * taken_count
 
 
 _TRM = "the core's technical reference manual, zero-wait memory"
@@ -92,4 +91,4 @@ CORE_TIMINGS: Mapping[str, CoreTiming] = MappingProxyType(
         ),
     }
 )
-"""By core. A core that is not here has no published timing that one table could hold."""
+"""Tables by core; a core without an entry has no published timing that a table can express."""

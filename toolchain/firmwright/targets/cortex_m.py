@@ -1,10 +1,10 @@
-"""Arm Cortex-M: cores and what their instruction sets offer.
+"""Arm Cortex-M cores and the features of their instruction sets.
 
-`dsp`: the SIMD-in-register instructions of Armv7E-M and of Armv8-M with the DSP extension. `mve`:
-Helium, `mvefp`: its vectors of floats. `fpu`: single precision in hardware. `vmla`: its
-multiply-accumulate takes no longer than a multiplication and an addition; on the Cortex-M4 it does
-(targets/core_timing.py). `mla`: Armv7-M or v8-M with none of these, one product an instruction.
-`thumb1`: Armv6-M, no 32-bit multiply-high, few registers. Source: the architecture manuals.
+`dsp`: SIMD-in-register instructions of Armv7E-M and of Armv8-M with the DSP extension. `mve`:
+Helium; `mvefp`: its float vectors. `fpu`: single precision in hardware. `vmla`: VMLA takes no
+longer than VMUL and VADD, which does not hold on Cortex-M4. `mla`: Armv7-M or Armv8-M without DSP
+extension. `thumb1`: Armv6-M, without a 32-bit high multiply and with few registers. Source: the
+architecture reference manuals.
 """
 
 from __future__ import annotations

@@ -1,23 +1,4 @@
-"""What each kind of work costs, by family of targets: data for the cost model.
-
-In: a target. Out: its `CostWeights` (the kinds of work are those of ir/tir/op_count.py):
-instructions of a
-family, cycles of a core, bytes of code of a family. All are fitted to exact counts of images
-(flows/instruction_counts.py) as gcc compiles them: every schedule that lowering offers for drawn
-layers
-(bench/random_layers.py) and for those of five benchmark models, within bounds that instruction
-sets set.
-Cycles are fitted to what a table gives those counts (targets/core_timing.py): a model of a model.
-Not fitted but read off code: to read a table where data say (`lookup`) RISC-V computes the address
-from the index, whose load is in it too; on Thumb neither is seen in what a fit leaves.
-Cortex-M7 and M33 run what the M4 runs: over 366 and 196 kernels these weights miss their counts by
-2.9 and 3.1 percent in the median (M4: 2.5 over 661), so they have none of their own.
-Armv6-M's are those of Cortex-M0, whose code was counted on an M3 with memory for it: 320 kernels,
-3.6 percent in the median (5.4 over 77 that the fit had not seen). M0+ and M23 go by them uncounted.
-A high half of a product (`smmla`, `requantize_exact`) is many instructions there, priced by name.
-It needs no cycles: choices by instructions take 0.2 percent more of them than the best, on average.
-`firmwright bench --predict` shows the errors.
-"""
+"""Cost model weights: instructions, cycles and code bytes per kind of work."""
 
 from __future__ import annotations
 
@@ -27,6 +8,19 @@ from types import MappingProxyType
 from firmwright.ir.core import Target
 from firmwright.ir.tir.cost_model import GENERIC_WEIGHTS, CostWeights
 from firmwright.targets.registry import target_features
+
+# The kinds of work are those of the TIR operation count. Weights are fitted, within bounds given by
+# the instruction set, to exact instruction counts of images compiled by gcc: every schedule for
+# generated layers (bench/layers.py) and for the layers of five benchmark models. Cycle weights are
+# fitted to the same counts priced by core_timing.py. The RISC-V `lookup` weight is read from code:
+# it includes address arithmetic and the index load; on Thumb the fit shows no such cost.
+#
+# Cortex-M7 and M33 use the weights of the M4: over 366 and 196 kernels the median error is 2.9 and
+# 3.1 percent (M4: 2.5 over 661). Armv6-M weights come from Cortex-M0 code counted on an M3 with
+# sufficient memory: 320 kernels, 3.6 percent median (5.4 over 77 not used in the fit); M0+ and M23
+# use them too. High multiplies (`smmla`, `requantize_exact`) are many instructions there and have
+# their own weights. Armv6-M has no cycle weights: choosing by instructions costs 0.2 percent more
+# cycles on average. `firmwright bench --predict` shows the errors.
 
 # fmt: off
 _DSP: Mapping[str, float] = {
@@ -148,11 +142,11 @@ _CYCLES: Mapping[str, Mapping[str, float]] = MappingProxyType({
 
 _RISCV_REGISTERS = 20
 _THUMB1_REGISTERS = 5
-"""Beside what it computes with: only eight of the sixteen do arithmetic or address."""
+"""Registers available besides operands; only eight of the sixteen do arithmetic or addressing."""
 
 
 def cost_weights_for(target: Target | None) -> CostWeights:
-    """The weights of a target; generic ones where nobody measured."""
+    """Return the weights of a target, or generic ones if its family was not measured."""
     if target is None or target.kind not in ("cortex-m", "riscv32"):
         return GENERIC_WEIGHTS
     if target.kind == "riscv32":

@@ -1,4 +1,4 @@
-"""Portable C99, for a core of which nothing is known."""
+"""Portable C99 for an unspecified core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine that compiles: portable C99, run here."""
+"""The machine that runs the compiler, with portable C99."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a machine instruction does, as far as its time depends on it.
-
-In: nothing; decoders (thumb.py, rv32.py) make these values, timing tables (timing.py) price them.
-"""
+"""Decoded machine instructions, as far as their timing depends on them."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ INSTRUCTION_KINDS: tuple[InstructionKind, ...] = get_args(InstructionKind)
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One decoded instruction. `registers` is how many words a multiple load or store moves."""
+    """One decoded instruction; `registers` counts the words of a multiple load or store."""
 
     size_bytes: int
     kind: InstructionKind

@@ -1,8 +1,7 @@
-"""The builder of a backend's kernel: a region of the graph, declared and ready to be written.
+"""Builder of backend kernels for a region of the graph.
 
-In: a graph function that carries the backend's target. Out: a PrimFunc whose parameters are the
-function's parameters, then its results; constants as the backend wants them; C files. What the
-region consists of is looked up by operator:
+The parameters of the PrimFunc are those of the graph function, followed by its results. Operators
+of the region are looked up by name:
 
     def lower(self, kernel):
         conv = kernel.call("conv2d")                  # types, attributes, constants of the call
@@ -33,7 +32,7 @@ KernelArgument: TypeAlias = tir.Buffer | int
 
 
 class BackendKernel(Builder):
-    """Declares `x`, `x_1`... for the function's parameters and `y`... for its results."""
+    """Builds a kernel with parameters `x`, `x_1`... and results `y`..."""
 
     def __init__(self, function: Function, module: IRModule, target: Target) -> None:
         self.calls = flatten_calls(function, module)
@@ -55,12 +54,12 @@ class BackendKernel(Builder):
 
     @property
     def entry(self) -> str:
-        """The full name of the pattern's entry, "" where there are several or none."""
+        """Full name of the matched pattern, "" for merged regions."""
         return str(self.graph.attrs.get("composite", ""))
 
     @property
     def symbol(self) -> str:
-        """A C name that nothing else has, in this model or another: the kernel's own and `_run`."""
+        """A C name unique across models: the kernel's name and `_run`."""
         return f"{self.graph.attrs['symbol']}_run"
 
     @property
@@ -69,45 +68,49 @@ class BackendKernel(Builder):
         return tuple(make_op_call(call, self.module) for call in self.calls)
 
     def call(self, *names: str) -> OpCall:
-        """The first call of one of those operators."""
-        found = self.find(*names)
-        if found is None:
+        """Return the first call of one of these operators.
+
+        Raises:
+            InternalError: the region has none.
+        """
+        op_call = self.find(*names)
+        if op_call is None:
             raise InternalError(f"{self.name} has no call of {' or '.join(names)}")
-        return found
+        return op_call
 
     def find(self, *names: str) -> OpCall | None:
-        """As `call`; None where there is none."""
-        found = next((call for call in self.calls if call.op in names), None)
-        return None if found is None else make_op_call(found, self.module)
+        """Return the first call of one of these operators, or None."""
+        match = next((call for call in self.calls if call.op in names), None)
+        return None if match is None else make_op_call(match, self.module)
 
     def scope(self, buffer: tir.Buffer) -> str:
-        """The pool in which an input or output lies; "" if the planner will choose."""
+        """Return the pool assigned to an input or output; "" if the planner chooses."""
         values = (*self.graph.params, *self.graph.results)
-        known = dict(zip((*self.inputs, *self.outputs), values, strict=True))
-        return known[buffer].virtual_device.memory_scope
+        values_by_buffer = dict(zip((*self.inputs, *self.outputs), values, strict=True))
+        return values_by_buffer[buffer].virtual_device.memory_scope
 
     # ---- what the kernel is made of ------------------------------------------------------------
 
     def workspace(self, name: str, elements: int, dtype: DType = UINT8) -> tir.Buffer:
-        """Memory for the time of one call, which the planner places."""
+        """Declare memory for the duration of one call, placed by the memory planner."""
         alignment = max(KERNEL_ALIGNMENT, dtype.size_bytes)
         buffer = tir.Buffer(self.unique(name), dtype, (elements,), alignment=alignment)
         self._workspaces.append(buffer)
         return buffer
 
     def file(self, name: str, text: str | bytes) -> None:
-        """A C source or header of this region's own, in the backend's folder of the project."""
+        """Add a C source or header to the backend's folder of the project."""
         self.files[name] = text.encode() if isinstance(text, str) else text
 
     def run(self, function: str, arguments: Sequence[KernelArgument]) -> None:
-        """Calls an intrinsic with buffers as a whole and numbers.
+        """Call an intrinsic with whole buffers and numbers.
 
-        What it reads and writes follows from what the buffers are.
+        Read and write access follow from the role of each buffer.
         """
         self.evaluate(function, [self._argument(item) for item in arguments])
 
     def extern(self, symbol: str, arguments: Sequence[KernelArgument]) -> None:
-        """Calls the C function `symbol`, which is declared by its arguments: there is no table."""
+        """Call the C function `symbol`, declared by its arguments."""
         self._externs.append(symbol)
         self.run(symbol, arguments)
 
@@ -122,44 +125,46 @@ class BackendKernel(Builder):
         return "r" if buffer in self.inputs or buffer.scope == "const" else "rw"
 
     def lowered(self) -> LoweredFunction:
-        """The kernel; attributes that the driver knows better are its own."""
+        """Return the kernel with its constants and files."""
         table = op_table()
         kinds = "+".join(call.op for call in self.calls)
         attrs: dict[str, Attr] = {}
         if self._externs:
             attrs["extern"] = tuple(dict.fromkeys(self._externs))
-        made = self.build(
+        prim_func = self.build(
             op=self.entry.partition(".")[2] or kinds,
             schedule=self.target.kind,
             comment=_shapes(self.graph, kinds),
             macs=sum(table[call.op].macs(make_op_call(call, self.module)) for call in self.calls),
             **attrs,
         )
-        body = made.body
+        body = prim_func.body
         for buffer in reversed(self._workspaces):
             body = tir.Allocate(buffer, body, "scratch")
-        return LoweredFunction(replace(made, body=body), dict(self.constants), dict(self.files))
+        return LoweredFunction(
+            replace(prim_func, body=body), dict(self.constants), dict(self.files)
+        )
 
 
 def flatten_calls(function: Function, module: IRModule) -> tuple[Call, ...]:
-    """The operators of a region, those of the composites in it included, in order.
+    """Return the operators of a region in order, including those of nested composites.
 
-    A composite has its values' names from the function that it was cut out of, so they fit.
+    A composite keeps the value names of its original function, so names are consistent.
     """
-    found: list[Call] = []
+    operators: list[Call] = []
     for call in function.body:
         inner = module.callee(call.op)
         if isinstance(inner, Function):
-            found += flatten_calls(inner, module)
+            operators += flatten_calls(inner, module)
         else:
-            found.append(call)
-    return tuple(replace(call, target="") for call in found)
+            operators.append(call)
+    return tuple(replace(call, target="") for call in operators)
 
 
 def _shapes(function: Function, kinds: str) -> str:
     def shown(shape: tuple[int, ...]) -> str:
-        kept = shape[1:] if len(shape) > 1 and shape[0] == 1 else shape
-        return "x".join(map(str, kept)) or "scalar"
+        dims = shape[1:] if len(shape) > 1 and shape[0] == 1 else shape
+        return "x".join(map(str, dims)) or "scalar"
 
     ins = ", ".join(shown(value.type.shape) for value in function.params)
     outs = ", ".join(shown(value.type.shape) for value in function.results)

@@ -1,8 +1,6 @@
-"""The files of a C library that some functions of it need.
+"""Selection of the C library files that a set of functions needs.
 
-In: the library's folder, the names that are called. Out: by name, the sources that define those
-functions and, in turn, what they call, and the headers that those include. A file is found by the
-functions and tables that it defines: text that looks like one at the beginning of a line.
+Definitions are found by text: lines that look like a function or table definition.
 """
 
 from __future__ import annotations
@@ -22,36 +20,39 @@ _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 def collect_needed_files(
     root: Path, include_folders: Sequence[str], source_folder: str, symbols: frozenset[str]
 ) -> Mapping[str, bytes]:
-    """Sources by their file's name, headers by the name that they are included by."""
+    """Return the sources that define `symbols` and everything they call, and the included headers.
+
+    Keys are file names for sources and include paths for headers.
+    """
     texts = {
         path: _COMMENT.sub("", path.read_text(encoding="utf-8", errors="replace"))
         for path in sorted((root / source_folder).rglob("*.c"))
     }
-    homes = {name: path for path, text in texts.items() for name in _defined(text)}
+    definitions = {name: path for path, text in texts.items() for name in _defined(text)}
     tables = {name: path for path, text in texts.items() for name in _TABLE.findall(text)}
-    homes |= tables
+    definitions |= tables
     headers = _headers(root, include_folders)
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     queue = sorted(symbols)
     seen = set(queue)
     while queue:
-        home = homes.get(queue.pop())
-        if home is None or home.name in found:
+        source = definitions.get(queue.pop())
+        if source is None or source.name in files:
             continue
-        found[home.name] = home.read_bytes()
-        names, included = _asked_for(texts[home], headers)
-        names |= tables.keys() & set(_WORD.findall(texts[home]))
-        found |= included
+        files[source.name] = source.read_bytes()
+        names, included = _asked_for(texts[source], headers)
+        names |= tables.keys() & set(_WORD.findall(texts[source]))
+        files |= included
         new = sorted(names - seen)
         seen.update(new)
         queue += new
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))
 
 
 def _defined(text: str) -> list[str]:
-    """Functions that other files can call."""
-    found = _DEFINITION.finditer(text)
-    return [match[1] for match in found if "static" not in match[0].partition("(")[0].lower()]
+    """Functions with external linkage."""
+    definitions = _DEFINITION.finditer(text)
+    return [match[1] for match in definitions if "static" not in match[0].partition("(")[0].lower()]
 
 
 def _headers(root: Path, folders: Sequence[str]) -> dict[str, Path]:
@@ -63,16 +64,16 @@ def _headers(root: Path, folders: Sequence[str]) -> dict[str, Path]:
 
 
 def _asked_for(text: str, headers: Mapping[str, Path]) -> tuple[set[str], dict[str, bytes]]:
-    """What a source calls, and the headers that it includes, directly or not."""
+    """Functions called by a source, and the headers that it includes directly or indirectly."""
     names = set(_CALLED.findall(text))
-    found: dict[str, bytes] = {}
+    included: dict[str, bytes] = {}
     queue = _INCLUDE.findall(text)
     while queue:
         name = queue.pop()
         path = headers.get(name)
-        if path is None or name in found:
+        if path is None or name in included:
             continue
-        found[name] = path.read_bytes()
-        inner = _COMMENT.sub("", found[name].decode("utf-8", errors="replace"))
+        included[name] = path.read_bytes()
+        inner = _COMMENT.sub("", included[name].decode("utf-8", errors="replace"))
         queue += _INCLUDE.findall(inner)
-    return names, found
+    return names, included

@@ -1,8 +1,7 @@
-"""Target kinds by name, and their written forms: `kind -name=value -flag`, or JSON.
+"""Target kinds by name, and the text and JSON forms of targets.
 
-In: text as users give it. Out: `Target` values with every attribute, checked. The kinds of cores
-stand here; those of backends are in `targets/backend_registry.py`, which is asked for a name that
-is no core's.
+A target is written `kind -name=value -flag`. Core kinds are defined here; other names are looked up
+in backend_registry.py.
 """
 
 from __future__ import annotations
@@ -23,30 +22,34 @@ from firmwright.targets.target_kind import TargetAttribute, TargetKind
 CORE_KINDS: Mapping[str, TargetKind] = {
     module.KIND.name: module.KIND for module in (host, generic_c, cortex_m, riscv32)
 }
-"""The kinds of cores."""
+"""Kinds of cores."""
 
 
 def target_kind_of(target: Target) -> TargetKind:
-    """The kind a target is an instance of."""
+    """Return the kind of a target.
+
+    Raises:
+        UsageError: there is no such kind.
+    """
     core = CORE_KINDS.get(target.kind)
     if core is not None:
         return core
     backend = backend_of(target)
     if backend is None:
-        known = [*CORE_KINDS, *BACKENDS.all()]
+        kinds = [*CORE_KINDS, *BACKENDS.all()]
         raise UsageError(
-            f"there is no target kind {target.kind!r}.", hint=_nearest(target.kind, known)
+            f"there is no target kind {target.kind!r}.", hint=_nearest(target.kind, kinds)
         )
     return backend.kind
 
 
 def backend_of(target: Target) -> Backend | None:
-    """The backend that a target is an instance of; None for cores."""
+    """Return the backend of a target, None for cores."""
     return None if target.kind in CORE_KINDS else BACKENDS.find(target.kind)
 
 
 def target_features(target: Target) -> frozenset[str]:
-    """What rules and intrinsics may require of `target`."""
+    """Return the features that schedules and intrinsics may require of `target`."""
     return target_kind_of(target).features(target)
 
 
@@ -54,15 +57,15 @@ def target_features(target: Target) -> frozenset[str]:
 
 
 def parse_targets(text: str) -> tuple[Target, ...]:
-    """Several targets in order of preference: `a,b -x=1`, or a JSON array of objects."""
+    """Parse targets in order of preference: `a,b -x=1`, or a JSON array of objects."""
     if text.lstrip().startswith(("[", "{")):
-        found = _json(text)
-        return tuple(map(target_from_json, found if isinstance(found, list) else [found]))
+        parsed = _json(text)
+        return tuple(map(target_from_json, parsed if isinstance(parsed, list) else [parsed]))
     return tuple(parse_target(part) for part in text.split(","))
 
 
 def parse_target(text: str) -> Target:
-    """`kind -name=value -flag ...` or its JSON form as a checked target; defaults are filled in."""
+    """Parse `kind -name=value -flag ...` or JSON; missing attributes take their defaults."""
     if text.lstrip().startswith("{"):
         return target_from_json(_json(text))
     words = text.split()
@@ -95,16 +98,16 @@ def _checked(kind: TargetKind, name: str, spec: TargetAttribute, value: str) -> 
 
 def _spec(kind: TargetKind, name: str) -> TargetAttribute:
     if name not in kind.attrs:
-        known = ", ".join(kind.attrs) or "it has none"
+        names = ", ".join(kind.attrs) or "it has none"
         raise UsageError(
-            f"target {kind.name} has no attribute {name!r} (known: {known}).",
+            f"target {kind.name} has no attribute {name!r} (known: {names}).",
             hint=_nearest(name, kind.attrs),
         )
     return kind.attrs[name]
 
 
-def _nearest(word: str, known: Collection[str]) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.0)
+def _nearest(word: str, candidates: Collection[str]) -> str:
+    close = difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.0)
     return close[0] if close else "no attribute at all"
 
 
@@ -112,23 +115,23 @@ def _nearest(word: str, known: Collection[str]) -> str:
 
 
 def target_to_json(target: Target) -> dict[str, Any]:
-    """`{"kind": ..., "attrs": {...}}`, which `parse_target` takes as text."""
+    """Return `{"kind": ..., "attrs": {...}}`, which `parse_target` accepts as text."""
     return {"kind": target.kind, "attrs": dict(target.attrs)}
 
 
-def target_from_json(found: Any) -> Target:
-    """The checked target that such an object says; attributes that it leaves out are defaults."""
-    if not isinstance(found, dict) or set(found) - {"kind", "attrs"} or "kind" not in found:
+def target_from_json(data: Any) -> Target:
+    """Return the checked target of such an object; missing attributes take their defaults."""
+    if not isinstance(data, dict) or set(data) - {"kind", "attrs"} or "kind" not in data:
         raise UsageError(
-            f"the target {json.dumps(found)} is no object with kind and attrs.",
+            f"the target {json.dumps(data)} is no object with kind and attrs.",
             hint='{"kind": "cortex-m", "attrs": {"mcpu": "cortex-m4"}}.',
         )
-    kind = target_kind_of(Target(str(found["kind"])))
-    given = found.get("attrs", {})
-    if not isinstance(given, dict):
-        raise UsageError(f"target {kind.name}: attrs are an object, not {json.dumps(given)}.")
+    kind = target_kind_of(Target(str(data["kind"])))
+    attrs_data = data.get("attrs", {})
+    if not isinstance(attrs_data, dict):
+        raise UsageError(f"target {kind.name}: attrs are an object, not {json.dumps(attrs_data)}.")
     attrs = {name: spec.default for name, spec in kind.attrs.items()}
-    for name, value in given.items():
+    for name, value in attrs_data.items():
         spec = _spec(kind, name)
         text = str(value).lower() if isinstance(value, bool) else str(value)
         attrs[name] = _checked(kind, name, spec, text)

@@ -1,4 +1,4 @@
-"""Scalar 32-bit RISC-V. `rvm`: its integer multiply."""
+"""Scalar 32-bit RISC-V; the feature `rvm` is its integer multiply."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Decodes RV32IMAC code into kinds of instructions.
+"""Decoder of RV32IMAC instructions.
 
-In: the bytes of one instruction and what follows. Out: its size and kind. Source: the encodings in
-the RISC-V unprivileged specification.
+Source: the encodings in the RISC-V unprivileged specification.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ _SHORT_MEMORY: Mapping[int, InstructionKind] = {2: "load", 6: "store"}
 
 
 def decode_rv32(code: bytes) -> Instruction:
-    """The first instruction of `code`."""
+    """Decode the first instruction of `code`."""
     first = int.from_bytes(code[:2], "little")
     if first & 3 != 3:
         return Instruction(2, _short(first))

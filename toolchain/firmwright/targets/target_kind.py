@@ -1,9 +1,9 @@
-"""The record of a target kind: attributes, features, and where it takes part in a compilation.
+"""Target kinds: attributes, features, and hooks into the compilation.
 
-A feature is a plain word that schedule rules and intrinsics require (`dsp`, `mve`, `fpu`). Hooks
-and phases are passes over the module, or make one kernel of one function; what runs them
-(partitioning/target_hooks.py, partitioning/target_passes.py) sees to it that functions of other
-targets stay as they are. Nothing here is called while a kind is registered.
+A feature is a word that schedules and intrinsics may require (`dsp`, `mve`, `fpu`). Hooks and
+phases are passes over the module, or generate the kernel of a function. Their callers in
+`partitioning` ensure that functions of other targets are not modified. Registering a kind calls
+none of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from firmwright.ir.module import IRModule, Pass
 
 @dataclass(frozen=True, slots=True)
 class TargetAttribute:
-    """An attribute's default (which fixes its type), allowed values (empty: any), and meaning."""
+    """Target attribute: default (which fixes its type), meaning, allowed values."""
 
     default: int | bool | str
     doc: str
@@ -29,9 +29,9 @@ class TargetAttribute:
 
 @dataclass(frozen=True, slots=True)
 class LoweredFunction:
-    """The kernel that a function became, the constants it names, and C files that it needs.
+    """A kernel, the constants it names, and the C files it needs.
 
-    Files are by their name in the backend's folder of the project.
+    File names are relative to the backend's folder of the project.
     """
 
     function: tir.PrimFunc
@@ -40,7 +40,7 @@ class LoweredFunction:
 
 
 FunctionHook: TypeAlias = Callable[[Function, IRModule, Target], LoweredFunction]
-"""Makes one kernel: its parameters are the function's parameters, then its results."""
+"""Generates one kernel; its parameters are the function's parameters, then its results."""
 ModuleHook: TypeAlias = "Pass | tuple[Pass, ...]"
 Hook: TypeAlias = "ModuleHook | FunctionHook"
 HookName: TypeAlias = Literal["relay_to_runtime", "relay_to_tir", "tir_to_runtime"]
@@ -48,11 +48,11 @@ HookName: TypeAlias = Literal["relay_to_runtime", "relay_to_tir", "tir_to_runtim
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Where a kind makes code itself; None leaves it to the default.
+    """Code generation hooks of a kind; None selects the default.
 
-    `relay_to_runtime` and `relay_to_tir` turn the kind's graph functions into PrimFuncs: the former
-    writes C files and a kernel that calls them, the latter loops and intrinsics.
-    `tir_to_runtime` changes the kind's kernels as they are printed, memory planned.
+    `relay_to_runtime` and `relay_to_tir` convert graph functions to PrimFuncs: the former writes C
+    files and a kernel that calls them, the latter loops and intrinsics. `tir_to_runtime` changes
+    kernels after memory planning.
     """
 
     relay_to_runtime: Hook | None = None
@@ -67,9 +67,9 @@ PHASES: tuple[Phase, ...] = (
     "after_scheduling",
     "after_planning",
 )
-"""Places where a kind may add passes.
+"""Points of the pipeline at which a kind may add passes.
 
-`after_scheduling` is before constants are merged and placed, so passes there may still repack them.
+`after_scheduling` precedes the placement of constants, so passes there may repack them.
 """
 
 
@@ -78,14 +78,14 @@ GRAPH_CHOICE = frozenset(
 )
 TIR_CHOICE = frozenset({"unroll", "simplify", "narrow-index"})
 CHOICE = GRAPH_CHOICE | TIR_CHOICE
-"""The default passes that work function by function, so that a target may choose among them."""
+"""Default passes that process one function at a time and that a target may therefore select."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassSelection:
-    """Which of the default passes the kind's functions take, by name: `only` some, or all but some.
+    """Selection of default passes for the kind's functions: `only` these, or all except `skip`.
 
-    `before` and `after` are passes of the kind's own around one of the default ones.
+    `before` and `after` are additional passes around a default pass.
     """
 
     only: frozenset[str] | None = None
@@ -99,7 +99,7 @@ class PassSelection:
 
 @dataclass(frozen=True, slots=True)
 class TargetKind:
-    """A family of code generators. A core runs the program; another kind takes part of it."""
+    """A family of code generators: a core, or a backend that executes part of the program."""
 
     name: str
     doc: str

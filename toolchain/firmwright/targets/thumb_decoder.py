@@ -1,7 +1,7 @@
-"""Decodes Thumb code (Armv6-M to Armv8.1-M with Helium) into kinds of instructions.
+"""Decoder of Thumb instructions, Armv6-M to Armv8.1-M with Helium.
 
-In: the bytes of one instruction and what follows. Out: its size and kind. Only what timing depends
-on is told apart. Source: the encodings in the Armv7-M and Armv8-M architecture reference manuals.
+Distinguishes only kinds with different timing. Source: the encodings in the Armv7-M and Armv8-M
+architecture reference manuals.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _FLOAT_COPROCESSORS = (0x9, 0xA, 0xB)
 
 
 def decode_thumb(code: bytes) -> Instruction:
-    """The first instruction of `code`."""
+    """Decode the first instruction of `code`."""
     first = int.from_bytes(code[:2], "little")
     if first >> 11 < 0b11101:
         return _short(first)
@@ -54,7 +54,7 @@ def _short(word: int) -> Instruction:
 
 
 def _short_register(word: int) -> InstructionKind:
-    """0x4000 to 0x4fff: data processing, moves with high registers, loads of literals."""
+    """0x4000 to 0x4fff: data processing, moves with high registers, literal loads."""
     if word & 0x0800:
         return "load"
     if word & 0xFFC0 == 0x4340:

@@ -1,9 +1,9 @@
-"""vanilla: an accelerator to learn from, which works while the core goes on.
+"""vanilla: an example accelerator that works concurrently with the core.
 
-It takes int8 convolutions and fully connected layers. What it computes is the operators' own loops,
-so any C compiler makes it; what is like hardware is how it is spoken to: calls by number that are
-begun and awaited, in order. On a board with a spare core that core is the engine and the event
-between the cores its doorbell; elsewhere a model in C does each call at its start.
+It executes int8 convolutions and fully connected layers with the default loops, so any C compiler
+can build it. Its interface resembles hardware: numbered calls that are started and awaited in
+order. On a board with a spare core, that core is the engine and inter-core events are its doorbell;
+elsewhere a C model executes each call when it starts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OPERATORS = ("conv2d", "fully_connected")
 
 
 class VanillaAccelerator(Backend):
-    """An accelerator to learn from, beside the core: int8 convolutions, fully connected layers."""
+    """Example accelerator for int8 convolutions and fully connected layers."""
 
     name = "vanilla"
     device = "vanilla0"
@@ -54,10 +54,10 @@ def _is_int8(match: Match) -> bool:
 
 
 def _lower_default_loops(function: Function, module: IRModule, target: Target) -> LoweredFunction:
-    """The operator as its definition says."""
+    """Lower the operator by its default loops."""
     (call,) = flatten_calls(function, module)
     described, opdef = make_op_call(call, module), op_table()[call.op]
     kernel = Kernel(function.name, described, call.span)
     opdef.lower(described, kernel)
-    made = kernel.build(op=call.op, schedule=target.kind, macs=opdef.macs(described))
-    return LoweredFunction(made, dict(kernel.constants))
+    prim_func = kernel.build(op=call.op, schedule=target.kind, macs=opdef.macs(described))
+    return LoweredFunction(prim_func, dict(kernel.constants))

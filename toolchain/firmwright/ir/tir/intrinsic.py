@@ -43,6 +43,7 @@ class Intrinsic:
 
     `portable` and `text` are C statements over the operand names, ending in `return` where there
     is a result; `text` maps a compiler family (`gnu` covers gcc and clang) to its body.
+    `definitions` are preprocessor macros that `text` uses, printed once per file.
     `instructions` and `cycles` (per core, issue cost) feed the cost model; where the instructions
     depend on immediates, `count` computes them from the arguments (0 for what is none).
     With `symbol` it is the C function of that name, which is not generated and has no body here;
@@ -57,6 +58,7 @@ class Intrinsic:
     doc: str
     requires: str = ""
     text: Mapping[str, str] = field(default_factory=dict)
+    definitions: tuple[str, ...] = ()
     clobbers: tuple[str, ...] = ()
     instructions: int = 1
     cycles: Mapping[str, int] = field(default_factory=dict)

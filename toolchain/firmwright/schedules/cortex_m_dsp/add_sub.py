@@ -1,11 +1,4 @@
-"""add and sub on the DSP extension: both rescales known, one table, one multiply-high.
-
-Of the two inputs the one with the larger scale is rescaled by exactly one half, so its term is a
-shift; the other's takes 256 values, which are a table that also holds everything constant. The
-output's step is the folded one, whose left shift table and shift hold already. Without its proof
-(or where a table entry would leave 32 bits) the rule does not apply; neither does it to inputs
-that are constant or broadcast.
-"""
+"""add and sub on the DSP extension: a lookup table and one multiply-high."""
 
 from __future__ import annotations
 
@@ -27,6 +20,11 @@ from firmwright.schedules.folded_requantize import (
     fold_requantize,
 )
 
+# The input with the larger scale is rescaled by exactly one half, so its term is a shift. The term
+# of the other input takes 256 values, stored in a table together with all constants. The folded
+# epilogue follows, its left shift included in table and shift. The schedule does not apply if the
+# proof fails, if a table entry exceeds 32 bits, or to constant or broadcast inputs.
+
 _LIMIT = 1 << 30
 _UNROLL = 4
 _VALUES = np.arange(INT8.min, INT8.max + 1)
@@ -44,7 +42,7 @@ class _AddSubPlan:
 
 
 def _plan(op: OpCall, sign: int) -> _AddSubPlan | None:
-    """None where a proof fails or neither term is a shift."""
+    """None if a proof fails or neither term is a shift."""
     params = rescaled_sum(op)
     signs = (1, sign)
     terms = [s * term.apply(_VALUES) for s, term in zip(signs, params.terms, strict=True)]
@@ -93,8 +91,8 @@ def _build(op: OpCall, config: Config, b: Kernel, sign: int) -> None:
         at = i * unroll + u
         index = b.load(other, [at]).cast(INDEX)
         scaled = b.load_i32(shifted, [at]) * (1 << plan.shift)
-        known = b.load(table, [index])
-        with b.let("total", known + scaled if plan.sign > 0 else known - scaled) as total:
+        table_term = b.load(table, [index])
+        with b.let("total", table_term + scaled if plan.sign > 0 else table_term - scaled) as total:
             result = apply_folded_requantize(folded, total, total, multiplier, addend, nudge, INT8)
             b.store(y, [at], result)
 

@@ -1,11 +1,4 @@
-"""conv2d on the DSP extension: a register-blocked product over packed columns.
-
-Blocks of four output pixels: their windows are packed as columns (columns.py), then every pair of
-output channels takes 2 x 4 accumulators through the column with SMLAD. The input's zero point is
-folded into the bias, which is exact because padding is written as the zero point. The last block
-starts early where the pixels are no multiple of four, so it computes some outputs twice. Backward
-the blocks come in descending order, for an output that lies above the input it overwrites.
-"""
+"""conv2d on the DSP extension: im2col and register-blocked GEMM."""
 
 from __future__ import annotations
 
@@ -28,29 +21,39 @@ from firmwright.schedules.cortex_m_dsp.gemm_kernel import GemmKernel, plan_gemm
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, Im2colPacker
 from firmwright.schedules.cortex_m_dsp.microkernels import alternative_unrolls
 
+# A block of output pixels is packed as columns (im2col.py); the GEMM kernel then multiplies each
+# channel block by all of them with SMLAD. The input's zero point is folded into the bias, which is
+# exact because padding holds the zero point. The last block overlaps its predecessor if the pixels
+# do not divide evenly. Backward order computes blocks from the end, for an output placed above the
+# input that it overwrites.
+
 CHANNELS_BY_PIXELS = {4: 2, 2: 4, 1: 8}
-"""Pixels of a block -> output channels of it: always eight accumulators."""
+"""Pixels per block -> output channels per block; always eight accumulators."""
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    """Four pixels a block, or two where RAM counts; int8 without horizontal dilation."""
+    """Blocks of four pixels, or fewer to save RAM; int8 without horizontal dilation."""
     if op.input(0).dtype != INT8 or op.ints_attr("dilation")[1] != 1:
         return ()
     pixels = op.output.shape[0] * op.output.shape[1] * op.output.shape[2]
-    found: list[Config] = []
+    configs: list[Config] = []
     for count in CHANNELS_BY_PIXELS:
         if count <= pixels:
-            found.append({"pixels": count})
+            configs.append({"pixels": count})
         if count < pixels and count > 1:
-            found.append({"pixels": count, "order": "backward"})
-    return found
+            configs.append({"pixels": count, "order": "backward"})
+    return configs
 
 
 def _space(op: OpCall) -> Sequence[Config]:
-    """Shorter and longer blocks of assembly: loops against code, and what divides the column."""
+    """Other unroll factors of the micro-kernel."""
     kernel = op.input(1).shape
     words = Im2colLayout(window_of(op, kernel[1:3]), kernel[3]).words
-    return [{**own, "steps": steps} for own in _configs(op) for steps in alternative_unrolls(words)]
+    return [
+        {**config, "steps": steps}
+        for config in _configs(op)
+        for steps in alternative_unrolls(words)
+    ]
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
@@ -75,14 +78,14 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     )
 
 
-def block_pixels(wanted: int, pixels: int) -> int:
-    """Pixels of a block where an output has `pixels` and `wanted` are asked for."""
-    return next(count for count in CHANNELS_BY_PIXELS if count <= min(wanted, pixels))
+def block_pixels(requested: int, pixels: int) -> int:
+    """Return the largest supported block of at most `wanted` and `pixels` pixels."""
+    return next(count for count in CHANNELS_BY_PIXELS if count <= min(requested, pixels))
 
 
 @dataclass(frozen=True, slots=True)
 class Im2colSource:
-    """An int8 input, how its windows are packed, and what stands for 0 in it."""
+    """An int8 input, its column layout, and its zero point."""
 
     x: tir.Buffer
     layout: Im2colLayout
@@ -98,7 +101,7 @@ def convolve_in_blocks(
     *,
     backward: bool = False,
 ) -> None:
-    """Packs and multiplies block by block; the output's `shape` begins at its pixel `first`."""
+    """Pack and multiply block by block; `first` is the output pixel at which `shape` begins."""
     layout, window, block = source.layout, source.layout.window, product.pixels
     _, out_height, out_width, _ = shape
     rows = shape[0] * out_height
@@ -133,7 +136,7 @@ def convolve_in_blocks(
 def _position(
     b: Kernel, window: ConvWindow, row: ArithExpr, column: ArithExpr, shape: tuple[int, ...]
 ) -> Iterator[tuple[ArithExpr, ArithExpr, ArithExpr]]:
-    """Where the window of an output begins in the input; `row` counts through the batch."""
+    """Yield the window origin (n, y, x) of an output; `row` counts through the batch."""
     batch, height, _, _ = shape
     n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
     top = oy * window.stride[0] - window.padding[0]
@@ -143,7 +146,7 @@ def _position(
 
 
 def _counted(b: Kernel, stack: ExitStack, name: str, count: int, *, backward: bool) -> ArithExpr:
-    """Counts from 0 to `count`, or down."""
+    """Loop over `count` indices, descending if `backward`."""
     index = stack.enter_context(b.for_(name, count))
     if not backward:
         return index
@@ -153,10 +156,7 @@ def _counted(b: Kernel, stack: ExitStack, name: str, count: int, *, backward: bo
 def _block_start(
     b: Kernel, stack: ExitStack, pixels: int, block: int, *, backward: bool
 ) -> ArithExpr:
-    """The first pixel of each block; the last block done is whole too.
-
-    Forward that one ends at the last pixel, backward it begins at the first.
-    """
+    """Loop over blocks; yield the first pixel of each, moved so that the last block is whole."""
     index = stack.enter_context(b.for_("block", -(-pixels // block)))
     start = (pixels - block) - index * block if backward else index * block
     if pixels % block:

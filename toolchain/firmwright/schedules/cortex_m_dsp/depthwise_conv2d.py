@@ -1,10 +1,4 @@
-"""depthwise_conv2d on the DSP extension: one channel at a time, straight from NHWC.
-
-A channel's weights are widened to int16 pairs and stay in registers while all of its outputs are
-computed. Where no tap falls outside of the input, the taps are unrolled at constant offsets from
-one address and the input's zero point is folded into the bias; at the border the taps are looped
-over and those outside skipped.
-"""
+"""depthwise_conv2d on the DSP extension: one channel at a time, directly on NHWC data."""
 
 from __future__ import annotations
 
@@ -25,18 +19,21 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.epilogue import FinishElement, accumulator_bounds, make_epilogue
 
-_MOST_TAPS = 25
+# A channel's weights are widened to int16 pairs and stay in registers. For windows inside the
+# input, taps are unrolled at constant offsets and the zero point is folded into the bias; at the
+# border, taps are looped over and those outside are skipped.
+
+_MAX_TAPS = 25
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    """int8 with a kernel that is worth unrolling."""
     taps = op.input(1).shape[1] * op.input(1).shape[2]
-    return ({},) if op.input(0).dtype == INT8 and taps <= _MOST_TAPS else ()
+    return ({},) if op.input(0).dtype == INT8 and taps <= _MAX_TAPS else ()
 
 
 @dataclass(frozen=True, slots=True)
 class _DepthwiseConstants:
-    """What the two paths of the kernel share."""
+    """Constants used by both paths of the kernel."""
 
     window: ConvWindow
     zero_point: int
@@ -90,7 +87,7 @@ def _output(
     weights: list[ArithExpr],
     finish: FinishElement,
 ) -> None:  # fmt: skip
-    """One output element: unrolled inside, looped and guarded at the border."""
+    """One output element: unrolled inside the input, looped and guarded at the border."""
     acc = b.reg("acc", INT32)
     window = layer.window
     top = at.oy * window.stride[0] - window.padding[0]
@@ -118,7 +115,6 @@ def _inside(
     source: ArithExpr,
     weights: list[ArithExpr],
 ) -> None:  # fmt: skip
-    """All taps, at constant distances from the first."""
     x, window = b.input(0), layer.window
     _, height, width, channels = x.shape
     row = width * channels * window.dilation[0]
@@ -141,7 +137,6 @@ def _border(
     channel: ArithExpr,
     source: ArithExpr,
 ) -> None:
-    """The taps that fall inside, less the zero point."""
     window, words = layer.window, layer.packed.shape[1]
     b.store(acc, [0], b.load(layer.bias, [channel]))
     halves = b.view("halves", layer.packed, channel * words, (2 * words,), dtype=INT16)

@@ -1,12 +1,4 @@
-"""depthwise_conv2d on the DSP extension, sliding: every input element is loaded once a column.
-
-A channel at a time, straight from NHWC. For each position across, the kernel slides along one axis:
-each input line it meets (one element for every tap across) is loaded once, paired by PKHBT and
-multiplied into all outputs that see it, which are two or three accumulators in rotation. Borders
-are code of their own that leaves taps out, so nothing outside of the input is read; the zero point
-is folded into the bias for the taps that remain. Where the range proof holds, the requantise
-step's shift is baked into the weights.
-"""
+"""depthwise_conv2d on the DSP extension: a window that slides over rows or columns."""
 
 from __future__ import annotations
 
@@ -41,15 +33,28 @@ from firmwright.schedules.epilogue import (
 )
 from firmwright.schedules.folded_requantize import fold_requantize
 
-_MOST_ACCUMULATORS = 3
-_MOST_ACROSS = 4
+# One channel at a time, directly on NHWC data. The window slides along one axis: each input line it
+# meets (one element per tap across) is loaded once, paired by PKHBT, and multiplied into every
+# output that uses it. Two or three accumulators rotate through the outputs:
+#
+#     input lines:    0   1   2   3   4            3 taps, stride 1
+#     output 0:       w0  w1  w2                   sum0
+#     output 1:           w0  w1  w2               sum1
+#     output 2:               w0  w1  w2           sum2, then sum0 again
+#
+# Border code omits taps outside the input, and the zero point is folded into the bias for the taps
+# that remain. If the range proof holds, the left shift of requantization is folded into the
+# weights.
+
+_MAX_ACCUMULATORS = 3
+_MAX_ACROSS = 4
 _WORTH = 4
-"""One settled channel among so many pays."""
+"""Constant channels are skipped if at least one channel in this many is constant."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlidingAxis:
-    """One direction of the picture: sizes, and what separates two elements of input and output."""
+    """One spatial axis: sizes, and the strides of input and output in elements."""
 
     taps: int
     stride: int
@@ -60,25 +65,25 @@ class SlidingAxis:
     output_step: int
 
     def valid(self, output: int) -> range:
-        """The taps of an output that fall inside of the input."""
+        """Return the taps of `output` that fall inside the input."""
         first = output * self.stride - self.before
         return range(max(0, -first), min(self.taps, self.inputs - first))
 
     def groups(self) -> list[tuple[range, range]]:
-        """Runs of outputs whose valid taps are the same: (outputs, taps)."""
-        found: list[tuple[range, range]] = []
+        """Return runs of outputs with equal valid taps: (outputs, taps)."""
+        runs: list[tuple[range, range]] = []
         for output in self.outputs:
             taps = self.valid(output)
-            if found and found[-1][1] == taps:
-                found[-1] = (range(found[-1][0].start, output + 1), taps)
+            if runs and runs[-1][1] == taps:
+                runs[-1] = (range(runs[-1][0].start, output + 1), taps)
             else:
-                found.append((range(output, output + 1), taps))
-        return found
+                runs.append((range(output, output + 1), taps))
+        return runs
 
 
 @dataclass(frozen=True, slots=True)
 class InputLine:
-    """One input line along the slide: its index, and the outputs that see it by which tap."""
+    """One input line: its index, (output, tap) uses, and outputs that start or end here."""
 
     index: int
     uses: tuple[tuple[int, int], ...]
@@ -88,7 +93,7 @@ class InputLine:
 
 @dataclass(frozen=True)
 class SlidingWindow:
-    """The order of work along an axis: lines before, in and after the loop."""
+    """Order of input lines along an axis: before, in and after the loop."""
 
     axis: SlidingAxis
 
@@ -98,6 +103,7 @@ class SlidingWindow:
 
     @cached_property
     def lines(self) -> list[InputLine]:
+        """All lines from the first to the last one used."""
         axis = self.axis
         seen: dict[int, list[tuple[int, int]]] = {}
         for output in axis.outputs:
@@ -113,17 +119,17 @@ class SlidingWindow:
         return lines
 
     def is_regular(self, line: InputLine) -> bool:
-        """Whether the line looks as it would in an endless picture."""
+        """Return whether the line is used as in the interior of an unbounded image."""
         axis = self.axis
-        whole = all(len(axis.valid(output)) == axis.taps for output, _ in line.uses)
-        endless = sum(
+        is_complete = all(len(axis.valid(output)) == axis.taps for output, _ in line.uses)
+        interior_uses = sum(
             (line.index + axis.before - tap) % axis.stride == 0 for tap in range(axis.taps)
         )
-        return whole and len(line.uses) == endless
+        return is_complete and len(line.uses) == interior_uses
 
     @cached_property
     def parts(self) -> tuple[list[InputLine], list[InputLine], int, list[InputLine]]:
-        """(lines before, lines of one trip, trips, lines after)."""
+        """(lines before the loop, lines of one iteration, iterations, lines after it)."""
         period = self.accumulators * self.axis.stride
         flags = [self.is_regular(line) for line in self.lines]
         first = flags.index(True) if True in flags else len(flags)
@@ -142,7 +148,7 @@ class SlidingWindow:
 
 @dataclass(frozen=True, slots=True)
 class _SlidingLayer:
-    """What every part of the kernel shares."""
+    """Values used by every part of the kernel."""
 
     along: SlidingAxis
     across: SlidingAxis
@@ -154,7 +160,7 @@ class _SlidingLayer:
 
 @dataclass(frozen=True, slots=True)
 class _ChannelRegisters:
-    """The registers of one channel: bias, and packed weights as `_pack` orders them."""
+    """Bias and packed weights of one channel, in the order of `_pack`."""
 
     bias: ArithExpr
     words: Sequence[ArithExpr]
@@ -162,11 +168,11 @@ class _ChannelRegisters:
     finish: FinishElement
 
     def pair(self, line: int, pair: int) -> ArithExpr:
-        """The word with taps 2 pair and 2 pair + 1 of a line."""
+        """Return the word with taps 2 pair and 2 pair + 1 of a line."""
         return self.words[line * (self.across // 2) + pair]
 
     def single(self, line: int, tap: int) -> tuple[str, ArithExpr]:
-        """One tap's weight: the instruction that takes it from its half of a word, the word."""
+        """Return the instruction that selects a tap's half word, and the word."""
         if tap == self.across - 1 and self.across % 2:
             lines = len(self.words) * 2 // self.across  # rounds a last half word away
             word, half = self.words[lines * (self.across // 2) + line // 2], line % 2
@@ -176,7 +182,6 @@ class _ChannelRegisters:
 
 
 def _axes(op: OpCall) -> tuple[SlidingAxis, SlidingAxis]:
-    """The vertical and the horizontal axis."""
     window = window_of(op, op.input(1).shape[1:3])
     _, height, width, channels = op.input(0).shape
     _, out_height, out_width, out_channels = op.output.shape
@@ -195,15 +200,13 @@ def _configs(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != INT8 or op.ints_attr("dilation") != (1, 1):
         return ()
     vertical, horizontal = _axes(op)
-    found: list[Config] = []
+    configs: list[Config] = []
     for name, along, across in (("x", horizontal, vertical), ("y", vertical, horizontal)):
-        fits = (
-            SlidingWindow(along).accumulators <= _MOST_ACCUMULATORS and across.taps <= _MOST_ACROSS
-        )
+        fits = SlidingWindow(along).accumulators <= _MAX_ACCUMULATORS and across.taps <= _MAX_ACROSS
         empty = any(not axis.valid(o) for axis in (along, across) for o in axis.outputs)
         if fits and not empty:
-            found.append({"along": name})
-    return tuple(found)
+            configs.append({"along": name})
+    return tuple(configs)
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
@@ -216,10 +219,10 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     flat = taps.reshape(-1, taps.shape[2]).T
     zero_point = tensor_quant(op.input(0)).zero_point
     bias = bias_of(op, "int32").astype(np.int64) - zero_point * flat.sum(axis=1)
-    settled = _find_constant_channels(
+    constant_channels = _find_constant_channels(
         b, requantization_of(op), *accumulator_bounds(bias, flat, INT8.min, INT8.max)
     )
-    order = order_computed_channels(b, settled)
+    order = order_computed_channels(b, constant_channels)
     taps, flat, bias = (array[list(order.rows)] for array in (taps.transpose(2, 0, 1), flat, bias))
     bounds = accumulator_bounds(bias, flat, INT8.min, INT8.max)
     params = select_channels(requantization_of(op), order.rows)
@@ -232,7 +235,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     multiplier = channels // op.input(0).shape[3]
     layer = _SlidingLayer(along, across, zero_point, epilogue, b.input(0), b.y)
     with ExitStack() as stack:
-        _write_constant_channels(b, settled, op)
+        _write_constant_channels(b, constant_channels, op)
         index = stack.enter_context(b.for_("c", len(order.rows)))
         target = stack.enter_context(b.let("channel", order.channel(b, index)))
         finish = stack.enter_context(epilogue.channel(b, index))
@@ -250,25 +253,24 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 def _find_constant_channels(
     b: Kernel, params: Requantization, low: Array, high: Array
 ) -> ConstantChannels:
-    """Settled channels where leaving them out pays for looking up the others."""
-    many = len(constant_channel_values(params, low, high)) * _WORTH >= len(low)
-    if many or fold_requantize(params, low, high) is None:
+    """Constant channels, if skipping them outweighs the indirection for the others."""
+    is_worthwhile = len(constant_channel_values(params, low, high)) * _WORTH >= len(low)
+    if is_worthwhile or fold_requantize(params, low, high) is None:
         return find_constant_channels(b, params, low, high)
     return ConstantChannels({}, len(low), None)
 
 
-def _write_constant_channels(b: Kernel, settled: ConstantChannels, op: OpCall) -> None:
-    """The constant outputs; see settled.py."""
+def _write_constant_channels(b: Kernel, constant_channels: ConstantChannels, op: OpCall) -> None:
     batch, height, width, _ = op.output.shape
-    if settled.values:
+    if constant_channels.values:
         with b.for_("n", batch) as n:
-            settled.write(b, n * (height * width), height * width)
+            constant_channels.write(b, n * (height * width), height * width)
 
 
 def _pack(taps: Array) -> Array:
-    """[channel, along, across] to uint32 [channel, word]: neighbours across in pairs, by line.
+    """[channel, along, across] -> uint32 [channel, word], in pairs of adjacent taps across.
 
-    Where their number is odd, the last ones across follow, in pairs along.
+    If their number is odd, the last taps across follow, paired along the axis.
     """
     channels, _, across = taps.shape
     even = across - across % 2
@@ -288,7 +290,7 @@ def _group(
     outputs: range,
     valid: range,
 ) -> None:
-    """All positions across that see the taps `valid`."""
+    """All positions across with the valid taps `valid`."""
     n, source, target = at
     along, across = layer.along, layer.across
     x_batch = layer.x.elements // layer.x.shape[0]
@@ -301,8 +303,8 @@ def _group(
         missing = [tap for tap in range(across.taps) if tap not in valid]
         if missing and layer.zero_point:
             # Taps that are left out no longer take their zero point from the sum.
-            whole = [(line, tap) for line in range(along.taps) for tap in missing]
-            adjusted = _with_zero_points(layer, channel, bias, whole)
+            omitted = [(line, tap) for line in range(along.taps) for tap in missing]
+            adjusted = _with_zero_points(layer, channel, bias, omitted)
             bias = stack.enter_context(b.let("group_bias", adjusted))
         work = _SlideEmitter(b, layer, replace(channel, bias=bias), valid, (x_start, y_start))
         work.run()
@@ -310,7 +312,7 @@ def _group(
 
 @dataclass
 class _SlideEmitter:
-    """The code of one position across: slides along the picture with rotating accumulators."""
+    """Emits the code of one position across: a window with rotating accumulators."""
 
     b: Kernel
     layer: _SlidingLayer
@@ -337,7 +339,7 @@ class _SlideEmitter:
         self._lines(after, x, y)
 
     def _lines(self, lines: Sequence[InputLine], x_start: ArithExpr, y_start: ArithExpr) -> None:
-        """Straight code for `lines`, whose addresses count from the two starts."""
+        """Emit unrolled code for `lines`; addresses are relative to the two starts."""
         if not lines:
             return
         along, across, b = self.layer.along, self.layer.across, self.b
@@ -368,7 +370,7 @@ class _SlideEmitter:
         return self.acc[output % len(self.acc)]
 
     def _line(self, window: tir.Buffer, line: InputLine, row: int) -> None:
-        """Load the line's elements once and multiply them into every output that sees them."""
+        """Load the line once and multiply it into every output that uses it."""
         b = self.b
         if not line.uses:
             return  # a stride beyond the kernel skips it
@@ -389,8 +391,8 @@ class _SlideEmitter:
     def _operands(
         self, stack: ExitStack, window: tir.Buffer, row: int
     ) -> list[tuple[ArithExpr, int, bool]]:
-        """The line's elements as multiply operands: (value, first tap across, two of them)."""
-        b, found = self.b, []
+        """Operands of one line: (value, first tap across, whether it is a pair)."""
+        b, operands = self.b, []
         values = {
             tap: stack.enter_context(
                 b.let(f"x{tap}", b.load(window, [row, tap - self.valid.start]).cast(INT32))
@@ -403,15 +405,15 @@ class _SlideEmitter:
                 both = stack.enter_context(
                     b.let("pair", call_intrinsic("pkhbt", [low, high], UINT32))
                 )
-                found.append((both, tap, True))
+                operands.append((both, tap, True))
             elif low is not None:
-                found.append((low.cast(UINT32), tap, False))
+                operands.append((low.cast(UINT32), tap, False))
             elif high is not None:
-                found.append((high.cast(UINT32), tap + 1, False))
-        return found
+                operands.append((high.cast(UINT32), tap + 1, False))
+        return operands
 
     def _bias(self, output: int) -> ArithExpr:
-        """The bias of an output, less the zero points of lines that it does not see."""
+        """Bias of an output, less the zero-point share of lines outside the input."""
         valid = self.layer.along.valid(output)
         if len(valid) == self.layer.along.taps or not self.layer.zero_point:
             return self.channel.bias
@@ -426,7 +428,7 @@ def _with_zero_points(
     bias: ArithExpr,
     taps: Sequence[tuple[int, int]],
 ) -> ArithExpr:
-    """`bias` plus zero point times weight for every tap (along, across) that is left out."""
+    """`bias` plus zero point times weight for every omitted tap (along, across)."""
     zero_point = ArithExpr(immediate(layer.zero_point & 0xFFFF, UINT32))
     for line, tap in taps:
         name, word = channel.single(line, tap)

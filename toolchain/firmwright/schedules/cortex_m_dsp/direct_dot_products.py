@@ -1,11 +1,4 @@
-"""int16 layers, and transposed convolutions of int8 too, as dual products without columns.
-
-Every tap that lies in the input is a run of channels; four of them are two SMLADs for each of up to
-four output channels. int16 values are pairs in memory as they are; int8 values are widened by
-SXTB16 and brought to zero by SADD16, so that taps outside of the input are worth nothing. Weights
-stay bytes, in the order in which SXTB16 gives the pairs that the values come in. Applies where the
-channels are a multiple of four and sums provably have 32 bits.
-"""
+"""int16 layers and transposed convolutions on the DSP extension, without im2col."""
 
 from __future__ import annotations
 
@@ -26,6 +19,11 @@ from firmwright.ops.int16x8 import ExactScale, accumulator_dtype, requantize_epi
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.epilogue import FinishElement, accumulator_bounds, make_epilogue
+
+# Every tap inside the input is a run of channels; four of them take two SMLAD per output channel,
+# up to four channels at once. int16 values are pairs in memory. int8 values are widened by SXTB16
+# and shifted to zero by SADD16, so taps outside the input contribute nothing. Weights stay bytes,
+# in the order in which SXTB16 delivers them. Requires a multiple of four channels and 32-bit sums.
 
 TAPS = 4
 HALVES = ("sxtb16", "sxtb16_ror8")
@@ -80,7 +78,6 @@ def _accumulate(
     weights: tir.Buffer,
     at: Sequence[ArithExpr],
 ) -> None:
-    """Four taps of every row."""
     for row in range(acc.shape[0]):
         with b.let("w", b.load(weights, [*at, row])) as word:
             for name, pair in zip(HALVES, pairs, strict=True):
@@ -94,7 +91,7 @@ def _accumulate(
 def _pairs(
     op: OpCall, b: Kernel, x: tir.Buffer, at: Sequence[ArithExpr]
 ) -> Iterator[Sequence[ArithExpr]]:
-    """Two words of two values each, less the zero point."""
+    """Two words of two values each, minus the zero point."""
     if op.input(0).dtype == INT16:
         with b.let("x01", b.load(x, [*at, 0])) as low, b.let("x23", b.load(x, [*at, 1])) as high:
             yield low, high
@@ -110,15 +107,16 @@ def _pairs(
 
 
 def _kernel(op: OpCall) -> Array:
-    """The weights as [output channels, rows, columns, input channels]."""
+    """Weights as [output channel, row, column, input channel]."""
     weights = weights_of(op)
     return weights.reshape(len(weights), 1, 1, -1) if weights.ndim == 2 else weights
 
 
 def pack_int16_weights(kernel: Array, rows: int, *, is_wide: bool) -> Array:
-    """A word for each [group, ky, kx, four taps, row]; SXTB16 takes bytes 0 and 2, then 1 and 3.
+    """Pack weights as words [group, ky, kx, four taps, row].
 
-    Values of int16, `is_wide`, come as they lie in memory; bytes come as SXTB16 takes them too.
+    SXTB16 takes bytes 0 and 2, then 1 and 3. With `is_wide`, activations are int16 in memory order;
+    otherwise they are bytes widened by SXTB16.
     """
     channels, height, width, depth = kernel.shape
     shape = (channels // rows, rows, height, width, depth // TAPS, TAPS)
@@ -128,7 +126,7 @@ def pack_int16_weights(kernel: Array, rows: int, *, is_wide: bool) -> Array:
 
 
 def _image(op: OpCall, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape as of an image: rows of a fully connected layer are a batch of single pixels."""
+    """NHWC shape; rows of a fully connected layer are a batch of single pixels."""
     if op.op != "fully_connected":
         return shape
     return (op.output.elements // op.input(1).shape[0], 1, 1)
@@ -138,22 +136,22 @@ def _image(op: OpCall, shape: tuple[int, ...]) -> tuple[int, ...]:
 def _taps(
     op: OpCall, b: Kernel, at: OutputPosition
 ) -> Iterator[tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr]]:
-    """(ky, kx, iy, ix) of the taps that lie in the input."""
+    """Loop over the taps inside the input: yields (ky, kx, iy, ix)."""
     if op.op == "fully_connected":
         zero = ArithExpr(as_expr(0))
         yield zero, zero, zero, zero
     elif op.op == "transpose_conv":
-        with transpose_conv.taps(op, b, at) as found:
-            yield found
+        with transpose_conv.taps(op, b, at) as indices:
+            yield indices
     else:
-        with window_of(op, op.input(1).shape[1:3]).taps(b, at) as found:
-            yield found
+        with window_of(op, op.input(1).shape[1:3]).taps(b, at) as indices:
+            yield indices
 
 
 def _finisher(
     op: OpCall, b: Kernel, kernel: Array
 ) -> Callable[[ArithExpr], AbstractContextManager[FinishElement]]:
-    """Channel -> what binds its parameters and gives the step from sum to element."""
+    """Function from channel to a context that yields the epilogue of one sum."""
     step = (
         fully_connected.int16_requantization(op)
         if op.op == "fully_connected"

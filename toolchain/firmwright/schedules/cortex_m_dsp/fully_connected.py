@@ -1,10 +1,4 @@
-"""fully_connected on the DSP extension: eight outputs at a time.
-
-The input vector is widened once to int16 pairs (the order SXTB16 leaves them in), then each block
-of eight rows of the weight matrix runs down it; with `input=bytes` it stays as it is, no memory is
-needed beside it, and each block widens it anew. Weights lie in pairs of rows as for convolution
-(columns.py), so one word feeds two rows. Batches run one after the other.
-"""
+"""fully_connected on the DSP extension: eight outputs at a time."""
 
 from __future__ import annotations
 
@@ -24,6 +18,10 @@ from firmwright.schedules.cortex_m_dsp.gemm_kernel import plan_gemm
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, Im2colPacker
 from firmwright.schedules.cortex_m_dsp.microkernels import alternative_unrolls
 
+# The input vector is widened once to int16 pairs in the order of SXTB16, and each block of eight
+# weight rows multiplies it. With `input=bytes` the vector stays int8: it needs no scratch memory,
+# and each block widens it again. Weights are packed in pairs of rows as for conv2d (im2col.py).
+
 _WORD = 4
 
 
@@ -39,10 +37,12 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _space(op: OpCall) -> Sequence[Config]:
-    """Shorter and longer blocks of assembly down a widened input."""
+    """Other unroll factors of the micro-kernel, for a widened input."""
     words = _layout(op.input(1).shape[-1]).words
     return [
-        {**own, "steps": steps} for own in _configs(op)[:1] for steps in alternative_unrolls(words)
+        {**config, "steps": steps}
+        for config in _configs(op)[:1]
+        for steps in alternative_unrolls(words)
     ]
 
 

@@ -1,19 +1,8 @@
-"""The inner product of conv2d and fully_connected: packed weights times packed columns.
+"""GEMM kernel of conv2d and fully_connected on the DSP extension.
 
-A block is two output channels times four pixels, four times two or eight times one: always eight
-accumulators, which take turns in fourteen registers (mac_blocks.py). `plan_gemm` makes the
-constants: weights (in the `borrow` packing where its proof holds), bias and requantise parameters.
-The input's zero point is folded into the bias by the caller.
-
-Proof of `borrow`, checked here for every pair of channels: no odd weight is -128 beside a negative
-even one, so each lane fits int16; and the bounds of the odd channel's accumulator lie within 24
-bits, so 256 times it is exact modulo 2^32. Without it weights lie as plain bytes.
-
-The column of one pixel may also be its plain bytes (`run_bytes`), which every block widens anew: no
-memory for columns, and one instruction more for each four taps of eight channels.
-
-Channels whose output is the same whatever the input is (settled.py) are not computed: their values
-are written first. `order` says which channel each row of the tables is for.
+A tile is 2x4, 4x2 or 8x1 (channels x pixels): always eight accumulators (microkernels.py).
+`plan_gemm` makes the constants: packed weights, bias and requantize parameters. The caller folds
+the input's zero point into the bias.
 """
 
 from __future__ import annotations
@@ -42,16 +31,24 @@ from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
 from firmwright.schedules.cortex_m_dsp.microkernels import MAX_UNROLL, default_unroll
 from firmwright.schedules.epilogue import FinishElement, accumulator_bounds, make_epilogue
 
+# Weights use the paired-channel packing if every channel pair passes its proof: no odd weight is
+# -128 together with a negative even weight, so each lane fits int16, and the odd accumulator fits
+# 24 bits, so 256 times it is exact modulo 2^32. Otherwise weights are plain bytes.
+#
+# The column of a single pixel may also be its plain bytes (`run_bytes`): no scratch memory, and one
+# instruction more per four taps of eight channels. Constant channels are stored first and not
+# computed; `order` maps table rows to channels.
+
 _ACCUMULATORS = 8
 _UNROLL = 4
-_BORROW_LIMIT = 1 << 23
+_PAIRED_LIMIT = 1 << 23
 
 
 class ChannelEpilogue(Protocol):
-    """From the accumulators of a channel to its elements; see `Epilogue`."""
+    """Converts the accumulators of a channel to output elements; see `RequantizeEpilogue`."""
 
     def shared(self, b: Kernel) -> AbstractContextManager[Mapping[str, ArithExpr] | None]:
-        """Binds what serves every channel."""
+        """Bind the values common to all channels."""
 
     def channel(
         self,
@@ -60,48 +57,48 @@ class ChannelEpilogue(Protocol):
         parity: int = 0,
         shared: Mapping[str, ArithExpr] | None = None,
     ) -> AbstractContextManager[FinishElement]:
-        """Binds what channel `index` needs."""
+        """Bind the values of channel `index`; yield a function from accumulator to element."""
 
 
 @dataclass(frozen=True, slots=True)
 class GemmKernel:
-    """The constants of one layer, and the block that its accumulators form."""
+    """Constants of one layer and its tile size."""
 
     outputs: int
     blocks: int
     block: int
     pixels: int
-    borrow: bool
+    is_paired: bool
     words: int
     weights: tir.Buffer
     bias: tir.Buffer | None
     order: ChannelOrder
-    settled: ConstantChannels
+    constant_channels: ConstantChannels
     epilogue: ChannelEpilogue
     steps: int | None = None
 
     def run(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
-        """All outputs of the pixels from `at` on, whose columns are packed."""
-        self.settled.write(b, at, self.pixels)
+        """Compute all channels of the pixels starting at `at`, from packed `columns`."""
+        self.constant_channels.write(b, at, self.pixels)
         with b.for_("block", self.blocks) as index:
             self._store(b, self._multiply(b, columns, index), at, index)
 
     def run_bytes(self, b: Kernel, x: tir.Buffer, at: ArithExpr) -> None:
-        """All outputs of pixel `at` from its words of four int8; the only pixel of a block."""
-        self.settled.write(b, at, self.pixels)
+        """Compute all channels of pixel `at` from its int8 column; requires one pixel per tile."""
+        self.constant_channels.write(b, at, self.pixels)
         with b.for_("block", self.blocks) as index:
             self._store(b, self._multiply(b, x, index, is_bytes=True), at, index)
 
     def _multiply(
         self, b: Kernel, columns: tir.Buffer, index: ArithExpr, *, is_bytes: bool = False
     ) -> tir.Buffer:
-        """acc[channel * pixels + pixel] of block `index`: its bias and the whole column."""
+        """Return acc[channel * pixels + pixel] of tile `index`, bias included."""
         acc = b.reg("acc", INT32, self.block * self.pixels)
         for channel in range(self.block):
             with b.let("start", self._start(b, index * self.block + channel)) as start:
                 for pixel in range(self.pixels):
                     b.store(acc, [channel * self.pixels + pixel], start)
-        if is_bytes and self.borrow:
+        if is_bytes and self.is_paired:
             self._multiply_byte_blocks(b, acc, columns, index)
         elif is_bytes:
             self._multiply_byte_steps(b, acc, columns, index)
@@ -109,22 +106,21 @@ class GemmKernel:
             self._multiply_blocks(b, acc, columns, index)
         else:
             self._multiply_steps(b, acc, columns, index)
-        if self.borrow:
+        if self.is_paired:
             for place in range(self.block * self.pixels):
                 if (place // self.pixels) % 2:
                     sums = [b.load(acc, [place]), b.load(acc, [place - self.pixels])]
-                    b.store(acc, [place], call_intrinsic("borrow_odd", sums, INT32))
+                    b.store(acc, [place], call_intrinsic("extract_odd_sum", sums, INT32))
         return acc
 
     def _start(self, b: Kernel, row: ArithExpr) -> ArithExpr:
-        """What the accumulators of `row` begin with."""
         return ArithExpr(immediate(0, INT32)) if self.bias is None else b.load(self.bias, [row])
 
     @property
     def _assembly(self) -> str:
-        """The name of the intrinsic for this block, "" where there is none."""
-        if self.borrow:
-            return f"borrow_{self.block}x{self.pixels}"
+        """Name of the micro-kernel without its step count, "" if there is none."""
+        if self.is_paired:
+            return f"paired_{self.block}x{self.pixels}"
         return "mac_2x4" if (self.block, self.pixels) == (2, 4) else ""
 
     def _multiply_blocks(
@@ -139,7 +135,6 @@ class GemmKernel:
             b.evaluate(f"{self._assembly}_{steps}", [w, x, *registers])
 
     def _steps(self) -> int:
-        """Of one block of assembly: as many as divide the column and are asked for."""
         if self.steps is None:
             return default_unroll(self.words)
         return default_unroll(self.words, self.steps, self.steps)
@@ -157,23 +152,23 @@ class GemmKernel:
     def _multiply_byte_steps(
         self, b: Kernel, acc: tir.Buffer, x: tir.Buffer, index: ArithExpr
     ) -> None:
-        """Group by group of four taps, left to the compiler."""
+        """Multiply groups of four taps in plain code."""
         pairs = self.block // 2
         start = index * (self.words * pairs)
         with (
             b.view("w", self.weights, start, (self.words, pairs), alignment=4) as w,
             b.for_("group", self.words // 2) as group,
-            b.let("four", b.load(x, [group])) as four,
+            b.let("four", b.load(x, [group])) as bytes_word,
         ):
             for half, name in enumerate(("sxtb16", "sxtb16_ror8")):
-                with b.let("taps", call_intrinsic(name, [four], UINT32)) as taps:
+                with b.let("taps", call_intrinsic(name, [bytes_word], UINT32)) as taps:
                     for pair in range(pairs):
                         self._pair(b, acc, [taps], b.load(w, [group * 2 + half, pair]), pair)
 
     def _multiply_steps(
         self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, index: ArithExpr
     ) -> None:
-        """Step by step, left to the compiler."""
+        """Multiply step by step in plain code."""
         pairs = self.block // 2
         unroll = next(n for n in (_UNROLL, 2, 1) if self.words % n == 0)
         start = index * (self.words * pairs)
@@ -194,7 +189,6 @@ class GemmKernel:
         step: ArithExpr,
         pair: int,
     ) -> None:
-        """Two taps of two channels for each pixel."""
         taps = [b.load(columns, [step, pixel]) for pixel in range(self.pixels)]
         self._pair(b, acc, taps, b.load(w, [step, pair]), pair)
 
@@ -203,9 +197,9 @@ class GemmKernel:
     ) -> None:
         """Two taps of each pixel times those of two channels."""
         with (
-            b.let("both", weights) as both,
-            b.let("even", call_intrinsic("sxtb16", [both], UINT32)) as even,
-            b.let("odd", call_intrinsic("sxtb16_ror8", [both], UINT32)) as odd,
+            b.let("both", weights) as weight_pair,
+            b.let("even", call_intrinsic("sxtb16", [weight_pair], UINT32)) as even,
+            b.let("odd", call_intrinsic("sxtb16_ror8", [weight_pair], UINT32)) as odd,
         ):
             for pixel, value in enumerate(taps):
                 with b.let("a", value) as a:
@@ -215,7 +209,6 @@ class GemmKernel:
                         b.store(acc, [at], total)
 
     def _store(self, b: Kernel, acc: tir.Buffer, at: ArithExpr, index: ArithExpr) -> None:
-        """Requantise and write the block's outputs of the pixels from `at` on."""
         with self.epilogue.shared(b) as shared:
             for place in range(self.block):
                 self._store_channel(b, acc, at, index, place, shared)
@@ -252,18 +245,18 @@ def plan_gemm(
     block: int,
     pixels: int,
 ) -> GemmKernel:  # fmt: skip
-    """Constants for `kernel` [outputs, rows, columns, channels] in blocks of block x pixels."""
+    """Plan `kernel` [outputs, rows, columns, channels] in tiles of block x pixels."""
     outputs = len(kernel)
-    settled = find_constant_channels(
+    constant_channels = find_constant_channels(
         b, params, *accumulator_bounds(bias, kernel, INT8.min, INT8.max)
     )
-    order = order_computed_channels(b, settled, block)
+    order = order_computed_channels(b, constant_channels, block)
     rows = list(order.rows)
     flat = kernel[rows].reshape(len(rows), -1)
     start = bias[rows]
     low, high = accumulator_bounds(start, flat, INT8.min, INT8.max)
-    borrow = block * pixels == _ACCUMULATORS and _can_pair_channels(flat, low, high)
-    if borrow:
+    is_paired = block * pixels == _ACCUMULATORS and _can_pair_channels(flat, low, high)
+    if is_paired:
         mixed = 256 * start[1::2] + start[0::2]
         start[1::2] = mixed.astype(np.uint32).astype(np.int32)
     return GemmKernel(
@@ -271,14 +264,16 @@ def plan_gemm(
         len(rows) // block,
         block,
         pixels,
-        borrow,
+        is_paired,
         layout.words,
-        b.constant("weights", layout.pack_weights(kernel[rows], block, borrow=borrow), UINT32),
+        b.constant(
+            "weights", layout.pack_weights(kernel[rows], block, is_paired=is_paired), UINT32
+        ),
         b.constant("bias", start, INT32),
         order,
-        settled,
+        constant_channels,
         make_epilogue(
-            b, select_channels(params, rows), (low, high), INT8, len(rows), borrows=borrow
+            b, select_channels(params, rows), (low, high), INT8, len(rows), is_paired=is_paired
         ),
     )
 
@@ -290,27 +285,28 @@ def plan_gemm_without_bias(
     end: Callable[[ChannelOrder, bool], ChannelEpilogue],
     block: int,
 ) -> GemmKernel:
-    """Constants for the plain sums of `kernel` in blocks of `block` channels.
+    """Plan the raw sums of `kernel` in tiles of `block` channels.
 
-    `end` makes the ending for an order of channels, in which odd ones borrow or do not.
+    `end` makes the epilogue for a channel order; its second argument is whether channels are
+    paired.
     """
     pixels = _ACCUMULATORS // block
-    settled = ConstantChannels({}, len(kernel), None)
-    order = order_computed_channels(b, settled, block)
+    constant_channels = ConstantChannels({}, len(kernel), None)
+    order = order_computed_channels(b, constant_channels, block)
     packed = kernel[list(order.rows)]
     flat = packed.reshape(len(packed), -1)
     nothing = np.zeros(len(packed), np.int64)
-    borrow = _can_pair_channels(flat, *accumulator_bounds(nothing, flat, INT8.min, INT8.max))
-    weights = b.constant("weights", layout.pack_weights(packed, block, borrow=borrow), UINT32)
+    is_paired = _can_pair_channels(flat, *accumulator_bounds(nothing, flat, INT8.min, INT8.max))
+    weights = b.constant("weights", layout.pack_weights(packed, block, is_paired=is_paired), UINT32)
     return GemmKernel(
-        len(kernel), len(packed) // block, block, pixels, borrow, layout.words,
-        weights, None, order, settled, end(order, borrow),
+        len(kernel), len(packed) // block, block, pixels, is_paired, layout.words,
+        weights, None, order, constant_channels, end(order, is_paired),
     )  # fmt: skip
 
 
 def _can_pair_channels(flat: Array, low: Array, high: Array) -> bool:
-    """The proof of the module docstring."""
+    """Check the proof in the module docstring."""
     even, odd = flat[0::2], flat[1::2]
     lanes_fit = not bool(((odd == INT8.min) & (even < 0)).any())
     reach = np.maximum(np.abs(low[1::2]), np.abs(high[1::2]))
-    return lanes_fit and int(reach.max(initial=0)) < _BORROW_LIMIT
+    return lanes_fit and int(reach.max(initial=0)) < _PAIRED_LIMIT

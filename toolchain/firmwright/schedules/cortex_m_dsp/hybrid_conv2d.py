@@ -1,10 +1,4 @@
-"""hybrid_conv2d on the DSP extension: floats quantised once, then the product of conv2d.
-
-The input becomes int8 as the operator defines it (ops/hybrid_conv2d.py), its windows are packed as
-columns and multiplied in blocks (conv2d.py, product.py). The sums are the definition's: integers,
-exact in any order. An asymmetric input's zero point, known only when the kernel runs, stands in
-padding too, so that its share of a sum is that point times the sum of the channel's weights.
-"""
+"""hybrid_conv2d on the DSP extension: quantize activations once, then run the int8 GEMM."""
 
 from __future__ import annotations
 
@@ -35,12 +29,17 @@ from firmwright.schedules.cortex_m_dsp.gemm_kernel import plan_gemm_without_bias
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
 from firmwright.schedules.epilogue import FinishElement
 
-_BORROWED = 8
-"""Bits that the sums of odd channels stand too high in a borrowing block."""
+# The input is quantized as the operator defines it (ops/hybrid_conv2d.py) and multiplied as in
+# conv2d.py. The integer sums are exact in any order. The zero point of an asymmetric input is known
+# only at run time and also fills the padding, so its share of a sum is the zero point times the sum
+# of the channel's weights.
+
+_ODD_SHIFT = 8
+"""Left shift of odd-channel sums in paired-channel micro-kernels."""
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    """Blocks of pixels as conv2d's; no horizontal dilation."""
+    """The blocks of conv2d; no horizontal dilation."""
     if op.ints_attr("dilation")[1] != 1:
         return ()
     _, height, width, _ = op.output.shape
@@ -58,13 +57,17 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         b.for_("n", batch) as n,
         b.allocate("quantized", INT8, (1, *x.shape[1:])) as quantized,
     ):
-        found = quantize_batch(op, b, n, quantized)
+        activations = quantize_batch(op, b, n, quantized)
         product = plan_gemm_without_bias(
-            b, layout, kernel,
-            lambda order, borrows: _make_epilogue(op, b, kernel, order, found, borrows=borrows),
+            b,
+            layout,
+            kernel,
+            lambda order, is_paired: _make_epilogue(
+                op, b, kernel, order, activations, is_paired=is_paired
+            ),
             CHANNELS_BY_PIXELS[block],
-        )  # fmt: skip
-        zero_point = 0 if found.offset is None else b.load(found.offset, [0])
+        )
+        zero_point = 0 if activations.offset is None else b.load(activations.offset, [0])
         shape = (1, height, width, channels)
         convolve_in_blocks(
             b, Im2colSource(quantized, layout, zero_point), product, shape, n * pixels
@@ -73,10 +76,10 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _DequantizeEpilogue:
-    """From sums to floats. Without a zero point all channels share one scale.
+    """Converts sums to float. Without a zero point, one scale serves all channels.
 
-    `sums` holds the sum of each channel's weights, `scales` their scales; rows of all tables are
-    in the order of the product.
+    `sums` holds the weight sum of each channel and `scales` the weight scales; table rows follow
+    the order of the GEMM kernel.
     """
 
     found: QuantizedBatch
@@ -84,7 +87,7 @@ class _DequantizeEpilogue:
     sums: tir.Buffer | None
     scales: tir.Buffer | None
     activation: str
-    borrows: bool
+    is_paired: bool
 
     @contextmanager
     def shared(self, b: Kernel) -> Iterator[Mapping[str, ArithExpr] | None]:
@@ -104,17 +107,17 @@ class _DequantizeEpilogue:
             if self.sums is not None and self.found.offset is not None:
                 share = b.load(self.found.offset, [0]) * b.load(self.sums, [index])
                 correction = stack.enter_context(b.let("share", share))
-            own: ArithExpr | None = None
+            scale: ArithExpr | None = None
             if self.scales is not None:
-                own = stack.enter_context(b.let("own_scale", b.load(self.scales, [index])))
+                scale = stack.enter_context(b.let("own_scale", b.load(self.scales, [index])))
 
             def finish(total: ArithExpr) -> ArithExpr:
-                exact = total >> _BORROWED if self.borrows and parity == 1 else total
+                exact = total >> _ODD_SHIFT if self.is_paired and parity == 1 else total
                 if correction is not None:
                     exact = exact - correction
                 scaled = exact.cast(FLOAT32)
-                if own is not None:
-                    scaled = scaled * own
+                if scale is not None:
+                    scaled = scaled * scale
                 return apply_activation(
                     scaled * b.load(self.found.scale, [0]) + bias, self.activation
                 )
@@ -127,19 +130,20 @@ def _make_epilogue(
     b: Kernel,
     kernel: Array,
     order: ChannelOrder,
-    found: QuantizedBatch,
+    activations: QuantizedBatch,
     *,
-    borrows: bool,
+    is_paired: bool,
 ) -> _DequantizeEpilogue:
-    """The tables of `order`'s rows."""
     rows = list(order.rows)
     bias = b.constant("bias", bias_of(op, "float32")[rows], FLOAT32)
     sums = scales = None
-    if found.offset is not None:
+    if activations.offset is not None:
         totals = kernel.reshape(len(kernel), -1).sum(axis=1, dtype=np.int64)
         sums = b.constant("sums", totals[rows], INT32)
         scales = b.constant("scales", np.array(quantization_of(op.input(1)).scales)[rows], FLOAT32)
-    return _DequantizeEpilogue(found, bias, sums, scales, op.str_attr("activation"), borrows)
+    return _DequantizeEpilogue(
+        activations, bias, sums, scales, op.str_attr("activation"), is_paired
+    )
 
 
 RULES = (

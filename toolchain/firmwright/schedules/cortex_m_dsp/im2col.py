@@ -1,12 +1,4 @@
-"""Packed columns: the inputs of a block of output pixels as int16 pairs, side by side.
-
-A column is the kernel window of one output pixel, flattened and cut into groups of four int8
-values k0..k3. SXTB16 widens a group to the words (k0, k2) and (k1, k3); word j of pixel p lies at
-`columns[j, p]`, so that one multiply-accumulate step reads its pixels from one row. A row of the
-window (all its columns and channels) is contiguous in an NHWC input; what is left of it after the
-groups is one word (k0, k1) or two, (k0, k1) and (k2, nothing), which the weights match with zero.
-Outside of the input lies the zero point.
-"""
+"""im2col packing for the DSP extension: adjacent pixels side by side, as pairs of int16."""
 
 from __future__ import annotations
 
@@ -23,16 +15,26 @@ from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediat
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel
 
+# A column is the kernel window of one output pixel, flattened and cut into groups of four int8
+# values k0..k3. SXTB16 widens a group to the words (k0, k2) and (k1, k3). Word j of pixel p is
+# `columns[j, p]`, so one multiply-accumulate step reads a row of the buffer:
+#
+#     columns[j]:   | pixel 0: k2 k0 | pixel 1: k2 k0 | ...      one word per pixel
+#
+# A window row (its columns and channels) is contiguous in an NHWC input. Its remainder after the
+# last group is one word (k0, k1) or two, (k0, k1) and (k2, 0); the weights have a zero there.
+# Outside the input, columns hold the zero point.
+
 _UNROLL: Mapping[int, tuple[int, ...]] = {4: (2,), 2: (3, 2), 1: ()}
-"""Pixels packed side by side -> how many groups a loop takes at once, best first."""
+"""Pixels packed side by side -> preferred unroll factors over groups."""
 _GROUP = 4
 _FEW_GROUPS = 4
-"""So many are not worth an unrolled loop."""
+"""Loops of at most this many groups are not unrolled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Im2colLayout:
-    """Rows of `run` int8 values each (kernel columns x channels), padded to groups of four."""
+    """Column layout: window rows of `run` int8 values (kernel columns x channels)."""
 
     window: ConvWindow
     channels: int
@@ -51,24 +53,24 @@ class Im2colLayout:
         return self.window.size[0] * self.words_per_row
 
     def _taps(self) -> Array:
-        """[word, lane] -> place in a row of the window; `run` where there is nothing."""
+        """[word, lane] -> index in a window row; `run` marks the zero lane."""
         groups = 4 * np.arange(self.run // 4)
         pairs = (groups[:, None, None] + [[0, 2], [1, 3]]).reshape(-1, 2).tolist()
         tail = [*range(4 * (self.run // 4), self.run), self.run]
         pairs += [tail[i : i + 2] for i in range(0, len(tail) - 1, 2)]
         return np.array(pairs)
 
-    def pack_weights(self, weights: Array, block: int, *, borrow: bool) -> Array:
-        """[oc, kh, kw, ic] int8 -> uint32 [oc / block, words, block / 2].
+    def pack_weights(self, weights: Array, block: int, *, is_paired: bool) -> Array:
+        """Pack [oc, kh, kw, ic] int8 as uint32 [oc / block, words, block / 2].
 
-        A word holds two taps of two neighbouring channels, as mac_blocks.py describes: lanes
-        256 b + a where `borrow`, else bytes a, b, a', b'. The taps are in the columns' order.
+        A word holds two taps of two adjacent channels (see microkernels.py): lanes 256 b + a if
+        `is_paired`, else bytes a, b, a', b'. Taps follow the order of the columns.
         """
         rows = weights.reshape(len(weights), self.window.size[0], self.run)
         padded = np.pad(rows, ((0, 0), (0, 0), (0, 1)))
         lanes = padded[..., self._taps()].reshape(-1, block // 2, 2, self.words, 2)
         ordered = lanes.transpose(0, 3, 1, 4, 2)  # [block, word, pair, lane, channel]
-        if borrow:
+        if is_paired:
             wide = ordered.astype(np.int16)
             ordered = (256 * wide[..., 1] + wide[..., 0])[..., None]
         packed: Array = np.ascontiguousarray(ordered).reshape(-1).view(np.uint32)
@@ -77,7 +79,7 @@ class Im2colLayout:
 
 @dataclass(frozen=True, slots=True)
 class Im2colPacker:
-    """Writes windows of the input `x` to `columns` [word, pixel]."""
+    """Packs windows of the input `x` into `columns` [word, pixel]."""
 
     b: Kernel
     layout: Im2colLayout
@@ -86,10 +88,9 @@ class Im2colPacker:
     zero_point: int | ArithExpr
 
     def block(self, position: tuple[ArithExpr, ArithExpr, ArithExpr]) -> None:
-        """All pixels, which follow each other in one row of the output.
+        """Pack adjacent pixels of an output row; `position` is the first window's origin.
 
-        `position` (n, y, x) is where the first pixel's window begins. Window rows that are inside
-        for every pixel are copied side by side, the others pixel by pixel.
+        Window rows inside the input for every pixel are packed together, others pixel by pixel.
         """
         b, window, pixels = self.b, self.layout.window, self.columns.shape[1]
         n, top, left = position
@@ -117,7 +118,7 @@ class Im2colPacker:
                     self._border((n, iy, x0), word, p)
 
     def pixel(self, position: tuple[ArithExpr, ArithExpr, ArithExpr], pixel: ArithExpr) -> None:
-        """One pixel, wherever its window lies."""
+        """Pack one pixel; its window may cross the border."""
         b, window = self.b, self.layout.window
         n, top, left = position
         height, width = window.input_size
@@ -133,12 +134,12 @@ class Im2colPacker:
                 self._border((n, iy, left), word, pixel)
 
     def points(self, offsets: Sequence[ArithExpr]) -> None:
-        """Windows of one element: each pixel's channels, from its offset on."""
+        """Pack windows of one element: the channels of each pixel, starting at its offset."""
         self._runs(offsets, self.layout.run, ArithExpr(immediate(0, INDEX)), range(len(offsets)))
 
     @contextmanager
     def _rows(self, top: ArithExpr) -> Iterator[tuple[ArithExpr, ArithExpr]]:
-        """The rows of a window that begins at `top`: (row of the input, first word)."""
+        """Loop over the rows of a window that begins at `top`: yields (input row, first word)."""
         window = self.layout.window
         with (
             self.b.for_("ky", window.size[0]) as ky,
@@ -153,7 +154,6 @@ class Im2colPacker:
         word: ArithExpr,
         pixels: Sequence[ArithExpr | int],
     ) -> None:
-        """`run` elements inside of the input for each pixel, from its offset: words, then tail."""
         groups, tail = divmod(run, 4)
         if groups:
             self._groups(offsets, groups, word, pixels)
@@ -176,41 +176,44 @@ class Im2colPacker:
                 for at in offsets
             ]
             runs = [stack.enter_context(window) for window in windows]
-            tried = _UNROLL[len(runs)] if groups > _FEW_GROUPS else ()
-            unroll = next(n for n in (*tried, 1) if groups % n == 0)
+            preferred = _UNROLL[len(runs)] if groups > _FEW_GROUPS else ()
+            unroll = next(n for n in (*preferred, 1) if groups % n == 0)
             i = stack.enter_context(b.for_("i", groups // unroll))
             u = stack.enter_context(b.for_("u", unroll, kind="unrolled"))
             group = i * unroll + u
-            fours = [stack.enter_context(b.let("four", b.load(run, [group]))) for run in runs]
+            groups_of_bytes = [
+                stack.enter_context(b.let("four", b.load(run, [group]))) for run in runs
+            ]
             for half, name in enumerate(("sxtb16", "sxtb16_ror8")):
-                for four, pixel in zip(fours, pixels, strict=True):
+                for bytes_word, pixel in zip(groups_of_bytes, pixels, strict=True):
                     place = [word + group * 2 + half, pixel]
-                    b.store(self.columns, place, call_intrinsic(name, [four], UINT32))
+                    b.store(self.columns, place, call_intrinsic(name, [bytes_word], UINT32))
 
     def _tail(self, offset: ArithExpr, tail: int, word: ArithExpr, pixel: ArithExpr | int) -> None:
         b = self.b
-        with b.view("tail", self.x, offset, (tail,)) as rest:
-            lanes = [b.load_i32(rest, [i]) for i in range(tail)] + [ArithExpr(immediate(0, INT32))]
+        with b.view("tail", self.x, offset, (tail,)) as tail_bytes:
+            lanes = [b.load_i32(tail_bytes, [i]) for i in range(tail)] + [
+                ArithExpr(immediate(0, INT32))
+            ]
             for i in range((tail + 1) // 2):
-                both = call_intrinsic("pkhbt", lanes[2 * i : 2 * i + 2], UINT32)
-                b.store(self.columns, [word + i, pixel], both)
+                pair = call_intrinsic("pkhbt", lanes[2 * i : 2 * i + 2], UINT32)
+                b.store(self.columns, [word + i, pixel], pair)
 
     def _fill(self, word: ArithExpr, words: int, pixels: Sequence[ArithExpr | int]) -> None:
-        """`words` words of zero points for each pixel."""
         point = self.zero_point
-        both: ArithExpr | int
+        pair: ArithExpr | int
         if isinstance(point, ArithExpr):
-            both = call_intrinsic("pkhbt", [point, point], UINT32)
+            pair = call_intrinsic("pkhbt", [point, point], UINT32)
         else:
-            both = (point & 0xFFFF) * 0x10001
+            pair = (point & 0xFFFF) * 0x10001
         with self.b.for_("j", words) as j:
             for pixel in pixels:
-                self.b.store(self.columns, [word + j, pixel], both)
+                self.b.store(self.columns, [word + j, pixel], pair)
 
     def _border(
         self, at: tuple[ArithExpr, ArithExpr, ArithExpr], word: ArithExpr, pixel: ArithExpr
     ) -> None:
-        """A row of the window that is partly outside: by its columns, or by its elements."""
+        """Pack a window row that crosses the border, by columns or by elements."""
         b, layout = self.b, self.layout
         n, iy, left = at
         height, width = layout.window.input_size

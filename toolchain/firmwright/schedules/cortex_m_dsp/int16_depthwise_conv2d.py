@@ -1,7 +1,7 @@
-"""int16 depthwise_conv2d on the DSP extension: strips (schedules/depthwise_strips.py) of pairs.
+"""int16 depthwise_conv2d on the DSP extension: strips of channel pairs.
 
-Two neighbouring channels are a word of the input and, as int16, a word of the weights: SMLABB and
-SMLATT are a tap of both. Applies where the channels are even and each gives one output.
+Two adjacent channels share a word of input and a word of weights; SMLABB and SMLATT multiply one
+tap of both. Requires an even number of channels and a depth multiplier of 1.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 @dataclass(frozen=True, slots=True)
 class _ChannelPairs:
-    """Words of [row, column, pair] and of [n, y, x, pair]."""
+    """Weights [row, column, pair] and input [n, y, x, pair], as words."""
 
     words: tir.Buffer
     x: tir.Buffer

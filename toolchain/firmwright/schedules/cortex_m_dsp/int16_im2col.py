@@ -1,7 +1,7 @@
-"""int16 columns (schedules/int16_im2col.py) on the DSP extension, by dual products.
+"""int16 GEMM (schedules/int16_im2col.py) on the DSP extension, by dual multiply-accumulate.
 
-Four taps of a channel are one word of weights, which SXTB16 widens once for both pixels, in the
-order of bytes that dot_products.py has.
+A word holds four weights of a channel. SXTB16 widens it once for both pixels, in the byte order of
+direct_dot_products.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from firmwright.schedules.cortex_m_dsp.direct_dot_products import HALVES, TAPS, 
 
 
 class _DualMac:
-    """Four taps: two words of the column, one of the weights."""
+    """Four taps: two words of the column and one of weights."""
 
     @property
     def taps(self) -> int:

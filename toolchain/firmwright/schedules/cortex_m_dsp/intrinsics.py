@@ -1,7 +1,7 @@
 """Instructions of the DSP extension as intrinsics: numpy meaning, portable C, inline assembly.
 
-Source of the semantics: the Armv7-M architecture reference manual's instruction descriptions.
-All but the packing blocks are values; registers that hold two int16 lanes are uint32.
+Semantics: instruction descriptions of the Armv7-M architecture reference manual. Registers with two
+int16 lanes are uint32.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 
 
 def _wrap(value: Any) -> Any:
-    """int64 to int32, keeping the low bits."""
+    """int64 -> int32, modulo 2^32."""
     return np.asarray(value, np.int64).astype(np.uint32).astype(np.int32)
 
 
 def _lanes(word: Any) -> tuple[Any, Any]:
-    """The two signed halves of a uint32, as int64."""
+    """The signed halves of a uint32, as int64."""
     bits = np.asarray(word, np.uint32)
     low = (bits & 0xFFFF).astype(np.uint16).astype(np.int16).astype(np.int64)
     high = (bits >> 16).astype(np.uint16).astype(np.int16).astype(np.int64)
@@ -70,7 +70,7 @@ _HALF = {"b": ("low", "{0} & 0xffffu"), "t": ("high", "{0} >> 16")}
 
 
 def _of_halves(first: str, second: str) -> Intrinsic:
-    """SMLA with a half of each operand: `b` is the low one, `t` the high one."""
+    """SMLA<x><y>: `b` selects the low half of an operand, `t` the high half."""
     name = f"smla{first}{second}"
     (a, low_a), (b, low_b) = _HALF[first], _HALF[second]
 

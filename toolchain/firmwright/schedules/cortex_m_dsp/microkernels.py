@@ -1,37 +1,9 @@
-"""Multiply-accumulate blocks of the DSP extension: statements with pointers, in inline assembly.
-
-A block is N steps, and a step is two taps of eight accumulators: `2x4` two output channels times
-four pixels, `4x2` four times two, `8x1` eight times one. It reads one word of weights for each
-pair of channels and one word of columns (a pair of int16) for each pixel. A block needs all
-fourteen registers, which is why it is one statement: a compiler left alone spills.
-
-Registers are given out so that gcc always finds some. What it has to bring from memory for an
-operand it puts into r0 to r7 alone, whatever the constraint allows: more than eight such operands
-are "impossible constraints". So the pointers and temporaries have fixed registers, r8 to r12 and
-lr, and only the eight accumulators are left to gcc. Each accumulator is a plain value when the
-statement begins: loading one must not take a second register beside the other seven.
-
-`wide` blocks have int16 weights, a word for the even channel and one for the odd: 11 instructions
-for 16 products; `fresh` ones too, and their accumulators start at zero. There are two more
-packings of the weights of a pair of channels (a, a' of the even one, b, b' of the odd one), both
-int8-sized:
-
-- `mac`: bytes a, b, a', b'; SXTB16 with and without rotation splits them. 13 instructions for 16
-  products, in the form 2x4.
-- `borrow`: lanes 256 b + a and 256 b' + a', as int16. SXTB16 gives a and a' exactly, and the raw
-  word serves the odd channel, whose accumulator then holds 256 times the odd sum plus the even sum;
-  `borrow_odd` takes their difference. 12 instructions for 16 products (15 in the form 8x1). All of
-  it is exact modulo 2^32, so the caller must prove that each lane fits int16 (no b of -128 beside
-  a negative a) and that the odd channel's sum, bias included, lies within 24 bits.
-
-`bytes` is the form 8x1 of `borrow` over a column of plain int8: a step is four taps, whose word it
-widens itself, first k0 and k2, then k1 and k3. 31 instructions for 32 products.
-"""
+"""GEMM micro-kernels of the DSP extension, in inline assembly."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -40,19 +12,53 @@ import numpy as np
 
 from firmwright.base.dtypes import INT32, UINT32
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.schedules.asm_macros import (
+    REGISTER_MACROS,
+    define,
+    operand_lines,
+    repeat_macro,
+    string_lines,
+)
+
+# A micro-kernel executes N steps. A step multiplies two taps for eight accumulators: `2x4` is two
+# output channels times four pixels, and there are `4x2` and `8x1`. It reads one word of weights per
+# channel pair and one word of columns (a pair of int16) per pixel. It needs all fourteen registers,
+# so it is a single asm statement; compilers spill otherwise.
+#
+# gcc reloads asm operands into r0-r7 only, so more than eight reloaded operands are "impossible
+# constraints". Pointers and temporaries therefore have fixed registers (r8-r12, lr), and gcc
+# allocates only the eight accumulators. These are forced into registers before the statement, since
+# loading one of them may not take a second register.
+#
+# Packings of the weights of a channel pair (a, a' of the even channel, b, b' of the odd one):
+#
+# - `wide`: int16, a word for each channel; 11 instructions for 16 products. `fresh` is the same
+#   with accumulators that start at zero.
+# - `mac`: bytes a, b, a', b', split by SXTB16 with and without rotation; 13 instructions for 16
+#   products, only as 2x4.
+# - `paired`: lanes 256 b + a and 256 b' + a', as int16:
+#
+#       bit  31          16 15           0
+#           | 256 b' + a'  |  256 b + a   |    SXTB16 -> a', a;   the raw word serves b', b
+#
+#   The odd accumulator then holds 256 times the odd sum plus the even sum, and `extract_odd_sum`
+#   subtracts the latter. 12 instructions for 16 products (15 as 8x1). It is exact modulo 2^32 if
+#   each lane fits int16 (no b of -128 with a negative a) and the odd channel's sum, bias included,
+#   fits 24 bits; the caller must prove both.
+# - `bytes`: `paired` 8x1 over a column of plain int8. A step widens the word of four
+#   taps itself: k0 and k2, then k1 and k3. 31 instructions for 32 products.
 
 MAX_UNROLL = 32
-"""The longest block; its code is about 1.5 KB."""
+"""Maximum number of steps; the code is then about 1.5 KB."""
 
 _REPEATED_STEPS = 18
-"""The longest block in a loop: what the loop costs is then below 3 %."""
+"""Maximum number of steps inside a loop; the loop overhead is then below 3 %."""
 
 _PORTABLE = """\
 int32_t sums[8] = {{{start}}};
 for (int32_t i = 0; i < {steps}; ++i) {{
     for (int32_t pair = 0; pair < {pairs}; ++pair) {{
-        const uint32_t even_word = w[{first}];
-        const uint32_t odd_word = w[{last}];
+{words}
         const int32_t a0 = {a0};
         const int32_t a1 = {a1};
         const int32_t b0 = {b0};
@@ -68,54 +74,35 @@ for (int32_t i = 0; i < {steps}; ++i) {{
         }}
     }}
 }}
-c0 = sums[0];
-c1 = sums[1];
-c2 = sums[2];
-c3 = sums[3];
-c4 = sums[4];
-c5 = sums[5];
-c6 = sums[6];
-c7 = sums[7];"""
+{results}"""
 
-_STATEMENT = """\
-{macro}
-__asm__(
-{uses}
-    : [c0] "{sum}"(c0), [c1] "{sum}"(c1), [c2] "{sum}"(c2), [c3] "{sum}"(c3),
-      [c4] "{sum}"(c4), [c5] "{sum}"(c5), [c6] "{sum}"(c6), [c7] "{sum}"(c7),
-      {temporaries}
-    : [w] "r"(r11), [x] "r"(r12)
-    : "memory");
-{undefined}"""
+_ACCUMULATORS = tuple(f"c{i}" for i in range(8))
+_RESULTS = "\n".join(f"{name} = sums[{i}];" for i, name in enumerate(_ACCUMULATORS))
 
-_SETTLED = "/* Sums first: gcc may have no register left to compute one with. */"
+_PIN_ACCUMULATORS = define(
+    "PIN_ACCUMULATORS()",
+    [f'    __asm__("" : "+r"({name}));' for name in _ACCUMULATORS[:-1]]
+    + [f'    __asm__("" : "+r"({_ACCUMULATORS[-1]}))'],
+)
+_PIN_MACRO = f"""\
+/* Force all accumulators into registers before the asm block; otherwise gcc can run out of
+ * registers. */
+{_PIN_ACCUMULATORS}"""
 
-_FRAME = """\
-#if defined(__clang__) /* finds registers, and keeps one for itself */
-#define FIXED(name)
-#else
-#define FIXED(name) __asm__(name)
-#endif
-{settled}register const void *r11 FIXED("r11") = w;
-register const void *r12 FIXED("r12") = x;
-/* Loops on cores with Helium need a register too. */
-#if defined(__clang__) || defined(__ARM_FEATURE_MVE)
-{narrow}
-#else
-{wide}
-#endif
-#undef FIXED"""
+_POINTERS = """\
+register const void *r11 FIXED_REGISTER("r11") = w;
+register const void *r12 FIXED_REGISTER("r12") = x;"""
 
 _TEMPORARIES = {"u": "r8", "v": "r9", "p": "r10", "q": "lr"}
-"""Where the temporaries live; see the module docstring."""
+"""Fixed registers of the temporaries; see the module docstring."""
 
 
 @dataclass(frozen=True, slots=True)
 class _DspMicrokernel:
-    """A block's form: its assembly, and a form that needs a register less.
+    """A micro-kernel: its assembly, and a form that needs one register less (`narrow`).
 
-    `{wN}` and `{xN}` stand for the address of the step's word N of weights and of columns. With
-    `is_fresh` the accumulators start at zero, so that the first step multiplies with SMUAD.
+    `{wN}` and `{xN}` are the addresses of word N of weights and columns in a step. With `is_fresh`,
+    the first step multiplies with SMUAD.
     """
 
     kind: str
@@ -128,8 +115,16 @@ class _DspMicrokernel:
 
     @property
     def words(self) -> int:
-        """Words of weights in a step."""
+        """Words of weights per step."""
         return self.pairs * (2 if self.has_wide_weights or self.kind == "bytes" else 1)
+
+    @property
+    def channels(self) -> int:
+        return 2 * self.pairs
+
+    @property
+    def macro(self) -> str:
+        return self.name.upper()
 
     @property
     def has_wide_weights(self) -> bool:
@@ -137,7 +132,7 @@ class _DspMicrokernel:
 
     @property
     def name(self) -> str:
-        return f"{self.kind}_{2 * self.pairs}x{self.pixels}"
+        return f"{self.kind}_{self.channels}x{self.pixels}"
 
 
 _WIDE_2X4 = _DspMicrokernel("wide", 1, 4, """
@@ -163,7 +158,7 @@ ldr p, {x1}; smlad c1, u, p; smlad c5, v, p
 ldr p, {x2}; smlad c2, u, p; smlad c6, v, p
 ldr p, {x3}; smlad c3, u, p; smlad c7, v, p""", 13)  # fmt: skip
 
-_BORROW_2X4 = _DspMicrokernel("borrow", 1, 4, """
+_PAIRED_2X4 = _DspMicrokernel("paired", 1, 4, """
 ldr v, {w0}; ldrd p, q, {x0}; sxtb16 u, v
 smlad c0, u, p; smlad c4, v, p; smlad c1, u, q; smlad c5, v, q
 ldrd p, q, {x2}
@@ -174,7 +169,7 @@ ldr p, {x1}; smlad c1, u, p; smlad c5, v, p
 ldr p, {x2}; smlad c2, u, p; smlad c6, v, p
 ldr p, {x3}; smlad c3, u, p; smlad c7, v, p""", 12)  # fmt: skip
 
-_BORROW_4X2 = _DspMicrokernel("borrow", 2, 2, """
+_PAIRED_4X2 = _DspMicrokernel("paired", 2, 2, """
 ldrd u, v, {w0}; ldrd p, q, {x0}
 smlad c2, u, p; smlad c3, u, q; sxtb16 u, u; smlad c0, u, p; smlad c1, u, q
 smlad c6, v, p; smlad c7, v, q; sxtb16 v, v; smlad c4, v, p; smlad c5, v, q""", """
@@ -183,7 +178,7 @@ sxtb16 u, u; sxtb16 v, v; smlad c0, u, p; smlad c4, v, p
 ldr p, {x1}; smlad c1, u, p; smlad c5, v, p
 ldrd u, v, {w0}; smlad c3, u, p; smlad c7, v, p""", 12)  # fmt: skip
 
-_BORROW_8X1 = _DspMicrokernel("borrow", 4, 1, """
+_PAIRED_8X1 = _DspMicrokernel("paired", 4, 1, """
 ldr p, {x0}; ldrd u, v, {w0}
 smlad c1, u, p; sxtb16 u, u; smlad c3, v, p; sxtb16 v, v; smlad c0, u, p; smlad c2, v, p
 ldrd u, v, {w2}
@@ -220,68 +215,86 @@ _NAMES = re.compile(r"\b(c[0-7]|[uvpq])\b")
 _ADDRESS = re.compile(r"\{([wx])([0-7])\}")
 
 
-@cache  # steps of one kind have the same operations, whatever their number
-def _operation(text: str) -> str:
-    """`smlad c0, u, p` or `ldr p, {x0}` as the text between two quotes of a macro's body."""
-    named = _NAMES.sub(r"%[\1]", text)
-    if text.startswith("smlad"):
-        named += f", {named.split()[1].rstrip(',')}"
-    return _ADDRESS.sub(r'[%[\1], #" #\1\2 "]', named)
-
-
-def _macro(name: str, parameters: Sequence[str], operations: Sequence[str]) -> str:
-    body = [f'    "{_operation(item)}\\n\\t"' for item in operations]
-    return " \\\n".join([f"#define {name}({', '.join(parameters)})", *body])
-
-
-def _assembly(shape: _DspMicrokernel, text: str, steps: int) -> str:
-    """One step as a macro over its addresses, then its uses, four a line."""
-    used = [f"{array}{i}" for array in "wx" for i in range(8) if f"{{{array}{i}}}" in text]
-    operations = [part.strip() for line in text.split("\n") for part in line.split(";")]
-    operations = [item for item in operations if item]
+@cache  # the assembly of a micro-kernel does not depend on its number of steps
+def _step(shape: _DspMicrokernel, text: str, multiply: str) -> list[str]:
+    """Lines of a step macro with the parameter `i`, from `smlad c0, u, p` or `ldr p, {x0}`."""
     strides = {"w": 4 * shape.words, "x": 4 * shape.pixels}
-    uses = []
-    for step in range(steps):
-        places = [str(strides[name[0]] * step + 4 * int(name[1])) for name in used]
-        uses.append(f"STEP({', '.join(places)})")
-    macros = [_macro("STEP", used, operations)] if steps > 1 or not shape.is_fresh else []
-    undefined = ["#undef STEP"] * len(macros)
-    if shape.is_fresh:
-        uses[0] = uses[0].replace("STEP", "START")
-        starting = [item.replace("smlad", "smuad") for item in operations]
-        macros.insert(0, _macro("START", used, starting))
-        undefined.insert(0, "#undef START")
-    used_names = set(_NAMES.findall(text))
-    names = [name for name in _TEMPORARIES if name in used_names]
-    declared = [f'register uint32_t {name} FIXED("{_TEMPORARIES[name]}");' for name in names]
-    return _STATEMENT.format(
-        macro="\n".join([*declared, *macros]),
-        undefined="\n".join(undefined),
-        uses="\n".join("    " + " ".join(uses[i : i + 4]) for i in range(0, steps, 4)),
-        temporaries=", ".join(f'[{name}] "=&r"({name})' for name in names),
-        sum="=&r" if shape.is_fresh else "+r",
+
+    def address(match: re.Match[str]) -> str:
+        array, word = match[1], int(match[2])
+        offset = f"+{4 * word}" if word else ""
+        return f'[%[{array}], #{strides[array]}*" #i "{offset}]'
+
+    operations = []
+    for operation in re.split(r"[;\n]", text.strip()):
+        named = _NAMES.sub(r"%[\1]", operation.strip().replace("smlad", multiply))
+        if multiply in named:
+            sums = f", {named.split()[1].rstrip(',')}"
+            named += sums if multiply == "smlad" else ""
+        operations.append(_ADDRESS.sub(address, named))
+    return string_lines(operations)
+
+
+def _statement(shape: _DspMicrokernel, text: str) -> str:
+    """The statement macro with the parameter `steps`."""
+    used = set(_NAMES.findall(text))
+    names = [name for name in _TEMPORARIES if name in used]
+    constraint = "=&r" if shape.is_fresh else "+r"
+    outputs = [f'[{name}] "{constraint}"({name})' for name in _ACCUMULATORS]
+    outputs += [f'[{name}] "=&r"({name})' for name in names]
+    first, *others = operand_lines(outputs)
+    return define(
+        f"{shape.macro}(steps)",
+        [
+            *(f'    register uint32_t {v} FIXED_REGISTER("{_TEMPORARIES[v]}");' for v in names),
+            "    __asm__(steps",
+            f"        : {first}",
+            *(f"          {line}" for line in others),
+            '        : [w] "r"(r11), [x] "r"(r12)',
+            '        : "memory")',
+        ],
     )
 
 
-def _text(shape: _DspMicrokernel, steps: int) -> str:
-    """Both forms; see `_FRAME`."""
-    sums = [] if shape.is_fresh else [f"c{i}" for i in range(8)]
-    settled = "\n".join(f'__asm__("" : "+r"({name}));' for name in sums)
-    return _FRAME.format(
-        settled=f"{_SETTLED}\n{settled}\n" if sums else "",
-        narrow=_assembly(shape, shape.narrow, steps),
-        wide=_assembly(shape, shape.wide, steps),
-    )
+def _macros(shape: _DspMicrokernel) -> str:
+    """Both forms of the step and statement macros; `fresh` shares the steps of `wide`."""
+    forms = []
+    for text in (shape.narrow, shape.wide):
+        step = _step(shape, text, "smuad" if shape.is_fresh else "smlad")
+        name = "START" if shape.is_fresh else "STEP"
+        forms.append(f"{define(f'{shape.macro}_{name}(i)', step)}\n{_statement(shape, text)}")
+    tile = f"{shape.channels} channels x {shape.pixels} pixels"
+    return f"""\
+/* Micro-kernel of {tile}. The first form needs one register
+ * less, for clang and for the loops of cores with Helium. */
+#if defined(__clang__) || defined(__ARM_FEATURE_MVE)
+{forms[0]}
+#else
+{forms[1]}
+#endif"""
+
+
+def _definitions(shape: _DspMicrokernel, steps: int) -> tuple[str, ...]:
+    shared = (_macros(_WIDE_2X4),) if shape.is_fresh else (_PIN_MACRO,)
+    return (REGISTER_MACROS, *shared, _macros(shape), repeat_macro(steps))
+
+
+def _body(shape: _DspMicrokernel, steps: int) -> str:
+    macro = shape.macro
+    first = f"{macro}_START" if shape.is_fresh else f"{macro}_STEP"
+    step = f"{_WIDE_2X4.macro}_STEP" if shape.is_fresh else first
+    pin = "" if shape.is_fresh else "PIN_ACCUMULATORS();\n"
+    return f"{pin}{_POINTERS}\n{macro}(STEPS_{steps}({first}, {step}));"
 
 
 def _signed(bits: Any, size: int) -> Any:
-    """The low `size` bits of each uint32 as int64."""
+    """The low `size` bits of each uint32, sign-extended to int64."""
     shifted = np.asarray(bits, np.uint32) << np.uint32(32 - size)
     return (shifted.astype(np.int32) >> np.int32(32 - size)).astype(np.int64)
 
 
 def _meaning(shape: _DspMicrokernel) -> Callable[..., tuple[Any, ...]]:
-    """w [words N, lanes], x [pixels N, lanes], accumulators if not fresh: the new ones."""
+    """Numpy meaning for w [words N, lanes], x [pixels N, lanes] and the accumulators."""
 
     def run(w: Any, x: Any, *sums: Any) -> tuple[Any, ...]:
         words, columns = np.asarray(w, np.uint32), np.asarray(x, np.uint32)
@@ -294,7 +307,7 @@ def _meaning(shape: _DspMicrokernel) -> Callable[..., tuple[Any, ...]]:
             else:
                 both = words[pair :: shape.words]
                 a0, a1 = _signed(both, 8), _signed(both >> np.uint32(16), 8)
-                size = 16 if shape.kind == "borrow" else 8
+                size = 16 if shape.kind == "paired" else 8
                 odd = both >> np.uint32(16 - size)
                 b0, b1 = _signed(odd, size), _signed(odd >> np.uint32(16), size)
             for low_weight, high_weight in ((a0, a1), (b0, b1)):
@@ -311,51 +324,59 @@ def _meaning(shape: _DspMicrokernel) -> Callable[..., tuple[Any, ...]]:
 
 
 def _times(factor: int, name: str) -> str:
-    """A product as a person writes it."""
     return name if factor == 1 else f"{factor} * {name}"
 
 
-def _block(shape: _DspMicrokernel, steps: int) -> Intrinsic:
+def _portable(shape: _DspMicrokernel, steps: int) -> str:
     lanes = ("(int16_t)({} & 0xffffu)", "(int16_t)({} >> 16)")
     low_bytes = ("(int8_t)({} & 0xffu)", "(int8_t)(({} >> 16) & 0xffu)")
     high_bytes = ("(int8_t)(({} >> 8) & 0xffu)", "(int8_t)({} >> 24)")
-    step = shape.words // shape.pairs
-    first = f"{_times(shape.words, 'i')} + {_times(step, 'pair')}"
-    a0, a1 = (text.format("even_word") for text in (lanes if shape.has_wide_weights else low_bytes))
-    b0, b1 = (text.format("odd_word") for text in (high_bytes if shape.kind == "mac" else lanes))
+    words = shape.words // shape.pairs
+    first = f"{_times(shape.words, 'i')} + {_times(words, 'pair')}"
+    names = ("even_word", "odd_word")[:words] if words > 1 else ("word",)
+    declared = [f"const uint32_t {names[0]} = w[{first}];"]
+    declared += [f"const uint32_t {name} = w[{first} + 1];" for name in names[1:]]
+    even = lanes if shape.has_wide_weights else low_bytes
+    odd = high_bytes if shape.kind == "mac" else lanes
+    return _PORTABLE.format(
+        start="0" if shape.is_fresh else ", ".join(_ACCUMULATORS),
+        steps=steps,
+        pairs=shape.pairs,
+        pixels=shape.pixels,
+        words="\n".join(f"        {line}" for line in declared),
+        pair_sums=_times(2 * shape.pixels, "pair"),
+        column=_times(shape.pixels, "i"),
+        a0=even[0].format(names[0]),
+        a1=even[1].format(names[0]),
+        b0=odd[0].format(names[-1]),
+        b1=odd[1].format(names[-1]),
+        results=_RESULTS,
+    )
+
+
+def _intrinsic(shape: _DspMicrokernel, steps: int) -> Intrinsic:
+    packing = {"paired": ", paired channels", "fresh": ", starting at zero"}.get(shape.kind, "")
     return Intrinsic(
         name=f"{shape.name}_{steps}",
         operands=(
             Operand("w", "ptr", UINT32, "r", shape.words * steps),
             Operand("x", "ptr", UINT32, "r", shape.pixels * steps),
-            *(Operand(f"c{i}", "out" if shape.is_fresh else "inout", INT32) for i in range(8)),
+            *(Operand(c, "out" if shape.is_fresh else "inout", INT32) for c in _ACCUMULATORS),
         ),
         result=None,
         meaning=_meaning(shape),
-        portable=_PORTABLE.format(
-            start="0" if shape.is_fresh else "c0, c1, c2, c3, c4, c5, c6, c7",
-            steps=steps,
-            pairs=shape.pairs,
-            pixels=shape.pixels,
-            first=first,
-            last=f"{first} + {step - 1}" if step > 1 else first,
-            pair_sums=_times(2 * shape.pixels, "pair"),
-            column=_times(shape.pixels, "i"),
-            a0=a0,
-            a1=a1,
-            b0=b0,
-            b1=b1,
-        ),
-        doc=f"{steps} steps of {2 * shape.pairs} channels times {shape.pixels} pixels"
-        + {"borrow": ", odd channels borrowing.", "fresh": ", from zero."}.get(shape.kind, "."),
+        portable=_portable(shape, steps),
+        doc=f"{steps} steps of {shape.channels} channels x {shape.pixels} pixels{packing}.",
         requires="dsp",
-        text={"gnu": _text(shape, steps)},
+        text={"gnu": _body(shape, steps)},
+        definitions=_definitions(shape, steps),
         clobbers=("memory",),
         instructions=shape.instructions * steps,
     )
 
 
-_BYTES_PORTABLE = """\
+_BYTES_PORTABLE = (
+    """\
 int32_t sums[8] = {{c0, c1, c2, c3, c4, c5, c6, c7}};
 for (int32_t i = 0; i < {groups}; ++i) {{
     for (int32_t half = 0; half < 2; ++half) {{
@@ -374,11 +395,13 @@ for (int32_t i = 0; i < {groups}; ++i) {{
         }}
     }}
 }}
-""" + "\n".join(f"c{i} = sums[{i}];" for i in range(8))
+"""
+    + _RESULTS
+)
 
 
 def _bytes_meaning(w: Any, x: Any, *sums: Any) -> tuple[Any, ...]:
-    """As of the columns that the bytes would be widened to."""
+    """Widen the bytes to columns and run the paired micro-kernel."""
     words = np.asarray(x, np.uint32)
     halves = [
         (_signed(words >> np.uint32(8 * half), 8) & 0xFFFF)
@@ -386,42 +409,42 @@ def _bytes_meaning(w: Any, x: Any, *sums: Any) -> tuple[Any, ...]:
         for half in (0, 1)
     ]
     columns = np.stack(halves, axis=1).reshape(-1, *words.shape[1:]).astype(np.uint32)
-    return _meaning(_BORROW_8X1)(w, columns, *sums)
+    return _meaning(_PAIRED_8X1)(w, columns, *sums)
 
 
 _SPILLED = 6
-"""Instructions around a block of bytes: it takes every register, so the loop's own go to memory."""
+"""Spill instructions around `bytes`: it takes every register, including the loop's."""
 
 
-def _bytes_block(groups: int) -> Intrinsic:
+def _bytes_intrinsic(groups: int) -> Intrinsic:
     return replace(
-        _block(_BYTES_8X1, groups),
+        _intrinsic(_BYTES_8X1, groups),
         operands=(
             Operand("w", "ptr", UINT32, "r", _BYTES_8X1.words * groups),
             Operand("x", "ptr", UINT32, "r", groups),
-            *(Operand(f"c{i}", "inout", INT32) for i in range(8)),
+            *(Operand(name, "inout", INT32) for name in _ACCUMULATORS),
         ),
         meaning=_bytes_meaning,
         portable=_BYTES_PORTABLE.format(groups=groups),
-        doc=f"{4 * groups} taps of eight channels, odd ones borrowing, over plain bytes.",
+        doc=f"{4 * groups} taps of 8 channels x 1 pixel, paired channels, int8 columns.",
         instructions=_BYTES_8X1.instructions * groups + _SPILLED,
     )
 
 
 EXTRACT_ODD_SUM = Intrinsic(
-    "borrow_odd",
+    "extract_odd_sum",
     (Operand("odd", "in", INT32), Operand("even", "in", INT32)),
     INT32,
     lambda odd, even: (
         (np.asarray(odd, np.int64) - np.asarray(even, np.int64)).astype(np.uint32).astype(np.int32)
     ),
     portable="return (int32_t)((uint32_t)odd - (uint32_t)even);",
-    doc="256 times the odd channel's sum: what a borrowing block left there, less the even sum.",
+    doc="256 times the odd sum: the odd accumulator less the even sum.",
 )
 
 
 def default_unroll(words: int, most: int = MAX_UNROLL, repeated: int = _REPEATED_STEPS) -> int:
-    """How many steps a block has for columns of `words`: all where they are few."""
+    """Return the steps per micro-kernel call for columns of `words`: all of them, if few."""
     if words <= most:
         return words
     repeated = min(most, repeated)
@@ -429,10 +452,10 @@ def default_unroll(words: int, most: int = MAX_UNROLL, repeated: int = _REPEATED
 
 
 def alternative_unrolls(words: int) -> list[int]:
-    """Lengths of block that a search may try: they give another block than the usual one."""
-    usual = default_unroll(words)
-    found = {default_unroll(words, most, most) for most in (4, 8, 16, 24, MAX_UNROLL)}
-    return sorted(found - {usual}, reverse=True)
+    """Return other numbers of steps for a tuning search to try."""
+    default = default_unroll(words)
+    candidates = {default_unroll(words, most, most) for most in (4, 8, 16, 24, MAX_UNROLL)}
+    return sorted(candidates - {default}, reverse=True)
 
 
 MICROKERNEL_INTRINSICS: Mapping[str, Intrinsic] = {
@@ -440,10 +463,10 @@ MICROKERNEL_INTRINSICS: Mapping[str, Intrinsic] = {
     for item in (
         EXTRACT_ODD_SUM,
         *(
-            _block(shape, steps)
-            for shape in (_WIDE_2X4, _FRESH_2X4, _MAC_2X4, _BORROW_2X4, _BORROW_4X2, _BORROW_8X1)
+            _intrinsic(shape, steps)
+            for shape in (_WIDE_2X4, _FRESH_2X4, _MAC_2X4, _PAIRED_2X4, _PAIRED_4X2, _PAIRED_8X1)
             for steps in range(1, MAX_UNROLL + 1)
         ),
-        *(_bytes_block(groups) for groups in range(1, MAX_UNROLL // 2 + 1)),
+        *(_bytes_intrinsic(groups) for groups in range(1, MAX_UNROLL // 2 + 1)),
     )
 }

@@ -1,9 +1,4 @@
-"""average_pool2d and max_pool2d on the DSP extension: four channels in one word.
-
-SXTAB16 adds two bytes of a word to two int16 sums, so a window of up to 255 elements cannot
-overflow them; SSUB8 and SEL take the greater of four pairs of bytes at once. Only windows that lie
-inside of the input: the padding would cost more than the words save.
-"""
+"""average_pool2d and max_pool2d on the DSP extension: four channels per word."""
 
 from __future__ import annotations
 
@@ -20,18 +15,22 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import narrow_to_output, pool_window
 from firmwright.ops.requantize import quantized_activation_range
 
+# SXTAB16 adds two bytes of a word to two int16 sums, which cannot overflow for windows of up to 255
+# elements. SSUB8 and SEL select the greater of four pairs of bytes. Windows must be inside the
+# input.
+
 _LANES = 4
-_MOST_SUMMED = 255
-_MOST_UNROLLED = 8
+_MAX_SUMMED = 255
+_MAX_UNROLLED = 8
 
 
 def _average_configs(op: OpCall) -> Sequence[Config]:
     window = pool_window(op)
-    return _configs(op) if window.size[0] * window.size[1] <= _MOST_SUMMED else ()
+    return _configs(op) if window.size[0] * window.size[1] <= _MAX_SUMMED else ()
 
 
 def _max_configs(op: OpCall) -> Sequence[Config]:
-    """Without an activation that cuts anything."""
+    """Requires an activation that does not clamp."""
     if op.input(0).dtype != INT8:
         return ()
     bounds = quantized_activation_range(op.str_attr("activation"), op.output)
@@ -72,16 +71,20 @@ def _build_max(op: OpCall, config: Config, b: Kernel) -> None:
         most = b.reg("most", UINT32)
         b.store(most, [0], 0x80808080)
         _each_word(
-            op, b, start,
-            lambda word: b.store(most, [0], call_intrinsic("smax8", [b.load(most, [0]), word], UINT32)),
-        )  # fmt: skip
+            op,
+            b,
+            start,
+            lambda word: b.store(
+                most, [0], call_intrinsic("smax8", [b.load(most, [0]), word], UINT32)
+            ),
+        )
         with b.view("out", b.y, target, (1,), dtype=UINT32, access="w", alignment=4) as y:
             b.store(y, [0], b.load(most, [0]))
 
 
 @contextmanager
 def _outputs(op: OpCall, b: Kernel) -> Iterator[tuple[ArithExpr, ArithExpr]]:
-    """Loops over groups of four outputs: where their window begins in the input, and they in y."""
+    """Loop over groups of four channels: yields the window's input offset and the output offset."""
     window = pool_window(op)
     batch, height, width, channels = op.output.shape
     _, rows, cols, _ = op.input(0).shape
@@ -96,10 +99,10 @@ def _outputs(op: OpCall, b: Kernel) -> Iterator[tuple[ArithExpr, ArithExpr]]:
 
 
 def _each_word(op: OpCall, b: Kernel, start: ArithExpr, take: Callable[[ArithExpr], None]) -> None:
-    """Hands the word of every element of the window that begins at `start` to `take`."""
+    """Call `take` with the word of every element of the window that begins at `start`."""
     size = pool_window(op).size
     _, _, cols, channels = op.input(0).shape
-    unroll = size[1] if size[1] <= _MOST_UNROLLED else 1
+    unroll = size[1] if size[1] <= _MAX_UNROLLED else 1
     words = channels // _LANES
     window = b.view(
         "taps", b.input(0), start, size, dtype=UINT32, strides=(cols * words, words), alignment=4

@@ -1,14 +1,4 @@
-"""conv2d 3x3, stride 1, by integer Winograd F(2x2, 3x3): 4 products an output instead of 9.
-
-schedules/winograd.py has the transformed weights and the proof that they may be used.
-
-Work goes by four tiles side by side (2 x 8 outputs). Their 4 x 10 inputs are copied to `patch`,
-with the zero point outside of the input; `u` has their transforms as columns for 16 products of
-int16 weights (mac_blocks.py, `wide`), and `m` what those give for a pair of channels.
-
-What is done for both halves of four channels, and for both channels of a pair, is written out, or
-with `code` looped stands once: a third less code for two percent more instructions.
-"""
+"""conv2d 3x3, stride 1, by integer Winograd F(2x2, 3x3): 4 products per output instead of 9."""
 
 from __future__ import annotations
 
@@ -29,6 +19,12 @@ from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.cortex_m_dsp.microkernels import default_unroll
 from firmwright.schedules.epilogue import RequantizeEpilogue, accumulator_bounds, make_epilogue
 from firmwright.schedules.winograd import POINTS, copy_input_patch, plan_winograd
+
+# schedules/winograd.py provides the transformed weights and their proof. The kernel processes four
+# adjacent tiles (2 x 8 outputs): `patch` holds their 4 x 10 inputs, `u` the transformed inputs as
+# columns for 16 int16 products (microkernels.py, `wide`), and `m` the products of a channel pair.
+# With code=looped, the code for both halves of four channels and both channels of a pair is a loop:
+# a third less code for two percent more instructions.
 
 _TILES = 4
 _LEAST_CHANNELS = 8
@@ -114,7 +110,7 @@ def _pack(weights: Array) -> Array:
 
 
 def _transform_inputs(work: _DspWinograd) -> None:
-    """u[4 i + j, word, tile] = (B' d B)[i, j], two channels a word."""
+    """u[4 i + j, word, tile] = (B' d B)[i, j], two channels per word."""
     b = work.b
     with b.for_("c", work.channels // 4) as c:
         if work.looped:
@@ -132,7 +128,7 @@ def _transform_half(
     name: str,
     shift: ArithExpr | None = None,
 ) -> None:
-    """Two of each four channels, which `name` takes from their word, shifted if need be."""
+    """Transform two of each four channels, selected by `name` after an optional shift."""
     b = work.b
     vertical: dict[int, list[ArithExpr]] = {}
     with ExitStack() as stack:
@@ -165,7 +161,7 @@ def _input_transform(d: Sequence[ArithExpr]) -> list[ArithExpr]:
 
 
 def _multiply(work: _DspWinograd, pair: ArithExpr) -> None:
-    """m[point, channel * 4 + tile] of one pair of channels."""
+    """m[point, channel * 4 + tile] of one channel pair."""
     b, words = work.b, work.channels // 2
     steps = default_unroll(words)
     with b.for_("point", POINTS) as point:
@@ -187,7 +183,7 @@ def _multiply(work: _DspWinograd, pair: ArithExpr) -> None:
 def _finish(
     work: _DspWinograd, at: tuple[ArithExpr, ArithExpr, ArithExpr], pair: ArithExpr, height: int
 ) -> None:
-    """Y = A' M A of each tile, requantised and written where there is a row for it."""
+    """Y = A' M A of each tile, requantized and stored."""
     b = work.b
     parities: Sequence[ArithExpr | int] = (0, 1)
     with ExitStack() as loop:
@@ -204,7 +200,6 @@ def _finish_channel(
     parity: ArithExpr | int,
     height: int,
 ) -> None:
-    """One channel of the pair."""
     b = work.b
     n, row, column = at
     with ExitStack() as stack:

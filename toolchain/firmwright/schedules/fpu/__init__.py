@@ -1,1 +1,1 @@
-"""Schedule rules for float32 on Cortex-M cores with a single-precision unit."""
+"""Schedules for float32 on Cortex-M cores with a single-precision FPU."""

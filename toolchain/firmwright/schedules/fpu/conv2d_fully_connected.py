@@ -1,9 +1,4 @@
-"""float32 conv2d and fully_connected with a floating-point unit: blocks over packed columns.
-
-The columns of a few output pixels are packed (columns.py) and multiplied with every group of
-channels (products.py). One pixel of a pointwise convolution, or one row of a fully connected layer,
-needs no packing. The last block starts early where the pixels are no multiple of a block.
-"""
+"""float32 conv2d and fully_connected with an FPU: GEMM over im2col columns."""
 
 from __future__ import annotations
 
@@ -23,8 +18,12 @@ from firmwright.schedules.fpu.gemm_kernel import FloatGemmKernel, cheapest_tiles
 from firmwright.schedules.fpu.im2col import FloatIm2colPacker
 from firmwright.schedules.fpu.microkernels import FPU_TILES, FpuTile, MultiplyAddStyle
 
+# The columns of a few output pixels are packed (im2col.py) and multiplied by every channel group
+# (gemm_kernel.py). A single pixel of a pointwise convolution and a row of a fully connected layer
+# need no packing. The last block overlaps its predecessor if the pixels do not divide evenly.
+
 _COPY = 4
-"""Instructions that packing an element of a window takes, roughly."""
+"""Approximate instructions to pack one element of a window."""
 
 
 def _conv_configs(op: OpCall) -> Sequence[Config]:
@@ -101,12 +100,18 @@ def _rules(style: MultiplyAddStyle, *features: str) -> tuple[Schedule, ...]:
     requires = frozenset(features)
     conv, matrix = partial(_build_conv, style), partial(_build_matrix, style)
     return (
-        Schedule(f"fpu.conv2d.{style}", "conv2d", requires, _conv_configs, conv, disable_scheduling=True),
         Schedule(
-            f"fpu.fully_connected.{style}", "fully_connected", requires, _matrix_configs, matrix,
+            f"fpu.conv2d.{style}", "conv2d", requires, _conv_configs, conv, disable_scheduling=True
+        ),
+        Schedule(
+            f"fpu.fully_connected.{style}",
+            "fully_connected",
+            requires,
+            _matrix_configs,
+            matrix,
             disable_scheduling=True,
         ),
-    )  # fmt: skip
+    )
 
 
 RULES = (*_rules("separate", "fpu"), *_rules("chained", "fpu", "vmla"))

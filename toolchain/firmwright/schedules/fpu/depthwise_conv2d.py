@@ -1,11 +1,4 @@
-"""float32 depthwise_conv2d with a floating-point unit: a channel's weights and window in registers.
-
-A channel at a time. Along a row of outputs every input element is loaded once for a strip of
-outputs that follow each other, and stays in a register for all that see it. Narrow rows are one
-strip; wide ones have a loop of strips between what is left and right of it, where taps fall outside
-of the input and are left out. Each sum takes its products row by row, as the default loops do, so
-the bits are theirs.
-"""
+"""float32 depthwise_conv2d with an FPU: the weights and window of a channel stay in registers."""
 
 from __future__ import annotations
 
@@ -29,13 +22,18 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import apply_activation
 from firmwright.schedules.fpu.microkernels import MultiplyAddStyle
 
-_MOST_TAPS = 12
-"""Weights and a window of so many taps leave registers for sums."""
+# One channel at a time. Along an output row, each input element is loaded once per strip of
+# adjacent outputs and stays in a register for all outputs that use it. A narrow row is one strip; a
+# wide row is a loop of strips between border code that omits taps outside the input. Products are
+# summed row by row as in the default loops, so the bits are equal.
+
+_MAX_TAPS = 12
+"""Windows of at most this many taps leave registers for sums."""
 _NARROW = 6
-"""Rows of up to so many outputs are one strip."""
+"""Rows of at most this many outputs are one strip."""
 _STRIP = 4
-_MOST_UNROLLED = 400
-"""Taps in line, over all kinds of rows."""
+_MAX_UNROLLED = 400
+"""Maximum number of unrolled taps over all kinds of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +45,23 @@ class _FloatAxis:
     outputs: int
 
     def valid(self, output: int) -> range:
-        """The taps of an output that fall inside of the input."""
+        """Taps of `output` that fall inside the input."""
         first = output * self.stride - self.before
         return range(max(0, -first), min(self.taps, self.inputs - first))
 
     def runs(self) -> list[tuple[range, range]]:
-        """Runs of outputs whose valid taps are the same: (outputs, taps)."""
-        found: list[tuple[range, range]] = []
+        """Runs of outputs with equal valid taps: (outputs, taps)."""
+        runs: list[tuple[range, range]] = []
         for output in range(self.outputs):
             taps = self.valid(output)
-            if found and found[-1][1] == taps:
-                found[-1] = (range(found[-1][0].start, output + 1), taps)
+            if runs and runs[-1][1] == taps:
+                runs[-1] = (range(runs[-1][0].start, output + 1), taps)
             else:
-                found.append((range(output, output + 1), taps))
-        return found
+                runs.append((range(output, output + 1), taps))
+        return runs
 
     def whole(self) -> range:
-        """The outputs that see all of their taps."""
+        """Outputs with all taps valid."""
         inside = [o for o in range(self.outputs) if len(self.valid(o)) == self.taps]
         return range(inside[0], inside[-1] + 1) if inside else range(0)
 
@@ -84,7 +82,7 @@ def _axes(op: OpCall) -> tuple[_FloatAxis, _FloatAxis]:
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    """No dilation, a small window, and no row or column of outputs that sees nothing."""
+    """No dilation, a small window, and a valid tap for every output."""
     if op.input(0).dtype != FLOAT32 or op.ints_attr("dilation") != (1, 1):
         return ()
     rows, columns = _axes(op)
@@ -92,11 +90,11 @@ def _configs(op: OpCall) -> Sequence[Config]:
     seen = all(run for axis in (rows, columns) for _, run in axis.runs())
     outputs = sum(len(strip) for strip, _ in _strips(columns))
     unrolled = outputs * len(rows.runs()) * taps
-    return ({},) if taps <= _MOST_TAPS and seen and unrolled <= _MOST_UNROLLED else ()
+    return ({},) if taps <= _MAX_TAPS and seen and unrolled <= _MAX_UNROLLED else ()
 
 
 def _strips(columns: _FloatAxis) -> list[tuple[range, int]]:
-    """How a row is cut: (the outputs of a strip, how often it is repeated)."""
+    """Partition of a row: (outputs of a strip, repetitions)."""
     whole = columns.whole()
     if columns.outputs <= _NARROW or len(whole) < 2 * _STRIP:
         return [(range(columns.outputs), 1)]
@@ -112,7 +110,7 @@ def _strips(columns: _FloatAxis) -> list[tuple[range, int]]:
 
 @dataclass(frozen=True, slots=True)
 class _FloatOutputRow:
-    """A row of outputs of one channel: the taps' rows that lie inside, and where they are."""
+    """An output row of one channel, with its valid tap rows."""
 
     style: MultiplyAddStyle
     columns: _FloatAxis
@@ -124,19 +122,19 @@ class _FloatOutputRow:
     y: tir.Buffer
 
     def strip(self, b: Kernel, outputs: range, shift: ArithExpr) -> None:
-        """`outputs`, all of them moved on by `shift`."""
-        columns, known = self.columns, dict[tuple[int, int], ArithExpr]()
+        """Emit `outputs`, offset by `shift`."""
+        columns, inputs = self.columns, dict[tuple[int, int], ArithExpr]()
         with ExitStack() as stack:
             for output in outputs:
                 first = output * columns.stride - columns.before
                 valid = columns.valid(output)
                 for kx, ky in product(valid, self.rows):
-                    place = (ky, first + kx)
-                    if place not in known:
+                    position = (ky, first + kx)
+                    if position not in inputs:
                         at = shift * columns.stride + (first + kx)
                         value = b.load(self.x, [ky - self.rows.start, at])
-                        known[place] = stack.enter_context(b.let("x", value))
-                taps = [(known[ky, first + kx], self.weights[ky][kx])
+                        inputs[position] = stack.enter_context(b.let("x", value))
+                taps = [(inputs[ky, first + kx], self.weights[ky][kx])
                         for ky, kx in product(self.rows, valid)]  # fmt: skip
                 total = self._sum(taps) + self.bias
                 b.store(self.y, [shift + output], apply_activation(total, self.activation))
@@ -166,7 +164,7 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> No
             ]
             for ky in range(height)
         ]
-        own = stack.enter_context(b.let("own_bias", b.load(bias, [c])))
+        channel_bias = stack.enter_context(b.let("own_bias", b.load(bias, [c])))
         batch = op.output.shape[0]
         n = stack.enter_context(b.for_("n", batch)) if batch > 1 else c * 0
         for outputs, taps in rows.runs():
@@ -174,7 +172,7 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> No
                 top = oy * rows.stride - rows.before + taps.start
                 with _windows(op, b, (n, top, oy, c), len(taps)) as (x, y):
                     row = _FloatOutputRow(
-                        style, columns, taps, weights, own, op.str_attr("activation"), x, y
+                        style, columns, taps, weights, channel_bias, op.str_attr("activation"), x, y
                     )  # fmt: skip
                     _strip_by_strip(b, row)
 
@@ -183,7 +181,7 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> No
 def _windows(
     op: OpCall, b: Kernel, at: tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr], count: int
 ) -> Iterator[tuple[tir.Buffer, tir.Buffer]]:
-    """One channel of `count` input rows from row `top` on, and of the output row `oy`."""
+    """View one channel of `count` input rows from `top`, and of output row `oy`."""
     n, top, oy, c = at
     _, height, width, depth = op.input(0).shape
     _, out_height, out_width, channels = op.output.shape

@@ -1,10 +1,4 @@
-"""All outputs of a few pixels of a float32 layer: its packed weights times their columns.
-
-y[p, o] = activated(sum over k of column[k, p] * w[o, k], + bias[o]), in that order. Weights lie in
-groups of channels, element k of a whole group side by side. The last group starts early where the
-channels are no multiple of a group, so it computes some outputs twice; fewer channels than a group
-are padded with zeros that nobody stores.
-"""
+"""GEMM kernel of float32 layers: packed weights times the columns of a few pixels."""
 
 from __future__ import annotations
 
@@ -26,10 +20,14 @@ from firmwright.schedules.fpu.microkernels import (
     microkernel_name,
 )
 
+# y[p, o] = activation(sum over k of column[k, p] * w[o, k], + bias[o]), in that order. Weights are
+# packed in channel groups, element k of a group contiguous. The last group overlaps its
+# predecessor; fewer channels than a group are padded with zeros that are not stored.
+
 
 @dataclass(frozen=True, slots=True)
 class FloatGemmKernel:
-    """The constants of a layer of `outputs` x `depth`, and how it is cut."""
+    """Constants of a layer of `outputs` x `depth` and its tile."""
 
     style: MultiplyAddStyle
     form: FpuTile
@@ -40,7 +38,7 @@ class FloatGemmKernel:
     activation: str
 
     def run(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
-        """The outputs of the pixels from `at` on, whose `columns` are [depth, pixels]."""
+        """Compute all channels of the pixels starting at `at`; `columns` is [depth, pixels]."""
         form, size = self.form, self.form.lanes * self.depth
         with b.for_("group", -(-self.outputs // form.lanes)) as group:
             first = group * form.lanes
@@ -73,7 +71,7 @@ class FloatGemmKernel:
 def plan_float_gemm(
     b: Kernel, weights: Array, bias: Array, activation: str, style: MultiplyAddStyle, form: FpuTile
 ) -> FloatGemmKernel:
-    """`weights` is [outputs, depth]."""
+    """Plan a layer with `weights` [outputs, depth]."""
     outputs, depth = weights.shape
     lanes = form.lanes
     padded = np.pad(weights, ((0, max(lanes - outputs, 0)), (0, 0)))
@@ -88,9 +86,9 @@ def plan_float_gemm(
 
 
 def cheapest_tiles(outputs: int, pixels: int, depth: int, overhead: int = 0) -> Sequence[FpuTile]:
-    """The forms for a layer: the cheapest, then the cheapest that has one pixel.
+    """Return the cheapest tile and, if it differs, the cheapest tile of one pixel.
 
-    `overhead` is what the column of a pixel costs beside the products, in instructions an element.
+    `overhead` is the cost of packing a pixel, in instructions per element.
     """
     fitting = [form for form in FPU_TILES if form.pixels <= pixels]
 

@@ -1,6 +1,6 @@
-"""Columns of floats: the windows of a few output pixels, element k of all of them side by side.
+"""im2col packing of floats: element k of all pixels of a block is contiguous.
 
-Outside of the input lies 0, whose products change no sum.
+Outside the input, columns hold 0, which changes no sum.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNROLL = 4
 
 @dataclass(frozen=True, slots=True)
 class FloatIm2colPacker:
-    """Writes windows of `x` to `columns` [element, pixel]."""
+    """Packs windows of `x` into `columns` [element, pixel]."""
 
     b: Kernel
     window: ConvWindow
@@ -31,7 +31,7 @@ class FloatIm2colPacker:
         return self.columns.shape[1]
 
     def pack(self, op: OpCall, at: ArithExpr) -> None:
-        """The windows of the output pixels from `at` on."""
+        """Pack the windows of the output pixels starting at `at`."""
         b, window = self.b, self.window
         if window.pointwise:
             self.points(at)
@@ -46,7 +46,7 @@ class FloatIm2colPacker:
                 self.pixel((n, y0, x0), p)
 
     def points(self, at: ArithExpr) -> None:
-        """Windows of one element each: the channels of the pixels from `at` on."""
+        """Pack windows of one element: the channels of the pixels starting at `at`."""
         b, channels = self.b, self.x.shape[3]
         unroll = next(count for count in (_UNROLL, 2, 1) if channels % count == 0)
         with (
@@ -59,7 +59,7 @@ class FloatIm2colPacker:
                 b.store(self.columns, [k, pixel], b.load(source, [pixel, k]))
 
     def pixel(self, position: tuple[ArithExpr, ArithExpr, ArithExpr], pixel: ArithExpr) -> None:
-        """The window that begins at `position` (n, y, x) of the input, as column `pixel`."""
+        """Pack the window with origin `position` (n, y, x) as column `pixel`."""
         b, window = self.b, self.window
         n, top, left = position
         rows, cols = window.input_size
@@ -87,7 +87,7 @@ class FloatIm2colPacker:
         pixel: ArithExpr,
         inside: ArithExpr,
     ) -> None:
-        """A row of the window tap by tap."""
+        """Pack one window row tap by tap."""
         b, window, channels = self.b, self.window, self.x.shape[3]
         n, iy, left = origin
         with b.for_("kx", window.size[1]) as kx, b.let("ix", left + kx * window.dilation[1]) as ix:
@@ -104,7 +104,7 @@ class FloatIm2colPacker:
         pixel: ArithExpr,
         count: int,
     ) -> None:
-        """`count` elements of the input from `source` (n, y, x) on, to element `first` on."""
+        """Copy `count` elements from input position `source` (n, y, x) to element `first`."""
         b = self.b
         _, rows, cols, channels = self.x.shape
         offset = ((source[0] * rows + source[1]) * cols + source[2]) * channels
@@ -119,7 +119,7 @@ class FloatIm2colPacker:
             b.store(column, [i * unroll + u], b.load(run, [i * unroll + u]))
 
     def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
-        """Element `first` and what follows := 0."""
+        """Clear `count` elements from element `first`."""
         b, place = self.b, first * self.pixels + pixel
         window = b.view("zeros", self.columns, place, (count,), strides=(self.pixels,), access="w")
         with window as column, b.for_("c", count) as c:

@@ -1,19 +1,4 @@
-"""Blocks of float32 products in the registers of a single-precision unit.
-
-A block multiplies `lanes` output channels with `pixels` columns, element by element: sum[p, l] =
-x[0, p] * w[0, l] + x[1, p] * w[1, l] + ..., added in this order and rounded after every product
-and every addition, as the default loops do it: the bits are theirs. Each element costs one load of
-several registers for the weights and one for the columns.
-
-`separate` multiplies into a register and adds that; the additions follow a few instructions behind,
-because a result costs a cycle more in the next one. `chained` uses VMLA, which rounds in between
-too. On the Cortex-M4 it takes three cycles where VMUL and VADD take two; only other cores use it
-(feature `vmla`, targets/cortex_m.py).
-
-The first element starts the sums, so a block stands for a whole column. Then come rounds of
-`STEPS_PER_ITERATION` elements, and the elements left in line. Source of the semantics: the Armv7-M
-architecture reference manual.
-"""
+"""float32 GEMM micro-kernels in the registers of a single-precision FPU."""
 
 from __future__ import annotations
 
@@ -27,18 +12,31 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 
+# A micro-kernel multiplies `lanes` output channels by `pixels` columns: sum[p, l] = x[0, p] * w[0,
+# l] + x[1, p] * w[1, l] + ..., in this order and rounded after every product and sum, so the bits
+# equal those of the default loops. Each element takes one multiple load for the weights and one for
+# the columns.
+#
+# `separate` multiplies into a temporary and adds it a few instructions later, because a result is
+# available one cycle late. `chained` uses VMLA, which also rounds in between; on the Cortex-M4 it
+# takes three cycles where VMUL and VADD take two, so it requires the feature `vmla`.
+#
+# The first element initializes the sums, so a micro-kernel processes a whole column: the first
+# element, a loop over `STEPS_PER_ITERATION` elements, and the unrolled rest. Semantics: Armv7-M
+# architecture reference manual.
+
 MultiplyAddStyle = Literal["separate", "chained"]
 MULTIPLY_ADD_STYLES: tuple[MultiplyAddStyle, ...] = ("separate", "chained")
 STEPS_PER_ITERATION = 4
 _REGISTERS = 32
 _FIRST_FREE = 16
-"""Sums take s0 to s15 at most, wherever the compiler wants them there."""
-_MOST_PRODUCTS = 8
+"""Sums occupy at most s0 to s15, allocated by the compiler."""
+_MAX_PRODUCTS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class FpuTile:
-    """How many channels and pixels; at most sixteen sums."""
+    """Channels and pixels of a micro-kernel; at most sixteen sums."""
 
     lanes: int
     pixels: int
@@ -48,7 +46,7 @@ class FpuTile:
         return self.lanes * self.pixels
 
     def step(self, style: MultiplyAddStyle, *, starts: bool = False) -> list[str]:
-        """The assembly of one element."""
+        """Return the assembly of one element."""
         w = [f"s{_FIRST_FREE + lane}" for lane in range(self.lanes)]
         x = [f"s{_FIRST_FREE + self.lanes + pixel}" for pixel in range(self.pixels)]
         lines = [f"vldmia %[w]!, {{{_span(w)}}}", f"vldmia %[x]!, {{{_span(x)}}}"]
@@ -61,13 +59,13 @@ class FpuTile:
             name = "vmul" if starts else "vmla"
             return lines + [f"{name}.f32 {total}, {a}, {b}" for total, a, b in triples]
         free = _REGISTERS - _FIRST_FREE - self.lanes - self.pixels
-        room = min(free, _MOST_PRODUCTS)
+        room = min(free, _MAX_PRODUCTS)
         for start in range(0, self.sums, room):
-            few = triples[start : start + room]
-            temporaries = [f"s{_REGISTERS - 1 - place}" for place in range(len(few))]
-            for (_, a, b), product in zip(few, temporaries, strict=True):
+            batch = triples[start : start + room]
+            temporaries = [f"s{_REGISTERS - 1 - place}" for place in range(len(batch))]
+            for (_, a, b), product in zip(batch, temporaries, strict=True):
                 lines.append(f"vmul.f32 {product}, {a}, {b}")
-            for (total, _, _), product in zip(few, temporaries, strict=True):
+            for (total, _, _), product in zip(batch, temporaries, strict=True):
                 lines.append(f"vadd.f32 {total}, {total}, {product}")
         return lines
 
@@ -76,7 +74,7 @@ FPU_TILES = tuple(FpuTile(*item) for item in ((4, 4), (4, 3), (8, 2), (4, 2), (8
 
 
 def microkernel_name(style: MultiplyAddStyle, form: FpuTile, depth: int) -> str:
-    """The block for columns of `depth` elements."""
+    """Return the name of the micro-kernel for columns of `depth` elements."""
     rounds, rest = divmod(depth - 1, STEPS_PER_ITERATION)
     return f"{style}_f32_{form.lanes}x{form.pixels}_{'deep_' if rounds else ''}{rest}"
 
@@ -96,19 +94,18 @@ def _text(style: MultiplyAddStyle, form: FpuTile, rest: int, *, deep: bool) -> s
         [f"int32_t rounds = (steps - 1) / {STEPS_PER_ITERATION};"] if deep else ["(void)steps;"]
     )
     outputs += ['[rounds] "+r"(rounds)'] if deep else []
-    used = [f'"s{i}"' for i in range(_FIRST_FREE, _REGISTERS)]
+    clobbers = [f'"s{i}"' for i in range(_FIRST_FREE, _REGISTERS)]
     return "\n".join([
         *counted,
         "__asm__ volatile(",
         *(f'    "{line}\\n\\t"' for line in lines),
         *_wrapped("    : ", outputs),
         "    :",
-        *_wrapped("    : ", [*used, '"cc"', '"memory"'], ");"),
+        *_wrapped("    : ", [*clobbers, '"cc"', '"memory"'], ");"),
     ])  # fmt: skip
 
 
 def _wrapped(head: str, items: Sequence[str], end: str = "") -> Iterator[str]:
-    """The items in lines of up to 96 columns."""
     line = head
     for index, item in enumerate(items):
         part = item + ("," if index < len(items) - 1 else end)
@@ -134,7 +131,7 @@ for (int32_t i = 0; i < steps; ++i) {{
 
 
 def _meaning(form: FpuTile, w: Any, x: Any, steps: Any) -> tuple[Any, ...]:
-    """w [steps * lanes, ...], x [steps * pixels, ...]: the sums, one array a register."""
+    """w [steps * lanes, ...] and x [steps * pixels, ...] -> one array per sum."""
     weights = np.asarray(w, np.float32)
     columns = np.asarray(x, np.float32)
     a = weights.reshape(-1, 1, form.lanes, *weights.shape[1:])

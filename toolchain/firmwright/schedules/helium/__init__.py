@@ -1,1 +1,1 @@
-"""Cortex-M with Helium (M55, M85): whole inner blocks on vectors of sixteen bytes."""
+"""Schedules for Cortex-M cores with Helium (MVE), on vectors of sixteen bytes."""

@@ -1,11 +1,4 @@
-"""add and sub of int8 tensors of one shape on Helium, four elements at a time.
-
-Both inputs are brought to one scale (ops/rescaled_sum.py): x less its zero point, times 2^20, a
-doubling high multiply, a rounding shift to the right where the input's scale is the smaller one.
-VQRDMULH and VRSHL are these steps but for halves of negative numbers, which go away from zero: one
-is taken off negative values before they are shifted. Obligations: both shifts at most 0, so that
-every value fits 32 bits as the definition's does.
-"""
+"""add and sub of int8 tensors of equal shape on Helium, four elements at a time."""
 
 from __future__ import annotations
 
@@ -22,6 +15,11 @@ from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.rescaled_sum import rescaled_sum
 from firmwright.schedules.helium import vector_requantize
+
+# Both inputs are rescaled to a common scale (ops/rescaled_sum.py): minus the zero point, times
+# 2^20, doubling high multiply, rounding right shift for the smaller scale. VQRDMULH and VRSHL
+# implement these steps except that halves of negative numbers round away from zero: 1 is subtracted
+# from negative values before a shift. Obligation: no left shift, so that every value fits 32 bits.
 
 _IMMEDIATES = (
     "zero_a", "multiplier_a", "shift_a", "zero_b", "multiplier_b", "shift_b",
@@ -112,7 +110,7 @@ def _meaning(sign: int, a: Any, b: Any, y: Any, *rest: Any) -> Any:
 
 
 def _executed(args: Sequence[int]) -> int:
-    """Of arguments in the order of the operands."""
+    """Executed instructions, from arguments in operand order."""
     fixed = 14 + 2 + 2 * sum(args[at] < 0 for at in (5, 8)) + 2 * (args[14] > 0)
     return 10 + -(-args[15] // 4) * fixed
 

@@ -1,10 +1,4 @@
-"""average_pool2d on Helium: the sums of eight channels in int16 lanes.
-
-For windows that stay inside of the input and hold at most 255 values, so that a sum fits int16
-(255 * 128 < 2^15). The mean is the definition's division, which a compiler makes a multiplication
-of. The last block of channels starts early where they are no multiple of eight. Row by row
-(`mve_add_row`) sums have 32 bits, four channels at a time.
-"""
+"""average_pool2d on Helium: sums of eight channels in int16 lanes."""
 
 from __future__ import annotations
 
@@ -23,8 +17,13 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import pool_window
 from firmwright.ops.requantize import quantized_activation_range
 
+# Windows must be inside the input and hold at most 255 values, so that a sum fits int16 (255 * 128
+# < 2^15). The mean is the division of the definition, which compilers turn into a multiplication.
+# The last channel block overlaps its predecessor. When rows arrive one at a time (`mve_add_row`),
+# sums have 32 bits, four channels per vector.
+
 _CHANNELS = 8
-_MOST_TAPS = 255
+_MAX_TAPS = 255
 
 _PORTABLE = """\
 int32_t sums[8] = {0, 0, 0, 0, 0, 0, 0, 0};
@@ -120,7 +119,7 @@ POOL_INTRINSICS: Mapping[str, Intrinsic] = {item.name: item for item in (WINDOW_
 
 def _configs(op: OpCall) -> Sequence[Config]:
     window = pool_window(op)
-    fits = window.size[0] * window.size[1] <= _MOST_TAPS and window.dilation == (1, 1)
+    fits = window.size[0] * window.size[1] <= _MAX_TAPS and window.dilation == (1, 1)
     guarded = window.guarded(0) or window.guarded(1)
     channels = op.output.shape[3]
     applies = op.input(0).dtype == INT8 and fits and not guarded and channels >= _CHANNELS
@@ -153,7 +152,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _mean(op: OpCall, total: ArithExpr, taps: int) -> ArithExpr:
-    """`total` / `taps`, halves away from zero, cut to the activation."""
+    """`total` / `taps`, halves rounded away from zero, clamped to the activation."""
     low, high = quantized_activation_range(op.str_attr("activation"), op.output)
     half = taps // 2
     mean = select(total > 0, total + half, total - half) / taps

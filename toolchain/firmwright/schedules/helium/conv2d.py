@@ -1,10 +1,4 @@
-"""conv2d on Helium: four channels times two pixels over columns of int8 (products.py).
-
-A kernel of one tap multiplies straight from its input. Any other one packs windows as columns first
-(columns.py), with the zero point where a window leaves the input, so that it can be folded into the
-bias. Last pairs of pixels and last blocks of four channels start early where they do not divide
-what there is: some outputs are computed twice.
-"""
+"""conv2d on Helium: GEMM tiles of four channels times two pixels over int8 columns."""
 
 from __future__ import annotations
 
@@ -33,6 +27,10 @@ from firmwright.schedules.helium.im2col import (
     make_im2col_packer,
 )
 
+# A 1x1 kernel multiplies directly from its input. Other kernels pack windows as columns (im2col.py)
+# with the zero point outside the input, so that it can be folded into the bias. The last pixel pair
+# and channel block overlap their predecessors if the sizes do not divide evenly.
+
 _PIXELS = 2
 _CHANNELS = vector_requantize.CHANNELS
 
@@ -47,7 +45,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 @dataclass(frozen=True, slots=True)
 class _Int8Gemm:
-    """From sums to int8; see `TwoPixelGemm`."""
+    """`TwoPixelGemm` with an int8 requantize epilogue."""
 
     packed: tir.Buffer
     table: tir.Buffer
@@ -116,13 +114,13 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 class TwoPixelGemm(Protocol):
-    """All channels of two pixels."""
+    """Computes all channels of two pixels."""
 
     @property
     def taps(self) -> int: ...
 
     def with_taps(self, taps: int) -> Self:
-        """The same from columns of so many values."""
+        """Return a copy for columns of `taps` values."""
 
     def run(
         self,
@@ -131,12 +129,12 @@ class TwoPixelGemm(Protocol):
         columns: Sequence[ArithExpr],
         pixels: Sequence[ArithExpr],
     ) -> None:
-        """From the columns at `columns` of `source` to the output pixels `pixels`."""
+        """Multiply columns at offsets `columns` of `source`; store output pixels `pixels`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionInput:
-    """A tensor of int8, what looks at it, and what stands for 0 around it."""
+    """An int8 tensor, its window, and its zero point."""
 
     x: tir.Buffer
     window: ConvWindow
@@ -146,7 +144,7 @@ class ConvolutionInput:
 def convolve_two_pixels(
     b: Kernel, source: ConvolutionInput, product: TwoPixelGemm, shape: Sequence[int]
 ) -> None:
-    """Every output pixel of `shape` (NHWC)."""
+    """Compute every output pixel of `shape` (NHWC)."""
     if source.window.size == (1, 1) and not source.window.is_padded:
         _direct(b, source, product, shape)
     else:
@@ -156,7 +154,7 @@ def convolve_two_pixels(
 def _direct(
     b: Kernel, source: ConvolutionInput, product: TwoPixelGemm, shape: Sequence[int]
 ) -> None:
-    """A kernel of one tap: a pixel of the input is a column."""
+    """1x1 kernel: an input pixel is a column."""
     batch, height, width, _ = shape
     window = source.window
     in_rows, in_cols = window.input_size
@@ -179,15 +177,17 @@ def _packed(
     """Rows of even width pair by pair; rows of odd width two at a time, packed as a whole."""
     batch, height, width, _ = shape
     count = batch * height
-    together = min(1 + width % 2, count)
-    at_once = _PIXELS if width % 2 == 0 else together * width
+    rows_per_group = min(1 + width % 2, count)
+    pixels_per_group = _PIXELS if width % 2 == 0 else rows_per_group * width
     with ExitStack() as stack:
         rows_of, packer = _source(b, stack, source, shape)
         product = product.with_taps(packer.taps)
-        columns = stack.enter_context(b.allocate("columns", INT8, (at_once * product.taps,), 8))
+        columns = stack.enter_context(
+            b.allocate("columns", INT8, (pixels_per_group * product.taps,), 8)
+        )
         step = source.window.stride[1] * packer.channels
-        group = stack.enter_context(b.for_("group", -(-count // together)))
-        start = minimum(group * together, count - together)
+        group = stack.enter_context(b.for_("group", -(-count // rows_per_group)))
+        start = minimum(group * rows_per_group, count - rows_per_group)
         row = stack.enter_context(b.let("row", start))
         if width % 2 == 0:
             origin = rows_of(row)
@@ -198,12 +198,12 @@ def _packed(
             pixel = row * width + pair * _PIXELS
             product.run(b, columns, [pair * 0, pair * 0 + product.taps], [pixel, pixel + 1])
             return
-        with b.for_("r", together) as r:
+        with b.for_("r", rows_per_group) as r:
             origin = rows_of(row + r)
             with b.for_("ox", width) as ox:
                 place = (r * width + ox) * product.taps
                 packer.pack(b, columns, place, origin + ox * step)
-        pixels = stack.enter_context(_pair(b, at_once))
+        pixels = stack.enter_context(_pair(b, pixels_per_group))
         product.run(
             b, columns, [p * product.taps for p in pixels], [row * width + p for p in pixels]
         )
@@ -212,7 +212,7 @@ def _packed(
 def _source(
     b: Kernel, stack: ExitStack, source: ConvolutionInput, shape: Sequence[int]
 ) -> tuple[Callable[[ArithExpr], ArithExpr], VectorIm2colPacker]:
-    """Where windows are packed from: gives the first window's place for a row of outputs."""
+    """Return a function from output row to its first window's offset, and a packer."""
     batch, height, width, _ = shape
     _, in_rows, in_cols, channels = source.x.shape
     window = source.window
@@ -238,7 +238,7 @@ def _source(
 
 @contextmanager
 def _pair(b: Kernel, pixels: int) -> Iterator[list[ArithExpr]]:
-    """Loop over pairs of `pixels`; the last pair ends at the end, an only pixel is its partner."""
+    """Loop over pixel pairs; the last pair ends at the last pixel."""
     with (
         b.for_("pair", -(-pixels // _PIXELS)) as index,
         b.let("at", minimum(index * _PIXELS, max(pixels - _PIXELS, 0))) as at,
@@ -247,12 +247,12 @@ def _pair(b: Kernel, pixels: int) -> Iterator[list[ArithExpr]]:
 
 
 def channel_block_starts(channels: int) -> list[int]:
-    """First channel of each block of four; the last block ends at the last channel."""
+    """Return the first channel of each block of four; the last block ends at the last channel."""
     return [min(c, max(channels - _CHANNELS, 0)) for c in range(0, channels, _CHANNELS)]
 
 
 def pack_channel_blocks(flat: Array, starts: list[int]) -> Array:
-    """[channel, tap] int8 as [block, step, channel of four, sixteen], zeros where nothing is."""
+    """Pack [channel, tap] int8 as [block, step, channel of four, sixteen], zero-padded."""
     channels, taps = flat.shape
     padded = np.zeros((max(channels, _CHANNELS), pad_tap_count(taps)), np.int8)
     padded[:channels, :taps] = flat

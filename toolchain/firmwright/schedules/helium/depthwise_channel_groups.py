@@ -1,13 +1,4 @@
-"""depthwise_conv2d on Helium: neighbouring channels together, straight from NHWC.
-
-Either sixteen channels of one pixel (channel_taps.py) or eight of two that share their weights
-(channels.py), which may be int16 too. Outputs are grouped by which taps of the window lie inside of
-the input: each group has its own bias, with the zero point of the taps that it sees folded in, so
-no padding is ever looked at. Pixels run outside and channels inside, each output is written once
-its window was read: the rule takes no scratch, and little memory between its input and its output.
-It is meant for single rows of outputs, where copying channels to planes does not pay, and for
-windows that planes have no room for.
-"""
+"""depthwise_conv2d on Helium: adjacent channels in lanes, directly on NHWC data."""
 
 from __future__ import annotations
 
@@ -37,18 +28,25 @@ from firmwright.schedules.helium.depthwise_microkernels_16ch import VisibleTaps
 from firmwright.schedules.helium.int16_conv2d_fully_connected import is_provable
 from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_rows_and_columns
 
-_MOST_GROUPS = 5
-"""Groups of outputs, each with a bias of four bytes a channel: what flash it may take."""
-_MOST_LOOPS = 25
-"""Groups where there is one bias for all, or where planes have no room for the window."""
+# Blocks are sixteen channels of one pixel (depthwise_microkernels_16ch.py) or eight channels of two
+# pixels (depthwise_microkernels_8ch.py, also int16). Outputs are grouped by valid taps. Each group
+# has its own bias, with the zero point of its valid taps folded in, so padding is never read.
+# Pixels are the outer loop and each output is written after its window was read: the kernel needs
+# no scratch and little distance between input and output. It is meant for single output rows and
+# for windows too large for depthwise_channel_planes.py.
+
+_MAX_GROUPS = 5
+"""Maximum output groups; each takes a bias of four bytes per channel in flash."""
+_MAX_LOOPS = 25
+"""Maximum output groups if one bias serves all or planes cannot hold the window."""
 
 _PIXELS = {depthwise_microkernels_8ch.CHANNELS: 2, depthwise_microkernels_16ch.CHANNELS: 1}
-"""Channels of a block -> pixels of it."""
+"""Channels per block -> pixels per block."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ChannelGroupLayer:
-    """The constants of a layer; `bias` [group, block, lanes], `parameters` [block, 2 lanes]."""
+    """Constants of a layer; `bias` [group, block, lanes], `parameters` [block, 2 lanes]."""
 
     window: ConvWindow
     weights: tir.Buffer
@@ -67,7 +65,7 @@ class _ChannelGroupLayer:
         return min(self.channels, self.block)
 
     def bias_block(self, block: ArithExpr, group: int) -> ArithExpr:
-        """Groups have one bias in common where the input's zero point is 0."""
+        """Row of the bias table; groups share one bias if the input zero point is 0."""
         return block + group * self.blocks if self.bias.shape[0] > 1 else block
 
 
@@ -84,28 +82,28 @@ def _configs(op: OpCall) -> Sequence[Config]:
     groups = split_by_valid_rows_and_columns(op)
     _, height, width, _ = op.input(1).shape
     most = (
-        _MOST_LOOPS
+        _MAX_LOOPS
         if is_wide or height * width > depthwise_plane_microkernels.LANES
-        else _MOST_GROUPS
+        else _MAX_GROUPS
     )
     if not 0 < len(groups) <= most or channel_multiplier_of(op) != 1:
         return ()
-    found: list[Config] = []
+    configs: list[Config] = []
     if not is_wide and _fits_sixteen(op, groups):
-        found.append({"channels": depthwise_microkernels_16ch.CHANNELS})
+        configs.append({"channels": depthwise_microkernels_16ch.CHANNELS})
     if op.input(1).shape[2] <= depthwise_microkernels_8ch.MAX_COLUMNS:
-        found.append({"channels": depthwise_microkernels_8ch.CHANNELS})
-    return found
+        configs.append({"channels": depthwise_microkernels_8ch.CHANNELS})
+    return configs
 
 
 def _fits_sixteen(op: OpCall, groups: Sequence[tuple[ValidTapRun, ValidTapRun]]) -> bool:
-    """Whether sixteen channels of any window can be computed together."""
+    """Whether the 16-channel micro-kernels support every window."""
     _, rows, columns, count = op.input(1).shape
-    known = (
+    is_supported = (
         rows <= depthwise_microkernels_16ch.MAX_ROWS
         and columns <= depthwise_microkernels_16ch.MAX_COLUMNS
     )
-    if not known or count < depthwise_microkernels_16ch.CHANNELS:
+    if not is_supported or count < depthwise_microkernels_16ch.CHANNELS:
         return False
     return all(
         depthwise_microkernels_16ch.pair_sums_fit_int16(
@@ -116,7 +114,7 @@ def _fits_sixteen(op: OpCall, groups: Sequence[tuple[ValidTapRun, ValidTapRun]])
 
 
 def _seen(kernel: Array, group: tuple[ValidTapRun, ValidTapRun]) -> Array:
-    """The part of [row, column, channel] that a group of outputs sees."""
+    """Part of [row, column, channel] that is valid for a group of outputs."""
     down, across = (span.taps for span in group)
     return kernel[down.start : down.stop, across.start : across.stop]
 
@@ -124,17 +122,17 @@ def _seen(kernel: Array, group: tuple[ValidTapRun, ValidTapRun]) -> Array:
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     groups = split_by_valid_rows_and_columns(op)
     layer = _layer(op, b, groups, int(config["channels"]))
-    together = _PIXELS[layer.block]
+    pixels = _PIXELS[layer.block]
     for index, (down, across) in enumerate(groups):
         with (
             b.for_("n", op.output.shape[0]) as n,
             b.for_("oy", len(down.outputs), down.outputs.start) as oy,
         ):
-            whole, rest = divmod(len(across.outputs), together)
+            whole, rest = divmod(len(across.outputs), pixels)
             if whole:
                 with b.for_("ox", whole) as i:
-                    ox = i * together + across.outputs.start
-                    _pixels(b, layer, index, (down, across), (n, oy, ox), together)
+                    ox = i * pixels + across.outputs.start
+                    _pixels(b, layer, index, (down, across), (n, oy, ox), pixels)
             if rest:
                 last = n * 0 + (across.outputs.stop - 1)
                 _pixels(b, layer, index, (down, across), (n, oy, last), 1)
@@ -184,7 +182,7 @@ def _settings(op: OpCall, lanes: int) -> list[int]:
 
 
 def _packed(kernel: Array, starts: Sequence[int], block: int) -> Array:
-    """[row, column, channel] as it is for blocks of eight, else [block, tap, sixteen]."""
+    """[row, column, channel] for blocks of eight; [block, tap, sixteen] otherwise."""
     if block == depthwise_microkernels_8ch.CHANNELS:
         return kernel.reshape(-1)
     flat = kernel.reshape(-1, kernel.shape[2])
@@ -192,7 +190,7 @@ def _packed(kernel: Array, starts: Sequence[int], block: int) -> Array:
 
 
 def _by_block(values: Array, starts: Sequence[int], order: Sequence[int]) -> Array:
-    """[channel] as [block, lane] in the order of the tables, the last repeated to fill a block."""
+    """[channel] as [block, lane] in table order, the last value repeated."""
     at = np.array(starts)[:, None] + np.array(order)
     result: Array = values[np.minimum(at, len(values) - 1)]
     return result
@@ -206,7 +204,7 @@ def _pixels(
     at: tuple[ArithExpr, ArithExpr, ArithExpr],
     pixels: int,
 ) -> None:  # fmt: skip
-    """All channels of `pixels` neighbouring pixels from `at` (n, y, x) on."""
+    """All channels of `pixels` adjacent pixels starting at `at` (n, y, x)."""
     window, count = layer.window, layer.channels
     down, across = (span.taps for span in spans)
     n, oy, ox = at
@@ -221,13 +219,13 @@ def _pixels(
         b.let("channel", _first(layer, block)) as channel,
     ):
         steps = (window.dilation[0] * width * count, window.dilation[1] * count)
-        beside = window.stride[1] * count
+        pixel_step = window.stride[1] * count
         reach = (len(down) - 1) * steps[0] + (len(across) - 1) * steps[1] + layer.lanes
         name, weights, geometry = _form(b, layer, (down, across), (block, channel), pixels)
         b.evaluate(
             name,
             [
-                b.pointer(b.input(0), source + channel, reach + (pixels - 1) * beside),
+                b.pointer(b.input(0), source + channel, reach + (pixels - 1) * pixel_step),
                 weights,
                 b.pointer(layer.bias, layer.bias_block(block, group) * layer.block, layer.block),
                 b.pointer(layer.parameters, block * (2 * layer.block), 2 * layer.block),
@@ -237,7 +235,7 @@ def _pixels(
                 ),
                 *layer.settings,
                 *steps,
-                *([beside, *geometry] if geometry else []),
+                *([pixel_step, *geometry] if geometry else []),
             ],
         )
 
@@ -249,10 +247,7 @@ def _form(
     at: tuple[ArithExpr, ArithExpr],
     pixels: int,
 ) -> tuple[str, tir.AccessPtr, list[int]]:
-    """The block for `taps`: its name, the weights of block and channel `at`, the rest of its shape.
-
-    Sixteen channels have all of their shape in the name.
-    """
+    """Micro-kernel name, weights pointer and geometry for `taps`."""
     down, across = taps
     count, width = layer.channels, layer.window.size[1]
     block, channel = at
@@ -270,7 +265,7 @@ def _form(
 
 
 def _first(layer: _ChannelGroupLayer, block: ArithExpr) -> ArithExpr:
-    """The block's first channel; the last block ends at the last channel."""
+    """First channel of the block; the last block ends at the last channel."""
     start = block * layer.block
     if layer.channels % layer.block == 0:
         return start

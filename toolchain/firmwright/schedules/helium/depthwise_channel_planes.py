@@ -1,10 +1,4 @@
-"""depthwise_conv2d on Helium: channel by channel on a plane of its own (planes.py).
-
-A channel is copied to a plane whose margins hold the zero point, so every window lies inside and
-the zero point can be folded into the bias. Then each of its filters runs over the plane. Which axis
-is the inner one, and which outputs share a gather, is chosen by predicted instructions; a gather
-reaches sixteen values no more than 255 bytes apart, so larger windows are left to other rules.
-"""
+"""depthwise_conv2d on Helium: one channel at a time, on a padded copy (plane) of the channel."""
 
 from __future__ import annotations
 
@@ -24,6 +18,11 @@ from firmwright.ops.depthwise_conv2d import channel_multiplier_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.helium import depthwise_plane_microkernels, vector_copy, vector_requantize
+
+# The margins of a plane hold the zero point, so every window is inside and the zero point is folded
+# into the bias. Each filter of the channel then runs over the plane. The inner axis and the outputs
+# that share a gather are chosen by predicted instructions. A gather reaches sixteen values at most
+# 255 bytes apart, which limits the window size.
 
 _REACH = 255
 _OFFSETS_16 = 65535
@@ -50,20 +49,20 @@ class _PlaneAxis:
         return (self.outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
     def window(self, outputs: int) -> list[int]:
-        """Positions that the first `outputs` outputs look at."""
+        """Positions read by the first `outputs` outputs."""
         return sorted({
             o * self.stride + k * self.dilation for o in range(outputs) for k in range(self.taps)
         })  # fmt: skip
 
     def tap(self, output: int, position: int) -> int | None:
-        """Where the filter's tap of `output` at `position` lies along this axis."""
+        """Weight offset of the tap of `output` at `position`, or None."""
         k, rest = divmod(position - output * self.stride, self.dilation)
         return k * self.tap_step if rest == 0 and 0 <= k < self.taps else None
 
 
 @dataclass(frozen=True, slots=True)
 class _GatherLayout:
-    """Axes, outputs of a gather (rows, columns), gathers of a block and the axis they lie along."""
+    """Axes, outputs per gather (rows, columns), gathers per block and their axis."""
 
     outer: _PlaneAxis
     inner: _PlaneAxis
@@ -84,13 +83,13 @@ class _GatherLayout:
 
     @property
     def group(self) -> int:
-        """Distance of neighbouring gathers in the plane."""
+        """Distance of adjacent gathers in the plane."""
         if self.along_inner:
             return self.shape[1] * self.inner.stride
         return self.shape[0] * self.outer.stride * self.inner.length
 
     def positions(self) -> list[tuple[int, int]]:
-        """Of a gather: (row, column) of the plane."""
+        """Plane positions (row, column) read by a gather."""
         rows, columns = self.shape
         return [(r, c) for r in self.outer.window(rows) for c in self.inner.window(columns)]
 
@@ -119,18 +118,18 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _layout(op: OpCall) -> _GatherLayout | None:
-    """The cheapest layout, or None where none fits."""
+    """The cheapest layout that fits, or None."""
     window = window_of(op, op.input(1).shape[1:3])
     vertical, horizontal = (_axis(op, window, axis) for axis in (0, 1))
     away = vector_requantize.rounding_away_shift(requantization_of(op))
-    found = [
+    layouts = [
         layout
         for outer, inner in ((vertical, horizontal), (horizontal, vertical))
         if 7 * inner.x_step <= _OFFSETS_16
         for layout in _layouts(outer, inner)
         if layout.fits()
     ]
-    return min(found, key=lambda layout: layout.instructions(away), default=None)
+    return min(layouts, key=lambda layout: layout.instructions(away), default=None)
 
 
 def _layouts(outer: _PlaneAxis, inner: _PlaneAxis) -> Iterator[_GatherLayout]:
@@ -202,12 +201,12 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 def _copy_plane(b: Kernel, layout: _GatherLayout, plane: tir.Buffer, source: ArithExpr) -> None:
     outer, inner = layout.outer, layout.inner
     margin = outer.before * inner.length + inner.before
-    used = (outer.inside - 1) * inner.length + inner.inside
+    extent = (outer.inside - 1) * inner.length + inner.inside
     reach = (outer.inside - 1) * outer.x_step + (inner.inside - 1) * inner.x_step + 1
     b.evaluate(
         "mve_plane",
         [
-            b.pointer(plane, margin, used, "rw"),
+            b.pointer(plane, margin, extent, "rw"),
             b.pointer(b.input(0), source, reach),
             outer.inside, inner.inside, outer.x_step, inner.x_step, inner.length,
         ],
@@ -215,7 +214,7 @@ def _copy_plane(b: Kernel, layout: _GatherLayout, plane: tir.Buffer, source: Ari
 
 
 def _geometry(layout: _GatherLayout) -> list[int]:
-    """The immediate operands that say where outputs and their windows lie."""
+    """Immediate operands that describe the positions of outputs and windows."""
     outer, inner = layout.outer, layout.inner
     steps = (outer.stride * inner.length, inner.stride, outer.y_step, inner.y_step)
     group = [layout.group] if layout.groups > 1 else []
@@ -223,7 +222,7 @@ def _geometry(layout: _GatherLayout) -> list[int]:
 
 
 def _lane_table(layout: _GatherLayout, taps: int) -> Array:
-    """Offsets of a gather's lanes in the plane, then of its outputs' weights in a filter."""
+    """Plane offsets of a gather's lanes, then the weight offsets of each output."""
     spots = layout.positions()
     rows, columns = layout.shape
     table = np.full(
@@ -241,7 +240,7 @@ def _lane_table(layout: _GatherLayout, taps: int) -> Array:
 
 
 def _places(layout: _GatherLayout) -> Array:
-    """Where a block's outputs lie from its first on, in elements."""
+    """Element offsets of a block's outputs from the first one."""
     rows, columns = layout.shape
     down, right = layout.outer.y_step, layout.inner.y_step
     group = columns * right if layout.along_inner else rows * down

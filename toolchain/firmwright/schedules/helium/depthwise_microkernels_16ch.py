@@ -1,11 +1,4 @@
-"""Depthwise windows of sixteen neighbouring channels, straight from NHWC: lanes are channels.
-
-`mve_taps_RxK` computes one pixel of sixteen channels from R x K taps; `mve_taps_RxK_of_W` does from
-K columns of a window of W, whose other columns lie outside of the input. Products of bytes go in
-pairs of taps: VMULLB and VMULLT make them int16, even and odd channels apart. The sum of two still
-fits, which is the caller's proof (`pair_sums_fit_int16`); it is then widened into four vectors of
-int32: channels 0, 4, 8, 12 in the first, then those from 2, from 1 and from 3 on, as in the tables.
-"""
+"""Depthwise micro-kernels of sixteen adjacent channels, one per lane, directly on NHWC data."""
 
 from __future__ import annotations
 
@@ -21,6 +14,12 @@ from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.graph.opdef import Array
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.schedules.helium import vector_requantize
+
+# `mve_taps_RxK` computes one pixel of sixteen channels from R x K taps; `mve_taps_RxK_of_W` uses K
+# columns of a window of W; the other columns are outside the input. Products of int8 are added in
+# pairs of taps: VMULLB and VMULLT give int16 products of even and odd channels. The sum of a pair
+# must fit int16, which the caller proves (`pair_sums_fit_int16`). It is widened into four vectors
+# of int32: channels 0, 4, 8, 12, then those starting at 2, 1 and 3, as in the tables.
 
 CHANNELS = 16
 MAX_ROWS = 5
@@ -86,7 +85,7 @@ _PRODUCTS = (
         "vadd.i16 %q[even], %q[even], %q[x]",
     ),
 )
-"""The first tap of a pair, then the second, which has no register for both of its products."""
+"""First and second tap of a pair; the second has no register for both of its products."""
 
 _WIDENED = (
     "vmovlb.s16 %q[x], %q[even]",
@@ -119,7 +118,7 @@ __asm__ volatile(
 
 @dataclass(frozen=True, slots=True)
 class VisibleTaps:
-    """Those of a window of `width` columns that lie inside of the input."""
+    """The valid taps of a window of `width` columns."""
 
     rows: int
     columns: int
@@ -135,11 +134,11 @@ class VisibleTaps:
         return self.rows * self.columns
 
     def instructions(self, away: int) -> int:
-        """Executed ones of a block, with what its call takes."""
+        """Return the executed instructions, call overhead included."""
         return 36 + len(self.assembly()) + 4 * (0, 2, 3)[away]
 
     def assembly(self) -> list[str]:
-        """The sums; the last load of a row steps over weights that are not wanted."""
+        """Return the assembly of the sums; the last load of a row skips unused weights."""
         lines: list[str] = []
         for tap in range(self.count):
             ends_row = (tap + 1) % self.columns == 0
@@ -154,7 +153,7 @@ class VisibleTaps:
 
 
 def pair_sums_fit_int16(taps: Array) -> bool:
-    """Whether two neighbouring products of [tap, channel] always fit int16 together."""
+    """Return whether the products of any two adjacent taps sum up within int16."""
     reach = np.abs(taps.astype(np.int64))
     even = reach[: len(reach) // 2 * 2]
     return int((even[0::2] + even[1::2]).max(initial=0)) <= _PAIR_LIMIT

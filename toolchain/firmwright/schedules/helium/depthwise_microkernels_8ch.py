@@ -1,12 +1,4 @@
-"""Depthwise windows of eight neighbouring channels, straight from NHWC: lanes are channels.
-
-`mve_channels_PxK`, of int16 `mve_wide_channels_PxK`, computes one or two pixels (P) of eight
-channels from windows of K columns and any number of rows. Eight products take VMULLB and VMULLT,
-which leave even and odd channels in two vectors of int32; so do the tables: `bias` is that of the
-four even channels, then of the four odd ones, `q` their multipliers and shifts in that order twice.
-VQMOVNB and VQMOVNT put the results back in order. Nothing is packed and nothing is kept, so it
-suits single rows of outputs.
-"""
+"""Depthwise micro-kernels of eight adjacent channels, one per lane, directly on NHWC data."""
 
 from __future__ import annotations
 
@@ -20,6 +12,12 @@ from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.schedules.helium import int16_dot, vector_requantize
+
+# `mve_channels_PxK`, for int16 `mve_wide_channels_PxK`, computes P = 1 or 2 pixels of eight
+# channels from windows of K columns and any number of rows. VMULLB and VMULLT leave even and odd
+# channels in two vectors of int32. The tables have the same order: `bias` of the four even, then
+# the four odd channels; `q` their multipliers, then their shifts. VQMOVNB and VQMOVNT restore the
+# channel order. No scratch memory is needed, which suits single output rows.
 
 CHANNELS = 8
 PIXEL_COUNTS = (1, 2)
@@ -100,14 +98,14 @@ if (lanes == 8) {{
 
 
 def microkernel_name(pixels: int, columns: int, dtype: DType = INT8) -> str:
-    """The block for so many pixels and columns of the window, of int8 or of int16."""
+    """Return the name of the micro-kernel for `pixels` and window `columns` of int8 or int16."""
     return f"mve_{'' if dtype == INT8 else 'wide_'}channels_{pixels}x{columns}"
 
 
 def microkernel_instructions(pixels: int, rows: int, columns: int, away: int) -> int:
-    """Executed ones of a block, as gcc compiles it, its call's addresses with them.
+    """Return the instructions that gcc's code executes, argument setup included.
 
-    Windows of several columns keep more than there are registers: each row moves some of it.
+    Windows of several columns exceed the registers, so each row spills some values.
     """
     row = 9 if columns == 1 else 10 * columns + 5
     return 18 + rows * pixels * row + pixels * (0, 4, 8)[away]
@@ -119,7 +117,7 @@ def _load(pointer: str, dtype: DType = INT8) -> str:
 
 
 def _place(base: str, *terms: tuple[int, str]) -> str:
-    """C of base + factor * step..."""
+    """C text of base + factor * step..."""
     steps = [step if count == 1 else f"{count} * {step}" for count, step in terms if count]
     return " + ".join([base, *steps])
 
@@ -149,9 +147,9 @@ def _text(pixels: int, columns: int, dtype: DType) -> str:
     lines += ["    from += x_row;", "    row_weights += w_row;", "}", _PARAMETERS]
     for p in range(pixels):
         for half in ("even", "odd"):
-            given = {"v": f"{half}{p}", "half": half}
-            given |= {"multiplier": f"{half}_multiplier", "shift": f"{half}_shift"}
-            lines.append((_SCALED if dtype == INT8 else int16_dot.SCALE_ASSEMBLY).format(**given))
+            fields = {"v": f"{half}{p}", "half": half}
+            fields |= {"multiplier": f"{half}_multiplier", "shift": f"{half}_shift"}
+            lines.append((_SCALED if dtype == INT8 else int16_dot.SCALE_ASSEMBLY).format(**fields))
         lines.append((_STORED if dtype == INT8 else _STORED_WIDE).format(p=p, y=f"y{p}"))
     return "\n".join(lines)
 
@@ -172,7 +170,7 @@ def _portable(pixels: int, columns: int, dtype: DType) -> str:
 
 
 def _finished(sums: Any, multiplier: Any, shift: Any, settings: Sequence[int]) -> Any:
-    """The step on sums with their bias; int8's settings begin with a zero point."""
+    """Epilogue on sums with bias; int8 settings begin with a zero point."""
     if len(settings) == len(_WIDE_ENDING) - 1:
         return int16_dot.requantize_int16_sums(sums, multiplier, shift, settings)
     zero_point, low, high, _ = settings

@@ -1,12 +1,4 @@
-"""Depthwise windows on one channel's plane: a gather is a window, VMLADAV an output.
-
-`mve_plane` copies one channel of an NHWC tensor to a plane of its own, eight elements a gather.
-`mve_window_G` computes every output of a filter from a plane: one gather of sixteen bytes holds the
-window of 4 / G neighbouring outputs, whose weights lie in vectors of their own with zeros where an
-output does not look; G gathers make four sums. `table` is the gather's offsets and then those of
-each weight vector, in a filter of a few taps that ends in a zero. Blocks of `b_out` x `b_in`
-outputs run along the inner axis; where they do not divide an axis the last one starts early.
-"""
+"""Depthwise micro-kernels on the plane of one channel: a gather is a window, VMLADAV an output."""
 
 from __future__ import annotations
 
@@ -22,20 +14,27 @@ from firmwright.ir.graph.opdef import Array
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.schedules.helium import vector_requantize
 
+# `mve_plane` copies one channel of an NHWC tensor to a plane, eight elements per gather.
+# `mve_window_G` computes every output of a filter. One gather of sixteen bytes holds the window of
+# 4 / G adjacent outputs, each with its own weight vector that is zero outside its window; G gathers
+# make four sums. `table` holds the offsets of the gather, then those of each weight vector, within
+# a filter that ends in a zero. Blocks of `b_out` x `b_in` outputs advance along the inner axis; the
+# last block overlaps its predecessor.
+
 LANES = 16
 GROUP_COUNTS = (1, 2, 4)
 _GEOMETRY = ("outer", "inner", "b_out", "b_in", "p_out", "p_in", "y_out", "y_in")
 
 
 def plane_copy_instructions(rows: int, columns: int) -> int:
-    """Executed ones of a copy."""
+    """Return the executed instructions of a plane copy."""
     return 12 + rows * (6 + columns // 8 * 5 + (4 if columns % 8 else 0))
 
 
 def window_instructions(
     groups: int, away: int, lanes: int, outer: int, inner: int, b_out: int, b_in: int
 ) -> int:
-    """Executed ones of all outputs of a filter."""
+    """Return the executed instructions for all outputs of a filter."""
     block = 18 + 2 * (groups - 1) + (0, 2, 4)[away] + (2 if lanes < 4 else 0)
     strips = -(-outer // b_out)
     return 16 + 8 // groups + strips * (10 + -(-inner // b_in) * block)
@@ -202,7 +201,7 @@ def _text(groups: int) -> str:
 
 
 def block_starts(count: int, block: int) -> Array:
-    """Where blocks begin along an axis of `count` outputs."""
+    """Return the first output of each block along an axis of `count` outputs."""
     return np.minimum(np.arange(0, count, block), count - block)
 
 

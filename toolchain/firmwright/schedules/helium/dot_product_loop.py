@@ -1,15 +1,15 @@
-"""How a product over a column is cut into steps of sixteen bytes, and its assembly.
-
-A block multiplies with VMLADAV, which adds the products across a vector into an even core
-register; there are eight of those. `head` steps stand in line; a `deep` block has a loop of rounds
-of eight further steps; a `tail` is a last step on the values left, with the other lanes read as
-zero, so that nothing beyond the column is touched.
-"""
+"""Loop structure and assembly of dot products over a column, in steps of sixteen bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+
+# VMLADAV adds the products of a vector into an even core register; there are eight of those. `head`
+# steps are unrolled, a `deep` loop iterates over eight further steps, and `tail` is a predicated
+# last step that reads no value after the column:
+#
+#     | head steps | deep: 8 steps per iteration ... | tail |
 
 BYTES_PER_STEP = 16
 STEPS_PER_ITERATION = 8
@@ -21,14 +21,14 @@ CLOBBERS = (
 )
 
 EmitStep = Callable[[str, str, str], list[str]]
-"""(multiply and load instruction, what follows the column's register) -> a step's assembly."""
+"""Function from (multiply, load, address suffix) to the assembly of a step."""
 
 _ADVANCING = "], #16"
 
 
 @dataclass(frozen=True, slots=True)
 class LaneFormat:
-    """How a column's values lie in a vector: the suffixes of its loads and products."""
+    """Element format of a column in a vector: suffixes of loads and products."""
 
     size_bytes: int
     load: str
@@ -36,7 +36,7 @@ class LaneFormat:
 
     @property
     def base(self) -> str:
-        """The constraint on the weights' register: loads that widen have room for r0 to r7."""
+        """Register constraint of the weights' pointer; widening loads require r0 to r7."""
         return "r" if self.size_bytes == 1 else "l"
 
     def loading(self, *, cut: bool = False) -> str:
@@ -53,7 +53,7 @@ INT16_LANES = LaneFormat(2, "h.16", "s16")
 
 @dataclass(frozen=True, slots=True)
 class DotProductLoop:
-    """See the module docstring."""
+    """Structure of one loop; see the module docstring."""
 
     head: int
     deep: bool
@@ -68,7 +68,7 @@ class DotProductLoop:
         return BYTES_PER_STEP * self.head + self.tail
 
     def lines(self, step: EmitStep, lanes: LaneFormat = INT8_LANES) -> list[str]:
-        """The assembly: operand `rest` counts the tail's values, `count` the rounds."""
+        """Return the assembly; operand `rest` is the length of the tail, `count` the iterations."""
         plain, adding = f"vmladav.{lanes.kind}", f"vmladava.{lanes.kind}"
         load, cut = lanes.loading(), lanes.loading(cut=True)
         lines: list[str] = []
@@ -91,17 +91,17 @@ class DotProductLoop:
 
     @property
     def _advances(self) -> bool:
-        """Whether columns need pointers that move: a load's offset reaches 127 bytes."""
+        """Whether columns need advancing pointers: a load offset reaches 127 bytes."""
         return self.deep or self.head + self.tail > STEPS_PER_ITERATION
 
     def _place(self, index: int) -> str:
-        """What follows the register in the load of step `index` in line."""
+        """Address suffix of the load of unrolled step `index`."""
         return _ADVANCING if self._advances else f", #{BYTES_PER_STEP * index}]"
 
     def frame(
         self, step: EmitStep, columns: tuple[str, ...], lanes: LaneFormat = INT8_LANES
     ) -> str:
-        """The block up to the vectors of sums, `first` and `second`, in C."""
+        """Return the C text that leaves the sums in the vectors `first` and `second`."""
         body = "\n".join(f'    "{line}\\n\\t"' for line in self.lines(step, lanes))
         moving = ("w", *columns) if self._advances else ("w",)
         declared = [f"const int8_t *at_{name} = {name};" for name in moving]
@@ -132,7 +132,7 @@ class DotProductLoop:
         ])  # fmt: skip
 
     def instructions(self, step: EmitStep, taps: int) -> int:
-        """Executed ones for columns of `taps` values."""
+        """Return the executed instructions for columns of `taps` values."""
         round_size = len(step("", "", "")) * STEPS_PER_ITERATION + 2
         rounds = (taps // BYTES_PER_STEP - 1) // STEPS_PER_ITERATION if self.deep else 1
         return len(self.lines(step)) + (rounds - 1) * round_size
@@ -148,12 +148,12 @@ DOT_PRODUCT_LOOPS = tuple(
 
 
 def choose_loop(taps: int) -> DotProductLoop:
-    """The shape for columns of `taps` values."""
+    """Return the loop for columns of `taps` values."""
     steps, tail = divmod(taps, BYTES_PER_STEP)
     deep = steps > MAX_STEPS
     return DotProductLoop((steps - 1) % STEPS_PER_ITERATION + 1 if deep else steps, deep, tail > 0)
 
 
 def pad_tap_count(taps: int) -> int:
-    """Values a channel has in the weights: whole steps."""
+    """Return the values per channel in the weights, rounded up to whole steps."""
     return -(-taps // BYTES_PER_STEP) * BYTES_PER_STEP

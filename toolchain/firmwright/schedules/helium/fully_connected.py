@@ -1,7 +1,6 @@
-"""fully_connected on Helium: eight outputs at a time straight from the input (rows.py).
+"""fully_connected on Helium: eight outputs at a time, directly from the input.
 
-The last block of rows starts early where they are no multiple of eight, so some outputs are
-computed twice. Batches run one after the other.
+The last block of rows overlaps its predecessor if the rows do not divide evenly.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _bias(op: OpCall) -> Array:
-    """The bias with the input's zero point folded in."""
     zero_point = tensor_quant(op.input(0)).zero_point
     sums = weights_of(op).sum(axis=1, dtype=np.int64)
     folded: Array = bias_of(op, "int32").astype(np.int64) - zero_point * sums
@@ -41,7 +39,7 @@ def _bias(op: OpCall) -> Array:
 
 
 def _settings(op: OpCall) -> list[int] | None:
-    """The immediate operands of a block, or None where the folded form has no proof."""
+    """Immediate operands of the micro-kernel; None if the folded epilogue is not exact."""
     matrix = weights_of(op)
     low, high = accumulator_bounds(_bias(op), matrix, INT8.min, INT8.max)
     folded = fold_requantize(requantization_of(op), low, high)
@@ -79,7 +77,6 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _pack(matrix: Array, starts: list[int]) -> Array:
-    """[row, tap] int8 as [block, step, row of eight, sixteen], zeros where nothing is."""
     outputs, depth = matrix.shape
     padded = np.zeros((max(outputs, _ROWS), pad_tap_count(depth)), np.int8)
     padded[:outputs, :depth] = matrix

@@ -1,9 +1,4 @@
-"""Products of columns with weights: four channels times two pixels, sixteen values at a time.
-
-`mve_product_SHAPE` (steps.py): a step reads sixteen values of each of two columns and sixteen
-weights of each of four channels, 14 instructions for 128 products. The sums become two vectors of
-four channels, are requantised (requantize.py) and stored.
-"""
+"""int8 GEMM micro-kernels: four channels times two pixels, sixteen values at a time."""
 
 from __future__ import annotations
 
@@ -24,6 +19,10 @@ from firmwright.schedules.helium.dot_product_loop import (
     choose_loop,
 )
 
+# `mve_product_LOOP` (dot_product_loop.py): a step reads sixteen values of two columns and sixteen
+# weights of four channels, 14 instructions for 128 products. The sums are collected in two vectors
+# of four channels, requantized (vector_requantize.py) and stored.
+
 _PORTABLE = """\
 const int8_t *const columns[2] = {x0, x1};
 int8_t *const results[2] = {y0, y1};
@@ -42,7 +41,7 @@ STEP
 
 
 def multiply_step(multiply: str, load: str, place: str) -> list[str]:
-    """The assembly of a step."""
+    """Return the assembly of one step."""
     lines = [f"{load} q0, [%[x0]{place}", f"{load} q1, [%[x1]{place}"]
     for channel in range(vector_requantize.CHANNELS):
         vector = 2 + channel % 2
@@ -64,7 +63,7 @@ def _text(shape: DotProductLoop) -> str:
 
 
 def unpack_weights(w: Any, rows: int, taps: int) -> Any:
-    """Weights [step, row, sixteen] (flat, lanes last) as int64 [row, tap, lanes]."""
+    """Convert weights [step, row, sixteen] (flat, lanes last) to int64 [row, tap, lanes]."""
     weights = np.asarray(w, np.int64)
     tail = weights.shape[1:]
     return (
@@ -86,7 +85,7 @@ def _meaning(w: Any, x0: Any, x1: Any, q: Any, y0: Any, y1: Any, *rest: Any) -> 
 
 
 def gemm_microkernel_name(taps: int) -> str:
-    """The block for columns of `taps` values."""
+    """Return the name of the micro-kernel for columns of `taps` values."""
     return f"mve_product_{choose_loop(taps).suffix}"
 
 

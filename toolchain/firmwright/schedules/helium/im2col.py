@@ -1,10 +1,4 @@
-"""Columns for Helium: the windows of a few output pixels as runs of int8, one after the other.
-
-A padded layer works on a band: the rows of the input that one row of outputs looks at, with the
-zero point in their margins and in rows outside of the input, so that every window lies inside. The
-margins are written once. Where a row of a window is shorter than a vector, the whole window is
-gathered by a table of offsets, eight values at a time; longer rows are copied.
-"""
+"""im2col packing for Helium: windows as contiguous runs of int8, one column after the other."""
 
 from __future__ import annotations
 
@@ -23,12 +17,17 @@ from firmwright.ops.kernel import Kernel
 from firmwright.schedules.helium import vector_copy
 from firmwright.schedules.helium.dot_product_loop import BYTES_PER_STEP, pad_tap_count
 
+# Padded layers first copy a band: the input rows needed by one output row, with the zero point in
+# the margins and in rows outside the input, so that every window is inside. The margins are written
+# once. If a window row is shorter than a vector, the window is gathered through a table of offsets,
+# eight values at a time; longer rows are copied.
+
 _OFFSETS = 65535
 
 
 @dataclass(frozen=True, slots=True)
 class VectorIm2colPacker:
-    """Packs windows from `source`, whose rows are `pitch` elements apart."""
+    """Packs windows from `source`, with rows `pitch` elements apart."""
 
     window: ConvWindow
     channels: int
@@ -39,14 +38,14 @@ class VectorIm2colPacker:
 
     @property
     def taps(self) -> int:
-        """Of a column; a gathered one ends in anything up to a whole step, which costs nothing."""
+        """Values per column; gathered columns are padded to a whole step at no cost."""
         exact = self.window.size[0] * self.window.size[1] * self.channels
         return exact if self.offsets is None else pad_tap_count(exact)
 
     def pack(
         self, b: Kernel, columns: tir.Buffer, place: ArithExpr | int, start: ArithExpr
     ) -> None:
-        """The window that begins at element `start` of the source, to `place` on."""
+        """Pack the window that begins at source element `start` into `columns` at `place`."""
         height, width = self.window.size
         if self.offsets is not None:
             reach = int(_reach(self.window, self.channels, self.pitch, self.row_step).max()) + 1
@@ -64,7 +63,7 @@ class VectorIm2colPacker:
 
 
 def _reach(window: ConvWindow, channels: int, pitch: int, row_step: int) -> Array:
-    """Offset of each value of a window from its first."""
+    """Offset of each value of a window from its first value."""
     ky = np.arange(window.size[0])[:, None, None] * row_step * pitch
     kx = np.arange(window.size[1])[:, None] * window.dilation[1] * channels
     offsets: Array = (ky + kx + np.arange(channels)).reshape(-1)
@@ -74,7 +73,7 @@ def _reach(window: ConvWindow, channels: int, pitch: int, row_step: int) -> Arra
 def make_im2col_packer(
     b: Kernel, window: ConvWindow, channels: int, source: tir.Buffer, pitch: int, row_step: int
 ) -> VectorIm2colPacker:
-    """A packer; it gathers where rows are short and the offsets fit."""
+    """Build a packer; it gathers if rows are short and offsets fit 16 bits."""
     width = window.size[1] if window.dilation[1] == 1 else 1
     reach = _reach(window, channels, pitch, row_step)
     offsets = None
@@ -86,7 +85,7 @@ def make_im2col_packer(
 
 @dataclass(frozen=True, slots=True)
 class RowBand:
-    """The rows of `source` for one row of outputs, `pitch` elements each."""
+    """Copy of the input rows for one output row, `pitch` elements each."""
 
     window: ConvWindow
     source: tir.Buffer
@@ -99,7 +98,7 @@ class RowBand:
         return sum(self.columns) * self.channels
 
     def fill(self, b: Kernel, n: ArithExpr, oy: ArithExpr, zero_point: ArithExpr | int) -> None:
-        """The rows for output row `oy`; the margins stay as they are."""
+        """Copy the rows for output row `oy`; the margins are unchanged."""
         before, inside, _ = self.columns
         rows, cols = self.window.input_size
         top = oy * self.window.stride[0] - self.window.padding[0]
@@ -117,7 +116,7 @@ class RowBand:
 
 
 def band_width(window: ConvWindow, outputs: int) -> tuple[int, int, int]:
-    """Positions in front of the input, inside and behind, that `outputs` outputs look at."""
+    """Return the positions before, inside and after the input that `outputs` outputs read."""
     reach = (outputs - 1) * window.stride[1] + (window.size[1] - 1) * window.dilation[1] + 1
     before = window.padding[2]
     inside = min(reach - before, window.input_size[1])
@@ -128,7 +127,7 @@ def band_width(window: ConvWindow, outputs: int) -> tuple[int, int, int]:
 def allocate_row_band(
     b: Kernel, window: ConvWindow, source: tir.Buffer, outputs: int, zero_point: ArithExpr | int
 ) -> Iterator[RowBand]:
-    """A band of `source` whose margins hold the zero point."""
+    """Allocate a band of `source` with the zero point in its margins."""
     columns, channels = band_width(window, outputs), source.shape[3]
     size = window.size[0] * sum(columns) * channels
     with b.allocate("band", INT8, (size,), 8) as buffer:

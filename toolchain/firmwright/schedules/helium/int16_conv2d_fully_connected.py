@@ -1,11 +1,4 @@
-"""int16 conv2d and fully_connected on Helium (halves.py).
-
-Convolutions go by columns as int8's do (conv2d.py), on the bytes of the input: a pixel of C values
-is one of 2 C bytes, and 0 stands around it in both. Where sums provably have 32 bits the step to
-the output is in the block. Fully connected layers, and convolutions with sums of 64 bits
-(int16_sums.py), take eight rows of weights at a time; their sums end in the operator's own step,
-which is exact to 53 bits in fully connected layers of the profile litert.
-"""
+"""int16 conv2d and fully_connected on Helium."""
 
 from __future__ import annotations
 
@@ -34,11 +27,16 @@ from firmwright.schedules.int16_accumulation import (
     plan_int16_accumulation,
 )
 
+# Convolutions run as for int8 (conv2d.py) on the bytes of the input: a pixel of C values is one of
+# 2 C bytes, and both are padded with 0. If sums provably fit 32 bits, the micro-kernel requantizes.
+# Fully connected layers, and convolutions with 64-bit sums (int16_accumulation.py), process eight
+# weight rows at a time and requantize with the operator's own epilogue.
+
 _CHANNELS = vector_requantize.CHANNELS
 
 
 def is_provable(op: OpCall, axis: int) -> bool:
-    """Whether it is a layer of int16 whose sums fit 32 bits; the channels lie along `axis`."""
+    """Return whether the layer is int16 with 32-bit sums; `axis` is the channel axis."""
     return op.input(0).dtype == INT16 and accumulator_dtype(op, axis) == INT32
 
 
@@ -49,7 +47,7 @@ def _conv_configs(op: OpCall) -> Sequence[Config]:
 
 @dataclass(frozen=True, slots=True)
 class _Int16Gemm:
-    """From sums to int16; see conv2d.py. `taps` are bytes."""
+    """`TwoPixelGemm` with an int16 requantize epilogue; `taps` counts bytes."""
 
     packed: tir.Buffer
     table: tir.Buffer
@@ -79,14 +77,20 @@ class _Int16Gemm:
                 [
                     b.pointer(self.packed, block * size, size),
                     *(b.pointer(source, column, self.taps) for column in columns),
-                    b.pointer(self.table, block * vector_requantize.PARAMETERS, vector_requantize.PARAMETERS),
+                    b.pointer(
+                        self.table,
+                        block * vector_requantize.PARAMETERS,
+                        vector_requantize.PARAMETERS,
+                    ),
                     *(
                         b.pointer(b.y, pixel * self.channels + channel, lanes, "w")
                         for pixel in pixels
                     ),
-                    *self.settings, lanes, self.taps,
+                    *self.settings,
+                    lanes,
+                    self.taps,
                 ],
-            )  # fmt: skip
+            )
 
 
 def _build_conv(op: OpCall, config: Config, b: Kernel) -> None:
@@ -108,9 +112,9 @@ def _build_conv(op: OpCall, config: Config, b: Kernel) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Int16RowGemm:
-    """Eight rows of weights at a time, whose sums end outside of vectors; `taps` are bytes.
+    """Eight weight rows at a time with a scalar epilogue; `taps` counts bytes.
 
-    Sums of 64 bits are added up from pieces of `piece` steps and what is left.
+    Sums of 64 bits are accumulated in chunks of `piece` steps.
     """
 
     packed: tir.Buffer
@@ -129,12 +133,11 @@ class _Int16RowGemm:
         columns: Sequence[ArithExpr],
         pixels: Sequence[ArithExpr],
     ) -> None:
-        """See conv2d.Product."""
         for column, pixel in zip(columns, pixels, strict=True):
             self.pixel(b, source, column, pixel)
 
     def pixel(self, b: Kernel, source: tir.Buffer, column: ArithExpr, pixel: ArithExpr) -> None:
-        """All outputs of the pixel whose column lies at `column`."""
+        """Compute all outputs of a pixel from the column at offset `column`."""
         blocks, steps = self.packed.shape[:2]
         count = min(self.outputs, int16_dot.ROWS)
         with (
@@ -199,7 +202,7 @@ class _Int16RowGemm:
         column: ArithExpr,
         at: tuple[ArithExpr, int],
     ) -> None:
-        """Of step `first` of the weights on, with so many bytes of the column."""
+        """Multiply a chunk: (first weight step, bytes of the column)."""
         first, taps = at
         step = int16_dot.ROWS * int16_dot.WIDTH
         w = b.pointer(self.packed, first * step, -(-taps // BYTES_PER_STEP) * step)
@@ -260,9 +263,20 @@ INT16_ROW_RULE = Schedule(
 )
 RULES = (
     INT16_ROW_RULE,
-    Schedule("helium.conv2d.halves", "conv2d", _NEEDED, _conv_configs, _build_conv, disable_scheduling=True),
     Schedule(
-        "helium.fully_connected.halves", "fully_connected", _NEEDED, _matrix_configs, _build_matrix,
+        "helium.conv2d.halves",
+        "conv2d",
+        _NEEDED,
+        _conv_configs,
+        _build_conv,
         disable_scheduling=True,
     ),
-)  # fmt: skip
+    Schedule(
+        "helium.fully_connected.halves",
+        "fully_connected",
+        _NEEDED,
+        _matrix_configs,
+        _build_matrix,
+        disable_scheduling=True,
+    ),
+)

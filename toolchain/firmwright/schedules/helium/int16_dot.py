@@ -1,16 +1,8 @@
-"""Products of int16 columns with int8 weights, eight values at a time.
+"""Dot products of int16 columns with int8 weights, eight values at a time.
 
-Columns are bytes in memory (`taps` counts them), so what packs int8 columns packs these too; a step
-(steps.py) reads sixteen bytes of a column and eight weights of each channel, which VLDRB widens.
-
-`mve_halves_SHAPE`: four channels times two pixels, requantised to int16. `rounding_away_shift` is
-3 where the step
-rounds once: VMULH leaves floor(sum * multiplier / 2^32) and VRSHL rounds the rest, which is one
-rounding of the whole product as long as something is left to shift. Otherwise it is the step of
-requantize.py. `mve_half_rows_SHAPE`: sums of eight rows of weights, for fully connected layers.
-
-Obligations: sums with their bias fit 32 bits, whatever the input; zero points are 0; once: every
-shift is at least 2 to the right, of which the multiply takes one; twice: none is to the left.
+Columns are bytes in memory (`taps` counts bytes), so the int8 packers serve here too. A step
+(dot_product_loop.py) reads sixteen bytes of a column and eight weights per channel, widened by
+VLDRB.
 """
 
 from __future__ import annotations
@@ -36,11 +28,19 @@ from firmwright.schedules.helium.dot_product_loop import (
     DotProductLoop,
 )
 
+# `mve_halves_LOOP`: four channels times two pixels, requantized to int16. `away` is 3 if
+# requantization rounds once: VMULH leaves floor(sum * multiplier / 2^32) and VRSHL rounds the rest,
+# which is a single rounding of the product if a shift remains. Otherwise the epilogue is that of
+# vector_requantize.py. `mve_half_rows_LOOP`: raw sums of eight weight rows.
+#
+# Obligations: sums with bias fit 32 bits; zero points are 0; rounding once: every shift is at least
+# 2 to the right, one of which the multiplication performs; rounding twice: no left shift.
+
 ROWS = 8
 WIDTH = BYTES_PER_STEP // 2
-"""Values of a step."""
+"""Values per step."""
 ROUND_ONCE = 3
-"""The immediate operand `rounding_away_shift` of a step that rounds once."""
+"""Value of the immediate operand `away` for a single rounding."""
 
 EPILOGUE_OPERANDS = tuple(
     Operand(name, "imm", INT32) for name in ("low", "high", "away", "lanes", "taps")
@@ -54,7 +54,7 @@ const int32_t nearer = away != 3 && moved < 0 ? 1 : 0;
 const int64_t half = right > 0 ? ((int64_t)1 << (right - 1)) - nearer : 0;
 const int32_t scaled = (int32_t)((moved + half) >> right);
 const int32_t raised = scaled > low ? scaled : low;"""
-"""From `sum` to `raised` with the parameters from `at` on; the caller cuts it at `high`."""
+"""C text from `sum` to `raised`, with parameters from `at`; the caller clamps at `high`."""
 
 _PORTABLE = """\
 const int8_t *const columns[2] = {x0, x1};
@@ -84,7 +84,7 @@ if (away == 3) {{
     }}
     {v} = vrshlq_s32({v}, {shift});
 }}"""
-"""From sums with their bias to results, not cut yet."""
+"""C text that requantizes sums with bias, without clamping."""
 
 _STORED = """\
 if (low > -32768) {{
@@ -137,7 +137,7 @@ def _product_text(shape: DotProductLoop) -> str:
 
 
 def unpack_int16_column(column: Any) -> Any:
-    """The int16 values of bytes [2 n, lanes...], as int64."""
+    """Return the int16 values of bytes [2 n, lanes...] as int64."""
     raw = np.asarray(column, np.int64)
     return (raw[0::2] & 0xFF) | (raw[1::2] << 8)
 
@@ -151,7 +151,7 @@ def _sums(w: Any, x: Any, rows: int, taps: int) -> Any:
 
 
 def requantize_int16_sums(sums: Any, multiplier: Any, shift: Any, settings: Sequence[int]) -> Any:
-    """The step on sums with their bias; `epilogue_settings` are low, high, away."""
+    """Requantize sums with bias; `settings` are low, high, away."""
     low, high, away = settings
     if away == ROUND_ONCE:
         moved = (sums * multiplier) >> 32
@@ -251,20 +251,20 @@ INT16_DOT_INTRINSICS: Mapping[str, Intrinsic] = {
 
 
 def supports_requantize(params: Requantization) -> bool:
-    """Whether the step can be used."""
+    """Return whether the epilogue is exact for these parameters."""
     most = max(params.shifts)
     return most <= -2 if params.rounding is Rounding.ONCE else most <= 0
 
 
 def requantize_with_round_once(params: Requantization) -> Requantization:
-    """The parameters as the blocks take them: once, the multiply has shifted by one."""
+    """Return micro-kernel parameters; a single rounding includes one bit of the shift."""
     if params.rounding is not Rounding.ONCE:
         return params
     return replace(params, shifts=tuple(shift + 1 for shift in params.shifts))
 
 
 def epilogue_settings(params: Requantization) -> list[int]:
-    """The immediate operands low, high, away."""
+    """Return the immediate operands low, high, away."""
     away = (
         ROUND_ONCE
         if params.rounding is Rounding.ONCE
@@ -274,7 +274,7 @@ def epilogue_settings(params: Requantization) -> list[int]:
 
 
 def pack_weight_rows(flat: Array, starts: Sequence[int], rows: int) -> Array:
-    """[channel, tap] int8 as [block, step, row, eight], zeros where nothing is."""
+    """Pack [channel, tap] int8 as [block, step, row, eight], zero-padded."""
     channels, taps = flat.shape
     padded = np.zeros((max(channels, rows), -(-taps // WIDTH) * WIDTH), np.int8)
     padded[:channels, :taps] = flat

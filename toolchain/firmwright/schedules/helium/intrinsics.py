@@ -1,4 +1,4 @@
-"""Every intrinsic of the Helium schedules."""
+"""All intrinsics of the Helium schedules for integers."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Products of one column with eight rows of weights: fully connected layers.
-
-`mve_rows_SHAPE` (steps.py): a step reads sixteen values of the column and sixteen weights of each
-of eight rows, 17 instructions for 128 products. The sums are requantised by the one form that has
-both roundings (folded_requant.py), y = (A + nk [sum < 0] + mulhi(sum << k, m)) >> S, where all but
-the bias is the same for all rows: layers with one scale for all weights.
-"""
+"""Matrix-vector micro-kernels: one column times eight rows of weights."""
 
 from __future__ import annotations
 
@@ -25,6 +19,11 @@ from firmwright.schedules.helium.dot_product_loop import (
     choose_loop,
 )
 from firmwright.schedules.helium.gemm_microkernels import unpack_weights
+
+# `mve_rows_LOOP` (dot_product_loop.py): a step reads sixteen values of the column and sixteen
+# weights of eight rows, 17 instructions for 128 products. The epilogue is the folded form of
+# folded_requantize.py, y = (A + nk [sum < 0] + mulhi(sum << k, m)) >> S, with per-row bias only:
+# all weights share one scale.
 
 ROWS = 8
 
@@ -91,12 +90,12 @@ def _meaning(w: Any, x: Any, q: Any, y: Any, *rest: Any) -> Any:
 
 
 def matvec_microkernel_name(taps: int) -> str:
-    """The block for columns of `taps` values."""
+    """Return the name of the micro-kernel for columns of `taps` values."""
     return f"mve_rows_{choose_loop(taps).suffix}"
 
 
 def epilogue_settings(folded: FoldedRequantize, lanes: int, taps: int) -> list[int] | None:
-    """The immediate operands, or None where rows differ in more than their bias."""
+    """Return the immediate operands, or None if rows differ in more than their bias."""
     columns = (folded.multiplier, folded.left, folded.addend, folded.sign)
     if any(len(set(column)) != 1 for column in columns):
         return None

@@ -1,8 +1,8 @@
-"""Copies and fills of int8 runs, sixteen at a time, the last vector cut to what is left.
+"""Copies, fills and gathers of int8 runs by vectors, the last one predicated.
 
-`mve_copy_N` moves 16 (N - 1) + `last` elements, `mve_fill_N` writes as many of one value, which in
-`mve_fill_by_N` is known when the kernel runs, `mve_gather_N` collects 8 (N - 1) + `last` elements
-by a table of offsets.
+`mve_copy_N` copies 16 (N - 1) + `last` elements; `mve_fill_N` fills as many with an immediate and
+`mve_fill_by_N` with a run-time value; `mve_gather_N` gathers 8 (N - 1) + `last` elements through a
+table of offsets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def copy_bytes(
     start: ArithExpr,
     count: int,
 ) -> None:
-    """`count` elements of `source` from `start` on to `target` from `at` on."""
+    """Copy `count` elements from `source` at `start` to `target` at `at`."""
     for first, vectors, last in _pieces(count):
         elements = VECTOR_BYTES * (vectors - 1) + last
         y = b.pointer(target, at + first, elements, "w")
@@ -42,7 +42,7 @@ def copy_bytes(
 def fill_bytes(
     b: Kernel, target: tir.Buffer, at: ArithExpr | int, value: ArithExpr | int, count: int
 ) -> None:
-    """`count` elements of `target` from `at` on := `value`."""
+    """Fill `count` elements of `target` at `at` with `value`."""
     name = "mve_fill" if isinstance(value, int) else "mve_fill_by"
     for first, vectors, last in _pieces(count):
         y = b.pointer(target, at + first, VECTOR_BYTES * (vectors - 1) + last, "w")
@@ -50,7 +50,7 @@ def fill_bytes(
 
 
 def fill_buffer(b: Kernel, target: tir.Buffer, value: ArithExpr | int, count: int) -> None:
-    """All `count` elements of `target` := `value`, in a loop where they are many."""
+    """Fill the first `count` elements of `target` with `value`, in a loop if there are many."""
     most = MAX_UNROLLED_VECTORS * VECTOR_BYTES
     whole = count // most
     if whole:
@@ -70,7 +70,7 @@ def gather_bytes(
     offsets: tir.Buffer,
     count: int,
 ) -> None:
-    """`count` elements of `source`, at `offsets` from `start`, to `target` from `at` on."""
+    """Gather `count` elements of `source`, at `offsets` from `start`, to `target` at `at`."""
     for first in range(0, count, MAX_UNROLLED_VECTORS * GATHER_LANES):
         elements = min(MAX_UNROLLED_VECTORS * GATHER_LANES, count - first)
         vectors = -(-elements // GATHER_LANES)
@@ -86,7 +86,7 @@ def gather_bytes(
 
 
 def _pieces(count: int) -> list[tuple[int, int, int]]:
-    """(first element, vectors, elements of the last) of the intrinsics that cover `count`."""
+    """(first element, vectors, elements of the last vector) of each intrinsic call."""
     most = MAX_UNROLLED_VECTORS * VECTOR_BYTES
     return [
         (first, -(-size // VECTOR_BYTES), (size - 1) % VECTOR_BYTES + 1)
@@ -96,9 +96,9 @@ def _pieces(count: int) -> list[tuple[int, int, int]]:
 
 
 def _vectors(lines: list[str], count: int, moving: tuple[str, ...], rest: str) -> list[str]:
-    """C that runs `lines` of assembly `count` times, advancing pointers.
+    """C text that executes `lines` of assembly `count` times with advancing pointers.
 
-    Those are in r0 to r7: stores that narrow have room for no other base.
+    The pointers are in r0-r7: narrowing stores encode no other base.
     """
     if count == 0:
         return []
@@ -111,7 +111,7 @@ def _vectors(lines: list[str], count: int, moving: tuple[str, ...], rest: str) -
 
 
 def _last(full: int, whole: str, mask: str, cut: str) -> list[str]:
-    """The last vector, of which `last` elements count."""
+    """C text of the last vector, of which `last` elements are used."""
     return [
         f"if (last == {full}) {{",
         f"    {whole};",

@@ -1,15 +1,4 @@
-"""The requantise step on vectors of four channels, as text that the blocks share.
-
-`q` holds twelve int32 for four channels: biases, multipliers, and shifts as VRSHL takes them
-(negative to the right). VQRDMULH is the doubling high multiply of the definition and VRSHL rounds
-halves up; the definition rounds them away from zero, so negative values give one away first where
-they are shifted at all. Where the clamp's lower end is not below the zero point (ReLU) that changes
-only values which are clamped anyway, and is left out.
-
-Obligations: every shift is at most 0 (no left shift), multipliers are not negative, and sums with
-their bias fit 32 bits; `supports_requantize` says whether a layer keeps the first, operators
-demand the last.
-"""
+"""Requantization of vectors of four channels, as C text shared by the micro-kernels."""
 
 from __future__ import annotations
 
@@ -22,6 +11,15 @@ from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.graph.opdef import Array
 from firmwright.ir.tir.intrinsic import Operand
 from firmwright.ops.requantize import Requantization
+
+# `q` holds twelve int32 for four channels: biases, multipliers, and shifts as VRSHL takes them
+# (negative is right). VQRDMULH is the doubling high multiply of the definition. VRSHL rounds halves
+# up but the definition rounds them away from zero, so 1 is first subtracted from negative values
+# that are shifted. If the lower clamp is not below the zero point (ReLU), this affects only clamped
+# values and is omitted.
+#
+# Obligations: no left shift (`supports_requantize`), multipliers are not negative, and sums with
+# bias fit 32 bits (guaranteed by the operators).
 
 CHANNELS = 4
 PARAMETERS = 3 * CHANNELS
@@ -40,7 +38,7 @@ const int32_t right = -q[at + 8];
 const int64_t half = right > 0 ? ((int64_t)1 << (right - 1)) - (doubled < 0) : 0;
 const int32_t moved = (int32_t)((doubled + half) >> right) + zero_point;
 const int32_t raised = moved > low ? moved : low;"""
-"""From `sum` to `raised` with the parameters from `at` on; the caller cuts it at `high`."""
+"""C text from `sum` to `raised`, with parameters from `at`; the caller clamps at `high`."""
 
 PARAMETER_LOADS = """\
 const int32x4_t bias = vldrwq_s32(q);
@@ -71,22 +69,22 @@ if ({lanes} >= 4) {{
 
 
 def requantize_assembly(vector: str, target: str) -> str:
-    """C that turns the sums in `vector` into elements at `target`."""
+    """Return C text that converts the sums in `vector` to elements at `target`."""
     return _SCALED.format(v=vector) + "\n" + store_assembly(vector, target, "lanes")
 
 
 def store_assembly(vector: str, target: str, lanes: str) -> str:
-    """C that cuts the results in `vector` to their range and stores `lanes` of them."""
+    """Return C text that clamps `vector` and stores `lanes` of its elements."""
     return _STORED.format(v=vector, y=target, lanes=lanes)
 
 
 def supports_requantize(params: Requantization) -> bool:
-    """Whether the step can be used."""
+    """Return whether this form is exact for the parameters."""
     return params.rounding is Rounding.TWICE and max(params.shifts) <= 0
 
 
 def epilogue_settings(params: Requantization, lanes: int) -> list[int]:
-    """The immediate operands of ENDING_OPERANDS."""
+    """Return the immediate operands for EPILOGUE_OPERANDS."""
     return [
         params.zero_point,
         params.clamp_min,
@@ -97,14 +95,14 @@ def epilogue_settings(params: Requantization, lanes: int) -> list[int]:
 
 
 def rounding_away_shift(params: Requantization) -> int:
-    """How halves go away from zero: 0 not seen, 1 in all channels, 2 in those that are shifted."""
+    """Return the rounding of halves: 0 any, 1 away from zero, 2 away where shifted."""
     if params.clamp_min >= params.zero_point:
         return 0
     return 1 if max(params.shifts) < 0 else 2
 
 
 def parameter_rows(params: Requantization, bias: Array, starts: list[int]) -> Array:
-    """[block, 12] int32 for the blocks whose first channels are `starts`."""
+    """Return the table [block, 12] for blocks with first channels `starts`."""
     channels = len(bias)
     table = np.stack([
         bias.astype(np.int64),
@@ -116,7 +114,7 @@ def parameter_rows(params: Requantization, bias: Array, starts: list[int]) -> Ar
 
 
 def requantize_lanes(sums: Any, q: Any, settings: tuple[Any, ...]) -> Any:
-    """The meaning: `sums` [4, lanes] without bias to elements."""
+    """Numpy meaning: requantize `sums` [4, lanes] without bias."""
     zero_point, low, high, _, lanes = settings
     q64 = np.asarray(q, np.int64)
     scaled = multiply_by_quantized_multiplier(

@@ -1,1 +1,1 @@
-"""float32 layers for Helium: vectors of four channels, in the default loops' order."""
+"""Schedules for float32 on Helium: vectors of four channels, in the order of the default loops."""

@@ -1,17 +1,15 @@
-"""One more product in a sum of floats, in two styles: numpy, portable C, assembly.
-
-`fused` rounds once a term (VFMA): fewer instructions, other bits than the default loops'. Rules of
-that style are offered only where no operator of the model takes floats to integers, so that the
-last bit cannot become a step (docs/decisions/0028). `separate` rounds the product and the sum, as
-the default loops do. Vectors flush subnormal numbers to zero in either style: results below 2^-126
-in magnitude are 0 there.
-"""
+"""Float multiply-accumulate in two styles, and activations: numpy, portable C and assembly."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
 import numpy as np
+
+# `fused` (VFMA) rounds once per product: fewer instructions, but other bits than the default loops.
+# Such schedules are offered only if the model converts no floats to integers, so that a difference
+# in the last bit cannot become a step (docs/decisions/0028). `separate` rounds the product and the
+# sum like the default loops. Vectors flush subnormal numbers to zero in either style.
 
 AccumulateStyle = Literal["fused", "separate"]
 ACCUMULATE_STYLES: tuple[AccumulateStyle, ...] = ("fused", "separate")
@@ -31,11 +29,11 @@ if (activation > 1 && !({v} < ({high}))) {{
 _LOW, _HIGH = "activation == 3 ? -1.0f : 0.0f", "activation == 3 ? 1.0f : 6.0f"
 
 ACTIVATION_CODES = {"none": 0, "relu": 1, "relu6": 2, "relu_n1_to_1": 3}
-"""Activations as blocks take them, in the immediate operand `activation`."""
+"""Values of the immediate operand `activation`."""
 
 
 def accumulate(style: AccumulateStyle, total: Any, x: Any, w: Any) -> Any:
-    """The sum after one more product."""
+    """Return total + x * w in the rounding of `style`."""
     if style == "separate":
         return total + x * w
     return _fused(np.asarray(total), np.asarray(x), np.asarray(w))
@@ -44,8 +42,8 @@ def accumulate(style: AccumulateStyle, total: Any, x: Any, w: Any) -> Any:
 def _fused(total: Any, x: Any, w: Any) -> Any:
     """x * w + total, rounded once.
 
-    The product is exact in double. So is the sum with its error; rounded to odd it keeps enough to
-    be rounded again, to single precision, as if it were exact.
+    The product is exact in double precision. The sum is rounded to odd, using its error term, so
+    that rounding it again to single precision is exact.
     """
     product, addend = np.asarray(x * w.astype(np.float64)), total.astype(np.float64)
     wide = np.asarray(product + addend)
@@ -58,7 +56,7 @@ def _fused(total: Any, x: Any, w: Any) -> Any:
 
 
 def apply_activation(value: Any, activation: int) -> Any:
-    """`value` cut to the activation of that code."""
+    """Clamp `value` to the activation with that code."""
     if activation == 0:
         return value
     low = np.float32(-1 if activation == 3 else 0)
@@ -70,12 +68,12 @@ def apply_activation(value: Any, activation: int) -> Any:
 
 
 def portable_activation(name: str) -> str:
-    """C that cuts the float `name` to the immediate operand `activation`."""
+    """Return C text that clamps the float `name` to the immediate operand `activation`."""
     return CLAMP_ASSEMBLY.format(v=name, low=_LOW, high=_HIGH)
 
 
 def vector_activation(name: str) -> str:
-    """C that cuts the vector `name` to the immediate operand `activation`."""
+    """Return C text that clamps the vector `name` to the immediate operand `activation`."""
     return "\n".join([
         "if (activation > 0) {",
         f"    {name} = vmaxnmq_f32({name}, vdupq_n_f32({_LOW}));",
@@ -87,12 +85,12 @@ def vector_activation(name: str) -> str:
 
 
 def activation_instructions(activation: int) -> int:
-    """Executed ones for a vector."""
+    """Return the executed instructions per vector."""
     return min(activation, 2)
 
 
 def store_assembly(name: str, target: str, first: int) -> list[str]:
-    """C that stores as much of the vector `name` as the operand `lanes` says, from `first` on."""
+    """Return C text that stores vector `name` from `first` up to operand `lanes`."""
     place = f"{target} + {first}" if first else target
     rest = f"lanes - {first}" if first else "lanes"
     cut = f"vstrwq_p_f32({place}, {name}, vctp32q((uint32_t)({rest})));"

@@ -1,10 +1,4 @@
-"""float32 conv2d and fully_connected on Helium: blocks over packed columns.
-
-The columns of a few output pixels are packed (fpu/columns.py, a vector at a time) and multiplied
-with every group of channels (blocks.py). One pixel of a pointwise convolution, or one row of a
-fully connected layer, needs no packing. The last group of channels and the last block of pixels
-start early where they do not divide what there is: some outputs are computed twice.
-"""
+"""float32 conv2d and fully_connected on Helium: GEMM over im2col columns."""
 
 from __future__ import annotations
 
@@ -31,13 +25,17 @@ from firmwright.schedules.helium_floats.accumulate_f32 import (
 )
 from firmwright.schedules.helium_floats.microkernels import VectorTile
 
+# The columns of a few output pixels are packed by vectors and multiplied by every channel group
+# (microkernels.py). A single pixel of a pointwise convolution and a row of a fully connected layer
+# need no packing. The last channel group and pixel block overlap their predecessors.
+
 _COPY = 3
-"""Instructions that packing an element of a window takes, roughly; a vector of a pixel's: 4."""
+"""Approximate instructions to pack one element of a window."""
 
 
 @dataclass(frozen=True, slots=True)
 class FloatVectorIm2colPacker(FloatIm2colPacker):
-    """Writes runs of columns by vectors."""
+    """Packs runs of columns by vectors."""
 
     def points(self, at: ArithExpr) -> None:
         depth = self.x.shape[3]
@@ -70,7 +68,7 @@ class FloatVectorIm2colPacker(FloatIm2colPacker):
 
 @dataclass(frozen=True, slots=True)
 class _FloatVectorGemm:
-    """The constants of a layer of `outputs` x `depth`, and how it is cut."""
+    """Constants of a layer of `outputs` x `depth` and its tile."""
 
     style: AccumulateStyle
     form: VectorTile
@@ -81,7 +79,7 @@ class _FloatVectorGemm:
     activation: int
 
     def run(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
-        """The outputs of the pixels from `at` on, whose `columns` are [depth, pixels]."""
+        """Compute all channels of the pixels starting at `at`; `columns` is [depth, pixels]."""
         form, lanes = self.form, min(self.form.lanes, self.outputs)
         size = form.lanes * self.depth
         with (
@@ -118,7 +116,7 @@ def _product(op: OpCall, b: Kernel, style: AccumulateStyle, config: Config) -> _
 
 
 def _packed(values: Array, starts: Sequence[int], lanes: int) -> Array:
-    """[..., channel] as [group, ..., lane], zeros where there are no channels."""
+    """[..., channel] as [group, ..., lane], zero-padded."""
     missing = max(lanes - values.shape[-1], 0)
     padded = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)])
     return np.stack([padded[..., start : start + lanes] for start in starts])
@@ -127,7 +125,7 @@ def _packed(values: Array, starts: Sequence[int], lanes: int) -> Array:
 def _forms(
     style: AccumulateStyle, outputs: int, pixels: int, depth: int, packing: int
 ) -> list[dict[str, int]]:
-    """The cheapest form, then the cheapest that has one pixel."""
+    """Configurations of the cheapest tile and of the cheapest one-pixel tile."""
     fitting = [form for form in microkernels.tiles_for_style(style) if form.pixels <= pixels]
 
     def cost(form: VectorTile) -> tuple[int, int]:

@@ -1,10 +1,4 @@
-"""float32 depthwise_conv2d on Helium: strips of a row of outputs, four channels at a time.
-
-Rows of outputs that see the same rows of their windows are one loop. A row is cut into strips
-(strips.py); where it is long, a loop of strips stands between its ends. Taps outside of the input
-are left out, as in the default loops. The last four channels start early where they are no multiple
-of four. No scratch is needed; each output is written once.
-"""
+"""float32 depthwise_conv2d on Helium: strips of an output row, four channels at a time."""
 
 from __future__ import annotations
 
@@ -34,13 +28,18 @@ from firmwright.schedules.helium_floats.depthwise_strip_microkernels import Stri
 from firmwright.schedules.helium_floats.microkernels import VECTOR_LANES
 from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_taps
 
-_MOST_SPANS = 5
-"""Kinds of rows, and of strips in them: what code it may take."""
+# Output rows with equal valid tap rows share a loop. A row is cut into strips
+# (depthwise_strip_microkernels.py); a long row is a loop of strips between two border strips. Taps
+# outside the input are omitted as in the default loops. The last four channels overlap their
+# predecessors. No scratch memory is needed.
+
+_MAX_SPANS = 5
+"""Maximum kinds of rows, and of strips in a row, to bound code size."""
 
 
 @dataclass(frozen=True, slots=True)
 class _StripRun:
-    """`times` strips that follow each other from output `first` on."""
+    """`times` consecutive strips, starting at output `first`."""
 
     strip: Strip
     first: int
@@ -48,7 +47,7 @@ class _StripRun:
 
 
 def _runs(style: AccumulateStyle, window: ConvWindow, outputs: int) -> list[_StripRun]:
-    """How a row of outputs is cut; empty where some strip is not known."""
+    """Partition of an output row; empty if a strip is not supported."""
     most = (
         depthwise_strip_microkernels.max_outputs(style, window.size[1])
         if window.stride[1] in depthwise_strip_microkernels.STRIDES
@@ -91,12 +90,12 @@ def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[Config]:
     rows = split_by_valid_taps(window, 0, op.output.shape[1])
     runs = _runs(style, window, op.output.shape[2])
     is_seen = all(span.taps for span in rows)
-    return ({},) if is_seen and 0 < len(runs) <= _MOST_SPANS and len(rows) <= _MOST_SPANS else ()
+    return ({},) if is_seen and 0 < len(runs) <= _MAX_SPANS and len(rows) <= _MAX_SPANS else ()
 
 
 @dataclass(frozen=True, slots=True)
 class _FloatDepthwiseLayer:
-    """`weights` [block, row, column, four], `bias` [block, four]."""
+    """Constants: `weights` [block, row, column, four], `bias` [block, four]."""
 
     window: ConvWindow
     weights: tir.Buffer
@@ -110,7 +109,7 @@ class _FloatDepthwiseLayer:
         rows: ValidTapRun,
         at: tuple[ArithExpr, ArithExpr, ArithExpr],
     ) -> None:
-        """The strip of all channels that begins at output `at`, (n, oy, ox)."""
+        """Compute the strip of all channels that begins at output `at` (n, oy, ox)."""
         window, strip = self.window, run.strip
         _, height, width, channels = b.input(0).shape
         _, out_height, out_width, _ = b.y.shape
@@ -167,7 +166,7 @@ def _build(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel) -> Non
 
 
 def _places(b: Kernel, run: _StripRun) -> Iterator[ArithExpr]:
-    """The first output of a strip, in a loop over the run's."""
+    """Loop over the strips of a run; yields the first output of each."""
     with b.for_("strip", run.times) as strip:
         yield strip * run.strip.outputs + run.first
 

@@ -1,11 +1,4 @@
-"""Depthwise windows of float32 on Helium: four channels of a few neighbouring outputs of a row.
-
-`mve_strip_f32_STYLE_PxK...` computes P outputs (`stride` apart) from windows of K columns and any
-number of rows. A row's weights stay in registers; each input vector is loaded once, for all outputs
-that see it, from the left to the right, so that every sum takes its products in the order of the
-default loops. The first `before` and the last `after` positions that the outputs look at lie
-outside of the input: they are neither loaded nor multiplied. Weights are [row, K, four channels].
-"""
+"""float32 depthwise micro-kernels on Helium: four channels of a few adjacent outputs of a row."""
 
 from __future__ import annotations
 
@@ -23,15 +16,21 @@ from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.accumulate_f32 import ACCUMULATE_STYLES, AccumulateStyle
 from firmwright.schedules.helium_floats.microkernels import VECTOR_LANES, wrap_assembly
 
+# `mve_strip_f32_STYLE_PxK...` computes P outputs, `stride` apart, from windows of K columns and any
+# number of rows. The weights of a row stay in registers. Each input vector is loaded once for all
+# outputs that use it, from left to right, so that products are summed in the order of the default
+# loops. The first `before` and last `after` positions are outside the input and are skipped.
+# Weights are [row, K, four channels].
+
 MAX_COLUMNS = 5
 STRIDES = (1, 2)
 _REGISTERS = 8
-_MOST_OUTPUTS = 6
+_MAX_OUTPUTS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """See the module docstring; a single output has the stride 1."""
+    """Geometry of a strip; a single output has stride 1."""
 
     style: AccumulateStyle
     outputs: int
@@ -48,21 +47,21 @@ class Strip:
 
     @property
     def reach(self) -> range:
-        """The positions that lie inside of the input."""
+        """Positions inside the input."""
         length = (self.outputs - 1) * self.stride + self.columns
         return range(self.before, length - self.after)
 
     def taps(self, position: int) -> list[tuple[int, int]]:
-        """(output, tap) of the products at a position."""
-        found = ((o, position - o * self.stride) for o in range(self.outputs))
-        return [(o, tap) for o, tap in found if 0 <= tap < self.columns]
+        """Return the (output, tap) products at a position."""
+        products = ((o, position - o * self.stride) for o in range(self.outputs))
+        return [(o, tap) for o, tap in products if 0 <= tap < self.columns]
 
     def used(self) -> list[int]:
-        """The taps that some output needs."""
+        """Return the taps that some output needs."""
         return sorted({tap for position in self.reach for _, tap in self.taps(position)})
 
     def row(self) -> list[str]:
-        """The assembly of a row of the windows."""
+        """Return the assembly of one window row."""
         values, first = self._registers()
         register = {tap: f"q{first + place}" for place, tap in enumerate(self.used())}
         lines = [f"vldrw.u32 {name}, [%[w], #{16 * tap}]" for tap, name in register.items()]
@@ -80,7 +79,7 @@ class Strip:
         return lines
 
     def _registers(self) -> tuple[str, int]:
-        """That of the values, and the first of the weights'."""
+        """Register of the values, number of the first weight register."""
         spare = 2 if self.style == "separate" else 1
         return "q7", _REGISTERS - spare - self.columns
 
@@ -88,18 +87,18 @@ class Strip:
         return [f"q{number}" for number in range(self._registers()[1], _REGISTERS)]
 
     def instructions(self, rows: int, activation: int) -> int:
-        """Executed ones, with what its call takes."""
+        """Return the executed instructions, call overhead included."""
         ending = self.outputs * (3 + accumulate_f32.activation_instructions(activation))
         return 9 + 2 * self.outputs + rows * (len(self.row()) + 1) + ending
 
 
 def max_outputs(style: AccumulateStyle, columns: int) -> int:
-    """Outputs of a strip that leave registers for a row's weights."""
-    return min(_REGISTERS - columns - (2 if style == "separate" else 1), _MOST_OUTPUTS)
+    """Return the outputs per strip that leave registers for the weights of a row."""
+    return min(_REGISTERS - columns - (2 if style == "separate" else 1), _MAX_OUTPUTS)
 
 
 def max_outside_columns(columns: int) -> int:
-    """Positions on one side that may lie outside of the input."""
+    """Return the supported number of positions outside the input on one side."""
     return columns // 2
 
 
@@ -125,7 +124,7 @@ def _text(strip: Strip) -> str:
     back = len(strip.reach) - 1
     inputs = ['[rows] "r"(rows)', f'[row] "r"(4 * (x_row - {back} * x_column))']
     inputs += ['[column] "r"(4 * x_column)'] if back else []
-    used = [*strip.clobbered(), "lr", "cc", "memory"]
+    clobbers = [*strip.clobbered(), "lr", "cc", "memory"]
     body = [
         "const float *at_w = w;",
         "const float *at_x = x;",
@@ -134,7 +133,7 @@ def _text(strip: Strip) -> str:
         *(f'    "{line}\\n\\t"' for line in lines),
         *wrap_assembly("    : ", outputs),
         *wrap_assembly("    : ", inputs),
-        *wrap_assembly("    : ", [f'"{name}"' for name in used], ");"),
+        *wrap_assembly("    : ", [f'"{name}"' for name in clobbers], ");"),
         "const float32x4_t biases = vldrwq_f32(bias);",
     ]
     for place, name in enumerate(names):

@@ -1,9 +1,4 @@
-"""float32 add, sub, mul and pools on Helium, four elements at a time.
-
-Every element is rounded as in the default loops: sums of a pool run over its window in their order,
-and a mean is the sum divided by the number of taps (times its inverse where that is exact). Sums
-and products take tensors of one shape; pools take windows that stay inside of the input.
-"""
+"""float32 add, sub, mul and pools on Helium, four elements at a time."""
 
 from __future__ import annotations
 
@@ -24,6 +19,10 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import pool_window
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.microkernels import VECTOR_LANES
+
+# Every element is rounded as in the default loops: a pool sums its window in their order and
+# divides by the number of taps (or multiplies by its inverse if that is exact). Elementwise
+# operators require equal shapes; pools require windows inside the input.
 
 # ---- two tensors of one shape -------------------------------------------------------------------
 
@@ -116,7 +115,7 @@ def _build_pairs(op: OpCall, config: Config, b: Kernel) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Pool:
-    """How a pool begins, takes a tap and ends: as a scalar and as vectors."""
+    """C text of a pool: initial value, tap and final step, as scalar and vector code."""
 
     op: str
     start: str
@@ -246,9 +245,12 @@ def _build_pool(op: OpCall, config: Config, b: Kernel) -> None:
             [
                 b.pointer(b.input(0), corner * channels + channel, reach),
                 b.pointer(b.y, place, lanes, "w"),
-                *window.size, *steps, accumulate_f32.ACTIVATION_CODES[op.str_attr("activation")], lanes,
+                *window.size,
+                *steps,
+                accumulate_f32.ACTIVATION_CODES[op.str_attr("activation")],
+                lanes,
             ],
-        )  # fmt: skip
+        )
 
 
 VECTOR_INTRINSICS: Mapping[str, Intrinsic] = {

@@ -1,11 +1,4 @@
-"""hybrid_conv2d on Helium: floats quantised once, then the product of int8's conv2d.
-
-The input becomes int8 as the operator defines it (quantize.py); columns and products are those of
-helium/conv2d.py. The sums are the definition's, integers, exact in any order. `mve_scaled_SHAPE`
-ends in floats: it takes the zero point's share off the sums, converts and scales them and adds the
-bias, each step rounded as the default loops do. The zero point, known only when the kernel runs,
-stands in padding too, so its share is that point times the sum of the channel's weights.
-"""
+"""hybrid_conv2d on Helium: quantize activations once, then run the int8 GEMM."""
 
 from __future__ import annotations
 
@@ -44,6 +37,12 @@ from firmwright.schedules.helium.gemm_microkernels import multiply_step, unpack_
 from firmwright.schedules.helium.vector_requantize import CHANNELS
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.quantize_activations import QUANTIZE_PASSES
+
+# The input is quantized as the operator defines it (quantize_activations.py); packing and products
+# are those of helium/conv2d.py. Integer sums are exact in any order. `mve_scaled_LOOP` converts
+# sums to float: it subtracts the zero point's share, converts, scales and adds the bias, each
+# rounded as in the default loops. The zero point is known only at run time and also fills the
+# padding, so its share is the zero point times the sum of the channel's weights.
 
 # ---- the block ----------------------------------------------------------------------------------
 
@@ -134,7 +133,7 @@ HYBRID_GEMM_INTRINSICS: Mapping[str, Intrinsic] = {
 
 @dataclass(frozen=True, slots=True)
 class _HybridGemm:
-    """From sums to floats; see helium/conv2d.py. Pixels count from output `first` on."""
+    """`TwoPixelGemm` with a float epilogue; pixels are relative to output `first`."""
 
     packed: tir.Buffer
     totals: tir.Buffer
@@ -191,26 +190,26 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         b.for_("n", batch) as n,
         b.allocate("quantized", INT8, (1, *x.shape[1:]), 8) as quantized,
     ):
-        found = quantize_batch(op, b, n, quantized, QUANTIZE_PASSES)
-        zero_point = 0 if found.offset is None else b.load(found.offset, [0])
+        activations = quantize_batch(op, b, n, quantized, QUANTIZE_PASSES)
+        zero_point = 0 if activations.offset is None else b.load(activations.offset, [0])
         product = _HybridGemm(
             packed, totals, factors, channels, flat.shape[1], activation,
-            b.load(found.scale, [0]), zero_point, n * (height * width),
+            b.load(activations.scale, [0]), zero_point, n * (height * width),
         )  # fmt: skip
         source = ConvolutionInput(quantized, window_of(op, kernel.shape[1:3]), zero_point)
         convolve_two_pixels(b, source, product, (1, height, width, channels))
 
 
 def _factors(op: OpCall, starts: Sequence[int]) -> Array:
-    """[block, scale and bias, channel]: with one scale for all that is in the batch's."""
+    """[block, scale or bias, channel]; a common weight scale is part of the batch scale."""
     scales = np.array(quantization_of(op.input(1)).scales, np.float32)
-    own = scales if len(scales) > 1 else np.ones(op.output.shape[3], np.float32)
-    tables = [_by_block(values, starts) for values in (own, bias_of(op, "float32"))]
+    weight_scales = scales if len(scales) > 1 else np.ones(op.output.shape[3], np.float32)
+    tables = [_by_block(values, starts) for values in (weight_scales, bias_of(op, "float32"))]
     return np.stack(tables, axis=1)
 
 
 def _by_block(values: Array, starts: Sequence[int]) -> Array:
-    """[channel] as [block, channel of four], the last repeated where there are fewer."""
+    """[channel] as [block, channel of four], the last value repeated."""
     index = np.minimum(np.array(starts)[:, None] + np.arange(CHANNELS), len(values) - 1)
     return np.asarray(values[index])
 

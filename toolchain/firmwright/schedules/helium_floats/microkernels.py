@@ -1,10 +1,4 @@
-"""Blocks of float32 products in vector registers: a few vectors of channels times a few pixels.
-
-`mve_f32_STYLE_VxP` multiplies element k of P columns, which lie side by side and are loaded to core
-registers at once, with element k of V vectors of four channels; the sums then take their bias, are
-cut to the activation and stored. A sum takes its products in the order of the default loops and
-starts at 0 like theirs. `mve_spread_f32_P` and `mve_zero_f32_P` write a run of one column.
-"""
+"""float32 GEMM micro-kernels in vector registers: a few channel vectors times a few pixels."""
 
 from __future__ import annotations
 
@@ -21,17 +15,22 @@ from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.accumulate_f32 import ACCUMULATE_STYLES, AccumulateStyle
 
+# `mve_f32_STYLE_VxP` multiplies element k of P adjacent columns, loaded to core registers, with
+# element k of V vectors of four channels; then it adds the bias, applies the activation and stores.
+# Products are summed in the order of the default loops, starting at 0. `mve_spread_f32_P` and
+# `mve_zero_f32_P` write a run of one column.
+
 VECTOR_LANES = 4
 MAX_PIXELS = 6
 _ROUND = 4
-_MOST_SUMS: Mapping[AccumulateStyle, int] = {"fused": 6, "separate": 4}
-"""Beside two vectors of weights, and of two products where those are separate."""
+_MAX_SUMS: Mapping[AccumulateStyle, int] = {"fused": 6, "separate": 4}
+"""Maximum sums; two registers hold weights, and two more hold products if those are separate."""
 _VALUES = ("r4", "r5", "r6", "r8", "r9", "r10")
 
 
 @dataclass(frozen=True, slots=True)
 class VectorTile:
-    """How many vectors of channels and how many pixels."""
+    """Channel vectors and pixels of a micro-kernel."""
 
     vectors: int
     pixels: int
@@ -45,7 +44,7 @@ class VectorTile:
         return VECTOR_LANES * self.vectors
 
     def step(self, style: AccumulateStyle) -> list[str]:
-        """The assembly of one element."""
+        """Return the assembly of one element."""
         values = _VALUES[: self.pixels]
         load = "ldr r4, [%[x]], #4" if self.pixels == 1 else f"ldm %[x]!, {{{', '.join(values)}}}"
         lines = [load]
@@ -64,7 +63,7 @@ class VectorTile:
         return lines
 
     def place(self, pixel: int, vector: int) -> int:
-        """Which sum that is."""
+        """Return the index of a sum."""
         return pixel * self.vectors + vector
 
 
@@ -77,8 +76,8 @@ VECTOR_TILES = tuple(VectorTile(*shape) for shape in _SHAPES)
 
 
 def tiles_for_style(style: AccumulateStyle) -> list[VectorTile]:
-    """The forms whose sums leave registers enough."""
-    return [form for form in VECTOR_TILES if form.sums <= _MOST_SUMS[style]]
+    """Return the tiles with sums that fit the registers."""
+    return [form for form in VECTOR_TILES if form.sums <= _MAX_SUMS[style]]
 
 
 def microkernel_name(style: AccumulateStyle, form: VectorTile) -> str:
@@ -88,7 +87,7 @@ def microkernel_name(style: AccumulateStyle, form: VectorTile) -> str:
 def microkernel_instructions(
     style: AccumulateStyle, form: VectorTile, steps: int, activation: int
 ) -> int:
-    """Executed ones of a block, with what its call takes."""
+    """Return the executed instructions, call overhead included."""
     step = len(form.step(style))
     rounds, rest = divmod(steps, _ROUND)
     product = 2 + form.sums + rounds * (_ROUND * step + 1) + rest * (step + 1)
@@ -107,7 +106,7 @@ def _text(style: AccumulateStyle, form: VectorTile) -> str:
     outputs = [f'[{name}] "=w"({name})' for name in sums]
     outputs += ['[w] "+r"(at_w)', '[x] "+r"(at_x)']
     vectors = range(4 if style == "separate" else 6, 8)
-    used = [*_VALUES[: form.pixels], "lr", *(f"q{q}" for q in vectors), "cc", "memory"]
+    clobbers = [*_VALUES[: form.pixels], "lr", *(f"q{q}" for q in vectors), "cc", "memory"]
     return "\n".join([
         "const float *at_w = w;",
         "const float *at_x = x;",
@@ -116,7 +115,7 @@ def _text(style: AccumulateStyle, form: VectorTile) -> str:
         *(f'    "{line}\\n\\t"' for line in lines),
         *wrap_assembly("    : ", outputs),
         f'    : [rounds] "r"(steps / {_ROUND}), [rest] "r"(steps % {_ROUND})',
-        *wrap_assembly("    : ", [f'"{name}"' for name in used], ");"),
+        *wrap_assembly("    : ", [f'"{name}"' for name in clobbers], ");"),
         *_ending(form),
     ])  # fmt: skip
 
@@ -136,7 +135,7 @@ def _ending(form: VectorTile) -> list[str]:
 
 
 def wrap_assembly(head: str, items: Sequence[str], end: str = "") -> list[str]:
-    """The items in lines of up to 92 columns."""
+    """Join the items in lines of up to 92 columns."""
     lines, line = [], head
     for index, item in enumerate(items):
         part = item + ("," if index < len(items) - 1 else end)

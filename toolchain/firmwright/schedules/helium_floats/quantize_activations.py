@@ -1,7 +1,7 @@
-"""Floats to int8 as hybrid layers do it, four at a time: the ends of a batch, then its values.
+"""Quantization of float activations to int8 for hybrid layers, four at a time.
 
-`mve_ends_f32` compares bits, as the default loops do. `mve_quantize_f32` has VCVTA, which rounds
-halves away from zero like the definition.
+`mve_ends_f32` finds minimum and maximum by comparing bits, as the default loops do.
+`mve_quantize_f32` uses VCVTA, which rounds halves away from zero like the definition.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Rules for cores that multiply one pair at a time: they ask nothing of a target."""
+"""Schedules for cores without SIMD instructions."""

@@ -1,6 +1,6 @@
-"""add and sub on scalar cores: the table of the DSP cores' rules, whose step needs nothing of them.
+"""add and sub on cores without SIMD instructions: the table schedule of the DSP extension.
 
-Their one instruction of the extension, SMMLA, is a multiply-high and an addition elsewhere.
+Its only DSP instruction, SMMLA, is a multiply-high and an addition elsewhere.
 """
 
 from __future__ import annotations

@@ -1,13 +1,4 @@
-"""conv2d for scalar cores: blocks of pixels times groups of output channels.
-
-A pointwise convolution multiplies straight from its input. Any other one packs the windows of a
-block of output pixels as columns first, writing the zero point where a window leaves the input, so
-that it can be folded into the bias (layers.py). The last block starts early where the pixels are no
-multiple of the block, so it computes some outputs twice.
-
-`scalar.conv2d.blocks` leaves the products to the compiler; for int8 there are blocks of assembly
-for some cores (blocks.py), whose rules bear the family's name.
-"""
+"""conv2d on cores without SIMD instructions: blocks of pixels times groups of output channels."""
 
 from __future__ import annotations
 
@@ -37,11 +28,18 @@ from firmwright.schedules.scalar.register_blocked_matmul import (
 from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
 from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY
 
+# A pointwise convolution multiplies directly from its input. Others first pack the windows of a
+# block of pixels as columns, with the zero point outside the input, so that it can be folded into
+# the bias. The last block overlaps its predecessor.
+#
+# `scalar.conv2d.blocks` leaves the products to the compiler; for int8 some cores have assembly
+# micro-kernels, with schedules named after the family.
+
 _LANES = 4
-_MOST_UNROLLED_COPIES = 16
-_MOST_ACCUMULATORS = 12
+_MAX_UNROLLED_COPIES = 16
+_MAX_ACCUMULATORS = 12
 _CHANNEL, _ENDING = 8, 6
-"""About what a channel costs a block, and an output its requantise step: to compare blocks by."""
+"""Approximate cost of a channel per block, and of requantizing an output."""
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
@@ -52,7 +50,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _space(op: OpCall) -> Sequence[Config]:
-    """Other blocks; what is best depends on how many registers the compiler finds."""
+    """Other tiles; the best one depends on the compiler's register allocation."""
     if op.input(0).dtype not in SUPPORTED_DTYPES:
         return ()
     pixels = op.output.elements // op.output.shape[3]
@@ -60,7 +58,7 @@ def _space(op: OpCall) -> Sequence[Config]:
     return tuple(
         {"pixels": count, "lanes": lanes, "unroll": unroll}
         for count, lanes, unroll in product(counts, (1, 2, 3, 4, 6, 8), (1, 2, 4, 8))
-        if count * lanes <= _MOST_ACCUMULATORS
+        if count * lanes <= _MAX_ACCUMULATORS
         and (count, lanes, unroll) != (2, _LANES, DEFAULT_UNROLL)
     )
 
@@ -89,7 +87,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 @contextmanager
 def _blocks(b: Kernel, pixels: int, block: int) -> Iterator[ArithExpr]:
-    """Loop over blocks of output pixels: the first of each; the last block ends at the end."""
+    """Loop over pixel blocks: yields the first pixel; the last block ends at the last pixel."""
     with b.for_("block", -(-pixels // block)) as index:
         start = index * block
         if pixels % block:
@@ -107,7 +105,7 @@ def pack_columns(
     at: ArithExpr,
     shape: tuple[int, int],
 ) -> Iterator[tir.Buffer]:
-    """The windows of the output pixels from `at` on, one a row."""
+    """Yield the windows of the output pixels starting at `at`, one per row."""
     if window.pointwise:
         with b.view("pixels", b.input(0), at * shape[1], shape) as columns:
             yield columns
@@ -127,7 +125,7 @@ def _pack(
     p: ArithExpr,
     pixel: ArithExpr,
 ) -> None:
-    """Column `p` := the window of output `pixel` (flat over batch, rows, columns)."""
+    """Pack the window of output `pixel` (flat over batch, rows, columns) as column `p`."""
     batch, height, width, _ = op.output.shape
     n = pixel // (height * width) if batch > 1 else pixel * 0
     top = ((pixel // width) % height) * window.stride[0] - window.padding[0]
@@ -159,7 +157,7 @@ def _pack(
 
 
 def _alignment(columns: tir.Buffer, run: int) -> int:
-    """Of every row of a window in `columns`: that of words where it can be."""
+    """Word alignment of window rows in `columns`, if they have it."""
     whole_words = run % 4 == 0 and columns.shape[1] % 4 == 0
     return 4 if whole_words or columns.dtype != INT8 else 1
 
@@ -172,7 +170,7 @@ def _pack_taps(
     origin: tuple[ArithExpr, ArithExpr, ArithExpr],
     inside: ArithExpr,
 ) -> None:
-    """One row of a window tap by tap, the zero point where a tap is outside."""
+    """Pack one window row tap by tap, with the zero point outside the input."""
     n, iy, x0 = origin
     channels = b.call.input(0).shape[3]
     with b.for_("kx", window.size[1]) as kx, b.let("ix", x0 + kx * window.dilation[1]) as ix:
@@ -190,14 +188,14 @@ def _copy(
     source: tuple[ArithExpr, ArithExpr, ArithExpr],
     count: int,
 ) -> None:
-    """`count` elements of the input from `source` (n, y, x) on, by words where all is aligned."""
+    """Copy `count` elements from input `source` (n, y, x), by words if everything is aligned."""
     x = b.input(0)
     _, rows, cols, channels = x.shape
     offset = ((source[0] * rows + source[1]) * cols + source[2]) * channels
     by_words = x.dtype == INT8 and channels % 4 == 0 and column.alignment == 4
     dtype, size = (UINT32, 4) if by_words else (x.dtype, 1)
     items = count // size
-    kind: tir.ForKind = "unrolled" if items <= _MOST_UNROLLED_COPIES else "serial"
+    kind: tir.ForKind = "unrolled" if items <= _MAX_UNROLLED_COPIES else "serial"
     alignment = max(dtype.size_bytes, 1)
     begin = at * 1 if isinstance(at, ArithExpr) else source[0] * 0 + at
     with (
@@ -209,10 +207,7 @@ def _copy(
 
 
 def _block_configs(op: OpCall, family: MicrokernelFamily) -> Sequence[Config]:
-    """The pixels a block with which all take least; fewer save memory.
-
-    Columns are smaller then, and an output may lie closer upon its input.
-    """
+    """The cheapest number of pixels per block, and smaller ones that save memory."""
     if op.input(0).dtype != INT8:
         return ()
     outputs, *taps = op.input(1).shape
@@ -229,7 +224,7 @@ def _block_configs(op: OpCall, family: MicrokernelFamily) -> Sequence[Config]:
 
 
 def _block_counts(op: OpCall, family: MicrokernelFamily) -> list[int]:
-    """The pixels that a block may have."""
+    """Supported numbers of pixels per block."""
     outputs, *taps = op.input(1).shape
     most, depth = op.output.elements // outputs, math.prod(taps)
     return [n for n in family.pixel_counts if n <= most and fits_address_offsets(family, depth, n)]

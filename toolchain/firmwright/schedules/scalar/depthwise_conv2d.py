@@ -1,10 +1,4 @@
-"""depthwise_conv2d for scalar cores: one channel at a time, its weights in registers.
-
-Rows (and columns) of the output whose windows leave the input alike form a class with unrolled
-taps of its own; a tap outside is the zero point, so its share is added to the bias once a row. With
-a horizontal stride of 1 the input's columns are visited once each: a column ends one output and
-goes on with those that follow it. Channels that are settled are not computed where they are many.
-"""
+"""depthwise_conv2d on cores without SIMD: one channel at a time, weights in registers."""
 
 from __future__ import annotations
 
@@ -38,22 +32,24 @@ from firmwright.schedules.scalar.layer_plan import (
     plan_scalar_layer,
 )
 
-_MOST_UNROLLED_TAPS = 120
+# Output rows (and columns) with equal valid taps form a class with its own unrolled taps; taps
+# outside the input contribute the zero point, which is added to the bias once per row. With a
+# horizontal stride of 1, each input column is visited once: it completes one output and contributes
+# to the following ones. Constant channels are skipped if there are many.
+
+_MAX_UNROLLED_TAPS = 120
 _WORTH = 4
-"""One settled channel among so many pays."""
+"""Constant channels are skipped if at least one channel in this many is constant."""
 
 
 @dataclass(frozen=True, slots=True)
 class _OutputRun:
-    """Output positions start .. end along one axis, and the taps of theirs that are inside."""
-
     start: int
     end: int
     taps: range
 
 
 def _output_runs(window: ConvWindow, axis: int, outputs: int) -> list[_OutputRun]:
-    """Output positions in runs of equal taps."""
     found: list[_OutputRun] = []
     for position in range(outputs):
         begin = position * window.stride[axis] - window.padding[2 * axis]
@@ -71,7 +67,7 @@ def _output_runs(window: ConvWindow, axis: int, outputs: int) -> list[_OutputRun
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    """Where the unrolled taps of all classes are a modest amount of code."""
+    """Layers with a moderate number of unrolled taps."""
     if op.input(0).dtype not in SUPPORTED_DTYPES:
         return ()
     window = window_of(op, op.input(1).shape[1:3])
@@ -80,12 +76,12 @@ def _configs(op: OpCall) -> Sequence[Config]:
     if not all(span.taps for span in (*rows, *columns)):
         return ()
     unrolled = len(rows) * len(columns) * window.size[0] * window.size[1]
-    return ({},) if unrolled <= _MOST_UNROLLED_TAPS else ()
+    return ({},) if unrolled <= _MAX_UNROLLED_TAPS else ()
 
 
 @dataclass(frozen=True, slots=True)
 class _ScalarChannel:
-    """One channel's registers: its weights by tap, what its sums start from."""
+    """Registers of one channel: weights by tap and the initial sum."""
 
     window: ConvWindow
     layer: ScalarLayerPlan
@@ -94,7 +90,7 @@ class _ScalarChannel:
     finish: FinishElement
 
     def plus_outside(self, total: ArithExpr, taps: Iterable[tuple[int, int]]) -> ArithExpr:
-        """`total` with what `taps` (ky, kx) outside of the input add to it."""
+        """`total` plus the contribution of `taps` (ky, kx) outside the input."""
         if self.layer.zero_point:
             for ky, kx in taps:
                 total = total + self.weights[ky][kx] * self.layer.zero_point
@@ -106,20 +102,20 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     window = window_of(op, kernel.shape[1:3])
     flat = np.ascontiguousarray(kernel.reshape(-1, kernel.shape[3]).T)
     batch, height, width, _ = op.output.shape
-    settled = _constant_channels(b, op, flat)
-    order = order_computed_channels(b, settled)
+    constant_channels = _constant_channels(b, op, flat)
+    order = order_computed_channels(b, constant_channels)
     chosen = list(order.rows)
     params = select_channels(requantization_of(op), chosen) if op.input(0).dtype == INT8 else None
     layer = plan_scalar_layer(b, op, flat, params, chosen, may_bake=True)
     kind = INT16 if layer.dtype == INT8 and layer.factors.max() > 1 else layer.dtype
     packed = b.constant("weights", flat[chosen] * layer.factors[:, None], kind)
-    settled.write(b, 0, batch * height * width)
+    constant_channels.write(b, 0, batch * height * width)
     with ExitStack() as stack:
         index = stack.enter_context(b.for_("c", len(chosen)))
         c = index
         if order.table is not None:
             c = stack.enter_context(b.let("channel", order.channel(b, index)))
-        finish = stack.enter_context(layer.ending.channel(b, index))
+        finish = stack.enter_context(layer.epilogue.channel(b, index))
         weights = [
             [
                 stack.enter_context(
@@ -138,7 +134,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _constant_channels(b: Kernel, op: OpCall, flat: Array) -> ConstantChannels:
-    """The settled channels where they are enough to pay for looking up the others."""
+    """Constant channels, if skipping them outweighs the indirection for the others."""
     if op.input(0).dtype == INT8:
         params, wide = requantization_of(op), flat.astype(np.int64)
         start = bias_of(op, "int32").astype(np.int64)
@@ -151,7 +147,7 @@ def _constant_channels(b: Kernel, op: OpCall, flat: Array) -> ConstantChannels:
 
 @dataclass(frozen=True, slots=True)
 class _ScalarOutputRow:
-    """One output row: input rows that count, the output row, what every sum starts from."""
+    """One output row: valid tap rows, views of input and output, and the initial sum."""
 
     channel: _ScalarChannel
     rows: range
@@ -160,7 +156,7 @@ class _ScalarOutputRow:
     start: ArithExpr
 
     def load(self, b: Kernel, ky: int, ix: ArithExpr | int) -> ArithExpr:
-        """The input under row `ky` of the window at column `ix`."""
+        """Load the input at row `ky` of the window and column `ix`."""
         place = ky - self.rows.start
         return b.load(self.x, [place, ix]).cast(self.channel.layer.sum_dtype)
 
@@ -175,7 +171,7 @@ def _row(
     at: tuple[ArithExpr, ArithExpr, ArithExpr],
     rows: range,
 ) -> None:
-    """One output row of one channel; `rows` are the taps' rows that lie inside."""
+    """One output row of one channel; `rows` are the valid tap rows."""
     window, (n, oy, c) = channel.window, at
     _, height, width, depth = op.input(0).shape
     _, out_height, out_width, channels = op.output.shape
@@ -201,7 +197,7 @@ def _row(
 
 
 def _emit_fixed_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> None:
-    """Output by output, all of its taps at once."""
+    """Emit output by output, with all taps of each."""
     channel, window = row.channel, row.channel.window
     for span in _output_runs(window, 1, out_width):
         outside = [
@@ -220,7 +216,7 @@ def _emit_fixed_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> None
 
 
 def _emit_sliding_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> None:
-    """Column by column. acc[j] belongs to the output that is complete j columns from now."""
+    """Emit column by column; acc[j] is the output that is complete in j columns."""
     window = row.channel.window
     reach, left = window.size[1], window.padding[2]
     acc = b.reg("acc", INT32, reach)
@@ -242,7 +238,7 @@ def _emit_sliding_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> No
 
 
 def _column(b: Kernel, row: _ScalarOutputRow, total: ArithExpr, ix: int, kx: int) -> ArithExpr:
-    """`total` plus the taps of column `kx` of the window, at input column `ix`."""
+    """`total` plus the taps of window column `kx` at input column `ix`."""
     if not 0 <= ix < row.channel.window.input_size[1]:
         return row.channel.plus_outside(total, ((ky, kx) for ky in row.rows))
     for ky in row.rows:
@@ -251,7 +247,7 @@ def _column(b: Kernel, row: _ScalarOutputRow, total: ArithExpr, ix: int, kx: int
 
 
 def _next_column(b: Kernel, row: _ScalarOutputRow, acc: tir.Buffer, ix: ArithExpr | None) -> None:
-    """Takes input column `ix`; the sum that it completes is left in the last of `acc`."""
+    """Accumulate input column `ix`; the completed sum is left in the last element of `acc`."""
     reach, channel = row.channel.window.size[1], row.channel
     with ExitStack() as stack:
         values = {

@@ -1,8 +1,7 @@
-"""depthwise_conv2d of large windows on any core: strips (schedules/depthwise_strips.py).
+"""depthwise_conv2d of large windows on any core, in strips (schedules/depthwise_strips.py).
 
-One channel at a time, one product a tap; int8 values are brought to zero as they are loaded, so
-that taps outside of the input are worth nothing. For windows of more taps than the registers hold
-(depthwise_conv2d.py has those), and for int16 where sums provably have 32 bits.
+One channel at a time, one product per tap. int8 values are shifted to zero when loaded, so taps
+outside the input contribute nothing. Serves windows with more taps than registers, and int16.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 @dataclass(frozen=True, slots=True)
 class _SingleChannelTaps:
-    """[row, column, channel] and [n, y, x, channel]."""
+    """Weights [row, column, channel] and input [n, y, x, channel]."""
 
     taps: tir.Buffer
     x: tir.Buffer

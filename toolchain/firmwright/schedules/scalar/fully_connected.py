@@ -1,4 +1,4 @@
-"""fully_connected for scalar cores: each row of the input times groups of outputs."""
+"""fully_connected on cores without SIMD instructions: an input row times groups of outputs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _serves(op: OpCall) -> bool:
 
 
 def _space(op: OpCall) -> Sequence[Config]:
-    """Other groups; what is best depends on how many registers the compiler finds."""
+    """Other tiles; the best one depends on the compiler's register allocation."""
     if not _serves(op):
         return ()
     pairs = product((2, 4, 6, 8, 10, 12), (1, 2, 4, 8))

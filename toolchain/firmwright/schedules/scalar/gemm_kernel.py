@@ -1,10 +1,4 @@
-"""The inner product of conv2d and fully_connected on cores that multiply one pair at a time.
-
-In: columns of int8. Out: requantised outputs. The input's zero point goes into the bias, which is
-exact because padding is written as the zero point. Rows of the weight matrix go through a block's
-columns a few at a time (blocks.py); channels that are settled (settled.py) are not computed, and
-the last block repeats its last row.
-"""
+"""GEMM kernel of int8 conv2d and fully_connected on cores without SIMD instructions."""
 
 from __future__ import annotations
 
@@ -30,10 +24,14 @@ from firmwright.schedules.constant_channels import (
 from firmwright.schedules.epilogue import RequantizeEpilogue, accumulator_bounds, make_epilogue
 from firmwright.schedules.scalar.microkernels import MicrokernelFamily, ScalarMicrokernel
 
+# The input's zero point is folded into the bias, which is exact because padding holds the zero
+# point. Micro-kernels (microkernels.py) multiply a few weight rows by the columns of a block.
+# Constant channels are not computed, and the last block repeats its last row.
+
 
 @dataclass(frozen=True, slots=True)
 class ScalarGemmKernel:
-    """The constants of one layer, and the form of its blocks."""
+    """Constants of one layer and its micro-kernel."""
 
     family: MicrokernelFamily
     shape: ScalarMicrokernel
@@ -42,13 +40,13 @@ class ScalarGemmKernel:
     weights: tir.Buffer
     bias: tir.Buffer
     order: ChannelOrder
-    settled: ConstantChannels
+    constant_channels: ConstantChannels
     epilogue: RequantizeEpilogue
 
     def run(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
-        """All outputs of the pixels from `at` on; `columns` is [pixels, depth]."""
+        """Compute all channels of the pixels starting at `at`; `columns` is [pixels, depth]."""
         shape = self.shape
-        self.settled.write(b, at, shape.pixels)
+        self.constant_channels.write(b, at, shape.pixels)
         with b.for_("group", len(self.order.rows) // shape.rows) as group:
             acc = b.reg("acc", INT32, shape.sums)
             w = b.pointer(self.weights, group * (shape.rows * self.depth), shape.rows * self.depth)
@@ -61,7 +59,7 @@ class ScalarGemmKernel:
                 self._store(b, acc, at, group * shape.rows + row, row)
 
     def _store(self, b: Kernel, acc: tir.Buffer, at: ArithExpr, index: ArithExpr, row: int) -> None:
-        """Requantises and writes row `row` of the block, row `index` of all."""
+        """Requantize and store row `row` of the block, which is row `index` of the tables."""
         with ExitStack() as stack:
             channel = stack.enter_context(b.let("channel", self.order.channel(b, index)))
             finish = stack.enter_context(self.epilogue.channel(b, index))
@@ -75,7 +73,7 @@ class ScalarGemmKernel:
 
 
 def fits_address_offsets(family: MicrokernelFamily, depth: int, pixels: int) -> bool:
-    """Whether a load finds every column of `depth` bytes from the first one."""
+    """Return whether load offsets reach every column of `depth` bytes from the first one."""
     return (pixels - 1) * depth + family.most_unrolled <= family.reach
 
 
@@ -87,15 +85,15 @@ def plan_scalar_gemm(
     params: Requantization,
     pixels: int,
 ) -> ScalarGemmKernel:
-    """Constants for `weights` [outputs, depth] in blocks of `pixels` columns."""
+    """Plan `weights` [outputs, depth] in blocks of `pixels` columns."""
     wide = weights.astype(np.int64)
     zero_point = tensor_quant(op.input(0)).zero_point
     bias = bias_of(op, "int32").astype(np.int64) - zero_point * wide.sum(axis=1)
     low, high = accumulator_bounds(bias, wide, INT8.min, INT8.max)
-    settled = find_constant_channels(b, params, low, high)
+    constant_channels = find_constant_channels(b, params, low, high)
     outputs, depth = weights.shape
-    rows = family.rows(outputs - len(settled.values) or 1, pixels)
-    order = order_computed_channels(b, settled, rows)
+    rows = family.rows(outputs - len(constant_channels.values) or 1, pixels)
+    order = order_computed_channels(b, constant_channels, rows)
     chosen = list(order.rows)
     packed = weights[chosen].reshape(-1, rows, depth).transpose(0, 2, 1).reshape(-1)
     return ScalarGemmKernel(
@@ -106,7 +104,7 @@ def plan_scalar_gemm(
         b.constant("weights", np.ascontiguousarray(packed), INT8),
         b.constant("bias", bias[chosen], INT32),
         order,
-        settled,
+        constant_channels,
         make_epilogue(
             b, select_channels(params, chosen), (low[chosen], high[chosen]), INT8, len(chosen)
         ),

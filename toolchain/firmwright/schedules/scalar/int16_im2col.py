@@ -1,7 +1,4 @@
-"""int16 columns (schedules/int16_im2col.py) on any core, by single products.
-
-A tap of two pixels and two channels is four loads and four products.
-"""
+"""int16 GEMM (schedules/int16_im2col.py) on any core, by single multiplications."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from firmwright.schedules import int16_im2col
 
 
 class _SingleMac:
-    """One tap."""
+    """One tap per step."""
 
     @property
     def taps(self) -> int:

@@ -1,10 +1,4 @@
-"""Weights of 4 bits kept in 4 bits, for conv2d and fully_connected of int8 under --optimize size.
-
-A row is what the innermost loop takes: the weights of an output, of a convolution those of one tap.
-Two of a row are a byte, each 8 more than it is, the first one in the lower half; a row of odd
-length ends with half a byte. It takes half the flash of int8 and about half as much time again.
-Whether weights are of 4 bits is read off their values: in the module they are int8 as all others.
-"""
+"""int8 conv2d and fully_connected with int4 weights, for --optimize size."""
 
 from __future__ import annotations
 
@@ -24,6 +18,11 @@ from firmwright.ops.int16x8 import accumulator_dtype, requantize_epilogue
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
 
+# A row is the range of the innermost loop: the weights of an output or, for a convolution, of one
+# tap. Two weights share a byte, each with 8 added, the first in the low half; an odd row ends with
+# half a byte. Halves the flash of the weights and takes about half as much time again. A layer
+# qualifies by the values of its int8 weights.
+
 _OFFSET = 8
 
 
@@ -36,7 +35,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def pack_int4_weights(weights: Array) -> Array:
-    """Rows of weights (the last axis) as bytes of two."""
+    """Pack two weights of the last axis per byte."""
     halves = (weights.astype(np.int16) + _OFFSET).astype(np.uint8)
     if halves.shape[-1] % 2:
         halves = np.concatenate([halves, np.zeros_like(halves[..., :1])], axis=-1)
@@ -50,7 +49,7 @@ def _add_row(
     byte: Callable[[ArithExpr | int], ArithExpr],
     x: Callable[[ArithExpr | int], ArithExpr],
 ) -> None:
-    """Adds `count` products to `acc`; `x` gives values of 32 bits, `byte` the weights of two."""
+    """Add `count` products to `acc`; `x` returns int32 values, `byte` a pair of weights."""
 
     def add(both: ArithExpr, first: ArithExpr | int, halves: int) -> None:
         weights = ((both & 15) - _OFFSET, (both >> 4) - _OFFSET)

@@ -1,9 +1,4 @@
-"""What the rules need to know of an int8 or float32 layer with weights, in one form.
-
-int8: sums are int32 and start from the bias, in which the input's zero point is folded; they end
-in the requantise step. float32: sums start from nothing and the bias comes last, which is the
-order of the reference kernels (docs/numerics.md).
-"""
+"""Constants of int8 and float32 layers with weights, in a common form."""
 
 from __future__ import annotations
 
@@ -23,32 +18,36 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, apply_activation, tensor_quant
 from firmwright.schedules.epilogue import FinishElement, accumulator_bounds, make_epilogue
 
+# int8: sums are int32, begin with the bias (input zero point folded in) and end in requantization.
+# float32: sums begin at 0 and the bias is added last, in the order of the reference kernels
+# (docs/numerics.md).
+
 SUPPORTED_DTYPES = (INT8, FLOAT32)
 
 
 class SumEpilogue(Protocol):
-    """From the sum of an output channel to its element."""
+    """Converts the sum of an output channel to its element."""
 
     def channel(self, b: Kernel, index: ArithExpr) -> AbstractContextManager[FinishElement]:
-        """Binds the parameters of channel `index`."""
+        """Bind the parameters of channel `index`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarLayerPlan:
-    """`zero_point` is what stands for 0 in the input; `bias` is None where sums start from 0.
+    """Constants of a layer; `bias` is None if sums begin at 0.
 
-    `factors` [channel] are what the weights must be multiplied with.
+    `factors` [channel] scale the weights.
     """
 
     dtype: DType
     sum_dtype: DType
     zero_point: int
     bias: tir.Buffer | None
-    ending: SumEpilogue
+    epilogue: SumEpilogue
     factors: Array
 
     def start(self, b: Kernel, index: ArithExpr) -> ArithExpr:
-        """What the sum of channel `index` starts from."""
+        """Return the initial sum of channel `index`."""
         if self.bias is None:
             return ArithExpr(as_expr(0.0, FLOAT32))
         return b.load(self.bias, [index])
@@ -63,16 +62,16 @@ def plan_scalar_layer(
     *,
     may_bake: bool = False,
 ) -> ScalarLayerPlan:
-    """The layer of `op` with `weights` as [output channels, taps]; `params` only for int8.
+    """Plan `op` with `weights` [output channels, taps]; `params` only for int8.
 
-    With `channels` its rows are these alone, and `params` theirs. Where the schedule `may_bake`,
-    the left shift of the requantise step goes into weights of int16.
+    `channels` selects rows, with `params` for them alone. With `may_bake`, the left shift of
+    requantization is folded into int16 weights.
     """
     chosen = list(range(len(weights)) if channels is None else channels)
     if params is None:
         bias = b.constant("bias", bias_of(op, "float32"), FLOAT32)
-        ending = _FloatEpilogue(bias, op.str_attr("activation"))
-        return ScalarLayerPlan(FLOAT32, FLOAT32, 0, None, ending, np.ones(len(chosen), np.int64))
+        epilogue: SumEpilogue = _FloatEpilogue(bias, op.str_attr("activation"))
+        return ScalarLayerPlan(FLOAT32, FLOAT32, 0, None, epilogue, np.ones(len(chosen), np.int64))
     zero_point = tensor_quant(op.input(0)).zero_point
     wide = weights[chosen].astype(np.int64)
     folded = bias_of(op, "int32").astype(np.int64)[chosen] - zero_point * wide.sum(axis=1)

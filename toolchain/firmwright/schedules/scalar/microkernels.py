@@ -1,17 +1,4 @@
-"""Products of some rows with some columns, one multiplication at a time: statements with pointers.
-
-`FAMILY_LAYOUT_RxP_U` takes R rows of weights through P columns, `steps` elements long, and leaves
-the R x P sums in registers. A step loads R + P values for R * P products; U steps stand in the
-loop, which is part of the statement, so that no compiler has to find registers for it. Sums begin
-at `start[row]`. Weights lie step by step, the R rows of a step side by side.
-
-The layout says what elements are and how columns lie: `bytes` are int8, each column's elements
-side by side, the columns `pixel` elements apart; `tiles` are int16, the columns of one step side by
-side.
-
-Families differ in their assembly: `mla` for Armv7-M without the DSP extension (thumb2_blocks.py),
-`rvm` for RV32IM (rv32_blocks.py). Sums are exact modulo 2^32.
-"""
+"""GEMM micro-kernels with single multiplications: rows of weights times columns."""
 
 from __future__ import annotations
 
@@ -23,6 +10,17 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+
+# `FAMILY_LAYOUT_RxP_U` multiplies R weight rows by P columns of `steps` elements and leaves the R x
+# P sums in registers. A step loads R + P values for R * P products. The loop, unrolled by U steps,
+# is part of the asm statement, so no compiler has to allocate registers for it. Sums begin at
+# `start[row]`. Weights are packed step by step, the R rows of a step adjacent.
+#
+# In the layout `bytes`, elements are int8 and columns are contiguous, `pixel` elements apart; in
+# `tiles`, elements are int16 and the columns of one step are adjacent.
+#
+# Families differ in their assembly: `mla` for Armv7-M without the DSP extension
+# (thumb2_microkernels.py) and `rvm` for RV32IM (rv32_microkernels.py). Sums are exact modulo 2^32.
 
 OperandLayout: TypeAlias = Literal["bytes", "tiles"]
 
@@ -45,7 +43,7 @@ for (int32_t r = 0; r < {rows}; ++r) {{
 
 @dataclass(frozen=True, slots=True)
 class ScalarMicrokernel:
-    """A block's form."""
+    """Layout, size and unroll factor of a micro-kernel."""
 
     layout: OperandLayout
     rows: int
@@ -62,21 +60,21 @@ class ScalarMicrokernel:
 
     @property
     def step(self) -> int:
-        """Elements between two steps of one column."""
+        """Elements between two steps of a column."""
         return 1 if self.layout == "bytes" else self.pixels
 
     def place(self, row: int, pixel: int) -> int:
-        """The number of a sum."""
+        """Return the index of a sum."""
         return row * self.pixels + pixel
 
 
 @dataclass(frozen=True, slots=True)
 class MicrokernelFamily:
-    """How a core computes blocks.
+    """The micro-kernels of an instruction set.
 
-    `shapes` are (layout, rows, pixels), `most_unrolled` bounds the steps in a loop, `reach` the
-    bytes from a pointer that a load addresses. `text` is a shape's assembly, `step_instructions`
-    what a step executes, `loop_instructions` what each trip does besides.
+    `shapes` are (layout, rows, pixels); `most_unrolled` bounds the unroll factor and `reach` the
+    address offset of a load in bytes. `text` returns the assembly, `step_instructions` the
+    instructions per step; each iteration takes `loop_instructions` more.
     """
 
     name: str
@@ -90,31 +88,31 @@ class MicrokernelFamily:
 
     @property
     def pixel_counts(self) -> list[int]:
-        """Columns that a block of bytes may have, most first."""
+        """Supported numbers of `bytes` columns, greatest first."""
         return sorted({p for layout, _, p in self.shapes if layout == "bytes"}, reverse=True)
 
     def rows(self, outputs: int, pixels: int) -> int:
-        """The rows of a block of bytes with which `outputs` rows take least."""
+        """Return the number of `bytes` rows with the least cost for `outputs` rows."""
         counts = [r for layout, r, p in self.shapes if layout == "bytes" and p == pixels]
         return min(counts, key=lambda r: (self.cost(outputs, r, pixels), -r))
 
     def unrolled(self, steps: int) -> int:
-        """Steps in the loop of a block of `steps`."""
+        """Return the unroll factor for columns of `steps`."""
         return max(n for n in range(1, self.most_unrolled + 1) if steps % n == 0)
 
     def block(self, shape: ScalarMicrokernel) -> str:
-        """The intrinsic's name."""
+        """Return the intrinsic's name."""
         return f"{self.name}_{shape.layout}_{shape.rows}x{shape.pixels}_{shape.unroll}"
 
     def cost(self, outputs: int, rows: int, pixels: int) -> int:
-        """Instructions for a step of all `outputs` rows in blocks of `rows`."""
+        """Return the instructions per step of all `outputs` rows in blocks of `rows`."""
         return -(-outputs // rows) * self.step_instructions(
             ScalarMicrokernel("bytes", rows, pixels, 1)
         )
 
 
 def _meaning(shape: ScalarMicrokernel) -> Callable[..., tuple[Any, ...]]:
-    """w, x, start as elements first, then lanes; immediates; what the sums were is not asked."""
+    """Numpy meaning; operands are elements first, then lanes. Initial sums are ignored."""
 
     def run(w: Any, x: Any, start: Any, pixel: int, steps: int, *_: Any) -> tuple[Any, ...]:
         weights = np.asarray(w, np.int64)[: shape.rows * steps]
@@ -144,7 +142,7 @@ def _portable(shape: ScalarMicrokernel) -> str:
 
 
 def make_microkernel(family: MicrokernelFamily, shape: ScalarMicrokernel) -> Intrinsic:
-    """The intrinsic of one shape."""
+    """Build the intrinsic."""
     return Intrinsic(
         name=family.block(shape),
         operands=(
@@ -173,10 +171,10 @@ def _executed(family: MicrokernelFamily, shape: ScalarMicrokernel, steps: int) -
 
 
 def make_microkernels(family: MicrokernelFamily) -> Mapping[str, Intrinsic]:
-    """Every shape at every length of loop."""
-    made = (
+    """Build every shape with every unroll factor."""
+    intrinsics = (
         make_microkernel(family, ScalarMicrokernel(layout, rows, pixels, unroll))
         for layout, rows, pixels in family.shapes
         for unroll in range(1, family.most_unrolled + 1)
     )
-    return {item.name: item for item in made}
+    return {item.name: item for item in intrinsics}

@@ -1,10 +1,4 @@
-"""Register-blocked products: a few columns times a few rows of the weight matrix at a time.
-
-y[p, o] = finish(start[o] + sum over k of column[p, k] * w[o, k]). Weights lie in groups of output
-channels, element k of all channels of a group side by side, so that one address walks through a
-group; the last group may be narrower. Every load feeds several multiplications, accumulators stay
-in registers.
-"""
+"""Register-blocked matrix multiplication: a few columns times a few weight rows at a time."""
 
 from __future__ import annotations
 
@@ -20,15 +14,19 @@ from firmwright.ir.tir.builder import ArithExpr, as_expr
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.scalar.layer_plan import ScalarLayerPlan
 
+# y[p, o] = epilogue(start[o] + sum over k of column[p, k] * w[o, k]). Weights are packed in groups
+# of output channels, element k of a group contiguous; the last group may be narrower. Every load
+# feeds several multiplications, and accumulators stay in registers.
+
 DEFAULT_UNROLL = 4
-"""Steps of a column that are written out."""
+"""Unrolled steps of a column."""
 
 StoreOutput = Callable[[ArithExpr, int, ArithExpr], None]
 
 
 @dataclass(frozen=True, slots=True)
 class PackedMatrix:
-    """The weights of a layer, `rows` x `depth`, in groups of `lanes` rows."""
+    """Weights of a layer, `rows` x `depth`, in groups of `lanes` rows."""
 
     layer: ScalarLayerPlan
     rows: int
@@ -41,7 +39,7 @@ class PackedMatrix:
 def pack_matrix(
     b: Kernel, layer: ScalarLayerPlan, weights: Array, lanes: int, unroll: int = DEFAULT_UNROLL
 ) -> PackedMatrix:
-    """`weights` is [rows, depth]; so many steps of a column are written out."""
+    """Pack `weights` [rows, depth]; `unroll` is the number of unrolled steps."""
     rows, depth = weights.shape
     groups = [weights[start : start + lanes].T.reshape(-1) for start in range(0, rows, lanes)]
     packed = b.constant("weights", np.concatenate(groups), layer.dtype)
@@ -51,7 +49,7 @@ def pack_matrix(
 def multiply_columns(
     b: Kernel, matrix: PackedMatrix, columns: tir.Buffer, store: StoreOutput
 ) -> None:
-    """All rows times all `columns` ([count, depth]); `store(row, column, value)` takes results."""
+    """Multiply all rows by `columns` [count, depth]; `store` takes (row, column, value)."""
     full, rest = divmod(matrix.rows, matrix.lanes)
     if full:
         with b.for_("group", full) as group:
@@ -86,7 +84,7 @@ def _multiply_group(
     for lane in range(lanes):
         with (
             b.let("row", first + lane) as row,
-            matrix.layer.ending.channel(b, row) as finish,
+            matrix.layer.epilogue.channel(b, row) as finish,
         ):
             for column in range(count):
                 store(row, column, finish(b.load(acc, [lane * count + column])))

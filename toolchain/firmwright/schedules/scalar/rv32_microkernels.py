@@ -1,10 +1,4 @@
-"""Blocks of products on RV32IM: LB, MUL and ADD.
-
-Sixteen sums, the columns' elements of a step, one weight and one product are 22 of the 28 registers
-that a compiler gives away; the pointers and the end take three more. A step of four rows times four
-columns is 40 instructions for 16 products; what the last column multiplies is the weight's own
-register. The statement has few operands because it takes its temporaries by name.
-"""
+"""GEMM micro-kernels of RV32IM: LB, MUL and ADD."""
 
 from __future__ import annotations
 
@@ -16,6 +10,11 @@ from firmwright.schedules.scalar.microkernels import (
     ScalarMicrokernel,
     make_microkernels,
 )
+
+# Sixteen sums, the column elements of a step, a weight and a product take 22 of the 28 registers
+# available to compilers; pointers and the end address take three more. A step of four rows times
+# four columns is 40 instructions for 16 products; the last column's product overwrites the weight.
+# Temporaries are named registers, which keeps the number of operands small.
 
 _COLUMNS = ("t0", "t1", "t2", "t3")
 _WEIGHT, _PRODUCT = "t4", "t5"
@@ -42,7 +41,7 @@ def _size(shape: ScalarMicrokernel) -> int:
 
 
 def _step(shape: ScalarMicrokernel) -> list[str]:
-    """One step; X and W are the bytes from the pointers to it."""
+    """Assembly of one step; X and W are its byte offsets."""
     load = "lb" if shape.layout == "bytes" else "lh"
     lines = []
     for pixel in range(shape.pixels):
@@ -79,7 +78,7 @@ def _text(shape: ScalarMicrokernel) -> str:
     places = [
         f"STEP({size * shape.step * u}, {size * shape.rows * u})" for u in range(shape.unroll)
     ]
-    taken = [*_COLUMNS[: shape.pixels], _WEIGHT, *([_PRODUCT] if shape.pixels > 1 else [])]
+    clobbers = [*_COLUMNS[: shape.pixels], _WEIGHT, *([_PRODUCT] if shape.pixels > 1 else [])]
     return _FRAME.format(
         ahead=shape.step,
         unused="" if has_pixels else "(void)pixel;\n",
@@ -90,7 +89,7 @@ def _text(shape: ScalarMicrokernel) -> str:
         w_bytes=size * shape.rows * shape.unroll,
         sums=",\n      ".join(", ".join(sums[i : i + 4]) for i in range(0, len(sums), 4)),
         offsets="".join(f", {item}" for item in offsets),
-        clobbers=", ".join(f'"{name}"' for name in taken),
+        clobbers=", ".join(f'"{name}"' for name in clobbers),
     )
 
 

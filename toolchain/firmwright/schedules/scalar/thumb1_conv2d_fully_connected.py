@@ -1,9 +1,4 @@
-"""conv2d and fully_connected on Armv6-M: one pixel at a time, eight output channels each.
-
-A pixel's column is the input itself where the convolution is pointwise, else packed as for other
-scalar cores (conv2d.py). Its sum is taken once: blocks (thumb1_blocks.py) multiply weights that are
-128 too large. Channels that are settled are not computed.
-"""
+"""conv2d and fully_connected on Armv6-M: one pixel and eight output channels at a time."""
 
 from __future__ import annotations
 
@@ -33,24 +28,28 @@ from firmwright.schedules.epilogue import RequantizeEpilogue, accumulator_bounds
 from firmwright.schedules.scalar.conv2d import pack_columns
 from firmwright.schedules.scalar.thumb1_microkernels import ROWS, WEIGHT_OFFSET, microkernel_call
 
+# The column of a pixel is the input itself for pointwise convolutions; otherwise it is packed as in
+# conv2d.py. Micro-kernels multiply weights with 128 added, so 128 times the column's sum is
+# subtracted. Constant channels are not computed.
+
 _UNROLL = 4
 
 
 @dataclass(frozen=True, slots=True)
 class _Thumb1Gemm:
-    """The constants of one layer."""
+    """Constants of one layer."""
 
     outputs: int
     depth: int
     weights: tir.Buffer
     bias: tir.Buffer
     order: ChannelOrder
-    settled: ConstantChannels
+    constant_channels: ConstantChannels
     epilogue: RequantizeEpilogue
 
     def run(self, b: Kernel, column: tir.Buffer, at: ArithExpr) -> None:
-        """All outputs of pixel `at`; `column` is [1, depth]."""
-        self.settled.write(b, at, 1)
+        """Compute all outputs of pixel `at`; `column` is [1, depth]."""
+        self.constant_channels.write(b, at, 1)
         with (
             _offset(b, column) as offset,
             b.allocate("sums", INT32, (ROWS,)) as sums,
@@ -77,7 +76,7 @@ class _Thumb1Gemm:
 
 @contextmanager
 def _offset(b: Kernel, column: tir.Buffer) -> Iterator[ArithExpr]:
-    """What the sums of a column are too large by."""
+    """Yield the excess of a column's sums."""
     depth = column.shape[1]
     unroll = next(n for n in (_UNROLL, 2, 1) if depth % n == 0)
     total = b.reg("total", INT32)
@@ -89,13 +88,13 @@ def _offset(b: Kernel, column: tir.Buffer) -> Iterator[ArithExpr]:
 
 
 def _plan(b: Kernel, op: OpCall, weights: Array, params: Requantization) -> _Thumb1Gemm:
-    """Constants for `weights` [outputs, depth]."""
+    """Plan `weights` [outputs, depth]."""
     wide = weights.astype(np.int64)
     bias = conv2d.bias_of(op, "int32").astype(np.int64)
     bias = bias - tensor_quant(op.input(0)).zero_point * wide.sum(axis=1)
     low, high = accumulator_bounds(bias, wide, INT8.min, INT8.max)
-    settled = find_constant_channels(b, params, low, high)
-    order = order_computed_channels(b, settled, ROWS)
+    constant_channels = find_constant_channels(b, params, low, high)
+    order = order_computed_channels(b, constant_channels, ROWS)
     chosen = list(order.rows)
     outputs, depth = weights.shape
     packed = (wide[chosen] + WEIGHT_OFFSET).reshape(-1, ROWS, depth).transpose(0, 2, 1).reshape(-1)
@@ -105,7 +104,7 @@ def _plan(b: Kernel, op: OpCall, weights: Array, params: Requantization) -> _Thu
         b.constant("weights", np.ascontiguousarray(packed), UINT8),
         b.constant("bias", bias[chosen], INT32),
         order,
-        settled,
+        constant_channels,
         make_epilogue(
             b, select_channels(params, chosen), (low[chosen], high[chosen]), INT8, len(chosen)
         ),

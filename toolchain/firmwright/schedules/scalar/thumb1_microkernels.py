@@ -1,13 +1,4 @@
-"""Blocks of products on Armv6-M: eight rows of weights times one column.
-
-Only eight registers can be multiplied or addressed with, so sums live in the high ones, to which
-ADD reaches, and in two of the low. MULS overwrites a factor: with one column that is the weight,
-which nobody needs again. A byte at a constant distance loads without a sign, so weights are stored
-with 128 added; the caller takes 128 times the column's sum off. A step is 26 instructions for 8
-products.
-
-The statement takes its registers by name and leaves the sums in memory: gcc has none to give.
-"""
+"""GEMM micro-kernels of Armv6-M: eight rows of weights times one column."""
 
 from __future__ import annotations
 
@@ -19,12 +10,18 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, UINT8
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 
+# Only eight registers can be multiplied or addressed with. Two sums are in low registers and six in
+# high ones, which ADD can reach. MULS overwrites a factor, here the weight. Byte loads with an
+# immediate offset are unsigned, so weights are stored with 128 added, and the caller subtracts 128
+# times the column's sum. A step is 26 instructions for 8 products. The statement uses named
+# registers and stores the sums to memory, since gcc has no registers left.
+
 ROWS = 8
 WEIGHT_OFFSET = 128
 MAX_UNROLL = 4
 _SUMS = ("r5", "r6", "r8", "r9", "r10", "r11", "r12", "lr")
 _LOW = 2
-"""Sums in low registers, the first ones."""
+"""Number of sums in low registers, the first ones."""
 _STEP_INSTRUCTIONS = 2 + 3 * ROWS
 _LOOP_INSTRUCTIONS = 4
 
@@ -59,7 +56,6 @@ __asm__ volatile(
 
 
 def _begin() -> list[str]:
-    """Sums from `start`."""
     lines = [f"ldr {name}, [r0, #{4 * row}]" for row, name in enumerate(_SUMS[:_LOW])]
     for row, name in enumerate(_SUMS[_LOW:], _LOW):
         lines += [f"ldr r1, [r0, #{4 * row}]", f"mov {name}, r1"]
@@ -67,7 +63,6 @@ def _begin() -> list[str]:
 
 
 def _end() -> list[str]:
-    """Sums to memory."""
     lines = [f"str {name}, [r7, #{4 * row}]" for row, name in enumerate(_SUMS[:_LOW])]
     for row, name in enumerate(_SUMS[_LOW:], _LOW):
         lines += [f"mov r1, {name}", f"str r1, [r7, #{4 * row}]"]
@@ -105,12 +100,12 @@ def _meaning(w: Any, x: Any, start: Any, _: Any, steps: int) -> Any:
 
 
 def unroll_factor(steps: int) -> int:
-    """Steps in the loop of a block of `steps`."""
+    """Return the unroll factor for columns of `steps`."""
     return max(n for n in range(1, MAX_UNROLL + 1) if steps % n == 0)
 
 
 def microkernel_call(steps: int) -> str:
-    """The intrinsic for columns of `steps` elements."""
+    """Return the intrinsic's name for columns of `steps` elements."""
     return f"thumb1_8x1_{unroll_factor(steps)}"
 
 

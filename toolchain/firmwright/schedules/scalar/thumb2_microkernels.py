@@ -1,12 +1,4 @@
-"""Blocks of products on Armv7-M without the DSP extension: LDRSB and MLA.
-
-Eight sums, two pointers, a count and three temporaries are all fourteen registers. gcc brings
-operands from memory into r0 to r7 alone, so everything but the sums has a fixed register, and the
-sums begin inside of the statement. A shape of two rows holds their weights and loads one column
-after the other; any other holds the step of its columns, two at most, and loads weights. Two rows
-times four columns: 14 instructions for 8 products, as four times two. clang keeps a register for
-itself, so there the count lies in memory: two instructions more for each trip.
-"""
+"""GEMM micro-kernels of Armv7-M without the DSP extension: LDRSB and MLA."""
 
 from __future__ import annotations
 
@@ -18,6 +10,13 @@ from firmwright.schedules.scalar.microkernels import (
     ScalarMicrokernel,
     make_microkernels,
 )
+
+# Eight sums, two pointers, a count and three temporaries take all fourteen registers. gcc reloads
+# asm operands into r0-r7 only, so everything except the sums has a fixed register, and the sums are
+# initialized inside the statement. A two-row shape holds its weights and loads one column after the
+# other; other shapes hold the column elements, at most two, and load weights. 2x4 and 4x2 take 14
+# instructions for 8 products. clang reserves a register, so there the count is in memory, at two
+# instructions more per iteration.
 
 _FRAME = """\
 #if defined(__clang__) /* finds registers, and keeps one for itself: the count lies in memory */
@@ -62,7 +61,7 @@ def _loads(shape: ScalarMicrokernel) -> tuple[str, int]:
 
 
 def _column(shape: ScalarMicrokernel, register: str, pixel: int) -> str:
-    """Loads element `pixel` of the step; pixel 0 comes last and goes on to the next step."""
+    """Load element `pixel` of the step; pixel 0 comes last and advances to the next step."""
     load, size = _loads(shape)
     if pixel == 0:
         return f"{load} {register}, [%[x]], #{size * shape.step}"
@@ -82,7 +81,7 @@ def _mla(shape: ScalarMicrokernel, row: int, pixel: int, a: str, b: str) -> str:
 
 
 def _step(shape: ScalarMicrokernel, *, is_narrow: bool = False) -> list[str]:
-    """With `is_narrow` shapes of one column take a register less."""
+    """Assembly of one step; with `is_narrow`, one-column shapes take one register less."""
     u, v, p = "%[u]", "%[v]", "%[p]"
     lines = []
     if shape.rows <= 2 and shape.pixels > 2:
@@ -105,7 +104,7 @@ def _step(shape: ScalarMicrokernel, *, is_narrow: bool = False) -> list[str]:
 
 
 def _begin(shape: ScalarMicrokernel) -> list[str]:
-    """Sums from `start`, which lies in the register of u."""
+    """Initialize the sums from `start`; register u holds its address."""
     lines = []
     for row in range(shape.rows):
         first = f"%[c{shape.place(row, 0)}]"
@@ -124,7 +123,7 @@ def _text(shape: ScalarMicrokernel) -> str:
     step = _step(shape)
     narrow = _step(shape, is_narrow=True)
     second = '[v] "=&r"(v),' if shape.pixels == 1 else ""
-    used = [name for name in _TEMPORARIES if any(f"%[{name}]" in line for line in step)]
+    temporaries = [name for name in _TEMPORARIES if any(f"%[{name}]" in line for line in step)]
     has_pixels = shape.layout == "bytes" and shape.pixels > 1
     offsets = [f'[p{i}] "i"({i} * pixel)' for i in range(1, shape.pixels)] if has_pixels else []
     unused = [] if has_pixels else ["(void)pixel;"]
@@ -132,7 +131,7 @@ def _text(shape: ScalarMicrokernel) -> str:
     return _FRAME.format(
         unroll=shape.unroll,
         temporaries="\n".join(
-            [f'register int32_t {name} FIXED("{_TEMPORARIES[name]}");' for name in used]
+            [f'register int32_t {name} FIXED("{_TEMPORARIES[name]}");' for name in temporaries]
             + unused
             + (["(void)v; /* of gcc alone */"] if second else [])
         ),
@@ -142,7 +141,9 @@ def _text(shape: ScalarMicrokernel) -> str:
         begin="\n".join(f'    "{line}\\n\\t"' for line in _begin(shape)),
         uses="    " + " ".join(["STEP"] * shape.unroll),
         sums=",\n      ".join(", ".join(sums[i : i + 4]) for i in range(0, len(sums), 4)),
-        outputs="".join(f', [{name}] "=&r"({name})' for name in used if name == "p" or not second),
+        outputs="".join(
+            f', [{name}] "=&r"({name})' for name in temporaries if name == "p" or not second
+        ),
         inputs=", ".join(offsets),
     )
 

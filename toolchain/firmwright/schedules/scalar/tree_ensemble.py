@@ -1,9 +1,7 @@
-"""Trees as code: a forest whose branches are the program's own, with thresholds as immediates.
+"""Tree ensembles as code: nested branches with thresholds as immediates.
 
-Takes several times the flash of tables and a third of their time. Keys of features are variables,
-so that a branch is a comparison of a register with a number; a leaf adds numbers to sums. Keys are
-registers of TIR and no bound variables: passes need not learn from 10,000 comparisons what they
-say of them.
+Takes several times the flash of the table form and a third of its time. Feature keys are registers
+of TIR rather than bound variables, so that passes need not derive ranges from 10,000 comparisons.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from firmwright.ops.tree_tables import (
 
 _BRANCHES_MAX = 40_000
 _DEPTH_MAX = 40
-"""Beyond these, compilers of C take too long, or nest too deeply."""
+"""Limits beyond which C compilers take too long or nest too deeply."""
 
 
 def _configs(call: OpCall) -> Sequence[Config]:
@@ -58,8 +56,12 @@ def _depth(forest: Forest) -> int:
 
 def _build(call: OpCall, config: Config, b: Kernel) -> None:
     forest = forest_from_call(call)
-    leaves, found = build_leaf_table(forest), threshold_grids(forest)
-    thresholds = ordered_bit_thresholds(forest) if found is None else grid_thresholds(forest, found)
+    leaves, feature_grids = build_leaf_table(forest), threshold_grids(forest)
+    thresholds = (
+        ordered_bit_thresholds(forest)
+        if feature_grids is None
+        else grid_thresholds(forest, feature_grids)
+    )
     x = b.input(0)
     with ExitStack() as stack:
         enter = stack.enter_context
@@ -68,16 +70,16 @@ def _build(call: OpCall, config: Config, b: Kernel) -> None:
         keys = b.reg("key", INT32, len(forest.features))
         for place, (feature, left) in enumerate(forest.features):
             value = b.load(x, [row, feature])
-            if found is None:
+            if feature_grids is None:
                 key = ordered_bit_key(value, b.load(bits, [row, feature]), missing_value_key(left))
                 b.store(keys, [place], key)
                 continue
-            numbers = grid_key_params((feature, left), found[place])
+            numbers = grid_key_params((feature, left), feature_grids[place])
             with b.let("value", value) as read, grid_key(b, read, *numbers) as key:
-                b.store(keys, [place], key - found[place].low)
-        kept = leaves.rows.shape[1]
-        sums = b.reg("sum", INT32, kept)
-        for k in range(kept):
+                b.store(keys, [place], key - feature_grids[place].low)
+        classes = leaves.rows.shape[1]
+        sums = b.reg("sum", INT32, classes)
+        for k in range(classes):
             b.store(sums, [k], call.ints_attr("bases")[k])
         writer = _TreeEmitter(b, forest, thresholds, leaves.rows[leaves.row_indices], keys, sums)
         first = 0
@@ -88,7 +90,7 @@ def _build(call: OpCall, config: Config, b: Kernel) -> None:
 
 
 class _TreeEmitter:
-    """Writes subtrees as nested branches."""
+    """Emits subtrees as nested branches."""
 
     def __init__(
         self,
@@ -104,7 +106,7 @@ class _TreeEmitter:
         self.thresholds, self.leaves = thresholds.tolist(), leaves.tolist()
 
     def subtree(self, at: int, leaf: int, size: int) -> None:
-        """The subtree of `size` branches whose first is `at` and whose first leaf is `leaf`."""
+        """Emit the subtree of `size` branches with first branch `at` and first leaf `leaf`."""
         b = self.b
         if size == 0:
             for k, value in enumerate(self.leaves[leaf]):

@@ -1,10 +1,4 @@
-"""conv2d 3x3, stride 1, by integer Winograd on cores that multiply one pair at a time.
-
-Sixteen products take the place of thirty-six (schedules/winograd.py). Work goes by four tiles side
-by side, 2 x 8 outputs: their 4 x 10 inputs are copied to `patch`, `u` has the transforms of each
-channel's four tiles as int16, and for a few output channels at a time blocks of products
-(blocks.py, layout `tiles`) make `m`, from which the outputs come.
-"""
+"""conv2d 3x3, stride 1, by integer Winograd on cores without SIMD instructions."""
 
 from __future__ import annotations
 
@@ -29,13 +23,17 @@ from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
 from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY
 from firmwright.schedules.winograd import POINTS, copy_input_patch, plan_winograd
 
+# Sixteen products replace thirty-six (schedules/winograd.py). The kernel processes four adjacent
+# tiles, 2 x 8 outputs: `patch` holds their 4 x 10 inputs, `u` the transformed inputs of each
+# channel as int16, and `m` the products of a few output channels (microkernels.py, layout `tiles`).
+
 _TILES = 4
 _COLUMNS = 2 * _TILES
 _LEAST_CHANNELS = 8
 
 
 def _rows(family: MicrokernelFamily) -> int:
-    """Output channels of a block."""
+    """Output channels per block."""
     return next(r for layout, r, p in family.shapes if layout == "tiles" and p == _TILES)
 
 
@@ -104,7 +102,6 @@ def _build(op: OpCall, config: Config, b: Kernel, family: MicrokernelFamily) -> 
 
 
 def _epilogue(b: Kernel, op: OpCall) -> RequantizeEpilogue:
-    """Of sums whose weights hold the whole left shift: zeros convince it to leave that out."""
     kernel = weights_of(op)
     flat = kernel.reshape(len(kernel), -1).astype(np.int64)
     sums = bias_of(op, "int32").astype(np.int64)
@@ -180,7 +177,7 @@ def _finish(
     row: int,
     shared: Mapping[str, ArithExpr] | None,
 ) -> None:
-    """Y = A' M A of each tile of one output channel, requantised."""
+    """Y = A' M A of each tile of one output channel, requantized."""
     n, y, x = at
     with ExitStack() as stack:
         finish = stack.enter_context(work.epilogue.channel(b, channel, 0, shared))

@@ -1,0 +1,41 @@
+"""C preprocessor macros shared by the micro-kernels in inline assembly.
+
+Micro-kernels that differ only in their number of steps share one macro per step and statement, so
+that no assembly is repeated in the generated C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from textwrap import wrap
+
+REGISTER_MACROS = """\
+/* gcc needs fixed registers for pointers and temporaries; clang allocates them itself and reserves
+ * one register. */
+#if defined(__clang__)
+#define FIXED_REGISTER(name)
+#else
+#define FIXED_REGISTER(name) __asm__(name)
+#endif"""
+
+
+def string_lines(operations: Iterable[str]) -> list[str]:
+    """Return the operations as C string literals, one per line."""
+    return [f'    "{operation}\\n\\t"' for operation in operations]
+
+
+def define(head: str, lines: Iterable[str]) -> str:
+    """Return the definition of a macro of several lines."""
+    return " \\\n".join([f"#define {head}", *lines])
+
+
+def repeat_macro(count: int) -> str:
+    """Return the macro `STEPS_<count>(FIRST, STEP)`: FIRST(0) STEP(1) ... STEP(count - 1)."""
+    steps = " ".join(["FIRST(0)", *(f"STEP({index})" for index in range(1, count))])
+    return define(f"STEPS_{count}(FIRST, STEP)", (f"    {line}" for line in wrap(steps, 92)))
+
+
+def operand_lines(operands: Sequence[str], per_line: int = 4) -> list[str]:
+    """Return asm operands separated by commas, a few per line."""
+    parts = [", ".join(operands[i : i + per_line]) for i in range(0, len(operands), per_line)]
+    return [part + "," for part in parts[:-1]] + parts[-1:]
