@@ -58,7 +58,7 @@ def quantize_model(
     with tempfile.TemporaryDirectory(prefix="firmwright-quantize-") as name:
         folder = Path(name)
         write_request(folder, model, samples, asdict(how))
-        found = run_worker(folder, "quantizing_child", TOOL, TIMEOUT_S)
+        found = run_worker(folder, "onnx_quantizer_worker", TOOL, TIMEOUT_S)
         match found.get("error"):
             case "quantised":
                 raise UsageError(

@@ -1,4 +1,4 @@
-"""ONNX Runtime's quantisation, in a process of its own: `... quantizing_child FOLDER`.
+"""ONNX Runtime's quantisation, in a process of its own: `... onnx_quantizer_worker FOLDER`.
 
 In: FOLDER/request.json (what the parent's `Quantizing` says, and the inputs' names), model (the
 file), inputs.npz (`i0`, `i1`, ...: one array an input, samples on the leading axis).

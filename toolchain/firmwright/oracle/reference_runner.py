@@ -87,7 +87,7 @@ def run_reference(
         folder = Path(name)
         asked = {"numerics": numerics, "layers": layers, "subgraph": subgraph}
         write_request(folder, model, inputs, asked)
-        found = run_worker(folder, "child", RUNTIME_TITLES[numerics], timeout_s)
+        found = run_worker(folder, "reference_worker", RUNTIME_TITLES[numerics], timeout_s)
         if "error" in found:
             raise InternalError(f"the oracle's child process answered {found['error']!r}.")
         with np.load(folder / "outputs.npz") as archive:
