@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr.h: the whole public interface of the Firmwright runtime.
+/* fwr.h: the complete public interface of the Firmwright runtime.
  *
- * The generated glue fills one `struct fwr_model`; fwr_main() serves it over the serial link.
- * The generated model itself (NAME.c, NAME.h) includes nothing from here. A port implements
- * port/fwr_port.h. The bytes on the wire are written down in ABI.md.
+ * The generated glue defines one `struct fwr_model`; fwr_serve() serves it over the serial link.
+ * The generated model itself (NAME.c, NAME.h) does not include this file. A port implements
+ * port/fwr_port.h. ABI.md specifies the link protocol.
  */
 #ifndef FWR_H
 #define FWR_H
@@ -14,7 +14,7 @@
 #include "fwr_config.h"
 
 /* ---- Version ------------------------------------------------------------------------------
- * Counts every change of the structures below. Generated glue has
+ * Incremented with every change of the structures below. Generated glue contains
  *     #if FWR_ABI != 2
  *     #error "made for another runtime; run firmwright compile again"
  *     #endif
@@ -22,22 +22,22 @@
 #define FWR_ABI 2
 
 /* ---- Status codes --------------------------------------------------------------------------
- * Zero is success, negative is failure. The link carries them as one signed byte.
+ * Zero is success, negative values are failures. The link carries a status as one signed byte.
  */
 enum fwr_status {
     FWR_OK = 0,
     FWR_BUSY = 1,           /* accepted: the answer follows when the work is done */
-    FWR_PAUSED = 2,         /* the run stands behind an operator, whose output can be read */
-    FWR_E_COMMAND = -1,     /* no such command in this firmware */
+    FWR_PAUSED = 2,         /* the run is paused after an operator; its output can be read */
+    FWR_E_COMMAND = -1,     /* unknown command */
     FWR_E_SIZE = -2,        /* the payload is too short or too long for the command */
-    FWR_E_RANGE = -3,       /* index, offset or size outside the tensor, block or list */
-    FWR_E_SESSION = -4,     /* the frame belongs to another session: say hello first */
-    FWR_E_NO_OUTPUT = -5,   /* no run on the input as written: write the input, run, then read */
-    FWR_E_RUN = -6,         /* the model's run returned an error of its own */
-    FWR_E_UNSUPPORTED = -7, /* this image lacks it: no probes, no parameter block, no stack mark */
-    FWR_E_FAULT = -8,       /* the processor faulted; only reset is answered */
+    FWR_E_RANGE = -3,       /* index, offset or size out of range */
+    FWR_E_SESSION = -4,     /* unknown session: send hello first */
+    FWR_E_NO_OUTPUT = -5,   /* no valid output: write the inputs, run, then read */
+    FWR_E_RUN = -6,         /* the model's run returned an error */
+    FWR_E_UNSUPPORTED = -7, /* not in this image: no probes, parameter block or stack information */
+    FWR_E_FAULT = -8,       /* the processor faulted; only reset is accepted */
     FWR_E_IO = -9,          /* external memory could not be read */
-    FWR_E_PARAMS = -10      /* the parameter block is not written completely: write it, then run */
+    FWR_E_PARAMS = -10      /* the parameter block is incomplete: write it, then run */
 };
 
 /* ---- Tensors ------------------------------------------------------------------------------- */
@@ -57,22 +57,22 @@ enum fwr_dtype {
 
 struct fwr_tensor {
     const char *name;
-    void *data; /* where the model reads or writes it */
+    void *data; /* the model's buffer */
     uint32_t size_bytes;
     uint8_t dtype; /* enum fwr_dtype */
 };
 
-/* ---- The model as the glue presents it ----------------------------------------------------- */
+/* ---- The model, as described by the glue ----------------------------------------------------- */
 
-/* What the probes of a profile image gather for one operator, over the runs of one request. */
+/* Measurements of one operator over the runs of one request, collected by probes. */
 struct fwr_operator {
-    uint64_t count; /* counter ticks, the counter's own cost taken away */
+    uint64_t count; /* counter ticks without measuring overhead */
     uint32_t calls;
-    uint32_t checksum; /* CRC-32 of the first output's bytes of all calls, if asked for */
+    uint32_t checksum; /* CRC-32 over the first output of all calls, if requested */
 };
 
 #if FWR_GUARDS
-/* A pool with FWR_GUARD_BYTES in front of it and behind it that are not the model's. */
+/* A pool with FWR_GUARD_BYTES before and after it that the model must not write. */
 struct fwr_guarded_pool {
     const char *name;
     uint8_t *pool;
@@ -80,25 +80,25 @@ struct fwr_guarded_pool {
 };
 #endif
 
-/* A run overwrites the inputs, or an input write overwrites the outputs. */
+/* A run overwrites inputs, or writing an input overwrites outputs. */
 #define FWR_MODEL_CONSUMES_INPUT 1u
 
 struct fwr_model {
     const char *name;
-    uint8_t id[16]; /* content hash: the host refuses any other */
+    uint8_t id[16]; /* content hash; the host rejects other models */
     const struct fwr_tensor *inputs;
     const struct fwr_tensor *outputs;
     uint16_t input_count;
     uint16_t output_count;
     uint16_t operator_count;
     uint16_t flags;       /* FWR_MODEL_* */
-    void (*init)(void);   /* called once before anything else; may be NULL */
-    int32_t (*run)(void); /* one inference; 0 or the model's own error */
-    void *params;         /* --no-link-params: the block to fill, else NULL */
+    void (*init)(void);   /* called once, before all others; may be NULL */
+    int32_t (*run)(void); /* one inference; returns 0 or the model's error */
+    void *params;         /* --no-link-params: the block to fill; else NULL */
     uint32_t params_size_bytes;
-    uint32_t row_size_bytes;        /* --stream-input-rows: of `row` */
-    void *row;                      /* the one row of the input that is in memory, else NULL */
-    int32_t (*feed)(uint32_t row);  /* takes in row number `row` from there, in order from 0 */
+    uint32_t row_size_bytes;        /* --stream-input-rows: size of `row` */
+    void *row;                      /* buffer of the current input row; else NULL */
+    int32_t (*feed)(uint32_t row);  /* consumes row number `row`; rows arrive in order from 0 */
     struct fwr_operator *operators; /* operator_count records if FWR_PROFILE, else NULL */
 #if FWR_GUARDS
     const struct fwr_guarded_pool *fences;
@@ -106,16 +106,17 @@ struct fwr_model {
 #endif
 };
 
-/* ---- The firmware main loop ---------------------------------------------------------------- */
+/* ---- The server ------------------------------------------------------------------------------ */
 
-/* The image's only model, defined by the glue. */
+/* The only model of the image, defined by the glue. */
 extern const struct fwr_model fwr_app_model;
 
-/* Initialises the port, then answers requests for ever. main() in fwr_main.c calls it. */
+/* Initializes the port and serves requests forever. Called by main() in fwr_main.c. */
 void fwr_serve(const struct fwr_model *model);
 
-/* The same in pieces, for a main loop of one's own: start once, then hand over each byte that
- * arrives. Whatever a byte completes is carried out and answered before the call returns. */
+/* The same for an application with its own main loop: call fwr_server_start() once, then
+ * fwr_server_feed() with each received byte. A completed request is executed and answered before
+ * fwr_server_feed() returns. Not reentrant; do not call it from an interrupt handler. */
 void fwr_server_start(const struct fwr_model *model);
 void fwr_server_feed(uint8_t byte);
 

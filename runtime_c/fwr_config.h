@@ -1,40 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_config.h: every option of the runtime, its default and what it costs.
+/* fwr_config.h: the options of the runtime, their defaults and costs.
  *
- * Set an option on the compiler's command line (-DFWR_PROFILE=1); nothing here is edited. All
- * files of one image (runtime, glue, model) are compiled with the same values.
+ * Set options on the compiler's command line (-DFWR_PROFILE=1) instead of editing this file.
+ * Compile all files of an image (runtime, glue, model) with the same values.
  */
 #ifndef FWR_CONFIG_H
 #define FWR_CONFIG_H
 
-/* 1 in a profile image: probes count each operator. 16 bytes of RAM an operator, in the glue. */
+/* 1 in a profile image: probes measure each operator. Costs 16 bytes of RAM per operator. */
 #ifndef FWR_PROFILE
 #define FWR_PROFILE 0
 #endif
 
-/* 1 in a debug image: each pool lies between two fences, which are looked at around every operator.
- * Twice FWR_GUARD_BYTES of RAM a pool. */
+/* 1 in a debug image: guard bytes around each pool are checked before and after every operator.
+ * Costs 2 * FWR_GUARD_BYTES of RAM per pool. */
 #ifndef FWR_GUARDS
 #define FWR_GUARDS 0
 #endif
 
-/* 1 where the board's watchdog has a time-out: it is fed around every operator and while the line
- * is waited for, and a restart by it is told. 68 bytes of RAM. */
+/* 1 if the board's watchdog is used: it is kicked at every operator and while waiting for bytes,
+ * and a restart by the watchdog is reported. Costs 68 bytes of RAM. */
 #ifndef FWR_WATCHDOG
 #define FWR_WATCHDOG 0
 #endif
 
-/* A multiple of every pool's alignment. */
+/* Size of a guard area in bytes; a multiple of every pool's alignment. */
 #ifndef FWR_GUARD_BYTES
 #define FWR_GUARD_BYTES 64
 #endif
 
-/* Largest payload of a frame, in bytes, 64 to 65000. Costs its value in RAM. */
+/* Largest payload of a frame in bytes, 64 to 65000. Costs as much RAM. */
 #ifndef FWR_LINK_PAYLOAD_MAX
 #define FWR_LINK_PAYLOAD_MAX 256
 #endif
 
-/* Bytes below the stack pointer that painting leaves alone, for interrupts and callees. */
+/* Bytes below the stack pointer left unpainted, for interrupts and callees. */
 #ifndef FWR_STACK_MARGIN
 #define FWR_STACK_MARGIN 128
 #endif

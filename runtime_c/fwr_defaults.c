@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_defaults.c: what a port need not provide (port/fwr_port.h), doing nothing. */
+/* fwr_defaults.c: empty defaults of optional port functions (port/fwr_port.h). */
 #include "fwr.h"
 #include "port/fwr_port.h"
 

@@ -8,7 +8,7 @@
 
 uint32_t fwr_link_crc32(uint32_t crc, const uint8_t *data, uint32_t size)
 {
-    /* Four bits a step: 64 bytes of table instead of 1024. */
+    /* Four bits per step: a table of 64 bytes instead of 1024. */
     static const uint32_t table[16] = {
         0x00000000u, 0x1db71064u, 0x3b6e20c8u, 0x26d930acu, 0x76dc4190u, 0x6b6b51f4u,
         0x4db26158u, 0x5005713cu, 0xedb88320u, 0xf00f9344u, 0xd6d6a3e8u, 0xcb61b38cu,
@@ -100,7 +100,7 @@ enum fwr_link_event fwr_link_feed(struct fwr_link *link, uint8_t byte)
         push(link, byte);
         return FWR_LINK_NOTHING;
     }
-    /* A code byte: byte - 1 literal ones follow, and then a zero unless the block is full. */
+    /* A code byte: byte - 1 literal bytes follow, then a zero unless the block is full. */
     if (link->owes_zero) {
         push(link, 0);
     }
@@ -120,7 +120,7 @@ void fwr_link_send(const uint8_t *frame, uint32_t length)
 {
     uint32_t end = length + FWR_LINK_CRC;
     uint32_t at = 0;
-    fwr_port_byte_out(0); /* ends whatever noise went before */
+    fwr_port_byte_out(0); /* ends preceding noise */
     while (at <= end) {
         uint32_t run = 0;
         while (run < 254u && at + run < end && frame[at + run] != 0) {
@@ -133,12 +133,12 @@ void fwr_link_send(const uint8_t *frame, uint32_t length)
         at += run;
         if (run == 254u) {
             if (at == end) {
-                break; /* a full block stands for no zero: nothing is owed */
+                break; /* a full block has no implied zero */
             }
         } else {
-            at++; /* the zero that the block stands for, or the end */
+            at++; /* the implied zero, or the end */
         }
     }
     fwr_port_byte_out(0);
-    fwr_port_byte_out(0); /* if the first is damaged, this shows it: no wait for more bytes */
+    fwr_port_byte_out(0); /* exposes a damaged first zero at once */
 }

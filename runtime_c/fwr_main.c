@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_main.c: main() of a firmware: serve the one model of the image for ever. */
+/* fwr_main.c: main() of a firmware, which serves the image's only model. */
 #include "fwr.h"
 
 int main(void)

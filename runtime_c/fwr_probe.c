@@ -3,16 +3,16 @@
 #include "fwr_probe.h"
 
 #include "fwr.h"
-#include "fwr_fence.h"
+#include "fwr_guard.h"
 #include "fwr_link.h"
-#include "fwr_loop.h"
+#include "fwr_server.h"
 #include "port/fwr_port.h"
 
 #if FWR_PROFILE
 
 #define CALIBRATION_PAIRS 64u
 
-/* One model runs at a time, and probes have no argument to carry this in. */
+/* Static, since probes have no context argument; only one model runs at a time. */
 static struct {
 #if FWR_GUARDS
     const struct fwr_model *model;
@@ -25,7 +25,7 @@ static struct {
     int with_checksums;
 } probe = {.current = FWR_PROBE_NO_OPERATOR};
 
-/* What lies around the pools, where a debug image has fences there. */
+/* Checks the guard bytes around the pools in a debug image. */
 static void check_fences(void)
 {
 #if FWR_GUARDS
@@ -79,7 +79,7 @@ void fwr_probe_start(const struct fwr_model *model, int with_checksums)
         fwr_probe(0, 0, 0, 0);
         fwr_probe(0, 1, 0, 0);
     }
-    /* The mean: a counter of coarse ticks shows the cost of one pair in one of many. */
+    /* The mean: with coarse ticks, a single pair may show no cost. */
     probe.pair_cost = (uint32_t)((cost.count + CALIBRATION_PAIRS / 2u) / CALIBRATION_PAIRS);
 #if FWR_GUARDS
     probe.model = model;
@@ -116,7 +116,7 @@ void fwr_probe_start(const struct fwr_model *model, int with_checksums)
 
 #if FWR_WATCHDOG
 
-/* Nothing is counted, but known is which operator runs, and the watchdog is fed. */
+/* Without profiling, only track the current operator and kick the watchdog. */
 static uint32_t current = FWR_PROBE_NO_OPERATOR;
 
 void fwr_probe(uint32_t operator_index, uint32_t phase, const void *data, uint32_t size_bytes)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_stack.c: see fwr_stack.h. Stacks grow downwards on every core we serve. */
+/* fwr_stack.c: see fwr_stack.h. Stacks grow downward on all supported cores. */
 #include "fwr_stack.h"
 
 #include "fwr_config.h"

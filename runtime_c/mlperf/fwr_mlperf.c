@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_mlperf.c: main() of a benchmark firmware. See fwr_mlperf.h. */
+/* fwr_mlperf.c: main() of the MLPerf Tiny firmware. See fwr_mlperf.h. */
 #include "fwr_mlperf.h"
 
 #include <string.h>
@@ -11,20 +11,21 @@
 #define WARMUPS 10u
 #define BYTES_A_LINE 8u
 #define ENERGY_BAUD 9600u
-#define MARKS_A_SECOND 10000u /* a mark is 100 microseconds; the benchmark wants 62.5 */
+#define MARKS_A_SECOND \
+    10000u /* a timestamp resolution of 100 microseconds; the benchmark requires 62.5 */
 
 static const struct fwr_mlperf_task *const task = &fwr_mlperf_task;
 static const struct fwr_model *const model = &fwr_app_model;
 
 static struct {
     char command[COMMAND_BYTES];
-    uint32_t length;   /* of the command that is coming in */
-    uint32_t expected; /* bytes that `db load` announced */
-    uint32_t loaded;   /* of them, those that came */
-    uint8_t flip;      /* what was turned in each byte of the sample: 0x80 once it is an input */
+    uint32_t length;   /* characters of the command received so far */
+    uint32_t expected; /* size announced by `db load` */
+    uint32_t loaded;   /* bytes received of them */
+    uint8_t flip;      /* conversion of each sample byte: XOR with 0x80 for int8 */
 } harness;
 
-/* ---- Saying -------------------------------------------------------------------------------- */
+/* ---- Output ---------------------------------------------------------------------------------- */
 
 static void say(const char *text)
 {
@@ -61,7 +62,7 @@ static void say_count(const char *before, uint64_t value, const char *after)
     say("\r\n");
 }
 
-/* With three digits behind the point, as printf's %0.3f has it for what fits. */
+/* Prints three decimals, like printf's %0.3f for values that fit. */
 static void say_real(float value)
 {
     double scaled = (double)value * 1000.0;
@@ -76,14 +77,14 @@ static void say_real(float value)
     say_number(fraction);
 }
 
-/* Since start-up, in units of the counter. */
+/* Time since start-up in counter units. */
 static uint64_t time_units(void)
 {
     const struct fwr_port_info *port = fwr_port_info();
     return fwr_port_counter() * port->counter_scale_num / port->counter_scale_den;
 }
 
-/* In energy mode a power analyser measures between two marks; each is seen for long enough. */
+/* In energy mode a power analyzer measures between two pulses; each is long enough to be seen. */
 static void mark_time(void)
 {
     uint64_t begin = time_units();
@@ -182,13 +183,13 @@ static int8_t quantised(float value)
     return (int8_t)(whole + zero_point);
 }
 
-/* Once before a measurement: the sample as the model takes it. */
+/* Converts the sample to the model's input type, once before a measurement. */
 static void prepare_input(void)
 {
     if (task->input == FWR_MLPERF_UINT8 && harness.flip == 0) {
         harness.flip = 0x80;
         for (uint32_t i = 0; i < task->sample_bytes; i++) {
-            task->sample[i] ^= 0x80; /* as int8: less 128 */
+            task->sample[i] ^= 0x80; /* as int8: minus 128 */
         }
     }
     if (task->input == FWR_MLPERF_FLOAT32) {
@@ -245,7 +246,7 @@ static void say_results(void)
 
 static void infer(uint32_t count, uint32_t warmups)
 {
-    if (model->input_count == 0) { /* the runtime alone, to tell what the model adds */
+    if (model->input_count == 0) { /* without a model, to measure the size of the runtime */
         say("e-[No model]\r\n");
         return;
     }
@@ -267,7 +268,7 @@ static void infer(uint32_t count, uint32_t warmups)
 
 /* ---- Commands ------------------------------------------------------------------------------ */
 
-/* The next word from `*at` on, ended in place; NULL if there is none. */
+/* Returns the next word from `*at`, terminated in place, or NULL. */
 static char *next_word(char **at)
 {
     char *word = *at + strspn(*at, " ");
@@ -352,7 +353,7 @@ static void take_byte(char c)
         return;
     }
     if (c != '%') {
-        /* One beyond the end is remembered, so that a command too long is known for what it is. */
+        /* One character too many is kept to detect an overlong command. */
         if (harness.length < COMMAND_BYTES - 1u) {
             harness.command[harness.length] = c;
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bring_up.c: a board's drivers in order, and what is known of it: the same on every core. */
+/* bring_up.c: initializes the board's drivers and describes the board, for all cores. */
 #include "fwr_drivers.h"
 
 #define PORT_INFO(found) \
@@ -31,7 +31,7 @@ void fwr_port_init(void)
 #endif
 }
 
-/* Where the clock may fail there are two, so that none needs a place in RAM. */
+/* Two constant descriptions if the clock may fail, so that neither needs RAM. */
 const struct fwr_port_info *fwr_port_info(void)
 {
 #if defined(FWR_CLOCK_RAISED_HZ)

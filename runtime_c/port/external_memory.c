@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* external_memory.c: reads memory that the core cannot address, on boards of all ports.
+/* external_memory.c: reads memory that the core cannot address.
  *
- * A board with a serial flash has its driver here. On an emulated board ordinary memory plays the
- * flash: fwr_board.h says where, and whoever starts the emulator puts the bytes there.
+ * A board with a serial flash provides its driver here. Emulated boards use ordinary memory at the
+ * address in fwr_board.h, which the emulator preloads.
  */
 #include "port/fwr_port.h"
 
@@ -31,7 +31,7 @@ int32_t fwr_port_read(uint32_t offset, void *dst, uint32_t size)
 
 int32_t fwr_port_read_start(uint32_t offset, void *dst, uint32_t size)
 {
-    return fwr_port_read(offset, dst, size); /* the core copies: there is nothing to wait for */
+    return fwr_port_read(offset, dst, size); /* the core copies at once */
 }
 
 int32_t fwr_port_read_wait(void)

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_baud.h: dividers for a line's rate, the same for every UART that counts periods of a clock.
- */
+/* fwr_baud.h: baud-rate dividers for UARTs that count clock periods. */
 #ifndef FWR_BAUD_H
 #define FWR_BAUD_H
 
 #include <stdint.h>
 
-#define FWR_BAUD 115200u         /* of start-up */
-#define FWR_BAUD_ERROR_PARTS 50u /* the rate may be off by one of so many */
+#define FWR_BAUD 115200u         /* rate at start-up */
+#define FWR_BAUD_ERROR_PARTS 50u /* the rate may be off by 1/50 */
 
-/* Periods of the clock for each bit, rounded, where `baud` 0 is that of start-up. 0 where the unit
- * cannot count so few or so many, or the rate would be too far off. */
+/* Returns the rounded number of clock periods per bit, or 0 if out of the unit's range or too
+ * inaccurate. `baud` 0 selects the rate at start-up. */
 static inline uint32_t fwr_baud_divider(uint32_t clock_hz, uint32_t baud, uint32_t least,
                                         uint32_t most)
 {

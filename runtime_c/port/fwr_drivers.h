@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_drivers.h: what a board without an operating system is brought up from: drivers, linker
- * symbols.
+/* fwr_drivers.h: drivers and linker symbols of a bare-metal board.
  *
  * fwr_board.h is generated from board.toml: name, driver addresses, counter scale.
  */
@@ -13,25 +12,25 @@
 #include "fwr_port.h"
 #include "fwr_wait.h"
 
-/* ---- Drivers, one of each kind is linked ---------------------------------------------------- */
+/* ---- Drivers, one of each kind --------------------------------------------------------------- */
 
-/* Boards that stay at the clock after reset have no clock driver. FWR_CLOCK_RAISED_HZ is what the
- * driver raises it to; where that fails, FWR_CLOCK_HZ stays. */
+/* Boards that keep the reset clock have no clock driver. The driver raises the clock to
+ * FWR_CLOCK_RAISED_HZ; on failure it stays at FWR_CLOCK_HZ. */
 void fwr_clock_init(void);
 int fwr_clock_is_raised(void);
 
-void fwr_caches_init(void); /* where the board asks for it */
+void fwr_caches_init(void); /* only if the board enables it */
 
-/* The console's clock as it is behind fwr_clock_init. */
+/* The console's clock after fwr_clock_init(). */
 #if defined(FWR_CLOCK_RAISED_HZ)
 #define FWR_CONSOLE_NOW_HZ (fwr_clock_is_raised() ? FWR_CONSOLE_RAISED_HZ : FWR_CONSOLE_HZ)
 #else
 #define FWR_CONSOLE_NOW_HZ FWR_CONSOLE_HZ
 #endif
 
-/* Where the board has a time-out for its watchdog. The driver also defines fwr_port_watchdog_kick. */
+/* For boards with a watchdog timeout. The driver also defines fwr_port_watchdog_kick. */
 void fwr_watchdog_init(void);
-int fwr_watchdog_has_expired(void); /* its interrupt is the one that is served */
+int fwr_watchdog_has_expired(void); /* its interrupt is being served */
 
 void fwr_console_init(void); /* the driver also defines fwr_port_byte_in and fwr_port_byte_out */
 void fwr_counter_init(void); /* the driver also defines fwr_port_counter */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_port.h: what a port provides, and what the runtime offers to a port.
+/* fwr_port.h: functions that a port provides, and functions that the runtime offers to a port.
  *
- * Start-up code calls main() with .data copied and .bss cleared. Every wait in a port is bounded,
- * save fwr_port_byte_out. Nothing here is called from an interrupt.
+ * Start-up code calls main() after it has copied .data and cleared .bss. Every wait in a port is
+ * bounded, except in fwr_port_byte_out. None of these functions is called from an interrupt.
  */
 #ifndef FWR_PORT_H
 #define FWR_PORT_H
@@ -17,118 +17,121 @@
 #define FWR_WEAK
 #endif
 
-/* ---- The port provides --------------------------------------------------------------------- */
+/* ---- Provided by the port -------------------------------------------------------------------- */
 
-/* Facts about the board, constant after fwr_port_init. Texts are short ASCII, never NULL. */
+/* Properties of the board, constant after fwr_port_init. Texts are short ASCII strings, never NULL.
+ */
 struct fwr_port_info {
     const char *board;          /* "mps2-an386" */
-    const char *text;           /* what start-up found: "reset clock, PLL not ready", or "" */
-    const char *counter_unit;   /* "instructions", "cycles" or "ns": what one count means */
+    const char *text;           /* start-up result: "reset clock, PLL not ready", or "" */
+    const char *counter_unit;   /* unit of the counter: "instructions", "cycles" or "ns" */
     uint32_t counter_scale_num; /* units = ticks * num / den; SysTick at 25 MHz */
     uint32_t counter_scale_den; /*   under -icount shift=0: 40 / 1 */
-    void *stack_low;            /* lowest byte of the stack, word aligned; NULL if not known */
-    void *stack_high;           /* one past its highest byte */
-    uint32_t receive_bytes;     /* that are kept while nobody calls fwr_port_byte_in; 0 or 1 of a
-                                 * polled UART without FIFO: one request at a time reaches it */
+    void *stack_low;            /* lowest byte of the stack, word aligned; NULL if unknown */
+    void *stack_high;           /* one past the highest byte */
+    uint32_t receive_bytes; /* receive buffer between calls of fwr_port_byte_in; 0 or 1 for a polled
+                               UART without FIFO, which accepts one request at a time */
 };
 
-/* Brings up clocks, console and counter. Called once, first. */
+/* Initializes clocks, console and counter. Called once, before all others. */
 void fwr_port_init(void);
 
 /* Valid after fwr_port_init. */
 const struct fwr_port_info *fwr_port_info(void);
 
-/* The next received byte, 0 to 255, or -1 if there is none yet. A port with an operating system
- * may wait a little before it says -1. */
+/* Returns the next received byte, 0 to 255, or -1 if there is none. A port with an operating system
+ * may wait briefly before it returns -1. */
 int32_t fwr_port_byte_in(void);
 
-/* Sends one byte, waiting until the transmitter takes it. Polled: it works with interrupts off and
- * from a fault handler. Zero ends a frame, so a port that buffers flushes on it. */
+/* Sends one byte, waiting for the transmitter. Works with interrupts disabled and in a fault
+ * handler. A buffering port flushes on a zero byte, which ends a frame. */
 void fwr_port_byte_out(uint8_t byte);
 
-/* Ticks since fwr_port_init; never runs backwards, never wraps in practice. */
+/* Returns ticks since fwr_port_init. Monotonic; does not wrap in practice. */
 uint64_t fwr_port_counter(void);
 
-/* Begins a new tick now, so that a measurement from here repeats exactly although a tick may be
- * many instructions. The count may jump forwards. Empty where a tick is one instruction. */
+/* Starts a new tick, so that a measurement repeats exactly even if a tick lasts many instructions.
+ * The count may jump forward. Empty if a tick is one instruction. */
 void fwr_port_counter_align(void);
 
 /* Restarts the firmware as after power-on. */
 FWR_NORETURN void fwr_port_reset(void);
 
-/* Stops for good: nothing can be said over the link any more. */
+/* Stops permanently when the link cannot report any more. */
 FWR_NORETURN void fwr_port_fatal(void);
 
-/* Copies size bytes from memory that is not addressable. 0, or a negative enum fwr_status. */
+/* Copies size bytes from memory that is not addressable. Returns 0 or a negative enum fwr_status.
+ */
 int32_t fwr_port_read(uint32_t offset, void *dst, uint32_t size);
 
-/* The same while the caller goes on: begins a read, of which one at a time is under way, and waits
- * for its end. Without DMA the start reads and the wait does nothing. */
+/* Asynchronous read: start one at a time, then wait for its end. Without DMA, start copies and wait
+ * does nothing. */
 int32_t fwr_port_read_start(uint32_t offset, void *dst, uint32_t size);
 int32_t fwr_port_read_wait(void);
 
-/* ---- A port with further cores provides ---------------------------------------------------- */
+/* ---- Provided by a port with several cores --------------------------------------------------- */
 
-/* Has the second core do job(call, argument), behind what it was given before. Returns at once, or
- * when there is room; 0, or a negative enum fwr_status. A port without one does the job itself. */
+/* Queues job(call, argument) for the second core. Returns at once, or when the queue has room: 0 or
+ * a negative enum fwr_status. A port with one core executes the job itself. */
 int32_t fwr_port_core_start(void (*job)(uint32_t call, const void *argument), uint32_t call,
                             const void *argument);
 
-/* Returns when the last job of that number is over and what it wrote can be read: 0, or a negative
- * enum fwr_status if the core has stopped. It sleeps meanwhile. */
+/* Waits, asleep, until the last job with this number has completed and its results are visible.
+ * Returns 0, or a negative enum fwr_status if the core has stopped. */
 int32_t fwr_port_core_wait(uint32_t call);
 
-/* ---- A port with a DMA controller provides -------------------------------------------------- */
+/* ---- Provided by a port with a DMA controller ------------------------------------------------ */
 
-/* Begins to copy size bytes between memories that do not overlap, when what was begun before is
- * over: 0, or a negative enum fwr_status. */
+/* Starts a copy between regions that do not overlap, after earlier copies. Returns 0 or a negative
+ * enum fwr_status. */
 int32_t fwr_port_copy_start(void *to, const void *from, uint32_t size);
 
-/* Returns when all that was begun is over and can be read: 0, or a negative enum fwr_status if the
- * controller reports an error. It sleeps meanwhile. */
+/* Waits, asleep, until all copies have completed and are visible. Returns 0, or a negative enum
+ * fwr_status after an error of the controller. */
 int32_t fwr_port_copy_wait(void);
 
-/* ---- The port may provide: without, fwr_defaults.c does nothing -------------------------- */
+/* ---- Optional; fwr_defaults.c provides empty defaults ---------------------------------------- */
 
-/* Whether the console can run at this baud, with an error of at most 2 percent: 0, or a negative
- * enum fwr_status. `now` changes it, after the last byte has left. Baud 0 is that of start-up. */
+/* Checks whether the console supports a baud rate within 2 percent: 0 or a negative enum
+ * fwr_status. With `now`, also switches after the last byte has left. Baud 0 is the rate at
+ * start-up. */
 int32_t fwr_port_set_baud(uint32_t baud, int now);
 
-/* Called with 1 before and with 0 after each run, outside of what is counted: an output pin here
- * shows a power analyser where the inference lies. */
+/* Called with 1 before and 0 after each run, outside of the measured time: drive an output pin to
+ * show the inference on a power analyzer. */
 void fwr_port_trace_pin(int running);
 
-/* ---- With FWR_WATCHDOG the port provides --------------------------------------------------- */
+/* ---- Provided by the port with FWR_WATCHDOG -------------------------------------------------- */
 
-/* The watchdog begins anew. fwr_port_init has started it. Called around every operator and while
- * the line is waited for. */
+/* Restarts the watchdog's timeout. Called at every operator and while waiting for bytes;
+ * fwr_port_init starts the watchdog. */
 void fwr_port_watchdog_kick(void);
 
-/* ---- The runtime offers -------------------------------------------------------------------- */
+/* ---- Provided by the runtime ----------------------------------------------------------------- */
 
-/* Which registers the words of a fault are; ABI.md names them in order. */
+/* The meaning of a fault's words; ABI.md lists them in order. */
 enum fwr_fault_family {
     FWR_FAULT_CORTEX_M = 1,    /* r0 r1 r2 r3 r12 lr pc xpsr cfsr hfsr mmfar bfar */
     FWR_FAULT_RISCV32 = 2,     /* mcause mepc mtval mstatus ra sp a0 a1 a2 a3 a4 a5 */
     FWR_FAULT_HOST = 3,        /* signal, low and high half of the address, then zeros */
-    FWR_FAULT_GUARD = 4,       /* not the processor's: see fwr_fence.c */
-    FWR_FAULT_WATCHDOG = 0x100 /* added to a family: it bit, and the firmware has restarted */
+    FWR_FAULT_GUARD = 4,       /* not a processor fault: see fwr_guard.c */
+    FWR_FAULT_WATCHDOG = 0x100 /* added to a family: watchdog expired; firmware restarted */
 };
 
 #define FWR_FAULT_WORDS 12
 
 struct fwr_fault {
-    uint32_t family; /* enum fwr_fault_family; registers a core lacks are zero */
+    uint32_t family; /* enum fwr_fault_family; missing registers are zero */
     uint32_t words[FWR_FAULT_WORDS];
 };
 
-/* The port's fault handler fills a struct fwr_fault, on a stack with room for it and for the link
- * (a full stack is a common cause: reset it to its top), and calls this. It sends the report, then
- * answers every request with it until one says reset. */
+/* Reports a fault. Called by the port's fault handler on a stack with room for the link; reset the
+ * stack pointer to the top first, since a full stack is a common cause. Sends the report and
+ * answers every request with it until a reset. */
 FWR_NORETURN void fwr_fault(const struct fwr_fault *fault);
 
-/* With FWR_WATCHDOG: for the port's handler of the interrupt that comes before the watchdog resets
- * the chip, with what the core was at. Keeps it and restarts; the report is sent after that. */
+/* With FWR_WATCHDOG: called by the handler of the interrupt before a watchdog reset, with the
+ * core's registers. Saves them and restarts; the report is sent after the restart. */
 FWR_NORETURN void fwr_watchdog_expired(const struct fwr_fault *fault);
 
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_wait.h: registers as boards name them, and waiting for their flags with a bound. */
+/* fwr_wait.h: register access and bounded waiting for flags. */
 #ifndef FWR_WAIT_H
 #define FWR_WAIT_H
 
 #include <stdint.h>
 
-#if !defined(FWR_REG) /* tests put a chip of their own behind it */
+#if !defined(FWR_REG) /* tests substitute a simulated chip */
 #define FWR_REG(address) (*(volatile uint32_t *)(address))
 #endif
 
-/* A word of the board's data: where, and what goes there or which bits are set there. */
+/* A register write of the board's data: the word to write, or the bits to set. */
 struct fwr_write {
     uint32_t address;
     uint32_t word;
@@ -18,7 +18,7 @@ struct fwr_write {
 /* A turn takes about a microsecond at 8 MHz; a crystal starts in a few milliseconds. */
 #define FWR_WAIT_TURNS 50000u
 
-/* Whether the masked bits become value before the turns are over. */
+/* Returns whether the masked bits reach value in time. */
 static inline int fwr_becomes(const volatile uint32_t *place, uint32_t mask, uint32_t value)
 {
     for (uint32_t turn = 0; turn < FWR_WAIT_TURNS; turn++) {

@@ -1,5 +1,5 @@
 /* fake_port.c: a port for tests of single runtime files: bytes out are kept, time is told. */
-#include "fwr_loop.h"
+#include "fwr_server.h"
 #include "port/fwr_port.h"
 
 #define OUT_MAX 4096u

@@ -4,7 +4,7 @@
  * byte beyond it is an error. Whatever comes, only the free slot is written, and there always is an
  * application that can be started: one was confirmed at the beginning.
  *
- *     clang -fsanitize=fuzzer,address,undefined -Iruntime_c -Iruntime_c/loader fuzz_loader.c
+ *     clang -fsanitize=fuzzer,address,undefined -Iruntime_c -Iruntime_c/bootloader fuzz_loader.c
  *
  * with a fwr_board.h of the test's, which leads addresses here.
  */
@@ -14,7 +14,7 @@
 
 #include "fuzz_frames.h"
 #include "fwr_link.c"
-#include "fwr_loader.c"
+#include "fwr_bootloader.c"
 #include "fwr_slots.c"
 
 #define FLASH_BYTES (FWR_SLOT_COUNT * FWR_SLOT_BYTES)
@@ -49,7 +49,7 @@ void fwr_port_byte_out(uint8_t byte)
     }
 }
 
-FWR_NORETURN void fwr_loader_leave(uint32_t entry)
+FWR_NORETURN void fwr_bootloader_leave(uint32_t entry)
 {
     (void)entry;
     longjmp(fuzz.left, 1);
@@ -115,12 +115,12 @@ static uint32_t fill(uint8_t *payload, uint8_t command, uint32_t size)
     if ((how & 1u) != 0) {
         payload[0] = loader.slots.free;
     }
-    if (command == FWR_LOADER_WRITE && (how & 2u) != 0) {
+    if (command == FWR_BOOTLOADER_WRITE && (how & 2u) != 0) {
         memset(&payload[1], 0, 4);
         write_image(&payload[5], how, (how & 4u) != 0);
         return 5u + IMAGE_BYTES;
     }
-    if (command == FWR_LOADER_COMMIT && (how & 2u) != 0 && payload[0] < FWR_SLOT_COUNT) {
+    if (command == FWR_BOOTLOADER_COMMIT && (how & 2u) != 0 && payload[0] < FWR_SLOT_COUNT) {
         const uint8_t *image = (const uint8_t *)fwr_slots_image(payload[0]);
 
         fwr_link_put(&payload[1], IMAGE_BYTES, 4);

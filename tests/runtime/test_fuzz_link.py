@@ -52,7 +52,7 @@ def test_no_input_makes_the_firmware_leave_its_memory(
     program = tmp_path / name
     source = ROOT / f"tests/runtime/{name}.c"
     (tmp_path / "fwr_board.h").write_text(LOADERS_BOARD)
-    folders = (ROOT / "runtime_c", ROOT / "runtime_c/port", ROOT / "runtime_c/loader", tmp_path)
+    folders = (ROOT / "runtime_c", ROOT / "runtime_c/port", ROOT / "runtime_c/bootloader", tmp_path)
     flags = ["-std=c99", "-O1", "-g", SANITIZERS, "-fno-sanitize-recover=all", "-DFWR_PROFILE=1"]
     places = [f"-I{folder}" for folder in folders]
     subprocess.run(["clang", *flags, *places, str(source), "-o", str(program)], check=True)

@@ -140,7 +140,7 @@ class CutLine:
 
     def write(self, data: bytes) -> None:
         frame = decode_frame(data.strip(b"\0"))
-        if frame is not None and frame.kind == Command.LOADER_WRITE:
+        if frame is not None and frame.kind == Command.BOOTLOADER_WRITE:
             (offset,) = struct.unpack_from("<I", frame.payload, 1)
             if offset + len(frame.payload) - 5 > self._at:
                 self._inner.write(data[: len(data) // 2])

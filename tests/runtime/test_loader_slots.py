@@ -114,10 +114,10 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Device]:
             (folder / "fwr_board.h").write_text(BOARD.format(count=count))
             runtime = ROOT / "runtime_c"
             flags = ["-std=c99", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]
-            places = [f"-I{place}" for place in (folder, runtime, runtime / "loader")]
+            places = [f"-I{place}" for place in (folder, runtime, runtime / "bootloader")]
             files = (
                 runtime / "fwr_link.c",
-                runtime / "loader" / "fwr_slots.c",
+                runtime / "bootloader" / "fwr_slots.c",
                 ROOT / "tests" / "runtime" / "simulated_flash.c",
                 ROOT / "tests" / "runtime" / "fake_port.c",
             )

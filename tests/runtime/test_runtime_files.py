@@ -217,8 +217,8 @@ def numbers_in(header: str, pattern: str) -> dict[str, int]:
 
 
 def test_commands_and_status_codes_are_the_same_on_both_sides() -> None:
-    commands = numbers_in("fwr_loop.h", r"FWR_(\w+)")
-    loaders = numbers_in("loader/fwr_loader.h", r"FWR_(\w+)")
+    commands = numbers_in("fwr_server.h", r"FWR_(\w+)")
+    loaders = numbers_in("bootloader/fwr_bootloader.h", r"FWR_(\w+)")
     assert commands.keys().isdisjoint(loaders)
     assert {**commands, **loaders} == {command.name: command.value for command in Command}
     codes = numbers_in("fwr.h", r"FWR_(?:E_)?(OK|BUSY|PAUSED|(?<=E_)\w+)")
@@ -231,12 +231,12 @@ def test_commands_and_status_codes_are_the_same_on_both_sides() -> None:
     ("header", "line"),
     [
         ("fwr.h", f"#define FWR_ABI {ABI}"),
-        ("fwr_loop.h", f"#define FWR_LINK_VERSION {LINK_VERSION}u"),
-        ("fwr_loop.h", f"#define FWR_KIND_ANSWER {KIND_ANSWER:#x}u"),
-        ("fwr_loop.h", f"#define FWR_TAP_ALL {TAP_ALL:#x}u"),
-        ("fwr_loop.h", f"#define FWR_KIND_STARTED {KIND_STARTED:#x}u"),
-        ("fwr_loop.h", f"#define FWR_KIND_DAMAGED {KIND_DAMAGED:#x}u"),
-        ("fwr_loop.h", f"#define FWR_KIND_FAULT {KIND_FAULT:#x}u"),
+        ("fwr_server.h", f"#define FWR_LINK_VERSION {LINK_VERSION}u"),
+        ("fwr_server.h", f"#define FWR_KIND_ANSWER {KIND_ANSWER:#x}u"),
+        ("fwr_server.h", f"#define FWR_TAP_ALL {TAP_ALL:#x}u"),
+        ("fwr_server.h", f"#define FWR_KIND_STARTED {KIND_STARTED:#x}u"),
+        ("fwr_server.h", f"#define FWR_KIND_DAMAGED {KIND_DAMAGED:#x}u"),
+        ("fwr_server.h", f"#define FWR_KIND_FAULT {KIND_FAULT:#x}u"),
     ],
 )
 def test_versions_and_kinds_are_the_same_on_both_sides(header: str, line: str) -> None:

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* caches.c: the Cortex-M7's own caches (Armv7-M architecture, B2.2; Cortex-M7 manual, 4.4).
+/* caches.c: the caches of the Cortex-M7 (Armv7-M architecture, B2.2; Cortex-M7 manual, 4.4).
  *
- * Nothing but the core touches memory, so that nothing has to be cleaned later. Boards that do not
- * ask for it have no word of this in their image.
+ * Only the core accesses memory, so no cache maintenance is needed later. The code is linked only
+ * if the board enables caches.
  */
 #include "cortex_m.h"
 
@@ -14,7 +14,7 @@
 #define CCR_INSTRUCTION_CACHE (1u << 17)
 #define DATA_CACHE_LEVEL_1 0u
 
-/* A set and way stand in one word: lines of 32 bytes, ways in the uppermost bits. */
+/* Set and way share one word: 32-byte lines, ways in the uppermost bits. */
 void fwr_caches_init(void)
 {
     SCB_ICIALLU = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clock_nrf52.c: the crystal of the nRF52 series, and the cache in front of its flash
- * (nRF52840 product specification, chapters 4.3 and 5.4).
+/* clock_nrf52.c: crystal and flash cache of the nRF52 series (nRF52840 product specification,
+ * chapters 4.3 and 5.4).
  *
- * The processor has 64 MHz from reset on; the crystal makes them exact.
+ * The processor runs at 64 MHz from reset on; the crystal makes the rate accurate.
  */
 #include "cortex_m.h"
 

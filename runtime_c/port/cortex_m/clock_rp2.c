@@ -10,7 +10,7 @@
 #define CLOCKS_SYS_SELECTED FWR_REG(RP2_CLOCKS + 0x44u)
 #define REF_FROM_CRYSTAL 2u
 #define REF_SELECTED_CRYSTAL (1u << 2)
-#define SYS_FROM_PLL 1u /* the second source, whose own first choice is the system PLL */
+#define SYS_FROM_PLL 1u /* the auxiliary source, which defaults to the system PLL */
 #define SYS_SELECTED_REF (1u << 0)
 #define SYS_SELECTED_PLL (1u << 1)
 
@@ -46,7 +46,7 @@ static int start_pll(void)
     return 1;
 }
 
-/* A second source may be changed only while the first one is selected. */
+/* Change an auxiliary source only while the primary one is selected. */
 void fwr_clock_init(void)
 {
     XOSC_START_UP = FWR_CLOCK_CRYSTAL_DELAY;

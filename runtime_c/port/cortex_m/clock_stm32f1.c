@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* clock_stm32f1.c: crystal and PLL of the STM32F1 series (RM0008 and RM0041, chapters 3 and 6).
  *
- * On the F100 the flash needs no wait state and no bus a divider up to 24 MHz, the chip's limit.
- * What the clock came to is read from the chip, so nothing is kept in RAM. Emulators may lack the
- * clock tree: its flags are never set there, and the reset clock (HSI, 8 MHz) stays.
+ * Up to 24 MHz, the limit of the F100, flash wait states and bus dividers are not needed. The
+ * result is read from the chip, so no RAM is needed. Emulators may lack the clock tree: its flags
+ * are never set there, and the reset clock (HSI, 8 MHz) remains.
  */
 #include "cortex_m.h"
 
@@ -23,7 +23,7 @@
 #define CFGR_PLL_FROM_HSE (1u << 16)
 #define CFGR_PLL_MULTIPLIER(times) (((times)-2u) << 18)
 
-#if defined(FWR_CLOCK_FLASH_WAITS) /* the F103 and its kin */
+#if defined(FWR_CLOCK_FLASH_WAITS) /* the F103 series */
 #define ACR_PREFETCH (1u << 4)
 #define CFGR_APB1_DIVIDER ((FWR_CLOCK_APB1_DIVIDER == 2u ? 4u : 0u) << 8)
 #else

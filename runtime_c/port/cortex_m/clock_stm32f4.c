@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clock_stm32f4.c: crystal, PLL and flash of the STM32F4 and F7 series
- * (RM0090, chapters 3, 5 and 6; RM0385, chapters 3, 4 and 5).
+/* clock_stm32f4.c: crystal, PLL and flash of the STM32F4 and F7 series (RM0090, chapters 3, 5 and
+ * 6; RM0385, chapters 3, 4 and 5).
  *
- * The F7 has the F4's registers at the F4's addresses; above 180 MHz it wants its over-drive. After
- * reset the regulator is in its strongest scale. The reset clock is HSI, 16 MHz.
+ * The F7 has the F4's registers at the same addresses; above 180 MHz it needs over-drive. The
+ * regulator is at its strongest scale after reset. The reset clock is HSI, 16 MHz.
  */
 #include "cortex_m.h"
 
@@ -21,7 +21,7 @@
 #define CR_PLL_READY (1u << 25)
 
 #define PLLCFGR_FROM_HSE (1u << 22)
-#define PLLCFGR_Q(divider) ((divider) << 24) /* for USB, which is off: any but 0 and 1 */
+#define PLLCFGR_Q(divider) ((divider) << 24) /* for USB, which is off; must not be 0 or 1 */
 #define PLLCFGR_P(divider) (((divider) / 2u - 1u) << 16)
 
 #define CFGR_SWITCH_MASK 3u
@@ -32,7 +32,7 @@
 
 #define ACR_PREFETCH (1u << 8)
 #define ACR_INSTRUCTION_CACHE (1u << 9) /* the F7's accelerator */
-#define ACR_DATA_CACHE (1u << 10)       /* the F4's; the F7 keeps this bit zero */
+#define ACR_DATA_CACHE (1u << 10)       /* the F4's; zero on the F7 */
 
 #define APB1_POWER (1u << 28)
 #define PWR_OVERDRIVE (1u << 16)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clock_stm32h7.c: PLL1 from the internal oscillator of the STM32H743 and its kin
- * (RM0433, chapters 4, 6 and 8), with the linear regulator in scale 1. HSI, 64 MHz, is the reset
- * clock.
+/* clock_stm32h7.c: PLL1 from the internal oscillator of the STM32H743 series (RM0433, chapters 4, 6
+ * and 8), with the linear regulator at scale 1. The reset clock is HSI, 64 MHz.
  */
 #include "cortex_m.h"
 
@@ -21,7 +20,7 @@
 #define CR_PLL1_ON (1u << 24)
 #define CR_PLL1_READY (1u << 25)
 
-#define PLLCKSELR_M1(divider) ((divider) << 4) /* the source is HSI: bits 0 and 1 stay 0 */
+#define PLLCKSELR_M1(divider) ((divider) << 4) /* source HSI: bits 0 and 1 stay 0 */
 #define PLLCFGR_INPUT_8_TO_16_MHZ (3u << 2)
 #define PLLCFGR_P1_ON (1u << 16)
 #define PLL1DIVR_SETTINGS \

@@ -64,7 +64,7 @@ void fwr_clock_init(void)
     if (!fwr_becomes(&FLASH_ACR, 0xFu, FWR_CLOCK_FLASH_WAITS)) {
         return;
     }
-    /* Above 80 MHz the bus is to run at half the speed for a microsecond first. */
+    /* Above 80 MHz the bus must first run at half speed for a microsecond. */
     RCC_CFGR = CFGR_AHB_HALF | CFGR_SWITCH_PLL;
     (void)fwr_becomes(&RCC_CFGR, CFGR_SWITCHED_MASK, CFGR_SWITCHED_PLL);
     for (volatile uint32_t turn = 0; turn < MICROSECOND_TURNS; turn++) {}

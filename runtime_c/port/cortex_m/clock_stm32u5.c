@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clock_stm32u5.c: PLL1 from the internal oscillator of the STM32U5 series
- * (RM0456, chapters 7, 8, 10 and 11), and the cache in front of the flash. MSI, 4 MHz, is the reset
- * clock.
+/* clock_stm32u5.c: PLL1 from the internal oscillator, and the flash cache, of the STM32U5 series
+ * (RM0456, chapters 7, 8, 10 and 11). The reset clock is MSI, 4 MHz.
  */
 #include "cortex_m.h"
 
@@ -23,7 +22,7 @@
 #define PLL1CFGR_FROM_HSI 2u
 #define PLL1CFGR_RANGE(range) ((range) << 2)
 #define PLL1CFGR_M(divider) (((divider)-1u) << 8)
-#define PLL1CFGR_R_ON (1u << 18) /* bits 12 to 15 stay 0: the booster takes all of the source */
+#define PLL1CFGR_R_ON (1u << 18) /* bits 12 to 15 stay 0: the booster uses the source undivided */
 #define PLL1DIVR_SETTINGS \
     ((FWR_CLOCK_PLL_R - 1u) << 24 | 1u << 16 | 1u << 9 | (FWR_CLOCK_PLL_N - 1u))
 
@@ -41,7 +40,7 @@
 #define ICACHE_ON 1u
 #define ICACHE_BUSY 1u
 
-/* The strongest range, and the booster that processor clocks above 55 MHz need. */
+/* Voltage range 1, and the booster required above 55 MHz. */
 static int raise_voltage(void)
 {
     RCC_AHB3ENR |= AHB3_POWER;

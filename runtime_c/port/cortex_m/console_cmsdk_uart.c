@@ -22,8 +22,8 @@ void fwr_console_init(void)
     UART_BAUDDIV = FWR_CLOCK_HZ / FWR_BAUD;
     UART_CTRL = CTRL_TX_ENABLE | CTRL_RX_ENABLE;
 #if defined(FWR_HANDOFF)
-    /* QEMU takes what came before only after a read, or by chance when a timer wakes it: a loader
-     * has none. */
+    /* QEMU delivers bytes received earlier only after a read, or when a timer fires; the bootloader
+     * has no timer. */
     (void)UART_DATA;
 #endif
 }
@@ -42,7 +42,7 @@ void fwr_port_byte_out(uint8_t byte)
     UART_DATA = byte;
 }
 
-/* The byte that is leaving when the rate changes is the second zero behind a frame. */
+/* The byte being sent during the change is the second zero after a frame. */
 int32_t fwr_port_set_baud(uint32_t baud, int now)
 {
     uint32_t divider = fwr_baud_divider(FWR_CLOCK_HZ, baud, BAUDDIV_MIN, BAUDDIV_MAX);

@@ -21,8 +21,7 @@
 #define ENABLE_UART 4u
 #define FIFO_BYTES 6u
 
-/* The register counts in 16 MHz over 2 to the 32; of its bits the lower twelve are not looked at.
- */
+/* The register counts in units of 16 MHz / 2^32; the lowest twelve bits are ignored. */
 #define RATE_MIN 1200u
 #define RATE_MAX 1000000u
 #define RATE_STEP 0x1000u
@@ -38,8 +37,8 @@ void fwr_console_init(void)
     UART_ENABLE = ENABLE_UART;
     UART_RXDRDY = 0;
 #if defined(FWR_HANDOFF)
-    /* The loader was receiving. Were the event of a byte that waits cleared behind this, that byte
-     * would block the others for ever; one read too many does no harm. */
+    /* The bootloader was receiving. Clearing the event of a waiting byte later would block
+     * reception forever; an extra read is harmless. */
     for (uint32_t i = 0; i < FIFO_BYTES; i++) {
         (void)UART_RXD;
     }
@@ -49,7 +48,7 @@ void fwr_console_init(void)
     UART_STARTTX = 1;
 }
 
-/* The event is cleared before the byte is taken: taking it raises the event of the next one. */
+/* Clear the event before reading: the read raises the event of the next byte. */
 int32_t fwr_port_byte_in(void)
 {
     if (UART_RXDRDY == 0) {
@@ -66,7 +65,7 @@ void fwr_port_byte_out(uint8_t byte)
     while (UART_TXDRDY == 0) {}
 }
 
-/* What was sent has left: each byte is waited for. */
+/* All bytes have left, since each one is waited for. */
 int32_t fwr_port_set_baud(uint32_t baud, int now)
 {
     uint32_t rate = baud == 0 ? FWR_BAUD : baud;

@@ -7,12 +7,12 @@
 #include "rp2.h"
 
 #define CLOCKS_PERIPHERALS FWR_REG(RP2_CLOCKS + 0x48u)
-#define PERIPHERALS_ON (1u << 11) /* from the processor's clock */
+#define PERIPHERALS_ON (1u << 11) /* from the processor clock */
 
 #define IO_FUNCTION(pin) FWR_REG(RP2_IO + 8u * (pin) + 4u)
 #define FUNCTION_UART 2u
 #define PAD(pin) FWR_REG(RP2_PADS + 4u * (pin) + 4u)
-#define PAD_INPUT_4_MA 0x56u /* read, schmitt trigger, pulled down, not isolated */
+#define PAD_INPUT_4_MA 0x56u /* input, Schmitt trigger, pull-down, not isolated */
 
 #define UART_DATA FWR_REG(FWR_CONSOLE_BASE + 0x00u)
 #define UART_FLAGS FWR_REG(FWR_CONSOLE_BASE + 0x18u)
@@ -27,7 +27,7 @@
 #define CONTROL_ON (1u << 9 | 1u << 8 | 1u << 0)
 
 #define FLAG_BUSY (1u << 3)
-#define EIGHTHS_MIN 128u /* the divider is at least one: 16 clocks a bit */
+#define EIGHTHS_MIN 128u /* the divider is at least 1: 16 clocks per bit */
 #define EIGHTHS_MAX (0xFFFFu << 7)
 
 static void route(uint32_t pin)
@@ -36,8 +36,8 @@ static void route(uint32_t pin)
     IO_FUNCTION(pin) = FUNCTION_UART;
 }
 
-/* The divider has six fractional bits at 16 samples a bit. A write to the line register takes it.
- */
+/* The divider has six fractional bits at 16 samples per bit. A write to the line register applies
+ * it. */
 static void set_eighths(uint32_t eighths)
 {
     UART_DIVIDER = eighths >> 7;

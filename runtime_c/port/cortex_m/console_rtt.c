@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* console_rtt.c: the link through memory that a debug probe reads and writes while the core runs:
- * Segger's "real-time transfer", one channel each way (J-Link user guide UM08001, chapter on RTT).
+/* console_rtt.c: the link through memory that a debug probe accesses while the core runs: Segger's
+ * Real-Time Transfer with one channel per direction (J-Link user guide UM08001, chapter RTT).
  *
- * The host finds the block by its first bytes. Each side moves one of the two places of a buffer.
+ * The host finds the control block by its first bytes. Each side advances one of a buffer's two
+ * positions.
  */
 #include <string.h>
 
@@ -15,8 +16,8 @@ struct channel {
     const char *name;
     uint8_t *bytes;
     uint32_t size;
-    volatile uint32_t write; /* moved by who writes */
-    volatile uint32_t read;  /* moved by who reads */
+    volatile uint32_t write; /* advanced by the writer */
+    volatile uint32_t read;  /* advanced by the reader */
     uint32_t flags;
 };
 
@@ -38,7 +39,8 @@ void fwr_console_init(void)
     rtt.up = (struct channel){"link", up_bytes, UP_BYTES, 0, 0, 0};
     rtt.down = (struct channel){"link", down_bytes, DOWN_BYTES, 0, 0, 0};
     __asm__ volatile("dmb" ::: "memory");
-    memcpy(rtt.id, "SEGGER RTT\0\0\0\0\0", sizeof rtt.id); /* last: now it can be found */
+    memcpy(rtt.id, "SEGGER RTT\0\0\0\0\0",
+           sizeof rtt.id); /* last, since it makes the block discoverable */
 }
 
 int32_t fwr_port_byte_in(void)

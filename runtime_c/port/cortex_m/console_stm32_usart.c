@@ -26,12 +26,12 @@ void fwr_console_init(void)
     fwr_stm32_enable();
     fwr_stm32_route(FWR_CONSOLE_TX_PIN);
     fwr_stm32_route(FWR_CONSOLE_RX_PIN);
-    USART_CONTROL1 = 0; /* the divider is locked while the unit runs, as a boot ROM may leave it */
+    USART_CONTROL1 = 0; /* the divider is locked while the unit is enabled, as after a boot ROM */
     USART_BAUD = fwr_stm32_divider(FWR_CONSOLE_NOW_HZ, 0);
     USART_CONTROL1 = CONTROL1_ON;
 }
 
-/* An overrun, until it is cleared, keeps all further bytes out. */
+/* An overrun blocks reception until it is cleared. */
 int32_t fwr_port_byte_in(void)
 {
     uint32_t status = USART_STATUS;

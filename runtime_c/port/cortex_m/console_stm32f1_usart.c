@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* console_stm32f1_usart.c: a USART of the STM32F1, F2 and F4 series, polled
- * (RM0041, chapters 6, 7 and 23; RM0090, chapters 7, 8 and 30).
+/* console_stm32f1_usart.c: a USART of the STM32F1, F2 and F4 series, polled (RM0041, chapters 6, 7
+ * and 23; RM0090, chapters 7, 8 and 30).
  *
- * On the F1 it is USART1, on the pins of port A to which it belongs after reset: 9 sends, 10
- * receives. On the others the board says how units are turned on and pins routed.
+ * On the F1 it is USART1 on its default pins of port A: 9 transmits, 10 receives. On the others,
+ * the board data enables units and routes pins.
  */
 #include "fwr.h"
 #include "stm32.h"
@@ -20,13 +20,13 @@
 #define CONTROL1_TX_ENABLE (1u << 3)
 #define CONTROL1_ENABLE (1u << 13)
 
-#if !defined(FWR_CONSOLE_GPIO) /* the F1 has pins of its own kind */
+#if !defined(FWR_CONSOLE_GPIO) /* the F1 has different pin registers */
 
 #define RCC_APB2ENR FWR_REG(0x40021018u)
 #define APB2_PORT_A (1u << 2)
 #define APB2_USART1 (1u << 14)
 
-#define PORT_A_HIGH FWR_REG(0x40010804u) /* four bits each for pins 8 to 15 */
+#define PORT_A_HIGH FWR_REG(0x40010804u) /* four bits per pin, pins 8 to 15 */
 #define PIN_MASK(pin) (0xFu << (((pin)-8u) * 4u))
 #define PIN_MODE(pin, mode) ((mode) << (((pin)-8u) * 4u))
 #define MODE_ALTERNATE_OUTPUT 0xBu /* push-pull, driven by the peripheral */
@@ -58,7 +58,7 @@ void fwr_console_init(void)
     USART_CONTROL1 = CONTROL1_ENABLE | CONTROL1_TX_ENABLE | CONTROL1_RX_ENABLE;
 }
 
-/* Taking the byte after its status also clears an overrun. */
+/* Reading the byte after its status also clears an overrun. */
 int32_t fwr_port_byte_in(void)
 {
     if ((USART_STATUS & STATUS_RX_FULL) == 0) {

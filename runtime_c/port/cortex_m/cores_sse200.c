@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cores_sse200.c: the second core of an SSE-200 does jobs that the first one gives it.
+/* cores_sse200.c: executes jobs on the second core of an SSE-200.
  *
- * Jobs go through a ring. The first core counts those it has put there, the second those it has
- * done; each count has one writer. Memory order: a job stands in the ring before `posted` counts
- * it, and what a job wrote is in memory before `done` counts it (DMB on both sides). Nobody spins:
- * a core that has to wait sleeps by WFI, and each count is followed by the other core's doorbell,
- * an interrupt of the message handling unit. It wakes and is never taken: interrupts are masked
- * while a core looks and falls asleep, and one that comes between the two ends the sleep at once.
- * The caches of an SSE-200 hold instructions only: there is nothing to clean or to invalidate.
+ * Jobs pass through a ring buffer. The first core counts posted jobs, the second completed ones;
+ * each count has one writer. Memory order: a job is in the ring before `posted` counts it, and its
+ * results are in memory before `done` counts it (DMB on both sides). A waiting core sleeps with
+ * WFI, and each count is followed by the other core's doorbell, an interrupt of the message
+ * handling unit. The interrupt wakes the core and is never taken: interrupts are masked while a
+ * core checks and falls asleep, and one that arrives in between ends the sleep at once. The caches
+ * of an SSE-200 hold only instructions, so no cache maintenance is needed.
  *
- * The second core is held at reset until the first job. A fault there stops it, and every wait for
- * it says so.
+ * The second core is held in reset until the first job. A fault stops it, and later waits return an
+ * error.
  */
 #include "cortex_m.h"
 
 #include "fwr.h"
 
-#define SYSCTL_INITSVTOR1 FWR_REG(FWR_CORES_BASE + 0x114u) /* vectors of the second core */
-#define SYSCTL_CPUWAIT FWR_REG(FWR_CORES_BASE + 0x118u)    /* a set bit holds a core at reset */
+#define SYSCTL_INITSVTOR1 FWR_REG(FWR_CORES_BASE + 0x114u) /* vector table of the second core */
+#define SYSCTL_CPUWAIT FWR_REG(FWR_CORES_BASE + 0x118u)    /* a set bit holds a core in reset */
 
-/* The message handling unit 0: a word of doorbells for each core. */
+/* Message handling unit 0: one doorbell word per core. */
 #define MHU_RING(core) FWR_REG(0x50003004u + 0x10u * (core))
 #define MHU_HUSH(core) FWR_REG(0x50003008u + 0x10u * (core))
 #define MHU_INTERRUPT (1u << 6) /* of either core */
@@ -28,7 +28,7 @@
 #define NVIC_FORGET FWR_REG(0xE000E280u)
 
 #define RING_JOBS 8u
-#define VECTORS_ALIGN 128 /* Armv8-M: VTOR has no lower bits */
+#define VECTORS_ALIGN 128 /* Armv8-M: the low bits of VTOR are zero */
 
 struct job {
     void (*does)(uint32_t call, const void *argument);
@@ -57,7 +57,7 @@ static void ring(uint32_t number)
     MHU_RING(number) = 1;
 }
 
-/* Until the doorbell of core `number`, or another interrupt; interrupts are masked. */
+/* Sleeps until the doorbell of core `number` or another interrupt, with interrupts masked. */
 static void sleep_until_ring(uint32_t number)
 {
     __asm__ volatile("dsb\n\twfi" ::: "memory");
@@ -85,7 +85,7 @@ FWR_NORETURN static void core_main(void)
     }
 }
 
-/* Its stack may be full: nothing is called from here. */
+/* The stack may be full, so call nothing here. */
 FWR_NORETURN static void core_fault(void)
 {
     core.stopped = 1;
@@ -103,7 +103,7 @@ static const struct {
     {
         core_main,  /* 1 reset */
         core_fault, /* 2 NMI */
-        core_fault, /* 3 HardFault: the other faults are not enabled and end here */
+        core_fault, /* 3 HardFault; includes the other faults, which are not enabled */
         core_fault, /* 4 MemManage */
         core_fault, /* 5 BusFault */
         core_fault, /* 6 UsageFault */
@@ -115,7 +115,7 @@ static const struct {
         core_fault, /* 12 DebugMonitor */
         core_fault, /* 13 reserved */
         core_fault, /* 14 PendSV */
-        core_fault, /* 15 SysTick: the first core's */
+        core_fault, /* 15 SysTick, used by the first core */
     },
 };
 
@@ -167,7 +167,7 @@ int32_t fwr_port_core_start(void (*job)(uint32_t call, const void *argument), ui
     return FWR_OK;
 }
 
-/* The job is among the last ones, or was over when there was room for those. */
+/* The job is among the last ones, or it completed before they had room. */
 int32_t fwr_port_core_wait(uint32_t call)
 {
     const uint32_t posted = core.posted;

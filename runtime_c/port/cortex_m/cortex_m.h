@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cortex_m.h: what the files of this port share: registers of the core, faults.
+/* cortex_m.h: core registers and fault handling shared by this port's files.
  *
- * Addresses are those of the Armv6-M, v7-M and v8-M architecture manuals, equal on every
+ * Addresses follow the Armv6-M, v7-M and v8-M architecture manuals and are the same on every
  * Cortex-M.
  */
 #ifndef FWR_CORTEX_M_H
@@ -20,7 +20,7 @@
 #define SCB_VTOR FWR_REG(0xE000ED08u) /* optional on Armv6-M */
 #define SCB_AIRCR FWR_REG(0xE000ED0Cu)
 #define SCB_CCR FWR_REG(0xE000ED14u)
-#define SCB_CFSR FWR_REG(0xE000ED28u) /* from here on: not on Armv6-M */
+#define SCB_CFSR FWR_REG(0xE000ED28u) /* the following are not on Armv6-M */
 #define SCB_HFSR FWR_REG(0xE000ED2Cu)
 #define SCB_MMFAR FWR_REG(0xE000ED34u)
 #define SCB_BFAR FWR_REG(0xE000ED38u)
@@ -37,9 +37,9 @@
 #define SCB_CPACR_FPU_FULL (0xFu << 20) /* coprocessors 10 and 11: FPU and MVE */
 
 #define MPU_CTRL_ENABLE (1u << 0)
-#define MPU_CTRL_PRIVDEFENA (1u << 2) /* the usual map where no region says otherwise */
+#define MPU_CTRL_PRIVDEFENA (1u << 2) /* default map outside the regions */
 #define MPU_RASR_ENABLE (1u << 0)
-#define MPU_RASR_XN (1u << 28) /* access bits zero: no access at all */
+#define MPU_RASR_XN (1u << 28) /* access bits zero: no access */
 
 /* ---- Interrupts and faults ----------------------------------------------------------------- */
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* counter_nrf51_timer.c: a 32-bit nRF51 timer at 16 MHz (reference manual 3.0, chapter 18).
  *
- * The nRF51 has no SysTick. Reads extend the count to 64 bits; the timer wraps in 268 seconds, so
- * one of them must fall into each such span that is to be measured.
+ * The nRF51 has no SysTick. Reads extend the count to 64 bits; the timer wraps every 268 seconds,
+ * so a measured interval needs a read at least that often.
  */
 #include "cortex_m.h"
 
@@ -41,7 +41,7 @@ uint64_t fwr_port_counter(void)
     return total;
 }
 
-/* Starting again begins a prescaler period. */
+/* Restarting begins a new prescaler period. */
 void fwr_port_counter_align(void)
 {
     TIMER_STOP = 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* counter_systick.c: SysTick on the processor clock, 24 bits extended to 64 by its interrupt. */
+/* counter_systick.c: SysTick on the processor clock; its interrupt extends 24 bits to 64. */
 #include "cortex_m.h"
 
 #define RELOAD 0x00FFFFFFu
@@ -18,7 +18,7 @@ void fwr_systick_isr(void)
     wraps++;
 }
 
-/* A write clears the counter, which then reads zero until its next tick loads it: wait for that. */
+/* A write clears the counter, which reads zero until the next tick reloads it; wait for that. */
 static void restart(void)
 {
     SYST_CVR = 0;
@@ -32,15 +32,15 @@ void fwr_counter_init(void)
     restart();
 }
 
-/* A new period from here: the rest of the old one is passed over as if it had gone by. */
+/* Start a new period here and count the rest of the old one as elapsed. */
 void fwr_port_counter_align(void)
 {
     restart();
     wraps = wraps + 1u;
 }
 
-/* A wrap between the two reads of `wraps` repeats the loop. One that is pending (interrupts
- * masked, or not taken yet) counts if the value was read after it, when it is still high. */
+/* A wrap between the two reads of `wraps` repeats the loop. A pending one (interrupts masked, or
+ * not yet taken) counts if the value was read after it, that is, if it is still high. */
 uint64_t fwr_port_counter(void)
 {
     uint32_t high;

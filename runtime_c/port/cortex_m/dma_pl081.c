@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dma_pl081.c: copies by Arm's PL080 and PL081 (DDI0196, DDI0218), from memory to memory.
+/* dma_pl081.c: memory-to-memory copies with Arm's PL080 and PL081 (DDI0196, DDI0218).
  *
- * One channel does one copy after another. A copy of more words than a transfer counts is a list of
- * transfers, and one longer than the list goes on when somebody looks after it. The end of a list
- * raises the interrupt, which wakes the core and is never taken: it is enabled only while
- * interrupts are masked. The channel switches itself off at the end, so that is what tells.
+ * One channel executes copies in sequence. A copy with more words than a transfer can count becomes
+ * a linked list of transfers; one longer than the list continues at the next poll. The end of a
+ * list raises the interrupt, which wakes the core and is never taken: it is enabled only while
+ * interrupts are masked. The channel disables itself at the end, which is how completion is
+ * detected.
  *
- * Memory order: what is copied is in memory before the channel is on, and what was copied is read
- * after it is off (DSB). No data cache is between the core and these memories.
+ * Memory order: the source is in memory before the channel is enabled, and the copy is read after
+ * it is disabled (DSB). There is no data cache between the core and these memories.
  */
 #include "cortex_m.h"
 
@@ -24,14 +25,14 @@
 #define CH_NEXT FWR_REG(FWR_DMA_BASE + 0x108u)
 #define CH_CONTROL FWR_REG(FWR_DMA_BASE + 0x10Cu)
 #define CH_CONFIG FWR_REG(FWR_DMA_BASE + 0x110u)
-#define CHANNEL 1u /* the bit of channel 0 */
+#define CHANNEL 1u /* bit of channel 0 */
 
 #define CONTROL_ITEMS_MAX 0xFFFu
-#define CONTROL_WORDS ((2u << 18) | (2u << 21)) /* read and written at a time; 0 is bytes */
+#define CONTROL_WORDS ((2u << 18) | (2u << 21)) /* words per burst; 0 selects bytes */
 #define CONTROL_INCREMENT ((1u << 26) | (1u << 27))
 #define CONTROL_INTERRUPT (1u << 31)
 #define CONFIG_ON (1u << 0)
-#define CONFIG_INTERRUPTS ((1u << 14) | (1u << 15)) /* of errors, of ends */
+#define CONFIG_INTERRUPTS ((1u << 14) | (1u << 15)) /* error and terminal-count interrupts */
 
 #define NVIC_ENABLE FWR_REG(0xE000E100u + FWR_DMA_IRQ / 32u * 4u)
 #define NVIC_DISABLE FWR_REG(0xE000E180u + FWR_DMA_IRQ / 32u * 4u)
@@ -40,7 +41,7 @@
 
 #define LIST_TRANSFERS 8u
 
-/* As the controller reads it. */
+/* Layout defined by the controller. */
 struct transfer {
     uint32_t from;
     uint32_t to;
@@ -53,7 +54,7 @@ static struct transfer list[LIST_TRANSFERS];
 static struct {
     uint32_t from;
     uint32_t to;
-    uint32_t left; /* bytes that are not in a list yet */
+    uint32_t left; /* bytes not yet in a list */
     uint32_t failed;
 } copy;
 
@@ -67,7 +68,7 @@ static int is_busy(void)
     return (DMA_ENABLED & CHANNEL) != 0;
 }
 
-/* Returns at an interrupt, that of the channel among others, or when the channel is off. */
+/* Sleeps until an interrupt, such as the channel's; returns at once if the channel is off. */
 static void sleep_while_busy(void)
 {
     uint32_t masked;
@@ -84,7 +85,7 @@ static void sleep_while_busy(void)
     __asm__ volatile("msr primask, %0\n\tisb" ::"r"(masked) : "memory");
 }
 
-/* Lists what is left, as far as the list goes, and switches the channel on. */
+/* Builds a list of the remaining transfers, as far as it has room, and enables the channel. */
 static void begin_list(void)
 {
     const int by_words = ((copy.from | copy.to | copy.left) & 3u) == 0;
@@ -114,7 +115,7 @@ static void begin_list(void)
     CH_CONFIG = CONFIG_ON | CONFIG_INTERRUPTS;
 }
 
-/* Returns when nothing is under way. */
+/* Waits until all copies have completed. */
 static int32_t finish(void)
 {
     while (is_busy() || copy.left != 0) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* port.c: how every Cortex-M restarts and stops; bring_up.c and the drivers define the rest. */
+/* port.c: restart and stop of a Cortex-M; bring_up.c and the drivers define the rest. */
 #include "cortex_m.h"
 #if defined(FWR_HANDOFF)
 #include "fwr_handoff.h"

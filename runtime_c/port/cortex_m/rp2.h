@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rp2.h: where the units of the RP2040 (Armv6-M) and RP2350 (Armv8-M) lie, and their resets.
+/* rp2.h: addresses and resets of the units of RP2040 (Armv6-M) and RP2350 (Armv8-M).
  *
- * RP2040 data sheet, 2.2 and 2.14; RP2350 data sheet, 2.2 and 7.5. The units are the same ones.
+ * RP2040 data sheet, 2.2 and 2.14; RP2350 data sheet, 2.2 and 7.5. Both have the same units.
  */
 #ifndef FWR_RP2_H
 #define FWR_RP2_H
@@ -32,9 +32,9 @@
 #define RP2_RESET_UART0 (1u << 26)
 #endif
 
-#define RP2_CLEAR 0x3000u /* a write this far behind a register clears the bits that it has set */
+#define RP2_CLEAR 0x3000u /* writing at this offset clears the bits that are set in the value */
 
-/* Takes units out of reset, and waits until they are. */
+/* Releases units from reset and waits until they are ready. */
 static inline int fwr_rp2_wake(uint32_t units)
 {
     FWR_REG(RP2_RESETS + RP2_CLEAR) = units;

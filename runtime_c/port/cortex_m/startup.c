@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* startup.c: vectors, reset and faults of every Cortex-M, from M0 to M55.
+/* startup.c: vectors, reset and faults of all Cortex-M cores from M0 to M55.
  *
- * Reset enables the FPU or MVE, copies .data, clears .bss and calls main. The stack lies at the
- * bottom of RAM, so an overflow overwrites no data; a stack limit register, the MPU or the bus
+ * Reset enables the FPU or MVE, copies .data, clears .bss and calls main. The stack is at the
+ * bottom of RAM, so an overflow does not overwrite data; a stack limit register, the MPU or the bus
  * turns it into a fault. Every unexpected exception ends in the fault report.
  */
 #include "cortex_m.h"
@@ -28,7 +28,7 @@ __attribute__((section(".vectors"), used)) const struct vectors fwr_vectors = {
     {
         fwr_reset_handler, /* 1 reset */
         fault_handler,     /* 2 NMI */
-        fault_handler,     /* 3 HardFault: the other faults are not enabled and end here */
+        fault_handler,     /* 3 HardFault; includes the other faults, which are not enabled */
         fault_handler,     /* 4 MemManage */
         fault_handler,     /* 5 BusFault */
         fault_handler,     /* 6 UsageFault */
@@ -44,7 +44,7 @@ __attribute__((section(".vectors"), used)) const struct vectors fwr_vectors = {
     },
 };
 
-/* Boards whose counter is not SysTick never enable its interrupt. */
+/* Boards with another counter never enable this interrupt. */
 static void unused_interrupt(void) {}
 void fwr_systick_isr(void) __attribute__((weak, alias("unused_interrupt")));
 
@@ -61,7 +61,7 @@ static void enable_units(void)
     __asm__ volatile("dsb\n\tisb" ::: "memory");
 }
 
-/* What started a physical board, a boot ROM perhaps, may have had vectors of its own. */
+/* A boot ROM may have set its own vector table. */
 static void set_vectors(void)
 {
 #if defined(FWR_VECTORS_MOVE)
@@ -78,7 +78,7 @@ static void set_stack_limit(const uint32_t *limit)
 #endif
 }
 
-/* Armv7-M has no stack limit: its MPU, if there is one, closes the unused addresses below. */
+/* Armv7-M has no stack limit; the MPU, if present, blocks the unused addresses below the stack. */
 static void guard_stack(void)
 {
 #if (defined(__ARM_ARCH_7M__) || defined(__ARM_ARCH_7EM__)) && FWR_STACK_GUARD_BYTES > 0
@@ -123,9 +123,9 @@ void fwr_reset_handler(void)
 
 /* ---- Faults --------------------------------------------------------------------------------- */
 
-/* The core pushed eight words. If they lie in the upper half of the stack there is room below;
- * otherwise the report runs from the top of the stack, well above the words it reads. Half of the
- * smallest stack that a board may have holds it. */
+/* The core has pushed eight words. If they are in the upper half of the stack, there is room below;
+ * otherwise the report uses the top of the stack, well above the words it reads. Half of the
+ * smallest possible stack is large enough. */
 __attribute__((naked)) static void fault_handler(void)
 {
     __asm__ volatile("mov  r0, sp\n\t"
@@ -140,7 +140,7 @@ __attribute__((naked)) static void fault_handler(void)
                      ".ltorg");
 }
 
-/* An overflowed stack may have no frame in memory: then its eight words are reported as zero. */
+/* After a stack overflow the frame may not be in memory; its eight words are reported as zero. */
 static int frame_is_on_stack(const uint32_t *frame)
 {
     return frame >= fwr_ld_stack_low && frame + 8 <= fwr_ld_stack_high;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stm32.h: what the consoles of the STM32 families have in common: clocks of units, pins.
+/* stm32.h: unit clocks and pin routing shared by the STM32 consoles.
  *
- * From the F2 on every port has the same registers, 0x400 bytes from port to port. Which words turn
- * the units on, and which function routes the pins, is data of the board.
+ * From the F2 on, ports have the same registers, 0x400 bytes apart. The board data lists the words
+ * that enable units and the alternate function of the pins.
  */
 #ifndef FWR_STM32_H
 #define FWR_STM32_H
@@ -11,8 +11,8 @@
 #include "fwr_baud.h"
 
 #define FWR_STM32_PORT(pin, offset) FWR_REG(FWR_CONSOLE_GPIO + ((pin) / 16u) * 0x400u + (offset))
-#define FWR_STM32_MODE(pin) FWR_STM32_PORT(pin, 0x00u) /* two bits a pin */
-#define FWR_STM32_PULL(pin) FWR_STM32_PORT(pin, 0x0Cu) /* two bits a pin */
+#define FWR_STM32_MODE(pin) FWR_STM32_PORT(pin, 0x00u) /* two bits per pin */
+#define FWR_STM32_PULL(pin) FWR_STM32_PORT(pin, 0x0Cu) /* two bits per pin */
 #define FWR_STM32_FUNCTION(pin) FWR_STM32_PORT(pin, 0x20u + (((pin) % 16u) / 8u) * 4u)
 
 #define FWR_STM32_MODE_ALTERNATE 2u
@@ -25,7 +25,7 @@ static inline void fwr_stm32_field(volatile uint32_t *place, uint32_t low, uint3
 }
 
 #if defined(FWR_CONSOLE_GPIO)
-/* The function is chosen before the pin is given to it. */
+/* Select the function before switching the pin to it. */
 static inline void fwr_stm32_route(uint32_t pin)
 {
     uint32_t number = pin % 16u;
@@ -37,7 +37,7 @@ static inline void fwr_stm32_route(uint32_t pin)
 #endif
 
 #if defined(FWR_CONSOLE_ENABLE)
-/* Each word is read back: a unit takes two cycles to wake behind the bit that wakes it. */
+/* Read back each word: a unit needs two cycles after its clock is enabled. */
 static inline void fwr_stm32_enable(void)
 {
     static const struct fwr_write words[] = FWR_CONSOLE_ENABLE;
@@ -49,11 +49,11 @@ static inline void fwr_stm32_enable(void)
 }
 #endif
 
-/* What the divider counts for each bit, FWR_CONSOLE_STEPS a period of the clock, or 0: see
- * fwr_baud_divider. */
+/* Returns the divider for a rate, FWR_CONSOLE_STEPS per clock period, or 0: see fwr_baud_divider.
+ */
 static inline uint32_t fwr_stm32_divider(uint32_t clock_hz, uint32_t baud)
 {
-#if defined(FWR_CONSOLE_STEPS) /* the low-power one, which wants at least three periods */
+#if defined(FWR_CONSOLE_STEPS) /* the low-power UART, which needs at least three periods */
     uint32_t rate = baud == 0 ? FWR_BAUD : baud;
     uint32_t periods = clock_hz / rate;
     uint32_t rest = clock_hz % rate * FWR_CONSOLE_STEPS;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* watchdog_cmsdk.c: the watchdog of Arm's Cortex-M System Design Kit (DDI0479, 4.5). It counts
- * down: at zero it raises its interrupt, the NMI of these chips, and a second time resets the chip.
+ * down; the first zero raises the NMI, the second resets the chip.
  */
 #include "cortex_m.h"
 
@@ -10,7 +10,7 @@
 #define WDOG_RIS FWR_REG(FWR_WATCHDOG_BASE + 0x010u)
 #define WDOG_LOCK FWR_REG(FWR_WATCHDOG_BASE + 0xC00u)
 
-#define CONTROL_INTERRUPT (1u << 0) /* the counter runs only with it */
+#define CONTROL_INTERRUPT (1u << 0) /* enables the counter as well */
 #define CONTROL_RESET (1u << 1)
 #define UNLOCK 0x1ACCE551u
 

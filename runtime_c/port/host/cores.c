@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cores.c (host): what another core would do, done when it is asked for: a stand-in.
- *
- * A device may be early, and this one always is.
- */
+/* cores.c (host): a stand-in for a second core that executes each job when it is started. */
 #include "port/fwr_port.h"
 
 #include "fwr.h"

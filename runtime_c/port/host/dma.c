@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dma.c (host): what a DMA controller would copy, copied when it is asked for: a stand-in.
- *
- * A device may be early, and this one always is.
- */
+/* dma.c (host): a stand-in for a DMA controller that copies when a transfer is started. */
 #include <string.h>
 
 #include "fwr.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* port.c (host): a firmware as an ordinary process that speaks the link on stdin and stdout.
+/* port.c (host): firmware as an ordinary process with the link on stdin and stdout.
  *
- * It ends when stdin ends. The counter is the monotonic clock in nanoseconds. A crash is reported
- * over the link like a fault on a board. Constants that are read by a function come from the file
- * that the environment variable FWR_EXTERNAL names.
+ * It exits at the end of stdin. The counter is the monotonic clock in nanoseconds. A crash is
+ * reported over the link like a fault on a board. Constants read by a function come from the file
+ * named by the environment variable FWR_EXTERNAL.
  */
-/* NOLINTNEXTLINE(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp): POSIX asks for it */
+/* NOLINTNEXTLINE(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp): required by POSIX */
 #define _POSIX_C_SOURCE 200809L
 
 #include "port/fwr_port.h"
@@ -33,9 +33,9 @@ static struct {
     size_t in_at;
     size_t in_end;
     size_t out_end;
-    int busy; /* somebody measures: do not wait for bytes */
+    int busy; /* during a measurement: do not wait for bytes */
     struct timespec start;
-    FILE *external; /* what fwr_port_read reads */
+    FILE *external; /* source of fwr_port_read */
 } host;
 
 /* ---- Bytes --------------------------------------------------------------------------------- */
@@ -46,7 +46,7 @@ static void flush(void)
     while (at < host.out_end) {
         ssize_t written = write(STDOUT_FILENO, &host.out[at], host.out_end - at);
         if (written <= 0) {
-            _exit(0); /* nobody listens any more */
+            _exit(0); /* the host has closed the link */
         }
         at += (size_t)written;
     }
@@ -64,7 +64,7 @@ int32_t fwr_port_byte_in(void)
         }
         ssize_t got = read(STDIN_FILENO, host.in, sizeof host.in);
         if (got <= 0) {
-            _exit(0); /* the other side has closed the link */
+            _exit(0); /* the host has closed the link */
         }
         host.in_at = 0;
         host.in_end = (size_t)got;
@@ -141,7 +141,7 @@ FWR_NORETURN void fwr_port_reset(void)
     sigset_t none;
     flush();
     sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, 0); /* a crash handler's mask would outlive the exec */
+    (void)sigprocmask(SIG_SETMASK, &none, 0); /* a crash handler's mask would survive the exec */
     (void)execv("/proc/self/exe", arguments);
     _exit(EXIT_FATAL);
 }
@@ -152,7 +152,7 @@ FWR_NORETURN void fwr_port_fatal(void)
     _exit(EXIT_FATAL);
 }
 
-/* A file plays memory that is not addressable; the environment names it. */
+/* A file named by the environment stands in for memory that is not addressable. */
 int32_t fwr_port_read(uint32_t offset, void *dst, uint32_t size)
 {
     if (host.external == NULL) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* clock_fe310.c: crystal and PLL of SiFive's FE310-G002 (manual, chapter 6).
  *
- * The program runs from a serial flash whose clock is derived from the processor's: its divider is
- * set before the processor gets faster. The reset clock is a ring oscillator of about 13.8 MHz.
+ * The program runs from a serial flash clocked from the processor clock, so the flash divider is
+ * set before the processor speeds up. The reset clock is a ring oscillator of about 13.8 MHz.
  */
 #include "riscv32.h"
 
@@ -26,7 +26,7 @@
 #define PLL_SETTINGS \
     (PLL_R(FWR_CLOCK_PLL_R) | PLL_F(FWR_CLOCK_PLL_F) | PLL_Q(FWR_CLOCK_PLL_Q) | PLL_FROM_CRYSTAL)
 
-/* The lock flag means nothing before 100 microseconds are over: 1,380 cycles of the slow clock. */
+/* The lock flag is meaningless for the first 100 microseconds: 1,380 cycles of the slow clock. */
 #define LOCK_DELAY_TURNS 1400u
 
 static void delay(void)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* console_ns16550.c: a 16550 UART with registers one byte apart, polled. It takes 16 samples a bit;
- * its first two registers are the divider while the latch bit of the line register is set. */
+/* console_ns16550.c: a 16550 UART with registers one byte apart, polled. It takes 16 samples per
+ * bit; its first two registers are the divider while the latch bit of the line register is set.
+ */
 #include "fwr.h"
 #include "fwr_baud.h"
 #include "riscv32.h"
 
-#if !defined(UART_REG) /* tests put a chip of their own behind it */
+#if !defined(UART_REG) /* tests substitute a simulated chip */
 #define UART_REG(offset) (*(volatile uint8_t *)(FWR_CONSOLE_BASE + (offset)))
 #endif
 
@@ -31,15 +32,14 @@ static void set_divider(uint32_t divider)
     UART_LCR = LCR_8N1;
 }
 
-/* The last read takes what arrived before the buffers were cleared. QEMU wants it: a sender that
- * found the buffer full waits for a read before it sends more. */
+/* The last read discards a byte received before the buffers were cleared. QEMU needs it: a sender
+ * that found the buffer full waits for a read. */
 void fwr_console_init(void)
 {
     set_divider(fwr_baud_divider(FWR_CONSOLE_HZ / SAMPLES, 0, 1u, 0xFFFFu));
     UART_IER = 0;
     UART_FCR = FCR_ENABLE_AND_CLEAR;
-    /* QEMU takes further bytes from its other end only after a read: one that came before this
-     * would block the line for ever. */
+    /* QEMU accepts more bytes only after a read, so a waiting byte would block the line. */
     (void)UART_DATA;
     (void)UART_DATA;
 }

@@ -18,7 +18,7 @@
 #define GPIO_FUNCTION_SELECT FWR_REG(FWR_CONSOLE_GPIO + 0x3Cu)
 
 #define UART_PENDING FWR_REG(FWR_CONSOLE_BASE + 0x14u)
-#define PENDING_TX 1u                   /* fewer bytes wait than the watermark says */
+#define PENDING_TX 1u                   /* fewer bytes waiting than the watermark */
 #define CONTROL_TX_WATERMARK (1u << 16) /* one */
 #define DIVIDER_MIN 16u
 #define DIVIDER_MAX 0x10000u
@@ -36,7 +36,7 @@ void fwr_console_init(void)
 
 int32_t fwr_port_byte_in(void)
 {
-    uint32_t taken = UART_RX_DATA; /* a read takes the byte, if there is one */
+    uint32_t taken = UART_RX_DATA; /* a read removes the byte, if there is one */
 
     return (taken & RX_EMPTY) != 0 ? -1 : (int32_t)(taken & 0xFFu);
 }
@@ -47,7 +47,7 @@ void fwr_port_byte_out(uint8_t byte)
     UART_TX_DATA = byte;
 }
 
-/* The byte that is leaving when the rate changes is the second zero behind a frame. */
+/* The byte being sent during the change is the second zero after a frame. */
 int32_t fwr_port_set_baud(uint32_t baud, int now)
 {
     uint32_t divider = fwr_baud_divider(FWR_CONSOLE_NOW_HZ, baud, DIVIDER_MIN, DIVIDER_MAX);

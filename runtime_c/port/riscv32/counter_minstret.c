@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* counter_minstret.c: the hart's own count of retired instructions, 64 bits in two halves. */
+/* counter_minstret.c: the hart's 64-bit counter of retired instructions, in two halves. */
 #include "riscv32.h"
 
 static uint64_t start;
@@ -10,7 +10,7 @@ static uint64_t retired(void)
     uint32_t low = 0;
     uint32_t again = 0;
 
-    /* NOLINTNEXTLINE(bugprone-infinite-loop): each reading of the register is anew */
+    /* NOLINTNEXTLINE(bugprone-infinite-loop): the register is volatile */
     do {
         FWR_CSR_READ("minstreth", high);
         FWR_CSR_READ("minstret", low);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* port.c: how a 32-bit RISC-V restarts and stops; bring_up.c and the drivers define the rest. */
+/* port.c: restart and stop of a 32-bit RISC-V; bring_up.c and the drivers define the rest. */
 #include "riscv32.h"
 #if defined(FWR_HANDOFF)
 #include "fwr_handoff.h"
 #endif
 
-/* RISC-V leaves the way to restart to the chip. Where the chip's own does nothing, as an emulator's
- * may, the firmware begins anew by itself. */
+/* RISC-V does not define a reset. If the chip's own has no effect, as in an emulator, start the
+ * firmware again. */
 void fwr_port_reset(void)
 {
     static const struct fwr_write words[] = FWR_RESET_WRITES;

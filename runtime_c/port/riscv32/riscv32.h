@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* riscv32.h: what the files of this port share: machine registers. */
+/* riscv32.h: machine registers shared by this port's files. */
 #ifndef FWR_RISCV32_H
 #define FWR_RISCV32_H
 
@@ -7,7 +7,7 @@
 
 #include "fwr_drivers.h"
 
-/* Reads or writes a control and status register by name, whatever -march says of Zicsr. */
+/* Reads or writes a control and status register by name, even if -march lacks Zicsr. */
 #define FWR_CSR_READ(name, value) \
     __asm__ volatile(".option push\n\t.option arch, +zicsr\n\tcsrr %0, " name "\n\t.option pop" \
                      : "=r"(value)::"memory")

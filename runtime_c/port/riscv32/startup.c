@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* startup.c: reset and traps of a 32-bit RISC-V hart in machine mode.
  *
- * The first instructions set global, thread and stack pointer, then C
- * copies .data, clears .bss and calls main.
- * Interrupts stay off; every trap ends in the fault report.
+ * The first instructions set the global, thread and stack pointers; then C copies .data, clears
+ * .bss and calls main. Interrupts stay off; every trap ends in the fault report.
  */
 #include "riscv32.h"
 
-#define PMP_LOCKED_NAPOT 0x98u /* locked: machine mode obeys it too; no read, write, execute */
+#define PMP_LOCKED_NAPOT \
+    0x98u /* locked, so it applies to machine mode: no read, write or execute */
 
 int main(void);
 
@@ -17,12 +17,12 @@ void fwr_fault_report(const uint32_t *registers);
 
 /* ---- Traps ---------------------------------------------------------------------------------- */
 
-/* ra, sp and a0 to a5 as the trap found them, for the report. */
+/* ra, sp and a0 to a5 at the trap, for the report. */
 extern uint32_t fwr_trap_registers[8];
 uint32_t fwr_trap_registers[8];
 
-/* mtvec wants a multiple of four. The registers go to static memory, since the stack may be the
- * cause; the report then runs from the stack's top. */
+/* mtvec must be a multiple of four. The registers are saved to static memory, since the stack may
+ * be the cause; the report then runs from the top of the stack. */
 __attribute__((naked, aligned(4))) static void trap_handler(void)
 {
     __asm__ volatile(".option push\n\t"
@@ -71,7 +71,7 @@ __attribute__((naked, section(".vectors"), used)) void fwr_start(void)
                      "j    fwr_reset");
 }
 
-/* A locked PMP entry without permissions closes the unused addresses below the stack. */
+/* A locked PMP entry without permissions blocks the unused addresses below the stack. */
 static void guard_stack(void)
 {
 #if FWR_STACK_GUARD_BYTES > 0

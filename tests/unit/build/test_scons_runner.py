@@ -186,10 +186,10 @@ def test_a_build_takes_the_objects_that_another_one_compiled(twice: Tree, tmp_pa
     assert (first.sizes, first.stack) == (second.sizes, second.stack)
     shared = {file.stat().st_size for file in objects.rglob("*") if file.is_file()}
     assert {file.stat().st_size for file in second.directory.rglob("*.o")} <= shared
-    source = second.directory / "runtime" / "fwr_loop.c"
+    source = second.directory / "runtime" / "fwr_server.c"
     source.write_text(source.read_text("utf-8") + 'const char fwr_new[] = "new";\n', "utf-8")
     changed = build_project(second.directory, objects=objects)
-    assert b"fwr_new" in (changed.elf.parent / "runtime" / "fwr_loop.o").read_bytes()
+    assert b"fwr_new" in (changed.elf.parent / "runtime" / "fwr_server.o").read_bytes()
 
 
 @pytest.mark.qemu("riscv32")

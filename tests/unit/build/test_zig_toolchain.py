@@ -65,7 +65,7 @@ def test_zig_makes_objects_for_bare_boards_without_a_warning(
     write_project(board, twice(), tmp_path)
     command = [*zig_command(), "cc", *zig_flags(board), *WARNINGS, MODEL_OPTIMIZATION]
     paths = [f"-I{path}" for path in ("board", "runtime", "runtime/port", "model")]
-    for file in ("model/twice.c", "runtime/fwr_loop.c", f"runtime/port/{board.port}/port.c"):
+    for file in ("model/twice.c", "runtime/fwr_server.c", f"runtime/port/{board.port}/port.c"):
         subprocess.run([*command, *paths, "-c", file, "-o", "made.o"], cwd=tmp_path, check=True)
         made = (tmp_path / "made.o").read_bytes()
         assert made[:5] == b"\x7fELF\x01"

@@ -78,20 +78,20 @@ class Peer:
             return
         payload = frame.payload
         match frame.kind:
-            case Command.LOADER_HELLO:
+            case Command.BOOTLOADER_HELLO:
                 numbers = (self.version, 64, 2, 1, 0, NO_SLOT, START, SLOT, PAGE, 0x2000)
                 self.say(frame, Status.OK, struct.pack("<HHBBBBIIII", *numbers) + b"toy")
-            case Command.LOADER_SLOT if payload[0] == 0:
+            case Command.BOOTLOADER_SLOT if payload[0] == 0:
                 self.say(frame, Status.OK, struct.pack("<BIIII8s", 3, 7, 600, 5, 0, b"identity"))
-            case Command.LOADER_SLOT:
+            case Command.BOOTLOADER_SLOT:
                 self.say(frame, Status.OK, bytes(25))
-            case Command.LOADER_CHECK:
+            case Command.BOOTLOADER_CHECK:
                 self.say(frame, Status.OK, struct.pack("<I", zlib.crc32(self.at(payload))))
-            case Command.LOADER_READ:
+            case Command.BOOTLOADER_READ:
                 self.say(frame, Status.OK, self.at(payload))
-            case Command.LOADER_WRITE:
+            case Command.BOOTLOADER_WRITE:
                 self.write_flash(frame)
-            case Command.LOADER_COMMIT:
+            case Command.BOOTLOADER_COMMIT:
                 self.say(frame, self.commit_status)
             case _:
                 self.say(frame, Status.OK)
@@ -187,7 +187,7 @@ def test_a_flash_that_keeps_something_else_is_found_by_reading_back() -> None:
         (Status.IO, "the flash does not keep what is written"),
         (Status.UNSUPPORTED, "none that its application could serve. Try: flash the whole"),
         (Status.RANGE, "what is in the slot differs from the image"),
-        (Status.COMMAND, "the firmware refused loader_commit: it does not know the command"),
+        (Status.COMMAND, "the firmware refused bootloader_commit: it does not know the command"),
     ],
 )
 def test_why_an_image_is_not_taken_is_told(status: Status, says: str) -> None:
@@ -198,7 +198,7 @@ def test_why_an_image_is_not_taken_is_told(status: Status, says: str) -> None:
 def test_an_application_is_restarted_into_the_loader() -> None:
     peer = Peer(is_application=True)
     assert entered(peer).info.board == "toy"
-    assert [k for k in peer.asked if k < Command.LOADER_HELLO] == [Command.HELLO, Command.RESET]
+    assert [k for k in peer.asked if k < Command.BOOTLOADER_HELLO] == [Command.HELLO, Command.RESET]
 
 
 def test_an_application_that_restarts_without_a_loader_is_told_soon() -> None:
@@ -218,7 +218,7 @@ def test_a_line_where_nobody_answers_ends_in_a_time_out() -> None:
     with pytest.raises(DeviceTimeoutError, match=r"answered within 3 s\. Try: restart the board"):
         enter_bootloader(peer, patience_s=3, clock=peer.clock)
     assert 3 <= peer.time_s < 5
-    assert peer.asked.count(Command.LOADER_HELLO) > 20, "it knocks often enough to be heard"
+    assert peer.asked.count(Command.BOOTLOADER_HELLO) > 20, "it knocks often enough to be heard"
 
 
 def test_a_loader_of_another_version_is_refused() -> None:

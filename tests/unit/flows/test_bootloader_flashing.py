@@ -15,7 +15,7 @@ from firmwright.boards.bootloader import (
 )
 from firmwright.flows.bootloader_flashing import slot_firmware_from_folder, uses_bootloader
 
-SOURCES = ["runtime/fwr_loop.c"]
+SOURCES = ["runtime/fwr_server.c"]
 
 
 def project(

@@ -1,8 +1,7 @@
-"""Every compiler and linker flag, and which package brings a tool: the one place for both.
+"""All compiler and linker flags, and the packages that provide the tools.
 
-In: a board. Out: flag lists for its C compiler. The policy: the model is compiled for speed and
-the runtime for size; sections are collected; floating point is never contracted, so that the
-numbers are those of the source.
+Models are compiled for speed and the runtime for size; unused sections are collected;
+floating-point contraction is off, so that results match the source.
 """
 
 from __future__ import annotations
@@ -51,22 +50,22 @@ CLANG_PACKAGE: Final = "clang"
 
 
 def gnu_tool(board: Board, name: str) -> str:
-    """The board's variant of a GNU tool: `arm-none-eabi-gcc` for gcc."""
+    """Return the board's variant of a GNU tool, such as `arm-none-eabi-gcc`."""
     return f"{board.toolchain}-{name}" if board.toolchain else name
 
 
 def debian_packages(toolchain: str) -> str:
-    """The Debian packages that bring a toolchain; "" when unknown."""
+    """Return the Debian packages of a toolchain, or "" if unknown."""
     return _PACKAGES.get(toolchain, "")
 
 
 def language_flags(c_standard: str) -> tuple[str, ...]:
-    """Which C it is, and what its numbers mean."""
+    """Return the flags for the C standard and its semantics."""
     return (f"-std={c_standard}", *_SEMANTICS)
 
 
 def compile_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
-    """Flags of every compilation for `board`, without warnings and optimisation level."""
+    """Return the common compiler flags of `board`, without warnings and optimization level."""
     bare = () if board.is_host else BARE_METAL
     libc = library_flags(board)
     return (
@@ -81,24 +80,24 @@ def compile_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]
 
 
 def tuning_flags(board: Board) -> tuple[str, ...]:
-    """What decides the code that a compiler makes of a model for `board`: kernels suit these."""
+    """Return the flags that determine a model's machine code; kernels are tuned for them."""
     return (*board.cpu_flags, MODEL_OPTIMIZATION, "-ffp-contract=off")
 
 
 def format_tuning_flags(board: Board) -> tuple[str, str]:
-    """The same, and the compiler, in words for a comment."""
+    """Format compiler and tuning flags for a comment."""
     return f"Tuned for {gnu_tool(board, 'gcc')} with", f"  {' '.join(tuning_flags(board))}"
 
 
 def library_flags(board: Board) -> tuple[str, ...]:
-    """Which C library the board's toolchain is to take."""
+    """Return the flags that select the C library."""
     return LIBRARY_OPTIONS.get(board.toolchain, ())
 
 
 def clang_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
-    """Flags with which clang compiles a model for `board`: those of gcc, as far as it has them.
+    """Return the flags for compiling a model with clang.
 
-    Blocks of assembly take every register but one: there is none left for a frame pointer.
+    Assembly blocks use all registers but one, so frame pointers are omitted.
     """
     target = _CLANG_TARGETS.get(board.toolchain)
     unknown = {*library_flags(board), "-mfpu=auto"}  # clang takes the unit from the core
@@ -109,7 +108,7 @@ def clang_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
 
 
 def runtime_defines(board: Board) -> tuple[str, ...]:
-    """Options of `fwr_config.h` in which the board differs from their defaults."""
+    """Return the `fwr_config.h` options in which the board differs from the defaults."""
     payload = board.limits.link_payload_bytes
     watched = () if board.watchdog is None else ("-DFWR_WATCHDOG=1",)
     if payload == LINK_PAYLOAD_BYTES:
@@ -118,7 +117,7 @@ def runtime_defines(board: Board) -> tuple[str, ...]:
 
 
 def link_flags(board: Board) -> tuple[str, ...]:
-    """Flags of the link for `board`, relative to the project's folder."""
+    """Return the linker flags for `board`, relative to the project folder."""
     collect = "-Wl,--gc-sections"
     if board.is_host:
         return (collect,)

@@ -1,8 +1,4 @@
-"""Which compiler builds a project, and whether it is here.
-
-In: what the user asked for, and what a project's `board.json` says. Out: its name, or an error that
-names what to install.
-"""
+"""Selection of the compiler for a project, and the check that it is installed."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ COMPILER_VARIABLE: Final = "FIRMWRIGHT_TOOLCHAIN"
 def choose_compiler(
     compiler: Compiler | None, environment: Mapping[str, str] = os.environ
 ) -> Compiler:
-    """What was asked for, else what FIRMWRIGHT_TOOLCHAIN names, else gcc."""
+    """Return the requested compiler, else that of FIRMWRIGHT_TOOLCHAIN, else gcc."""
     if compiler is not None:
         return compiler
     named = environment.get(COMPILER_VARIABLE) or "gcc"
@@ -39,9 +35,9 @@ def choose_compiler(
 def require_compiler(
     compiler: Compiler, toolchain: str, *, board: str, has_zig_flags: bool
 ) -> None:
-    """ToolMissingError unless what builds for `board` is here, UsageError if nothing can be.
+    """Raise ToolMissingError if a tool is missing, UsageError if the compiler cannot serve `board`.
 
-    `toolchain` is the prefix of the GNU tools, whose gcc links what clang compiles.
+    `toolchain` is the prefix of the GNU tools; gcc also links objects compiled by clang.
     """
     if compiler == "zig":
         _require_zig(board, has_zig_flags=has_zig_flags)

@@ -1,9 +1,4 @@
-"""Reads the sections and symbols of a linked ELF file.
-
-In: the bytes of a little-endian ELF, 32 or 64 bits. Out: sections that have a place in memory, and
-sized symbols.
-Layout after the System V ABI, chapter 4. Only files that our own linker wrote come here.
-"""
+"""A reader of sections and symbols of little-endian ELF files (System V ABI, chapter 4)."""
 
 from __future__ import annotations
 
@@ -28,7 +23,7 @@ _STT_FUNC: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class _ElfLayout:
-    """Where the fields of one ELF class lie, as struct formats."""
+    """Struct formats of one ELF class."""
 
     header: struct.Struct
     section: struct.Struct
@@ -56,7 +51,7 @@ class _ElfSection:
 
 
 def read_sections_and_symbols(path: Path) -> tuple[tuple[SectionSize, ...], tuple[SymbolSize, ...]]:
-    """The allocated sections in file order and the sized symbols in them, by address."""
+    """Return the allocated sections in file order and the sized symbols in them, by address."""
     data, layout = _open(path)
     sections = _read_sections(data, layout)
     sized = tuple(
@@ -66,13 +61,13 @@ def read_sections_and_symbols(path: Path) -> tuple[tuple[SectionSize, ...], tupl
 
 
 def is_elf(path: Path) -> bool:
-    """Whether the file says so of itself."""
+    """Return whether the file has the ELF magic number."""
     with path.open("rb") as file:
         return file.read(4) == b"\x7fELF"
 
 
 def read_code_sections(path: Path) -> tuple[tuple[int, bytes], ...]:
-    """The sections that hold instructions: each with its address and its bytes."""
+    """Return address and bytes of each section with instructions."""
     data, layout = _open(path)
     return tuple(
         (s.address, data[s.offset : s.offset + s.size])
@@ -97,9 +92,10 @@ def _read_sections(data: bytes, layout: _ElfLayout) -> list[_ElfSection]:
 
 
 def _is_counted(section: _ElfSection) -> bool:
-    """Thread-local zeros take no place of their own: the linker script reserves it in .bss.
+    """Return whether a section counts toward memory use.
 
-    What somebody else puts into memory is not allocated, so that no loader clears it.
+    Zero-initialized thread-local data does not: the linker script reserves its space in .bss.
+    External constants do, although they are not allocated, to keep loaders from clearing them.
     """
     if section.name.startswith(_EXTERNAL):
         return bool(section.size)

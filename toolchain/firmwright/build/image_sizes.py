@@ -1,8 +1,4 @@
-"""What a linked image takes of each memory region, and what to say when it takes too much.
-
-In: an ELF, the memory regions, the linker's complaints. Out: `ImageSizes`; a `DoesNotFitError`
-with the bytes missing per region and the largest contributors.
-"""
+"""Memory use of a linked image by region, and the error for an image that does not fit."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ _OVERFLOW = re.compile(r"region [`'](\w+)'(?:: | )overflowed by (\d+) bytes")
 
 @dataclass(frozen=True, slots=True)
 class LinkedRegion:
-    """A memory region as the project's `board.json` records it."""
+    """A memory region as recorded in `board.json`."""
 
     name: str
     start: int
@@ -29,9 +25,9 @@ class LinkedRegion:
 
 
 def read_sizes(elf: Path, regions: Sequence[LinkedRegion]) -> ImageSizes:
-    """The sizes of `elf`; `regions` is empty on the host.
+    """Read the sizes of an ELF file; `regions` is empty on the host.
 
-    Programs of macOS and Windows are in other forms, of which nothing is said.
+    macOS and Windows executables yield no sizes.
     """
     if not regions and not is_elf(elf):
         return ImageSizes((), (), ())
@@ -45,9 +41,9 @@ def read_sizes(elf: Path, regions: Sequence[LinkedRegion]) -> ImageSizes:
 
 
 def _regions_of(section: SectionSize, regions: Sequence[LinkedRegion]) -> tuple[str, ...]:
-    """The regions a section takes bytes of: .data takes them in flash and in RAM.
+    """Return the regions that a section occupies; .data occupies flash and RAM.
 
-    By name and kind rather than by address: in an image that does not fit, addresses lie.
+    Decided by name and kind, since addresses are meaningless in an image that does not fit.
     """
     tail = section.name.rsplit(".", 1)[-1]
     if section.name.startswith((".noinit.", ".rodata.", ".external.")) and any(
@@ -66,7 +62,7 @@ def _regions_of(section: SectionSize, regions: Sequence[LinkedRegion]) -> tuple[
 
 
 def find_overflows(output: str, regions: Sequence[LinkedRegion]) -> tuple[RegionOverflow, ...]:
-    """The regions that the linker says are too small, in its words, with the bytes needed."""
+    """Parse the linker's overflow messages into regions and the bytes they need."""
     sizes = {r.name: r.size_bytes for r in regions}
     over = {name: int(extra) for name, extra in _OVERFLOW.findall(output)}
     return tuple(
@@ -83,7 +79,7 @@ def make_does_not_fit_error(
     *,
     board: str,
 ) -> DoesNotFitError:
-    """The error for an image too large, with its largest contributors where they are known."""
+    """Return the error for an image too large, naming the largest contributors if known."""
     peak: list[tuple[str, int]] = []
     parts = []
     for overflow in overflows:

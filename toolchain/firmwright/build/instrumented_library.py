@@ -1,8 +1,7 @@
-"""A model's C as a library that tells of its every access to memory, for this computer.
+"""Builds a model's C for this computer with access tracing.
 
-In: a folder with the model's sources and its name. Out: the library. The model is compiled by gcc
-with the calls that a thread sanitizer would want; `watch/fwr_watch.c` answers them. What it does
-with them is in watch/fwr_watch.h.
+gcc instruments every memory access with thread-sanitizer calls, which
+`access_trace/fwr_access_trace.c` implements.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from firmwright.build.compiler_flags import LANGUAGE_FLAGS, WARNINGS, debian_pac
 
 COMPILER = "gcc"
 _CALLS = ("-fsanitize=thread", "-fno-inline-functions")
-_FILES = ("fwr_watch.c", "fwr_watch.h")
+_FILES = ("fwr_access_trace.c", "fwr_access_trace.h")
 
 
 def build_instrumented_library(folder: Path, name: str) -> Path:
-    """The library of model `name`, whose sources lie in `folder`/model.
+    """Build the instrumented library of model `name` from the sources in `folder`/model.
 
     Raises ToolMissingError, ToolFailedError.
     """
@@ -31,16 +30,19 @@ def build_instrumented_library(folder: Path, name: str) -> Path:
             f"the compiler {COMPILER} is not installed.", hint=f"apt install {debian_packages('')}."
         )
     for file in _FILES:
-        text = (files("firmwright.build") / "watch" / file).read_text(encoding="utf-8")
+        text = (files("firmwright.build") / "access_trace" / file).read_text(encoding="utf-8")
         (folder / file).write_text(text, encoding="utf-8", newline="\n")
     flags = (*LANGUAGE_FLAGS, "-O1", "-fPIC", "-I.", "-Imodel")
-    probe = f"-D{name.upper()}_PROBE(i, phase, output, bytes)=fwr_watch_operator((i), (phase))"
-    header = f'-D{name.upper()}_PROBE_HEADER="fwr_watch.h"'
+    probe = f"-D{name.upper()}_PROBE(i, phase, output, bytes)=fwr_access_set_operator((i), (phase))"
+    header = f'-D{name.upper()}_PROBE_HEADER="fwr_access_trace.h"'
     model = (f"model/{name}.c", "-o", "model.o")
     _run(folder, (COMPILER, *flags, *_CALLS, header, probe, "-c", *model))
-    _run(folder, (COMPILER, *flags, *WARNINGS, "-c", "fwr_watch.c", "-o", "fwr_watch.o"))
+    _run(
+        folder,
+        (COMPILER, *flags, *WARNINGS, "-c", "fwr_access_trace.c", "-o", "fwr_access_trace.o"),
+    )
     library = folder / f"lib{name}_watched.so"
-    _run(folder, (COMPILER, "-shared", "-o", str(library), "model.o", "fwr_watch.o", "-lm"))
+    _run(folder, (COMPILER, "-shared", "-o", str(library), "model.o", "fwr_access_trace.o", "-lm"))
     return library
 
 

@@ -1,10 +1,9 @@
-"""The linker script and the board header, from the board's memory map and drivers.
+"""Generation of the linker script and board header from a board's memory map and drivers.
 
-In: a board. Out: the text of `board/link.ld` and `board/fwr_board.h`. Invariants: the stack lies
-at the lowest addresses of the first RAM region, where an overflow leaves the memory; every region
-has a `.noinit.REGION` section for pools; flash regions after the first, and those that give a pool
-for constants, hold `.rodata.REGION`, or `.external.REGION` (from inputs `.noinit.REGION.external`)
-for what is not in the image.
+The stack is at the lowest addresses of the first RAM region, so an overflow faults. Every region
+has a `.noinit.REGION` section for pools. Secondary flash regions and regions with a constant pool
+hold `.rodata.REGION`, or `.external.REGION` (from `.noinit.REGION.external`) for data outside the
+image.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _MODEL_ENTRY = "fwr_model_start"
 
 
 def format_linker_script(board: Board) -> str:
-    """The linker script of a board with a memory map."""
+    """Format the linker script of a board."""
     return _render(
         "link.ld.j2",
         board=board,
@@ -36,19 +35,19 @@ def format_linker_script(board: Board) -> str:
 
 
 def entry_symbol(board: Board) -> str:
-    """The function that everything else is reached from."""
+    """Return the entry symbol, from which all code is reachable."""
     return _MODEL_ENTRY if board.is_model_update else _ENTRY[board.port]
 
 
 def extra_constant_regions(board: Board) -> tuple[MemoryRegion, ...]:
-    """The regions besides the program's own that may hold constants of the image."""
+    """Return the regions other than the program's flash that may hold constants of the image."""
     return tuple(
         r for r in board.memory if r != board.flash and (r.kind == "flash" or r.const_pool)
     )
 
 
 def format_board_header(board: Board) -> str:
-    """`fwr_board.h`: the board's facts as macros for the port's C files."""
+    """Format `fwr_board.h`, which gives the board's parameters to the port as macros."""
     return _render(
         "fwr_board.h.j2",
         board=board,
@@ -59,14 +58,14 @@ def format_board_header(board: Board) -> str:
 
 
 def _writes(pairs: RegisterWrites) -> str:
-    """The initialiser of an array of struct fwr_write."""
+    """Format the initializer of an array of `struct fwr_write`."""
     return "{" + ", ".join(f"{{{a:#010x}u, {word:#010x}u}}" for a, word in pairs) + "}"
 
 
 def stack_guard_bytes(board: Board) -> int:
-    """Bytes below the stack that a protection unit may close: memory that the board does not use.
+    """Return the size of an unused area below the stack for the MPU to protect, or 0.
 
-    A power of two that the stack's lowest address is a multiple of; 0 where memory lies below.
+    It is a power of two that divides the stack's lowest address.
     """
     low = board.ram.start
     for size in _GUARDS:

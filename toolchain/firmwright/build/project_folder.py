@@ -1,8 +1,7 @@
-"""Writes the project folder that `scons` turns into firmware.
+"""Generation of the project folder that `scons` builds.
 
-In: a board and the emitted sources (`model/*.c`, `firmware/fwr_app.c`). Out: the folder, with the
-runtime files that the board needs, its linker script and header, `board/board.json` and an
-SConstruct that needs nothing of this package. Unchanged files are not touched.
+It holds the emitted sources, the runtime files of the board, linker script and header,
+`board/board.json`, and an SConstruct that does not depend on this package.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def write_project(
     *,
     model_optimization: str = compiler_flags.MODEL_OPTIMIZATION,
 ) -> None:
-    """Write `tree` and everything it needs to become firmware for `board` into `directory`."""
+    """Write `tree` and the files needed to build it; unchanged files stay untouched."""
     tree.merged(project_files(board, model_optimization)).write(directory)
 
 
@@ -43,7 +42,7 @@ def project_files(
     *,
     c_standard: str = compiler_flags.C_STANDARD,
 ) -> SourceTree:
-    """What a project for `board` holds besides the emitted sources."""
+    """Return the files of a project for `board` other than the emitted sources."""
     content = _common_files(board, model_optimization, runtime_files(board), c_standard)
     return SourceTree({**content, "firmware/fwr_app_empty.c": _template("fwr_app_empty.c")})
 
@@ -66,7 +65,7 @@ def _common_files(
 
 
 def runtime_files(board: Board) -> dict[str, bytes]:
-    """The runtime's C files for `board`: of the drivers, only those that it uses."""
+    """Return the runtime's C files for `board`, with only the drivers it uses."""
     root = runtime_dir()
     port = root / "port" / board.port
     shared = (root / "port").glob("*.h" if board.is_host else "*.[ch]")
@@ -80,7 +79,7 @@ def runtime_files(board: Board) -> dict[str, bytes]:
 
 
 def bootloader_project_files(board: Board) -> SourceTree:
-    """Every file of a project that becomes the loader of `board`, which is one `as_loader`."""
+    """Return the project files of the board's bootloader; `board` comes from `as_loader`."""
     assert board.bootloader is not None  # as_loader has made sure
     counts = board.counter.driver in INTERRUPT_FREE_COUNTERS
     parts = ("fwr_link", "console_", *(("counter_",) if counts else ()))
@@ -91,7 +90,7 @@ def bootloader_project_files(board: Board) -> SourceTree:
     }
     drivers = (f"start_{board.port}.c", f"flash_{board.bootloader.driver}.c")
     runtime |= _loader_files("fwr_*.[ch]") | _loader_files(*drivers)
-    main = (runtime_dir() / "loader" / "main.c").read_bytes()
+    main = (runtime_dir() / "bootloader" / "main.c").read_bytes()
     return SourceTree(
         {
             **_common_files(board, compiler_flags.MODEL_OPTIMIZATION, runtime),
@@ -102,7 +101,7 @@ def bootloader_project_files(board: Board) -> SourceTree:
 
 
 def _in_slot(board: Board, runtime: dict[str, bytes]) -> dict[str, bytes]:
-    """Of what a loader starts: an application with another main, or a model without one."""
+    """Return the runtime of an image in a slot: an application with another main, or a model."""
     shared = _loader_files("fwr_handoff.h", "fwr_image.h", "fwr_words.h")
     if board.is_model_update:
         headers = {path: data for path, data in runtime.items() if path.endswith(".h")}
@@ -112,8 +111,7 @@ def _in_slot(board: Board, runtime: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def _loader_files(*patterns: str) -> dict[str, bytes]:
-    """Files of the loader's folder, where a project has them."""
-    root = runtime_dir() / "loader"
+    root = runtime_dir() / "bootloader"
     found = sorted(file for pattern in patterns for file in root.glob(pattern))
     return {f"runtime/{file.name}": file.read_bytes() for file in found}
 
@@ -152,7 +150,7 @@ def _board_json(
         "zig_target": zig_target(board),
         "library_flags": compiler_flags.library_flags(board),
         "warnings": compiler_flags.WARNINGS,
-        "runtime_sources": sorted(file for file in runtime if file.endswith(".c")),
+        "runtime_sources": sorted((f for f in runtime if f.endswith(".c")), key=_link_position),
         "model_optimization": model_optimization,
         "runtime_optimization": compiler_flags.RUNTIME_OPTIMIZATION,
         "link_flags": compiler_flags.link_flags(board),
@@ -174,8 +172,13 @@ def _board_json(
     return json.dumps(facts, indent=2) + "\n"
 
 
+def _link_position(file: str) -> str:
+    """Sort by name, with the server next to the link layer."""
+    return file.replace("fwr_server", "fwr_link_server")
+
+
 def _exception_frame_bytes(board: Board) -> int:
-    """What a Cortex-M pushes for an exception: 8 words, 18 more with an FPU, one to align."""
+    """Return a Cortex-M exception frame: 8 words, 18 more with an FPU, 1 for alignment."""
     if board.port != "cortex_m":
         return 0
     has_fpu = "-mfloat-abi=hard" in board.cpu_flags

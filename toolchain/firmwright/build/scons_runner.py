@@ -1,8 +1,7 @@
-"""Runs SCons in a project folder and reads what it made.
+"""Runs SCons in a project folder and returns the built image.
 
-In: a folder that `write_project` wrote. Out: an `Image`. A missing compiler, a compile error and
-an image too large for a memory region are errors of their own kinds. Where the board has its stack
-fitted, the image is linked again with the worst path that the first link showed.
+A missing compiler, a compile error and an overfull memory region raise distinct errors. If the
+board fits its stack, the image is linked again with the worst path that the first link showed.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _STACK_ALIGN = 16
 
 @dataclass(frozen=True, slots=True)
 class _ProjectFacts:
-    """What a project's `board.json` says, as far as building needs it."""
+    """The facts of a project's `board.json` that a build needs."""
 
     directory: Path
     board: str
@@ -67,9 +66,9 @@ def build_project(
     objects: Path | None = None,
     timeout_s: float = BUILD_TIMEOUT_S,
 ) -> Image:
-    """Build one variant of the project in `directory`, and the empty one to compare it with.
+    """Build one variant of a project, and the empty firmware to compare it with.
 
-    What is in the folder `objects` from another build alike is not compiled again.
+    `objects` is a cache folder of object files shared by similar builds.
     """
     directory = directory.resolve()
     project = _read_project(directory, choose_compiler(compiler), objects)
@@ -103,13 +102,13 @@ def build_project(
 
 
 def _find_image_format(elf: Path, suffix: str) -> Path | None:
-    """Another form of the image, where this build made it."""
+    """Return another format of the image if this build wrote it."""
     file = elf.with_suffix(suffix)
     return file if file.is_file() else None
 
 
 def read_project_board(directory: Path) -> str:
-    """The board that a project is for, by name."""
+    """Return the name of a project's board."""
     return _read_project(directory.resolve(), "gcc", None).board
 
 
@@ -137,7 +136,7 @@ def _read_project(directory: Path, compiler: Compiler, objects: Path | None) -> 
 
 
 def _link(project: _ProjectFacts, variant: Variant, timeout_s: float) -> None:
-    """Build the variant and the empty firmware; raise what kept them from being built."""
+    """Build the variant and the empty firmware; raise an error that explains a failure."""
     scons = [sys.executable, "-m", "SCons", "-Q", "--cache-show", f"-j{os.cpu_count() or 1}"]
     command = [*scons, f"compiler={project.compiler}", variant, "empty"]
     status, output = _run(command, project.directory, timeout_s, project.objects)
@@ -163,9 +162,10 @@ def _link(project: _ProjectFacts, variant: Variant, timeout_s: float) -> None:
 def _fit_stack(
     project: _ProjectFacts, variant: Variant, status: int, output: str, timeout_s: float
 ) -> bool:
-    """Whether the variant's stack reserve changed to what its image, fitting or not, may use.
+    """Set the stack reserve to the worst path of the image, even one that does not fit.
 
-    The empty firmware gets the same, so that what a model adds is told apart from the stack.
+    Return whether it changed. The empty firmware gets the same reserve, so that the model's size is
+    compared without the stack.
     """
     elf: Path | None = project.directory / "build" / variant / "firmware.elf"
     if status != 0:
@@ -186,7 +186,7 @@ def _fit_stack(
 
 
 def _stack_reserve_bytes(project: _ProjectFacts, graph: CallGraph) -> int:
-    """The worst path with an exception at its end, and room for a fault report in either half."""
+    """Return the worst path plus an exception, with room for a fault report in either half."""
     worst = _stacks(project, graph)[1]
     fault = graph.worst(project.root).size_bytes + project.exception_frame_bytes
     report = 2 * graph.worst(_FAULT_ROOT).size_bytes
@@ -196,7 +196,7 @@ def _stack_reserve_bytes(project: _ProjectFacts, graph: CallGraph) -> int:
 
 
 def _messages(project: _ProjectFacts, output: str) -> list[str]:
-    """What the tools said, without the command lines that SCons shows."""
+    """Return the tools' messages without the command lines that SCons prints."""
     commands = (project.tool("gcc") + " ", project.tool("objcopy") + " ", "clang ")
     zig = (*(shlex.quote(word) for word in zig_command()[:1]), "zig ")
     return [line for line in output.splitlines() if not line.startswith((*commands, *zig))]
@@ -205,7 +205,7 @@ def _messages(project: _ProjectFacts, output: str) -> list[str]:
 def _link_anyway(
     project: _ProjectFacts, variant: Variant, output: str, timeout_s: float
 ) -> Path | None:
-    """Link the image that does not fit once more without that check, to see what is in it."""
+    """Link an overfull image again without the size check, so that its contents can be listed."""
     image = f"-o build/{variant}/firmware.elf"
     if project.compiler == "zig":
         return None
@@ -244,7 +244,7 @@ def _run(
 def _stack_use(
     project: _ProjectFacts, variant: Variant, elf: Path
 ) -> tuple[StackUsage, StackUsage]:
-    """The worst paths of models and firmware; zig tells nothing of either."""
+    """Return the worst paths of models and firmware; both are unknown with zig."""
     if project.compiler == "zig":
         return StackUsage("", 0, (), ("",)), StackUsage(project.root, 0, (), (project.root,))
     return _stacks(project, _call_graph(project, variant, elf))
@@ -262,7 +262,7 @@ def _call_graph(project: _ProjectFacts, variant: Variant, elf: Path) -> CallGrap
 
 
 def _stacks(project: _ProjectFacts, graph: CallGraph) -> tuple[StackUsage, StackUsage]:
-    """The worst path of what the models offer to their callers, and that of the whole firmware."""
+    """Return the worst path among the models' entry points and that of the whole firmware."""
     models = [file.stem for file in sorted((project.directory / "model").glob("*.c"))]
     entries = [f"{model}_{entry}" for model in models for entry in _MODEL_ENTRIES]
     stacks = [graph.worst(entry) for entry in entries if graph.has(entry)]
@@ -271,7 +271,7 @@ def _stacks(project: _ProjectFacts, graph: CallGraph) -> tuple[StackUsage, Stack
 
 
 def _with_interrupt(project: _ProjectFacts, graph: CallGraph, use: StackUsage) -> StackUsage:
-    """The counter's interrupt may come at the deepest point."""
+    """Add the counter's interrupt, which may occur at the deepest point."""
     if not project.counter_interrupts or not graph.has(_COUNTER_ROOT):
         return use
     extra = project.exception_frame_bytes + graph.worst(_COUNTER_ROOT).size_bytes

@@ -1,11 +1,10 @@
-"""Worst-case stack depth below a function of a linked image.
+"""Worst-case stack analysis of a linked image.
 
-In: objdump's disassembly of the image and the compiler's `.su` files. Out: `StackUsage`. Calls are
-read from the instructions, so that the C library and the compiler's own helpers are seen too; a
-frame is the larger of what `.su` and the instructions say. Function pointers come from the glue
-alone: an indirect call of the model may reach the glue's functions that read constants or speak to
-devices, one of the runtime (through `struct fwr_model`) all others but the jobs of other cores,
-which are the business of what hands jobs over. Recursion has no bound and is an error.
+Calls come from objdump's disassembly, so libraries and compiler helpers are included; a frame is
+the larger of the `.su` file's value and the instructions'. Function pointers come only from the
+glue: an indirect call in the model may reach the glue's reader and device functions, one in the
+runtime (through `struct fwr_model`) all others except jobs of other cores, which only the core
+driver calls. Recursion is unbounded and raises an error.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class _Function:
 
 
 class CallGraph:
-    """Functions of an image by address, their frames and calls."""
+    """The functions of an image by address, with frames and calls."""
 
     def __init__(
         self,
@@ -64,7 +63,7 @@ class CallGraph:
         glue: Iterable[str],
         model: Iterable[str] = (),
     ) -> None:
-        """`glue` and `model` are the names of their functions."""
+        """Build the graph; `glue` and `model` name the functions defined there."""
         self._frames = dict(frames)
         self._model = frozenset(model)
         self._functions = _parse(disassembly)
@@ -79,7 +78,7 @@ class CallGraph:
         self._known: dict[int, tuple[int, tuple[int, ...]]] = {}
 
     def worst(self, root: str) -> StackUsage:
-        """The deepest path that starts at `root`, which must be in the image."""
+        """Return the deepest path from `root`, which must be in the image."""
         starts = [a for a, f in self._functions.items() if f.name == root]
         if not starts:
             raise ToolFailedError(f"the image has no function {root}.")
@@ -135,9 +134,9 @@ class CallGraph:
 
 
 def read_frames(directory: Path) -> dict[str, int]:
-    """Frame bytes by function, from the `.su` files below `directory`.
+    """Return frame bytes by function from the `.su` files below `directory`.
 
-    Static functions of one name in two files share the larger frame.
+    Static functions with the same name share the larger frame.
     """
     frames: dict[str, int] = {}
     for file in sorted(directory.rglob("*.su")):
@@ -176,7 +175,7 @@ def _take(function: _Function, mnemonic: str, operands: str) -> None:
 
 
 def _is_indirect(mnemonic: str, operands: str) -> bool:
-    """A call through a register. A jump through one is a switch, except on Arm."""
+    """Return whether an instruction is a call through a register; on Arm, a jump counts as well."""
     match mnemonic:
         case "blx":
             return "<" not in operands
@@ -191,7 +190,7 @@ def _is_indirect(mnemonic: str, operands: str) -> bool:
 
 
 def _pushed(mnemonic: str, operands: str) -> int:
-    """Bytes by which one instruction lowers the stack pointer."""
+    """Return the bytes by which an instruction lowers the stack pointer."""
     base = mnemonic.split(".")[0]
     if base in ("push", "vpush") or (base in ("stmdb", "vstmdb") and operands.startswith("sp!")):
         return _list_bytes(operands) if "{" in operands else 8
@@ -203,7 +202,7 @@ def _pushed(mnemonic: str, operands: str) -> int:
 
 
 def _list_bytes(operands: str) -> int:
-    """The bytes of a register list: `{r4, r5, lr}`, `{d8-d15}`."""
+    """Return the size of a register list such as `{r4, r5, lr}` or `{d8-d15}`."""
     found = _ARM_LIST.search(operands)
     total = 0
     for item in found[1].split(",") if found else ():

@@ -1,10 +1,9 @@
-"""Zig as the whole toolchain: compiler, linker and C library from one Python package.
+"""Zig as a complete toolchain: compiler, linker and C library from one Python package.
 
-In: a board. Out: how to call the compiler, and its flags. `python -m ziglang cc` is clang with the
-headers and sources of C libraries, which it compiles for a target when that is first linked; for
-a bare board musl's functions on memory and reals serve, which make no system calls. What it lacks:
-it writes no `.su` files and has no disassembler, so that the worst stack path stays unknown; its
-linker takes no symbols from the command line, and leaves no image to look at that does not fit.
+`python -m ziglang cc` is clang with C libraries that it compiles on demand; bare boards use musl's
+string and math functions, which make no system calls. Zig writes no `.su` files and has no
+disassembler, so the worst stack path is unknown; its linker accepts no symbols on the command line
+and leaves no image that is too large to inspect.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ _WITHOUT_LIBRARY: Final = ("cortex-m0", "cortex-m0plus", "cortex-m55")
 
 
 def zig_command() -> tuple[str, ...]:
-    """How Zig is called: the package beside this Python, else a program; () where neither is."""
+    """Return the command that runs Zig: the Python package, else a program, else ()."""
     if importlib.util.find_spec(ZIG_PACKAGE) is not None:
         return (sys.executable, "-m", ZIG_PACKAGE)
     return ("zig",) if shutil.which("zig") is not None else ()
 
 
 def zig_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
-    """Flags of every compilation for `board`; () where Zig has no C library for its core.
+    """Return the compiler flags for `board`; () if Zig has no C library for its core.
 
-    For the host the project's SConstruct names the system that it runs on.
+    For the host, the project's SConstruct names the target.
     """
     if board.is_host:
         return (*language_flags(c_standard), *runtime_defines(board), "-g")
@@ -60,7 +59,7 @@ def zig_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
 
 
 def zig_target(board: Board) -> tuple[str, ...]:
-    """The target and core of a bare `board` in Zig's words."""
+    """Return the Zig target and core of a bare-metal board."""
     given = dict(flag.split("=", 1) for flag in board.cpu_flags if "=" in flag)
     if board.toolchain == "riscv64-unknown-elf" and given.get("-march", "").startswith("rv32i"):
         letters = given["-march"].removeprefix("rv32i").partition("_")[0]

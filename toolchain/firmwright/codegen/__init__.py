@@ -1,5 +1,5 @@
-"""The stage that writes C: a planned module in, a `SourceTree` out.
+"""C code generation: turns a planned module into a `SourceTree`.
 
-`module.emit` is the door; `module.model_id` names what it wrote. Kernels are printed from TIR
-(`stmts`, `exprs`), the frames around them are templates.
+`model_emitter.emit_model` writes the sources. Kernels are printed from TIR (`stmt_printer`,
+`expr_printer`); templates provide the files around them.
 """

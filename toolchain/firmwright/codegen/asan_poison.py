@@ -1,9 +1,9 @@
-"""A header for builds under AddressSanitizer: an operator may touch its arguments, nothing else.
+"""A probe header for AddressSanitizer builds: operators may access only their arguments.
 
-In: a planned module. Out: the text of NAME_poison.h. Pools are single arrays to the sanitizer, so
-it cannot tell buffers apart; as NAME_PROBE_HEADER, this one makes each probe poison the pools but
-for what the operator is given, and free them again after it. The sanitizer's granule is eight
-bytes: a buffer that begins inside of one lets the bytes before it pass (`build/watch/` does not).
+AddressSanitizer treats a pool as one array. The header, included as NAME_PROBE_HEADER, makes each
+probe poison the pools except for the operator's arguments, and unpoison them afterwards. Since
+AddressSanitizer works on groups of eight bytes, accesses up to seven bytes before a buffer may pass
+unnoticed (access tracing detects them).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from firmwright.ir.tir.traversal import prim_calls, statements
 
 @dataclass(frozen=True, slots=True)
 class AllowedBytes:
-    """Bytes of a pool that an operator is given."""
+    """Bytes of a pool that an operator may access."""
 
     operator: int
     pool: int
@@ -33,7 +33,7 @@ class AllowedBytes:
 
 
 def format_poison_header(module: IRModule, prefix: str = "") -> str:
-    """The text of the header; `prefix` as for `emit`."""
+    """Format the header; `prefix` as in `EmitOptions`."""
     main = module.entry
     if not isinstance(main, tir.PrimFunc) or module.plan is None:
         raise InternalError(f"module {module.name} has no plan")
@@ -66,7 +66,7 @@ def _given(call: tir.PrimFuncCall, places: dict[str, PlacedBuffer]) -> Iterator[
 
 
 def _by_window(main: tir.PrimFunc) -> dict[str, PlacedBuffer]:
-    """Buffers at fixed places, and the windows of them that move: those count as the whole."""
+    """Map each placed buffer and each view of it to its bytes; moving views count as the whole."""
     found = {place.buffer.name: place for place in find_placed_buffers(main)}
     for part in statements(main.body):
         if isinstance(part, tir.DeclBuffer) and part.buffer.name not in found:

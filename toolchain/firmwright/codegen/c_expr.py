@@ -1,7 +1,4 @@
-"""An expression in C: its text, how tightly it binds, the type it has there; literals and casts.
-
-Nothing here knows TIR's memory or names: values in, values out.
-"""
+"""C expressions as values: text, precedence and C type; literals and conversions."""
 
 from __future__ import annotations
 
@@ -20,10 +17,10 @@ _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "
 
 @dataclass(frozen=True, slots=True)
 class CExpr:
-    """Text, precedence, and the type in C (`ctype`) of an expression.
+    """The text, precedence and C type (`ctype`) of an expression.
 
-    `sign_extended`: an unsigned value with bits of a signed one in it. Where alias types are near,
-    gcc warns of that sign until everything that is combined with it is cast.
+    `sign_extended` marks an unsigned value with the bits of a signed one. Near alias types, gcc
+    warns about such a value until every operand combined with it is cast.
     """
 
     text: str
@@ -33,12 +30,12 @@ class CExpr:
     sign_extended: bool = False
 
     def within(self, least: int) -> str:
-        """The text, in parentheses if it binds less than `least`."""
+        """Return the text, in parentheses if it binds less tightly than `least`."""
         return self.text if self.precedence >= least else f"({self.text})"
 
 
 def integer_literal(value: int, dtype: DType) -> CExpr:
-    """An integer literal; a plain decimal where its type follows from the context."""
+    """Return an integer literal, in hexadecimal for words that pack several values."""
     if dtype.signed and value == dtype.min and dtype.bits >= 32:
         return CExpr(f"INT{dtype.bits}_MIN", PRIMARY, dtype, literal=True)
     if dtype in (UINT32, UINT64) and value < 1 << 32:
@@ -50,7 +47,7 @@ def integer_literal(value: int, dtype: DType) -> CExpr:
 
 
 def float_literal(value: float, dtype: DType) -> CExpr:
-    """The shortest decimal that reads back to the same float32."""
+    """Return the shortest decimal literal that reads back as the same float32."""
     if not np.isfinite(value):
         text = "NAN" if np.isnan(value) else "INFINITY"
         sign = "-" if value < 0 else ""
@@ -61,7 +58,7 @@ def float_literal(value: float, dtype: DType) -> CExpr:
 
 
 def convert_to(value: CExpr, dtype: DType) -> CExpr:
-    """`value` as an assignment to `dtype` needs it: a cast unless C keeps the value silently."""
+    """Convert a value for assignment to `dtype`; cast only where C would change it or warn."""
     if value.literal or value.ctype == dtype:
         return value
     if value.ctype.is_float or dtype.is_float or not represents_all_values(dtype, value.ctype):
@@ -76,14 +73,14 @@ def cast_to(value: CExpr, dtype: DType) -> CExpr:
 
 
 def strip_alias_type(value: CExpr, dtype: DType) -> CExpr:
-    """`value` with its alias type, if it has one, cast away."""
+    """Cast away the alias type of a value, if it has one."""
     return value if value.literal or value.sign_extended else cast_to(value, dtype)
 
 
 def fold_range_comparison(node: tir.Binary, a: CExpr, b: CExpr) -> int | None:
-    """1 or 0 if the range of one side's C type decides a comparison with a literal, else None.
+    """Return 1 or 0 if the operand's C type alone decides a comparison with a literal, else None.
 
-    Compilers warn about such a comparison; a loop bound or a clamp may well lead to one.
+    Compilers warn about such comparisons, which loop bounds and clamps can produce.
     """
     op, side, literal = str(node.op), a, node.b
     if isinstance(node.a, tir.IntImm):
@@ -100,12 +97,12 @@ def fold_range_comparison(node: tir.Binary, a: CExpr, b: CExpr) -> int | None:
 
 
 def represents_all_values(target: DType, source: DType) -> bool:
-    """Whether every value of integer type `source` is one of `target`."""
+    """Return whether integer type `target` can represent every value of `source`."""
     return source.min >= target.min and source.max <= target.max
 
 
 def arithmetic_type(a: DType, b: DType) -> DType:
-    """The type of an arithmetic result in C."""
+    """Return the type of an arithmetic result in C."""
     if a.is_float:
         return a
     promoted = [t if t.bits >= 32 else INT32 for t in (a, b)]

@@ -1,9 +1,4 @@
-"""Every name that generated C shows, made from the model's name in one place.
-
-In: the model's C identifier. Out: identifiers with that prefix, macros with it in upper case.
-`LocalScope` hands out local names: unique among all blocks open at the time, so that no declaration
-shadows another.
-"""
+"""All names in generated C, derived from the model's name."""
 
 from __future__ import annotations
 
@@ -25,23 +20,23 @@ class ModelNames:
     prefix: str
 
     def c(self, name: str) -> str:
-        """`name` at file scope."""
+        """Return `name` as an identifier at file scope."""
         return _ODD.sub("_", f"{self.prefix}_{name}")
 
     def macro(self, *words: str) -> str:
         return self.c("_".join(words)).upper()
 
     def alias(self, dtype: DType) -> str:
-        """The type through which pool memory is read as `dtype`."""
+        """Return the type through which pool memory is accessed as `dtype`."""
         return f"{self.prefix}_{dtype.short}"
 
     def offset(self, buffer: str) -> str:
-        """The enumerator of a buffer's place in its pool."""
+        """Return the enumerator that holds a buffer's pool offset."""
         return f"{self.prefix.upper()}_AT_{buffer}"
 
 
 class LocalScope:
-    """Local names of one function, block by block."""
+    """Unique local names of one function, so that no declaration shadows another."""
 
     __slots__ = ("_blocks",)
 
@@ -50,13 +45,13 @@ class LocalScope:
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Names taken inside are free again afterwards."""
+        """Open a block; names taken inside become free afterwards."""
         self._blocks.append(set())
         yield
         self._blocks.pop()
 
     def unique(self, name: str) -> str:
-        """`name`, with a number after it while an open block has it already."""
+        """Return `name`, numbered if an open block already uses it."""
         plain = name if is_identifier(name) else to_c_identifier(name)
         candidate, count = plain, 0
         while any(candidate in block for block in self._blocks):

@@ -1,8 +1,7 @@
-"""Lines of C: indentation, blocks, comments, and breaking at 100 columns.
+"""A writer of C source: indentation, blocks, comments, and line breaks at 100 columns.
 
-In: logical lines of any length. Out: text whose lines end within 100 columns where a break is
-possible. Comments and strings come from a user's model, so whatever would end one early, or warn,
-is defused here.
+Comments and strings may come from a user's model; sequences that would end them early or cause
+warnings are replaced.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _NOT_COMMENT = re.compile(r"[^\x20-\x7e]")
 
 
 class CWriter(IndentedWriter):
-    """Collects C with four blanks a level; long lines continue one level deeper."""
+    """A collector of C lines; long lines continue one level (four spaces) deeper."""
 
     __slots__ = ()
 
@@ -38,7 +37,7 @@ class CWriter(IndentedWriter):
         super().__init__(" " * INDENT_COLUMNS)
 
     def line(self, text: str = "") -> None:
-        """Adds one logical line, broken where it does not fit; a directive stays whole."""
+        """Add one logical line, wrapped if necessary; preprocessor directives stay whole."""
         if text.startswith("#"):
             self.raw(text)
             return
@@ -47,19 +46,19 @@ class CWriter(IndentedWriter):
             super().line(" " * INDENT_COLUMNS + part if index else part)
 
     def gap(self) -> None:
-        """A blank line, unless a block or a blank line has just begun."""
+        """Add a blank line unless a block or blank line has just begun."""
         if self._lines and self._lines[-1] and not self._lines[-1].endswith("{"):
             self.line()
 
     def raw(self, text: str) -> None:
-        """Adds one line at the left margin: preprocessor directives."""
+        """Add one line at the left margin."""
         self._lines.append(text)
 
     @contextmanager
     def function(self, signature: str) -> Iterator[None]:
-        """A function's signature, then its braces on lines of their own.
+        """Write a function's signature and braces around the body.
 
-        A signature of several lines is broken already, at the left margin.
+        A signature of several lines is already wrapped.
         """
         if "\n" in signature:
             for line in signature.split("\n"):
@@ -72,7 +71,7 @@ class CWriter(IndentedWriter):
         self.line("}")
 
     def comment(self, lines: Sequence[str]) -> None:
-        """A block comment: one line if there is one, else a column of stars."""
+        """Write a block comment."""
         safe = list(wrap_comment(lines, LINE_COLUMNS - INDENT_COLUMNS * self._indent))
         if len(safe) == 1:
             self.line(f"/* {safe[0]} */")
@@ -84,7 +83,7 @@ class CWriter(IndentedWriter):
 
 
 def wrap_comment(lines: Iterable[str], columns: int = LINE_COLUMNS) -> Iterator[str]:
-    """`lines` as they may stand in a comment: folded to `columns` less what its stars take."""
+    """Wrap the lines of a comment to `columns`, leaving room for its delimiters."""
     room = columns - len(" * ") - len(" */")
     for text in lines:
         line = ""
@@ -97,20 +96,20 @@ def wrap_comment(lines: Iterable[str], columns: int = LINE_COLUMNS) -> Iterator[
 
 
 def _words(text: str, longest: int) -> Iterator[str]:
-    """Where a comment may be folded: after blanks and semicolons, at `longest` if need be."""
+    """Split a comment line after spaces and semicolons, and any word longer than `longest`."""
     for word in _WORD.findall(text):
         for start in range(0, len(word), longest):
             yield word[start : start + longest]
 
 
 def escape_comment(text: str) -> str:
-    """`text` without anything that would end or upset a C comment."""
+    """Replace the characters of `text` that would end or corrupt a C comment."""
     plain = _NOT_COMMENT.sub("?", text.replace("\\", "/"))
     return _DIGRAPH.sub(r"\1 ", plain)
 
 
 def format_c_string(text: str) -> str:
-    """`text` as a C string literal in UTF-8; bytes beyond ASCII are octal escapes."""
+    """Format a C string literal in UTF-8, with octal escapes for non-ASCII bytes."""
     return '"' + "".join(_string_byte(byte) for byte in text.encode("utf-8")) + '"'
 
 
@@ -122,7 +121,7 @@ def _string_byte(byte: int) -> str:
 
 
 def wrap_line(text: str, width: int) -> Iterator[str]:
-    """`text` in pieces that fit `width`, the later ones one level deeper."""
+    """Wrap a line at `width`; continuation lines are one level deeper."""
     room = width
     while len(text) > room and (at := _best_break(text, room)) is not None:
         yield text[:at].rstrip()
@@ -132,7 +131,7 @@ def wrap_line(text: str, width: int) -> Iterator[str]:
 
 
 def _best_break(text: str, width: int) -> int | None:
-    """The place to break: rather outside of brackets than late."""
+    """Return the best position for a line break, preferring low bracket depth to late columns."""
     depths = _depths(text[: width + 2])  # a break is at most at `width`, and two make "/*"
     best: tuple[int, int] | None = None
     for match in _BREAKS.finditer(text):
@@ -149,7 +148,7 @@ def _best_break(text: str, width: int) -> int | None:
 
 
 def _depths(text: str) -> list[int]:
-    """The bracket depth before each character; negative inside of strings and comments."""
+    """Return the bracket depth before each character, negative inside strings and comments."""
     depths, depth, quoted, comment = [], 0, False, False
     for index, char in enumerate(text):
         comment = comment or text.startswith("/*", index)

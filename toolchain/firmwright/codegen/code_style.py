@@ -1,7 +1,6 @@
-"""What a house asks of the C that it takes in: its standard, sections, licence, constants.
+"""The style of generated C: language standard, linker sections, license and constants.
 
-In: words as a user gives them. Out: `CodeStyle`, checked; UsageError names the word that cannot
-be. They change how the C is written, never what it computes.
+Styles change how the C is written, never its results.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ _LICENSE = re.compile(r"[A-Za-z0-9.+() -]*[A-Za-z0-9.+)-]")
 
 @dataclass(frozen=True, slots=True)
 class CodeStyle:
-    """`code` and `const` are linker sections, "" where kernels and constants go by default.
+    """Options of C style. `code` and `const` are linker sections, "" for the defaults.
 
     `license` is an SPDX expression. With `constants_in_header` the model's header of constants
-    holds all of them: also those that several models share, and what a state begins with.
+    holds all of them, including shared constants and initial states.
     """
 
     c_standard: str = "c99"
@@ -38,7 +37,7 @@ class CodeStyle:
 
     @property
     def has_static_assert(self) -> bool:
-        """Whether the language can refuse a program in words; C99 needs a type for it."""
+        """Return whether the standard has _Static_assert; C99 does not."""
         return not self.c_standard.endswith("99")
 
     @property
@@ -50,7 +49,7 @@ DEFAULT_STYLE = CodeStyle()
 
 
 class CodeStyleOptions(Protocol):
-    """The options that rules are made of, by the names of `pipeline.Options`."""
+    """The options that determine a style, named as in `pipeline.Options`."""
 
     @property
     def c_standard(self) -> str: ...
@@ -63,7 +62,7 @@ class CodeStyleOptions(Protocol):
 
 
 def make_code_style(asked: CodeStyleOptions) -> CodeStyle:
-    """The rules that the options ask for; UsageError where there can be no such."""
+    """Build the style from options; raise UsageError for invalid ones."""
     if asked.c_standard not in C_STANDARDS:
         raise UsageError(
             f"--c-standard cannot be {asked.c_standard!r}.",
@@ -98,7 +97,7 @@ def _sections(asked: tuple[tuple[str, str], ...]) -> dict[str, str]:
 
 
 def make_common_code_style(asked: Sequence[CodeStyleOptions]) -> CodeStyle:
-    """The rules of all models of one firmware; UsageError where they have several."""
+    """Return the common style of all models of a firmware; raise UsageError if they differ."""
     rules = [make_code_style(one) for one in asked]
     if any(one != rules[0] for one in rules):
         raise UsageError(

@@ -1,8 +1,7 @@
-"""Constants as C arrays, and as the parameter block of a model that links none.
+"""Constants as C arrays, or as the parameter block of a model that links none.
 
-In: the module's table of constants. Out: `NAME_weights.h` with one named array a constant, or
-`NAME.params.bin` with its index. Constants that several models of one image share are declared
-here and defined once, by `emit_shared_constants`.
+Constants shared by several models of an image are declared in each header and defined once, by
+`emit_shared_constants`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ DEFAULT_SECTION = ".rodata.flash"
 
 @dataclass(frozen=True, slots=True)
 class LinkedConstant:
-    """A constant with its C symbol and alignment in bytes; `shared`: defined elsewhere."""
+    """A constant with C symbol and alignment in bytes; `shared`: defined in another file."""
 
     constant: Constant
     symbol: str
@@ -41,7 +40,7 @@ class LinkedConstant:
     section: str = DEFAULT_SECTION
 
     def field(self, prefix: str) -> str:
-        """Its name in `struct PREFIX_params`."""
+        """Return the constant's field in `struct PREFIX_params`."""
         return self.symbol.removeprefix(f"{prefix}_")
 
     @property
@@ -50,7 +49,7 @@ class LinkedConstant:
 
 
 def array_key(constant: Constant) -> str:
-    """What two constants must have equal to be one array: element type, bytes and memory."""
+    """Return a key that is equal for constants that can share an array: type, bytes and pool."""
     place = f":{constant.pool}" if constant.pool else ""
     return f"{constant.dtype.name}:{constant.digest}{place}"
 
@@ -62,9 +61,9 @@ def collect_linked_constants(
     shared: Mapping[str, str],
     default_section: str = DEFAULT_SECTION,
 ) -> dict[str, LinkedConstant]:
-    """The constants that `functions` use, by their name in the table, equal ones once.
+    """Return the constants that `functions` use, by table name; equal ones share an entry.
 
-    Those of pools with files of their own are not among them.
+    Constants of pools with separate files are excluded.
     """
     alignments = {
         name: alignment
@@ -90,13 +89,13 @@ def collect_linked_constants(
 
 
 def linker_section(module: IRModule, constant: Constant, default: str = DEFAULT_SECTION) -> str:
-    """The linker's section for a constant that is linked."""
+    """Return the linker section of a linked constant."""
     sections = {pool.name: pool.section for pool in constant_pools(module)}
     return sections.get(constant.pool, "") or default
 
 
 def _alignments(module: IRModule, functions: Iterable[tir.PrimFunc]) -> dict[str, int]:
-    """Alignment in bytes of each constant in use, in the order of first use."""
+    """Return the alignment of each used constant in bytes, in the order of first use."""
     found: dict[str, int] = {}
     for function in functions:
         for node in statements(function.body):
@@ -111,7 +110,7 @@ def _alignments(module: IRModule, functions: Iterable[tir.PrimFunc]) -> dict[str
 
 
 def print_array(out: CWriter, item: LinkedConstant, storage: str, attribute: str) -> None:
-    """A comment and the array's definition."""
+    """Print an array's comment and definition."""
     constant = item.constant
     shape = ", ".join(map(str, constant.shape))
     count = f"{constant.size_bytes} bytes"
@@ -125,7 +124,7 @@ def print_array(out: CWriter, item: LinkedConstant, storage: str, attribute: str
 
 
 def format_rows(constant: Constant) -> Iterator[str]:
-    """The values in columns, as many as fit."""
+    """Format the values in as many columns as fit."""
     words = format_literals(constant.array().reshape(-1), constant.dtype)
     width = max(map(len, words))
     count = max(1, (LINE_COLUMNS - INDENT_COLUMNS) // (width + 2))
@@ -136,7 +135,7 @@ def format_rows(constant: Constant) -> Iterator[str]:
 
 
 def format_literals(values: np.ndarray, dtype: DType) -> list[str]:
-    """Each value as a C initialiser."""
+    """Format each value as a C initializer."""
     if dtype.is_float:
         return [_float_initialiser(value) for value in values.tolist()]
     suffix = {32: "u", 64: "u"}.get(dtype.bits, "") if not dtype.signed else ""
@@ -162,7 +161,7 @@ def _float_initialiser(value: float) -> str:
 
 
 def needs_math(constants: Iterable[LinkedConstant]) -> bool:
-    """Whether some value is written as INFINITY or NAN."""
+    """Return whether a value is written as INFINITY or NAN."""
     return any(
         item.constant.dtype.is_float and not np.isfinite(item.constant.array()).all()
         for item in constants
@@ -172,7 +171,7 @@ def needs_math(constants: Iterable[LinkedConstant]) -> bool:
 def format_weights_header(
     names: ModelNames, constants: Sequence[LinkedConstant], head: Sequence[str], more: str = ""
 ) -> str:
-    """`NAME_weights.h`: read once, by NAME.c. `more` are arrays that are printed already."""
+    """Format `NAME_weights.h`; `more` are arrays already printed."""
     out = CWriter()
     guard = names.macro("weights_h")
     out.comment([f"{names.prefix}_weights.h: the constants of {names.prefix}.", *head])
@@ -213,7 +212,7 @@ def _attribute_macro(out: CWriter, macro: str) -> None:
 
 
 def find_shared_constants(modules: Sequence[IRModule]) -> dict[str, Constant]:
-    """Constants that at least two of `modules` hold, by key: to be defined once for all."""
+    """Return the constants that at least two of `modules` have, by key."""
     seen: dict[str, int] = {}
     found: dict[str, Constant] = {}
     for index, module in enumerate(modules):
@@ -225,7 +224,7 @@ def find_shared_constants(modules: Sequence[IRModule]) -> dict[str, Constant]:
 
 
 def shared_symbols(constants: Mapping[str, Constant]) -> dict[str, str]:
-    """Key -> C symbol: what `EmitOptions.shared` of each model takes."""
+    """Return the C symbol of each shared constant, by key, for `EmitOptions.shared`."""
     return {
         key: f"shared_{constant.dtype.short}_{constant.digest[:16]}"
         for key, constant in constants.items()
@@ -237,7 +236,7 @@ def emit_shared_constants(
     spdx: str = DEFAULT_STYLE.spdx,
     section: str = DEFAULT_SECTION,
 ) -> SourceTree:
-    """`model/shared_constants.c`: one definition of each constant, by key."""
+    """Emit `model/shared_constants.c`, which defines each shared constant."""
     out = CWriter()
     out.comment(["shared_constants.c: constants that several models of this image use.", spdx])
     items = [
@@ -260,14 +259,14 @@ def emit_shared_constants(
 
 @dataclass(frozen=True, slots=True)
 class ParamsBlock:
-    """All constants behind one another: `offsets` in bytes by symbol, `data` the block."""
+    """Concatenated constants: `offsets` in bytes by symbol, and `data`."""
 
     items: tuple[LinkedConstant, ...]
     offsets: Mapping[str, int]
     data: bytes
 
     def index(self, prefix: str) -> str:
-        """The JSON beside the block; names are the fields of `struct PREFIX_params`."""
+        """Format the block's JSON index; names are the fields of `struct PREFIX_params`."""
         rows = [
             {
                 "name": item.field(prefix),
@@ -284,7 +283,7 @@ class ParamsBlock:
 
 
 def build_params_block(items: Iterable[LinkedConstant]) -> ParamsBlock:
-    """Lays the constants out, each at its alignment (at least 4)."""
+    """Lay out the constants, each at its alignment and at least at 4."""
     kept = tuple({item.symbol: item for item in items}.values())
     offsets: dict[str, int] = {}
     data = bytearray()

@@ -1,7 +1,6 @@
-"""Pools of constants that the model's C does not hold: their rows for templates, their files.
+"""Constant pools stored outside the model's C: template rows and data files.
 
-In: a module whose constants name their pools. Out: what header, code and glue say about each such
-pool, and NAME_POOL.bin with NAME_POOL.inc, the same bytes as an initialiser of an array.
+Each pool yields NAME_POOL.bin and NAME_POOL.inc, the same bytes as an array initializer.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _BYTES_PER_ROW = 16
 
 @dataclass(frozen=True, slots=True)
 class ConstantPoolFile:
-    """A pool as the header shows it; `file` is the stem of its two files."""
+    """A constant pool in the C interface; `file` is the stem of its two files."""
 
     image: PoolImage
     macro: str
@@ -45,12 +44,12 @@ class ConstantPoolFile:
 
     @property
     def addressable(self) -> bool:
-        """Whether the user passes a pointer; else functions that read."""
+        """Return whether the user passes a pointer instead of read functions."""
         return self.scope not in UNADDRESSABLE_SCOPES
 
     @property
     def given_by_user(self) -> tuple[str, ...]:
-        """The pointers of the struct of pools through which the run gets at it."""
+        """The pointers to this pool in `struct NAME_workspace_pools`."""
         place = f"pools->{self.name}"
         if self.addressable:
             return (place,)
@@ -67,20 +66,20 @@ class ConstantPoolFile:
 
     @property
     def crc32(self) -> str:
-        """Of the file's bytes, as a C literal."""
+        """The CRC-32 of the file as a C literal."""
         return f"0x{zlib.crc32(self.image.data):08x}u"
 
 
 @dataclass(frozen=True, slots=True)
 class ConstantSymbols:
-    """How generated code names its constants, wherever they lie."""
+    """Maps constants to the C expressions that denote them."""
 
     constants: Mapping[str, LinkedConstant]
     pools: tuple[ConstantPoolFile, ...]
     linked: bool
 
     def symbol(self, name: str, prefix: str) -> str:
-        """A C expression: an array's name, or the address of the constant as bytes."""
+        """Return an array's name, or the address of the constant as bytes."""
         found = self.in_pool(name)
         if found is not None:
             pool, offset = found
@@ -89,7 +88,7 @@ class ConstantSymbols:
         return item.symbol if self.linked else f"params->{item.field(prefix)}"
 
     def in_pool(self, name: str) -> tuple[ConstantPoolFile, int] | None:
-        """The pool of its own that holds a constant, and the offset there."""
+        """Return pool and offset of a constant in a separate pool, else None."""
         for pool in self.pools:
             if name in pool.image.offsets:
                 return pool, pool.image.offsets[name]
@@ -97,7 +96,7 @@ class ConstantSymbols:
 
 
 def find_constant_pools(module: IRModule, names: ModelNames) -> tuple[ConstantPoolFile, ...]:
-    """The pools whose bytes are in files of their own."""
+    """Return the constant pools with files of their own."""
     return tuple(
         ConstantPoolFile(image, names.macro(image.pool.name), f"{names.prefix}_{image.pool.name}")
         for image in unlinked_pool_images(module)
@@ -105,7 +104,7 @@ def find_constant_pools(module: IRModule, names: ModelNames) -> tuple[ConstantPo
 
 
 def format_pool_files(pools: Iterable[ConstantPoolFile], spdx: str) -> dict[str, str | bytes]:
-    """Both files of each pool, by path."""
+    """Return both files of each pool, by path."""
     files: dict[str, str | bytes] = {}
     for pool in pools:
         files[f"model/{pool.file}.bin"] = pool.image.data
@@ -114,7 +113,7 @@ def format_pool_files(pools: Iterable[ConstantPoolFile], spdx: str) -> dict[str,
 
 
 def format_initializer(pool: ConstantPoolFile, spdx: str) -> str:
-    """The bytes as what stands between the braces of an array's initialiser."""
+    """Format the bytes as the contents of an array initializer."""
     data = pool.image.data
     rows = [f"/* {pool.file}.bin, {len(data)} bytes, as an initialiser.", f" * {spdx} */"]
     for start in range(0, len(data), _BYTES_PER_ROW):

@@ -1,8 +1,4 @@
-"""The calls of an AOT main that other devices do, numbered for each device.
-
-In: the AOT main. Out: for each device its calls in the order of their first start. A start and its
-wait have one number.
-"""
+"""Numbering of the calls that other devices execute in an AOT main."""
 
 from __future__ import annotations
 
@@ -17,28 +13,28 @@ from firmwright.ir.tir.traversal import Node, prim_calls
 
 @dataclass(frozen=True, slots=True)
 class DeviceCalls:
-    """A device, a C identifier, and what it does in a run."""
+    """A device and its calls, numbered in the order of their first start."""
 
     name: str
     calls: tuple[tir.PrimFuncCall, ...]
 
     @property
     def is_core(self) -> bool:
-        """Whether it runs the model's own C."""
+        """Return whether the device is a CPU core that runs the model's C."""
         return self.name.startswith("cpu")
 
     @property
     def is_copier(self) -> bool:
-        """Whether its calls are copies, which it is told by their addresses."""
+        """Return whether the device only copies between addresses."""
         return is_copy_device(self.name)
 
     def number(self, call: tir.PrimFuncCall) -> int:
-        """What the device knows `call` by."""
+        """Return the number of `call`; a start and its wait share one."""
         return self.calls.index(without_phase(call))
 
 
 def collect_device_calls(main: tir.PrimFunc) -> tuple[DeviceCalls, ...]:
-    """The devices besides the main core, by name."""
+    """Return the devices other than the main core, by name."""
     found: dict[str, dict[tir.PrimFuncCall, None]] = {}
     for call in prim_calls(main.body):
         if call.device:
@@ -47,7 +43,7 @@ def collect_device_calls(main: tir.PrimFunc) -> tuple[DeviceCalls, ...]:
 
 
 def without_device_calls(body: tir.Stmt) -> tir.Stmt:
-    """What the main core does itself."""
+    """Remove the calls that other devices execute."""
 
     def rule(node: Node) -> Node | None:
         return tir.Seq(()) if isinstance(node, tir.PrimFuncCall) and node.device else None

@@ -1,11 +1,9 @@
-"""Expressions of TIR as C: one `match`, parentheses and casts only where C needs them.
+"""Translation of TIR expressions to C.
 
-In: an expression, and where its buffers and variables live. Out: text with its precedence and the
-type it has in C after promotion, which may be wider or narrower than the TIR dtype while the value
-is the same: a cast appears only where C would compute or convert differently, or warn.
-
-Invariant: C adds no undefined behaviour of its own: signed left shifts are products or go through
-unsigned, 64-bit arithmetic has an operand of that width, and unsigned arithmetic wraps at its own.
+The C type after promotion may differ from the TIR dtype as long as the value is equal; casts and
+parentheses appear only where C would compute differently or warn. The C adds no undefined behavior:
+signed left shifts become products or use unsigned types, 64-bit arithmetic has a 64-bit operand,
+and unsigned arithmetic wraps at its own width.
 """
 
 from __future__ import annotations
@@ -93,10 +91,9 @@ _UNSIGNED = {INT32: UINT32, INT64: UINT64}
 
 @dataclass(frozen=True, slots=True)
 class MemoryBinding:
-    """A buffer that is a C pointer. `strip_alias_type`: an array of its own type, which needs no
-    alias type.
+    """A buffer bound to a C pointer. `plain`: an array of its own type that needs no alias type.
 
-    `unaligned`: a window whose address may be odd: it is a byte pointer, read by a function.
+    `unaligned`: a byte pointer at any address, accessed through load and store helpers.
     """
 
     name: str
@@ -107,7 +104,7 @@ class MemoryBinding:
 
 @dataclass(frozen=True, slots=True)
 class RegisterBinding:
-    """A buffer of scope `reg`: one C scalar for each element."""
+    """A buffer of scope `reg`, bound to one C scalar per element."""
 
     names: tuple[str, ...]
     buffer: tir.Buffer
@@ -118,7 +115,7 @@ BufferBinding = MemoryBinding | RegisterBinding
 
 @dataclass(slots=True)
 class UsedHelpers:
-    """What the printed text needs around it, in the order of first use."""
+    """The helper functions and types that the printed text needs, in order of first use."""
 
     intrinsics: dict[str, Intrinsic] = field(default_factory=dict)
     aliases: dict[str, DType] = field(default_factory=dict)
@@ -130,7 +127,7 @@ class UsedHelpers:
 
 
 class ExprPrinter:
-    """Prints the expressions of one function; `places` and `variables` grow with its scope."""
+    """Prints the expressions of one function; `places` and `variables` hold the names in scope."""
 
     __slots__ = ("intrinsics", "names", "places", "used", "variables")
 
@@ -144,7 +141,7 @@ class ExprPrinter:
     # ---- values --------------------------------------------------------------------------------
 
     def value(self, node: tir.Expr) -> CExpr:
-        """`node` as C; its value is that of TIR, its type may be narrower or wider."""
+        """Translate an expression; the value equals TIR's, the C type may differ."""
         match node:
             case tir.IntImm():
                 return integer_literal(node.value, node.dtype)
@@ -174,7 +171,7 @@ class ExprPrinter:
         return self.value(node).text
 
     def as_type(self, node: tir.Expr, dtype: DType) -> CExpr:
-        """`node`, converted as an assignment to `dtype` needs it."""
+        """Translate an expression and convert it for assignment to `dtype`."""
         return convert_to(self.value(node), dtype)
 
     def _variable(self, var: tir.Var) -> str:
@@ -233,7 +230,7 @@ class ExprPrinter:
         return CExpr(text, precedence, arithmetic_type(a.ctype, b.ctype), sign_extended=mixed)
 
     def _operands(self, node: tir.Binary) -> tuple[CExpr, CExpr]:
-        """Both sides such that C computes in a type that holds TIR's result."""
+        """Translate both operands so that C computes in a type that holds the result."""
         dtype = node.a.dtype
         a, b = self._balanced(node.a, node.b, dtype)
         if node.op in tir.COMPARISONS:
@@ -246,7 +243,7 @@ class ExprPrinter:
         return a, b
 
     def _balanced(self, a: tir.Expr, b: tir.Expr, dtype: DType) -> tuple[CExpr, CExpr]:
-        """Both sides such that C's usual conversions change no value and no sign."""
+        """Translate both operands so that C's conversions change no value and no sign."""
         left, right = self.value(a), self.value(b)
         if dtype in (UINT32, UINT64):
             left, right = (
@@ -256,7 +253,7 @@ class ExprPrinter:
         return left, right
 
     def _joined(self, op: str, row: tuple[str, int, int], node: tir.Binary) -> CExpr:
-        """`a && b && c` without parentheses, `||` and `!=` with them."""
+        """Join boolean operands; chains of `&&` need no parentheses."""
         symbol, precedence, least = row
         a, b = self.value(node.a), self.value(node.b)
         same = isinstance(node.a, tir.Binary) and node.a.op == op and op != "xor"
@@ -264,7 +261,7 @@ class ExprPrinter:
         return CExpr(f"{left} {symbol} {b.within(least)}", precedence, INT32)
 
     def _plain_sum(self, node: tir.Binary) -> CExpr | None:
-        """Sums as a person writes them: `a - 3` for `a + -3`, `-a` for `0 - a`."""
+        """Simplify sums: `a - 3` for `a + -3`, `-a` for `0 - a`."""
         if node.op not in ("add", "sub") or not node.a.dtype.signed:
             return None
         if isinstance(node.b, tir.IntImm) and node.b.value < 0 and node.b.value > node.b.dtype.min:
@@ -278,14 +275,14 @@ class ExprPrinter:
         return None
 
     def _wrapped(self, node: tir.Binary) -> CExpr:
-        """Narrow unsigned arithmetic: computed in 32 bits, the low ones kept."""
+        """Compute narrow unsigned arithmetic in 32 bits and keep the low bits."""
         wide = tuple(cast_to(self.value(side), UINT32) for side in (node.a, node.b))
         symbol, precedence, least = _C_OPERATORS[node.op]
         text = f"{wide[0].within(least)} {symbol} {wide[1].within(max(least, precedence + 1))}"
         return cast_to(CExpr(text, precedence, UINT32), node.dtype)
 
     def _signed_shl(self, node: tir.Binary) -> CExpr:
-        """A left shift of a value that may be negative, which C leaves undefined."""
+        """Translate a left shift of a signed value without undefined behavior."""
         dtype = node.a.dtype
         if isinstance(node.b, tir.IntImm) and 0 <= node.b.value < dtype.bits - 1:
             return self._binary(tir.Binary("mul", node.a, tir.IntImm(1 << node.b.value, dtype)))
@@ -307,7 +304,7 @@ class ExprPrinter:
         return CExpr(f"{name}({a.text}, {b.text})", PRIMARY, dtype)
 
     def _clamp(self, node: tir.Binary, dtype: DType) -> CExpr | None:
-        """`min(max(x, low), high)` of literals as one call; both orders mean the same."""
+        """Print `min(max(x, low), high)` with literal limits as one call."""
         inner = node.a
         if not isinstance(inner, tir.Binary) or {node.op, inner.op} != {"min", "max"}:
             return None
@@ -325,10 +322,10 @@ class ExprPrinter:
         return CExpr(f"{name}({', '.join(parts)})", PRIMARY, dtype)
 
     def _saturated(self, node: tir.Expr, dtype: DType) -> CExpr:
-        """A clamp to all of a narrow type; Arm does it, and a shift before it, in one instruction.
+        """Print a clamp to the full range of a narrow type, with a preceding shift.
 
-        Compilers find that instruction only while the limits are literals, not in a loop that
-        keeps them in registers.
+        Arm has one instruction for both. Compilers find it only if the limits are literals, not
+        registers in a loop.
         """
         shift = 0
         match node:
@@ -347,7 +344,7 @@ class ExprPrinter:
         return CExpr(self._call_text(intrinsic, node), PRIMARY, intrinsic.result)
 
     def statement_call(self, node: tir.IntrinsicCall) -> str:
-        """An intrinsic executed for its effect, without the semicolon."""
+        """Return an intrinsic call executed for its effect, without the semicolon."""
         return self._call_text(self._intrinsic(node), node)
 
     def _intrinsic(self, node: tir.IntrinsicCall) -> Intrinsic:
@@ -387,7 +384,7 @@ class ExprPrinter:
         return place
 
     def register(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> str:
-        """The scalar that stands for one element of a register buffer."""
+        """Return the scalar of one element of a register buffer."""
         place, flat = self.places.get(buffer.name), flat_index(buffer, indices)
         if not isinstance(place, RegisterBinding) or not isinstance(flat, tir.IntImm):
             raise InternalError(f"the registers {buffer.name} need a constant index and a place")
@@ -405,11 +402,11 @@ class ExprPrinter:
         return CExpr(self.element(node.buffer, node.indices), PRIMARY, node.dtype)
 
     def element(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> str:
-        """`x[...]` with one row-major index."""
+        """Return `x[...]` with one row-major index."""
         return f"{self.memory(buffer).name}[{self.text(flat_index(buffer, indices))}]"
 
     def stored(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], node: tir.Expr) -> str:
-        """The assignment of `node` to an element, without the semicolon."""
+        """Return the assignment of `node` to an element, without the semicolon."""
         value = self.as_type(node, buffer.dtype)
         if buffer.scope == "reg":
             return f"{self.register(buffer, indices)} = {value.text}"
@@ -436,7 +433,7 @@ class ExprPrinter:
         return CExpr(f"{base} + {self.value(offset).within(PRODUCT)}", SUM, BOOL)
 
     def pointer(self, node: tir.AccessPtr, pointee: str, *, const: bool) -> CExpr:
-        """The address of an element of a buffer, as a pointer to the C type `pointee`."""
+        """Return the address of a buffer element as a pointer to the C type `pointee`."""
         place = self.memory(node.buffer)
         if place.unaligned:
             inner = self._byte_pointer(place, node.offset)
@@ -448,18 +445,18 @@ class ExprPrinter:
         return CExpr(f"({qualifier}{pointee} *){inner.within(UNARY)}", UNARY, BOOL)
 
     def typed_pointer(self, node: tir.AccessPtr, dtype: DType, *, const: bool) -> CExpr:
-        """A pointer argument to elements of `dtype`."""
+        """Return a pointer argument to elements of `dtype`."""
         plain = self.memory(node.buffer).plain and dtype == node.buffer.dtype
         return self.pointer(node, self.pointee(dtype, plain=plain), const=const)
 
     def element_type(self, place: MemoryBinding) -> str:
-        """What the C pointer behind `place` points to."""
+        """Return the C type to which a buffer's pointer points."""
         if place.unaligned:
             return "uint8_t"
         return self.pointee(place.buffer.dtype, plain=place.plain)
 
     def pointee(self, dtype: DType, *, plain: bool) -> str:
-        """The element type of a pointer: an alias type for pool memory wider than a byte."""
+        """Return the pointed-to type: an alias type for pool memory wider than a byte."""
         if plain or dtype.size_bytes == 1:
             return dtype.c_type
         alias = self.names.alias(dtype)

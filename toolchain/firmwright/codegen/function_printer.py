@@ -1,8 +1,7 @@
-"""Functions as C: each kernel with its comment, and the AOT main as `NAME_run`.
+"""Translation of kernels and of the AOT main to C functions.
 
-In: PrimFuncs of a planned module. Out: their text; what they need around them is collected in
-`UsedHelpers`. A kernel takes plain pointers, const where it only reads; only the main knows pools
-and offsets, and it puts a probe before and after each call.
+Kernels take plain pointers, const where they only read. Only the main knows pools and offsets; it
+places a probe before and after each call.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _WRITTEN_ROLES = ("out", "inout")
 
 
 def reachable_kernels(module: IRModule, main: tir.PrimFunc) -> tuple[tir.PrimFunc, ...]:
-    """The kernels that `main` calls in a run, in the order of the first call."""
+    """Return the kernels that `main` calls in a run, in the order of their first call."""
 
     def is_copied(node: Node) -> Node | None:
         return (
@@ -57,7 +56,7 @@ def reachable_kernels(module: IRModule, main: tir.PrimFunc) -> tuple[tir.PrimFun
 
 
 def without_constant_copies(module: IRModule, body: tir.Stmt) -> tir.Stmt:
-    """What a run does: copies of constants that stay are made before it."""
+    """Remove the copies of RAM-resident constants, which run once before the first inference."""
 
     def rule(node: Node) -> Node | None:
         return (
@@ -70,7 +69,7 @@ def without_constant_copies(module: IRModule, body: tir.Stmt) -> tir.Stmt:
 
 
 def ram_constants(module: IRModule, main: tir.PrimFunc) -> tuple[tuple[str, str], ...]:
-    """Constants that live in RAM, and the buffers of `main` that hold them."""
+    """Return the RAM-resident constants and the buffers of `main` that hold them."""
     sources = {
         n.buffer.name: n.constant for n in statements(main.body) if isinstance(n, tir.AllocateConst)
     }
@@ -92,7 +91,7 @@ def _get_kernel(module: IRModule, name: str) -> tir.PrimFunc:
 
 
 def backend_checks(module: IRModule) -> list[tuple[str, str]]:
-    """C functions that a run asks first, each with the version of data that it is asked about."""
+    """Return the C functions that a run calls first, each with a data version to check."""
     found = module.attrs.get("backend_checks", ())
     assert isinstance(found, tuple)  # partitioning/backend_libraries.py writes it
     words = [str(item).split() for item in found]
@@ -128,7 +127,7 @@ class FunctionEmitter:
     # ---- kernels -------------------------------------------------------------------------------
 
     def kernels(self, functions: Sequence[tir.PrimFunc]) -> str:
-        """Each function once that serves some of them; those that it serves print the same."""
+        """Print each distinct kernel once; PrimFuncs that share code must print identically."""
         served: dict[str, list[tir.PrimFunc]] = {}
         for function in functions:
             served.setdefault(function.code, []).append(function)
@@ -181,9 +180,9 @@ class FunctionEmitter:
     def checks(
         self, out: CWriter, pointers: Sequence[str], alignments: Mapping[str, str] = NO_ALIGNMENTS
     ) -> None:
-        """What a function of the interface refuses of its arguments `pointers` and of the pools.
+        """Print the checks of the pools and of the argument pointers `pointers`.
 
-        The structs `in` and `out` among them are looked into.
+        The members of the structs `in` and `out` are checked as well.
         """
         io = self.interface
         tensors = {"in": io.inputs, "out": io.outputs}
@@ -215,7 +214,7 @@ class FunctionEmitter:
         self.refuse(out, asked, "e_backend")
 
     def refuse(self, out: CWriter, conditions: Sequence[str], status: str) -> None:
-        """Ends the function with that status if one of the conditions holds."""
+        """Print a return of `status` that is taken if a condition holds."""
         if not conditions:
             return
         with out.block(f"if ({' || '.join(conditions)})"):
@@ -229,7 +228,7 @@ class FunctionEmitter:
         param: tir.Param,
         used: Mapping[str, tir.Buffer],
     ) -> None:
-        """Declares the pool or tensor that a parameter of the AOT main stands for, if used."""
+        """Declare the pool or tensor behind a parameter of the AOT main if it is used."""
         buffer = param.value
         if not isinstance(buffer, tir.Buffer):
             raise InternalError(f"the AOT main has the scalar parameter {param.name}")
@@ -246,7 +245,7 @@ class FunctionEmitter:
 
 
 class AotMainPrinter(StmtPrinter):
-    """Prints the body of the AOT main: pool windows by their offsets' names, calls with probes."""
+    """Prints the body of the AOT main: buffers by the names of their offsets, calls with probes."""
 
     __slots__ = ("emitter", "sources", "waits")
 
@@ -259,9 +258,9 @@ class AotMainPrinter(StmtPrinter):
         self.waits: dict[str, ConstantPoolFile] = {}
 
     def main_body(self, body: tir.Stmt) -> None:
-        """The body, with every buffer that has a fixed place declared first.
+        """Print the body after declaring all buffers with fixed offsets.
 
-        Copies of constants that stay are no part of a run.
+        Copies of RAM-resident constants are left out.
         """
         body = without_constant_copies(self.emitter.module, body)
         collect_used_names(self.own(body), self.used_names)
@@ -271,11 +270,11 @@ class AotMainPrinter(StmtPrinter):
         self.stmt(body)
 
     def own(self, body: tir.Stmt) -> tir.Stmt:
-        """What of `body` this printer writes as code that needs its buffers."""
+        """Return the part of `body` whose buffers this printer needs to declare."""
         return body
 
     def place(self, node: tir.DeclBuffer) -> None:
-        """A pointer to a fixed place in a pool, by the name of its offset."""
+        """Declare a pointer to a fixed offset in a pool."""
         pool = self.exprs.memory(node.source.buffer).name
         place = MemoryBinding(self.scope.unique(node.buffer.name), node.buffer)
         self.exprs.places[node.buffer.name] = place
@@ -291,7 +290,7 @@ class AotMainPrinter(StmtPrinter):
             super().decl_buffer(node)
 
     def stmt(self, node: tir.Stmt) -> None:
-        """Loops, and what a loop over rows does for a row, stand apart."""
+        """Print a statement, setting off loops and their row-streamed operators."""
         if isinstance(node, tir.For | tir.Let):
             self.out.gap()
         if isinstance(node, tir.For):
@@ -310,7 +309,7 @@ class AotMainPrinter(StmtPrinter):
             self.out.line(probe.format(phase=1))
 
     def announce(self, node: tir.PrimFuncCall, more: str = "") -> None:
-        """The comment in front of a call."""
+        """Print the comment before a call."""
         if node.op >= 0:
             self.out.gap()
             callee = _get_kernel(self.emitter.module, node.callee)
@@ -323,7 +322,7 @@ class AotMainPrinter(StmtPrinter):
             self.out.comment([f"{node.span.tensor}, for the next run."])
 
     def kernel_call(self, node: tir.PrimFuncCall) -> str:
-        """The statement that calls the kernel's function."""
+        """Return the statement that calls the kernel."""
         pairs = self._pairs(node)
         args = ", ".join(self._argument(param, arg) for param, arg in pairs)
         callee = _get_kernel(self.emitter.module, node.callee)
@@ -336,7 +335,7 @@ class AotMainPrinter(StmtPrinter):
         return list(zip(callee.params, node.args, strict=True))
 
     def allocate_const(self, node: tir.AllocateConst) -> None:
-        """What is read by a function has no address: `const_load` names its offset."""
+        """Record a constant without an address; `const_load` uses its offset."""
         found = self.emitter.memory.in_pool(node.constant)
         if found is None or found[0].addressable:
             super().allocate_const(node)
@@ -382,7 +381,7 @@ class AotMainPrinter(StmtPrinter):
         return self.exprs.typed_pointer(arg, param.value.dtype, const=const).text
 
     def _probe(self, node: tir.PrimFuncCall, pairs: Sequence[tuple[tir.Param, tir.Expr]]) -> str:
-        """The probe of a call with `{phase}` left open; "" outside of the operators."""
+        """Return a call's probe with `{phase}` left open, or "" outside operators."""
         if node.op < 0:
             return ""
         for param, arg in pairs:
@@ -393,12 +392,12 @@ class AotMainPrinter(StmtPrinter):
         return ""
 
     def result(self, param: tir.Param, arg: tir.AccessPtr) -> str:
-        """Where a probe finds what a call has made."""
+        """Return a pointer to a call's output for its probe."""
         return self._argument(param, arg)
 
 
 def _is_placed(node: Node) -> TypeGuard[tir.DeclBuffer]:
-    """Whether `node` is a window at a constant offset of a pool."""
+    """Return whether `node` declares a buffer at a constant pool offset."""
     return (
         isinstance(node, tir.DeclBuffer)
         and node.source.buffer.scope == "pool"
@@ -410,7 +409,7 @@ def _is_placed(node: Node) -> TypeGuard[tir.DeclBuffer]:
 
 
 def _declare_param(exprs: ExprPrinter, scope: LocalScope, param: tir.Param) -> str:
-    """Makes a kernel's parameter known; gives its declaration."""
+    """Bind a kernel parameter and return its C declaration."""
     name = scope.unique(param.name)
     if isinstance(param.value, tir.Var):
         exprs.variables[param.value.name] = name
@@ -440,7 +439,7 @@ def _kernel_comment(function: tir.PrimFunc) -> Iterator[str]:
 
 
 def _shared_comment(members: Sequence[tir.PrimFunc]) -> Iterator[str]:
-    """What a function serves whose shapes are arguments."""
+    """Describe the operators that share a kernel, whose shapes are arguments."""
     yield from dict.fromkeys(str(member.attrs.get("comment", "")) for member in members)
     served = ", ".join(str(member.span.op_index) for member in members)
     yield f"Serves operators {served}."

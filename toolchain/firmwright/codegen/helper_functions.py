@@ -1,8 +1,7 @@
-"""The functions around the kernels: intrinsics, minima and maxima, access to unaligned words.
+"""Helper functions around the kernels: intrinsics, minima and maxima, unaligned access.
 
-In: what the printed kernels used. Out: `static inline` functions. An intrinsic's body is its
-portable text; where it has assembly for a feature, that stands beside it behind one macro a
-feature, which the compiler sets for the core it compiles for.
+All are `static inline`. An intrinsic with assembly for a CPU feature selects it by a feature macro
+and has a portable alternative.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ _STRING = re.compile(r"\bmem(?:cpy|set|move|cmp)\b")
 
 
 def intrinsic_bodies(used: UsedHelpers) -> str:
-    """All text of the used intrinsics."""
+    """Return the text of the used intrinsics."""
     return "\n".join(
         body for item in used.intrinsics.values() for body in (item.portable, *item.text.values())
     )
 
 
 def system_headers(used: UsedHelpers, *, copies: bool = False) -> list[str]:
-    """Standard headers that the model needs, in the order C programmers write them."""
+    """Return the standard headers that the model needs, in conventional order."""
     text = intrinsic_bodies(used)
     math = used.math or _MATH.search(text)
     string = copies or used.loads or used.stores or _STRING.search(text)
@@ -56,12 +55,12 @@ def system_headers(used: UsedHelpers, *, copies: bool = False) -> list[str]:
 
 
 def library_headers(used: UsedHelpers) -> list[str]:
-    """What declares C functions that are not generated."""
+    """Return the headers that declare external C functions."""
     return sorted({item.header for item in used.intrinsics.values() if item.header})
 
 
 def used_features(used: UsedHelpers, *, inline_asm: bool) -> list[str]:
-    """The features for which some used intrinsic has assembly, sorted."""
+    """Return the CPU features for which a used intrinsic has assembly, sorted."""
     if not inline_asm:
         return []
     found = {item.requires for item in used.intrinsics.values() if item.text}
@@ -72,12 +71,12 @@ def used_features(used: UsedHelpers, *, inline_asm: bool) -> list[str]:
 
 
 def _saturating(used: UsedHelpers) -> str:
-    """The feature with which saturations are printed: as other assembly says, RISC-V's or Arm's."""
+    """Return the feature whose saturation code to print, according to the other assembly."""
     return "rvm" if any(item.requires == "rvm" for item in used.intrinsics.values()) else "sat"
 
 
 def print_feature_macros(out: CWriter, names: ModelNames, wanted: Iterable[str]) -> None:
-    """One macro a feature: 1 where its assembly may be used."""
+    """Print one macro per feature, 1 where its assembly may be used."""
     wanted = list(wanted)
     allowed = names.macro("inline_asm")
     if wanted:
@@ -104,7 +103,7 @@ def print_feature_macros(out: CWriter, names: ModelNames, wanted: Iterable[str])
 
 
 def print_helpers(out: CWriter, names: ModelNames, used: UsedHelpers, *, inline_asm: bool) -> None:
-    """Every function that the kernels call and that is no kernel."""
+    """Print every helper that the kernels call."""
     for name, (op, dtype) in used.extremes.items():
         _extreme(out, names, name, op, dtype)
     for name, (dtype, shift) in used.saturations.items():
@@ -124,7 +123,7 @@ def print_helpers(out: CWriter, names: ModelNames, used: UsedHelpers, *, inline_
 
 
 def _externs(out: CWriter, used: UsedHelpers) -> None:
-    """Declarations of the C functions of other files that come without a header."""
+    """Declare external C functions that come without a header."""
     found = [item for item in used.intrinsics.values() if item.symbol and not item.header]
     if found:
         out.line()
@@ -135,7 +134,7 @@ def _externs(out: CWriter, used: UsedHelpers) -> None:
 
 
 def _declared(operand: Operand) -> str:
-    """A parameter as other people's C has it: no type of ours."""
+    """Return a parameter of an external function, which uses standard types."""
     kind = operand.dtype.c_type
     if operand.kind != "ptr":
         return f"{kind} {operand.name}"
@@ -169,10 +168,10 @@ def _arm_saturation(dtype: DType, shift: int) -> list[str]:
 
 
 def _riscv_saturation(dtype: DType, shift: int) -> list[str]:
-    """Of a type of 8 bits, with one branch, which values in range take.
+    """Return 8-bit saturation with one branch, not taken for values in range.
 
-    Such a value less the least one has no bit above the type's. Any other becomes all ones or none
-    by its sign, and then a limit by a flip.
+    A value in range, less the minimum, has no bits above the type's. Any other becomes all ones or
+    zeros by its sign, then a limit by an exclusive or.
     """
     beyond = ["xori %0, %0, %3"] if dtype.signed else ["not %0, %0"]
     steps = [
@@ -198,7 +197,7 @@ def _riscv_saturation(dtype: DType, shift: int) -> list[str]:
 def _saturation(
     out: CWriter, names: ModelNames, name: str, dtype: DType, shift: int, feature: str
 ) -> None:
-    """With the assembly of `feature`, "" for none."""
+    """Print a saturation helper with the assembly of `feature`, "" for none."""
     text: list[str] = []
     if feature == "rvm":
         text = _riscv_saturation(dtype, shift) if dtype.bits == INT8.bits else []

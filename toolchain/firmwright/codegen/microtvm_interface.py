@@ -1,9 +1,8 @@
-"""microTVM's C interface around a model: `tvm/tvmgen_NAME.h` and `tvm/tvmgen_NAME.c`.
+"""microTVM's C interface as a wrapper of a model: `tvm/tvmgen_NAME.h` and `tvm/tvmgen_NAME.c`.
 
-In: the model's own interface. Out: two files that a program includes and compiles beside the
-model's, so that what was written for `tvmgen_NAME_run` links. They copy inputs and outputs:
-microTVM leaves inputs alone and takes pointers at any address. What that interface has no place for
-(state, rows, devices, constants that somebody else provides) is a UsageError.
+Code written for `tvmgen_NAME_run` links with it. The wrapper copies inputs and outputs, since
+microTVM preserves inputs and accepts unaligned pointers. Features without an equivalent (state,
+rows, devices, external constants) raise UsageError.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _KEYWORDS = {"default_": "default"}
 def format_microtvm_files(
     io: ModelInterface, banner: str, spdx: str, *, linked: bool, const_pools: bool
 ) -> SourceTree:
-    """Both files; `linked` and `const_pools` say where constants are."""
+    """Format both files; `linked` and `const_pools` tell where constants are stored."""
     for what in _unsupported_features(io, linked=linked, const_pools=const_pools):
         raise UsageError(
             f"microTVM's interface has no place for {what}.",

@@ -1,9 +1,8 @@
-"""A planned module as a `SourceTree`: the model's C and the firmware glue.
+"""Emission of a planned module as a `SourceTree`: the model's C and the firmware glue.
 
-In: a module whose entry is the AOT main, planned and with its constants, and the tables of
-intrinsics. Out: model/NAME.c, NAME.h, NAME_weights.h (or NAME.params.bin with its JSON index; or
-NAME_POOL.bin and .inc for constants in memory of their own) and firmware/fwr_app.c. The model
-includes nothing of the runtime; the same module and options give the same bytes.
+The files are model/NAME.c, NAME.h, NAME_weights.h (NAME.params.bin and its JSON index for unlinked
+constants; NAME_POOL.bin and .inc for constant pools) and firmware/fwr_app.c. The model does not
+depend on the runtime. Equal modules and options give identical bytes.
 """
 
 from __future__ import annotations
@@ -77,10 +76,10 @@ RUNTIME_DTYPES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class EmitOptions:
-    """`prefix` "" takes the module's name; `shared` maps constant keys to symbols of other files.
+    """Options of emission. An empty `prefix` means the module's name.
 
-    With `steps` there is NAME_step, with `tvm_api` microTVM's interface beside the model's. `notes`
-    are lines for the head of NAME.c: what the kernels are tuned for.
+    `steps` adds NAME_step and `tvm_api` microTVM's interface. `shared` maps constants to symbols
+    defined elsewhere. `notes` are comment lines for the head of NAME.c.
     """
 
     prefix: str = ""
@@ -98,7 +97,7 @@ DEFAULT_EMIT_OPTIONS = EmitOptions()
 
 @dataclass(frozen=True, slots=True)
 class _TemplateContext:
-    """What the templates are filled from."""
+    """The values that fill the templates."""
 
     module: IRModule
     interface: ModelInterface
@@ -117,12 +116,12 @@ class _TemplateContext:
 
     @property
     def has_weights(self) -> bool:
-        """Whether there is a file of arrays: not where all constants lie elsewhere."""
+        """Return whether the model has a file of constant arrays."""
         return self.params is None and bool(self.constants or not self.const_pools)
 
     @property
     def copies(self) -> bool:
-        """Whether bytes are copied as they are."""
+        """Return whether the code copies bytes."""
         return bool(self.kept or self.interface.state or self.interface.copies)
 
     @property
@@ -134,7 +133,7 @@ class _TemplateContext:
 def emit_model(
     module: IRModule, intrinsics: IntrinsicTable, options: EmitOptions = DEFAULT_EMIT_OPTIONS
 ) -> SourceTree:
-    """The sources of `module`; see the module docstring."""
+    """Emit the sources of `module`."""
     main = module.entry
     if not isinstance(main, tir.PrimFunc) or not main.attrs.get("aot_main"):
         raise InternalError(f"the entry of module {module.name} is no AOT main")
@@ -173,7 +172,7 @@ def emit_model(
 
 
 def _main_text(emitter: FunctionEmitter, main: tir.PrimFunc) -> str:
-    """The functions of the interface that run the model."""
+    """Print the functions that run the model."""
     if emitter.interface.rows:
         return print_row_streaming_main(emitter, main)
     if emitter.interface.devices:
@@ -184,7 +183,7 @@ def _main_text(emitter: FunctionEmitter, main: tir.PrimFunc) -> str:
 
 
 def model_id(tree: SourceTree) -> str:
-    """32 hex digits over the model's files: firmware and host compare them."""
+    """Return a hash of the model's files, 32 hex digits, which host and firmware compare."""
     digest = hashlib.sha256()
     for path, content in sorted(tree.files.items()):
         if path.startswith(("model/", "backend/")):
@@ -194,7 +193,7 @@ def model_id(tree: SourceTree) -> str:
 
 
 def format_model_id(identity: str) -> list[str]:
-    """A model id as two rows of C initialisers."""
+    """Format a model id as two rows of a C initializer."""
     halves = (identity[:16], identity[16:])
     return [", ".join(f"0x{half[i : i + 2]}" for i in range(0, 16, 2)) for half in halves]
 
@@ -240,7 +239,6 @@ def _source_tree(model: _TemplateContext, kernel_text: str, main_text: str) -> S
 
 
 def _initials(model: _TemplateContext) -> str:
-    """What a state begins with, beside the other constants."""
     return format_state_initializers(model.interface, model.options.rules.const)
 
 
@@ -271,7 +269,7 @@ def _render(model: _TemplateContext, template: str, **more: object) -> str:
 
 
 def _plan_rows(interface: ModelInterface) -> list[str]:
-    """One line for each buffer with a fixed place, in columns."""
+    """Format the memory plan, one aligned macro call per buffer."""
     placed = [place for place in interface.placed if place.direct]
     rows = [
         (
@@ -292,7 +290,7 @@ def _plan_rows(interface: ModelInterface) -> list[str]:
 
 
 def _c_line(text: str) -> str:
-    """A statement inside of a function, broken where it does not fit."""
+    """Format a statement inside a function, wrapped if necessary."""
     out = CWriter()
     with out.indent():
         out.line(text)
@@ -305,7 +303,7 @@ def _source(model: _TemplateContext) -> str:
 
 
 def _compiler_text(model: _TemplateContext) -> str:
-    """Alias types and feature macros: what depends on the compiler."""
+    """Print everything that depends on the compiler: attributes, alias types, feature macros."""
     out = CWriter()
     if any(func.attrs.get("disable_scheduling") for func in model.kernels):
         out.comment(["The kernels load where registers are free: gcc must not load earlier."])
@@ -326,7 +324,7 @@ def _compiler_text(model: _TemplateContext) -> str:
 
 
 def _compiler_macros(out: CWriter, model: _TemplateContext) -> None:
-    """What gcc and clang are told, and what other compilers get instead."""
+    """Print the attribute macros for gcc and clang, and their replacements elsewhere."""
     names, used = model.names, model.used
     section = model.options.rules.code
     attributes = ["noinline", *([f'section("{section}")'] if section else [])]

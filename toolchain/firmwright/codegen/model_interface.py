@@ -1,7 +1,6 @@
-"""What the outside sees of a planned module: pools, tensors, where each lies.
+"""The C interface of a planned module: pools, tensors, placements and function signatures.
 
-In: the AOT main and the I/O binding. Out: frozen rows that the header, the checks in `run` and the
-firmware glue are written from. Offsets and sizes are bytes.
+Offsets and sizes are in bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class WorkspacePool:
 
 @dataclass(frozen=True, slots=True)
 class PlacedBuffer:
-    """A buffer at a fixed place in a pool; `direct`: a window of the pool itself."""
+    """A buffer at a fixed pool offset; `direct`: declared on the pool, not on a view."""
 
     buffer: tir.Buffer
     pool: str
@@ -52,7 +51,7 @@ class PlacedBuffer:
 
 @dataclass(frozen=True, slots=True)
 class IoTensorInfo:
-    """An input or output: its C field, its macro stem, its type, its place if in a pool."""
+    """An input or output: C field, macro stem, C type, and placement if in a pool."""
 
     io: IoTensor
     macro: str
@@ -87,7 +86,7 @@ class IoTensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class StateTensorInfo:
-    """A tensor that stays from run to run: its field in `struct NAME_state`, place, first value."""
+    """A state tensor: its field in `struct NAME_state`, placement and initial value."""
 
     io: StateTensor
     placed: PlacedBuffer
@@ -103,14 +102,14 @@ class StateTensorInfo:
 
     @property
     def fill(self) -> int | None:
-        """The byte that all bytes of the first value are, None where they differ."""
+        """The byte that fills the whole initial value, or None."""
         found = set(self.initial.data)
         return found.pop() if len(found) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
 class StreamedInput:
-    """The input that comes row by row: `count` rows, each of `elements`."""
+    """An input that is fed in `count` rows of `elements` elements."""
 
     field: str
     macro: str
@@ -123,11 +122,11 @@ class StreamedInput:
 
 @dataclass(frozen=True, slots=True)
 class ModelInterface:
-    """Everything the C interface of one model consists of.
+    """The complete C interface of a model.
 
-    `in_pools`: the tensors lie in pools, but for an input that comes in `rows`. `has_init`:
-    constants are copied to the pools before the first run. `state` is what runs leave for the next.
-    `devices` are those that work beside the core that runs the model.
+    `in_pools`: inputs and outputs are in pools, except an input streamed in `rows`. `has_init`:
+    constants are copied to the pools before the first run. `state` persists between runs. `devices`
+    work alongside the main core.
     """
 
     names: ModelNames
@@ -144,7 +143,7 @@ class ModelInterface:
 
     @property
     def copies(self) -> bool:
-        """Whether a device copies from memory to memory."""
+        """Return whether a device copies between memories."""
         return any(device.is_copier for device in self.devices)
 
     @property
@@ -153,7 +152,7 @@ class ModelInterface:
 
     @property
     def consumes_input(self) -> bool:
-        """Whether a run, or writing the input, touches memory that both use."""
+        """Return whether a run, or writing an input, overwrites memory shared with an input."""
         return self.rows is not None or any(
             self._shares(place, other)
             for tensor in self.inputs
@@ -169,9 +168,9 @@ class ModelInterface:
 
 @dataclass(frozen=True, slots=True)
 class FunctionSignatures:
-    """The prototypes, as the header declares them and NAME.c defines them.
+    """The prototypes of the interface functions, for declarations and definitions.
 
-    `front` is a line in front of each definition: the macro that names a section, or "".
+    `front` is a line before each definition: the macro that selects a section, or "".
     """
 
     interface: ModelInterface
@@ -240,13 +239,13 @@ class FunctionSignatures:
         )
 
     def on_device(self, device: str) -> str:
-        """What the core of that name calls to do its part."""
+        """The function that executes a call of that core."""
         name = self.interface.names.prefix
         pools = f"const struct {name}_workspace_pools *pools)"
         return self._signature(f"void {name}_on_{device}(", f"uint32_t call, {pools}")
 
     def transfer_of(self, device: str) -> str:
-        """What says where a copy goes."""
+        """The function that returns the addresses of a copy."""
         name = self.interface.names.prefix
         pools = f"const struct {name}_workspace_pools *pools)"
         head = f"struct {name}_transfer {name}_transfer_of_{device}("
@@ -277,14 +276,17 @@ class FunctionSignatures:
 
     @property
     def _memory(self) -> str:
-        """The parameters that the functions have in common, and the closing parenthesis."""
+        """The common parameters with the closing parenthesis."""
         name = self.interface.names.prefix
         params = f", const struct {name}_params *params" if self.unlinked else ""
         devices = f", const struct {name}_devices *devices" if self.interface.devices else ""
         return f"const struct {name}_workspace_pools *pools{params}{devices})"
 
     def _signature(self, head: str, params: str) -> str:
-        """On as few lines as do, a semicolon's place left, later ones under the first."""
+        """Wrap the prototype to the column limit, leaving room for a semicolon.
+
+        Continuation lines align with the first parameter.
+        """
         lines = [head]
         for param in params.split(", "):
             last = lines[-1]
@@ -297,7 +299,7 @@ class FunctionSignatures:
 
 
 def build_interface(module: IRModule, main: tir.PrimFunc, names: ModelNames) -> ModelInterface:
-    """Reads the interface off the AOT main."""
+    """Derive the interface from the AOT main."""
     pool_params = [param for param in main.params if param.role == "pool"]
     placed = find_placed_buffers(main)
     in_pools = module.io.mode == "arena"
@@ -331,13 +333,13 @@ def build_interface(module: IRModule, main: tir.PrimFunc, names: ModelNames) -> 
 
 
 def is_ram_constant_copy(module: IRModule, call: tir.PrimFuncCall) -> bool:
-    """Whether the call copies a constant to where it stays: that is done once, not in each run."""
+    """Return whether a call copies a RAM-resident constant, which happens once, before any run."""
     callee = module.functions.get(call.callee)
     return isinstance(callee, tir.PrimFunc) and bool(callee.attrs.get("keeps"))
 
 
 def find_placed_buffers(main: tir.PrimFunc) -> tuple[PlacedBuffer, ...]:
-    """Every buffer of the AOT main whose address is a pool and a constant."""
+    """Return every buffer of the AOT main at a constant pool offset."""
     found = {
         param.name: PlacedBuffer(param.value, param.name, 0, False)
         for param in main.params

@@ -1,10 +1,9 @@
-"""The C of a model that works with other devices: `run`, and what each device does by number.
+"""C functions of a model that runs on several devices.
 
-In: a planned AOT main some of whose calls name a device. Out: `NAME_run`, which activates the
-devices, begins and awaits their calls and deactivates them on every way out, and for each core
-`NAME_on_DEVICE(call, pools)`, the one function that such a core calls. A device is open from its
-first call of a stretch in which something is under way to the last. With `fallback` a call that a
-device refuses or breaks off is done by the main core; without, it ends the run.
+`NAME_run` activates the devices, starts and awaits their calls, and deactivates them on every exit
+path. Each core gets `NAME_on_DEVICE(call, pools)`, which executes one of its calls. A device is
+open while any of its calls is in flight. With `fallback`, the main core executes a call that a
+device rejects or aborts; otherwise the run fails.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from firmwright.ir.tir.traversal import statements, used_buffers
 
 
 def print_multi_device_main(emitter: FunctionEmitter, main: tir.PrimFunc, *, fallback: bool) -> str:
-    """The functions of the devices, then the run."""
+    """Print the functions of the devices and the run function."""
     parts = [_device_call_macros(emitter)]
     for device in emitter.interface.devices:
         if device.is_copier:
@@ -50,7 +49,7 @@ def _device_call_macros(emitter: FunctionEmitter) -> str:
 
 
 def _on_device(emitter: FunctionEmitter, main: tir.PrimFunc, device: DeviceCalls) -> str:
-    """A switch over the device's calls, each with the windows that it needs."""
+    """Print a switch over the device's calls, each with the pointers it needs."""
     out = CWriter()
     exprs = ExprPrinter(emitter.names, emitter.intrinsics, emitter.used)
     scope = LocalScope(("call", "pools"))
@@ -76,7 +75,7 @@ def _on_device(emitter: FunctionEmitter, main: tir.PrimFunc, device: DeviceCalls
 
 
 def _transfer(emitter: FunctionEmitter, device: DeviceCalls) -> str:
-    """A switch over the copies of a device, which gives their addresses."""
+    """Print a switch that returns the addresses of each copy."""
     out, names = CWriter(), emitter.names
     kind = f"struct {names.prefix}_transfer"
     with out.function(emitter.definitions.transfer_of(device.name)):
@@ -94,7 +93,7 @@ def _transfer(emitter: FunctionEmitter, device: DeviceCalls) -> str:
 
 
 def _place(emitter: FunctionEmitter, argument: tir.Expr) -> str:
-    """The address of a buffer in a pool."""
+    """Return the address of a buffer in a pool as a C expression."""
     assert isinstance(argument, tir.AccessPtr)
     assert isinstance(argument.offset, tir.IntImm)
     place = next(p for p in emitter.interface.placed if p.buffer.name == argument.buffer.name)
@@ -111,7 +110,7 @@ def _copied_bytes(call: tir.PrimFuncCall) -> int:
 
 
 def _copying(emitter: FunctionEmitter, device: DeviceCalls) -> str:
-    """Has the core that calls it do one of the copies."""
+    """Print the function with which a core performs one of the copies."""
     out, names = CWriter(), emitter.names
     with out.function(emitter.definitions.on_device(device.name)):
         made = f"{names.c(f'transfer_of_{device.name}')}(call, pools)"
@@ -122,7 +121,7 @@ def _copying(emitter: FunctionEmitter, device: DeviceCalls) -> str:
 
 
 def _in_scopes(body: tir.Stmt, call: tir.PrimFuncCall) -> tir.Stmt:
-    """The call alone, within all declarations of `body`: what is not used is not printed."""
+    """Return one call inside all enclosing declarations; unused ones are not printed."""
     inner: tir.Stmt = call
     for node in reversed(
         [n for n in statements(body) if isinstance(n, tir.DeclBuffer | tir.AllocateConst)]
@@ -132,7 +131,7 @@ def _in_scopes(body: tir.Stmt, call: tir.PrimFuncCall) -> tir.Stmt:
 
 
 class _DeviceCallPrinter(AotMainPrinter):
-    """Prints a device's calls as that device does them: no probes, which are the main core's."""
+    """Prints the calls of a device as that device executes them, without probes."""
 
     __slots__ = ()
 
@@ -174,7 +173,7 @@ def _run(emitter: FunctionEmitter, main: tir.PrimFunc, *, fallback: bool) -> str
 
 
 class _MultiDeviceRunPrinter(AotMainPrinter):
-    """Prints the main core's body: the calls of devices are begun and awaited."""
+    """Prints the main core's body, which starts and awaits the calls of other devices."""
 
     __slots__ = ("devices", "fallback", "flying", "places")
 
@@ -206,7 +205,7 @@ class _MultiDeviceRunPrinter(AotMainPrinter):
             self._await(node)
 
     def result(self, param: tir.Param, arg: tir.AccessPtr) -> str:
-        """What a device makes has no name here: by its place in the pool."""
+        """Return the pool address of a device's output, which has no local name."""
         place = self.places.get(arg.buffer.name)
         if arg.buffer.name in self.used_names or place is None:
             return super().result(param, arg)
@@ -214,12 +213,12 @@ class _MultiDeviceRunPrinter(AotMainPrinter):
         return f"pools->{place.pool} + {at}"
 
     def step(self, device: DeviceCalls, name: str) -> str:
-        """A step of the device's life that may be left out."""
+        """Return the call of an optional device callback."""
         at = f"devices->{device.name}"
         return f"{self.emitter.names.c('told')}({at}.{name}, {at}.context)"
 
     def tell(self, device: DeviceCalls, name: str) -> None:
-        """That step; where it fails the run ends, or the device will be done without."""
+        """Call a device callback; on failure end the run or fall back to the main core."""
         if self.fallback:
             self.out.line(f"(void){self.step(device, name)};")
         else:
@@ -269,6 +268,6 @@ class _MultiDeviceRunPrinter(AotMainPrinter):
         return f"{node.device}_{self.devices[node.device].number(node)}_here"
 
     def _by_main(self, node: tir.PrimFuncCall) -> str:
-        """What the device would do, done by the main core: what it reads is still there."""
+        """Return the statement with which the main core executes the call itself."""
         function = self.emitter.names.c(f"on_{node.device}")
         return f"{function}({self.devices[node.device].number(node)}, pools);"

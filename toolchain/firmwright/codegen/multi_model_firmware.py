@@ -1,9 +1,8 @@
-"""Several planned modules as one firmware: each model's C, equal constants once, one glue.
+"""Sources of a firmware with several models.
 
-In: modules of distinct names with linked constants. Out: model/NAME.c and its headers for each,
-model/shared_constants.c where at least two hold the same bytes, and firmware/fwr_app.c, whose run
-calls one model after the other: all in the same pools, if they were planned together, else each in
-pools of its own. The glue's tensors are called MODEL/TENSOR.
+Each model keeps its own C files; constants that at least two models share move to
+model/shared_constants.c; firmware/fwr_app.c runs the models in sequence. The models use the same
+pools if they were planned jointly, else separate ones. Tensors are called MODEL/TENSOR.
 """
 
 from __future__ import annotations
@@ -45,23 +44,23 @@ GLUE_FILE = "firmware/fwr_app.c"
 
 @dataclass(frozen=True, slots=True)
 class _GlueContext:
-    """What the glue is written from: models in the order given, and in that of their runs."""
+    """Template context of the glue: the models in the given order and in run order."""
 
     models: tuple[ModelInterface, ...]
     runs: tuple[ModelInterface, ...]
     shared_pools: tuple[WorkspacePool, ...]
 
     def pool(self, model: ModelInterface, name: str) -> str:
-        """The array in which `model` has its pool `name`."""
+        """Return the name of the array that serves as pool `name` of `model`."""
         return f"pool_{name}" if self.shared_pools else f"{model.names.prefix}_pool_{name}"
 
     def sharing(self) -> list[tuple[ModelInterface, WorkspacePool]]:
-        """Each pool of each model, to be checked against the array that holds it."""
+        """Return each shared pool with each model that uses it, for size checks."""
         return [(model, pool) for model in self.models if self.shared_pools for pool in model.pools]
 
     @property
     def has_init(self) -> bool:
-        """Whether something is to be done before the first run."""
+        """Return whether any model needs initialization before the first run."""
         return any(model.has_init or model.state for model in self.models)
 
     @property
@@ -86,10 +85,10 @@ def emit_multi_model_firmware(
     order: Sequence[int] = (),
     shared_bytes: Mapping[str, int] | None = None,
 ) -> SourceTree:
-    """The sources of all `modules` as one firmware; UsageError if they cannot be in one.
+    """Emit several models as one firmware; raise UsageError if they cannot be combined.
 
-    `order` are the positions of the models in the order of their runs. `shared_bytes` are the sizes
-    of the pools that they were planned together for.
+    `order` lists the models' positions in run order. `shared_bytes` has the sizes of jointly
+    planned pools.
     """
     check_models_combine(modules)
     rules = options.rules
@@ -115,7 +114,7 @@ def emit_multi_model_firmware(
 def _shared_pools(
     models: Sequence[ModelInterface], shared_bytes: Mapping[str, int]
 ) -> tuple[WorkspacePool, ...]:
-    """One array a pool, large and aligned enough for every model."""
+    """Return one pool per name, with the size and alignment that every model needs."""
     found = []
     for name, size_bytes in shared_bytes.items():
         mine = [pool for model in models for pool in model.pools if pool.name == name]
@@ -125,7 +124,7 @@ def _shared_pools(
 
 
 def check_models_combine(modules: Sequence[IRModule]) -> None:
-    """UsageError if the modules cannot be in one firmware."""
+    """Raise UsageError if the modules cannot be combined in one firmware."""
     names = [to_c_identifier(module.name) for module in modules]
     if len(names) < 2:
         raise UsageError("a bundle holds at least two models.")
@@ -160,13 +159,13 @@ def check_models_combine(modules: Sequence[IRModule]) -> None:
 
 
 def _has_devices(module: IRModule) -> bool:
-    """Whether other devices have a part in the model."""
+    """Return whether a model uses other devices."""
     main = module.entry
     return isinstance(main, tir.PrimFunc) and bool(collect_device_calls(main))
 
 
 def _with_used_constants(module: IRModule) -> IRModule:
-    """`module` with the constants alone that its functions hold."""
+    """Return `module` without constants that its functions do not use."""
     functions = [f for f in module.functions.values() if isinstance(f, tir.PrimFunc)]
     used = {name for function in functions for name in used_constants(function.body)}
     kept = {name: c for name, c in module.constants.items() if name in used}

@@ -1,9 +1,8 @@
-"""The AOT main of a model whose input comes row by row: `feed_row`, `finish`, and `run` of both.
+"""C functions of a model with a row-streamed input: `feed_row`, `finish`, and `run`.
 
-In: a planned AOT main whose loop over rows is the only place that reads the input. Out: the C
-functions. The main falls into three parts: what stands before the loop is done with row 0, the
-loop's body is a function of its own, and what remains of the loop (rows of padding) and what stands
-behind it belong to `finish`. Nothing is kept between calls but what lies in the pools.
+The AOT main is split at the loop that reads the input. Statements before it run with row 0, the
+loop body becomes a function, and the remaining iterations (padding rows) and statements belong to
+`finish`. All data between calls is in the pools.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from firmwright.ir.tir.traversal import Node, prim_calls, used_buffers, walk
 
 @dataclass(frozen=True, slots=True)
 class _RowLoopParts:
-    """What stands before the loop and behind it, each inside of the windows it may need."""
+    """The statements before and after the loop, inside the declarations they may need."""
 
     before: tir.Stmt
     loop: tir.For
@@ -36,7 +35,7 @@ class _RowLoopParts:
 
 
 def print_row_streaming_main(emitter: FunctionEmitter, function: tir.PrimFunc) -> str:
-    """The three functions, and the static one that makes a step."""
+    """Print the interface functions and the static function for one iteration."""
     rows = emitter.interface.rows
     if rows is None:
         raise InternalError(f"{function.name} does not take its input by rows")
@@ -46,7 +45,7 @@ def print_row_streaming_main(emitter: FunctionEmitter, function: tir.PrimFunc) -
 
 
 def _split_at_row_loop(stmt: tir.Stmt, rows: StreamedInput) -> _RowLoopParts:
-    """`stmt` cut at the loop that reads the input."""
+    """Split `stmt` at the loop that reads the input."""
     match stmt:
         case tir.For() if _reads(stmt, rows):
             return _RowLoopParts(tir.Seq(()), stmt, stmt.body, tir.Seq(()))
@@ -90,7 +89,7 @@ class _RowStreamingPrinter:
 
     @property
     def _more(self) -> str:
-        """The arguments that every function hands on."""
+        """The trailing arguments of every function."""
         return "pools" if self.emitter.memory.linked else "pools, params"
 
     def _name(self, function: str) -> str:
@@ -100,7 +99,7 @@ class _RowStreamingPrinter:
         out.line(f"return {self.emitter.names.macro('ok')};")
 
     def _printer(self, out: CWriter, scope: LocalScope, body: tir.Stmt) -> AotMainPrinter:
-        """A printer of `body`, with the pools that it uses declared."""
+        """Return a printer of `body` after declaring the pools it uses."""
         emitter = self.emitter
         exprs = ExprPrinter(emitter.names, emitter.intrinsics, emitter.used)
         used = used_buffers(body)
@@ -110,7 +109,7 @@ class _RowStreamingPrinter:
         return AotMainPrinter(out, exprs, scope, emitter)
 
     def _step(self, out: CWriter) -> None:
-        """Row `step` is where the loop expects it: at the start of `row`."""
+        """Print the loop body as a function; the current row starts at `row`."""
 
         def at_row(part: Node) -> Node | None:
             if isinstance(part, tir.AccessPtr) and part.buffer.name == self.rows.field:
@@ -180,7 +179,7 @@ class _RowStreamingPrinter:
             out.line(f"return {self._name('finish')}(out, {self._more});")
 
     def _handed_on(self, out: CWriter, call: str) -> None:
-        """A status other than 0 ends the function."""
+        """Print a call whose nonzero status ends the function."""
         out.line(f"const int32_t status = {call};")
         with out.block("if (status != 0)"):
             out.line("return status;")

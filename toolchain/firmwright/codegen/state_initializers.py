@@ -1,8 +1,7 @@
-"""The first values of what a model keeps between runs, as C arrays.
+"""Initial values of state tensors as C arrays.
 
-In: the interface of a model. Out: one array for each value that is not one byte over and over;
-`NAME_reset` sets those. The arrays are linked even where no other constant is: resetting takes
-nothing but the pools.
+Values that repeat one byte need no array; `NAME_reset` fills them. The arrays are linked even if
+other constants are not, because a reset takes only the pools.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from firmwright.codegen.model_interface import ModelInterface
 
 
 def format_state_initializers(interface: ModelInterface, section: str = "") -> str:
-    """The arrays, `NAME_initial_FIELD`, in the linker's section of that name if there is one."""
+    """Format the arrays `NAME_initial_FIELD`, placed in `section` if given."""
     out = CWriter()
     for kept in interface.state:
         if kept.fill is not None:

@@ -1,8 +1,8 @@
-"""`NAME_step`: an inference that returns behind each operator, for applications with more to do.
+"""`NAME_step`: an inference that returns after each operator, for cooperative main loops.
 
-In: a planned AOT main. Out: a function that does one part of it a call. A part is an operator with
-what stands beside it; of a loop over rows, one row; a branch or another loop as a whole. Where it
-stands lies in the caller's `struct NAME_progress`; all else lies in the pools, as it does in a run.
+One call executes one operator with its neighboring statements, one row of a row-streaming loop, or
+a whole branch or other loop. The position is kept in the caller's `struct NAME_progress`, all data
+in the pools.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RESERVED = ("at", "in", "out", "pools", "params", "row")
 
 
 def print_step_function(emitter: FunctionEmitter, function: tir.PrimFunc) -> str:
-    """The function NAME_step; UsageError where the main cannot be left in the middle."""
+    """Print NAME_step; raise UsageError if the main cannot be interrupted."""
     _check(emitter)
     body = without_constant_copies(emitter.module, function.body)
     return _StepFunctionPrinter(emitter, function, tuple(_split_main(body))).text()
@@ -53,14 +53,14 @@ def _check(emitter: FunctionEmitter) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _StepPart:
-    """What one call does: statements, or one turn of `loop`, whose windows are around its body."""
+    """The work of one call: statements, or one iteration of `loop`."""
 
     body: tir.Stmt
     loop: tir.For | None = None
 
 
 def _split_main(main: tir.Stmt) -> list[_StepPart]:
-    """The main cut behind every operator; what has none goes with its neighbour."""
+    """Split the main after every operator; other statements join a neighbor."""
     parts: list[_StepPart] = []
     waiting: list[tir.Stmt] = []
     for piece, loop in _pieces(main):
@@ -77,7 +77,7 @@ def _split_main(main: tir.Stmt) -> list[_StepPart]:
 
 
 def _close(parts: list[_StepPart], waiting: list[tir.Stmt]) -> None:
-    """What waits for an operator and finds none goes with the one before, if that is no loop."""
+    """Append pending statements to the previous part, unless that is a loop."""
     if waiting and parts and parts[-1].loop is None:
         parts[-1] = _StepPart(tir.Seq((parts[-1].body, *waiting)))
     elif waiting:
@@ -90,7 +90,7 @@ def _is_row_loop(loop: tir.For) -> bool:
 
 
 def _pieces(stmt: tir.Stmt) -> list[tuple[tir.Stmt, tir.For | None]]:
-    """Statements in their order, each inside of the windows it uses; of a row loop, its body."""
+    """Return the statements in order, inside the declarations they use; a row loop's body once."""
     match stmt:
         case tir.Seq(stmts):
             return [piece for part in stmts for piece in _pieces(part)]

@@ -1,8 +1,7 @@
-"""Statements of TIR as C: one `match`, declarations as late as they can stand.
+"""Translation of TIR statements to C.
 
-In: the body of a PrimFunc of a planned module. Out: lines in a `CWriter`. Registers become scalars
-that are declared where they are first written; a window becomes a pointer; what nothing uses is
-not declared at all. Memory for scratch has no place here: the planner has made it a parameter.
+Register buffers become scalars declared at their first write, views become pointers, and unused
+declarations are omitted. Scratch memory is a parameter, assigned by the planner.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ class StmtPrinter:
         self.used_names: set[str] = set()
 
     def body(self, stmt: tir.Stmt) -> None:
-        """The whole body of a function whose parameters are declared."""
+        """Print the body of a function whose parameters are declared."""
         collect_used_names(stmt, self.used_names)
         self.stmt(stmt)
 
     def stmt(self, node: tir.Stmt) -> None:
-        """One statement and what it contains."""
+        """Print one statement and its children."""
         match node:
             case tir.Seq():
                 for part in node.stmts:
@@ -80,11 +79,11 @@ class StmtPrinter:
                 assert_never(node)
 
     def call_prim(self, node: tir.PrimFuncCall) -> None:
-        """Kernels call no kernels; the AOT main's printer overrides this."""
+        """Reject kernel calls, which only the AOT main contains."""
         raise InternalError(f"{node.callee} is called outside of the AOT main")
 
     def evaluate(self, node: tir.Evaluate) -> None:
-        """An intrinsic for its effect; the AOT main's printer knows more of them."""
+        """Print an intrinsic executed for its effect."""
         self._declare_mentioned(node)
         self.out.line(f"{self.exprs.statement_call(node.call)};")
 
@@ -162,7 +161,7 @@ class StmtPrinter:
             self.pending.pop((buffer.name, index), None)
 
     def _declare_mentioned(self, node: tir.Stmt | tir.Expr) -> None:
-        """Declares the registers that `node` mentions and nothing has declared yet."""
+        """Declare the registers in `node` that are not declared yet."""
         if not self.pending:
             return
         for part in walk(node):
@@ -190,7 +189,7 @@ class StmtPrinter:
         self.out.line(f"{compound};")
 
     def _compound(self, node: tir.BufferStore) -> str | None:
-        """`acc += ...` where the value is the old one combined with something."""
+        """Return a compound assignment such as `acc += ...`, or None."""
         value, buffer = node.value, node.buffer
         if not (
             isinstance(value, tir.Binary) and value.op in _COMPOUND and buffer.dtype.bits >= 32
@@ -217,7 +216,7 @@ class StmtPrinter:
         return f"{target} {_COMPOUND[op]} {self.exprs.as_type(operand, buffer.dtype).text}"
 
     def allocate_const(self, node: tir.AllocateConst) -> None:
-        """A pointer to a constant: to an array of its type, or to where it lies among others."""
+        """Declare a pointer to a constant's array or to its bytes in a pool."""
         if node.buffer.name in self.used_names:
             symbol = self.constant_symbol(node.constant)
             name = self.scope.unique(node.buffer.name)
@@ -231,7 +230,7 @@ class StmtPrinter:
         self.stmt(node.body)
 
     def decl_buffer(self, node: tir.DeclBuffer) -> None:
-        """A window: a pointer, const where nothing is written through it."""
+        """Declare a view as a pointer, const if it is only read."""
         if node.buffer.name in self.used_names:
             self._declare_mentioned(node.source)
             self._window(node)
@@ -263,7 +262,7 @@ def _register_key(node: tir.BufferLoad | tir.BufferStore) -> tuple[str, int]:
 
 
 def collect_used_names(node: tir.Stmt | tir.Expr, used: set[str]) -> None:
-    """Names of variables and buffers whose declaration somebody needs."""
+    """Collect the names of variables and buffers whose declarations are needed."""
     match node:
         case tir.DeclBuffer(buffer, source, body):
             collect_used_names(body, used)

@@ -1,4 +1,4 @@
-"""The file frames: Jinja2 templates filled from prepared values; no IR node enters a template."""
+"""Rendering of the Jinja2 file templates; no IR node enters a template."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ TEMPLATES = "templates"
 
 
 def render_template(template: str, **values: object) -> str:
-    """The text of codegen/templates/`template` filled with `values`."""
+    """Fill codegen/templates/`template` with `values`."""
     environment = Environment(
         loader=PackageLoader("firmwright.codegen", TEMPLATES),
         undefined=StrictUndefined,

@@ -1,4 +1,4 @@
-"""The way to running firmware: transports, the link's protocol, and the session on top of both."""
+"""Connections to running firmware: transports, the link protocol, and sessions."""
 
 from firmwright.device.fault_report import Fault
 from firmwright.device.instruction_counter import (

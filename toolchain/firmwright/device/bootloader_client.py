@@ -1,8 +1,7 @@
-"""The resident loader's client: who is there, what lies in its slots, bytes into the free one.
+"""A client of the bootloader (runtime_c/bootloader): list, write, verify and confirm slots.
 
-In: a transport behind which the loader listens, or an application of ours runs. Out: slots written,
-read back, confirmed, started. Pages that are in a slot already are not sent, so a transfer that was
-cut off goes on where it was. The other end is runtime_c/loader; runtime_c/ABI.md has its bytes.
+Pages that the free slot already holds are not sent again, so an interrupted transfer resumes.
+runtime_c/ABI.md describes the messages.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ ProgressCallback = Callable[[int, int], None]
 
 
 class SlotState(IntEnum):
-    """How far an image in a slot has come (enum fwr_slot_state)."""
+    """The state of an image in a slot (`enum fwr_slot_state`)."""
 
     EMPTY = 0
     UNCONFIRMED = 1
@@ -59,7 +58,7 @@ class SlotState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class BootloaderInfo:
-    """What a loader says of itself. Slots are numbers; NO_SLOT is none."""
+    """The bootloader's description of itself. Slots are numbers; NO_SLOT means none."""
 
     board: str
     payload_bytes: int
@@ -74,13 +73,13 @@ class BootloaderInfo:
 
     @property
     def room_bytes(self) -> int:
-        """For an image in a slot."""
+        """The largest image that fits into a slot."""
         return self.slot_bytes - self.page_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class SlotInfo:
-    """A slot's image. `base` is, of a model, the sequence of its application, else 0."""
+    """The image in a slot; `base` is the sequence number of a model's application, else 0."""
 
     number: int
     state: SlotState
@@ -93,7 +92,7 @@ class SlotInfo:
 
 @dataclass(frozen=True, slots=True)
 class ImageHeader:
-    """What an image begins with; `start` is 0 but of a model (struct fwr_image_words)."""
+    """The head of an image (`struct fwr_image_words`); `start` is 0 except for a model."""
 
     abi: int
     entry: int
@@ -104,7 +103,7 @@ class ImageHeader:
 
 
 def read_image_header(data: bytes) -> ImageHeader | None:
-    """Of an image's first bytes; None where they are no image's."""
+    """Decode the head of an image; return None if the bytes are not an image."""
     if len(data) < IMAGE_BYTES:
         return None
     magic, *words = struct.unpack_from("<7I", data)
@@ -112,7 +111,7 @@ def read_image_header(data: bytes) -> ImageHeader | None:
 
 
 class BootloaderClient:
-    """A conversation with a loader, which `enter_bootloader` has found."""
+    """A connection to the bootloader; open it with `enter_bootloader`."""
 
     def __init__(self, transport: Transport, *, clock: Clock = time.monotonic) -> None:
         self._transport = transport
@@ -121,11 +120,11 @@ class BootloaderClient:
         self._piece_bytes = (self.info.payload_bytes - _WRITE_HEADER_BYTES) // 4 * 4
 
     def slots(self) -> tuple[SlotInfo, ...]:
-        """What lies in each."""
+        """Return the contents of every slot."""
         return tuple(self._slot(number) for number in range(self.info.count))
 
     def send(self, image: bytes, progress: ProgressCallback | None = None) -> int:
-        """Brings `image` into the free slot; gives the number of bytes that had to be sent."""
+        """Write `image` into the free slot and return the number of bytes sent."""
         self._require_room(image)
         page, sent = self.info.page_bytes, 0
         for offset in range(0, len(image), page):
@@ -138,16 +137,16 @@ class BootloaderClient:
         return sent
 
     def read(self, slot: int, offset: int, size_bytes: int) -> bytes:
-        """Bytes of a slot as they are in the flash."""
+        """Read bytes of a slot from flash."""
         data = b""
         while len(data) < size_bytes:
             piece = min(self.info.payload_bytes, size_bytes - len(data))
             request = struct.pack("<BII", slot, offset + len(data), piece)
-            data += self._line.request(Command.LOADER_READ, request)
+            data += self._line.request(Command.BOOTLOADER_READ, request)
         return data
 
     def verify(self, image: bytes) -> None:
-        """Reads the free slot back; a DeviceError names the first address that differs."""
+        """Read the free slot back; a DeviceError names the first address that differs."""
         slot = self.info.free
         found = self.read(slot, 0, len(image))
         if found != image:
@@ -160,26 +159,26 @@ class BootloaderClient:
             )
 
     def commit(self, image: bytes, identity: bytes) -> None:
-        """The image is whole: from the next start on it is on trial."""
+        """Mark the written image as complete and pending; it runs on the next start."""
         place = struct.pack("<BII", self.info.free, len(image), zlib.crc32(image))
         try:
-            self._line.request(Command.LOADER_COMMIT, place + _padded_id(identity))
+            self._line.request(Command.BOOTLOADER_COMMIT, place + _padded_id(identity))
         except RefusedError as refused:
             raise self._not_taken(refused) from refused
 
     def confirm(self, slot: int) -> None:
-        """It answered: it stays."""
-        self._line.request(Command.LOADER_CONFIRM, bytes((slot,)))
+        """Confirm the image in a slot, which makes it permanent."""
+        self._line.request(Command.BOOTLOADER_CONFIRM, bytes((slot,)))
 
     def boot(self) -> None:
-        """Leaves for the application. If the answer gets lost it may have left already."""
+        """Start the application. If the answer is lost, it may already be running."""
         with contextlib.suppress(SessionLostError):
-            self._line.request(Command.LOADER_BOOT)
+            self._line.request(Command.BOOTLOADER_BOOT)
 
     # ---- Pieces -----------------------------------------------------------------------------
 
     def _hello(self) -> BootloaderInfo:
-        answer = self._line.request(Command.LOADER_HELLO)
+        answer = self._line.request(Command.BOOTLOADER_HELLO)
         version, *numbers = unpack_payload(_HELLO, answer[:_HELLO_BYTES], "loader's hello")
         if version != BOOTLOADER_VERSION:
             raise DeviceError(
@@ -190,13 +189,13 @@ class BootloaderClient:
         return BootloaderInfo(answer[_HELLO_BYTES:].decode("ascii", "replace"), *numbers)
 
     def _slot(self, number: int) -> SlotInfo:
-        answer = self._line.request(Command.LOADER_SLOT, bytes((number,)))
+        answer = self._line.request(Command.BOOTLOADER_SLOT, bytes((number,)))
         state, sequence, size, crc, base = unpack_payload("<BIIII", answer[:17], "loader's slot")
         return SlotInfo(number, SlotState(state), sequence, size, crc, base, answer[17:])
 
     def _check(self, offset: int, size_bytes: int) -> int:
         request = struct.pack("<BII", self.info.free, offset, size_bytes)
-        answer = self._line.request(Command.LOADER_CHECK, request)
+        answer = self._line.request(Command.BOOTLOADER_CHECK, request)
         return unpack_payload("<I", answer, "loader's checksum")[0]
 
     def _write(self, offset: int, page: bytes) -> None:
@@ -206,7 +205,7 @@ class BootloaderClient:
             request = struct.pack("<BI", self.info.free, offset + at) + data
             smallest = self._piece_bytes <= _PIECE_MIN_BYTES
             try:
-                self._line.request(Command.LOADER_WRITE, request, may_split=not smallest)
+                self._line.request(Command.BOOTLOADER_WRITE, request, may_split=not smallest)
             except RequestLostError:
                 self._piece_bytes = max(_PIECE_MIN_BYTES, self._piece_bytes // 8 * 4)
                 continue
@@ -253,17 +252,17 @@ def enter_bootloader(
     patience_s: float = KNOCK_S,
     clock: Clock = time.monotonic,
 ) -> BootloaderClient:
-    """The loader behind `transport`; an application that runs there is restarted for it.
+    """Connect to the bootloader on `transport`, restarting a running application.
 
-    Raises DeviceTimeoutError if neither answers: a loader that was not asked to listen does so for
-    a tenth of a second after each restart, which is when it hears this knocking.
+    The bootloader listens for a tenth of a second after each restart, so greetings are repeated.
+    Raises DeviceTimeoutError if neither bootloader nor application answers.
     """
     deadline = clock() + patience_s
     restarts = 0
     while restarts <= _RESTARTS_MAX:
         line = RequestChannel(transport, _KNOCKING, clock=clock)
         try:
-            line.request(Command.LOADER_HELLO)
+            line.request(Command.BOOTLOADER_HELLO)
             return BootloaderClient(transport, clock=clock)
         except (SessionLostError, FaultError):
             restarts += 1
@@ -286,7 +285,7 @@ def enter_bootloader(
 
 
 def _restart(line: RequestChannel) -> None:
-    """Of an application, also of one that has faulted."""
+    """Restart the application, even one that has faulted."""
     with contextlib.suppress(SessionLostError, FaultError, DeviceTimeoutError):
         line.request(Command.HELLO)
     with contextlib.suppress(SessionLostError, FaultError, DeviceTimeoutError):

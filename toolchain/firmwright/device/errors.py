@@ -1,8 +1,4 @@
-"""Why a request has no answer: refused, forgotten, lost, faulted, or out of time.
-
-In: what the firmware said, or did not. Out: errors of one paragraph, and the times after which
-silence is one.
-"""
+"""Errors of requests (refusal, loss, fault, timeout) and their time limits."""
 
 from __future__ import annotations
 
@@ -26,12 +22,11 @@ _REFUSALS = {
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long each kind of request is tried before it is an error, and how it is repeated.
+    """Time limits of requests, and how requests are repeated.
 
-    The wait before a repetition grows from `first_wait_s` to `last_wait_s`. After something came
-    damaged, the sound frame may still be under way for `damage_grace_s`; after the firmware said
-    that it started, the answer to a hello for `started_grace_s`. `baud_s` is how long it is called
-    at a new baud.
+    The delay before a repetition grows from `first_wait_s` to `last_wait_s`. After damaged bytes,
+    the answer may still arrive within `damage_grace_s`; after a restart message, the answer to a
+    hello within `started_grace_s`. `baud_s` limits the attempts at a new baud rate.
     """
 
     hello_s: float = 20.0
@@ -44,7 +39,7 @@ class Timeouts:
     started_grace_s: float = 0.05
 
     def of(self, command: Command) -> float:
-        """The patience with one request."""
+        """Return the time limit of a request."""
         match command:
             case Command.HELLO:
                 return self.hello_s
@@ -65,7 +60,7 @@ class FaultError(DeviceError):
 
 
 class RefusedError(DeviceError):
-    """The firmware answered that it will not do it; `status` says why."""
+    """The firmware refused a request; `status` gives the reason."""
 
     def __init__(self, command: Command, status: int, payload: bytes, *, where: str) -> None:
         known = status in Status.__members__.values()
@@ -81,7 +76,7 @@ class RefusedError(DeviceError):
 
 
 class SessionLostError(DeviceError):
-    """The firmware does not know the session: it restarted, or another host took over."""
+    """The firmware does not know the session: it restarted, or another host took over the link."""
 
     def __init__(self, *, where: str) -> None:
         super().__init__(
@@ -99,7 +94,7 @@ class RequestLostError(DeviceTimeoutError):
 def make_timeout_error(
     command: Command, patience_s: float, *, accepted: bool, where: str
 ) -> DeviceTimeoutError:
-    """The error of a request that was tried for `patience_s`; `accepted`: its run had begun."""
+    """Return the error of a request tried for `patience_s`; `accepted`: its run had begun."""
     match command:
         case Command.HELLO:
             what = "no firmware answered"
@@ -107,7 +102,7 @@ def make_timeout_error(
         case Command.RUN | Command.STEP:
             what = "the run was accepted but did not end" if accepted else "no answer to run"
             hint = "a large model on a slow board may need a longer time-out."
-        case _ if command >= Command.LOADER_HELLO:
+        case _ if command >= Command.BOOTLOADER_HELLO:
             what = "the loader did not go on answering"
             hint = "flash again: it goes on where it was, and the board has what it ran before."
         case _:

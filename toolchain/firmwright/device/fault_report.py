@@ -1,9 +1,7 @@
-"""A processor that faulted: what its report says, and what that means.
+"""Decoding and diagnosis of fault reports (runtime_c/ABI.md, section 4).
 
-In: the payload of a fault frame (runtime_c/ABI.md, section 4). Out: registers by name, and
-sentences on the cause and on what to try.
-Sources: Armv7-M and Armv8-M architecture manuals for the Cortex-M status registers, the RISC-V
-privileged specification for mcause.
+Register meanings follow the Armv7-M and Armv8-M architecture manuals and the RISC-V privileged
+specification (mcause).
 """
 
 from __future__ import annotations
@@ -64,11 +62,11 @@ _ADDRESS_VALID = {"mmfar": 7, "bfar": 15}
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Registers of a processor that faulted, and the operator it was in (None: not known).
+    """A decoded fault report.
 
-    `stack_used_bytes` is the deepest use of the stack so far; 0 where nobody marks it. `pool` names
-    the one whose fence is broken, where the processor is well but the memory beside a pool changed.
-    With `watchdog` it did not fault either: it was there when the watchdog's time was over.
+    `operator` is the operator under way, or None. `stack_used_bytes` is the deepest stack use so
+    far, 0 if unknown. If guard bytes next to a pool changed, `pool` names it and the processor did
+    not fault. With `watchdog`, the report describes the code that ran when the watchdog expired.
     """
 
     registers: tuple[tuple[str, int], ...]
@@ -79,7 +77,7 @@ class Fault:
 
     @classmethod
     def decode(cls, payload: bytes) -> Fault:
-        """From the payload of a fault frame."""
+        """Decode the payload of a fault frame."""
         family, operator, stack, *words = unpack_payload("<HHI12I", payload, "fault report")
         names = _FAULT_REGISTERS.get(family & ~_WATCHDOG, [f"word{i}" for i in range(12)])
         return cls(
@@ -91,13 +89,13 @@ class Fault:
         )
 
     def register(self, *names: str) -> int | None:
-        """The first of these that the family has."""
+        """Return the first of these registers that the processor family has."""
         found = dict(self.registers)
         return next((found[name] for name in names if name in found), None)
 
     @property
     def causes(self) -> tuple[str, ...]:
-        """What the status registers say, in words; where they name an address, with it."""
+        """Describe the causes in the status registers, with the faulting address if known."""
         registers = dict(self.registers)
         cfsr = registers.get("cfsr", 0)
         causes = [text for bit, text in _CFSR_BITS.items() if cfsr >> bit & 1]
@@ -115,7 +113,7 @@ class Fault:
 
     @property
     def hint(self) -> str:
-        """What to try, by the cause."""
+        """Suggest a remedy for the cause."""
         registers = dict(self.registers)
         if self.watchdog:
             return (
@@ -164,6 +162,6 @@ class Fault:
 
 
 def _text(words: list[int]) -> str:
-    """Characters as they lie in little-endian words, up to the first zero."""
+    """Decode a zero-terminated string from little-endian words."""
     data = b"".join(word.to_bytes(4, "little") for word in words)
     return data.split(b"\0")[0].decode("ascii", "replace")

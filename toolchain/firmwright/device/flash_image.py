@@ -1,8 +1,6 @@
-"""What is to be in a board's flash: pieces of bytes by address, and the files that carry them.
+"""Flash contents as bytes by address; Intel HEX input and UF2 output.
 
-In: the Intel HEX that a build wrote. Out: a `FlashImage`, whose pieces are in order, do not touch,
-and are never empty; the same as UF2 blocks. Formats after Intel's specification of 1988 and the
-UF2 format's description by Microsoft.
+Formats follow Intel's specification of 1988 and Microsoft's description of UF2.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ _UF2_HAS_FAMILY: Final = 0x2000
 
 @dataclass(frozen=True, slots=True)
 class FlashImage:
-    """(address, bytes) from the lowest address on."""
+    """Non-empty (address, bytes) pieces in ascending order that do not touch."""
 
     pieces: tuple[tuple[int, bytes], ...]
 
@@ -40,14 +38,14 @@ class FlashImage:
         return address + len(data)
 
     def word(self, address: int) -> int:
-        """The little-endian word at `address`, which the image has."""
+        """Return the little-endian word at `address`."""
         for start, data in self.pieces:
             if start <= address and address + 4 <= start + len(data):
                 return int(struct.unpack_from("<I", data, address - start)[0])
         raise UsageError(f"the image has nothing at {address:#x}.")
 
     def chunks(self, most_bytes: int, align: int = 1) -> tuple[tuple[int, bytes], ...]:
-        """The pieces cut up; each begins and ends at a multiple of `align`, filled up with 0xFF."""
+        """Split the pieces at multiples of `align`, padding with 0xFF."""
         found = []
         for start, data in self.pieces:
             front = start % align
@@ -59,7 +57,7 @@ class FlashImage:
 
 
 def read_hex(file: Path) -> FlashImage:
-    """The image in an Intel HEX file; a UsageError names the line that is broken."""
+    """Read an Intel HEX file; a UsageError names a malformed line."""
     bytes_at: dict[int, bytes] = {}
     base = 0
     for number, line in enumerate(file.read_text(encoding="ascii").splitlines(), 1):
@@ -104,7 +102,7 @@ def _joined(bytes_at: dict[int, bytes]) -> tuple[tuple[int, bytes], ...]:
 
 
 def to_uf2(image: FlashImage, family: int) -> bytes:
-    """The image as UF2: each block carries 256 bytes of flash and says which chip they are for."""
+    """Encode the image as UF2 blocks of 256 data bytes for a chip family."""
     chunks = image.chunks(UF2_DATA_BYTES, align=UF2_DATA_BYTES)
     blocks = []
     for number, (address, data) in enumerate(chunks):

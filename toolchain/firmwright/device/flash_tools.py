@@ -1,7 +1,7 @@
-"""The command lines of other people's flashing tools, and how each is installed.
+"""Command lines of third-party flashing tools, and how to install them.
 
-In: a tool's name, what the board tells it, the files of an image. Out: commands as lists of words,
-to be run in order; nothing here runs them. Options after each tool's own help.
+Commands are lists of words to be run in order; nothing is executed here. Options follow each tool's
+own help.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ToolCommand = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class FlashJob:
-    """What goes where: the files of one image, its first address and its length in flash."""
+    """The files, start address and length of one image to flash."""
 
     argument: str
     hex: Path
@@ -28,21 +28,21 @@ class FlashJob:
 
     @property
     def read_back(self) -> Path:
-        """Where a tool puts what it reads back."""
+        """The file into which a tool reads flash back."""
         return self.bin.with_suffix(".read")
 
     @property
     def script(self) -> Path:
-        """Commands for a tool that takes them from a file."""
+        """The command file of a tool that reads its commands from one."""
         return self.bin.with_suffix(".jlink")
 
 
 @dataclass(frozen=True, slots=True)
 class FlashTool:
-    """How a tool programs, reads back into `FlashJob.read_back`, and erases.
+    """How a tool programs, reads back and erases flash.
 
-    Where `read` is None the tool compares by itself when it programs with `verify`. `script` is
-    the text of `FlashJob.script`, for a tool that wants one.
+    If `read` is None, the tool verifies by itself when programming with `verify`. `script` returns
+    the text of `FlashJob.script`.
     """
 
     program: str

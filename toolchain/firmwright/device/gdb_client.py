@@ -1,8 +1,7 @@
-"""Flashing through a GDB remote stub: an emulator's, or the server of a debug probe.
+"""Flashing and debugging through a GDB remote stub of an emulator or a debug probe.
 
-In: `HOST:PORT` or `unix:PATH` of a stub whose target is halted. Out: memory written, read back, and
-a processor that runs. Memory that the stub's map calls flash is erased and written by its flash
-packets, all other memory directly. Packets after GDB's manual, appendix on the remote protocol.
+The target must be halted. Memory that the stub's memory map calls flash is erased and written by
+flash packets, other memory directly. Packets follow the remote-protocol appendix of GDB's manual.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class _FlashRegion:
 
 
 class GdbClient(Closeable):
-    """A conversation with a stub. A context manager, which lets the target run when it ends."""
+    """A connection to a GDB stub at `HOST:PORT` or `unix:PATH`."""
 
     def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
         self._address = address
@@ -52,16 +51,16 @@ class GdbClient(Closeable):
             raise
 
     def close(self) -> None:
-        """Says goodbye, on which the halted target goes on, and hangs up.
+        """Detach, which resumes a halted target, and disconnect.
 
-        A stub whose target runs halts it when it hears anything; so nothing is said after this.
+        A running target is left alone, since any packet would halt it.
         """
         with contextlib.suppress(DeviceError, OSError):
             self._request(b"D")
         self._socket.close()
 
     def load(self, image: FlashImage, progress: ProgressCallback | None = None) -> None:
-        """Writes the image, erasing flash where the stub says there is some."""
+        """Write the image, erasing flash first where the memory map has it."""
         for start, data in image.pieces:
             if self._is_flash(start):
                 self._expect_ok(b"vFlashErase:%x,%x" % (start, len(data)), "erase flash")
@@ -78,7 +77,7 @@ class GdbClient(Closeable):
             self._expect_ok(b"vFlashDone", "finish with flash")
 
     def verify(self, image: FlashImage) -> None:
-        """Reads everything back; a DeviceError names the first address that differs."""
+        """Read the image back; a DeviceError names the first address that differs."""
         for address, data in image.chunks(self._data_bytes):
             found = self.read(address, len(data))
             if found != data:
@@ -90,12 +89,11 @@ class GdbClient(Closeable):
                 )
 
     def write(self, address: int, data: bytes) -> None:
-        """Into memory that needs no erasing."""
+        """Write memory that needs no erasing."""
         command = b"M%x,%x:" % (address, len(data))
         self._expect_ok(command + data.hex().encode(), f"write to {address:#x}")
 
     def read(self, address: int, size_bytes: int) -> bytes:
-        """From memory."""
         answer = self._request(b"m%x,%x" % (address, size_bytes))
         try:
             data = bytes.fromhex(answer.decode("ascii"))
@@ -106,7 +104,7 @@ class GdbClient(Closeable):
         return data
 
     def begin_cortex_m(self, vectors: int) -> None:
-        """Stack and program counter as a reset takes them from the vectors; `close` goes on."""
+        """Set stack pointer and program counter from the vector table; `close` resumes there."""
         stack = int.from_bytes(self.read(vectors, 4), "little")
         reset = int.from_bytes(self.read(vectors + 4, 4), "little")
         self._set_register(_XPSR, _XPSR_THUMB)
@@ -114,11 +112,11 @@ class GdbClient(Closeable):
         self._set_register(_PC, reset & ~1)
 
     def begin_riscv(self, entry: int) -> None:
-        """The program counter at the first instruction; `close` goes on from there."""
+        """Set the program counter to the entry point; `close` resumes there."""
         self._set_register(_RISCV_PC, entry)
 
     def stop_at(self, address: int, *, thumb: bool) -> None:
-        """Lets the target run until the instruction at `address` is about to be executed."""
+        """Run the target until it reaches `address`."""
         place = b"0,%x,%x" % (address, 2 if thumb else 4)
         self._expect_ok(b"Z" + place, f"stop at {address:#x}")
         stopped = self._request(b"c")
@@ -127,11 +125,11 @@ class GdbClient(Closeable):
             raise self._refused("stop", stopped)
 
     def go(self) -> None:
-        """Lets the target run; nothing is asked of the stub until `halt`."""
+        """Resume the target; send no packet until `halt`."""
         self._send(b"c")
 
     def halt(self) -> None:
-        """Stops a target that `go` let run."""
+        """Halt a target resumed by `go`."""
         try:
             self._socket.sendall(b"\x03")
         except OSError as error:
@@ -141,13 +139,13 @@ class GdbClient(Closeable):
             raise self._refused("halt", stopped)
 
     def step(self) -> None:
-        """One instruction."""
+        """Execute one instruction."""
         stopped = self._request(b"s")
         if stopped[:1] not in (b"S", b"T"):
             raise self._refused("make one step", stopped)
 
     def register(self, number: int) -> int:
-        """A register of 32 bits, by GDB's number."""
+        """Read a 32-bit register by its GDB number."""
         answer = self._request(b"p%x" % number)
         try:
             return int.from_bytes(bytes.fromhex(answer.decode("ascii")), "little")
@@ -158,7 +156,7 @@ class GdbClient(Closeable):
 
     @property
     def _data_bytes(self) -> int:
-        """Of a packet, what is left for data behind the longest command, as hex digits."""
+        """Return the data bytes that fit into a packet after the longest command, hex-encoded."""
         return max(64, (self._packet_bytes - 64) // _HEX_OF_ONE_BYTE // 64 * 64)
 
     def _supported(self) -> int:
@@ -188,7 +186,7 @@ class GdbClient(Closeable):
         return any(r.start <= address < r.start + r.size_bytes for r in self._flash)
 
     def _describe(self) -> None:
-        """Has the stub describe its registers: some set none for a client that never asked."""
+        """Request the register description; some stubs accept register writes only after it."""
         if self._has_features:
             self._request(b"qXfer:features:read:target.xml:0,400")
 
@@ -210,7 +208,7 @@ class GdbClient(Closeable):
         )
 
     def _request(self, command: bytes) -> bytes:
-        """The answer to a command. Console output of the stub is passed over."""
+        """Send a packet and return the answer, skipping console output."""
         self._send(command)
         while True:
             answer = self._receive()
@@ -225,7 +223,7 @@ class GdbClient(Closeable):
             raise self._gone(error) from error
 
     def _receive(self) -> bytes:
-        """The next packet, acknowledged. Acknowledgements of ours are passed over."""
+        """Return the next packet after acknowledging it, skipping acknowledgements."""
         while (found := re.search(rb"\$([^#]*)#([0-9a-fA-F]{2})", self._received)) is None:
             try:
                 more = self._socket.recv(4096)
@@ -278,7 +276,7 @@ def _connect(address: str, timeout_s: float) -> socket.socket:
 
 
 def _escaped(data: bytes) -> bytes:
-    """Bytes that would end or change a packet, behind an escape."""
+    """Escape the bytes that would end or alter a packet."""
     out = bytearray()
     for byte in data:
         out += bytes((0x7D, byte ^ 0x20)) if byte in _ESCAPED else bytes((byte,))
@@ -286,7 +284,7 @@ def _escaped(data: bytes) -> bytes:
 
 
 def _unescaped(data: bytes) -> bytes:
-    """Without escapes, and with runs written out: `*` and a character for 3 to 97 repetitions."""
+    """Remove escapes and expand run lengths (`*` and a character repeat 3 to 97 times)."""
     out = bytearray()
     at = 0
     while at < len(data):

@@ -1,8 +1,7 @@
-"""The model's own C in this process: the library that a build for the host makes, through cffi.
+"""In-process execution of a model's C code, built as a shared library for the host, through cffi.
 
-In: the library and the facts of the model's C interface. Out: runs, without runtime or link.
-Quick, but a fault in the model's code takes this process down: `host_process` isolates it.
-Source of the interface: the model's header as codegen writes it, its pointers all taken as void*.
+This is fast, but a crash in the model's code ends this process; `process_transport` isolates it.
+The declarations mirror the generated header, with all pointers as `void *`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class LibraryTensor:
-    """An input or output: its tensor name, its field in the C struct, its element type and size."""
+    """An input or output: tensor name, C field, element type and size."""
 
     name: str
     field: str
@@ -34,9 +33,10 @@ class LibraryTensor:
 
 @dataclass(frozen=True, slots=True)
 class LibraryConstants:
-    """A pool of constants that the library does not hold: its bytes, and how it gets at them.
+    """The bytes of a constant pool outside the library, and how the model accesses them.
 
-    `scope`: `external` takes a pointer, `port` a function that reads, `async` two.
+    `scope` is `external` (a pointer), `port` (a read function) or `async` (start and wait
+    functions).
     """
 
     name: str
@@ -46,11 +46,11 @@ class LibraryConstants:
 
 @dataclass(frozen=True, slots=True)
 class LibraryModel:
-    """The model's C interface. `alignment` is what any pool or buffer asks for at most.
+    """The C interface of a model. `alignment` is the largest that any pool or buffer requires.
 
-    `inputs_in_pools`, `outputs_in_pools`: they lie in the pools. `params` is the parameter block of
-    a model that links no constants, with `param_count` pointers into it; None for one that does.
-    `state` are the buffers that runs leave for the next one. `devices` do each call at its start.
+    `inputs_in_pools` and `outputs_in_pools` tell where the tensors are stored. `params` is the
+    parameter block of a model that links no constants, with `param_count` pointers into it, else
+    None. `state` names the state buffers. Each of the `devices` executes a call when it starts.
     """
 
     name: str
@@ -69,7 +69,7 @@ class LibraryModel:
 
 
 class LibrarySession(Closeable):
-    """The loaded library with memory for one model. A context manager."""
+    """A loaded model library with memory for one model."""
 
     def __init__(self, library: Path, model: LibraryModel) -> None:
         self._model = model
@@ -93,13 +93,12 @@ class LibrarySession(Closeable):
         self._map_memory()
 
     def close(self) -> None:
-        """Unloads the library; closing twice is allowed."""
         if self._library is not None:
             self._ffi.dlclose(self._library)
             self._library = None
 
     def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Inputs in, outputs out, flat, by tensor name and in order."""
+        """Run one inference; the outputs are flat arrays by tensor name, in order."""
         wanted = [tensor.name for tensor in self._model.inputs]
         if sorted(inputs) != sorted(wanted):
             raise UsageError(
@@ -118,7 +117,7 @@ class LibrarySession(Closeable):
         return {tensor.name: self._read(tensor) for tensor in self._model.outputs}
 
     def reset(self) -> None:
-        """What runs have left for the next one is forgotten."""
+        """Reset the model's state to its initial values."""
         if self._model.state:
             self._function("reset")(self._pools)
 
@@ -169,7 +168,7 @@ class LibrarySession(Closeable):
             return 0 if len(begun) == 1 else -1
 
         def wait(context: Any) -> int:
-            """As late as a driver may: what runs before its wait finds nothing."""
+            """Copy as late as the interface allows, so that a missing wait shows."""
             return read(context, *begun.pop())
 
         reader = getattr(self._pools, constants.name)
@@ -180,7 +179,7 @@ class LibrarySession(Closeable):
             reader.wait = self._held(self._ffi.callback("int32_t(void *)", wait, error=-1))
 
     def _map_devices(self) -> Any:
-        """Each device does its calls as they are started."""
+        """Provide devices that execute each call when it starts."""
         if not self._model.devices:
             return None
         devices = self._struct("devices")
@@ -200,7 +199,7 @@ class LibrarySession(Closeable):
         return devices
 
     def _held(self, callback: Any) -> Any:
-        """Callable as long as this session lives."""
+        """Keep a callback alive for the session."""
         self._callbacks.append(callback)
         return callback
 
@@ -215,7 +214,7 @@ class LibrarySession(Closeable):
         return params
 
     def _allocate(self, size_bytes: int) -> Any:
-        """Aligned memory that lives as long as this session."""
+        """Allocate aligned memory that lives as long as the session."""
         alignment = max(self._model.alignment, _ALIGNMENT)
         memory = np.zeros(size_bytes + alignment, np.uint8)
         self._memory.append(memory)
@@ -252,7 +251,7 @@ def _declarations(model: LibraryModel) -> str:
 
 
 def _device_declarations(model: LibraryModel, pools: str) -> list[str]:
-    """The struct of devices as the header has it, and what each device does."""
+    """Return the C declarations of the device structs and functions."""
     steps = (
         "void *activate; void *open; "
         f"int32_t (*start)(void *, uint32_t, {pools}); int32_t (*wait)(void *, uint32_t); "
@@ -266,7 +265,7 @@ def _device_declarations(model: LibraryModel, pools: str) -> list[str]:
 
 
 def _const_pool(constants: LibraryConstants) -> str:
-    """A pool of constants as a member of the struct of pools."""
+    """Return the member declaration of a constant pool."""
     if constants.scope == "external":
         return f"void *{constants.name};"
     read = "int32_t (*read)(void *, uint32_t, void *, uint32_t);"

@@ -1,8 +1,7 @@
-"""Exact counts of executed instructions, by a plugin of our own in QEMU.
+"""Exact instruction counts from a QEMU plugin (`plugin/count.c`).
 
-In: the function whose last call is wanted, by its address. Out: how often each instruction ran on
-behalf of which instruction of that function (see plugin/count.c). The plugin is built on first use
-with the host's C compiler into a folder that the caller names.
+The plugin counts every instruction executed during the last call of one root function, attributed
+to the instruction of the root that caused it. It is compiled on first use with the host compiler.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _TOOL_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class InstructionCount:
-    """The instruction at `address` ran `count` times for `site`, `taken` times not to the next."""
+    """The instruction at `address` ran `count` times for `site` and branched `taken` times."""
 
     address: int
     site: int
@@ -49,7 +48,7 @@ class InstructionCount:
 
 @dataclass(frozen=True, slots=True)
 class FunctionEntry:
-    """Core `cpu` came to the watched function `function`; what each core had executed by then."""
+    """An entry of core `cpu` into `function`, with both cores' instruction counts."""
 
     cpu: int
     function: int
@@ -57,11 +56,11 @@ class FunctionEntry:
 
 
 class InstructionCounter(Closeable):
-    """A file that the plugin counts into. A context manager; read it once the emulator has ended.
+    """A file that the plugin fills with counts; read it after the emulator has exited.
 
-    `argument` is what follows QEMU's `-plugin`. The root is the function of `size_bytes` at
-    `address`; only its last call is counted. `watched` are functions, by address and size, between
-    which the steps of both cores are traced.
+    `argument` is the value of QEMU's `-plugin` option. Only the last call of the root function at
+    `address` (`size_bytes` long) is counted. Entries into the `watched` functions, given by address
+    and size, are recorded for both cores.
     """
 
     def __init__(
@@ -80,16 +79,15 @@ class InstructionCounter(Closeable):
         self.argument = ",".join(words)
 
     def close(self) -> None:
-        """Removes the file of counts."""
         self._path.unlink(missing_ok=True)
 
     @property
     def started(self) -> bool:
-        """Whether the emulator took the plugin."""
+        """Return whether the emulator loaded the plugin."""
         return self._header()[0] == _MAGIC
 
     def read(self) -> tuple[InstructionCount, ...]:
-        """The cells of the root's last call that are not zero, first executed first."""
+        """Return the nonzero counts of the root's last call, in order of first execution."""
         magic, used, entries, overflow, _, _ = self._header()
         if magic != _MAGIC or not entries:
             raise DeviceError("the function to be counted was never called.", where="QEMU's plugin")
@@ -102,7 +100,7 @@ class InstructionCounter(Closeable):
         return tuple(InstructionCount(*map(int, row)) for row in rows[rows["count"] > 0])
 
     def steps(self) -> tuple[FunctionEntry, ...]:
-        """What the cores went through from the root's last call on, in order."""
+        """Return the traced function entries of both cores, in order."""
         rows = np.fromfile(self._path, _STEP, self._header()[4], offset=_HEADER.size)
         return tuple(
             FunctionEntry(
@@ -119,7 +117,7 @@ class InstructionCounter(Closeable):
 
 
 def build_counter_plugin(folder: Path) -> Path:
-    """The compiled plugin in `folder`. Raises ToolMissingError without a compiler."""
+    """Return the plugin compiled in `folder`; raise ToolMissingError without a compiler."""
     compiler = next((found for name in _COMPILERS if (found := shutil.which(name))), None)
     if compiler is None:
         raise ToolMissingError(
@@ -144,7 +142,7 @@ def build_counter_plugin(folder: Path) -> Path:
 
 
 def check_plugin_support(program: str) -> None:
-    """ToolMissingError if `program` is absent or was built without plugins."""
+    """Raise ToolMissingError if `program` is missing or lacks plugin support."""
     path = shutil.which(program)
     if path is None:
         raise ToolMissingError(f"{program} is not installed.", hint="apt install qemu-system.")
@@ -160,5 +158,5 @@ def check_plugin_support(program: str) -> None:
 
 
 def _escaped(value: object) -> str:
-    """QEMU reads two commas as one."""
+    """Escape a value of a QEMU option, in which a comma is written twice."""
     return str(value).replace(",", ",,")

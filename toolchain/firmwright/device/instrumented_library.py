@@ -1,8 +1,4 @@
-"""A model's library that is watched: after each run, the first access that breaks its plan.
-
-In: a library of `build/instrumented_library.py` and where each buffer lies and belongs. Out: runs
-as of `LibrarySession`; a run that breaks the plan is an InternalError naming operator and buffers.
-"""
+"""Execution of a library with access tracing, which detects violations of the memory plan."""
 
 from __future__ import annotations
 
@@ -19,24 +15,24 @@ from firmwright.base.errors import InternalError
 from firmwright.device.host_library import LibraryModel, LibrarySession
 
 _DECLARATIONS = """
-struct fwr_watch_pool {
+struct fwr_access_pool {
     const uint8_t *base; uint32_t bytes; const uint16_t *buffer; const uint32_t *planned;
     uint8_t *written; uint16_t *owner; int32_t *writer;
 };
-struct fwr_watch_fault {
+struct fwr_access_violation {
     int32_t kind; int32_t operator_index; int32_t pool; uint32_t byte; uint16_t owner;
     int32_t writer;
 };
-void fwr_watch_start(const struct fwr_watch_pool *, uint32_t);
-void fwr_watch_touch(const void *, uint32_t, int32_t);
-uint32_t fwr_watch_faults(struct fwr_watch_fault *);
+void fwr_access_start(const struct fwr_access_pool *, uint32_t);
+void fwr_access_record(const void *, uint32_t, int32_t);
+uint32_t fwr_access_violations(struct fwr_access_violation *);
 """
 _OUTSIDE, _UNWRITTEN = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
 class TracedBuffer:
-    """A buffer of a pool: its bytes lie at `offset` and belong at `planned`."""
+    """A buffer stored at `offset` in the traced build and at `planned` in the real memory plan."""
 
     name: str
     pool: str
@@ -46,7 +42,10 @@ class TracedBuffer:
 
 
 class AccessTracingSession(LibrarySession):
-    """`operators` are names for messages; `kept` are buffers that must be whole after a run too."""
+    """A library session that checks accesses.
+
+    `operators` are names for messages; `kept` are buffers that must be intact after a run.
+    """
 
     def __init__(
         self,
@@ -62,21 +61,20 @@ class AccessTracingSession(LibrarySession):
         self._watch.cdef(_DECLARATIONS)
         self._watcher = self._watch.dlopen(str(library))
         self._arrays: list[NDArray[Any]] = []
-        self._watched = self._watch.new("struct fwr_watch_pool[]", len(model.pools))
+        self._watched = self._watch.new("struct fwr_access_pool[]", len(model.pools))
         for entry, (pool, size_bytes) in zip(self._watched, model.pools, strict=True):
             self._describe(entry, pool, size_bytes)
-        self._watcher.fwr_watch_start(self._watched, len(model.pools))
+        self._watcher.fwr_access_start(self._watched, len(model.pools))
         for name in model.state:
             self._touch(name, write=True)
 
     def close(self) -> None:
-        """As of the library's session."""
         if self._library is not None:
             self._watch.dlclose(self._watcher)
         super().close()
 
     def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """As of the library's session. InternalError at the first access that breaks the plan."""
+        """Run once; raise InternalError at the first access that violates the plan."""
         if self._model.inputs_in_pools:
             for tensor in self._model.inputs:
                 self._touch(tensor.field, write=True)
@@ -85,8 +83,8 @@ class AccessTracingSession(LibrarySession):
         kept = sorted(self._kept) if self._model.outputs_in_pools else []
         for name in (*(tensor.field for tensor in outputs), *kept, *self._model.state):
             self._touch(name, write=False)
-        fault = self._watch.new("struct fwr_watch_fault *")
-        count = self._watcher.fwr_watch_faults(fault)
+        fault = self._watch.new("struct fwr_access_violation *")
+        count = self._watcher.fwr_access_violations(fault)
         if count:
             raise InternalError(self._said(fault, count), where=self._model.name)
         return found
@@ -117,7 +115,7 @@ class AccessTracingSession(LibrarySession):
     def _touch(self, name: str, *, write: bool) -> None:
         each = next(buffer for buffer in self._buffers if buffer.name == name)
         address = self._watch.cast("void *", self._address(each.pool) + each.offset)
-        self._watcher.fwr_watch_touch(address, each.size_bytes, write)
+        self._watcher.fwr_access_record(address, each.size_bytes, write)
 
     def _said(self, fault: Any, count: int) -> str:
         who = self._by(fault.operator_index)
@@ -136,7 +134,7 @@ class AccessTracingSession(LibrarySession):
         return f"operator {operator} ({self._operators[operator]})" if operator >= 0 else "the run"
 
     def _place(self, pool: str, byte: int) -> str:
-        """The byte by its buffer, or by the buffer that ends before it."""
+        """Name a byte by its buffer, or by the buffer that ends before it."""
         below = [b for b in self._buffers if b.pool == pool and b.offset <= byte]
         if not below:
             return f"byte {byte}"

@@ -1,8 +1,7 @@
-"""The link's bytes as values: frames (COBS, CRC-32) and the payloads of every message.
+"""Encoding and decoding of the link: frames (COBS, CRC-32) and the payload of every message.
 
-In: values, or received bytes of any quality. Out: bytes to send, or frames whose checksum holds.
-Pure: no input or output, no clock. The other end is runtime_c/fwr_link.c and fwr_loop*.c; the
-contract between the two is runtime_c/ABI.md. All integers are little-endian.
+All functions are pure and all integers little-endian. The firmware side is runtime_c/fwr_link.c and
+fwr_server*.c; runtime_c/ABI.md is the contract.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _ENCODED_MAX_BYTES = (PAYLOAD_MAX_BYTES + HEADER_BYTES + CRC_BYTES) * 255 // 254
 
 
 class Command(IntEnum):
-    """What a request asks for (runtime_c/fwr_loop.h; of the loader, loader/fwr_loader.h)."""
+    """Request codes (runtime_c/fwr_server.h; bootloader/fwr_bootloader.h)."""
 
     HELLO = 1
     TEXT = 2
@@ -51,18 +50,18 @@ class Command(IntEnum):
     BAUD = 11
     STEP = 12
     TAP_READ = 13
-    LOADER_HELLO = 32
-    LOADER_SLOT = 33
-    LOADER_CHECK = 34
-    LOADER_WRITE = 35
-    LOADER_READ = 36
-    LOADER_COMMIT = 37
-    LOADER_CONFIRM = 38
-    LOADER_BOOT = 39
+    BOOTLOADER_HELLO = 32
+    BOOTLOADER_SLOT = 33
+    BOOTLOADER_CHECK = 34
+    BOOTLOADER_WRITE = 35
+    BOOTLOADER_READ = 36
+    BOOTLOADER_COMMIT = 37
+    BOOTLOADER_CONFIRM = 38
+    BOOTLOADER_BOOT = 39
 
 
 class Status(IntEnum):
-    """How a request ended (runtime_c/fwr.h)."""
+    """Result codes of requests (runtime_c/fwr.h)."""
 
     OK = 0
     BUSY = 1
@@ -80,7 +79,7 @@ class Status(IntEnum):
 
 
 class TextKind(IntEnum):
-    """Which text a TEXT request reads."""
+    """Selectors of a TEXT request."""
 
     MODEL = 0
     BOARD = 1
@@ -110,7 +109,7 @@ DTYPE_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One message: of which session, which request in it, what kind, how it ended, its payload."""
+    """One message of a session."""
 
     session: int
     sequence: int
@@ -120,7 +119,7 @@ class Frame:
 
 
 def cobs_encode(data: bytes) -> bytes:
-    """Consistent Overhead Byte Stuffing: the same content without a zero byte."""
+    """Apply consistent overhead byte stuffing, which removes zero bytes."""
     out = bytearray()
     for piece in data.split(b"\0"):
         full, rest = divmod(len(piece), 254)
@@ -135,7 +134,7 @@ def cobs_encode(data: bytes) -> bytes:
 
 
 def cobs_decode(data: bytes) -> bytes | None:
-    """The content of a stuffed block without zeros; None if it is not one."""
+    """Undo byte stuffing; return None if the block is malformed."""
     out = bytearray()
     at = 0
     while at < len(data):
@@ -151,10 +150,10 @@ def cobs_decode(data: bytes) -> bytes | None:
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """The bytes on the wire: zero, stuffed frame with its CRC-32, two zeros.
+    """Return the bytes on the wire: a zero, the stuffed frame with its CRC-32, two zeros.
 
-    The zero in front ends whatever noise went before. The second one behind shows a frame whose
-    end was damaged at once, where the other side would else wait for more bytes.
+    The leading zero ends preceding noise. The second trailing zero exposes a frame with a damaged
+    end at once; otherwise the receiver would wait for more bytes.
     """
     header = struct.pack("<HHBb", frame.session, frame.sequence, frame.kind, frame.status)
     body = header + frame.payload
@@ -162,7 +161,7 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 def decode_frame(block: bytes) -> Frame | None:
-    """The frame between two zero bytes; None if it is damaged."""
+    """Decode the bytes between two zeros; return None if they are damaged."""
     body = cobs_decode(block)
     if body is None or len(body) < HEADER_BYTES + CRC_BYTES:
         return None
@@ -174,13 +173,13 @@ def decode_frame(block: bytes) -> Frame | None:
 
 
 class FrameReader:
-    """Cuts a byte stream into frames; whatever is no frame comes out as None, once a piece."""
+    """Splits a byte stream into frames; each damaged piece yields None."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
 
     def feed(self, data: bytes) -> list[Frame | None]:
-        """Takes received bytes; gives the frames (None: damaged) that they complete."""
+        """Return the frames, None for a damaged one, that the received bytes complete."""
         *ended, rest = (self._pending + data).split(b"\0")
         if len(rest) > _ENCODED_MAX_BYTES:
             rest = rest[-_ENCODED_MAX_BYTES:]  # still too long for a frame; memory stays bounded
@@ -192,48 +191,48 @@ class FrameReader:
 
 
 def text_request(which: TextKind, index: int, offset: int, size_bytes: int) -> bytes:
-    """Payload that asks for a part of a text."""
+    """Return the payload that reads part of a text."""
     return struct.pack("<BHHH", which, index, offset, size_bytes)
 
 
 def tensor_request(*, is_output: bool, index: int) -> bytes:
-    """Payload that asks what a tensor is."""
+    """Return the payload that asks for a tensor's description."""
     return struct.pack("<BH", is_output, index)
 
 
 def write_input_request(index: int, offset: int, data: bytes) -> bytes:
-    """Payload that writes part of an input."""
+    """Return the payload that writes part of an input."""
     return struct.pack("<HI", index, offset) + data
 
 
 def write_params_request(offset: int, data: bytes) -> bytes:
-    """Payload that writes part of the parameter block."""
+    """Return the payload that writes part of the parameter block."""
     return struct.pack("<I", offset) + data
 
 
 def run_request(count: int, *, checksums: bool, tap: int | None = None) -> bytes:
-    """Payload that asks for `count` runs; for one that pauses behind operator `tap`."""
+    """Return the payload that starts `count` runs, optionally pausing after operator `tap`."""
     plain = struct.pack("<IB", count, RUN_CHECKSUMS if checksums else 0)
     return plain if tap is None else plain + struct.pack("<H", tap)
 
 
 def tap_request(offset: int, size_bytes: int) -> bytes:
-    """Payload that asks, in a pause, for part of the operator's output."""
+    """Return the payload that reads part of the paused operator's output."""
     return struct.pack("<IH", offset, size_bytes)
 
 
 def baud_request(baud: int) -> bytes:
-    """Payload that asks for another baud."""
+    """Return the payload that changes the baud rate."""
     return struct.pack("<I", baud)
 
 
 def read_output_request(index: int, offset: int, size_bytes: int) -> bytes:
-    """Payload that asks for part of an output."""
+    """Return the payload that reads part of an output."""
     return struct.pack("<HIH", index, offset, size_bytes)
 
 
 def profile_request(first: int, count: int) -> bytes:
-    """Payload that asks for the records of some operators."""
+    """Return the payload that reads the records of some operators."""
     return struct.pack("<HH", first, count)
 
 
@@ -249,14 +248,14 @@ def _require_size(payload: bytes, size_bytes: int, what: str) -> None:
 
 
 def unpack_payload(layout: str, payload: bytes, what: str) -> tuple[int, ...]:
-    """The integers of a payload of exactly that layout. Raises DeviceError, naming it `what`."""
+    """Unpack a payload of exactly this layout; a DeviceError calls it `what`."""
     _require_size(payload, struct.calcsize(layout), what)
     return struct.unpack(layout, payload)
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a firmware says of itself first."""
+    """The firmware's description of itself."""
 
     link_version: int
     abi: int
@@ -276,7 +275,7 @@ class Hello:
 
     @classmethod
     def decode(cls, payload: bytes) -> Hello:
-        """From an answer's payload; the two versions are checked before anything else is read."""
+        """Decode an answer's payload; both versions are checked before anything else."""
         if len(payload) >= 4:
             version, abi = struct.unpack_from("<HH", payload)
             if (version, abi) != (LINK_VERSION, ABI):
@@ -311,7 +310,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class RunAnswer:
-    """How the runs of one request ended and what the counter showed, its own cost taken away."""
+    """Status and ticks of the runs of one request, measuring overhead subtracted."""
 
     model_status: int
     runs: int
@@ -320,13 +319,12 @@ class RunAnswer:
 
     @classmethod
     def decode(cls, payload: bytes) -> RunAnswer:
-        """From an answer's payload."""
         return cls(*unpack_payload("<iIQQ", payload, "answer to run"))
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorRecord:
-    """What the probes gathered for one operator over the runs of the last request."""
+    """Measurements of one operator over the runs of the last request."""
 
     ticks: int
     calls: int
@@ -334,26 +332,25 @@ class OperatorRecord:
 
     @classmethod
     def decode_all(cls, payload: bytes, count: int) -> tuple[OperatorRecord, ...]:
-        """From an answer's payload that holds `count` records."""
+        """Decode a payload of `count` records."""
         _require_size(payload, OPERATOR_BYTES * count, "profile")
         return tuple(cls(*record) for record in struct.iter_unpack("<QII", payload))
 
 
 @dataclass(frozen=True, slots=True)
 class PauseReport:
-    """A run that stands behind an operator, whose first output has `size_bytes`."""
+    """A run paused after an operator; `size_bytes` is the size of its first output."""
 
     operator: int
     size_bytes: int
 
     @classmethod
     def decode(cls, payload: bytes) -> PauseReport:
-        """From an answer's payload."""
         return cls(*unpack_payload("<HI", payload, "note of a pause"))
 
 
 def decode_tensor(payload: bytes) -> tuple[str, int]:
-    """numpy dtype name and size in bytes of a tensor."""
+    """Return the numpy dtype name and the size in bytes of a tensor."""
     code, size_bytes = unpack_payload("<BI", payload, "tensor description")
     if code not in DTYPE_NAMES:
         raise DeviceError(f"the firmware describes a tensor of unknown dtype code {code}.")
@@ -361,5 +358,5 @@ def decode_tensor(payload: bytes) -> tuple[str, int]:
 
 
 def decode_stack(payload: bytes) -> int:
-    """Bytes of stack used at most."""
+    """Return the deepest stack use in bytes."""
     return unpack_payload("<I", payload, "stack mark")[0]

@@ -1,8 +1,8 @@
-"""A conversation with a benchmark's firmware: MLPerf Tiny's text protocol over a transport.
+"""A client of the MLPerf Tiny text protocol.
 
-In: a transport to the firmware of `runtime_c/mlperf`, or to any other that speaks the protocol.
-Out: results as numbers, times in microseconds. Invariant: a command's answer is what came between
-it and the line `m-ready`; nothing of an earlier command is taken for it.
+It talks to the firmware in `runtime_c/mlperf` or to any other implementation. All times are in
+microseconds. A command's answer is every line up to `m-ready`; leftovers of earlier commands are
+discarded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LAP = "m-lap-us-"
 
 @dataclass(frozen=True, slots=True)
 class InferenceTiming:
-    """What `infer` told: the time of `count` inferences in all, the results of the last."""
+    """Total time of `count` inferences, and the results of the last one."""
 
     count: int
     microseconds: int
@@ -34,7 +34,7 @@ class InferenceTiming:
 
 
 class MlperfSession(Closeable):
-    """From the greeting to close. A context manager; `timeout_s` is for one command."""
+    """A session with benchmark firmware; `timeout_s` applies to each command."""
 
     def __init__(self, transport: Transport, *, timeout_s: float = 300.0) -> None:
         self._transport = transport
@@ -47,11 +47,10 @@ class MlperfSession(Closeable):
             raise
 
     def close(self) -> None:
-        """Gives the transport back."""
         self._transport.close()
 
     def command(self, text: str) -> tuple[str, ...]:
-        """The lines that answer `text`; DeviceError if one of them tells an error."""
+        """Send a command and return its answer lines; raise DeviceError if one reports an error."""
         self._transport.write(f"{text}%".encode())
         lines: list[str] = []
         deadline = time.monotonic() + self._timeout_s
@@ -63,11 +62,11 @@ class MlperfSession(Closeable):
         return tuple(lines)
 
     def value(self, text: str, before: str) -> str:
-        """What stands in brackets, or to the end, behind `before` in the answer to `text`."""
+        """Return the bracketed value, or rest of the line, after `before` in the answer."""
         return _value(self.command(text), before, text)
 
     def load(self, sample: bytes) -> None:
-        """Hands over one sample."""
+        """Send one input sample."""
         self.command(f"db load {len(sample)}")
         said: tuple[str, ...] = ()
         for at in range(0, len(sample), CHUNK_BYTES):
@@ -76,7 +75,7 @@ class MlperfSession(Closeable):
             raise DeviceError("the firmware did not take the whole sample.", where="db load")
 
     def infer(self, count: int, warmups: int) -> InferenceTiming:
-        """`count` timed inferences on the sample loaded, after `warmups` others."""
+        """Run `warmups` untimed and then `count` timed inferences on the loaded sample."""
         text = f"infer {count} {warmups}"
         lines = self.command(text)
         laps = [int(line.removeprefix(_LAP)) for line in lines if line.startswith(_LAP)]
@@ -87,7 +86,7 @@ class MlperfSession(Closeable):
         return InferenceTiming(count, laps[1] - laps[0], results)
 
     def _greet(self) -> None:
-        """Asks for the name until it comes: the firmware may be starting, or be long running."""
+        """Ask for the name until an answer arrives; the firmware may still be starting."""
         patience_s = min(_GREETING_EVERY_S, self._timeout_s)
         for _ in range(_GREETINGS):
             self._transport.write(b"name%")
@@ -106,7 +105,7 @@ class MlperfSession(Closeable):
         )
 
     def _drain(self) -> None:
-        """Reads until all is said: m-ready, and answers to greetings repeated."""
+        """Discard pending output, including repeated answers to greetings."""
         while self._transport.read(4096, _QUIET_S):
             pass
         self._received.clear()

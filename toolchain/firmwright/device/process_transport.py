@@ -1,9 +1,9 @@
-"""A child process as a transport: the link on its stdin and stdout, its stderr kept for errors.
+"""A child process as a transport: the link uses stdin and stdout; stderr is kept for errors.
 
-In: a command. Out: a Transport whose process never outlives it: it is killed with its whole group
-on close, at exit, and, on Linux, by the kernel when this process dies. When it ends by itself, the
-next read or write says so at once, with its exit code and the end of what it wrote to stderr.
-Linux ties a child to the thread that started it: a session is used and closed in one thread.
+The process never outlives its transport: its group is killed on close and at exit, and on Linux by
+the kernel when this process dies. If it exits early, the next read or write raises with its exit
+code and its last lines on stderr. Linux ties a child to the thread that started it, so use and
+close a transport in one thread.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _STOP_WAIT_S = 5.0
 
 
 class ProcessTransport:
-    """A running child. `name` is what errors call it; it starts in the constructor.
+    """A running child, started in the constructor.
 
-    `environment` has variables besides those of this process.
+    `name` is its name in error messages; `environment` has additional variables.
     """
 
     def __init__(
@@ -65,16 +65,14 @@ class ProcessTransport:
 
     @property
     def name(self) -> str:
-        """What errors call it."""
         return self._name
 
     @property
     def pid(self) -> int:
-        """The child's process id, also after it ended."""
+        """The process id, also after the process ended."""
         return self._process.pid
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        """Up to `limit` bytes of its stdout."""
         stdout = self._process.stdout
         if stdout is None or stdout.closed:
             raise self._gone()
@@ -84,7 +82,6 @@ class ProcessTransport:
         return data
 
     def write(self, data: bytes) -> None:
-        """To its stdin."""
         stdin = self._process.stdin
         if stdin is None or stdin.closed:
             raise self._gone()
@@ -96,7 +93,6 @@ class ProcessTransport:
                 raise self._gone() from error
 
     def close(self) -> None:
-        """Ends the process and its group, and reaps it."""
         atexit.unregister(self.close)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
@@ -106,7 +102,7 @@ class ProcessTransport:
         self._stderr.close()
 
     def _gone(self) -> DeviceError:
-        """The process has hung up: says how it ended."""
+        """Return the error that tells how the process ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_STOP_WAIT_S)
         code = self._process.returncode

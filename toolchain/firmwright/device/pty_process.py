@@ -1,7 +1,7 @@
-"""A firmware behind a pseudo terminal: other people's programs open it like a serial port.
+"""Firmware on a pseudo terminal, which other programs open like a serial port.
 
-In: a command whose stdin and stdout are the UART. Out: the terminal's name while the process runs.
-This side keeps the terminal open too, so that a visitor who leaves does not end the firmware.
+The command's stdin and stdout act as the UART. This process keeps the terminal open, so that a
+client that disconnects does not end the firmware.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from firmwright.device.subprocesses import kill_process, popen_options
 
 
 class PtyProcess(Closeable):
-    """A running child. A context manager; `name` is what a visitor opens."""
+    """A running child; `name` is the terminal to open."""
 
     def __init__(self, command: Sequence[str | Path]) -> None:
         if not hasattr(os, "openpty"):
@@ -46,11 +46,10 @@ class PtyProcess(Closeable):
             ) from error
 
     def wait(self) -> int:
-        """Until the process ends; its exit code."""
+        """Wait for the process and return its exit code."""
         return self._process.wait()
 
     def close(self) -> None:
-        """Ends the process and its group, and the terminal."""
         kill_process(self._process)
         self._close_terminal()
 

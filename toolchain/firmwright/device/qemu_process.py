@@ -1,9 +1,7 @@
-"""QEMU as a transport: the emulated board's UART is the emulator's stdin and stdout.
+"""QEMU as a transport; the board's UART is the emulator's stdin and stdout.
 
-In: a frozen `QemuCommand`. Out: a Transport that ends the emulator with it. A pipe instead of a
-TCP port leaves nothing to choose, nothing to collide with, and shows a dead emulator at once.
-With `-icount shift=0` one instruction is one nanosecond of virtual time: counts are exact and the
-same on every machine.
+A pipe needs no TCP port and shows a dead emulator at once. With `-icount shift=0` one instruction
+takes one nanosecond of virtual time, so counts are exact and the same on every machine.
 """
 
 from __future__ import annotations
@@ -21,12 +19,11 @@ PACKAGES = {"qemu-system-arm": "qemu-system-arm", "qemu-system-riscv32": "qemu-s
 
 @dataclass(frozen=True, slots=True)
 class QemuCommand:
-    """Which emulator, machine and image; `extra` are further arguments (`-cpu`, `-bios`, ...).
+    """The emulator, machine and image; `extra` holds further arguments such as `-cpu` or `-bios`.
 
-    `plugin` is the argument of `-plugin`, where there is one (see counting.py).
-    `loads` are files that the emulator puts into memory before the firmware starts. `gdb` is the
-    path of a socket on which a debugger is waited for, the processor halted; the machine may
-    then start without an image. Without `has_uart` the link goes another way, through memory.
+    `plugin` is the argument of `-plugin` (see instruction_counter.py). `loads` are copied into
+    memory before the firmware starts. `gdb` is the path of a socket for a debugger; the processor
+    then waits for it and an image is optional. Without `has_uart` the link uses memory.
     """
 
     machine: str
@@ -40,7 +37,7 @@ class QemuCommand:
     has_uart: bool = True
 
     def arguments(self) -> list[str]:
-        """The whole command line, the program first."""
+        """Return the command line, program first."""
         unused = [arg for _ in range(self.uart) for arg in ("-serial", "null")]
         return [
             self.program,
@@ -64,13 +61,13 @@ def _debugger(path: str) -> tuple[str, ...]:
 
 
 def _loader(load: PreloadedMemory) -> str:
-    """QEMU's generic loader; a comma in a value is written twice."""
+    """Return QEMU's generic-loader argument; a comma in a value is written twice."""
     file = str(load.file).replace(",", ",,")
     return f"loader,file={file},addr={load.address:#x},force-raw=on"
 
 
 def start_qemu(command: QemuCommand) -> ProcessTransport:
-    """Starts the emulator with the image already running."""
+    """Start the emulator with the image running."""
     if shutil.which(command.program) is None:
         package = PACKAGES.get(command.program, command.program)
         raise ToolMissingError(

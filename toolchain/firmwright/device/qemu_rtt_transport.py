@@ -1,4 +1,4 @@
-"""A QEMU machine whose link goes through memory, over the emulator's own GDB stub."""
+"""A QEMU machine that moves the link's bytes through memory, over the emulator's GDB stub."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _START_S: Final = 10.0
 
 
 class QemuRttTransport(RttTransport):
-    """The same, with the emulator's process and its socket."""
+    """An RTT transport that owns the emulator's process and its debug socket."""
 
     def __init__(self, process: ProcessTransport, folder: str, board: Board) -> None:
         self._process = process
@@ -34,7 +34,6 @@ class QemuRttTransport(RttTransport):
             raise
 
     def close(self) -> None:
-        """Ends the emulator too."""
         try:
             super().close()
         finally:
@@ -46,14 +45,14 @@ class QemuRttTransport(RttTransport):
 
 
 def open_qemu_rtt(command: QemuCommand, board: Board) -> QemuRttTransport:
-    """Starts the machine halted, and lets it run with its memory looked into."""
+    """Start the machine halted, connect to its stub, and let it run."""
     folder = tempfile.mkdtemp(prefix="firmwright-")
     gdb = str(Path(folder) / "gdb")
     return QemuRttTransport(start_qemu(replace(command, gdb=gdb, has_uart=False)), folder, board)
 
 
 def _stub(address: str) -> GdbClient:
-    """The emulator's, as soon as it is there."""
+    """Connect to the emulator's stub as soon as it listens."""
     deadline = time.monotonic() + _START_S
     while True:
         try:

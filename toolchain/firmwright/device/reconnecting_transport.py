@@ -1,8 +1,8 @@
-"""A transport that comes back: when the port goes, it is opened again, and the session goes on.
+"""A transport that reopens its port after a disconnect.
 
-In: how to open the other. Out: a Transport that never ends by itself until it could not be opened
-for `patience_s`. What was under way is lost, and the session repeats it: a transfer goes on where
-it was, a run is not run again. A firmware that restarted meanwhile says so.
+Bytes under way are lost and the session repeats them: transfers resume, and completed runs are not
+repeated. Firmware that restarted in between announces itself. The transport fails only after the
+port could not be opened for `patience_s`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RETRY_S = 0.2
 
 
 class ReconnectingTransport:
-    """The transport that `reopen` gives, as often as it takes. It is opened in the constructor."""
+    """The transport that `reopen` returns, opened at once and reopened when needed."""
 
     def __init__(
         self,
@@ -37,11 +37,10 @@ class ReconnectingTransport:
 
     @property
     def name(self) -> str:
-        """The inner one's."""
         return self._inner.name
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        """What comes; nothing at once after the line was opened again."""
+        """Return received bytes; return none at once after a reconnect."""
         try:
             return self._inner.read(limit, timeout_s)
         except DeviceError as error:
@@ -49,20 +48,19 @@ class ReconnectingTransport:
             return b""
 
     def write(self, data: bytes) -> None:
-        """Sends; what a line that goes takes with it is lost."""
+        """Send; bytes are lost if the line disconnects."""
         try:
             self._inner.write(data)
         except DeviceError as error:
             self._come_back(error)
 
     def set_baud(self, baud: int) -> None:
-        """Changes the rate, also of a line that is opened again; 0: as it was opened."""
+        """Change the rate, also for later reconnects; 0 restores the initial rate."""
         self._baud = baud
         if has_baud(self._inner):
             self._inner.set_baud(baud)
 
     def close(self) -> None:
-        """Gives the port back."""
         self._inner.close()
 
     def _come_back(self, error: DeviceError) -> None:

@@ -1,10 +1,9 @@
-"""Requests that arrive: repeated until answered, refused, or out of time.
+"""Reliable requests over an unreliable transport.
 
-In: a transport of any quality, commands and payloads. Out: the payload of each answer. A request
-is numbered, so the firmware carries it out at most once however often it hears it; an answer that
-got lost is fetched again, not computed again. Where the receiver keeps bytes while it is busy,
-pieces of data are under way several at a time. What keeps getting lost is reported as such
-(`RequestLostError`), so that the caller can take smaller pieces.
+Requests are numbered and repeated until they are answered, refused or time out. The firmware
+executes each at most once; a lost answer is fetched again, not recomputed. If the receiver buffers
+bytes while busy, several pieces of a transfer are in flight. Repeated losses raise
+`RequestLostError`, so that the caller can use smaller pieces.
 """
 
 from __future__ import annotations
@@ -50,9 +49,9 @@ Clock = Callable[[], float]
 
 
 class RequestChannel:
-    """The numbered exchange of one session; not for two threads.
+    """The numbered request channel of one session; not thread-safe.
 
-    `explain` says more of a fault than its report: where in the source, and what to try.
+    `explain` adds source locations and advice to a fault report.
     """
 
     def __init__(
@@ -76,24 +75,24 @@ class RequestChannel:
         self.renew()
 
     def renew(self) -> None:
-        """Takes a new session number: the next request must be a hello."""
+        """Choose a new session number; the next request must be a hello."""
         self._session = 1 + secrets.randbelow(_SEQUENCES - 1)
         self._sequence = 0
 
     # ---- One at a time ----------------------------------------------------------------------
 
     def request(self, command: Command, payload: bytes = b"", *, may_split: bool = False) -> bytes:
-        """The answer's payload.
+        """Send a request and return the answer's payload.
 
-        Raises RefusedError, ForgottenError, FaultError, DeviceTimeoutError, DeviceError if the
-        other side is gone, and LostError after some losses in a row if `may_split`.
+        Raises RefusedError, SessionLostError, FaultError, DeviceTimeoutError, DeviceError if the
+        transport is closed, and RequestLostError after repeated losses if `may_split`.
         """
         return self.request_frame(command, payload, may_split=may_split).payload
 
     def request_frame(
         self, command: Command, payload: bytes = b"", *, may_split: bool = False
     ) -> Frame:
-        """The same, the answer whole: its status is ok or paused."""
+        """Like `request`, but return the whole answer frame; its status is OK or PAUSED."""
         answer = self._exchange(self._next(command, payload), may_split)
         self._require_ok(answer, command)
         return answer
@@ -142,10 +141,10 @@ class RequestChannel:
             wait_s = min(wait_s * 1.5, self._timeouts.last_wait_s)
 
     def _clear_line(self, requests: Sequence[Frame], losses: int) -> Frame | None:
-        """After a loss: ends what the firmware may hold of a frame, and lets it complain.
+        """Flush a partial frame from the firmware after a loss and wait for its report.
 
-        While it does, a receiver without FIFO loses what comes, so nothing may: else it would
-        find a damaged frame at the beginning of each repetition, and lose the rest, for ever.
+        A receiver without FIFO drops bytes while it reports, so nothing may be sent meanwhile.
+        Otherwise it would find a damaged frame at the start of every repetition.
         """
         if not losses:
             return None
@@ -154,7 +153,7 @@ class RequestChannel:
         return self._await(requests, self._clock() + grace_s)
 
     def _first_wait_s(self) -> float:
-        """Twice what the last answer took: a slow line must not meet its own repetitions."""
+        """Return twice the last answer time, so that a slow line is not flooded."""
         longest = max(self._timeouts.first_wait_s, 2 * self._usual_s)
         return min(longest, self._timeouts.last_wait_s)
 
@@ -169,7 +168,7 @@ class RequestChannel:
         )
 
     def _await_run(self, frame: Frame, until: float) -> Frame | None:
-        """Like `_await`; further notes that the run was accepted are passed over."""
+        """Like `_await`, ignoring repeated notices that the run was accepted."""
         while True:
             answer = self._await([frame], until)
             if answer is None or answer.status != Status.BUSY:
@@ -188,11 +187,11 @@ class RequestChannel:
         window_bytes: int,
         may_split: bool,
     ) -> Iterator[tuple[int, bytes]]:
-        """Requests for the bytes [begin, end) of something: the size of each and its answer.
+        """Transfer the bytes [begin, end) in pieces; yield the size and the answer of each.
 
-        `make(offset, size)` is a request's payload. At most `window_bytes` are under way, but
-        always one request. After a loss all that is under way is asked for anew, under new
-        numbers. Raises as `request` does.
+        `make(offset, size)` returns a request's payload. At most `window_bytes`, but always one
+        request, are in flight. After a loss everything in flight is requested again under new
+        numbers. Raises like `request`.
         """
         flying: deque[tuple[Frame, int, int]] = deque()
         sent, losses = begin, 0
@@ -241,7 +240,7 @@ class RequestChannel:
     # ---- Receiving --------------------------------------------------------------------------
 
     def _await(self, requests: Sequence[Frame], until: float) -> Frame | None:
-        """The answer to one of `requests`; None if time is over, or to repeat them is the way."""
+        """Wait for the answer to one of `requests`; return None when it is time to repeat them."""
         while True:
             while self._received:
                 frame = self._received.popleft()
@@ -258,7 +257,7 @@ class RequestChannel:
             self._received.extend(self._reader.feed(self._transport.read(_READ_BYTES, left_s)))
 
     def _answers(self, frame: Frame, requests: Sequence[Frame]) -> bool:
-        """Whether a sound frame is an answer; late copies and other sessions' are not."""
+        """Return whether a frame answers one of `requests`, not a late copy or another session."""
         if frame.kind == KIND_FAULT and frame.session in (0, self._session):
             fault = Fault.decode(frame.payload)
             more = "" if self._explain is None else self._explain(fault)
@@ -273,10 +272,10 @@ class RequestChannel:
     # ---- The line's rate --------------------------------------------------------------------
 
     def change_baud(self, baud: int) -> bool:
-        """Whether the line runs at `baud` from now on; if not, it goes on as before.
+        """Change the baud rate and return whether it works; otherwise keep the old rate.
 
-        The firmware answers at the old rate and changes then. If it is not heard at the new one,
-        both go back: it does so by itself after some bytes that are no frame.
+        The firmware answers at the old rate and then switches. If it cannot be reached at the new
+        rate, both sides return; the firmware does so after a number of bytes without a valid frame.
         """
         if not has_baud(self._transport):
             return False
@@ -301,7 +300,7 @@ class RequestChannel:
             self._go_back()
 
     def _go_back(self) -> None:
-        """To the baud of the start, and the firmware with us."""
+        """Return to the initial baud rate together with the firmware."""
         self._raised_baud = False
         if has_baud(self._transport):
             self._transport.set_baud(0)

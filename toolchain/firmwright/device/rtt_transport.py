@@ -1,9 +1,7 @@
-"""The link through memory: ring buffers that a GDB stub reads and writes (`console_rtt.c`).
+"""The link through memory: ring buffers accessed through a GDB stub (`console_rtt.c`).
 
-In: a stub whose target is halted, and the RAM in which the firmware has its block. Out: a
-Transport. A stub halts its target to look, so each look is a pause of it; between them it runs.
-Servers of probes that have an RTT port of their own (OpenOCD's `rtt server start`, J-Link's 19021)
-need none of this: their port is a `socket://`.
+A stub halts its target for each access; in between the target runs. Debug servers with an RTT port
+(OpenOCD's `rtt server start`, J-Link's 19021) do not need this; use `socket://`.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ _PAUSE_S: Final = 0.002
 
 
 class RttTransport:
-    """Bytes through a target's memory. It owns the stub, and ends with it."""
+    """A byte stream through a target's memory; owns and closes the stub."""
 
     def __init__(self, stub: GdbClient, ram_start: int, ram_bytes: int, name: str) -> None:
         self._stub = stub
@@ -42,11 +40,10 @@ class RttTransport:
 
     @property
     def name(self) -> str:
-        """What the target is called."""
         return self._name
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        """What the firmware has put into its buffer, looked at again and again until then."""
+        """Poll the firmware's output buffer until bytes arrive or the timeout ends."""
         deadline = time.monotonic() + timeout_s
         while not self._waiting:
             self._waiting = self._take()
@@ -57,7 +54,7 @@ class RttTransport:
         return found
 
     def write(self, data: bytes) -> None:
-        """Into the firmware's buffer, as it makes room."""
+        """Copy into the firmware's input buffer as space becomes free."""
         deadline = time.monotonic() + _WRITE_S
         while data := data[self._put(data) :]:
             if time.monotonic() >= deadline:
@@ -69,7 +66,6 @@ class RttTransport:
             time.sleep(_PAUSE_S)
 
     def close(self) -> None:
-        """Lets the target run, and hangs up."""
         if not self._closed:
             self._closed = True
             self._stub.halt()
@@ -78,7 +74,7 @@ class RttTransport:
     # ---- Pieces -----------------------------------------------------------------------------
 
     def _find(self, start: int, size_bytes: int) -> int:
-        """The block's address; the target runs until its firmware has made it, and after that."""
+        """Return the address of the control block, letting the target run until it exists."""
         deadline = time.monotonic() + _START_S
         while True:
             self._stub.go()
@@ -109,7 +105,7 @@ class RttTransport:
         return b"".join(self._stub.read(address + i, min(256, size_bytes - i)) for i in pieces)
 
     def _channel(self, at: int) -> tuple[int, int, int, int]:
-        """Address and size of the bytes, and the places of writer and reader."""
+        """Return address and size of a ring buffer, and its write and read positions."""
         words = struct.unpack("<6I", self._stub.read(self._block + at, 24))
         return words[1], words[2], words[3], words[4]
 
@@ -129,7 +125,7 @@ class RttTransport:
         return data
 
     def _put(self, data: bytes) -> int:
-        """How many of `data` had room."""
+        """Write as much of `data` as fits and return the number of bytes."""
         self._stub.halt()
         try:
             address, size, write, read = self._channel(_DOWN)

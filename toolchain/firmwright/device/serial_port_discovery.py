@@ -1,7 +1,6 @@
-"""Which serial port a board is on, by the vendor and product that its USB side shows.
+"""Discovery of a board's serial port by USB vendor and product id.
 
-In: USB ids and the ports that there are. Out: the name of one port. Where several match, the caller
-chooses, or an error lists them with their serial numbers.
+If several ports match, the caller's `choose` picks one; otherwise the error lists them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from firmwright.base.errors import DeviceError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class SerialPortInfo:
-    """A serial port: its name, "vendor:product" in hex, the device's own number, in words."""
+    """A serial port: name, "vendor:product" in hexadecimal, serial number, description."""
 
     name: str
     usb: str
@@ -32,7 +31,7 @@ PortChooser = Callable[[Sequence[SerialPortInfo]], SerialPortInfo]
 
 
 def usb_ports() -> tuple[SerialPortInfo, ...]:
-    """The serial ports behind USB, by name."""
+    """Return the USB serial ports, sorted by name."""
     found = [
         SerialPortInfo(
             p.device, f"{p.vid:04x}:{p.pid:04x}", p.serial_number or "", p.description or ""
@@ -49,7 +48,7 @@ def find_serial_port(
     ports: Sequence[SerialPortInfo],
     choose: PortChooser | None = None,
 ) -> str:
-    """The port of `board`, whose USB side is one of `usb`."""
+    """Return the port name of `board`, whose USB ids are `usb`."""
     if not usb:
         raise UsageError(
             "the board is reached over a serial port, and none was named.",

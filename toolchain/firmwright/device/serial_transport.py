@@ -1,7 +1,6 @@
-"""A serial port as a transport: `/dev/ttyACM0`, or any URL that pyserial knows (`socket://...`).
+"""A serial port, or any URL that pyserial supports (`socket://...`), as a transport.
 
-In: a port or URL and a baud rate. Out: a Transport. Every failure of the port, and the far end of
-a socket hanging up, is a DeviceError that names the port.
+Every failure of the port, including a closed socket, is a DeviceError that names it.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ with contextlib.suppress(ImportError):
 
 
 class SerialTransport:
-    """An open port. 8 data bits, one stop bit, no flow control; nobody else's.
+    """An exclusive open port with 8 data bits, one stop bit and no flow control.
 
-    Flow control is the session's: it never has more under way than the firmware says it keeps.
-    There is no parity unless `parity` is even ("E"), as boot ROMs may want it.
+    The session never sends more than the firmware buffers. `parity` "E" selects even parity, which
+    some boot ROMs require.
     """
 
     def __init__(self, url: str, *, baud: int = DEFAULT_BAUD, parity: str = "N") -> None:
@@ -57,11 +56,10 @@ class SerialTransport:
 
     @property
     def name(self) -> str:
-        """The port or URL."""
         return self._url
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        """Waits for one byte, then takes what else is there already."""
+        """Wait for one byte, then return all that have arrived."""
         try:
             self._port.timeout = timeout_s
             first: bytes = self._port.read(1)
@@ -74,7 +72,6 @@ class SerialTransport:
         return first + rest
 
     def write(self, data: bytes) -> None:
-        """Sends all of it, waiting for the port to take it."""
         try:
             self._port.write(data)
             self._port.flush()
@@ -82,14 +79,13 @@ class SerialTransport:
             raise self._gone(error) from error
 
     def set_baud(self, baud: int) -> None:
-        """Changes the rate; 0: as it was opened. A socket takes any and does nothing."""
+        """Change the rate; 0 restores the initial rate. Sockets ignore it."""
         try:
             self._port.baudrate = baud or self._baud
         except (serial.SerialException, OSError, ValueError) as error:
             raise self._gone(error) from error
 
     def close(self) -> None:
-        """Gives the port back."""
         # pyserial shuts a socket down before it closes it, and if the other side has hung up
         # already it then leaves it open.
         left_open = getattr(self._port, "_socket", None)

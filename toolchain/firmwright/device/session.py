@@ -1,8 +1,7 @@
-"""A session with running firmware: who are you, take this input, run, what came out, what it cost.
+"""Sessions with running firmware: write inputs, run, read outputs, measure.
 
-In: a transport and the id of the model that the caller expects. Out: numpy arrays by tensor name,
-and counts in the counter's unit. Invariant: an output given to the caller belongs to a run on the
-input that the caller wrote, or an error is raised; damage on the line is repaired below this.
+An output returned to the caller always belongs to a run on the input that the caller wrote;
+otherwise an error is raised. Lower layers repair damage on the line.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _DATA_HEADER_BYTES = 6  # the longest header before data in a payload
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """An input or output as the firmware describes it; its shape is the caller's knowledge."""
+    """An input or output as the firmware describes it, without its shape."""
 
     name: str
     dtype: str
@@ -71,7 +70,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """All that a firmware says of itself."""
+    """The firmware's description of itself, its model and its board."""
 
     model_name: str
     model_id: bytes
@@ -93,7 +92,7 @@ class DeviceInfo:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """Cost of some runs, in the counter's unit (`DeviceInfo.counter_unit`), rounded."""
+    """Cost of some runs in the counter's unit (`DeviceInfo.counter_unit`), rounded."""
 
     runs: int
     total: int
@@ -102,7 +101,7 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCount:
-    """Cost of one operator over the last runs; the checksum is 0 unless it was asked for."""
+    """Cost of one operator over the last runs; the checksum is 0 unless requested."""
 
     count: int
     calls: int
@@ -110,7 +109,7 @@ class OperatorCount:
 
 
 class Session(Closeable):
-    """A conversation with one firmware, from hello to close. A context manager."""
+    """A session with one firmware, from hello to close."""
 
     def __init__(
         self,
@@ -122,7 +121,7 @@ class Session(Closeable):
         explain: FaultExplainer | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        """Says hello. Closes the transport if that fails or the model is not `model_id`."""
+        """Greet the firmware; close the transport if that fails or the model id differs."""
         self._transport = transport
         self._line = RequestChannel(transport, timeouts or Timeouts(), clock=clock, explain=explain)
         self._model_id = model_id
@@ -135,13 +134,12 @@ class Session(Closeable):
             raise
 
     def close(self) -> None:
-        """Gives the port back, or ends the emulator."""
         self._transport.close()
 
     # ---- Data -------------------------------------------------------------------------------
 
     def write_inputs(self, inputs: Arrays) -> None:
-        """Writes every input. Arrays have the tensor's dtype and size, in C order, any shape."""
+        """Write every input, given as arrays of the right dtype and size in C order."""
         wanted = [tensor.name for tensor in self.info.inputs]
         if sorted(inputs) != sorted(wanted):
             raise UsageError(
@@ -153,7 +151,7 @@ class Session(Closeable):
             self._write_input(index, block)
 
     def write_params(self, params: bytes) -> None:
-        """Writes the parameter block of a model compiled with `--no-link-params`."""
+        """Write the parameter block of a model compiled with `--no-link-params`."""
         if len(params) != self.info.params_bytes:
             raise UsageError(
                 f"the parameter block has {len(params)} bytes; "
@@ -167,7 +165,7 @@ class Session(Closeable):
         self._transfer(Command.WRITE_PARAMS, request, len(params))
 
     def read_outputs(self) -> dict[str, NDArray[Any]]:
-        """All outputs of the last run, flat, in order. DeviceError if they are not to be had."""
+        """Return all outputs of the last run as flat arrays; raise DeviceError if unavailable."""
         outputs: dict[str, NDArray[Any]] = {}
         for index, tensor in enumerate(self.info.outputs):
             data = self._read_output(index, tensor.size_bytes)
@@ -177,9 +175,9 @@ class Session(Closeable):
     # ---- Running ----------------------------------------------------------------------------
 
     def execute(self, count: int = 1, *, checksums: bool = False) -> RunResult:
-        """Runs the model `count` times on what is in its memory, and says what it cost.
+        """Run the model `count` times on the inputs in memory and return the cost.
 
-        `checksums` gathers a CRC-32 of each operator's first output (profile images only).
+        `checksums` collects a CRC-32 of each operator's first output (profile images only).
         """
         request = link_protocol.run_request(count, checksums=checksums)
         try:
@@ -196,19 +194,19 @@ class Session(Closeable):
         )
 
     def run(self, inputs: Arrays) -> dict[str, NDArray[Any]]:
-        """Inputs in, outputs out."""
+        """Write the inputs, run once, and return the outputs."""
         self.write_inputs(inputs)
         self.execute()
         return self.read_outputs()
 
     def measure(self, inputs: Arrays) -> int:
-        """What the second of two runs on the same freshly written inputs costs."""
+        """Return the cost of the second of two runs on the same freshly written inputs."""
         return next(self.measurements(inputs, 1))
 
     def measurements(self, inputs: Arrays, runs: int) -> Iterator[int]:
-        """What each of `runs` runs costs, on the same freshly written inputs, after a first one.
+        """Yield the cost of each of `runs` runs on freshly written inputs, after a warm-up run.
 
-        Until the next is asked for, `profile` is of that run.
+        `profile` refers to the run yielded last.
         """
         self.write_inputs(inputs)
         self.execute()
@@ -217,7 +215,7 @@ class Session(Closeable):
             yield self.execute().total
 
     def profile(self) -> tuple[OperatorCount, ...]:
-        """What each operator took in the last `execute` (profile images only)."""
+        """Return the cost of each operator in the last `execute` (profile images only)."""
         if not self.info.is_profile:
             raise DeviceError(
                 "this image has no probes.",
@@ -239,10 +237,10 @@ class Session(Closeable):
         )
 
     def taps(self, operator: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """One run on the inputs as written: each operator that ends, and its first output's bytes.
+        """Run once on the inputs as written and yield each operator with its first output's bytes.
 
-        Profile images only. With `operator` that one alone is told. An operator that runs many
-        times, on one row after another, comes as often.
+        Profile images only. `operator` restricts the result to one. An operator that runs several
+        times, as in row streaming, is yielded each time.
         """
         tap = link_protocol.TAP_ALL if operator is None else operator
         request = link_protocol.run_request(1, checksums=False, tap=tap)
@@ -256,15 +254,15 @@ class Session(Closeable):
             answer = self._line.request_frame(Command.STEP)
 
     def set_baud(self, baud: int) -> bool:
-        """Whether the line runs at `baud` from now on; False where it stays as it is."""
+        """Change the baud rate; return False if it stays unchanged."""
         return self._line.change_baud(baud)
 
     def stack_bytes(self) -> int:
-        """Deepest use of the stack since start-up, interrupts included."""
+        """Return the deepest stack use since start-up, interrupts included."""
         return link_protocol.decode_stack(self._line.request(Command.STACK))
 
     def reset(self) -> None:
-        """Restarts the firmware, also after a fault, and says hello anew."""
+        """Restart the firmware, even after a fault, and greet it again."""
         # If the answer got lost, the repeated request meets a firmware that restarted already.
         with contextlib.suppress(SessionLostError):
             self._line.request(Command.RESET)
@@ -339,7 +337,7 @@ class Session(Closeable):
     # ---- Pieces -----------------------------------------------------------------------------
 
     def _splittable(self, command: Command, payload: bytes) -> bytes | None:
-        """The answer; None if it got lost so often that smaller pieces are tried from now on."""
+        """Return the answer, or None after losses that require smaller pieces from now on."""
         smallest = self._payload_bytes <= _PAYLOAD_MIN_BYTES
         try:
             return self._line.request(command, payload, may_split=not smallest)
@@ -378,7 +376,7 @@ class Session(Closeable):
         size_bytes: int,
         header_bytes: int = _DATA_HEADER_BYTES,
     ) -> bytes:
-        """All answers joined, to requests for [0, size_bytes) in pieces that get through."""
+        """Request [0, size_bytes) in pieces that get through and return the joined answers."""
         offset, data = 0, bytearray()
         while offset < size_bytes:
             smallest = self._payload_bytes <= _PAYLOAD_MIN_BYTES

@@ -1,8 +1,6 @@
-"""Addresses of an image as places in its source, by the toolchain's addr2line.
+"""Source locations of addresses in an ELF file, by the toolchain's addr2line.
 
-In: an ELF file with debugging information and addresses. Out: for each the functions it lies in,
-innermost first, or nothing: a crash is told as far as it is known, so a tool that is missing or
-that knows nothing is no error here.
+A missing tool or unknown address yields an empty result, since a fault is reported as far as known.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """A line of a function; where functions are inlined an address lies in several."""
+    """A source line; an address inside inlined functions has several, innermost first."""
 
     function: str
     file: str
@@ -32,7 +30,7 @@ class SourceLocation:
 def find_source_lines(
     elf: Path, addresses: Iterable[int], *, toolchain: str = ""
 ) -> tuple[tuple[SourceLocation, ...], ...]:
-    """The places of each address; `toolchain` is the prefix of its tools."""
+    """Return the locations of each address; `toolchain` is the prefix of the GNU tools."""
     wanted = [f"{address:#x}" for address in addresses]
     tool = f"{toolchain}-addr2line" if toolchain else "addr2line"
     try:
@@ -50,7 +48,7 @@ def find_source_lines(
 
 
 def _read(text: str, count: int) -> tuple[tuple[SourceLocation, ...], ...]:
-    """Groups that an address begins, of pairs of lines: a function, and its file and line."""
+    """Parse groups of one address line followed by pairs of function and file:line."""
     groups: list[list[SourceLocation]] = []
     function = ""
     for line in text.splitlines():

@@ -1,8 +1,7 @@
-"""Flashing through the boot ROM of an STM32 over its UART: ST's application note AN3155.
+"""Flashing through the boot ROM of an STM32 over its UART (ST application note AN3155).
 
-In: a transport with even parity to a chip whose BOOT0 pin started the ROM. Out: flash erased,
-written, read back, and the program started. Every step is answered by a byte, ACK or NACK; commands
-and addresses carry their own checksum.
+The transport needs even parity, and BOOT0 must have started the ROM. Every step is acknowledged;
+commands and addresses carry their own checksums.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ ProgressCallback = Callable[[int, int], None]
 
 
 class Stm32BootRom:
-    """A conversation with the boot ROM, from the first byte on, which it takes its baud from."""
+    """A connection to the boot ROM, which measures its baud rate from the first byte."""
 
     def __init__(self, line: Transport) -> None:
         self._line = line
@@ -48,7 +47,7 @@ class Stm32BootRom:
         self.chip_id = self._chip_id()
 
     def load(self, image: FlashImage, progress: ProgressCallback | None = None) -> None:
-        """Erases the whole flash and writes the image."""
+        """Erase the whole flash and write the image."""
         self._erase()
         done = 0
         for address, data in image.chunks(_BLOCK_BYTES, align=4):
@@ -60,7 +59,7 @@ class Stm32BootRom:
                 progress(min(done, image.size_bytes), image.size_bytes)
 
     def verify(self, image: FlashImage) -> None:
-        """Reads everything back; a DeviceError names the first address that differs."""
+        """Read the image back; a DeviceError names the first address that differs."""
         for address, data in image.chunks(_BLOCK_BYTES):
             found = self._read(address, len(data))
             if found != data:
@@ -72,14 +71,14 @@ class Stm32BootRom:
                 )
 
     def start(self, address: int) -> None:
-        """Starts the program whose vectors are at `address`."""
+        """Start the program with its vector table at `address`."""
         self._command(_GO, "start the program")
         self._send_checked(address.to_bytes(4, "big"), f"start the program at {address:#x}")
 
     # ---- Steps ------------------------------------------------------------------------------
 
     def _synchronise(self) -> None:
-        """One byte from which the ROM measures the baud rate. One that had it already says NACK."""
+        """Send the baud-rate measurement byte; a synchronized ROM answers NACK."""
         for _ in range(_SYNC_TRIES):
             self._line.write(bytes((_SYNC,)))
             answer = self._line.read(1, _ANSWER_S)

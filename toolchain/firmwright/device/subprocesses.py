@@ -1,9 +1,7 @@
-"""Child processes on every system: how they start and end, and how their output is waited for.
+"""Portable start, termination and output polling of child processes.
 
-In: a system's name as Python has it (`os.name`, `sys.platform`). Out: arguments for Popen, and
-readers of a pipe that wait for at most some time. On POSIX a child leads a group, so that what it
-started ends with it, and on Linux the kernel ends it when this process dies; Windows has neither,
-and no select on pipes: there a thread reads.
+On POSIX a child leads its own process group, which ends with it; on Linux the kernel also kills it
+when this process dies. Windows has neither, nor `select` on pipes, so a thread reads there.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ _PIECE_BYTES: Final = 65536
 
 
 def popen_options(platform: str = sys.platform) -> dict[str, Any]:
-    """What Popen is told besides the command and its pipes."""
+    """Return the keyword arguments of Popen for this platform, except command and pipes."""
     if platform == "win32":
         # CREATE_NEW_PROCESS_GROUP: an interrupt is ours to handle, not the child's.
         return {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0x200)}
@@ -34,7 +32,7 @@ def popen_options(platform: str = sys.platform) -> dict[str, Any]:
 
 
 def kill_process(process: subprocess.Popen[bytes], system: str = os.name) -> None:
-    """Ends a child, and where the system has groups all that it started; reaps it."""
+    """Kill a child, on POSIX with its process group, and reap it."""
     if process.poll() is not None:
         return
     if system == "posix":
@@ -46,7 +44,7 @@ def kill_process(process: subprocess.Popen[bytes], system: str = os.name) -> Non
 
 
 def _die_with_parent() -> Callable[[], None]:
-    """What a child does before exec so that the kernel kills it when its parent dies."""
+    """Return a `preexec_fn` that makes the kernel kill the child when its parent dies."""
     libc = ctypes.CDLL(None)
     parent = os.getpid()
 
@@ -59,31 +57,30 @@ def _die_with_parent() -> Callable[[], None]:
 
 
 class PipeReader(Protocol):
-    """Waits for what comes out of a pipe."""
+    """A reader of a pipe with a timeout."""
 
     def read(self, limit: int, timeout_s: float) -> bytes | None:
-        """Up to `limit` bytes; b"" if nothing came in time, None at the end."""
+        """Return up to `limit` bytes, b"" after the timeout, or None at the end of the stream."""
 
 
 def make_pipe_reader(pipe: IO[bytes], system: str = os.name) -> PipeReader:
-    """The reader that works for pipes on this system."""
+    """Return the pipe reader for this platform."""
     return SelectPipeReader(pipe) if system == "posix" else ThreadPipeReader(pipe)
 
 
 class SelectPipeReader:
-    """Asks the system whether something is there."""
+    """Waits with `select`."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe = pipe
 
     def read(self, limit: int, timeout_s: float) -> bytes | None:
-        """As `PipeReader` says."""
         ready, _, _ = select.select([self._pipe], [], [], timeout_s)
         return (os.read(self._pipe.fileno(), limit) or None) if ready else b""
 
 
 class ThreadPipeReader:
-    """A thread waits in the pipe; it ends with the pipe's other end."""
+    """Reads in a daemon thread, which ends when the other end closes the pipe."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pieces: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -92,7 +89,6 @@ class ThreadPipeReader:
         threading.Thread(target=self._fill, args=(pipe.fileno(),), daemon=True).start()
 
     def read(self, limit: int, timeout_s: float) -> bytes | None:
-        """As `PipeReader` says."""
         if not self._rest and not self._ended:
             try:
                 self._rest = self._pieces.get(timeout=timeout_s)

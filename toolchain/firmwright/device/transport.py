@@ -1,8 +1,7 @@
-"""What the link runs over: a stream of bytes that may lose, damage or end.
+"""The byte-stream interface under the link, and a wrapper that injects faults.
 
-`Transport` is all that a session asks of a UART, a pty, a socket, or a child process. Damage is
-the session's business; an end is the transport's, which says clearly what ended and why.
-`FaultyTransport` wraps another and spoils its bytes from a seed: the link's own crash test.
+A transport may lose or damage bytes, which sessions repair; it must raise when the other side
+closes.
 """
 
 from __future__ import annotations
@@ -13,45 +12,45 @@ from typing import Protocol, TypeGuard
 
 
 class Transport(Protocol):
-    """Bytes to and from one firmware. Closing twice is allowed."""
+    """A byte stream to and from one firmware. Closing twice is allowed."""
 
     @property
     def name(self) -> str:
-        """What the user knows it by, for errors: a port, a command, a board."""
+        """The name used in errors: a port, a command, a board."""
         ...
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        """Up to `limit` bytes, as soon as there are any; empty if none came in time.
+        """Return up to `limit` bytes as soon as any arrive, or b"" after the timeout.
 
-        Raises DeviceError if the other side is gone for good.
+        Raises DeviceError if the other side has closed.
         """
         ...
 
     def write(self, data: bytes) -> None:
-        """Sends all of it. Raises DeviceError if the other side is gone for good."""
+        """Send all of `data`. Raises DeviceError if the other side has closed."""
         ...
 
     def close(self) -> None:
-        """Gives the port back, or ends the process."""
+        """Release the port, or end the process."""
         ...
 
 
 class BaudTransport(Transport, Protocol):
-    """One whose rate can be changed."""
+    """A transport with an adjustable baud rate."""
 
     def set_baud(self, baud: int) -> None:
-        """Changes the rate, after all that was written has left; 0: as it was opened."""
+        """Change the rate after all written bytes have left; 0 restores the initial rate."""
         ...
 
 
 def has_baud(transport: Transport) -> TypeGuard[BaudTransport]:
-    """Whether the transport is one whose rate can be changed."""
+    """Return whether the baud rate of a transport can be changed."""
     return hasattr(transport, "set_baud")
 
 
 @dataclass(frozen=True, slots=True)
 class FaultRates:
-    """Chance, for each byte in each direction, of one flipped bit, of loss, of coming twice."""
+    """Probability, per byte and direction, of a bit flip, a loss and a duplicate."""
 
     flip: float = 0.0
     drop: float = 0.0
@@ -59,7 +58,7 @@ class FaultRates:
 
 
 class FaultyTransport:
-    """Another transport through a bad line. The same seed and bytes give the same damage."""
+    """A wrapper that damages bytes; the same seed and bytes give the same damage."""
 
     def __init__(self, inner: Transport, rates: FaultRates, seed: int) -> None:
         self._inner = inner
@@ -70,19 +69,16 @@ class FaultyTransport:
 
     @property
     def name(self) -> str:
-        """The wrapped transport's."""
         return self._inner.name
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        """What the wrapped one received, spoiled; may be empty though bytes came."""
+        """Return received bytes after damage; may be empty although bytes arrived."""
         return self._spoil(self._inner.read(limit, timeout_s), self._from_device)
 
     def write(self, data: bytes) -> None:
-        """Sends `data`, spoiled."""
         self._inner.write(self._spoil(data, self._to_device))
 
     def close(self) -> None:
-        """Closes the wrapped one."""
         self._inner.close()
 
     def _spoil(self, data: bytes, chance: random.Random) -> bytes:

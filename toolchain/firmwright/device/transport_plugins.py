@@ -1,8 +1,16 @@
-"""Ways to firmware by name: what packages offer besides our own.
+"""Transports provided by other packages.
 
-In: a board and its firmware. Out: a Transport. An entry point of the group `firmwright.transports`
-is a function from the one (`TransportRequest`) to the other. It is used by its name: for a board
-whose `[run]` says `kind = "plugin"` and `program = "NAME"`, and for a port `NAME://...`.
+An entry point of the group `firmwright.transports` is a function that takes a `TransportRequest`
+and returns an open `Transport`. It is selected by name: by a board with `kind = "plugin"` and
+`program = "NAME"` in its `[run]` table, or by a port `NAME://...`. For an emulator that offers its
+UART as a socket:
+
+    def open_emulator(request: TransportRequest) -> Transport:
+        run = request.board.run
+        child = ProcessTransport([run.machine, *run.args, str(request.elf)], name=run.machine)
+        return EmulatorTransport(child, SerialTransport("socket://localhost:3456"))
+
+where `EmulatorTransport` forwards `read` and `write` to the socket and closes both.
 """
 
 from __future__ import annotations
@@ -23,7 +31,7 @@ ENTRY_POINT_GROUP: Final = "firmwright.transports"
 
 @dataclass(frozen=True, slots=True)
 class TransportRequest:
-    """The firmware that is to run, and where. `port` is what the user named, or empty."""
+    """The firmware to run and where; `port` is the user's, or empty."""
 
     board: Board
     elf: Path
@@ -36,7 +44,7 @@ TransportFactory = Callable[[TransportRequest], Transport]
 
 
 def load_transport_plugins() -> dict[str, TransportFactory]:
-    """What packages offer, by name."""
+    """Load all installed transport plug-ins, by name."""
     points = sorted(
         entry_points(group=ENTRY_POINT_GROUP), key=lambda point: (point.name, point.value)
     )
@@ -44,14 +52,14 @@ def load_transport_plugins() -> dict[str, TransportFactory]:
 
 
 def plugin_for_port(port: str) -> TransportFactory | None:
-    """The opener that the scheme of `port` names, if it is a package's."""
+    """Return the plug-in that the scheme of `port` names, or None."""
     scheme, colon, _ = port.partition("://")
     names = {point.name for point in entry_points(group=ENTRY_POINT_GROUP)}
     return load_transport_plugins()[scheme] if colon and scheme in names else None
 
 
 def plugin_for_board(board: Board) -> TransportFactory:
-    """The opener that the board's `[run]` names; UsageError if no package has it."""
+    """Return the plug-in of the board's `[run]` table; raise UsageError if it is not installed."""
     found = load_transport_plugins()
     if board.run.program not in found:
         known = ", ".join(found) or "none is installed"

@@ -1,8 +1,4 @@
-"""From a board and its image to a transport: a process, an emulator, or a serial port.
-
-In: a Board and the ELF of its firmware (for a physical board the port it is on; it is flashed
-already). Out: an open Transport with the firmware running or waiting behind it.
-"""
+"""Selection of the transport to a board: host process, emulator, serial port, probe or plug-in."""
 
 from __future__ import annotations
 
@@ -41,15 +37,17 @@ def open_transport(
     plugin: str = "",
     loads: Sequence[PreloadedMemory] = (),
 ) -> Transport:
-    """The way to `board`'s firmware. A `port` (device or pyserial URL) wins over the board's own.
+    """Open the transport to `board`, whose firmware is the ELF file `elf`.
 
-    `rtt://HOST:PORT` is the GDB server of a debug probe, through which memory is the line.
-    A board behind a serial port is found by its USB ids where no port is named.
+    A `port` (device name or pyserial URL) takes precedence over the board's `[run]` table.
+    `rtt://HOST:PORT` is the GDB server of a debug probe and moves the link's bytes through memory.
+    Without a port, a serial board is found by its USB ids; a physical board is already flashed.
 
-    `loads` are put into an emulator's memory; behind a port they must be in place already.
-    `plugin` is for an emulator, see `QemuCommand`; nothing else has any.
+    `loads` are copied into an emulator's memory; on a port they must already be in place. `plugin`
+    is a QEMU plugin argument and is ignored elsewhere.
 
-    Raises ToolMissingError, DeviceError if a port cannot be opened, UsageError if it must be named.
+    Raises ToolMissingError for a missing emulator, DeviceError if the port cannot be opened, and
+    UsageError if a port must be named.
     """
     opening = TransportRequest(board, elf, port, baud, tuple(loads))
     if port.startswith(RTT_SCHEME) and not board.is_host:

@@ -54,7 +54,7 @@ GO_BACK_S: Final = 3.0
 RUNTIME_STACK_BYTES: Final = 512
 """What loop, link and an exception may take of the stack above a model's run."""
 
-_LOOP: Final = "runtime/fwr_loop.c"
+_LOOP: Final = "runtime/fwr_server.c"
 _NO_LINK: Final = "firmware with another main than ours does not answer, so it cannot be confirmed."
 _FAR_CONSTANTS: Final = "constants outside of the image do not go through the loader."
 

@@ -3,7 +3,7 @@
 In: a planned module. Out: the same module with every buffer of the plan at a place of its own, a
 gap before and after it, and for each buffer both places. The kernels are the same; what they read
 and write can be told apart by address alone, so that every access can be held against the plan
-that the module came with (`build/watch/`).
+that the module came with (`build/access_trace/`).
 """
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_loader.c: listens for a while, then starts the newest image; meanwhile it takes new ones.
+/* fwr_bootloader.c: listens for a while, then starts the newest image; accepts new images.
  *
- * No command depends on an earlier one, and each may be carried out twice: what it is about, it
- * says. So there are no sessions to keep, and a host repeats what is not answered.
+ * Commands are independent and idempotent, so there are no sessions; a host repeats unanswered
+ * requests.
  */
-#include "fwr_loader.h"
+#include "fwr_bootloader.h"
 
 #include "fwr.h"
 #include "fwr_drivers.h"
 #include "fwr_handoff.h"
 #include "fwr_link.h"
-#include "fwr_loop.h"
+#include "fwr_server.h"
 #include "fwr_slots.h"
 
-/* A turn of the loop takes about 16 periods of the clock. */
+/* One iteration of the loop takes about 16 clock periods. */
 #define TURNS_PER_SECOND (FWR_CLOCK_HZ / 16u)
 #define KNOCK_TURNS (TURNS_PER_SECOND / 10u) /* after power-on */
-#define LISTEN_TURNS TURNS_PER_SECOND        /* where a host restarted the application */
-#define IDLE_TURNS (TURNS_PER_SECOND * 30u)  /* without a word of a host that was heard */
+#define LISTEN_TURNS TURNS_PER_SECOND        /* after a restart requested by the host */
+#define IDLE_TURNS (TURNS_PER_SECOND * 30u)  /* after the last request */
 
 #define HELLO_ANSWER 24u
 #define SLOT_ANSWER 25u
@@ -26,11 +26,11 @@
 static struct {
     struct fwr_link link;
     struct fwr_slots slots;
-    uint32_t turns; /* left, until the application is started */
-    uint8_t leaves; /* the host asked for that */
+    uint32_t turns; /* iterations until the application starts */
+    uint8_t leaves; /* the host requested a start */
 } loader;
 
-/* A request's payload; the answer's takes its place. */
+/* A request's payload; the answer replaces it. */
 struct request {
     uint8_t *data;
     uint32_t size;
@@ -44,7 +44,7 @@ static int32_t do_hello(struct request *request)
     static const char board[] = FWR_BOARD_NAME;
     uint8_t *reply = request->data;
 
-    fwr_link_put(&reply[0], FWR_LOADER_VERSION, 2);
+    fwr_link_put(&reply[0], FWR_BOOTLOADER_VERSION, 2);
     fwr_link_put(&reply[2], FWR_LINK_PAYLOAD_MAX, 2);
     reply[4] = FWR_SLOT_COUNT;
     reply[5] = loader.slots.free;
@@ -78,7 +78,7 @@ static int32_t do_slot(struct request *request, uint32_t slot)
     return FWR_OK;
 }
 
-/* Bytes of a slot, its record included: themselves, or what they check to. */
+/* Returns bytes of a slot, including its record, or their CRC-32. */
 static int32_t do_look(struct request *request, uint32_t slot, int reads)
 {
     uint32_t offset = fwr_link_get(&request->data[1], 4);
@@ -130,13 +130,13 @@ static int32_t dispatch(uint8_t command, struct request *request)
 {
     uint32_t slot = request->data[0];
 
-    if (command < FWR_LOADER_HELLO) {
+    if (command < FWR_BOOTLOADER_HELLO) {
         return FWR_E_COMMAND;
     }
-    if (command == FWR_LOADER_HELLO) {
+    if (command == FWR_BOOTLOADER_HELLO) {
         return do_hello(request);
     }
-    if (command == FWR_LOADER_BOOT) {
+    if (command == FWR_BOOTLOADER_BOOT) {
         loader.leaves = loader.slots.application != FWR_SLOT_NONE;
         return loader.leaves ? FWR_OK : FWR_E_UNSUPPORTED;
     }
@@ -147,27 +147,27 @@ static int32_t dispatch(uint8_t command, struct request *request)
         return FWR_E_RANGE;
     }
     switch (command) {
-    case FWR_LOADER_SLOT:
+    case FWR_BOOTLOADER_SLOT:
         return do_slot(request, slot);
-    case FWR_LOADER_CHECK:
+    case FWR_BOOTLOADER_CHECK:
         return do_look(request, slot, 0);
-    case FWR_LOADER_READ:
+    case FWR_BOOTLOADER_READ:
         return do_look(request, slot, 1);
-    case FWR_LOADER_WRITE:
+    case FWR_BOOTLOADER_WRITE:
         return do_write(request, slot);
-    case FWR_LOADER_COMMIT:
+    case FWR_BOOTLOADER_COMMIT:
         return do_commit(request, slot);
-    case FWR_LOADER_CONFIRM:
+    case FWR_BOOTLOADER_CONFIRM:
         return fwr_slots_confirm(&loader.slots, slot);
     default:
         return FWR_E_COMMAND;
     }
 }
 
-/* ---- The line ------------------------------------------------------------------------------ */
+/* ---- The link -------------------------------------------------------------------------------- */
 
-/* Whether a request is one to the application: then it is not heard. A host that greets it starts
- * it, if there is one. */
+/* Returns whether to ignore a request because it is for the application. A hello to the application
+ * starts it. */
 static int is_for_the_application(uint8_t command)
 {
     int is_there = loader.slots.application != FWR_SLOT_NONE;
@@ -175,7 +175,7 @@ static int is_for_the_application(uint8_t command)
     if (command == FWR_HELLO && is_there) {
         loader.leaves = 1;
     }
-    return command < FWR_LOADER_HELLO && is_there;
+    return command < FWR_BOOTLOADER_HELLO && is_there;
 }
 
 static void answer(void)
@@ -184,9 +184,9 @@ static void answer(void)
     struct request request = {&frame[FWR_LINK_HEADER], loader.link.length - FWR_LINK_HEADER, 0};
 
     if ((frame[4] & FWR_KIND_ANSWER) != 0 || is_for_the_application(frame[4])) {
-        return; /* or an echo */
+        return; /* also an echo */
     }
-    loader.link.done = 1; /* of a frame that was coming in, the answer takes the place */
+    loader.link.done = 1; /* the answer overwrites any partial frame */
     frame[5] = (uint8_t)dispatch(frame[4], &request);
     frame[4] |= FWR_KIND_ANSWER;
     fwr_link_close(frame, FWR_LINK_HEADER + request.reply_size);
@@ -232,10 +232,10 @@ static void start(void)
     if (loader.slots.model != FWR_SLOT_NONE) {
         handoff->model = fwr_slots_image(loader.slots.model)->start;
     }
-    fwr_loader_leave(entry);
+    fwr_bootloader_leave(entry);
 }
 
-void fwr_loader(void)
+void fwr_bootloader(void)
 {
     int asked = FWR_HANDOFF_AT->request == FWR_HANDOFF_LISTEN;
 
@@ -243,8 +243,8 @@ void fwr_loader(void)
     FWR_HANDOFF_AT->vectors = 0;
     fwr_slots_scan(&loader.slots);
     fwr_console_init();
-#if defined(FWR_LOADER_COUNTS)
-    fwr_counter_init(); /* QEMU looks anew for bytes that came too early when a timer is set */
+#if defined(FWR_BOOTLOADER_COUNTS)
+    fwr_counter_init(); /* QEMU checks for bytes that arrived early when a timer is set */
 #endif
     loader.turns = asked ? LISTEN_TURNS : KNOCK_TURNS;
     say(FWR_KIND_STARTED);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_loop_data.c: bytes in and out: inputs, the parameter block, outputs. See fwr_loop_parts.h. */
+/* fwr_server_data.c: transfers inputs, the parameter block and outputs. See fwr_server_internal.h.
+ */
 #include <string.h>
 
 #include "fwr.h"
 #include "fwr_link.h"
-#include "fwr_loop_parts.h"
 #include "fwr_probe.h"
+#include "fwr_server_internal.h"
 #include "port/fwr_port.h"
 
 /* ---- Inputs ---------------------------------------------------------------------------------- */
 
-/* Moves the place reached over whole tensors. */
+/* Advances the write position past completed inputs. */
 static void pass_full_inputs(void)
 {
     const struct fwr_model *model = fwr_server.model;
@@ -37,8 +38,8 @@ static int32_t feed_row(uint32_t row)
     return result;
 }
 
-/* Bytes of an input that goes in row by row, in order. The first byte begins a new one; others
- * that were taken already come from a request that is repeated, whole or in smaller pieces. */
+/* Feeds row-streamed input bytes, in order. Offset 0 begins a new input. Bytes received before are
+ * skipped; they belong to a repeated request, whole or in smaller pieces. */
 static enum fwr_status feed_input(uint32_t offset, const uint8_t *data, uint32_t size)
 {
     const struct fwr_model *model = fwr_server.model;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flash_nrf.c: the flash of the nRF51 and nRF52 series, by its controller (NVMC; reference manual
- * of the nRF51, 3.0, chapter 6, and the product specification of the nRF52840, chapter 4.3).
+/* flash_nrf.c: the flash of the nRF51 and nRF52 series, through its controller (NVMC; reference
+ * manual of the nRF51, 3.0, chapter 6, and product specification of the nRF52840, chapter 4.3).
  *
- * The core stands still while the controller works on the flash that it runs from.
+ * The core stalls while the controller works on the flash that it executes from.
  */
 #include "fwr.h"
 #include "fwr_flash.h"
@@ -17,7 +17,7 @@
 #define CONFIG_WRITE 1u
 #define CONFIG_ERASE 2u
 
-#if !defined(FWR_FLASH_WORD) /* tests put memory of their own behind it */
+#if !defined(FWR_FLASH_WORD) /* tests substitute their own memory */
 #define FWR_FLASH_WORD(address) FWR_REG(address)
 #endif
 

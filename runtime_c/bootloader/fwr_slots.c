@@ -31,7 +31,7 @@ const struct fwr_image_words *fwr_slots_image(uint32_t slot)
     return (const struct fwr_image_words *)(const void *)FWR_FLASH_PLACE(fwr_slots_address(slot));
 }
 
-/* ---- What is there ------------------------------------------------------------------------- */
+/* ---- Reading the slots ----------------------------------------------------------------------- */
 
 static uint32_t mark(uint32_t slot, uint32_t offset)
 {
@@ -51,11 +51,12 @@ static uint8_t state_of(uint32_t slot)
     if (mark(slot, FWR_RECORD_CONFIRMED) == 0) {
         return FWR_SLOT_CONFIRMED;
     }
-    /* A mark that was cut off counts as made: the start that it announces may have been. */
+    /* A partly written mark counts as set, since the image may have been started. */
     return mark(slot, FWR_RECORD_STARTED) == ERASED ? FWR_SLOT_PENDING : FWR_SLOT_UNCONFIRMED;
 }
 
-/* The newest image in at least this state: an application (base 0), or a model for one. */
+/* Returns the newest image with at least this state: an application (base 0), or a model for one.
+ */
 static uint8_t newest(const struct fwr_slots *slots, uint32_t base, uint32_t state)
 {
     uint8_t found = FWR_SLOT_NONE;
@@ -80,7 +81,7 @@ static uint8_t newest_model(const struct fwr_slots *slots, uint8_t application, 
     return newest(slots, fwr_slots_record(application)->sequence, state);
 }
 
-/* The application that must outlive the next update: a confirmed one, else what there is. */
+/* Returns the application to keep during the next update: a confirmed one, else any. */
 static uint8_t kept_application(const struct fwr_slots *slots)
 {
     uint8_t kept = newest(slots, 0, FWR_SLOT_CONFIRMED);
@@ -88,8 +89,8 @@ static uint8_t kept_application(const struct fwr_slots *slots)
     return kept != FWR_SLOT_NONE ? kept : slots->application;
 }
 
-/* Of the slots that nothing is kept in, an empty one or that of the oldest image. Where each is
- * kept, the model's: its application has one of its own. */
+/* Returns an empty slot or the slot of the oldest image that need not be kept. If all must be kept,
+ * returns the model's slot, since the application has a built-in model. */
 static uint8_t free_slot(const struct fwr_slots *slots)
 {
     uint8_t application = kept_application(slots);
@@ -126,7 +127,7 @@ void fwr_slots_scan(struct fwr_slots *slots)
     choose(slots);
 }
 
-/* ---- Changing it --------------------------------------------------------------------------- */
+/* ---- Writing the slots ----------------------------------------------------------------------- */
 
 static int is_there(uint32_t address, const uint8_t *data, uint32_t size)
 {
@@ -157,7 +158,7 @@ int32_t fwr_slots_write(struct fwr_slots *slots, uint32_t offset, const uint8_t 
         return FWR_E_RANGE;
     }
     if (offset % FWR_SLOT_PAGE != 0 && is_there(address, data, size)) {
-        return FWR_OK; /* asked again: the answer was lost */
+        return FWR_OK; /* repeated request: the answer was lost */
     }
     if (slots->state[slots->free] != FWR_SLOT_EMPTY) {
         slots->state[slots->free] = FWR_SLOT_EMPTY;
@@ -169,7 +170,7 @@ int32_t fwr_slots_write(struct fwr_slots *slots, uint32_t offset, const uint8_t 
     return write_checked(address, data, size);
 }
 
-/* Of a model, whether it suits the application that it is for. */
+/* Returns whether the image is valid and, for a model, suits its application. */
 static int is_sound(const struct fwr_image_words *image, uint8_t application)
 {
     if (image->magic != FWR_IMAGE_MAGIC) {
@@ -191,7 +192,7 @@ int32_t fwr_slots_commit(struct fwr_slots *slots, uint32_t slot, uint32_t size, 
     struct fwr_record record = {FWR_RECORD_MAGIC, 1, size, crc, 0, {0}, 0};
 
     if (slots->state[slot] == FWR_SLOT_PENDING && old->size == size && old->crc == crc) {
-        return FWR_OK; /* asked again: the answer was lost */
+        return FWR_OK; /* repeated request: the answer was lost */
     }
     if (slot != slots->free || size > FWR_SLOT_ROOM || size < sizeof(struct fwr_image_words) ||
         fwr_link_crc32(0, FWR_FLASH_PLACE(flash_address), size) != crc) {

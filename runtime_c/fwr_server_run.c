@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_loop_run.c: runs, their measure, and pauses behind operators. See fwr_loop_parts.h. */
+/* fwr_server_run.c: runs, measurement, and pauses after operators. See fwr_server_internal.h. */
 #include <string.h>
 
 #include "fwr.h"
-#include "fwr_fence.h"
+#include "fwr_guard.h"
 #include "fwr_link.h"
-#include "fwr_loop.h"
-#include "fwr_loop_parts.h"
-#include "fwr_loop_watch.h"
 #include "fwr_probe.h"
+#include "fwr_server.h"
+#include "fwr_server_internal.h"
+#include "fwr_server_watchdog.h"
 #include "port/fwr_port.h"
 
 #define CALIBRATION_RUNS 64u
@@ -21,7 +21,7 @@ static int32_t empty_run(void)
     return 0;
 }
 
-/* One run through a pointer that the compiler cannot see through, and its ticks. */
+/* Runs once and measures ticks; the volatile pointer prevents inlining. */
 static int32_t timed_run(int32_t (*volatile run)(void), uint64_t *ticks)
 {
     fwr_port_counter_align();
@@ -39,11 +39,11 @@ void fwr_server_calibrate(void)
         (void)timed_run(empty_run, &ticks);
         total += ticks;
     }
-    /* The mean: a counter of coarse ticks shows the cost of one run in one of many. */
+    /* The mean: with coarse ticks, a single run may show no cost. */
     fwr_server.run_cost = (uint32_t)((total + CALIBRATION_RUNS / 2u) / CALIBRATION_RUNS);
 }
 
-/* Hears the line between two runs; whether a request came that ends them. */
+/* Polls the link between runs. Returns nonzero if a request arrived that aborts the batch. */
 static int poll_for_abort(void)
 {
     int32_t byte = fwr_port_byte_in();
@@ -65,7 +65,8 @@ static int poll_for_abort(void)
     return 0;
 }
 
-/* Up to `count` runs into `fwr_server.result`: no second place on the stack below the kernels. */
+/* Executes up to `count` runs. Results go to `fwr_server.result` to keep the stack shallow below
+ * the kernels. */
 static void run_and_time(uint32_t count)
 {
     struct fwr_result *result = &fwr_server.result;
@@ -87,7 +88,7 @@ static void run_and_time(uint32_t count)
     }
 }
 
-/* Runs as asked for. The request's bytes may be gone afterwards: another may have come. */
+/* Executes a run request. Another request may overwrite it in the meantime. */
 static void run_model(uint32_t count, uint8_t flags)
 {
     const struct fwr_model *model = fwr_server.model;
@@ -95,7 +96,7 @@ static void run_model(uint32_t count, uint8_t flags)
     int fresh = fwr_server.input_index >= model->input_count;
     int consumes = (model->flags & FWR_MODEL_CONSUMES_INPUT) != 0;
     fwr_server_send_busy();
-    if (!model->feed) { /* else its first row has done so */
+    if (!model->feed) { /* otherwise the first row has started the probe */
         fwr_probe_start(model, (flags & FWR_RUN_CHECKSUMS) != 0);
     }
     run_and_time(count);
@@ -107,7 +108,7 @@ static void run_model(uint32_t count, uint8_t flags)
     fwr_server.has_run = !fwr_server.interrupted;
 }
 
-/* Apart from its callers: what it keeps on the stack is not below a model's run then. */
+/* Kept noinline so its stack frame is released before the model runs. */
 __attribute__((noinline)) static int32_t put_result(uint8_t *data)
 {
     const struct fwr_result *result = &fwr_server.result;
@@ -142,7 +143,7 @@ int32_t fwr_server_do_run(uint8_t *data)
 #endif
         run_model(count, data[4]);
         if (fwr_server.interrupted) {
-            return 0; /* another request lies where the answer would go */
+            return 0; /* `link` holds another request in place of the answer */
         }
     }
     return put_result(data);
@@ -169,11 +170,11 @@ int32_t fwr_server_do_profile(uint8_t *data)
     return (int32_t)(count * OPERATOR_RECORD);
 }
 
-/* ---- Pauses behind operators --------------------------------------------------------------- */
+/* ---- Pauses after operators ------------------------------------------------------------------ */
 
 #if FWR_PROFILE
 
-/* Behind the last pause: the run is over. */
+/* Answers the step after the last pause: the run has ended. */
 int32_t fwr_server_do_step(uint8_t *data)
 {
     return fwr_server.has_run ? put_result(data) : FWR_E_COMMAND;
@@ -184,7 +185,8 @@ static void send_pause(uint32_t operator_index, uint32_t size_bytes)
     uint8_t *payload = &fwr_server.link.rx[FWR_LINK_HEADER];
     fwr_link_put(&payload[0], operator_index, 2);
     fwr_link_put(&payload[2], size_bytes, 4);
-    fwr_server_reply((uint8_t)(fwr_server.pending_reply_cmd | FWR_KIND_ANSWER), FWR_REPLY(FWR_PAUSED, 6));
+    fwr_server_reply((uint8_t)(fwr_server.pending_reply_cmd | FWR_KIND_ANSWER),
+                     FWR_REPLY(FWR_PAUSED, 6));
 }
 
 static void send_tapped(const uint8_t *data, uint32_t size_bytes)
@@ -201,7 +203,7 @@ static void send_tapped(const uint8_t *data, uint32_t size_bytes)
     }
 }
 
-/* A request that came in the pause; whether the run goes on. */
+/* Handles a request during a pause. Returns nonzero if the run continues. */
 static int handle_paused_request(uint32_t operator_index, const uint8_t *data, uint32_t size_bytes)
 {
     const uint8_t *frame = fwr_server.link.rx;
@@ -211,7 +213,7 @@ static int handle_paused_request(uint32_t operator_index, const uint8_t *data, u
     }
     if (standing == FWR_FRAME_NEW_SESSION ||
         (frame[4] != FWR_STEP && frame[4] != FWR_TAP_READ && standing == FWR_FRAME_NEXT)) {
-        fwr_server.tap_enabled = 0; /* the run goes to its end unheard, then this one has its turn */
+        fwr_server.tap_enabled = 0; /* finish the run without pauses, then handle the request */
         fwr_server.interrupted = 1;
         return 1;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flash_memory.c: ordinary memory that plays a flash, as an emulated board has it.
+/* flash_memory.c: ordinary memory as a flash, for emulated boards.
  *
- * It keeps to the rules of NOR flash: a page is erased as a whole, and writing only clears bits.
+ * It follows the rules of NOR flash: a page is erased as a whole, and writing only clears bits.
  */
 #include "fwr.h"
 #include "fwr_flash.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_image.c: a model alone in a slot, for an application that is there: data, then the model.
+/* model_image.c: the header of a model image for an application in another slot.
  *
- * It is linked without anything of the runtime. The application calls `start` before all else.
+ * It is linked without the runtime. The application calls `start` before using the model.
  */
 #include "fwr_drivers.h"
 #include "fwr_image.h"

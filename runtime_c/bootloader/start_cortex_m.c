@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* start_cortex_m.c: the loader's vectors and reset on a Cortex-M, and its way out.
+/* start_cortex_m.c: the bootloader's vectors and reset on a Cortex-M, and the jump to the
+ * application.
  *
- * Where a core cannot move its vectors (Cortex-M0) these stay in force for good: each exception is
- * led to the handler of the application that runs. A fault of the loader's own restarts the chip.
+ * On cores that cannot move the vector table (Cortex-M0), these vectors stay in force and forward
+ * each exception to the running application. A fault of the bootloader restarts the chip.
  */
 #include "cortex_m.h"
+#include "fwr_bootloader.h"
 #include "fwr_handoff.h"
-#include "fwr_loader.h"
 #include "fwr_words.h"
 
 int main(void);
@@ -49,7 +50,7 @@ __attribute__((used)) static void restart(void)
     for (;;) {}
 }
 
-/* r0 to r3 are on the stack already, and lr says how to come back. */
+/* r0 to r3 are already on the stack, and lr holds the return code. */
 __attribute__((naked)) static void lead(void)
 {
     __asm__ volatile("ldr  r1, =%c0\n\t"
@@ -66,7 +67,7 @@ __attribute__((naked)) static void lead(void)
                      ".ltorg" ::"i"(FWR_HANDOFF + 4u));
 }
 
-void fwr_loader_leave(uint32_t entry)
+void fwr_bootloader_leave(uint32_t entry)
 {
     const uint32_t *table = (const uint32_t *)entry;
 

@@ -1,15 +1,15 @@
-/* fwr_watch.c: see fwr_watch.h. The functions that a compiler calls under -fsanitize=thread. */
-#include "fwr_watch.h"
+/* fwr_access_trace.c: see fwr_access_trace.h. The functions that a compiler calls under -fsanitize=thread. */
+#include "fwr_access_trace.h"
 
 #include <stddef.h>
 
-static const struct fwr_watch_pool *watched;
+static const struct fwr_access_pool *watched;
 static uint32_t watched_count;
 static int32_t running = -1;
 static uint32_t fault_count;
-static struct fwr_watch_fault first_fault;
+static struct fwr_access_violation first_fault;
 
-void fwr_watch_start(const struct fwr_watch_pool *pools, uint32_t count)
+void fwr_access_start(const struct fwr_access_pool *pools, uint32_t count)
 {
     watched = pools;
     watched_count = count;
@@ -17,12 +17,12 @@ void fwr_watch_start(const struct fwr_watch_pool *pools, uint32_t count)
     fault_count = 0;
 }
 
-void fwr_watch_operator(int32_t operator_index, int32_t phase)
+void fwr_access_set_operator(int32_t operator_index, int32_t phase)
 {
     running = phase == 0 ? operator_index : -1;
 }
 
-uint32_t fwr_watch_faults(struct fwr_watch_fault *first)
+uint32_t fwr_access_violations(struct fwr_access_violation *first)
 {
     *first = first_fault;
     return fault_count;
@@ -42,20 +42,20 @@ static void fault(int32_t kind, uint32_t pool, uint32_t byte, uint16_t owner, in
 
 static void touch_byte(uint32_t number, uint32_t byte, int write)
 {
-    const struct fwr_watch_pool *pool = &watched[number];
+    const struct fwr_access_pool *pool = &watched[number];
     const uint16_t buffer = pool->buffer[byte];
     const uint32_t place = pool->planned[byte];
 
     if (buffer == 0) {
-        fault(FWR_WATCH_OUTSIDE, number, byte, 0, -1);
+        fault(FWR_ACCESS_OUTSIDE, number, byte, 0, -1);
     } else if (write) {
         pool->written[byte] = 1;
         pool->owner[place] = buffer;
         pool->writer[place] = running;
     } else if (pool->written[byte] == 0) {
-        fault(FWR_WATCH_UNWRITTEN, number, byte, 0, -1);
+        fault(FWR_ACCESS_UNWRITTEN, number, byte, 0, -1);
     } else if (pool->owner[place] != buffer) {
-        fault(FWR_WATCH_OVERWRITTEN, number, byte, pool->owner[place], pool->writer[place]);
+        fault(FWR_ACCESS_OVERWRITTEN, number, byte, pool->owner[place], pool->writer[place]);
     }
 }
 
@@ -71,7 +71,7 @@ static void touch(const void *address, size_t bytes, int write)
     }
 }
 
-void fwr_watch_touch(const void *address, uint32_t bytes, int32_t write)
+void fwr_access_record(const void *address, uint32_t bytes, int32_t write)
 {
     touch(address, bytes, write);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_image.h: what an image in a slot begins with: addresses of its own.
+/* fwr_image.h: the header of an image in a slot.
  *
  * One of `entry` and `start` is zero: the image is an application or a model.
  */
@@ -12,19 +12,18 @@
 
 #define FWR_IMAGE_MAGIC 0x49525746u /* "FWRI" */
 
-/* As the image itself writes it. */
+/* As an image defines it. */
 struct fwr_image {
     uint32_t magic;
     uint32_t abi;                           /* FWR_ABI */
-    const void *entry;                      /* of an application: vectors, or first instruction */
-    const struct fwr_model *(*start)(void); /* of a model: makes it ready */
-    const void *ram;                        /* an application leaves RAM free from here on, a
-                                             * model takes it from here on */
-    const void *stack_low;                  /* of an application */
+    const void *entry;                      /* application: vector table or first instruction */
+    const struct fwr_model *(*start)(void); /* model: initialization */
+    const void *ram;       /* first RAM address that an application leaves free or a model uses */
+    const void *stack_low; /* application only */
     const void *stack_high;
 };
 
-/* As the loader reads it. */
+/* As the bootloader reads it. */
 struct fwr_image_words {
     uint32_t magic;
     uint32_t abi;

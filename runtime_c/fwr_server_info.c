@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_loop_facts.c: what the host may know of model and board. See fwr_loop_parts.h. */
+/* fwr_server_info.c: describes the model and the board. See fwr_server_internal.h. */
 #include <string.h>
 
 #include "fwr.h"
 #include "fwr_link.h"
-#include "fwr_loop.h"
-#include "fwr_loop_parts.h"
+#include "fwr_server.h"
+#include "fwr_server_internal.h"
 #include "fwr_stack.h"
 #include "port/fwr_port.h"
 
@@ -23,7 +23,7 @@ int32_t fwr_server_do_hello(uint8_t *data)
         port->counter_scale_den,
         fwr_server.run_cost,
         port->stack_low ? (uint32_t)((uintptr_t)port->stack_high - (uintptr_t)port->stack_low) : 0,
-        port->receive_bytes, /* two bytes of it */
+        port->receive_bytes, /* only two bytes are sent */
     };
     fwr_link_put(&data[0], FWR_LINK_VERSION, 2);
     fwr_link_put(&data[2], FWR_ABI, 2);
@@ -92,7 +92,6 @@ int32_t fwr_server_do_tensor(uint8_t *data)
     return 5;
 }
 
-/* Bytes of stack used at most so far; 0 if the port does not know its stack. */
 uint32_t fwr_server_stack_used(void)
 {
     const struct fwr_port_info *port = fwr_port_info();

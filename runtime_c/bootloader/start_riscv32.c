@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* start_riscv32.c: the loader's first instructions on a 32-bit RISC-V, and its way out. */
-#include "fwr_loader.h"
+/* start_riscv32.c: the bootloader's first instructions on a 32-bit RISC-V, and the jump to the
+ * application.
+ */
+#include "fwr_bootloader.h"
 #include "fwr_words.h"
 #include "riscv32.h"
 
@@ -19,7 +21,7 @@ __attribute__((naked, section(".vectors"), used)) void fwr_start(void)
                      "j    fwr_reset");
 }
 
-/* A trap of the loader's own begins it anew. */
+/* A trap restarts the bootloader. */
 __attribute__((used)) void fwr_reset(void)
 {
     FWR_CSR_WRITE("mtvec", fwr_start);
@@ -27,7 +29,7 @@ __attribute__((used)) void fwr_reset(void)
     (void)main();
 }
 
-void fwr_loader_leave(uint32_t entry)
+void fwr_bootloader_leave(uint32_t entry)
 {
     __asm__ volatile(".option push\n\t"
                      ".option arch, +zifencei\n\t"

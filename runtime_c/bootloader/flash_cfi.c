@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flash_cfi.c: parallel NOR flash of two 16-bit chips side by side, by Intel's basic command set
- * (JEDEC's common flash interface, command set 0x0001).
+/* flash_cfi.c: parallel NOR flash of two 16-bit chips side by side, Intel command set (JEDEC common
+ * flash interface, command set 0x0001).
  *
- * While a command is under way the whole flash reads as its status, so the loader must run from
- * other memory.
+ * During a command the whole flash reads as status, so the bootloader must run from other memory.
  */
 #include "fwr.h"
 #include "fwr_flash.h"
 #include "fwr_link.h"
 #include "fwr_wait.h"
 
-/* To both chips at once. */
+/* Writes to both chips at once. */
 #define COMMAND_ERASE 0x00200020u
 #define COMMAND_CONFIRM 0x00D000D0u
 #define COMMAND_WRITE 0x00400040u
@@ -18,9 +17,9 @@
 #define COMMAND_READ 0x00FF00FFu
 
 #define STATUS_READY 0x00800080u
-#define STATUS_FAILED 0x003A003Au /* erase, write, voltage, locked */
+#define STATUS_FAILED 0x003A003Au /* erase, write, voltage and lock errors */
 
-#define ERASE_WAITS 100u /* an erasure takes up to seconds */
+#define ERASE_WAITS 100u /* erasing takes up to seconds */
 
 static int32_t finish(volatile uint32_t *place, uint32_t waits)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_loop.h: the commands of the link and the kinds of its frames. ABI.md has their payloads. */
-#ifndef FWR_LOOP_H
-#define FWR_LOOP_H
+/* fwr_server.h: commands and frame kinds of the link. ABI.md specifies their payloads. */
+#ifndef FWR_SERVER_H
+#define FWR_SERVER_H
 
 #include <stdint.h>
 
-/* Version of the messages below; the first byte pair of a hello. */
+/* Version of the messages below; the first two bytes of a hello answer. */
 #define FWR_LINK_VERSION 2u
 
 enum fwr_command {
@@ -25,15 +25,15 @@ enum fwr_command {
 };
 
 #define FWR_KIND_ANSWER 0x80u  /* added to the command in its answer */
-#define FWR_KIND_STARTED 0xfdu /* the device has just started */
-#define FWR_KIND_DAMAGED 0xfeu /* the device received bytes that were no frame */
+#define FWR_KIND_STARTED 0xfdu /* the firmware has started */
+#define FWR_KIND_DAMAGED 0xfeu /* the firmware received a damaged frame */
 #define FWR_KIND_FAULT 0xffu   /* a fault report instead of an answer */
 
 #define FWR_RUN_CHECKSUMS 1u /* flag of FWR_RUN */
-#define FWR_TAP_ALL 0xffffu  /* FWR_RUN: pause behind every operator */
+#define FWR_TAP_ALL 0xffffu  /* FWR_RUN: pause after every operator */
 
-/* A probe behind an operator, in a profile image: where the run is to pause there, the link is
- * served until the host lets it go on. `data` are the bytes of the operator's first output. */
+/* Called by the probe after an operator in a profile image. If the run pauses here, serves the link
+ * until the host continues it. `data` is the operator's first output. */
 void fwr_server_tap(uint32_t operator_index, const void *data, uint32_t size_bytes);
 
 #endif

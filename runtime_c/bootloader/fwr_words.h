@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_words.h: memory made ready before C relies on it. */
+/* fwr_words.h: initialization of memory before C code relies on it. */
 #ifndef FWR_WORDS_H
 #define FWR_WORDS_H
 

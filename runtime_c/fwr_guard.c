@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_fence.c: see fwr_fence.h. */
-#include "fwr_fence.h"
+/* fwr_guard.c: see fwr_guard.h. */
+#include "fwr_guard.h"
 
 #if FWR_GUARDS
 
 #include "port/fwr_port.h"
 
-#define NAME_WORD 4u /* words of the report from here on: the pool's name */
+#define NAME_WORD 4u /* the report's words from here hold the pool's name */
 
-/* Not one byte for all: what is written by mistake is often many times the same. */
+/* The pattern varies, since stray writes often repeat one value. */
 static uint8_t mark(uint32_t at)
 {
     return (uint8_t)(0xa5u + at);
@@ -32,7 +32,7 @@ static void put_name(uint32_t *words, const char *name)
     }
 }
 
-/* `edge` is the byte next to the pool, `step` leads away from it. */
+/* `edge` is the byte next to the pool, `step` points away from it. */
 static void check_side(const struct fwr_guarded_pool *fence, const uint8_t *edge, int32_t step)
 {
     struct fwr_fault fault = {FWR_FAULT_GUARD, {0}};
@@ -61,5 +61,5 @@ void fwr_guard_check(const struct fwr_model *model)
 }
 
 #else
-typedef int fwr_guard_is_off; /* C99 wants something in every file */
+typedef int fwr_guard_is_off; /* C99 requires a declaration in every file */
 #endif

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_loop_watch.c: see fwr_loop_watch.h. */
-#include "fwr_loop_watch.h"
+/* fwr_server_watchdog.c: see fwr_server_watchdog.h. */
+#include "fwr_server_watchdog.h"
 
 #if FWR_WATCHDOG
 
 #include "fwr.h"
-#include "fwr_loop.h"
-#include "fwr_loop_parts.h"
 #include "fwr_probe.h"
+#include "fwr_server.h"
+#include "fwr_server_internal.h"
 
-#define KEPT 0x57a7c4edu /* nothing that memory holds after power-on by chance */
+#define KEPT 0x57a7c4edu /* unlikely in memory after power-on */
 
-/* What was under way when it bit. Neither start-up nor a reset touches it. */
+/* State at the expiry of the watchdog. Preserved by start-up code and resets. */
 static struct {
     uint32_t kept;
     uint32_t operator_index;
@@ -47,5 +47,5 @@ void fwr_server_report_watchdog(void)
 }
 
 #else
-typedef int fwr_server_watchdog_is_off; /* C99 wants something in every file */
+typedef int fwr_server_watchdog_is_off; /* C99 requires a declaration in every file */
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_fence.h: bytes on both sides of each pool of a debug image that nobody may write.
+/* fwr_guard.h: guard bytes before and after each pool of a debug image.
  *
- * The glue lays them there, with -DFWR_FENCES=1. Where one has changed when an operator begins or
- * ends, or a run ends, that is reported as a fault (ABI.md, section 4).
+ * The glue reserves them with -DFWR_GUARDS=1. If a guard byte has changed when an operator begins
+ * or ends, or a run ends, a fault is reported (ABI.md, section 4).
  */
-#ifndef FWR_FENCE_H
-#define FWR_FENCE_H
+#ifndef FWR_GUARD_H
+#define FWR_GUARD_H
 
 #include <stdint.h>
 
@@ -14,7 +14,7 @@
 #if FWR_GUARDS
 void fwr_guard_init(const struct fwr_model *model);
 
-/* Returns only if every fence is whole. */
+/* Returns only if all guard bytes are intact. */
 void fwr_guard_check(const struct fwr_model *model);
 #else
 static inline void fwr_guard_init(const struct fwr_model *model)

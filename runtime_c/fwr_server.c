@@ -1,35 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_loop.c: answers the link's requests for one model.
+/* fwr_server.c: serves the link's requests for one model.
  *
- * Each run is carried out once: a repeated request gets its kept result again. All others change
- * nothing when they are carried out twice in a row, and an older one is ignored. The output can be
- * read only if a run stood on the inputs as written. Between two runs of one request the line is
- * heard, so that a host that vanished does not keep the next one waiting.
+ * A run is executed once; a repeated request returns the saved result. All other requests are
+ * idempotent, and older ones are ignored. An output is valid only after a run on the inputs as
+ * written. Between the runs of one request the link is polled, so that an absent host does not
+ * delay the next one.
  */
-#include "fwr_loop.h"
+#include "fwr_server.h"
 
 #include <string.h>
 
 #include "fwr.h"
-#include "fwr_fence.h"
+#include "fwr_guard.h"
 #include "fwr_link.h"
-#include "fwr_loop_parts.h"
-#include "fwr_loop_watch.h"
 #include "fwr_probe.h"
+#include "fwr_server_internal.h"
+#include "fwr_server_watchdog.h"
 #include "fwr_stack.h"
 #include "port/fwr_port.h"
 
-/* So many bytes without a sound frame: at another baud than that of start-up, the host has left. */
+/* After this many bytes without a valid frame, assume the host left and restore the default baud
+ * rate. */
 #define BAUD_FALLBACK_BYTES (FWR_LINK_FRAME_MAX + 256u)
 
-/* What a request has at most that may have any number of bytes. */
+/* Upper bound for requests of any size. */
 #define ANY 0xffu
 
 struct fwr_server fwr_server;
 
 /* ---- Sending ------------------------------------------------------------------------------- */
 
-/* A frame without payload, with session and sequence of `header`. */
+/* Sends a frame without payload, with the session and sequence of `header`. */
 static void send_short(const uint8_t *header, uint8_t kind, enum fwr_status status)
 {
     uint8_t frame[FWR_LINK_HEADER + FWR_LINK_CRC];
@@ -57,14 +58,14 @@ void fwr_server_reply(uint8_t kind, int32_t reply)
     uint32_t end = FWR_LINK_HEADER + (reply < 0 ? 0 : (uint32_t)reply & 0xffffu);
     frame[4] = kind;
     frame[5] = (uint8_t)(reply < 0 ? reply : reply >> 16);
-    fwr_server.link.done = 1; /* of a frame that was coming in, the answer has taken the place */
+    fwr_server.link.done = 1; /* the answer has overwritten any partial frame */
     fwr_link_put(&frame[0], fwr_server.session, 2);
     fwr_link_put(&frame[2], fwr_server.sequence, 2);
     fwr_link_close(frame, end);
     fwr_link_send(frame, end);
 }
 
-/* ---- Whose frame it is --------------------------------------------------------------------- */
+/* ---- Frame classification -------------------------------------------------------------------- */
 
 int fwr_server_receive_byte(uint8_t byte)
 {
@@ -106,7 +107,7 @@ enum fwr_frame_class fwr_server_classify_frame(void)
     return ahead == 0 ? FWR_FRAME_RETRANSMIT : FWR_FRAME_NEXT;
 }
 
-/* Answers bear these numbers from now on. */
+/* Uses the frame's session and sequence for the following answers. */
 static void adopt_sequence(void)
 {
     const uint8_t *frame = fwr_server.link.rx;
@@ -116,13 +117,13 @@ static void adopt_sequence(void)
 
 /* ---- Requests ------------------------------------------------------------------------------ */
 
-/* Whether the port can; the switch itself comes after the answer. */
+/* Checks the rate; the switch follows after the answer. */
 static int32_t do_baud(uint8_t *data)
 {
     return fwr_port_set_baud(fwr_link_get(data, 4), 0) == 0 ? 0 : FWR_E_UNSUPPORTED;
 }
 
-/* A switch, not a table of functions: the build reads from the calls how deep the stack may go. */
+/* A switch instead of a function table, so that stack analysis can follow the calls. */
 static int32_t dispatch(uint8_t command, uint8_t *data)
 {
     switch (command) {
@@ -157,7 +158,7 @@ static int32_t dispatch(uint8_t command, uint8_t *data)
     }
 }
 
-/* How many bytes the payload of each command has, from hello on. */
+/* Payload size of each command, starting with hello. */
 static const struct {
     uint8_t least;
     uint8_t most;
@@ -171,7 +172,7 @@ static int payload_size_ok(uint8_t command)
     uint32_t at = command - 1u;
     uint32_t size = fwr_server_request_size() < ANY ? fwr_server_request_size() : ANY;
     return at >= sizeof sizes / sizeof sizes[0] ||
-           /* cppcheck-suppress knownConditionTrueFalse ; it takes each `most` for the first, ANY */
+           /* cppcheck-suppress knownConditionTrueFalse ; it takes every `most` for ANY */
            (size >= sizes[at].least && size <= sizes[at].most);
 }
 
@@ -184,7 +185,7 @@ static void answer_request(void)
         payload_size_ok(command) ? dispatch(command, &frame[FWR_LINK_HEADER]) : FWR_E_SIZE;
 #if FWR_PROFILE
     if (fwr_server.pending_reply_cmd != 0) {
-        command = fwr_server.pending_reply_cmd; /* a run's end answers the step that led there */
+        command = fwr_server.pending_reply_cmd; /* the end of the run answers the last step */
         fwr_server.pending_reply_cmd = 0;
     }
 #endif
@@ -210,7 +211,7 @@ static void handle_frame(void)
     case FWR_FRAME_RETRANSMIT:
         break;
     default:
-        /* What follows a run that paused may still ask for its end. */
+        /* FWR_STEP may still ask for the result of a paused run. */
         if (fwr_server.link.rx[4] != FWR_STEP) {
             fwr_server.has_run = 0;
         }
@@ -220,7 +221,7 @@ static void handle_frame(void)
     answer_request();
 }
 
-/* ---- The loop ------------------------------------------------------------------------------ */
+/* ---- Main loop ------------------------------------------------------------------------------- */
 
 void fwr_server_feed(uint8_t byte)
 {
@@ -262,7 +263,7 @@ void fwr_serve(const struct fwr_model *model)
 
 /* ---- Faults -------------------------------------------------------------------------------- */
 
-/* The report in place of the request, whose session and sequence it keeps. */
+/* Sends a fault report with the session and sequence of the current request. */
 static void send_fault(const struct fwr_fault *fault)
 {
     uint8_t *payload = &fwr_server.link.rx[FWR_LINK_HEADER];

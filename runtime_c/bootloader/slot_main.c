@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slot_main.c: main() of an application in a slot: serves its own model, or a later one.
+/* slot_main.c: main() of an application in a slot, which serves its own model or a newer one.
  *
- * The loader says whether there is a model image that was made for this application. Such an image
- * uses RAM from the end of this application's data on; this one's own pools lie there, and rest.
+ * The bootloader passes the address of a model image made for this application. That image uses RAM
+ * after this application's data, where the built-in model's unused pools are.
  */
 #include "fwr_drivers.h"
 #include "fwr_handoff.h"
