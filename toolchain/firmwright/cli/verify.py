@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> Outcome:
         compiled,
         batch=batch,
         expected=expected,
-        layers=args.find_first_divergence,
+        find_first_divergence=args.find_first_divergence,
         open_with=open_with,
     )
     error = (

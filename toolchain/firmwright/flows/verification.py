@@ -80,7 +80,7 @@ def verify(
     seed: int = 0,
     batch: SampleBatch | None = None,
     expected: Sequence[Tensors] | None = None,
-    layers: bool = False,
+    find_first_divergence: bool = False,
     open_with: Callable[[Compilation], ModelSession] = open_session,
 ) -> Verification:
     """Run `samples` samples of `seed` (or `batch`) and compare with the reference.
@@ -90,13 +90,13 @@ def verify(
     if batch is None:
         batch = generate_samples(compiled.module.io.inputs, samples, seed)
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(_reference, compiled, batch, expected, layers)
+        asked = pool.submit(_reference, compiled, batch, expected, find_first_divergence)
         with open_with(compiled) as session:
             actual = session.run_all(batch.samples)
         reference = asked.result()
     found = _verification(compiled, reference, compare(reference.outputs, actual))
     found = replace(found, outputs=actual)
-    if layers:
+    if find_first_divergence:
         difference, compared = locate_first_divergence(
             compiled, batch.samples, reference, open_with
         )

@@ -1,9 +1,9 @@
-"""Orders along one axis: where the extreme is, and the greatest k.
+"""arg_min_max and top_k along one axis.
 
-arg_min_max: the index of the greatest value (`least`: the least); of equals the first, or with
-`last` the last. top_k: the `k` greatest (`least`: least) values in order and their indices; of
-equals the one with the lower index comes first. Attribute `axis`; indices are int32 or int64.
-Stored values are compared as they are. Floats that are no numbers give what nobody promises.
+arg_min_max: index of the greatest value (`least`: the smallest); among equal values the first, or
+with `last` the last. top_k: the `k` greatest (`least`: smallest) values in order and their indices,
+lower index first among equals. Indices are int32 or int64. Stored values are compared directly;
+results for NaN are unspecified.
 Source of the semantics: ONNX's ArgMax, ArgMin and TopK; TFLite's ArgMinMax and TopKV2 are cases.
 """
 
@@ -46,7 +46,7 @@ from firmwright.ops.strided_copy import (
 _NUMBERS = tuple(kind for kind in DTYPES if kind != BOOL)
 
 
-def _axis(call: OpCall) -> int:
+def _checked_axis(call: OpCall) -> int:
     axis, x = call.int_attr("axis"), call.input(0)
     if x.dtype not in _NUMBERS or not 0 <= axis < len(x.shape):
         raise NotSupportedError(f"an order of {x.dtype.name} along axis {axis}")
@@ -59,14 +59,14 @@ def _index_dtype(kind: TensorType) -> DType:
     return kind.dtype
 
 
-def _with(
+def _replace_axis(
     index: Sequence[ArithExpr | int], axis: int, place: ArithExpr | int
 ) -> list[ArithExpr | int]:
     return [*index[:axis], place, *index[axis + 1 :]]
 
 
-def _loops(call: OpCall, b: Kernel, stack: ExitStack) -> list[ArithExpr | int]:
-    """Loops over all axes but the call's own."""
+def _outer_loops(call: OpCall, b: Kernel, stack: ExitStack) -> list[ArithExpr | int]:
+    """Loop over all axes except the call's own."""
     return [
         0 if axis == call.int_attr("axis") else stack.enter_context(b.for_(f"i{axis}", n))
         for axis, n in enumerate(call.input(0).shape)
@@ -77,7 +77,7 @@ def _loops(call: OpCall, b: Kernel, stack: ExitStack) -> list[ArithExpr | int]:
 
 
 def infer_arg_min_max(call: OpCall) -> tuple[TensorType, ...]:
-    axis, shape = _axis(call), call.input(0).shape
+    axis, shape = _checked_axis(call), call.input(0).shape
     return (TensorType((*shape[:axis], *shape[axis + 1 :]), _index_dtype(call.output)),)
 
 
@@ -96,13 +96,13 @@ def lower_arg_min_max(call: OpCall, b: Kernel) -> None:
     better = {(False, False): "gt", (False, True): "ge", (True, False): "lt", (True, True): "le"}
     op = better[bool(call.attrs["least"]), bool(call.attrs["last"])]
     with ExitStack() as stack:
-        index = _loops(call, b, stack)
+        index = _outer_loops(call, b, stack)
         best, where = b.reg("best", x.dtype), b.reg("where", b.y.dtype)
         b.store(best, [0], b.load(x, index))
         b.store(where, [0], 0)
         with (
             b.for_("k", x.shape[axis]) as k,
-            b.let("item", b.load(x, _with(index, axis, k))) as item,
+            b.let("item", b.load(x, _replace_axis(index, axis, k))) as item,
             b.if_(binary_expr(op, item, b.load(best, [0]))),  # type: ignore[arg-type]  # a comparison
         ):
             b.store(best, [0], item)
@@ -114,14 +114,14 @@ def lower_arg_min_max(call: OpCall, b: Kernel) -> None:
 
 
 def infer_top_k(call: OpCall) -> tuple[TensorType, ...]:
-    axis, shape, k = _axis(call), call.input(0).shape, call.int_attr("k")
+    axis, shape, k = _checked_axis(call), call.input(0).shape, call.int_attr("k")
     if not 1 <= k <= shape[axis] or len(call.outputs) != 2:
         raise NotSupportedError(f"the {k} greatest of {shape[axis]} values")
     if call.output.dtype != call.input(0).dtype:
         raise NotSupportedError(f"the greatest as {call.output.dtype.name}")
-    found, quantization = (*shape[:axis], k, *shape[axis + 1 :]), call.output.quantization
-    indices = TensorType(found, _index_dtype(call.outputs[1]))
-    return (TensorType(found, call.input(0).dtype, quantization), indices)
+    result_shape, quantization = (*shape[:axis], k, *shape[axis + 1 :]), call.output.quantization
+    indices = TensorType(result_shape, _index_dtype(call.outputs[1]))
+    return (TensorType(result_shape, call.input(0).dtype, quantization), indices)
 
 
 def reference_top_k(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -135,35 +135,34 @@ def reference_top_k(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower_top_k(call: OpCall, b: Kernel) -> None:
-    """Each rank takes the best of those behind the one before it: no memory but the results."""
+    """For each rank, search the elements that come after the previous rank."""
     x, axis, (values, places) = b.input(0), call.int_attr("axis"), b.outputs
     before, after = ("lt", "gt") if call.attrs["least"] else ("gt", "lt")
     with ExitStack() as stack:
-        index = _loops(call, b, stack)
+        index = _outer_loops(call, b, stack)
         rank = stack.enter_context(b.for_("rank", call.int_attr("k")))
         best, where = b.reg("best", x.dtype), b.reg("where", places.dtype)
         b.store(best, [0], b.load(x, index))
         b.store(where, [0], -1)
         with ExitStack() as inner:
             i = inner.enter_context(b.for_("i", x.shape[axis]))
-            item = inner.enter_context(b.let("item", b.load(x, _with(index, axis, i))))
+            item = inner.enter_context(b.let("item", b.load(x, _replace_axis(index, axis, i))))
             last = inner.enter_context(b.let("last", _previous(rank)))
-            value, place = (b.load(t, _with(index, axis, last)) for t in (values, places))
+            value, place = (b.load(t, _replace_axis(index, axis, last)) for t in (values, places))
             # Behind the one before: a worse value, or the same at a higher index.
             worse = binary_expr(after, item, value)  # type: ignore[arg-type]  # a comparison
             same = logical_and(item.equal(value), i.cast(places.dtype) > place)
-            free = binary_expr("or", rank.equal(0), binary_expr("or", worse, same))
-            inner.enter_context(b.if_(free))
+            is_candidate = binary_expr("or", rank.equal(0), binary_expr("or", worse, same))
+            inner.enter_context(b.if_(is_candidate))
             ahead = binary_expr(before, item, b.load(best, [0]))  # type: ignore[arg-type]  # a comparison
             inner.enter_context(b.if_(binary_expr("or", b.load(where, [0]) < 0, ahead)))
             b.store(best, [0], item)
             b.store(where, [0], i.cast(places.dtype))
-        b.store(values, _with(index, axis, rank), b.load(best, [0]))
-        b.store(places, _with(index, axis, rank), b.load(where, [0]))
+        b.store(values, _replace_axis(index, axis, rank), b.load(best, [0]))
+        b.store(places, _replace_axis(index, axis, rank), b.load(where, [0]))
 
 
 def _previous(rank: ArithExpr) -> ArithExpr:
-    """The rank before, 0 of the first one."""
     return binary_expr("max", rank - 1, 0)
 
 

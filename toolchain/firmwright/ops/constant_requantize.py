@@ -1,14 +1,14 @@
-"""The requantise step by one factor known at compile time, with both roundings, in few operations.
+"""Requantization by one compile-time factor with two roundings, in few operations.
 
-In: a value v with |v| < 2^28, as its fourfold. With the multiplier m, e = -shift >= 1 and the zero
-point z, both roundings and the zero point are one shift of one product's high word:
+Takes 4 v for a value |v| < 2^28. With the multiplier m, e = -shift >= 1 and the zero point z, both
+roundings and the zero point are one shift of the high word of one product:
 
     y = floor((z 2^(e+1) + 2^e + 1 - 2 [v < 0] + floor(4 v m / 2^32)) / 2^(e+1))
 
-The definition (base/quant.py) asks for h = floor((v m + 2^30) / 2^31), then for h / 2^e to the
-nearest, halves away from zero, which is floor((h + 2^(e-1) - [h < 0]) / 2^e). Nested floors are
-one, so h = floor((floor(4 v m / 2^32) + 1) / 2) may be put into that; and where v < 0 gives h = 0
-instead of h < 0 the result is 0 in both.
+The definition (base/quant.py) is h = floor((v m + 2^30) / 2^31), then h / 2^e to nearest, halves
+away from zero: floor((h + 2^(e-1) - [h < 0]) / 2^e). Since h = floor((floor(4 v m / 2^32) + 1) /
+2), nested floors combine into one; testing v < 0 instead of h < 0 matters only for h = 0, where
+both give 0.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def store_requantized(
     dtype: DType,
     store: Callable[[ArithExpr], None],
 ) -> None:
-    """Store the output for `value` itself; a factor of 1 costs nothing."""
+    """Store the output for `value`; a factor of 1 needs no multiplication."""
     if (params.multipliers, params.shifts) == ((1 << 30,), (1,)):
         store(clamp(value + params.zero_point, params.clamp_min, params.clamp_max, dtype))
         return
@@ -40,7 +40,7 @@ def store_requantized(
 
 
 def requantize_fourfold(fourfold: ArithExpr, params: Requantization, dtype: DType) -> ArithExpr:
-    """The output for `fourfold`, which should be a variable: it is used twice."""
+    """Return the output for `fourfold`, which is used twice and should be a variable."""
     assert params.rounding is Rounding.TWICE
     assert not params.per_channel
     multiplier, right = params.multipliers[0], -params.shifts[0]

@@ -1,10 +1,11 @@
-"""Convolutions over any number of spatial axes, channels first, whose weights may vary.
+"""conv_nd and conv_transpose_nd: convolutions over any number of spatial axes, channels first.
 
 conv_nd: y[n, m, o...] = bias[m] + the sum of x[n, c, o * stride + k * dilation - before]
-* w[m, c, k...] over taps inside of the input and the channels c of m's group.
+* w[m, c, k...] over taps inside of the input and the channels c of the group of m.
 conv_transpose_nd: y[n, m, o...] = bias[m] + the sum of x[n, c, i...] * w[c, m, k...] over
 i * stride + k * dilation - before = o.
-Attributes: `stride`, `dilation`, `before`, `groups`, `outputs` (spatial extents). Plain numbers.
+Attributes: `stride`, `dilation`, `before`, `groups`, `outputs` (spatial extents). Elements are not
+quantized, and weights may be variable.
 Source of the semantics: ONNX's Conv and ConvTranspose.
 """
 
@@ -44,14 +45,14 @@ def _bias(call: OpCall, arrays: Sequence[Array]) -> Array | float:
     return arrays[2].reshape(spread).astype(np.float64)
 
 
-def _at(w: Array, rows: slice, tap: Sequence[int]) -> Array:
-    """The weights of some filters (or channels) at one place of the window."""
+def _weights_at(w: Array, rows: slice, tap: Sequence[int]) -> Array:
+    """Return the weights of some filters or channels at one tap."""
     place: tuple[Any, ...] = (rows, slice(None), *tap)
     return np.asarray(w[place])
 
 
-def _first(call: OpCall, b: Kernel, m: ArithExpr) -> ArithExpr | float:
-    """What a sum begins with."""
+def _initial_sum(call: OpCall, b: Kernel, m: ArithExpr) -> ArithExpr | float:
+    """Return the initial value of a sum."""
     if call.has_input(2):
         return b.load(b.input(2), [m])
     return 0.0 if call.input(0).dtype == FLOAT32 else 0
@@ -76,7 +77,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         for group in range(groups):
             rows = slice(group * filters, (group + 1) * filters)
             part = patch[:, group * count : (group + 1) * count]
-            total[:, rows] += np.einsum("nc...,mc->nm...", part, _at(w, rows, tap))
+            total[:, rows] += np.einsum("nc...,mc->nm...", part, _weights_at(w, rows, tap))
     return ((total + _bias(call, arrays)).astype(call.output.dtype.np),)
 
 
@@ -92,7 +93,7 @@ def lower(call: OpCall, b: Kernel) -> None:
             for axis, extent in enumerate(window.outputs)
         ]
         acc = b.reg("acc", x.dtype)
-        b.store(acc, [0], _first(call, b, m))
+        b.store(acc, [0], _initial_sum(call, b, m))
         with window.taps(b, at) as (taps, places), b.for_("c", w.shape[1]) as c:
             channel = c if groups == 1 else m / filters * w.shape[1] + c
             product = b.load(x, [n, channel, *places]) * b.load(w, [m, c, *taps])
@@ -128,19 +129,19 @@ def reference_transposed(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, 
     total: Array = np.zeros((x.shape[0], w.shape[1] * groups, *extents))
     count = x.shape[1] // groups
     for tap in np.ndindex(*window.size):
-        there = tuple(
+        positions = tuple(
             slice(k * d, k * d + (n - 1) * s + 1, s)
             for k, d, n, s in zip(tap, window.dilation, window.inputs, window.stride, strict=True)
         )
         for group in range(groups):
             rows = slice(group * count, (group + 1) * count)
             columns = slice(group * w.shape[1], (group + 1) * w.shape[1])
-            total[(slice(None), columns, *there)] += np.einsum(
-                "nc...,cm->nm...", x[:, rows], _at(w, rows, tap)
+            total[(slice(None), columns, *positions)] += np.einsum(
+                "nc...,cm->nm...", x[:, rows], _weights_at(w, rows, tap)
             )
     cut = tuple(slice(f, f + n) for f, n in zip(window.before, window.outputs, strict=True))
-    found = total[(slice(None), slice(None), *cut)] + _bias(call, arrays)
-    return (found.astype(call.output.dtype.np),)
+    sums = total[(slice(None), slice(None), *cut)] + _bias(call, arrays)
+    return (sums.astype(call.output.dtype.np),)
 
 
 def lower_transposed(call: OpCall, b: Kernel) -> None:
@@ -155,7 +156,7 @@ def lower_transposed(call: OpCall, b: Kernel) -> None:
             for axis, extent in enumerate(window.outputs)
         ]
         acc = b.reg("acc", x.dtype)
-        b.store(acc, [0], _first(call, b, m))
+        b.store(acc, [0], _initial_sum(call, b, m))
         with ExitStack() as inner:
             taps, places = [], []
             for axis, out in enumerate(at):

@@ -1,8 +1,8 @@
-"""Operators that put elements in another order; moves.py says how.
+"""Operators that only reorder, select or repeat elements, as strided copies.
 
-transpose, strided_slice, split, pack, unpack, gather, tile, broadcast_to, reverse_v2. What TFLite
-gives as constant inputs (permutations, begins, multiples...) are attributes here, axes counted from
-0. SLICE is a strided slice with steps of 1, SPLIT and SPLIT_V are one operator.
+transpose, strided_slice, split, pack, unpack, gather, tile, broadcast_to, reverse_v2. Constant
+inputs in TFLite (permutations, begins, multiples...) are attributes here, with axes counted from 0.
+SLICE is a strided slice with strides of 1; SPLIT and SPLIT_V are one operator.
 Source of the semantics: TFLite's reference operators of these names.
 """
 
@@ -54,13 +54,17 @@ def _transpose_attrs(context: ImportContext) -> dict[str, Attr]:
     return {"perm": axes}
 
 
-def _transposed(call: OpCall) -> tuple[int, ...]:
+def _transposed_shape(call: OpCall) -> tuple[int, ...]:
     return tuple(call.input(0).shape[axis] for axis in call.ints_attr("perm"))
 
 
-def _transpose_moves(call: OpCall) -> Sequence[StridedCopy]:
+def _transpose_copies(call: OpCall) -> Sequence[StridedCopy]:
     strides = row_major_strides(call.input(0).shape)
-    return [StridedCopy(copy_axes(_transposed(call), [strides[k] for k in call.ints_attr("perm")]))]
+    return [
+        StridedCopy(
+            copy_axes(_transposed_shape(call), [strides[k] for k in call.ints_attr("perm")])
+        )
+    ]
 
 
 def _transpose_cases() -> Iterator[ConformanceCase]:
@@ -123,7 +127,7 @@ def _strided_attrs(context: ImportContext) -> dict[str, Attr]:
         if axis >= len(begin):
             firsts, steps, counts = [*firsts, 0], [*steps, 1], [*counts, n]
             continue
-        first, step, count = _range(
+        first, step, count = _axis_range(
             n, begin[axis], end[axis], strides[axis],
             _bit(options["begin_mask"], axis), _bit(options["end_mask"], axis),
         )  # fmt: skip
@@ -139,12 +143,14 @@ def _bit(mask: Attr, axis: int) -> bool:
     return bool(mask >> axis & 1)
 
 
-def _range(
+def _axis_range(
     n: int, begin: int, end: int, step: int, from_start: bool, to_end: bool
 ) -> tuple[int, int, int]:
-    """(first, step, count) of one axis: ends are cut to the input, as Python's slices are."""
-    found = range(*slice(None if from_start else begin, None if to_end else end, step).indices(n))
-    return (found.start, step, len(found))
+    """Return (first, step, count) of one axis, clipped to the input like a Python slice."""
+    positions = range(
+        *slice(None if from_start else begin, None if to_end else end, step).indices(n)
+    )
+    return (positions.start, step, len(positions))
 
 
 def _slice_shape(call: OpCall) -> tuple[int, ...]:
@@ -152,19 +158,19 @@ def _slice_shape(call: OpCall) -> tuple[int, ...]:
     return tuple(n for axis, n in enumerate(call.ints_attr("counts")) if axis not in shrunk)
 
 
-def _slice_moves(call: OpCall) -> Sequence[StridedCopy]:
+def _slice_copies(call: OpCall) -> Sequence[StridedCopy]:
     strides = row_major_strides(call.input(0).shape)
     steps = [a * b for a, b in zip(strides, call.ints_attr("strides"), strict=True)]
     first = sum(a * b for a, b in zip(strides, call.ints_attr("begin"), strict=True))
     return [StridedCopy(copy_axes(call.ints_attr("counts"), steps), first)]
 
 
-def _sliced(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
-    found = arrays[0]
+def _slice_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+    selected = arrays[0]
     rows = zip(*(call.ints_attr(k) for k in ("begin", "strides", "counts")), strict=True)
     for axis, (first, step, count) in enumerate(rows):
-        found = np.take(found, [first + step * k for k in range(count)], axis=axis)
-    return [found.reshape(_slice_shape(call))]
+        selected = np.take(selected, [first + step * k for k in range(count)], axis=axis)
+    return [selected.reshape(_slice_shape(call))]
 
 
 def _slice_cases() -> Iterator[ConformanceCase]:
@@ -215,7 +221,7 @@ def _split_shapes(call: OpCall) -> Sequence[tuple[int, ...]]:
     return [(*shape[:axis], n, *shape[axis + 1 :]) for n in call.ints_attr("sizes")]
 
 
-def _split_moves(call: OpCall) -> Sequence[StridedCopy]:
+def _split_copies(call: OpCall) -> Sequence[StridedCopy]:
     strides, axis, first, moves = (
         row_major_strides(call.input(0).shape),
         call.int_attr("axis"),
@@ -228,7 +234,7 @@ def _split_moves(call: OpCall) -> Sequence[StridedCopy]:
     return moves
 
 
-def _split(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+def _split_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
     ends = np.cumsum(call.ints_attr("sizes"))[:-1]
     return np.split(arrays[0], ends, axis=call.int_attr("axis"))
 
@@ -257,7 +263,7 @@ def _pack_shape(call: OpCall) -> Sequence[tuple[int, ...]]:
     return [(*shape[:axis], len(call.inputs), *shape[axis:])]
 
 
-def _pack_moves(call: OpCall) -> Sequence[StridedCopy]:
+def _pack_copies(call: OpCall) -> Sequence[StridedCopy]:
     axis, shape = call.int_attr("axis"), call.input(0).shape
     strides = row_major_strides(_pack_shape(call)[0])
     others = [stride for k, stride in enumerate(strides) if k != axis]
@@ -291,7 +297,7 @@ def _unpack_shapes(call: OpCall) -> Sequence[tuple[int, ...]]:
     return [(*shape[:axis], *shape[axis + 1 :])] * shape[axis]
 
 
-def _unpack_moves(call: OpCall) -> Sequence[StridedCopy]:
+def _unpack_copies(call: OpCall) -> Sequence[StridedCopy]:
     axis, strides = call.int_attr("axis"), row_major_strides(call.input(0).shape)
     others = [stride for k, stride in enumerate(strides) if k != axis]
     return [
@@ -300,7 +306,7 @@ def _unpack_moves(call: OpCall) -> Sequence[StridedCopy]:
     ]
 
 
-def _unpack(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+def _unpack_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
     return list(np.moveaxis(arrays[0], call.int_attr("axis"), 0))
 
 
@@ -317,7 +323,7 @@ def _unpack_cases() -> Iterator[ConformanceCase]:
 
 
 def _gather_import(context: ImportContext) -> ImportedCall:
-    """Constant indices are attributes; others, or with batches, take dynamic_gather."""
+    """Import constant indices as attributes; variable indices and batches become dynamic_gather."""
     require_inputs(context, 2)
     x, indices = context.inputs[:2]
     assert x is not None  # by present
@@ -328,10 +334,10 @@ def _gather_import(context: ImportContext) -> ImportedCall:
         dims = normalize_axis(batch, len(indices.shape) + 1)
         attrs: dict[str, Attr] = {"mode": "along", "axis": axis, "batch_dims": dims}
         return ImportedCall("dynamic_gather", attrs, (0, 1))
-    found = constant_ints(context, 1, "indices")
-    if not all(0 <= index < x.shape[axis] for index in found):
+    values = constant_ints(context, 1, "indices")
+    if not all(0 <= index < x.shape[axis] for index in values):
         raise NotSupportedError("indices outside of the input")
-    return ImportedCall("gather", {"axis": axis, "indices": found, "shape": indices.shape}, (0,))
+    return ImportedCall("gather", {"axis": axis, "indices": values, "shape": indices.shape}, (0,))
 
 
 def _gather_shape(call: OpCall) -> tuple[int, ...]:
@@ -339,7 +345,7 @@ def _gather_shape(call: OpCall) -> tuple[int, ...]:
     return (*shape[:axis], *call.ints_attr("shape"), *shape[axis + 1 :])
 
 
-def _gather_moves(call: OpCall) -> Sequence[StridedCopy]:
+def _gather_copies(call: OpCall) -> Sequence[StridedCopy]:
     axis, shape, indices = call.int_attr("axis"), call.input(0).shape, call.ints_attr("indices")
     extents = (*shape[:axis], len(indices), *shape[axis + 1 :])
     axes = list(copy_axes(extents, row_major_strides(shape)))
@@ -347,9 +353,9 @@ def _gather_moves(call: OpCall) -> Sequence[StridedCopy]:
     return [StridedCopy(tuple(axes))]
 
 
-def _gathered(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
-    taken = np.take(arrays[0], call.ints_attr("indices"), axis=call.int_attr("axis"))
-    return [taken.reshape(_gather_shape(call))]
+def _gather_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+    selected = np.take(arrays[0], call.ints_attr("indices"), axis=call.int_attr("axis"))
+    return [selected.reshape(_gather_shape(call))]
 
 
 def _gather_cases() -> Iterator[ConformanceCase]:
@@ -359,11 +365,11 @@ def _gather_cases() -> Iterator[ConformanceCase]:
     )
 
 
-def _tile_moves(call: OpCall) -> Sequence[StridedCopy]:
+def _tile_copies(call: OpCall) -> Sequence[StridedCopy]:
     shape, strides = call.input(0).shape, row_major_strides(call.input(0).shape)
-    there = row_major_strides(call.output.shape)
+    y_strides = row_major_strides(call.output.shape)
     axes: list[CopyAxis] = []
-    for times, n, x, y in zip(call.ints_attr("multiples"), shape, strides, there, strict=True):
+    for times, n, x, y in zip(call.ints_attr("multiples"), shape, strides, y_strides, strict=True):
         axes += [CopyAxis(times, 0, n * y), CopyAxis(n, x, y)]
     return [StridedCopy(tuple(axes))]
 
@@ -381,8 +387,8 @@ def _tile_cases() -> Iterator[ConformanceCase]:
     )
 
 
-def _spread(call: OpCall) -> tuple[int, ...]:
-    """The input's shape, as long as the output's."""
+def _aligned_shape(call: OpCall) -> tuple[int, ...]:
+    """Return the input's shape extended to the output's rank."""
     shape, target = call.input(0).shape, call.ints_attr("shape")
     wide = (1,) * (len(target) - len(shape)) + tuple(shape)
     if len(wide) != len(target) or any(a not in (1, n) for a, n in zip(wide, target, strict=True)):
@@ -391,12 +397,12 @@ def _spread(call: OpCall) -> tuple[int, ...]:
 
 
 def _broadcast_shape(call: OpCall) -> tuple[int, ...]:
-    _spread(call)
+    _aligned_shape(call)
     return call.ints_attr("shape")
 
 
-def _broadcast_moves(call: OpCall) -> Sequence[StridedCopy]:
-    wide = _spread(call)
+def _broadcast_copies(call: OpCall) -> Sequence[StridedCopy]:
+    wide = _aligned_shape(call)
     strides = [0 if n == 1 else s for n, s in zip(wide, row_major_strides(wide), strict=True)]
     return [StridedCopy(copy_axes(call.ints_attr("shape"), strides))]
 
@@ -412,7 +418,7 @@ def _reverse_attrs(context: ImportContext) -> dict[str, Attr]:
     return {"axes": tuple(normalize_axis(axis, rank) for axis in constant_ints(context, 1, "axes"))}
 
 
-def _reverse_moves(call: OpCall) -> Sequence[StridedCopy]:
+def _reverse_copies(call: OpCall) -> Sequence[StridedCopy]:
     shape, strides, axes = (
         call.input(0).shape,
         row_major_strides(call.input(0).shape),
@@ -436,8 +442,8 @@ OPDEFS: tuple[OpDef, ...] = (
     data_movement_op(
         "transpose",
         DataMovement(
-            lambda call: [_transposed(call)],
-            _transpose_moves,
+            lambda call: [_transposed_shape(call)],
+            _transpose_copies,
             lambda call, arrays: [arrays[0].transpose(call.ints_attr("perm"))],
         ),
         {"TRANSPOSE": attrs_importer("transpose", 2, _transpose_attrs)},
@@ -445,7 +451,7 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     data_movement_op(
         "strided_slice",
-        DataMovement(lambda call: [_slice_shape(call)], _slice_moves, _sliced),
+        DataMovement(lambda call: [_slice_shape(call)], _slice_copies, _slice_reference),
         {
             "SLICE": attrs_importer("strided_slice", 3, _slice_attrs),
             "STRIDED_SLICE": attrs_importer("strided_slice", 4, _strided_attrs),
@@ -454,7 +460,7 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     data_movement_op(
         "split",
-        DataMovement(_split_shapes, _split_moves, _split),
+        DataMovement(_split_shapes, _split_copies, _split_reference),
         {"SPLIT": _split_import, "SPLIT_V": _split_import},
         _split_cases,
     ),
@@ -462,7 +468,7 @@ OPDEFS: tuple[OpDef, ...] = (
         "pack",
         DataMovement(
             _pack_shape,
-            _pack_moves,
+            _pack_copies,
             lambda call, arrays: [np.stack(arrays, axis=call.int_attr("axis"))],
         ),
         {"PACK": _pack_import},
@@ -470,13 +476,13 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     data_movement_op(
         "unpack",
-        DataMovement(_unpack_shapes, _unpack_moves, _unpack),
+        DataMovement(_unpack_shapes, _unpack_copies, _unpack_reference),
         {"UNPACK": _unpack_import},
         _unpack_cases,
     ),
     data_movement_op(
         "gather",
-        DataMovement(lambda call: [_gather_shape(call)], _gather_moves, _gathered),
+        DataMovement(lambda call: [_gather_shape(call)], _gather_copies, _gather_reference),
         {"GATHER": _gather_import},
         _gather_cases,
     ),
@@ -484,7 +490,7 @@ OPDEFS: tuple[OpDef, ...] = (
         "tile",
         DataMovement(
             lambda call: [_tile_shape(call)],
-            _tile_moves,
+            _tile_copies,
             lambda call, arrays: [np.tile(arrays[0], call.ints_attr("multiples"))],
         ),
         {
@@ -499,7 +505,7 @@ OPDEFS: tuple[OpDef, ...] = (
         "broadcast_to",
         DataMovement(
             lambda call: [_broadcast_shape(call)],
-            _broadcast_moves,
+            _broadcast_copies,
             lambda call, arrays: [np.broadcast_to(arrays[0], call.ints_attr("shape"))],
         ),
         {
@@ -513,7 +519,7 @@ OPDEFS: tuple[OpDef, ...] = (
         "reverse_v2",
         DataMovement(
             lambda call: [call.input(0).shape],
-            _reverse_moves,
+            _reverse_copies,
             lambda call, arrays: [np.flip(arrays[0], call.ints_attr("axes"))],
         ),
         {"REVERSE_V2": attrs_importer("reverse_v2", 2, _reverse_attrs)},

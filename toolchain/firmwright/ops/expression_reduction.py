@@ -1,10 +1,9 @@
-"""reduction: a formula over inputs that broadcast, its values joined along some axes.
+"""reduction: an expression over broadcast inputs, reduced along some axes.
 
-Attributes: `formula` (expression_language.py), `step` (add, mul, min, max; of bools `and`, `or`),
-`axes` (of the broadcast shape, increasing), `keep_dims`; `perms` as those of an expression.
-With the formula `a * b` and `add` it is a product of matrices: inputs [m, k, 1] and [1, k, n], axes
-[1]. Elements are plain numbers.
-Sums of floats run in the order of the axes, from the element that changes nothing (0 for `add`).
+Attributes: `formula` (expression_language.py), `step` (add, mul, min, max; for bools `and`, `or`),
+`axes` (of the broadcast shape, increasing), `keep_dims`; `perms` as of expression. The formula
+`a * b` with `add` is a matrix product: inputs [m, k, 1] and [1, k, n], axes [1]. Elements are not
+quantized. Float sums run in axis order from the neutral element.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ _STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
 }  # fmt: skip
 
 
-def _start(step: str, kind: DType) -> float:
-    """The element that changes nothing."""
+def _neutral_element(step: str, kind: DType) -> float:
+    """Return the neutral element."""
     match step:
         case "add" | "or":
             return 0
@@ -43,13 +42,13 @@ def _start(step: str, kind: DType) -> float:
     return float("inf") if kind.is_float else kind.max
 
 
-def _whole(call: OpCall) -> TensorType:
-    """The formula's type before anything is joined."""
+def _unreduced_type(call: OpCall) -> TensorType:
+    """Return the type of the expression before reduction."""
     return expression.infer(call)[0]
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    whole, axes, step = _whole(call), call.ints_attr("axes"), call.str_attr("step")
+    whole, axes, step = _unreduced_type(call), call.ints_attr("axes"), call.str_attr("step")
     if step not in _STEPS or (whole.dtype == BOOL) != (step in ("and", "or")):
         raise NotSupportedError(f"{whole.dtype.name} joined by {step!r}")
     if any(not 0 <= axis < len(whole.shape) for axis in axes):
@@ -62,20 +61,22 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """Floats are joined in double."""
-    whole, turned = _whole(call), permuted_arrays(call, arrays)
-    values = np.broadcast_to(evaluate_in_numpy(call.str_attr("formula"), turned), whole.shape)
+    """Reduce floats in double."""
+    whole, permuted = _unreduced_type(call), permuted_arrays(call, arrays)
+    values = np.broadcast_to(evaluate_in_numpy(call.str_attr("formula"), permuted), whole.shape)
     if whole.dtype.is_float:
         values = values.astype(np.float64)
     with np.errstate(all="ignore"):
         joined = _STEPS[call.str_attr("step")][1].reduce(
-            values, axis=call.ints_attr("axes"), initial=_start(call.str_attr("step"), whole.dtype)
+            values,
+            axis=call.ints_attr("axes"),
+            initial=_neutral_element(call.str_attr("step"), whole.dtype),
         )
         return (np.asarray(joined).astype(whole.dtype.np).reshape(infer(call)[0].shape),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    whole, axes = _whole(call), call.ints_attr("axes")
+    whole, axes = _unreduced_type(call), call.ints_attr("axes")
     sources = [b.input(index) for index in range(len(call.inputs))]
     op, _ = _STEPS[call.str_attr("step")]
     index: dict[int, ArithExpr | int] = {}
@@ -84,7 +85,7 @@ def lower(call: OpCall, b: Kernel) -> None:
             if axis not in axes:
                 index[axis] = outer.enter_context(b.for_(f"i{axis}", n)) if n > 1 else 0
         acc = b.reg("acc", whole.dtype)
-        b.store(acc, [0], _start(call.str_attr("step"), whole.dtype))
+        b.store(acc, [0], _neutral_element(call.str_attr("step"), whole.dtype))
         with ExitStack() as inner:
             for axis in axes:
                 n = whole.shape[axis]
@@ -110,10 +111,10 @@ def cases() -> Iterator[ConformanceCase]:
 
 
 def macs(call: OpCall) -> int:
-    """A product that is summed counts, anything else does not."""
+    """Count summed products; other reductions count as 0."""
     if (call.str_attr("formula"), call.str_attr("step")) != ("a * b", "add"):
         return 0
-    return _whole(call).elements
+    return _unreduced_type(call).elements
 
 
 OPDEF = OpDef(

@@ -1,22 +1,17 @@
-"""rfft, irfft: the spectrum of real samples, and samples of a spectrum.
+"""rfft and irfft: real FFT and its inverse along the last axis.
 
-rfft takes up to `fft_length` samples along the last axis (zeros behind them) to fft_length / 2 + 1
-bins, each a real and an imaginary part beside each other. irfft is its inverse. In whole numbers
-the spectrum is divided by fft_length, by halves and quarters on the way, each of which rounds; so
-both directions lose bits, and a large sum wraps. Floats keep their size, and irfft divides.
+rfft zero-pads to `fft_length` samples and writes fft_length / 2 + 1 bins of (real, imaginary).
+Integer types divide the spectrum by fft_length in steps that round, and large sums wrap. Floats
+keep their size; irfft divides once at the end. Products round to nearest in 15 or 31 fraction bits:
 
-Definition of the order in which it rounds (`a * b` of fractions is rounded to nearest, in 16 or 32
-bits):
+1. Pairs of samples are n = fft_length / 2 complex numbers, transformed by decimation in time with
+   radix 4 and then radix 2. A radix-p step scales its p inputs by 1/p (as (2^bits - 1) // p),
+   multiplies all but the first by twiddle factors, and adds.
+2. Bins k and n - k are scaled by 1/2. With their sum s and their difference times a twiddle
+   factor, t, they become (s + t) / 2 and conj(s - t) / 2, rounded down.
 
-1. Samples in pairs are n = fft_length / 2 complex numbers. They are transformed by decimation in
-   time, split by 4 as often as that goes and then by 2, neighbours first. A step of p scales its
-   p numbers by 1/p (as a fraction: the greatest one // p), turns all but the first by powers of the
-   root of unity, and adds.
-2. Bins k and n - k are separated: both scaled by a half, their sum s, and their difference turned
-   by a quarter and k / 2n of a circle, t, give (s + t) / 2 and conj(s - t) / 2, rounded down.
-
-irfft does the second first, without the halves, then the first with the circle reversed.
-Source of the semantics: kissfft's fixed-point transform as TFLM's signal library uses it; measured.
+irfft does step 2 without the halves, then step 1 with conjugated twiddle factors.
+Source of the semantics: kissfft's fixed-point transform in TFLM's signal library; measured.
 """
 
 from __future__ import annotations
@@ -52,14 +47,14 @@ from firmwright.ops.signal_spectrum import TFLM, OperatorFunctions, signal_opera
 
 _LENGTHS = tuple(1 << n for n in range(3, 15))
 _TYPES = {"int16": 7, "int32": 2, "float32": 0}
-"""The element types, and the numbers that a model file has for them."""
+"""Element types and their numbers in the model file."""
 
 
 # ---- what there is -----------------------------------------------------------------------------
 
 
-def _checked(call: OpCall) -> int:
-    """The length; element types and shapes are sound but for the last axes."""
+def _check_length(call: OpCall) -> int:
+    """Check length and element type; return the length."""
     x, y, length = call.input(0), call.output, call.int_attr("length")
     if x.dtype not in (INT16, INT32, FLOAT32) or y.dtype != x.dtype:
         raise NotSupportedError(f"a transform of {x.dtype.name} to {y.dtype.name}")
@@ -69,14 +64,14 @@ def _checked(call: OpCall) -> int:
 
 
 def _rfft_infer(call: OpCall) -> tuple[TensorType, ...]:
-    x, length = call.input(0), _checked(call)
+    x, length = call.input(0), _check_length(call)
     if not x.shape or x.shape[-1] > length:
         raise NotSupportedError(f"a transform of {length} samples of {list(x.shape)}")
     return (TensorType((*x.shape[:-1], length + 2), x.dtype),)
 
 
 def _irfft_infer(call: OpCall) -> tuple[TensorType, ...]:
-    x, length = call.input(0), _checked(call)
+    x, length = call.input(0), _check_length(call)
     if not x.shape or x.shape[-1] != length + 2:
         raise NotSupportedError(f"{length} samples of the spectrum {list(x.shape)}")
     return (TensorType((*x.shape[:-1], length), x.dtype),)
@@ -87,7 +82,7 @@ def _irfft_infer(call: OpCall) -> tuple[TensorType, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Fractions:
-    """Arithmetic of fractions of `bits` bits; numbers have their parts along the last axis."""
+    """Arithmetic on fractions of `bits` bits; the last axis holds real and imaginary parts."""
 
     bits: int
 
@@ -102,7 +97,7 @@ class _Fractions:
         return self.wrapped((x * (((1 << self.bits) - 1) // parts) + self.half) >> self.bits)
 
     def halved(self, x: Array) -> Array:
-        """In 32 bits, as sums are formed."""
+        """Halve in 32 bits, the width of the sums."""
         return np.asarray(x.astype(np.int32) >> 1, np.int64)
 
     def turned(self, x: Array, by: Array) -> Array:
@@ -111,7 +106,7 @@ class _Fractions:
         return self.wrapped((np.stack([real, imaginary], axis=-1) + self.half) >> self.bits)
 
     def transformed(self, x: Array, *, reverse: bool) -> Array:
-        """Step 1; numbers lie along the axis before the last."""
+        """Complex transform (step 1) along the last axis but one."""
         count = x.shape[-2]
         circle = twiddle_factors(count, self.bits, reverse=reverse)
         x = x[..., list(digit_reversal(count)), :]
@@ -132,15 +127,15 @@ class _Fractions:
         outer, across = self.wrapped(b + d), self.wrapped(b - d)
         quarter = np.stack([across[..., 1], -across[..., 0]], axis=-1) * (-1 if reverse else 1)
         sums = (even + outer, odd + quarter, even - outer, odd - quarter)
-        return [self.wrapped(one) for one in sums]
+        return [self.wrapped(value) for value in sums]
 
     def spectrum(self, x: Array) -> Array:
-        """Bins of real samples along the last axis."""
+        """Compute the bins of real samples."""
         count = x.shape[-1] // 2
-        found = self.transformed(x.reshape(*x.shape[:-1], count, 2), reverse=False)
-        first = self.scaled(found[..., 0, :], 2)
+        transform = self.transformed(x.reshape(*x.shape[:-1], count, 2), reverse=False)
+        first = self.scaled(transform[..., 0, :], 2)
         k = np.arange(1, count // 2 + 1)
-        near, far = self.scaled(found[..., k, :], 2), found[..., count - k, :] * (1, -1)
+        near, far = self.scaled(transform[..., k, :], 2), transform[..., count - k, :] * (1, -1)
         far = self.scaled(self.wrapped(far), 2)
         total, rest = self.wrapped(near + far), self.wrapped(near - far)
         rest = self.turned(rest, real_twiddle_factors(count, self.bits, reverse=False))
@@ -152,7 +147,7 @@ class _Fractions:
         return self.wrapped(bins).reshape(*x.shape[:-1], -1)
 
     def samples(self, x: Array) -> Array:
-        """Real samples of bins along the last axis."""
+        """Compute real samples from bins."""
         count = x.shape[-1] // 2 - 1
         bins = x.reshape(*x.shape[:-1], count + 1, 2)
         k = np.arange(1, count // 2 + 1)
@@ -174,8 +169,8 @@ def _rfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     padded = np.zeros((*x.shape[:-1], length), np.float64 if x.dtype.kind == "f" else np.int64)
     padded[..., : x.shape[-1]] = x
     if x.dtype.kind == "f":
-        found = np.fft.rfft(padded)
-        bins = np.stack([found.real, found.imag], axis=-1).astype(np.float32)
+        spectrum = np.fft.rfft(padded)
+        bins = np.stack([spectrum.real, spectrum.imag], axis=-1).astype(np.float32)
         return (bins.reshape(call.output.shape),)
     return (_Fractions(fraction_bits(call.output.dtype)).spectrum(padded).astype(x.dtype),)
 
@@ -184,8 +179,8 @@ def _irfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
     x = arrays[0]
     if x.dtype.kind == "f":
         bins = x.astype(np.float64).reshape(*x.shape[:-1], -1, 2)
-        found = np.fft.irfft(bins[..., 0] + 1j * bins[..., 1], call.int_attr("length"))
-        return (found.astype(np.float32),)
+        samples = np.fft.irfft(bins[..., 0] + 1j * bins[..., 1], call.int_attr("length"))
+        return (samples.astype(np.float32),)
     return (
         _Fractions(fraction_bits(call.output.dtype)).samples(x.astype(np.int64)).astype(x.dtype),
     )
@@ -204,9 +199,9 @@ def _rfft_lower(call: OpCall, b: Kernel) -> None:
         b.allocate("numbers", x.dtype, (length // 2, 2)) as numbers,
         b.for_("frame", frames) as frame,
     ):
-        transform.take_samples(samples, frame, numbers)
+        transform.load_samples(samples, frame, numbers)
         transform.transform(numbers)
-        transform.separate(numbers, bins, frame)
+        transform.unpack_real_bins(numbers, bins, frame)
 
 
 def _irfft_lower(call: OpCall, b: Kernel) -> None:
@@ -219,10 +214,10 @@ def _irfft_lower(call: OpCall, b: Kernel) -> None:
         b.for_("frame", frames) as frame,
         b.view("numbers", b.y, frame * length, (length // 2, 2), access="rw") as numbers,
     ):
-        transform.join(bins, frame, joined)
-        transform.take_numbers(joined, numbers)
+        transform.pack_real_bins(bins, frame, joined)
+        transform.load_permuted(joined, numbers)
         transform.transform(numbers)
-        transform.divide(numbers)
+        transform.normalize_floats(numbers)
 
 
 # ---- from TFLM, and the record -----------------------------------------------------------------
@@ -232,9 +227,9 @@ def _importer(op: str) -> Callable[[ImportContext], ImportedCall]:
     def run(context: ImportContext) -> ImportedCall:
         require_tensors(context, 1)
         x = context.inputs[0]
-        said = context.node.options.get("T")
-        if x is None or said != _TYPES.get(x.dtype.name):
-            raise NotSupportedError(f"a transform whose element type is said to be {said}")
+        type_number = context.node.options.get("T")
+        if x is None or type_number != _TYPES.get(x.dtype.name):
+            raise NotSupportedError(f"a transform whose element type is number {type_number}")
         return ImportedCall(op, {"length": int_option(context, "fft_length")}, (0,))
 
     return run

@@ -1,13 +1,11 @@
-"""fully_connected: y[n, o] = sum over i of x[n, i] * w[o, i], plus bias, activated.
+"""fully_connected: y[n, o] = activation(bias[o] + sum over i of x[n, i] * w[o, i]).
 
-x is taken as rows of `inputs` elements, w is [outputs, inputs], bias [outputs] (int32 for int8,
-int64 or int32 for int16).
-Attributes: `activation`, `keep_dims` (y has x's leading dimensions instead of their product).
-The int8 requantise, with one scale for all weights or one an output: LiteRT multiplies the sum by
-the factor in double and rounds halves away from zero; kernels round once, with a multiplier that is
-proven to give the same (double_scale.py). TFLM rounds twice. Both compute the factor in double.
-int16: LiteRT likewise, in steps of its own; TFLM as in int16x8.py.
-Source of the semantics: TFLite's reference fully connected kernels and quantisation specification.
+x is read as rows of `inputs` elements, w is [outputs, inputs], bias [outputs] (int32 for int8;
+int64 or int32 for int16). `keep_dims` keeps the leading dimensions of x instead of flattening them.
+int8: LiteRT multiplies the sum by the scale factor in double and rounds halves away from zero;
+kernels round once with a multiplier that is proven equivalent (double_requantize.py). TFLM rounds
+twice. int16: LiteRT scales in double too, TFLM as described in int16x8.py.
+Source of the semantics: TFLite's reference fully connected kernels and quantization specification.
 """
 
 from __future__ import annotations
@@ -80,7 +78,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def requantization_of(call: OpCall) -> Requantization:
-    """The step of a layer whose `int8_requantization` is one."""
+    """Return the int8 requantization of a layer for which `has_int32_multiplier` holds."""
     step = int8_requantization(call)
     if not isinstance(step, Requantization):
         raise InternalError("a fully connected layer without a multiplier was asked for it")
@@ -88,27 +86,27 @@ def requantization_of(call: OpCall) -> Requantization:
 
 
 def has_int32_multiplier(call: OpCall) -> bool:
-    """Whether schedules for int8 serve: some layers of huge sums have their own loops alone."""
+    """Whether a 31-bit multiplier is exact; otherwise only the default lowering applies."""
     return isinstance(int8_requantization(call), Requantization)
 
 
 def int8_requantization(call: OpCall) -> Requantization | ExactScale:
-    """How a sum of int8 values times weights becomes the output; see the module docstring."""
-    activation, factors = call.str_attr("activation"), _factors(call)
+    """Return how int8 sums become outputs; see the module docstring."""
+    activation, factors = call.str_attr("activation"), _scale_factors(call)
     if call.numerics != "litert":
         return make_requantization(factors, Rounding.TWICE, call.output, activation)
-    usual = make_requantization(factors, Rounding.ONCE, call.output, activation)
-    found = find_exact_multipliers(usual, factors, *_sums(call))
-    return exact_scale(factors, call.output, activation) if found is None else found
+    rounded_once = make_requantization(factors, Rounding.ONCE, call.output, activation)
+    exact = find_exact_multipliers(rounded_once, factors, *_sum_bounds(call))
+    return exact_scale(factors, call.output, activation) if exact is None else exact
 
 
-def _factors(call: OpCall) -> list[float]:
+def _scale_factors(call: OpCall) -> list[float]:
     x, w, y = tensor_quant(call.input(0)), quantization_of(call.input(1)), tensor_quant(call.output)
     return [x.scale * scale / y.scale for scale in w.scales]
 
 
-def _sums(call: OpCall) -> tuple[Array, Array]:
-    """Least and greatest sum of each output."""
+def _sum_bounds(call: OpCall) -> tuple[Array, Array]:
+    """Return the least and greatest possible sum of each output."""
     weights, bias = weights_of(call).astype(np.int64), bias_of(call, "int32").astype(np.int64)
     zero_point = tensor_quant(call.input(0)).zero_point
     ends = np.stack([weights * (INT8.min - zero_point), weights * (INT8.max - zero_point)])
@@ -116,8 +114,8 @@ def _sums(call: OpCall) -> tuple[Array, Array]:
 
 
 def int16_requantization(call: OpCall) -> Requantization | ExactScale:
-    """How a sum of int16 values times weights becomes the output."""
-    factors, activation = _factors(call), call.str_attr("activation")
+    """Return how int16 sums become outputs."""
+    factors, activation = _scale_factors(call), call.str_attr("activation")
     if call.numerics == "litert":
         return exact_scale(factors, call.output, activation)
     if has_int64_sum(call):
@@ -144,18 +142,18 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def _requantized(call: OpCall, acc: Array) -> Array:
-    """The int8 step as it is defined."""
+    """Requantize int8 sums as the definition does."""
     step = make_requantization(
-        _factors(call), Rounding.TWICE, call.output, call.str_attr("activation")
+        _scale_factors(call), Rounding.TWICE, call.output, call.str_attr("activation")
     )
     if call.numerics != "litert":
         return step.apply(acc, INT8)
-    scaled = requantize_in_double(acc, np.array(_factors(call))) + step.zero_point
+    scaled = requantize_in_double(acc, np.array(_scale_factors(call))) + step.zero_point
     return np.asarray(np.clip(scaled, step.clamp_min, step.clamp_max), np.int8)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """One dot product an output, the input offset folded into the bias."""
+    """Emit one dot product for each output, with the input offset folded into the bias."""
     rows = call.input(0).elements // call.input(1).shape[1]
     if call.input(0).dtype == FLOAT32:
         _lower_float(call, b, rows)
@@ -237,13 +235,13 @@ def cases() -> Iterator[ConformanceCase]:
     yield from _int16_cases()
     yield _tie_case(1)
     yield _tie_case(2)
-    yield _halves("halves", (0.5,))
-    yield _halves("halves_channels", (0.5, 0.375, 2.0**-6))
+    yield _halfway_case("halves", (0.5,))
+    yield _halfway_case("halves_channels", (0.5, 0.375, 2.0**-6))
     yield _huge_case()
 
 
 def _int16_cases() -> Iterator[ConformanceCase]:
-    """Sums within and beyond 32 bits, ties, and a bias of 32 bits or none."""
+    """Sums within and beyond 32 bits, ties, and biases of 32 bits or none."""
     rng = np.random.Generator(np.random.PCG64(61))
     for name, inputs, x_scale, y_scale, count, bias_dtype in (
         ("short", 33, 0.0003, 0.0007, 5, "int64"),
@@ -280,7 +278,7 @@ def _int16_cases() -> Iterator[ConformanceCase]:
 
 
 def _tie_case(outputs: int) -> ConformanceCase:
-    """y is a hair below x / 2; if the scales were multiplied in float32 it would be a tie."""
+    """y is slightly below x / 2; multiplying the scales in float32 would make it a tie."""
     scales = (0.5 - 2.0**-14,) * outputs
     axis = 0 if outputs > 1 else None
     tensors = (
@@ -292,8 +290,8 @@ def _tie_case(outputs: int) -> ConformanceCase:
     return ConformanceCase(f"tie_of_{outputs}", "FULLY_CONNECTED", (*tensors, None), (y,), options)
 
 
-def _halves(name: str, scales: tuple[float, ...]) -> ConformanceCase:
-    """Most sums lie halfway between two outputs, about half of them below zero."""
+def _halfway_case(name: str, scales: tuple[float, ...]) -> ConformanceCase:
+    """Most sums are halfway between two outputs, about half of them negative."""
     axis = 0 if len(scales) > 1 else None
     tensors = (
         CaseTensor((256, 1), "int8", (1.0,), (3,)),
@@ -306,7 +304,7 @@ def _halves(name: str, scales: tuple[float, ...]) -> ConformanceCase:
 
 
 def _huge_case() -> ConformanceCase:
-    """Sums about ties, beyond 2^30, that no multiplier of 31 bits takes to where double does."""
+    """Sums near ties beyond 2^30 that no 31-bit multiplier scales as double does."""
     x_scale, scale, y_scale = (float(np.float32(value)) for value in (0.9, 5.1e-8, 0.7))
     ties = np.rint((np.arange(-120, 120) + 0.5) / (x_scale * scale / y_scale)).astype(np.int32)
     tensors = (

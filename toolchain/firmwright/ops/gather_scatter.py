@@ -1,14 +1,14 @@
-"""Reads and writes at places that other tensors say: indices that vary from run to run.
+"""dynamic_gather and dynamic_scatter: reads and writes at indices known only at run time.
 
-dynamic_gather: elements of x; dynamic_scatter: x with `updates` put, or joined, at some places.
-Attribute `mode` says what an index counts. `along`: indices along `axis`, whole slices are read.
-`elements`: as many indices as results, each along `axis`. `slices`: the last axis of the indices is
-a tuple of coordinates, behind the first ones. With the last attribute, `batch_dims`, the first axes
-of x and of the indices run in step. An index below 0 counts from the end; one outside of the input
-is taken for the nearest inside: nothing is ever read or written elsewhere. Writes: `step` none,
-add, mul, min or max, in the order of the indices.
-Source of the semantics: ONNX's Gather, GatherElements, GatherND and the scatters, of which TFLite's
-Gather, EmbeddingLookup and GatherNd are cases; where an index is outside, their run fails.
+`mode` selects what an index addresses:
+    along: slices along `axis`.
+    elements: one index for each result, along `axis`.
+    slices: the last axis of the indices holds coordinates of the leading axes.
+The first `batch_dims` axes of x and of the indices correspond. Negative indices count from the
+end; indices out of range are clamped, so no access leaves a tensor. dynamic_scatter stores, or
+combines by `step` (add, mul, min, max), updates in the order of the indices.
+Source of the semantics: ONNX's Gather* and Scatter*; TFLite's Gather, EmbeddingLookup and GatherNd
+are special cases. For indices out of range the original runtimes fail.
 """
 
 from __future__ import annotations
@@ -55,21 +55,20 @@ def _check(call: OpCall) -> None:
             raise NotSupportedError(f"axis {call.int_attr('axis')} of {rank} dimensions")
         if mode == "elements" and len(places.shape) != rank:
             raise NotSupportedError(f"indices of {len(places.shape)} dimensions for {rank}")
-        batch = _batch(call)
+        batch = _batch_dims(call)
         if batch > min(call.int_attr("axis"), len(places.shape)):
             raise NotSupportedError(f"{batch} batch dimensions along {call.int_attr('axis')}")
     elif mode == "slices":
-        batch = _batch(call)
+        batch = _batch_dims(call)
         if not places.shape or places.shape[-1] + batch > rank or batch >= len(places.shape):
             raise NotSupportedError(f"coordinates {list(places.shape)} in {list(x.shape)}")
     else:
         raise NotSupportedError(f"places of kind {mode!r}")
-    if x.shape[: _batch(call)] != places.shape[: _batch(call)]:
+    if x.shape[: _batch_dims(call)] != places.shape[: _batch_dims(call)]:
         raise NotSupportedError(f"batches of {list(x.shape)} and {list(places.shape)}")
 
 
-def _batch(call: OpCall) -> int:
-    """How many axes of x and of the indices run in step."""
+def _batch_dims(call: OpCall) -> int:
     return call.int_attr("batch_dims", 0)
 
 
@@ -78,10 +77,10 @@ def _read_shape(call: OpCall) -> tuple[int, ...]:
     match call.str_attr("mode"):
         case "along":
             axis = call.int_attr("axis")
-            return (*x[:axis], *places[_batch(call) :], *x[axis + 1 :])
+            return (*x[:axis], *places[_batch_dims(call) :], *x[axis + 1 :])
         case "elements":
             return places
-    return (*places[:-1], *x[_batch(call) + places[-1] :])
+    return (*places[:-1], *x[_batch_dims(call) + places[-1] :])
 
 
 def infer_read(call: OpCall) -> tuple[TensorType, ...]:
@@ -102,35 +101,35 @@ def infer_write(call: OpCall) -> tuple[TensorType, ...]:
 # ---- in numpy ----------------------------------------------------------------------------------
 
 
-def _inside(places: Array, size: int) -> Array:
+def _clamp_indices(places: Array, size: int) -> Array:
     wide = places.astype(np.int64)
     return np.asarray(np.clip(np.where(wide < 0, wide + size, wide), 0, size - 1))
 
 
-def _coordinates(call: OpCall, places: Array) -> tuple[Array, ...]:
-    """For every result, its place in x: one array an axis of x."""
+def _numpy_coordinates(call: OpCall, places: Array) -> tuple[Array, ...]:
+    """Return the coordinates in x of every result, one array for each axis of x."""
     shape, x = _read_shape(call), call.input(0).shape
     at = np.indices(shape)
     match call.str_attr("mode"):
         case "along":
-            axis, batch = call.int_attr("axis"), _batch(call)
+            axis, batch = call.int_attr("axis"), _batch_dims(call)
             end = axis + places.ndim - batch
-            picked = _inside(places, x[axis])[(*at[:batch], *at[axis:end])]
+            picked = _clamp_indices(places, x[axis])[(*at[:batch], *at[axis:end])]
             return (*at[:axis], picked, *at[end:])
         case "elements":
             axis = call.int_attr("axis")
-            return (*at[:axis], _inside(places, x[axis]), *at[axis + 1 :])
-    batch, count, lead = _batch(call), places.shape[-1], places.ndim - 1
-    picked = [_inside(places[..., k], x[batch + k])[tuple(at[:lead])] for k in range(count)]
+            return (*at[:axis], _clamp_indices(places, x[axis]), *at[axis + 1 :])
+    batch, count, lead = _batch_dims(call), places.shape[-1], places.ndim - 1
+    picked = [_clamp_indices(places[..., k], x[batch + k])[tuple(at[:lead])] for k in range(count)]
     return (*at[:batch], *picked, *at[lead:])
 
 
 def reference_read(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    return (np.asarray(arrays[0][_coordinates(call, arrays[1])]),)
+    return (np.asarray(arrays[0][_numpy_coordinates(call, arrays[1])]),)
 
 
 def reference_write(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    result, places = arrays[0].copy(), _coordinates(call, arrays[1])
+    result, places = arrays[0].copy(), _numpy_coordinates(call, arrays[1])
     step = call.str_attr("step")
     if step == "none":
         result[places] = arrays[2]
@@ -142,42 +141,46 @@ def reference_write(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 # ---- in TIR ------------------------------------------------------------------------------------
 
 
-def _place(b: Kernel, places: tir.Buffer, at: Sequence[ArithExpr | int], size: int) -> ArithExpr:
-    found = b.load(places, at).cast(INDEX)
-    return minimum(maximum(select(found < 0, found + size, found), 0), size - 1)
+def _clamped_index(
+    b: Kernel, places: tir.Buffer, at: Sequence[ArithExpr | int], size: int
+) -> ArithExpr:
+    index = b.load(places, at).cast(INDEX)
+    return minimum(maximum(select(index < 0, index + size, index), 0), size - 1)
 
 
-def _places(call: OpCall, b: Kernel, stack: ExitStack, at: Sequence[ArithExpr]) -> list[ArithExpr]:
-    """The coordinates in x of the result at `at`."""
+def _tir_coordinates(
+    call: OpCall, b: Kernel, stack: ExitStack, at: Sequence[ArithExpr]
+) -> list[ArithExpr]:
+    """Return the coordinates in x of the result at `at`."""
     x, places = b.input(0), b.input(1)
 
     def bound(name: str, index: Sequence[ArithExpr | int], size: int) -> ArithExpr:
-        return stack.enter_context(b.let(name, _place(b, places, index, size)))
+        return stack.enter_context(b.let(name, _clamped_index(b, places, index, size)))
 
     match call.str_attr("mode"):
         case "along":
-            axis, batch = call.int_attr("axis"), _batch(call)
+            axis, batch = call.int_attr("axis"), _batch_dims(call)
             end = axis + len(places.shape) - batch
             picked = bound("place", [*at[:batch], *at[axis:end]], x.shape[axis])
             return [*at[:axis], picked, *at[end:]]
         case "elements":
             axis = call.int_attr("axis")
             return [*at[:axis], bound("place", at, x.shape[axis]), *at[axis + 1 :]]
-    batch, lead = _batch(call), len(places.shape) - 1
-    found = [
+    batch, lead = _batch_dims(call), len(places.shape) - 1
+    coordinates = [
         bound(f"place{k}", [*at[:lead], k], x.shape[batch + k]) for k in range(places.shape[-1])
     ]
-    return [*at[:batch], *found, *at[lead:]]
+    return [*at[:batch], *coordinates, *at[lead:]]
 
 
 def lower_read(call: OpCall, b: Kernel) -> None:
-    """Each place is looked up once: slices are copied by the loops within."""
+    """Look up each index once; inner loops copy whole slices."""
     if call.str_attr("mode") == "elements":
         with ExitStack() as stack:
             at = [stack.enter_context(b.for_(f"i{k}", n)) for k, n in enumerate(call.output.shape)]
-            b.store(b.y, at, b.load(b.input(0), _places(call, b, stack, at)))
+            b.store(b.y, at, b.load(b.input(0), _tir_coordinates(call, b, stack, at)))
         return
-    x, indices, batch = call.input(0).shape, call.input(1).shape, _batch(call)
+    x, indices, batch = call.input(0).shape, call.input(1).shape, _batch_dims(call)
     along = call.str_attr("mode") == "along"
     first = call.int_attr("axis") if along else batch
     tuples, named = (indices, 1) if along else (indices[:-1], indices[-1])
@@ -200,7 +203,9 @@ def lower_read(call: OpCall, b: Kernel) -> None:
             for name, n in (("batch", batches), ("outer", before), ("i", count))
         ]
         at = [
-            stack.enter_context(b.let(f"at{k}", _place(b, places, [outer[0], outer[2], k], length)))
+            stack.enter_context(
+                b.let(f"at{k}", _clamped_index(b, places, [outer[0], outer[2], k], length))
+            )
             for k, length in enumerate(axes)
         ]
         c = stack.enter_context(b.for_("c", size))
@@ -217,7 +222,7 @@ def lower_write(call: OpCall, b: Kernel) -> None:
         b.store(y, [i], b.load(x, [i]))
     with ExitStack() as stack:
         at = [stack.enter_context(b.for_(f"u{k}", n)) for k, n in enumerate(updates.shape)]
-        there = _places(call, b, stack, at)
+        there = _tir_coordinates(call, b, stack, at)
         value = b.load(updates, at)
         if step != "none":
             value = binary_expr(_STEPS[step][0], b.load(b.y, there), value)
@@ -228,7 +233,7 @@ def lower_write(call: OpCall, b: Kernel) -> None:
 
 
 def embedding_lookup(context: ImportContext) -> ImportedCall:
-    """Rows of input 1 that input 0 names."""
+    """Import rows of input 1 selected by input 0."""
     require_inputs(context, 2)
     return ImportedCall("dynamic_gather", {"mode": "along", "axis": 0}, (1, 0))
 

@@ -1,10 +1,10 @@
-"""hybrid_conv2d: float activations with int8 weights, as dynamic-range quantisation leaves them.
+"""hybrid_conv2d: convolution of float activations with int8 weights (dynamic-range quantization).
 
-Each batch of the input is quantised on the fly, the convolution runs in integers, its result is
-scaled back to float, biased and activated. Weights with one scale: symmetric, scale = max|x| / 127.
-Weights per channel: asymmetric over [min, max] widened to hold 0. Layouts and attributes as in
-conv2d. Source of the semantics: TFLite's hybrid convolutions and its portable quantisers of float
-vectors; every step below is done in the float width they use.
+Each batch of the input is quantized at run time, convolved in integers, scaled back to float,
+biased and activated. With one weight scale: symmetric, scale = max|x| / 127. With per-channel
+scales: asymmetric over [min, max] including 0. Layouts and attributes as in conv2d.
+Source of the semantics: TFLite's hybrid convolutions and portable float quantizers; every step
+uses their float width.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def _quantize(values: Array, *, per_channel: bool) -> tuple[Array, np.float32, int]:
-    """int8 values, scale and offset of one batch, in float32 throughout."""
+    """Return int8 values, scale and offset of one batch, computed in float32."""
     low, high = values.min(), values.max()
     if per_channel:
         scale, offset = DYNAMIC_SCALE.meaning(low, high), int(DYNAMIC_ZERO_POINT.meaning(low, high))
@@ -106,16 +106,16 @@ def lower(call: OpCall, b: Kernel) -> None:
     bias = b.constant("bias", bias_of(call, "float32"), FLOAT32)
     window = window_of(call, (w.shape[1], w.shape[2]))
     with b.for_("n", x.shape[0]) as n, b.allocate("quantized", INT8, (1, *x.shape[1:])) as target:
-        found = quantize_batch(call, b, n, target)
-        _convolve(call, b, n, target, (bias, found), window)
+        quantized_batch = quantize_batch(call, b, n, target)
+        _convolve(call, b, n, target, (bias, quantized_batch), window)
 
 
 @dataclass(frozen=True, slots=True)
 class QuantizedBatch:
-    """What quantising a batch found, in registers.
+    """Registers with the quantization of a batch.
 
-    Without an `offset` the batch is symmetric, all weights have one scale and `scale` is the
-    product of both. Else `scale` is the batch's, and `offset` its zero point.
+    With `offset` None the batch is symmetric and `scale` is the product of batch and weight scale.
+    Otherwise `scale` is the batch's own and `offset` its zero point.
     """
 
     scale: tir.Buffer
@@ -124,11 +124,11 @@ class QuantizedBatch:
 
 @dataclass(frozen=True, slots=True)
 class QuantizePasses:
-    """The passes over a batch; each takes the builder and n.
+    """The passes over a batch; each takes the builder and the batch index n.
 
-    `reach` leaves the greatest magnitude of so many values in a register; `ends` the least and the
-    greatest value of them and 0, which may be -0, in two. `values` writes to its buffer what is
-    nearest to value * inverse, plus `moved_by` where there is one.
+    `reach` stores the largest magnitude of the given number of values; `ends` stores their minimum
+    and maximum including 0 (or -0). `values` stores round(value * inverse), plus `moved_by` if
+    present.
     """
 
     reach: Callable[[Kernel, ArithExpr, int, tir.Buffer], None]
@@ -139,30 +139,30 @@ class QuantizePasses:
 def quantize_batch(
     call: OpCall, b: Kernel, n: ArithExpr, target: tir.Buffer, passes: QuantizePasses | None = None
 ) -> QuantizedBatch:
-    """Batch `n` of the input as int8 in `target`; writes the statements that do it."""
+    """Emit the quantization of input batch `n` to int8 in `target`."""
     scales, size = quantization_of(call.input(1)).scales, target.elements
-    by = passes or QuantizePasses(_find_reach, _find_ends, _quantize_values)
+    by = passes or QuantizePasses(_find_max_magnitude, _find_min_max, _quantize_values)
     low, high = b.reg("low", FLOAT32), b.reg("high", FLOAT32)
     scale = b.reg("scale", FLOAT32)
     if len(scales) > 1:
         offset = b.reg("offset", INT32)
         by.ends(b, n, size, low, high)
-        inverse = _asymmetric(b, (low, high), scale, offset)
+        inverse = _asymmetric_scale(b, (low, high), scale, offset)
         by.values(b, n, target, inverse, b.load(offset, [0]).cast(FLOAT32))
         return QuantizedBatch(scale, offset)
     by.reach(b, n, size, high)
-    with _symmetric(b, high, scale) as inverse:
+    with _symmetric_scale(b, high, scale) as inverse:
         by.values(b, n, target, inverse, None)
     b.store(scale, [0], b.load(scale, [0]) * scales[0])
     return QuantizedBatch(scale, None)
 
 
 @contextmanager
-def _each_bits(b: Kernel, n: ArithExpr, size: int, dtype: DType) -> Iterator[ArithExpr]:
-    """Loops over the bits of the values of batch `n`.
+def _value_bits(b: Kernel, n: ArithExpr, size: int, dtype: DType) -> Iterator[ArithExpr]:
+    """Loop over the bit patterns of the values of batch `n`.
 
-    As integers they are in the order of the values as long as those have one sign, and to compare
-    integers takes every core one instruction.
+    As integers they are ordered like the floats while those have one sign, and every core compares
+    integers in one instruction.
     """
     unroll = next(count for count in (4, 2, 1) if size % count == 0)
     with (
@@ -174,31 +174,31 @@ def _each_bits(b: Kernel, n: ArithExpr, size: int, dtype: DType) -> Iterator[Ari
         yield bits
 
 
-def _find_reach(b: Kernel, n: ArithExpr, size: int, reach: tir.Buffer) -> None:
-    """The greatest magnitude of batch `n`."""
+def _find_max_magnitude(b: Kernel, n: ArithExpr, size: int, reach: tir.Buffer) -> None:
+    """Store the largest magnitude of batch `n`."""
     most = b.reg("most", INT32)
     b.store(most, [0], 0)
-    with _each_bits(b, n, size, INT32) as bits:
+    with _value_bits(b, n, size, INT32) as bits:
         b.store(most, [0], maximum(b.load(most, [0]), bits & _MAGNITUDE))
     b.store(reach, [0], intrinsic("float_of_bits", [b.load(most, [0])], FLOAT32))
 
 
-def _find_ends(b: Kernel, n: ArithExpr, size: int, low: tir.Buffer, high: tir.Buffer) -> None:
-    """The least and the greatest value of batch `n` and 0, which may be -0."""
+def _find_min_max(b: Kernel, n: ArithExpr, size: int, low: tir.Buffer, high: tir.Buffer) -> None:
+    """Store minimum and maximum of batch `n` including 0, which may be -0."""
     least, most = b.reg("least", UINT32), b.reg("most", INT32)
     b.store(least, [0], _NEGATIVE_ZERO)
     b.store(most, [0], 0)
-    with _each_bits(b, n, size, UINT32) as bits:
+    with _value_bits(b, n, size, UINT32) as bits:
         b.store(least, [0], maximum(b.load(least, [0]), bits))
         b.store(most, [0], maximum(b.load(most, [0]), bits.cast(INT32)))
     b.store(low, [0], intrinsic("float_of_bits", [b.load(least, [0]).cast(INT32)], FLOAT32))
     b.store(high, [0], intrinsic("float_of_bits", [b.load(most, [0])], FLOAT32))
 
 
-def _asymmetric(
+def _asymmetric_scale(
     b: Kernel, ends: tuple[tir.Buffer, tir.Buffer], scale: tir.Buffer, offset: tir.Buffer
 ) -> ArithExpr:
-    """Finds scale and zero point; gives what values are multiplied with."""
+    """Store scale and zero point; return the factor of the values."""
     low, high = (b.load(end, [0]) for end in ends)
     b.store(scale, [0], intrinsic("dynamic_scale", [low, high], FLOAT32, FLOAT32))
     b.store(offset, [0], intrinsic("dynamic_zero_point", [low, high], INT32, FLOAT32))
@@ -206,8 +206,8 @@ def _asymmetric(
 
 
 @contextmanager
-def _symmetric(b: Kernel, high: tir.Buffer, scale: tir.Buffer) -> Iterator[ArithExpr]:
-    """Finds the scale; gives what values are multiplied with."""
+def _symmetric_scale(b: Kernel, high: tir.Buffer, scale: tir.Buffer) -> Iterator[ArithExpr]:
+    """Store the scale; yield the factor of the values."""
     with (
         b.let("reach", b.load(high, [0])) as reach,
         # A batch of zeros stays zeros under any finite factor.
@@ -245,8 +245,8 @@ def _convolve(
     factors: tuple[tir.Buffer, QuantizedBatch],
     window: ConvWindow,
 ) -> None:
-    bias, found = factors
-    offset = found.offset
+    bias, batch = factors
+    offset = batch.offset
     table = None
     if offset is not None:
         table = b.constant("scales", np.array(quantization_of(call.input(1)).scales), FLOAT32)
@@ -267,7 +267,7 @@ def _convolve(
         scaled = b.load(acc, [0]).cast(FLOAT32)
         if table is not None:
             scaled = scaled * b.load(table, [oc])
-        result = scaled * b.load(found.scale, [0]) + b.load(bias, [oc])
+        result = scaled * b.load(batch.scale, [0]) + b.load(bias, [oc])
         b.store(b.y, [n, oy, ox, oc], apply_activation(result, call.str_attr("activation")))
 
 
@@ -276,7 +276,7 @@ def _constant(value: float) -> ArithExpr:
 
 
 def cases() -> Iterator[ConformanceCase]:
-    """conv2d's float grid with int8 weights, of one scale and of one a channel."""
+    """Float conv2d cases with int8 weights, per tensor and per channel."""
     for index, case in enumerate(conv_cases("CONV_2D")):
         if not case.name.endswith("float32") or case.inputs[1] is None:
             continue

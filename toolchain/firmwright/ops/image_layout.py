@@ -1,7 +1,7 @@
-"""Rearrangements of images: mirror_pad, space_to_depth, depth_to_space, resize_nearest (moves.py).
+"""mirror_pad, space_to_depth, depth_to_space and resize_nearest as strided copies.
 
-Mirrored margins are parts of their own, read backwards. The nearest rows and columns are tables,
-computed in float32 as TFLite does.
+Mirrored margins are separate copies with negative strides. Nearest rows and columns are tables,
+computed in float32 as in TFLite.
 Source of the semantics: TFLite's reference operators of these names.
 """
 
@@ -61,8 +61,8 @@ def _mirror_shape(call: OpCall) -> tuple[int, ...]:
     return tuple(a + n + z for n, (a, z) in zip(call.input(0).shape, _margins(call), strict=True))
 
 
-def _mirror_moves(call: OpCall) -> Sequence[StridedCopy]:
-    """Each axis has up to three parts: (count, first in x, step in x, first in y)."""
+def _mirror_copies(call: OpCall) -> Sequence[StridedCopy]:
+    """Combine the up to three parts (count, x start, x step, y start) of each axis."""
     skip, shape = call.int_attr("skip"), call.input(0).shape
     x_strides, y_strides = row_major_strides(shape), row_major_strides(_mirror_shape(call))
     parts = [
@@ -90,7 +90,7 @@ def _mirror_moves(call: OpCall) -> Sequence[StridedCopy]:
     ]
 
 
-def _mirrored(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+def _mirror_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
     if call.int_attr("skip"):
         return [np.pad(arrays[0], _margins(call), mode="reflect")]
     return [np.pad(arrays[0], _margins(call), mode="symmetric")]
@@ -131,7 +131,7 @@ def _to_space_shape(call: OpCall) -> tuple[int, ...]:
 def _block_axes(
     call: OpCall, deep: Sequence[int], flat: Sequence[int]
 ) -> list[tuple[int, int, int]]:
-    """(extent, stride in the flat tensor, stride in the deep one) of the six loops."""
+    """Return (extent, stride in the flat tensor, stride in the deep tensor) of the six loops."""
     block, (n, h, w, _), c = call.int_attr("block"), deep, flat[3]
     f, d = row_major_strides(flat), row_major_strides(deep)
     return [
@@ -140,23 +140,23 @@ def _block_axes(
     ]  # fmt: skip
 
 
-def _to_depth_moves(call: OpCall) -> Sequence[StridedCopy]:
+def _to_depth_copies(call: OpCall) -> Sequence[StridedCopy]:
     rows = _block_axes(call, _to_depth_shape(call), call.input(0).shape)
     return [StridedCopy(tuple(CopyAxis(extent, flat, deep) for extent, flat, deep in rows))]
 
 
-def _to_space_moves(call: OpCall) -> Sequence[StridedCopy]:
+def _to_space_copies(call: OpCall) -> Sequence[StridedCopy]:
     rows = _block_axes(call, call.input(0).shape, _to_space_shape(call))
     return [StridedCopy(tuple(CopyAxis(extent, deep, flat) for extent, flat, deep in rows))]
 
 
-def _to_depth(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+def _to_depth_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
     (n, h, w, c), block = arrays[0].shape, call.int_attr("block")
     split = arrays[0].reshape(n, h // block, block, w // block, block, c)
     return [split.transpose(0, 1, 3, 2, 4, 5).reshape(_to_depth_shape(call))]
 
 
-def _to_space(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+def _to_space_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
     (n, h, w, c), block = arrays[0].shape, call.int_attr("block")
     split = arrays[0].reshape(n, h, w, block, block, c // (block * block))
     return [split.transpose(0, 1, 3, 2, 4, 5).reshape(_to_space_shape(call))]
@@ -178,29 +178,31 @@ def _nearest_shape(call: OpCall) -> tuple[int, ...]:
     return (n, *call.ints_attr("size"), c)
 
 
-def _nearest(call: OpCall, axis: int) -> tuple[int, ...]:
-    """The input row (column) of each output row (column), computed in float32."""
+def _nearest_indices(call: OpCall, axis: int) -> tuple[int, ...]:
+    """Return the input row (or column) of each output row, computed in float32."""
     inputs, outputs = call.input(0).shape[1 + axis], call.ints_attr("size")[axis]
     corners = bool(call.attrs["align_corners"])
     offset = np.float32(0.5 if call.attrs["half_pixel_centers"] else 0)
     scale = np.float32(inputs) / np.float32(outputs)
     if corners and outputs > 1:
         scale = np.float32(inputs - 1) / np.float32(outputs - 1)
-    place = (np.arange(outputs).astype(np.float32) + offset) * scale
-    whole = np.floor(place + np.float32(0.5)) if corners else np.floor(place)
+    positions = (np.arange(outputs).astype(np.float32) + offset) * scale
+    whole = np.floor(positions + np.float32(0.5)) if corners else np.floor(positions)
     return tuple(int(k) for k in np.clip(whole, 0, inputs - 1))
 
 
-def _nearest_moves(call: OpCall) -> Sequence[StridedCopy]:
+def _nearest_copies(call: OpCall) -> Sequence[StridedCopy]:
     axes = list(copy_axes(_nearest_shape(call), row_major_strides(call.input(0).shape)))
     for axis in (0, 1):
-        old = axes[1 + axis]
-        axes[1 + axis] = CopyAxis(old.extent, old.x_stride, old.y_stride, _nearest(call, axis))
+        axis_loop = axes[1 + axis]
+        axes[1 + axis] = CopyAxis(
+            axis_loop.extent, axis_loop.x_stride, axis_loop.y_stride, _nearest_indices(call, axis)
+        )
     return [StridedCopy(tuple(axes))]
 
 
-def _nearest_meaning(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
-    return [arrays[0][:, _nearest(call, 0)][:, :, _nearest(call, 1)]]
+def _nearest_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+    return [arrays[0][:, _nearest_indices(call, 0)][:, :, _nearest_indices(call, 1)]]
 
 
 def _nearest_cases() -> Iterator[ConformanceCase]:
@@ -226,13 +228,13 @@ def _nearest_cases() -> Iterator[ConformanceCase]:
 OPDEFS: tuple[OpDef, ...] = (
     data_movement_op(
         "mirror_pad",
-        DataMovement(lambda call: [_mirror_shape(call)], _mirror_moves, _mirrored),
+        DataMovement(lambda call: [_mirror_shape(call)], _mirror_copies, _mirror_reference),
         {"MIRROR_PAD": attrs_importer("mirror_pad", 2, _mirror_attrs)},
         _mirror_cases,
     ),
     data_movement_op(
         "space_to_depth",
-        DataMovement(lambda call: [_to_depth_shape(call)], _to_depth_moves, _to_depth),
+        DataMovement(lambda call: [_to_depth_shape(call)], _to_depth_copies, _to_depth_reference),
         {"SPACE_TO_DEPTH": attrs_importer("space_to_depth", 1, _block_attrs)},
         lambda: data_movement_cases(
             "SPACE_TO_DEPTH", "blocks", (1, 4, 6, 3), (1, 2, 3, 12), options={"block_size": 2}
@@ -240,7 +242,7 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     data_movement_op(
         "depth_to_space",
-        DataMovement(lambda call: [_to_space_shape(call)], _to_space_moves, _to_space),
+        DataMovement(lambda call: [_to_space_shape(call)], _to_space_copies, _to_space_reference),
         {"DEPTH_TO_SPACE": attrs_importer("depth_to_space", 1, _block_attrs)},
         lambda: data_movement_cases(
             "DEPTH_TO_SPACE", "blocks", (1, 2, 3, 12), (1, 4, 6, 3), options={"block_size": 2}
@@ -248,7 +250,7 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     data_movement_op(
         "resize_nearest",
-        DataMovement(lambda call: [_nearest_shape(call)], _nearest_moves, _nearest_meaning),
+        DataMovement(lambda call: [_nearest_shape(call)], _nearest_copies, _nearest_reference),
         {"RESIZE_NEAREST_NEIGHBOR": attrs_importer("resize_nearest", 2, _nearest_attrs)},
         _nearest_cases,
     ),

@@ -1,18 +1,17 @@
-"""Layers of int16 activations and int8 weights: accumulators and requantise steps of their own.
+"""Accumulators and requantization of layers with int16 activations and int8 weights.
 
-Activations are symmetric. Sums may take more than 32 bits; where the weights prove that they do
-not, kernels keep them in 32. Three steps from sum to output exist:
+Activations are symmetric. Sums may exceed 32 bits; kernels use 32 where the weights prove that
+enough. Three ways lead from sum to output:
 
-- a bias of 32 bits: the sum has 32 bits too and is requantised like int8's;
-- a bias of 64 bits, or none: the multiplier is cut to 16 bits (rounded half up, at most 2^15 - 1)
-  and the product is rounded once. As a 31-bit multiplier whose low 16 bits are zero it gives the
-  same bits, so `Requantization` with one rounding says it (`requant_with_16_bit_multiplier`);
-- fully connected layers of LiteRT: the sum times the factor in double, rounded half away from
-  zero (`ExactScale`). The factor's 53 bits are split in two, for which 64-bit products suffice.
-  Layers of int8 take this step where no multiplier of 31 bits gives the same.
+- 32-bit bias: 32-bit sums, requantized as for int8;
+- 64-bit bias or none: a multiplier reduced to 16 bits (rounded half up, at most 2^15 - 1), one
+  rounding. `Requantization` expresses it as a 31-bit multiplier whose low 16 bits are zero;
+- LiteRT's fully_connected: the factor in double, halves away from zero (`ExactScale`). Its 53 bits
+  are split in two so that 64-bit products suffice. int8 layers without an equivalent 31-bit
+  multiplier use it as well.
 
-Source of the semantics: TFLite's MultiplyByQuantizedMultiplier for 64-bit values, and LiteRT's
-fully connected kernel, asked at ties and near them.
+Source of the semantics: TFLite's 64-bit MultiplyByQuantizedMultiplier; LiteRT's fully connected
+kernel, measured at and near ties.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def is_int16x8(call: OpCall) -> bool:
 
 
 def has_int64_sum(call: OpCall) -> bool:
-    """Whether the definition sums up in 64 bits: the bias has them, or there is none."""
+    """Whether the definition sums in 64 bits: with a 64-bit bias or none."""
     bias = call.constant(2)
     return bias is None or bias.dtype == INT64
 
@@ -59,7 +58,7 @@ def has_int64_sum(call: OpCall) -> bool:
 def requant_with_16_bit_multiplier(
     factors: Sequence[float], output: TensorType, activation: str
 ) -> Requantization:
-    """The step of 64-bit sums, as 31-bit multipliers that are multiples of 2^16."""
+    """Return the requantization of 64-bit sums; multipliers are multiples of 2^16."""
     params = make_requantization(factors, Rounding.ONCE, output, activation)
     pairs = zip(params.multipliers, params.shifts, strict=True)
     multipliers = tuple(reduce_multiplier(*pair)[0] << 16 for pair in pairs)
@@ -67,19 +66,19 @@ def requant_with_16_bit_multiplier(
 
 
 def reduce_multiplier(multiplier: int, shift: int) -> tuple[int, int]:
-    """The multiplier in 16 bits and the shift to the right behind it."""
+    """Return the 16-bit multiplier and its right shift."""
     if shift > _MOST_SHIFT:
         raise NotSupportedError(f"an int16 layer with a requantise factor above 2^{_MOST_SHIFT}")
     return min((multiplier + (1 << 15)) >> 16, INT16.max), 15 - shift
 
 
 def accumulator_dtype(call: OpCall, axis: int) -> DType:
-    """32 bits where the layer's weights prove that no sum leaves them."""
+    """Return int32 if the weights prove that no sum exceeds it, else int64."""
     return INT32 if int(accumulator_bounds(call, axis).max()) <= INT32.max else INT64
 
 
 def apply_int64_requant(params: Requantization, acc: Array, dtype: DType) -> Array:
-    """`Requantization.apply` for sums of up to 64 bits and one rounding."""
+    """Like `Requantization.apply`, for sums of up to 64 bits and one rounding."""
     if dtype != INT16 or params.rounding is Rounding.TWICE:
         return params.apply(acc, dtype)
     multiplier = np.array(params.multipliers, np.int64) >> 16
@@ -89,13 +88,13 @@ def apply_int64_requant(params: Requantization, acc: Array, dtype: DType) -> Arr
 
 
 def requantize_int64_array(acc: Array, multiplier: Any, right: Any) -> Array:
-    """`requantize_int64` of arrays."""
+    """`requantize_int64` on arrays."""
     return np.asarray((acc * multiplier + (np.int64(1) << (np.int64(right) - 1))) >> right)
 
 
 @dataclass(frozen=True, slots=True)
 class ExactScale:
-    """Real factors, one or one a channel, of which all 53 bits count; halves go away from zero."""
+    """Factors, one or per channel, applied with all 53 bits; halves round away from zero."""
 
     factors: tuple[float, ...]
     zero_point: int
@@ -103,7 +102,7 @@ class ExactScale:
     clamp_max: int
 
     def parts(self) -> tuple[Array, Array, Array]:
-        """(high, low, right): factor = (high * 2^27 + low) / 2^(right + 27)."""
+        """Return (high, low, right): factor = (high * 2^27 + low) / 2^(right + 27)."""
         mantissas, exponents = np.frexp(np.array(self.factors))
         whole = (mantissas * 2.0**_MANTISSA_BITS).astype(np.int64)
         right = _MANTISSA_BITS - FACTOR_LOW_BITS - exponents.astype(np.int64)
@@ -116,7 +115,7 @@ class ExactScale:
 
 
 def exact_scale(factors: Sequence[float], output: TensorType, activation: str) -> ExactScale:
-    """For factors in the range that the splitting holds for."""
+    """Build an `ExactScale`; factors must be within [2^-31, 2^25]."""
     if not all(math.isfinite(factor) and 2.0**-31 < factor < 2.0**25 for factor in factors):
         raise NotSupportedError("a layer with a requantise factor outside [2^-31, 2^25]")
     same = tuple(factors) if len(set(factors)) > 1 else (factors[0],)
@@ -127,11 +126,11 @@ def exact_scale(factors: Sequence[float], output: TensorType, activation: str) -
 def requantize_epilogue(
     b: Kernel, params: Requantization | ExactScale, wide: DType, dtype: DType
 ) -> Callable[[ArithExpr, ArithExpr], ArithExpr]:
-    """Declares the parameters; what it gives takes (sum, channel) to the output element."""
+    """Declare the parameters; return a function from (sum, channel) to the output element."""
     if isinstance(params, ExactScale):
-        return _exact_ending(b, params, dtype)
+        return _exact_epilogue(b, params, dtype)
     if wide == INT64:
-        return _wide_ending(b, params, dtype)
+        return _int64_epilogue(b, params, dtype)
     multiplier = b.constant("multiplier", np.array(params.multipliers), INT32)
     shift = b.constant("shift", np.array(params.shifts), INT32)
 
@@ -142,7 +141,7 @@ def requantize_epilogue(
     return finish
 
 
-def _wide_ending(
+def _int64_epilogue(
     b: Kernel, params: Requantization, dtype: DType
 ) -> Callable[[ArithExpr, ArithExpr], ArithExpr]:
     multiplier = b.constant("multiplier", np.array(params.multipliers) >> 16, INT32)
@@ -156,7 +155,7 @@ def _wide_ending(
     return finish
 
 
-def _exact_ending(
+def _exact_epilogue(
     b: Kernel, scale: ExactScale, dtype: DType
 ) -> Callable[[ArithExpr, ArithExpr], ArithExpr]:
     names = ("factor_high", "factor_low", "right")
@@ -177,6 +176,6 @@ def _exact_ending(
 
 
 def requantize_int64(acc: ArithExpr, multiplier: ArithExpr, right: ArithExpr) -> ArithExpr:
-    """acc * multiplier / 2^right in 64 bits, halves up, as 32."""
+    """acc * multiplier / 2^right, computed in 64 bits, halves up, as int32."""
     product, places = acc.cast(INT64) * multiplier.cast(INT64), right.cast(INT64)
     return ((product + (ArithExpr(immediate(1, INT64)) << (places - 1))) >> places).cast(INT32)

@@ -1,8 +1,7 @@
-"""int16 functions as a table of 513 entries, between which values are interpolated.
+"""int16 functions as lookup tables of 513 entries with linear interpolation.
 
-Entry i is the function at the least input plus i steps of 128, corrected by half of what linear
-interpolation would err by in the middle of its step. In: the function and the real ranges that
-all 65536 inputs and outputs stand for. Out: the table; its reading in numpy and in TIR.
+Entry i is the function at the lowest input plus i steps of 128, corrected by half the error of
+linear interpolation in the middle of the step.
 Source of the semantics: TFLite's LUTPopulate and LUTLookup for int16.
 """
 
@@ -22,7 +21,7 @@ _STEPS = 512
 _STEP_BITS = 7
 _HALF = 1 << (_STEP_BITS - 1)
 RealRange = tuple[float, float]
-"""Real values of the least and the greatest int16."""
+"""Real values of the lowest and the highest int16."""
 
 
 def quantized_range(scale: float, zero_point: int) -> RealRange:
@@ -35,7 +34,7 @@ def build_lut(
     outputs: RealRange,
     kind: type[np.floating] = np.float64,
 ) -> Array:
-    """The entries; every step of the definition is rounded to `kind`."""
+    """Return the entries for real input and output ranges; every step is rounded to `kind`."""
     low, high, least, most = (kind(value) for value in (*inputs, *outputs))
     step = (high - low) / kind(_STEPS)
     scale = kind(1 << 16) / (most - least)
@@ -61,7 +60,7 @@ def _rounded(x: Array) -> Array:
 
 
 def lookup_array(table: Array, x: Array) -> Array:
-    """The function of int16 values `x` (int64)."""
+    """Apply the function to int16 values `x` (int64)."""
     entry, part = (x >> _STEP_BITS) + _STEPS // 2, x & ((1 << _STEP_BITS) - 1)
     slope = table[entry + 1] - table[entry]
     return np.asarray(table[entry] + ((slope * part + _HALF) >> _STEP_BITS))
@@ -69,7 +68,7 @@ def lookup_array(table: Array, x: Array) -> Array:
 
 @contextmanager
 def lookup(b: Builder, table: tir.Buffer, x: ArithExpr) -> Iterator[ArithExpr]:
-    """The function of `x`, an int32 known to be in the int16 range."""
+    """Apply the function to `x`, an int32 within the int16 range."""
     entry = ((x >> _STEP_BITS) + _STEPS // 2).cast(INDEX)
     with b.let("entry", entry) as at, b.let("base", b.load_i32(table, [at])) as base:
         slope = b.load_i32(table, [at + 1]) - base

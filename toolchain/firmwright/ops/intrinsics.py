@@ -1,7 +1,7 @@
-"""Intrinsics that every target has: the requantise step in both roundings.
+"""Intrinsics available on every target.
 
-The numpy meaning is `base/quant.py`, the C meaning is written here from the same definition; a
-test holds them against each other over the edge set of docs/numerics.md.
+The numpy meaning of requantization is `base/quant.py`; tests compare the C text with it over the
+edge set of docs/numerics.md.
 """
 
 from __future__ import annotations

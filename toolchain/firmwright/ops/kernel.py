@@ -1,7 +1,7 @@
-"""The builder of one operator's kernel: a `Builder` whose inputs and outputs are declared.
+"""`Kernel`: the TIR builder of one call, with its inputs and outputs declared.
 
-Inputs that are constants are no parameters: `input(i)` links them on first use, so a lowering that
-packs its weights never touches the original.
+Constant inputs are not parameters: `input(i)` links them on first use, so a lowering that packs
+its weights never links the original.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import Builder
 
 KERNEL_ALIGNMENT = 4
-"""What kernels may assume of every tensor's address, in bytes; the planner gives at least this."""
+"""Alignment in bytes that kernels may assume of every tensor; the planner guarantees it."""
 
 
 class Kernel(Builder):
-    """Declares `x`, `x_1`... for the variable inputs of `call`, then `y`... for its outputs."""
+    """A builder with parameters `x`... for variable inputs and `y`... for outputs of `call`."""
 
     def __init__(self, name: str, call: OpCall, span: Span = Span("")) -> None:
         super().__init__(name, span)
@@ -38,7 +38,7 @@ class Kernel(Builder):
         return self.outputs[0]
 
     def input(self, index: int) -> tir.Buffer:
-        """The buffer of input `index`."""
+        """Return the buffer of input `index`."""
         if index not in self._inputs:
             constant = self.call.constant(index)
             if constant is None:

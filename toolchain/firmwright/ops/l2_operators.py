@@ -1,9 +1,9 @@
-"""l2_normalization: rows of length 1; l2_pool2d: roots of mean squares under a window.
+"""l2_normalization (rows of length 1) and l2_pool2d (root of the mean square in a window).
 
-l2_normalization divides every value by the root of the sum of squares along the last axis, floats
-by 10^-6 at least. int8: the sum of squares of values less their zero point has an inverse root in
-32-bit fixed point, by five steps of Newton's method, by which each value is requantised (rounded
-twice) to the output's 1/128. l2_pool2d is of floats; attributes as pools.py says.
+l2_normalization divides by the root of the sum of squares along the last axis, for floats by at
+least 10^-6. int8: the sum of squares has an inverse root in 32-bit fixed point (five Newton steps)
+that requantizes each value, rounding twice, to the output scale 1/128. l2_pool2d is float only;
+attributes as in pooling.py.
 Source of the semantics: TFLite's reference L2Normalization and L2Pool.
 """
 
@@ -84,8 +84,8 @@ def _lower(call: OpCall, b: Kernel) -> None:
         b.store(squares, [0], 0)
 
         def value(i: ArithExpr) -> ArithExpr:
-            found = b.load(x, [row, i])
-            return found if real else found.cast(INT32) - tensor_quant(call.input(0)).zero_point
+            item = b.load(x, [row, i])
+            return item if real else item.cast(INT32) - tensor_quant(call.input(0)).zero_point
 
         with b.for_("i", depth) as i, b.let("v", value(i)) as v:
             b.store(squares, [0], b.load(squares, [0]) + v * v)

@@ -1,8 +1,8 @@
-"""local_response_normalization: values over a power of the squares beside them on the last axis.
+"""local_response_normalization along the last axis.
 
     y = x (bias + alpha * sum of squares of x at c - radius .. c + radius - 1)^-beta
 
-Source of the semantics: TFLite's reference kernel, whose window ends one before c + radius.
+Source of the semantics: TFLite's reference kernel, whose window excludes c + radius.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
 
 _BUILTIN = "LOCAL_RESPONSE_NORMALIZATION"
-_NUMBERS = ("bias", "alpha", "beta")
+_PARAMETERS = ("bias", "alpha", "beta")
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -41,13 +41,13 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(x.shape, FLOAT32),)
 
 
-def _numbers(call: OpCall) -> list[float]:
-    return [float(call.attrs[name]) for name in _NUMBERS]  # type: ignore[arg-type]  # by import
+def _parameters(call: OpCall) -> list[float]:
+    return [float(call.attrs[name]) for name in _PARAMETERS]  # type: ignore[arg-type]  # by import
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, radius = arrays[0].astype(np.float64), call.int_attr("radius")
-    bias, alpha, beta = _numbers(call)
+    bias, alpha, beta = _parameters(call)
     depth = x.shape[-1]
     sums = np.stack(
         [
@@ -63,7 +63,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower(call: OpCall, b: Kernel) -> None:
     depth, radius = call.input(0).shape[-1], call.int_attr("radius")
     rows = call.input(0).elements // depth
-    bias, alpha, beta = _numbers(call)
+    bias, alpha, beta = _parameters(call)
     with ExitStack() as stack:
         x = stack.enter_context(b.view("rows", b.input(0), 0, (rows, depth)))
         y = stack.enter_context(b.view("out", b.y, 0, (rows, depth), access="w"))
@@ -91,7 +91,7 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     radius = options["radius"]
     if not isinstance(radius, int) or radius < 0:
         raise NotSupportedError(f"a radius of {radius}")
-    numbers = {name: float(options[name]) for name in _NUMBERS}  # type: ignore[arg-type]  # by schema
+    numbers = {name: float(options[name]) for name in _PARAMETERS}  # type: ignore[arg-type]  # by schema
     return ImportedCall("local_response_normalization", {"radius": radius, **numbers}, (0,))
 
 

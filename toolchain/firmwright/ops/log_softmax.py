@@ -1,9 +1,8 @@
 """log_softmax over the last axis: y_i = x_i - max x - ln(sum_j e^(x_j - max x)).
 
-int8: differences to the row's maximum, exponentials and their sum are softmax's (softmax.py); the
-sum's logarithm has 5 integer bits (fixed_logarithm.py), and so has the difference that it is taken
-from, before that is shifted to the output's 1/16 around 127. Differences too far below for these
-bits give the least output.
+int8: differences, exponentials and their sum as in softmax.py; the logarithm of the sum has 5
+integer bits (fixed_point_log.py), like the difference it is subtracted from. The result is shifted
+to the output scale 1/16 around 127. Differences that exceed these bits give the minimum.
 Source of the semantics: TFLite's reference LogSoftmax.
 """
 
@@ -63,7 +62,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Scaling:
-    """Differences to 5 integer bits, and back; `radius` is the greatest that fits."""
+    """Factors to and from 5 integer bits; `radius` is the greatest difference that fits."""
 
     multiplier: int
     shift: int

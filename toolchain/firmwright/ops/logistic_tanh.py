@@ -1,9 +1,9 @@
-"""logistic: y = 1 / (1 + e^-x), and tanh, which is 2 logistic(2 x) - 1.
+"""logistic: y = 1 / (1 + e^-x), and tanh, computed as 2 logistic(2 x) - 1.
 
-int8: LiteRT computes the 256 results in float32, TFLM in fixed point with 4 integer bits (the
-output's scale being what it is); here they are a table. int16, both profiles: |x| is scaled to
-steps of 1/12288, a table of logistic(i / 24) with 16 fraction bits is interpolated between two of
-its entries, and the sign put back. float32: below -9 logistic is e^x itself.
+int8: LiteRT computes the 256 results in float32, TFLM in fixed point with 4 integer bits and its
+fixed output scale; both become a table. int16, both profiles: |x| is scaled to steps of 1/12288, a
+table of logistic(i / 24) with 16 fraction bits is interpolated, and the sign restored. float32:
+below -9 logistic is e^x.
 Source of the semantics: TFLite's activations and its reference integer Logistic and Tanh.
 """
 
@@ -50,21 +50,21 @@ from firmwright.ops.requantize import tensor_quant
 
 _INTEGER_BITS = 4
 _LAST = 255
-_ABOVE = (
+_ROUNDED_UP = (
     4, 8, 12, 14, 15, 16, 17, 19, 20, 21, 22, 25, 27, 28, 29, 30, 31, 33, 34, 35, 37, 39, 40, 41,
     43, 44, 45, 46, 49, 50, 54, 62, 63, 64, 66, 82, 86, 93, 100, 103, 112, 116, 135, 255,
 )  # fmt: skip
-"""The entries of the reference's int16 table that lie one above the nearest integer."""
+"""Entries of the reference's int16 table that exceed the nearest integer by one."""
 _LOG2_TOLERANCE = 1e-3
-_STEEPEST = 32767 / (3 << 12)
-"""Input scales beyond this leave the 16 bits that the definition has for a multiplier."""
+_INPUT_SCALE_LIMIT = 32767 / (3 << 12)
+"""Larger input scales exceed the 16 bits of the definition's multiplier."""
 
 
 def sigmoid_table() -> Array:
-    """logistic(i / 24) * 2^16 for i in [0, 255], and the last once more."""
+    """Return logistic(i / 24) * 2^16 for i in [0, 255], with the last entry repeated."""
     exact = 65536 / (1 + np.exp(-np.arange(_LAST + 1) / 24))
     table = np.floor(exact + 0.5).astype(np.int64)
-    table[list(_ABOVE)] += 1
+    table[list(_ROUNDED_UP)] += 1
     return np.append(table, table[-1])
 
 
@@ -78,7 +78,7 @@ def _int8(call: OpCall, x: Array) -> Array:
 
 
 def _logistic_in_float32(x: Array) -> Array:
-    """Each step rounded to float32, as the definition's."""
+    """Round each step to float32 as the definition does."""
     one = np.float32(1)
     return np.asarray(one / (one + round_to_float32(np.exp)(-x)))
 
@@ -118,12 +118,12 @@ def _check_int16(call: OpCall) -> None:
         raise NotSupportedError("int16 with a zero point other than 0")
     if abs(math.log2(y.scale) + 15) >= _LOG2_TOLERANCE:
         raise NotSupportedError("an int16 result must have scale 2^-15")
-    if x.scale >= _STEEPEST:
+    if x.scale >= _INPUT_SCALE_LIMIT:
         raise NotSupportedError(f"an int16 input of scale {x.scale}")
 
 
-def _steps(call: OpCall) -> tuple[int, int]:
-    """(multiplier, shift) from a stored int16 to steps of 1/12288, or half those for tanh."""
+def _step_multiplier(call: OpCall) -> tuple[int, int]:
+    """Return (multiplier, shift) from int16 to steps of 1/12288, or half of that for tanh."""
     scale = tensor_quant(call.input(0)).scale
     exponent = math.log2(scale)
     left = 12 + round(exponent)
@@ -137,18 +137,18 @@ def _steps(call: OpCall) -> tuple[int, int]:
 
 
 def _fraction_bits(is_tanh: bool) -> int:
-    """Bits of a step between two entries of the table."""
+    """Return the fraction bits between two table entries."""
     return 8 if is_tanh else 9
 
 
 def _int16(call: OpCall, x: Array) -> Array:
-    multiplier, shift = _steps(call)
+    multiplier, shift = _step_multiplier(call)
     value = (x.astype(np.int64) * multiplier + (1 << shift >> 1)) >> shift
     return np.asarray(lookup_sigmoid_array(value, call.op == "tanh"), np.int16)
 
 
 def lookup_sigmoid_array(value: Array, is_tanh: bool) -> Array:
-    """The function of values in steps of 1/12288, or half those for tanh; 15 fraction bits."""
+    """Map steps of 1/12288, or half of that for tanh, to 15 fraction bits."""
     table, bits = sigmoid_table(), _fraction_bits(is_tanh)
     distance = np.minimum(np.abs(value), _LAST << bits)
     entry, part = distance >> bits, distance & ((1 << bits) - 1)
@@ -163,7 +163,7 @@ def lookup_sigmoid_array(value: Array, is_tanh: bool) -> Array:
 
 def _lower_int16(call: OpCall, b: Kernel) -> None:
     table = b.constant("sigmoid", sigmoid_table(), UINT16)
-    multiplier, shift = _steps(call)
+    multiplier, shift = _step_multiplier(call)
     half = 1 << shift >> 1
     with (
         loop_over_elements(call, b) as (values, store),
@@ -177,7 +177,7 @@ def _lower_int16(call: OpCall, b: Kernel) -> None:
 def lookup_sigmoid(
     b: Kernel, table: tir.Buffer, value: ArithExpr, is_tanh: bool
 ) -> Iterator[ArithExpr]:
-    """`lookup_sigmoid_array` in TIR; `value` should be a variable."""
+    """Emit `lookup_sigmoid_array`; `value` should be a variable."""
     bits = _fraction_bits(is_tanh)
     with (
         b.let("distance", minimum(maximum(value, 0 - value), _LAST << bits)) as distance,
@@ -198,23 +198,23 @@ def lookup_sigmoid(
 
 # ---- float32 -----------------------------------------------------------------------------------
 
-_DIRECT = -9.0
+_EXP_BELOW = -9.0
 
 
 def _logistic(x: Array) -> Array:
     power: Array = np.exp(-np.abs(x))
-    return np.where(x < _DIRECT, power, np.where(x < 0, power, 1) / (1 + power))
+    return np.where(x < _EXP_BELOW, power, np.where(x < 0, power, 1) / (1 + power))
 
 
 def _lower_logistic(call: OpCall, b: Kernel) -> None:
-    """e^-|x| never overflows; of the two quotients only the numerators differ."""
+    """Use e^-|x|, which never overflows; both quotients share the denominator."""
     with (
         loop_over_elements(call, b) as (values, store),
         b.let("x", values[0]) as x,
         b.let("power", intrinsic("exp_f32", [minimum(x, 0.0 - x)], FLOAT32)) as power,
     ):
         quotient = select(x < 0.0, power, 1.0) / (power + 1.0)
-        store(select(x < _DIRECT, power, quotient))
+        store(select(x < _EXP_BELOW, power, quotient))
 
 
 def _tanh_f32(x: ArithExpr) -> ArithExpr:

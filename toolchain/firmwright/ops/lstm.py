@@ -1,19 +1,18 @@
-"""lstm: a layer of long short-term memory, over all time steps of its input.
+"""lstm: a long short-term memory layer over all time steps of its input.
 
-Inputs: x [batch, time, inputs] (with attribute `time_major`, the first two turned), weights [units,
-inputs] of the gates input, forget, cell, output, recurrent weights [units, units] of the same,
-their biases, and the state: hidden values and cells [batch, units]. Outputs: hidden values of all
-steps, and the state after the last. Attribute `cell_clip`: what no cell exceeds, 0 for no limit.
+Inputs: x [batch, time, inputs] (`time_major`: [time, batch, inputs]), weights [units, inputs] of
+the gates input, forget, cell, output, recurrent weights [units, units] and biases of the same
+gates, and the state: hidden values and cells [batch, units]. Outputs: hidden values of all steps,
+and the state after the last step. `cell_clip` bounds the magnitude of cells; 0 means no bound.
 
     gate = W x + bias + R hidden;  i, f, o = logistic(gate), g = tanh(gate)
     cell = f cell + i g;           hidden = o tanh(cell)
 
-int8 with cells of int16: both products of a gate are requantised to 3 integer bits of 16 and
-added, saturating. LiteRT takes logistic and tanh in fixed point (fixed_sigmoid16.py) and rounds
-products of 16 bits once, TFLM from its table (sigmoid.py) and rounds them twice. int16 with weights
-of int8 is TFLM's alone, so both profiles compute that: sums of 64 bits, requantised as
-int16x8.py says, all else as TFLM has it with int8.
-Source of the semantics: TFLite's and TFLM's UnidirectionalSequenceLSTM.
+int8 with int16 cells: both products of a gate are requantized to int16 with 3 integer bits and
+added with saturation. LiteRT computes logistic and tanh in fixed point (fixed_point_sigmoid16.py)
+and rounds 16-bit products once; TFLM uses its table (logistic_tanh.py) and rounds twice. int16
+exists in TFLM only, so both profiles follow it: 64-bit sums requantized as in int16x8.py, the rest
+as TFLM's int8. Source of the semantics: TFLite's and TFLM's UnidirectionalSequenceLSTM.
 """
 
 from __future__ import annotations
@@ -55,11 +54,11 @@ _GATES = ("input", "forget", "cell", "output")
 _CELL_GATE = 2
 INPUT_WEIGHTS, RECURRENT_WEIGHTS, BIAS, HIDDEN_STATE, CELL_STATE = 1, 5, 9, 13, 14
 _GATE_BITS = 3
-_NOT_TAKEN = (*range(9, 12), 16, 17, *range(20, 24))
-"""Positions of weights from cells to gates, of a projection, of normalised gates."""
+_UNSUPPORTED_POSITIONS = (*range(9, 12), 16, 17, *range(20, 24))
+"""Input positions of peephole weights, projection and layer normalization."""
 _POSITIONS = (0, *range(1, 9), *range(12, 16), 18, 19)
 _CONSTANTS = {FLOAT32: (FLOAT32, FLOAT32), INT8: (INT8, INT32), INT16: (INT8, INT64)}
-"""Of activations: the types of weights and biases."""
+"""Activation type -> types of weights and biases."""
 
 # ---- types -------------------------------------------------------------------------------------
 
@@ -118,13 +117,13 @@ def _check_quantized(call: OpCall) -> None:
 
 
 def batch_time_inputs(call: OpCall) -> tuple[int, int, int]:
-    """Batch, time, inputs."""
+    """Return (batch, time, inputs)."""
     first, second, inputs = call.input(0).shape
     return (second, first, inputs) if call.int_attr("time_major") else (first, second, inputs)
 
 
 def _cell_bits(call: OpCall) -> int:
-    """Integer bits of cells."""
+    """Return the integer bits of cells."""
     return 15 + math.frexp(tensor_quant(call.input(CELL_STATE)).scale)[1] - 1
 
 
@@ -137,7 +136,7 @@ def cell_clip(call: OpCall) -> float:
 
 
 def gate_factors(call: OpCall, gate: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Multiplier and shift of a gate's products with x and with the hidden values."""
+    """Return (multiplier, shift) of a gate's products with x and with the hidden values."""
     x, hidden = tensor_quant(call.input(0)).scale, tensor_quant(call.input(HIDDEN_STATE)).scale
     w, r = (
         tensor_quant(call.input(INPUT_WEIGHTS + gate)).scale,
@@ -147,7 +146,7 @@ def gate_factors(call: OpCall, gate: int) -> tuple[tuple[int, int], tuple[int, i
 
 
 def _as_tflm(call: OpCall) -> bool:
-    """LiteRT has no kernel of int16."""
+    """Whether TFLM's arithmetic applies; LiteRT has no int16 kernel."""
     return call.numerics == "tflm" or call.input(0).dtype == INT16
 
 
@@ -159,17 +158,17 @@ def hidden_factor(call: OpCall) -> tuple[int, int]:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    turned = bool(call.int_attr("time_major"))
+    time_major = bool(call.int_attr("time_major"))
     step = _float_step if call.input(0).dtype == FLOAT32 else _integer_step
     wide = np.float64 if call.input(0).dtype == FLOAT32 else np.int64
-    x = (np.swapaxes(arrays[0], 0, 1) if turned else arrays[0]).astype(wide)
+    x = (np.swapaxes(arrays[0], 0, 1) if time_major else arrays[0]).astype(wide)
     weights = [array.astype(wide) for array in arrays[1:HIDDEN_STATE]]
     hidden, cells = (array.astype(wide) for array in arrays[HIDDEN_STATE:])
-    found: list[Array] = []
+    hidden_steps: list[Array] = []
     for t in range(x.shape[1]):
         hidden, cells = step(call, x[:, t], weights, hidden, cells)
-        found.append(hidden)
-    y = np.stack(found, axis=0 if turned else 1)
+        hidden_steps.append(hidden)
+    y = np.stack(hidden_steps, axis=0 if time_major else 1)
     kinds = (kind.dtype.np for kind in call.outputs)
     return tuple(a.astype(kind) for a, kind in zip((y, hidden, cells), kinds, strict=True))
 
@@ -196,24 +195,29 @@ def _integer_step(
     )
     gates: list[Array] = []
     for k in range(len(_GATES)):
-        own, recurrent = gate_factors(call, k)
-        first = _saturated(_summed(call, (x - x_zero) @ weights[k].T + weights[k + 8], own))
-        second = _summed(call, (hidden - zero) @ weights[k + 4].T, recurrent)
+        input_factor, recurrent = gate_factors(call, k)
+        first = _saturated(
+            _requantize_sum(call, (x - x_zero) @ weights[k].T + weights[k + 8], input_factor)
+        )
+        second = _requantize_sum(call, (hidden - zero) @ weights[k + 4].T, recurrent)
         second = _saturated(second) if _as_tflm(call) else second
         gates.append(_saturated(first + second))
-    i, f, g, o = (_activated(call, v, _GATE_BITS, k == _CELL_GATE) for k, v in enumerate(gates))
-    kept, new = _product(call, f * cells, 15), _product(call, i * g, 15 + _cell_bits(call))
-    kept, new = (_saturated(v) for v in (kept, new))
-    cells = _saturated(kept + new)
+    i, f, g, o = (_activate(call, v, _GATE_BITS, k == _CELL_GATE) for k, v in enumerate(gates))
+    retained, added = (
+        _shift_right(call, f * cells, 15),
+        _shift_right(call, i * g, 15 + _cell_bits(call)),
+    )
+    retained, added = (_saturated(v) for v in (retained, added))
+    cells = _saturated(retained + added)
     limit = cell_clip(call)
     cells = np.clip(cells, -limit, limit) if limit else cells
-    total = _scaled(o * _activated(call, cells, _cell_bits(call), True), hidden_factor(call))
+    total = _scaled(o * _activate(call, cells, _cell_bits(call), True), hidden_factor(call))
     kind = call.output.dtype
     return np.clip(total + zero, kind.min, kind.max), cells
 
 
-def _summed(call: OpCall, x: Array, factor: tuple[int, int]) -> Array:
-    """A gate's products with one side, requantised."""
+def _requantize_sum(call: OpCall, x: Array, factor: tuple[int, int]) -> Array:
+    """Requantize a gate's products with x or with the hidden values."""
     if call.input(0).dtype == INT16:
         return requantize_int64_array(x, *reduce_multiplier(*factor))
     return _scaled(x, factor)
@@ -227,14 +231,14 @@ def _saturated(x: Array) -> Array:
     return np.asarray(np.clip(x, INT16.min, INT16.max))
 
 
-def _activated(call: OpCall, x: Array, integer_bits: int, is_tanh: bool) -> Array:
+def _activate(call: OpCall, x: Array, integer_bits: int, is_tanh: bool) -> Array:
     if _as_tflm(call):
         return lookup_sigmoid_array(x * (3 << (integer_bits - _GATE_BITS)), is_tanh)
     return sigmoid16(x, integer_bits, is_tanh).astype(np.int64)
 
 
-def _product(call: OpCall, x: Array, right: int) -> Array:
-    """x / 2^right of 32 bits."""
+def _shift_right(call: OpCall, x: Array, right: int) -> Array:
+    """Return x / 2^right of 32 bits."""
     if _as_tflm(call):
         return _scaled(x, quantize_multiplier(2.0**-right))
     return rounding_divide_by_pot(x, right)
@@ -244,11 +248,11 @@ def _product(call: OpCall, x: Array, right: int) -> Array:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """Hidden values of a step go to the output first: all gates need those of the step before."""
+    """Write hidden values to the output first: all gates need those of the previous step."""
     batch, time, _ = batch_time_inputs(call)
     units = call.input(HIDDEN_STATE).shape[1]
     _, hidden, cells = b.outputs
-    layer = _Layer(call, b)
+    layer = _UnitBuilder(call, b)
     for source, target in ((HIDDEN_STATE, hidden), (CELL_STATE, cells)):
         with b.for_("n", batch) as n, b.for_("u", units) as u:
             b.store(target, [n, u], b.load(b.input(source), [n, u]))
@@ -261,7 +265,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _sum_dtype(call: OpCall) -> DType:
-    """Of int16, 32 bits only where the weights prove that no sum leaves them."""
+    """Return the type of sums; for int16, int32 only if the weights prove that enough."""
     kind = call.input(0).dtype
     if kind != INT16:
         return FLOAT32 if kind == FLOAT32 else INT32
@@ -279,8 +283,8 @@ def _sum_dtype(call: OpCall) -> DType:
     return INT32 if reach <= INT32.max else INT64
 
 
-class _Layer:
-    """What the kernels of floats and of integers share: a unit at a step."""
+class _UnitBuilder:
+    """Emits one unit at one time step, in floats or integers."""
 
     def __init__(self, call: OpCall, b: Kernel) -> None:
         self.call, self.b = call, b
@@ -293,11 +297,11 @@ class _Layer:
             self.table = b.constant("sigmoid", sigmoid_table(), UINT16)
 
     def _bias(self, gate: int) -> tuple[tir.Buffer, tir.Buffer | None]:
-        """Of both products (None: 0); zero points times the sums of weights are taken off."""
+        """Return the biases of both products (None: 0), with zero points folded in."""
         call, b = self.call, self.b
         if self.is_real:
             return b.input(BIAS + gate), None
-        found = []
+        corrections = []
         for kind, first in (
             (call.input(0), INPUT_WEIGHTS),
             (call.input(HIDDEN_STATE), RECURRENT_WEIGHTS),
@@ -305,13 +309,15 @@ class _Layer:
             constant = call.constant(first + gate)
             assert constant is not None  # by infer
             sums = constant.array().astype(np.int64).sum(axis=1)
-            found.append(-tensor_quant(kind).zero_point * sums)
+            corrections.append(-tensor_quant(kind).zero_point * sums)
         bias = call.constant(BIAS + gate)
         assert bias is not None  # by infer
         name = _GATES[gate]
         return (
-            b.constant(f"{name}_bias", bias.array() + found[0], self.wide),
-            b.constant(f"{name}_recurrent_bias", found[1], INT32) if found[1].any() else None,
+            b.constant(f"{name}_bias", bias.array() + corrections[0], self.wide),
+            b.constant(f"{name}_recurrent_bias", corrections[1], INT32)
+            if corrections[1].any()
+            else None,
         )
 
     def unit(self, at: Sequence[ArithExpr], n: ArithExpr, u: ArithExpr) -> None:
@@ -360,13 +366,15 @@ class _Layer:
     # ---- integers ----
 
     def _halves(self, stack: ExitStack, sums: tir.Buffer, u: ArithExpr) -> list[ArithExpr]:
-        """The gates' products with x, requantised; sums begin anew."""
-        b, found = self.b, []
+        """Bind each gate's requantized products with x and restart the sums."""
+        b, halves = self.b, []
         for gate, (_, recurrent) in enumerate(self.biases):
-            half = _cut(self._summed(b.load(sums, [gate]), gate_factors(self.call, gate)[0]))
-            found.append(stack.enter_context(b.let(f"{_GATES[gate]}_x", half)))
+            half = _saturate(
+                self._requantize_sum(b.load(sums, [gate]), gate_factors(self.call, gate)[0])
+            )
+            halves.append(stack.enter_context(b.let(f"{_GATES[gate]}_x", half)))
             b.store(sums, [gate], 0 if recurrent is None else b.load(recurrent, [u]))
-        return found
+        return halves
 
     def _finish_integer(
         self,
@@ -380,32 +388,32 @@ class _Layer:
         call, b, bits = self.call, self.b, _cell_bits(self.call)
         gates = []
         for gate, half in enumerate(first):
-            other = self._summed(b.load(sums, [gate]), gate_factors(call, gate)[1])
-            other = _cut(other) if _as_tflm(call) else other
-            total = stack.enter_context(b.let(f"{_GATES[gate]}_sum", _cut(half + other)))
-            found = self._activated(stack, total, _GATE_BITS, gate == _CELL_GATE)
-            gates.append(stack.enter_context(b.let(_GATES[gate], found)))
+            other = self._requantize_sum(b.load(sums, [gate]), gate_factors(call, gate)[1])
+            other = _saturate(other) if _as_tflm(call) else other
+            total = stack.enter_context(b.let(f"{_GATES[gate]}_sum", _saturate(half + other)))
+            activation = self._activate(stack, total, _GATE_BITS, gate == _CELL_GATE)
+            gates.append(stack.enter_context(b.let(_GATES[gate], activation)))
         i, f, g, o = gates
-        kept = self._product(f * b.load_i32(b.outputs[2], [n, u]), 15)
-        cell = _cut(_cut(kept) + _cut(self._product(i * g, 15 + bits)))
+        retained = self._shift_right(f * b.load_i32(b.outputs[2], [n, u]), 15)
+        cell = _saturate(_saturate(retained) + _saturate(self._shift_right(i * g, 15 + bits)))
         limit = int(cell_clip(call))
         if limit:
             cell = minimum(maximum(cell, -limit), limit)
         value = stack.enter_context(b.let("cell_value", cell))
         b.store(b.outputs[2], [n, u], value.cast(INT16))
-        out = o * self._activated(stack, value, bits, True)
+        out = o * self._activate(stack, value, bits, True)
         scaled = intrinsic("requantize_twice", [out, *hidden_factor(call)], INT32)
         total = scaled + tensor_quant(call.input(HIDDEN_STATE)).zero_point
         b.store(b.y, [*at, u], clamp(total, b.y.dtype.min, b.y.dtype.max, b.y.dtype))
 
-    def _summed(self, acc: ArithExpr, factor: tuple[int, int]) -> ArithExpr:
+    def _requantize_sum(self, acc: ArithExpr, factor: tuple[int, int]) -> ArithExpr:
         if self.call.input(0).dtype == INT16:
             return requantize_int64(
                 acc, *(ArithExpr(immediate(v, INT32)) for v in reduce_multiplier(*factor))
             )
         return intrinsic("requantize_twice", [acc, *factor], INT32)
 
-    def _activated(
+    def _activate(
         self, stack: ExitStack, x: ArithExpr, integer_bits: int, is_tanh: bool
     ) -> ArithExpr:
         if self.table is None:
@@ -414,15 +422,15 @@ class _Layer:
         value = stack.enter_context(self.b.let("steps", steps))
         return stack.enter_context(lookup_sigmoid(self.b, self.table, value, is_tanh))
 
-    def _product(self, x: ArithExpr, right: int) -> ArithExpr:
+    def _shift_right(self, x: ArithExpr, right: int) -> ArithExpr:
         factor = quantize_multiplier(2.0**-right)
         if _as_tflm(self.call):
             return intrinsic("requantize_twice", [x, *factor], INT32)
         return (x + ((1 << (right - 1)) - (x < 0).cast(INT32))) >> right
 
 
-def _cut(x: ArithExpr) -> ArithExpr:
-    """`x` saturated to 16 bits, in 32."""
+def _saturate(x: ArithExpr) -> ArithExpr:
+    """Saturate `x` to 16 bits, in int32."""
     return minimum(maximum(x, INT16.min), INT16.max)
 
 
@@ -441,7 +449,10 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     options, inputs = context.node.options, context.inputs
     if len(inputs) < 20 or any(inputs[position] is None for position in _POSITIONS):
         raise NotSupportedError("an LSTM without all four gates, their biases and its state")
-    if any(position < len(inputs) and inputs[position] is not None for position in _NOT_TAKEN):
+    if any(
+        position < len(inputs) and inputs[position] is not None
+        for position in _UNSUPPORTED_POSITIONS
+    ):
         raise NotSupportedError("an LSTM with peepholes, a projection or normalised gates")
     if options["fused_activation_function"] != "TANH":
         raise NotSupportedError(f"an LSTM with {options['fused_activation_function']}")

@@ -1,6 +1,6 @@
-"""The cases of lstm: small layers of every element type, turned and clipped.
+"""Conformance cases of lstm: small layers of every element type, time-major and clipped.
 
-Invariants: time_major turns x and y only; biases have the scale of x times that of their weights.
+time_major swaps axes of x and y only; biases have the scale of x times that of their weights.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import numpy as np
 from firmwright.ir.graph.opdef import CaseTensor, ConformanceCase, NumericsProfile
 
 GATE_SCALE = 2.0**-12
-"""Of a gate's sum in 16 bits."""
+"""Scale of a gate's 16-bit sum."""
 
 
 def _case(
     name: str,
     dtype: str,
-    turned: bool,
+    time_major: bool,
     clip: float,
     quants: Sequence[tuple[float, int]],
     bias_reach: int = 2000,
 ) -> ConformanceCase:
     rng = np.random.Generator(np.random.PCG64(7))
     batch, time, inputs, units = 2, 4, 5, 3
-    x_shape = (time, batch, inputs) if turned else (batch, time, inputs)
+    x_shape = (time, batch, inputs) if time_major else (batch, time, inputs)
 
     def tensor(
         shape: tuple[int, ...],
@@ -43,16 +43,16 @@ def _case(
 
     (x_scale, x_zero), (h_scale, h_zero), (cell_scale, _) = quants
     scales = (0.01, 0.012, 0.008, 0.011)
-    given: list[CaseTensor | None] = [tensor(x_shape, dtype, x_scale, x_zero)]
-    given += [tensor((units, inputs), "int8", scale, 0, 127) for scale in scales]
-    given += [tensor((units, units), "int8", scale * 0.9, 0, 127) for scale in scales]
-    given += [None] * 3
+    inputs_: list[CaseTensor | None] = [tensor(x_shape, dtype, x_scale, x_zero)]
+    inputs_ += [tensor((units, inputs), "int8", scale, 0, 127) for scale in scales]
+    inputs_ += [tensor((units, units), "int8", scale * 0.9, 0, 127) for scale in scales]
+    inputs_ += [None] * 3
     wide = "int64" if dtype == "int16" else "int32"
-    given += [tensor((units,), wide, x_scale * scale, 0, bias_reach) for scale in scales]
-    given += [None] * 2
-    given += [tensor((batch, units), dtype, h_scale, h_zero, is_state=True)]
-    given += [tensor((batch, units), "int16", cell_scale, 0, is_state=True)]
-    given += [None] * 4
+    inputs_ += [tensor((units,), wide, x_scale * scale, 0, bias_reach) for scale in scales]
+    inputs_ += [None] * 2
+    inputs_ += [tensor((batch, units), dtype, h_scale, h_zero, is_state=True)]
+    inputs_ += [tensor((batch, units), "int16", cell_scale, 0, is_state=True)]
+    inputs_ += [None] * 4
     y = tensor((*x_shape[:2], units), dtype, h_scale, h_zero)
     gate = CaseTensor((0,), "int16", (GATE_SCALE,), (0,))
     hidden = CaseTensor((0,), dtype, (float(np.float32(h_scale)),), (h_zero,))
@@ -60,13 +60,13 @@ def _case(
         "fused_activation_function": "TANH",
         "cell_clip": clip,
         "proj_clip": 0.0,
-        "time_major": turned,
+        "time_major": time_major,
         "asymmetric_quantize_inputs": False,
     }
     between = () if dtype == "float32" else (gate,) * 4 + (hidden,)
     oracles: tuple[NumericsProfile, ...] = ("tflm",) if dtype == "int16" else ("litert", "tflm")
     builtin = "UNIDIRECTIONAL_SEQUENCE_LSTM"
-    return ConformanceCase(name, builtin, tuple(given), (y,), options, oracles, between)
+    return ConformanceCase(name, builtin, tuple(inputs_), (y,), options, oracles, between)
 
 
 def cases() -> Iterator[ConformanceCase]:

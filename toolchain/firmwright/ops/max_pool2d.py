@@ -1,6 +1,5 @@
-"""max_pool2d: y is the greatest x under the window. See pools.py for attributes.
+"""max_pool2d: the greatest x in the window, exact in every type. See pooling.py for attributes.
 
-Invariant: exact in every dtype; nothing is rounded.
 Source of the semantics: TFLite's reference pooling.
 """
 
@@ -45,7 +44,6 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def rows(call: OpCall) -> RowWindow | None:
-    """Rows under the window; the padding never is the greatest."""
     return sliding_row_window(call, pool_window(call), _lowest(call))
 
 

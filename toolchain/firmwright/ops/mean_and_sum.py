@@ -1,12 +1,12 @@
-"""mean and sum: the arithmetic mean of x, or its sum, over some of its axes.
+"""mean and sum over some axes.
 
-Attributes: `axes` (increasing, counted from 0), `keep_dims` (reduced axes stay, of length 1).
-int8, int16: the int32 sum of x - zero point is requantised by one factor for both the scales'
-quotient and the division: with (m, s) of input scale / output scale and 2^k <= n < 2^(k+1) for n
-summands, the multiplier is floor(m * 2^k / n) and the shift s - k; of a sum, m and s are as they
-are. Plain whole numbers: sums keep the low 32 bits, means are cut towards zero.
-Source of the semantics: TFLite's reference quantised mean, TFLM's sum (LiteRT's of int8 gives
-numbers that are none: -128 seven times sums up to -1); both profiles round twice.
+Attributes: `axes` (increasing, counted from 0), `keep_dims` (reduced axes remain with length 1).
+int8, int16: the int32 sum of x - zero point is requantized by one factor that includes the
+division. With (m, s) of input scale / output scale and 2^k <= n < 2^(k+1) for n elements, the
+multiplier is floor(m * 2^k / n) and the shift s - k; sum uses m and s. Plain integers: sums keep
+the low 32 bits, means truncate towards zero. Source of the semantics: TFLite's reference quantized
+mean and TFLM's sum (LiteRT's int8 sum overflows: seven times -128 gives -1); both profiles round
+twice.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def reduced_count(call: OpCall) -> int:
-    """How many elements of x make one of y."""
+    """Return how many elements of x contribute to one of y."""
     return call.input(0).elements // call.output.elements
 
 
@@ -77,8 +77,8 @@ def _divisor(call: OpCall) -> int:
     return 1 if call.op == "sum" else reduced_count(call)
 
 
-def _wide(call: OpCall) -> DType:
-    """What sums are kept in."""
+def _sum_dtype(call: OpCall) -> DType:
+    """Return the type of sums."""
     kind = call.input(0).dtype
     if kind == INT32:
         return INT64 if call.op == "mean" else UINT32
@@ -86,7 +86,7 @@ def _wide(call: OpCall) -> DType:
 
 
 def requantization_of(call: OpCall) -> Requantization:
-    """The factor of the module docstring, as parameters of a requantise."""
+    """Return the requantization of the module docstring."""
     x, y, count = tensor_quant(call.input(0)), tensor_quant(call.output), _divisor(call)
     multiplier, shift = quantize_multiplier(x.scale / y.scale)
     extra = min(count.bit_length() - 1, _SHIFT_MAX, shift - MIN_SHIFT)
@@ -114,26 +114,26 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def rows(call: OpCall) -> RowReduction | None:
-    """Row sums where all rows and columns, and nothing else, are summed up."""
+    """Return row sums if exactly rows and columns are reduced."""
     x = call.input(0)
     if len(x.shape) != 4 or x.shape[0] != 1 or call.ints_attr("axes") != (1, 2):
         return None
     if x.dtype == INT32:
         return None
-    return RowReduction(_wide(call), x.shape[3], sum_rows, _finish)
+    return RowReduction(_sum_dtype(call), x.shape[3], sum_rows, _finish_rows)
 
 
-def _finish(call: OpCall, b: Builder, acc: tir.Buffer, y: tir.Buffer) -> None:
-    """The output of all rows' sums, from which the zero points are still to be taken off."""
+def _finish_rows(call: OpCall, b: Builder, acc: tir.Buffer, y: tir.Buffer) -> None:
+    """Emit the output from the sums of all rows, subtracting the zero points."""
     x = call.input(0)
     offset = tensor_quant(x).zero_point * reduced_count(call) if _is_quantized(call) else 0.0
     ones = [0] * (len(call.output.shape) - 1)
     with b.for_("c", x.shape[3]) as c:
-        b.store(y, [*ones, c], _quotient(call, b.load(acc, [c]) - offset))
+        b.store(y, [*ones, c], _output_of_sum(call, b.load(acc, [c]) - offset))
 
 
-def _quotient(call: OpCall, total: ArithExpr) -> ArithExpr:
-    """The output, of the sum of all summands less their zero points."""
+def _output_of_sum(call: OpCall, total: ArithExpr) -> ArithExpr:
+    """Return the output for a sum without zero points."""
     kind = call.output.dtype
     if not _is_quantized(call):
         if call.op == "sum":
@@ -145,9 +145,9 @@ def _quotient(call: OpCall, total: ArithExpr) -> ArithExpr:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """One output at a time; the zero points are taken off at once, before the first summand."""
+    """Emit one output at a time; the sum starts at minus the zero points."""
     x, axes, count = call.input(0), call.ints_attr("axes"), reduced_count(call)
-    keep, wide = bool(call.int_attr("keep_dims")), _wide(call)
+    keep, wide = bool(call.int_attr("keep_dims")), _sum_dtype(call)
     index: dict[int, ArithExpr] = {}
     with ExitStack() as outer:
         for axis, length in enumerate(x.shape):
@@ -161,7 +161,7 @@ def lower(call: OpCall, b: Kernel) -> None:
                 index[axis] = inner.enter_context(b.for_(f"k{axis}", x.shape[axis]))
             item = b.load(b.input(0), [index[axis] for axis in range(len(x.shape))])
             b.store(acc, [0], b.load(acc, [0]) + item.cast(wide))
-        value = _quotient(call, b.load(acc, [0]))
+        value = _output_of_sum(call, b.load(acc, [0]))
         place = [
             0 if axis in axes else index[axis]
             for axis in range(len(x.shape))
@@ -178,11 +178,11 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     if axes.dtype.kind not in "iu":
         raise NotSupportedError(f"axes of type {axes.dtype}")
     rank = len(x.shape)
-    given = [int(axis) for axis in np.ravel(axes)]
-    if any(not -rank <= axis < rank for axis in given):
-        raise NotSupportedError(f"axes {given} of {rank} dimensions")
+    listed = [int(axis) for axis in np.ravel(axes)]
+    if any(not -rank <= axis < rank for axis in listed):
+        raise NotSupportedError(f"axes {listed} of {rank} dimensions")
     attrs: dict[str, Attr] = {
-        "axes": tuple(sorted({axis % rank for axis in given})),
+        "axes": tuple(sorted({axis % rank for axis in listed})),
         "keep_dims": bool(context.node.options["keep_dims"]),
     }
     return ImportedCall(context.node.op.lower(), attrs, (0,))
@@ -234,9 +234,9 @@ def _oracles(builtin: str, dtype: str) -> tuple[NumericsProfile, ...]:
 
 
 def _sum_cases() -> Iterator[ConformanceCase]:
-    """Fewer: sums differ from means in their factor alone."""
-    wanted = ("spatial", "last", "many", "spatial_kept")
-    return (case for case in _cases("SUM") if case.name.rsplit("_", 1)[0] in wanted)
+    """Fewer cases: sums differ from means in their factor only."""
+    names = ("spatial", "last", "many", "spatial_kept")
+    return (case for case in _cases("SUM") if case.name.rsplit("_", 1)[0] in names)
 
 
 OPDEFS: tuple[OpDef, ...] = tuple(

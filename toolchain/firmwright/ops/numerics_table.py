@@ -1,4 +1,4 @@
-"""The table operator x profile of docs/numerics.md, made from the cells in the operator files."""
+"""The operator x profile table of docs/numerics.md, built from the records of the operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HEAD = ("operator", "TFLite", "element types", "litert", "tflm")
 
 
 def format_numerics_table(ops: OpTable) -> str:
-    """Markdown, a row for each operator that a profile has, in name order."""
+    """Return Markdown with one row for each operator that has a profile, sorted by name."""
     rows = [
         _HEAD,
         ("---",) * len(_HEAD),
@@ -24,7 +24,7 @@ def format_numerics_table(ops: OpTable) -> str:
 
 
 def replace_table(page: str, ops: OpTable) -> str:
-    """`page` with what stands between its marks replaced by the table."""
+    """Replace the text between the markers of `page` by the table."""
     before, mark, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not mark or not end:
@@ -33,10 +33,12 @@ def replace_table(page: str, ops: OpTable) -> str:
 
 
 def _row(opdef: OpDef) -> Sequence[str]:
-    foreign = ", ".join(name.removeprefix("tflite:") for name in opdef.imports) or "(by its types)"
+    imported_names = (
+        ", ".join(name.removeprefix("tflite:") for name in opdef.imports) or "(by its types)"
+    )
     litert, tflm = opdef.numerics.get("litert"), opdef.numerics.get("tflm")
-    same = "the same" if litert is not None and litert == tflm else _cell(tflm)
-    return (opdef.name, foreign, ", ".join(opdef.dtypes), _cell(litert), same)
+    tflm_text = "the same" if litert is not None and litert == tflm else _cell(tflm)
+    return (opdef.name, imported_names, ", ".join(opdef.dtypes), _cell(litert), tflm_text)
 
 
 def _cell(cell: NumericsSpec | None) -> str:

@@ -1,10 +1,7 @@
-"""one_hot and reverse_sequence: places that are only known as it runs.
+"""one_hot: `on` at the index, `off` elsewhere along `axis` (inputs 1 and 2).
 
-one_hot is `on` at the index and `off` elsewhere along `axis`, inputs 1 and 2. reverse_sequence
-turns around the first elements along `seq_dim`, as many as input 1 says for each index of
-`batch_dim`. An index outside of the input, at which TFLite's run fails, is taken as the nearest
-inside of it: no access leaves a tensor.
-Source of the semantics: TFLite's reference operators of these names.
+Indices outside of the depth give `off` only.
+Source of the semantics: TFLite's OneHot.
 """
 
 from __future__ import annotations
@@ -44,7 +41,7 @@ _CELL = NumericsSpec(None, "copies", "reference_ops")
 
 
 def check_data_and_indices(call: OpCall, data: int = 0, indices: int = 1) -> None:
-    """A tensor of any element type, and indices of 32 or 64 bits."""
+    """Check that the data type is supported and that indices have 32 or 64 bits."""
     x, places = call.input(data), call.input(indices)
     if x.dtype not in DTYPES or call.output.dtype != x.dtype:
         raise NotSupportedError(f"{call.op} of {x.dtype.name} giving {call.output.dtype.name}")
@@ -53,7 +50,7 @@ def check_data_and_indices(call: OpCall, data: int = 0, indices: int = 1) -> Non
 
 
 def clamp_index(index: ArithExpr, count: int) -> ArithExpr:
-    """`index` as one of `count` places."""
+    """Clamp `index` to `count` positions."""
     return minimum(maximum(index.cast(INDEX), 0), count - 1)
 
 

@@ -1,8 +1,8 @@
-"""pad: the input with a margin of one value around it (TFLite's PAD and PADV2).
+"""pad: the input with a constant margin (TFLite's PAD and PADV2).
 
-Attribute: `paddings`, two numbers an axis (before, after). Input 1, where there is one, is that
-value, a constant in the output's own terms; else the margin is the output's zero point, or 0 for
-floats. Stored values are copied as they are: TFLite looks at no scale here, nor do we.
+`paddings` holds (before, after) for each axis. The margin is constant input 1 if present, in stored
+values; otherwise the output's zero point, or 0 for floats. Stored values are copied unchanged;
+scales are ignored as in TFLite.
 Source of the semantics: TFLite's reference Pad.
 """
 
@@ -32,13 +32,13 @@ from firmwright.ops.strided_copy import DTYPES
 
 
 def padding_pairs(call: OpCall) -> tuple[tuple[int, int], ...]:
-    """(before, after) of each axis."""
+    """Return (before, after) for each axis."""
     flat = call.ints_attr("paddings")
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
 
 def pad_value(call: OpCall) -> float:
-    """What the margin holds, in the output's stored terms."""
+    """Return the stored value of the margin."""
     if call.has_input(1):
         constant = call.constant(1)
         assert constant is not None  # by infer
@@ -73,8 +73,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """Fill everything, then copy; both are loops that compilers know."""
-    x_shape, y_shape, before = _merged(call)
+    """Fill the whole output, then copy; compilers optimize both loops."""
+    x_shape, y_shape, before = _merged_axes(call)
     count = call.output.elements
     with b.view("all", b.y, 0, (count,), access="w") as everything, b.for_("i", count) as i:
         b.store(everything, [i], pad_value(call))
@@ -92,8 +92,8 @@ def _copy(b: Kernel, x: tir.Buffer, y: tir.Buffer, before: Sequence[int]) -> Non
         b.store(y, there, b.load(x, at))
 
 
-def _merged(call: OpCall) -> tuple[list[int], list[int], list[int]]:
-    """Shapes and leading margins, each axis joined with those behind it that have no margin."""
+def _merged_axes(call: OpCall) -> tuple[list[int], list[int], list[int]]:
+    """Return shapes and leading margins, merging each axis with following axes without margin."""
     x_shape: list[int] = []
     y_shape: list[int] = []
     before: list[int] = []

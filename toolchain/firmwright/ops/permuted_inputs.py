@@ -1,8 +1,7 @@
-"""Inputs of formulas that are read with their axes in another order.
+"""Inputs of expressions read through an axis permutation, so that a transpose needs no copy.
 
 The attribute `perms` of `expression` and `reduction` has a permutation for each input: axis i of
-what the formula sees is axis perm[i] of the tensor. So a transposition in front of a formula needs
-no copy. Without the attribute every input is seen as it lies.
+the expression's operand is axis perm[i] of the tensor. Without it inputs are read in storage order.
 """
 
 from __future__ import annotations
@@ -19,28 +18,28 @@ Permutation = tuple[int, ...]
 
 
 def has_permuted_inputs(call: OpCall) -> bool:
-    """Whether any input is seen otherwise than it lies."""
+    """Whether the call has the attribute `perms`."""
     return "perms" in call.attrs
 
 
 def input_permutations(call: OpCall) -> list[Permutation]:
-    """The permutation of each input."""
+    """Return the permutation of each input."""
     kinds = [call.input(index) for index in range(len(call.inputs))]
     if not has_permuted_inputs(call):
         return [tuple(range(len(kind.shape))) for kind in kinds]
-    given = call.attrs["perms"]
-    if not isinstance(given, tuple) or len(given) != len(kinds):
-        raise NotSupportedError(f"{len(kinds)} inputs turned by {given!r}")
-    found: list[Permutation] = []
-    for perm, kind in zip(given, kinds, strict=True):
+    attribute = call.attrs["perms"]
+    if not isinstance(attribute, tuple) or len(attribute) != len(kinds):
+        raise NotSupportedError(f"{len(kinds)} inputs with the permutations {attribute!r}")
+    permutations: list[Permutation] = []
+    for perm, kind in zip(attribute, kinds, strict=True):
         if not isinstance(perm, tuple) or sorted(perm) != list(range(len(kind.shape))):
             raise NotSupportedError(f"axes {perm!r} of {len(kind.shape)} dimensions")
-        found.append(tuple(int(axis) for axis in perm))  # type: ignore[arg-type]  # they are
-    return found
+        permutations.append(tuple(int(axis) for axis in perm))  # type: ignore[arg-type]  # they are
+    return permutations
 
 
 def permuted_shapes(call: OpCall) -> list[tuple[int, ...]]:
-    """The inputs' shapes as the formula sees them."""
+    """Return the shapes of the inputs after permutation."""
     return [
         tuple(call.input(index).shape[axis] for axis in perm)
         for index, perm in enumerate(input_permutations(call))
@@ -48,7 +47,7 @@ def permuted_shapes(call: OpCall) -> list[tuple[int, ...]]:
 
 
 def permuted_arrays(call: OpCall, arrays: Sequence[Array]) -> list[Array]:
-    """The inputs as the formula sees them."""
+    """Return the inputs after permutation."""
     perms = input_permutations(call)
     return [array.transpose(perm) for array, perm in zip(arrays, perms, strict=True)]
 
@@ -60,20 +59,20 @@ def load_element(
     index: Mapping[int, ArithExpr | int],
     rank: int,
 ) -> ArithExpr:
-    """The element at `index` of what is seen, of `rank` axes; an axis of one is always at 0."""
+    """Load the permuted element at `index` of `rank` axes; an axis of length 1 is always at 0."""
     first = rank - len(perm)
-    place: list[ArithExpr | int] = [0] * len(perm)
-    for axis, own in enumerate(perm):
-        if source.shape[own] > 1:
-            place[own] = index[first + axis]
-    return b.load(source, place)
+    position: list[ArithExpr | int] = [0] * len(perm)
+    for axis, source_axis in enumerate(perm):
+        if source.shape[source_axis] > 1:
+            position[source_axis] = index[first + axis]
+    return b.load(source, position)
 
 
 @contextmanager
 def permuted_elements(
     call: OpCall, b: Kernel
 ) -> Iterator[tuple[list[ArithExpr], Callable[[ArithExpr], None]]]:
-    """As `elementwise.elements`, with a loop for each axis of the result."""
+    """Like `elementwise.elements`, with one loop for each axis of the result."""
     shape = call.output.shape
     index: dict[int, ArithExpr | int] = {}
     with ExitStack() as stack:

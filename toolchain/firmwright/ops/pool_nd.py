@@ -1,8 +1,8 @@
-"""pool_nd: the extreme, mean or norm of what lies under a window, channels first.
+"""pool_nd: maximum, mean or norm in a window over any number of axes, channels first.
 
-Attributes: `kind` (max, average, norm), `size`, `stride`, `dilation`, `before`, `outputs`; of means
-`padded` (padding before and after each axis; empty: only elements of the input count), of norms
-`order` p: the p-th root of the sum of |x|^p. Windows may hang over the end, where nothing counts.
+Attributes: `kind` (max, average, norm), `size`, `stride`, `dilation`, `before`, `outputs`; for
+means `padded` (padding that counts, before and after each axis; empty: only input elements count),
+for norms `order` p: the p-th root of the sum of |x|^p. Elements beyond the input are ignored.
 Source of the semantics: ONNX's MaxPool, AveragePool and LpPool.
 """
 
@@ -40,8 +40,8 @@ def _least(kind: DType) -> float:
     return float("-inf") if kind.is_float else kind.min
 
 
-def _power(call: OpCall) -> str:
-    """The formula of one element of a norm."""
+def _power_formula(call: OpCall) -> str:
+    """Return the formula of one element of a norm."""
     return {1: "abs(a)", 2: "a * a"}.get(call.int_attr("order"), f"pow(abs(a), {_order(call)})")
 
 
@@ -49,22 +49,22 @@ def _order(call: OpCall) -> float:
     return float(call.int_attr("order"))
 
 
-def _root(call: OpCall) -> str:
+def _root_formula(call: OpCall) -> str:
     return {1: "a", 2: "sqrt(a)"}.get(call.int_attr("order"), f"pow(a, {1 / _order(call)!r})")
 
 
-def _counts(call: OpCall, window: WindowNd) -> list[Array]:
-    """For each axis, the taps that count at every output position."""
+def _tap_counts(call: OpCall, window: WindowNd) -> list[Array]:
+    """Return for each axis the number of counted taps at every output position."""
     padded = call.ints_attr("padded")
-    found: list[Array] = []
+    counts: list[Array] = []
     for axis, size in enumerate(window.size):
         low, high = 0, window.inputs[axis]
         if padded:
             low, high = -padded[2 * axis], high + padded[2 * axis + 1]
         steps = np.arange(window.outputs[axis])[:, None] * window.stride[axis]
-        places = steps + np.arange(size) * window.dilation[axis] - window.before[axis]
-        found.append(((places >= low) & (places < high)).sum(axis=1))
-    return found
+        positions = steps + np.arange(size) * window.dilation[axis] - window.before[axis]
+        counts.append(((positions >= low) & (positions < high)).sum(axis=1))
+    return counts
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -77,10 +77,10 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         return (best,)
     total = np.zeros(shape)
     for _, patch in window.patches(x, 0):
-        total += patch if kind == "average" else evaluate_in_numpy(_power(call), [patch])
+        total += patch if kind == "average" else evaluate_in_numpy(_power_formula(call), [patch])
     if kind == "norm":
-        return (evaluate_in_numpy(_root(call), [total.astype(np.float32)]),)
-    for axis, count in enumerate(_counts(call, window)):
+        return (evaluate_in_numpy(_root_formula(call), [total.astype(np.float32)]),)
+    for axis, count in enumerate(_tap_counts(call, window)):
         spread = [1] * len(shape)
         spread[axis + 2] = -1
         total = total / count.reshape(spread)
@@ -91,7 +91,7 @@ def lower(call: OpCall, b: Kernel) -> None:
     x, window, kind = b.input(0), _window(call), call.str_attr("kind")
     factors = []
     if kind == "average":
-        for axis, counts in enumerate(_counts(call, window)):
+        for axis, counts in enumerate(_tap_counts(call, window)):
             name = f"counts{axis}"
             factors.append(b.constant(name, counts.astype(np.float32), FLOAT32))
     with ExitStack() as stack:
@@ -110,13 +110,13 @@ def lower(call: OpCall, b: Kernel) -> None:
             elif kind == "average":
                 b.store(acc, [0], b.load(acc, [0]) + item)
             else:
-                with lower_expression(b, _power(call), [item]) as power:
+                with lower_expression(b, _power_formula(call), [item]) as power:
                     b.store(acc, [0], b.load(acc, [0]) + power)
         result = b.load(acc, [0])
         for axis, table in enumerate(factors):
             result = result / b.load(table, [at[axis]])
         if kind == "norm":
-            with lower_expression(b, _root(call), [result]) as root:
+            with lower_expression(b, _root_formula(call), [result]) as root:
                 b.store(b.y, [n, c, *at], root)
         else:
             b.store(b.y, [n, c, *at], result)

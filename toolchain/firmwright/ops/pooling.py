@@ -1,8 +1,8 @@
-"""What average_pool2d and max_pool2d share: shapes, import, the loops, cases.
+"""Shapes, import, loops and cases shared by average_pool2d, max_pool2d and l2_pool2d.
 
 Attributes: `size`, `stride` (vertical, horizontal), `padding` (top, bottom, left, right),
-`activation`. Input and output of a quantised pool have the same scale and zero point, so nothing
-is requantised. Taps outside of the input do not take part.
+`activation`. Input and output of a quantized pool share scale and zero point, so nothing is
+requantized. Taps outside of the input are ignored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ DTYPES = ("int8", "int16", "float32")
 
 
 def pool_window(call: OpCall) -> ConvWindow:
-    """The window of a pool, which has no weights to take its size from."""
+    """Return the window from the attribute `size`."""
     return window_of(call, call.ints_attr("size"))
 
 
@@ -59,8 +59,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if x.dtype not in (INT8, INT16, FLOAT32):
         raise NotSupportedError(f"a pool of {x.dtype.name}")
     if x.dtype != FLOAT32:
-        here, there = tensor_quant(x), tensor_quant(call.output)
-        if (here.scale, here.zero_point) != (there.scale, there.zero_point):
+        x_quant, y_quant = tensor_quant(x), tensor_quant(call.output)
+        if (x_quant.scale, x_quant.zero_point) != (y_quant.scale, y_quant.zero_point):
             raise NotSupportedError("a pool whose input and output are quantised differently")
     window = pool_window(call)
     check_window(window)
@@ -73,7 +73,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def clip_to_activation(call: OpCall, result: Array) -> Array:
-    """`result` (wide) cut to the fused activation, in the output's dtype."""
+    """Clip wide values to the fused activation and convert to the output type."""
     activation, y = call.str_attr("activation"), call.output
     if y.dtype == FLOAT32:
         low, high = float_activation_range(activation)
@@ -88,7 +88,7 @@ def lower_pool(
     step: Callable[[ArithExpr, ArithExpr], ArithExpr],
     finish: Callable[[OutputPosition, ArithExpr], ArithExpr],
 ) -> None:
-    """One output at a time: acc = start; acc = step(acc, x) for each tap; y = finish(acc)."""
+    """Emit for each output: acc = start; acc = step(acc, x) for each tap; y = finish(acc)."""
     wide: DType = FLOAT32 if call.input(0).dtype == FLOAT32 else INT32
     first: ExprLike = start if wide == FLOAT32 else int(start)
     window = pool_window(call)
@@ -105,7 +105,7 @@ def lower_pool(
 
 
 def narrow_to_output(call: OpCall, value: ArithExpr) -> ArithExpr:
-    """`value` (wide) cut to the fused activation, in the output's dtype."""
+    """Clip a wide value to the fused activation and convert it to the output type."""
     activation, y = call.str_attr("activation"), call.output
     if y.dtype == FLOAT32:
         return apply_activation(value, activation)
@@ -113,7 +113,7 @@ def narrow_to_output(call: OpCall, value: ArithExpr) -> ArithExpr:
 
 
 def pool_importer(name: str) -> Callable[[ImportContext], ImportedCall]:
-    """The importer of the pool `name`."""
+    """Build the importer of the pool `name`."""
 
     def imported(context: ImportContext) -> ImportedCall:
         require_tensors(context, 1)

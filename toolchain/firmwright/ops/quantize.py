@@ -1,9 +1,9 @@
-"""quantize: a float32 tensor, or one quantised otherwise, in the output's scale and zero point.
+"""quantize: float32, or another quantization, to the output's scale and zero point.
 
-float32: round(x / y scale) + zero point, division and rounding (halves away from zero) in float32,
-cut to the dtype's range before the conversion to an integer (where the reference's own conversion
-leaves 32 bits it is undefined; here the result is the nearest value). Integers: x less its zero
-point is requantised by x scale / y scale, both profiles with both roundings.
+float32: round(x / y scale) + zero point, with division and rounding (halves away from zero) in
+float32, clipped before conversion to integer (beyond 32 bits, where the reference is undefined, the
+result saturates). Integers: x minus its zero point is requantized by x scale / y scale with both
+roundings, in both profiles.
 Source of the semantics: TFLite's AffineQuantize and Requantize.
 """
 
@@ -37,19 +37,19 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, clamp, make_requantization, tensor_quant
 from firmwright.ops.row_windows import elementwise_row_window
 
-_FROM_FLOAT = (INT8, UINT8, INT16)
-_BETWEEN = {
+_FLOAT_OUTPUTS = (INT8, UINT8, INT16)
+_INTEGER_OUTPUTS = {
     INT8: (INT8, UINT8, INT16, INT32),
     UINT8: (INT8, UINT8),
     INT16: (INT8, INT16, INT32),
     INT32: (INT8, INT16),
 }
-"""Input dtype -> the output dtypes that TFLite takes it to."""
+"""Integer input type -> output types that TFLite supports."""
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
-    if y.dtype not in (_FROM_FLOAT if x.dtype == FLOAT32 else _BETWEEN.get(x.dtype, ())):
+    if y.dtype not in (_FLOAT_OUTPUTS if x.dtype == FLOAT32 else _INTEGER_OUTPUTS.get(x.dtype, ())):
         raise NotSupportedError(f"{x.dtype.name} quantised to {y.dtype.name}")
     tensor_quant(y)
     if x.dtype != FLOAT32:
@@ -58,7 +58,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def requantization_of(call: OpCall) -> Requantization:
-    """How an integer becomes the output."""
+    """Return the requantization of an integer input."""
     factor = tensor_quant(call.input(0)).scale / tensor_quant(call.output).scale
     return make_requantization([factor], Rounding.TWICE, call.output, "none")
 
@@ -70,25 +70,25 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         return (requantization_of(call).apply(x, y.dtype),)
     with np.errstate(over="ignore"):  # infinity is what the float32 quotient then is
         steps = (arrays[0] / np.float32(quant.scale)).astype(np.float64)
-    whole = np.copysign(np.floor(np.abs(steps) + 0.5), steps)
-    return (np.clip(whole + quant.zero_point, y.dtype.min, y.dtype.max).astype(y.dtype.np),)
+    rounded = np.copysign(np.floor(np.abs(steps) + 0.5), steps)
+    return (np.clip(rounded + quant.zero_point, y.dtype.min, y.dtype.max).astype(y.dtype.np),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
     if call.input(0).dtype == FLOAT32:
-        lower_elementwise(call, b, lambda x: _quantized(x[0], call.output))
+        lower_elementwise(call, b, lambda x: _quantize_float(x[0], call.output))
         return
     with loop_over_elements(call, b) as (values, store):
         offset = values[0].cast(INT32) - tensor_quant(call.input(0)).zero_point
         params, kind = requantization_of(call), call.output.dtype
         if INT32 in (call.input(0).dtype, kind):  # too wide for the short form
             scaled = (params.multipliers[0], params.shifts[0])
-            store(_wide(offset, *scaled, params.zero_point, kind))
+            store(_requantize_int32(offset, *scaled, params.zero_point, kind))
         else:
             store_requantized(b, offset, params, kind, store)
 
 
-def _wide(
+def _requantize_int32(
     offset: ArithExpr, multiplier: int, shift: int, zero_point: int, kind: DType
 ) -> ArithExpr:
     value = intrinsic("requantize_twice", [offset, multiplier, shift], INT32)
@@ -97,8 +97,8 @@ def _wide(
     return value if kind == INT32 else clamp(value, kind.min, kind.max, kind)
 
 
-def _quantized(x: ArithExpr, kind: TensorType) -> ArithExpr:
-    """The bounds are cut in float32, where they are exact: nothing is converted out of range."""
+def _quantize_float(x: ArithExpr, kind: TensorType) -> ArithExpr:
+    """Quantize a float; the bounds are exact in float32, so no conversion is out of range."""
     quant, dtype = tensor_quant(kind), kind.dtype
     steps = intrinsic("round_f32", [x / quant.scale], FLOAT32)
     low, high = dtype.min - quant.zero_point, dtype.max - quant.zero_point

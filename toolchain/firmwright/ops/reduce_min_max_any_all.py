@@ -1,6 +1,6 @@
-"""reduce_max, _min, _any and _all over some axes; attributes as of mean (`axes`, `keep_dims`).
+"""reduce_max, reduce_min, reduce_any and reduce_all over some axes; attributes as of mean.
 
-All exact. Extremes copy, so input and output are quantised alike; any and all are of bools.
+All exact. Input and output of extremes share their quantization; any and all take bools.
 Source of the semantics: TFLite's reference Reduce.
 """
 
@@ -70,7 +70,7 @@ def reduction_op(
     step: Callable[[ArithExpr, ArithExpr], ArithExpr],
     in_tflm: Sequence[DType] = (INT8, FLOAT32),
 ) -> OpDef:
-    """The operator that takes every element into `start` by `step`; TFLM has it of `in_tflm`."""
+    """Build an operator that folds elements into `start`; TFLM has it for types `in_tflm`."""
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         x, axes, keep = call.input(0), call.ints_attr("axes"), bool(call.int_attr("keep_dims"))
@@ -80,10 +80,10 @@ def reduction_op(
         return (TensorType(shape, x.dtype, call.output.quantization),)
 
     def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        found = arrays[0].astype(np.float64 if arrays[0].dtype == np.float32 else np.int64)
+        reduced = arrays[0].astype(np.float64 if arrays[0].dtype == np.float32 else np.int64)
         for axis in call.ints_attr("axes"):
-            found = np.asarray(meaning(found, axis=axis, keepdims=True))
-        return (found.astype(call.output.dtype.np).reshape(call.output.shape),)
+            reduced = np.asarray(meaning(reduced, axis=axis, keepdims=True))
+        return (reduced.astype(call.output.dtype.np).reshape(call.output.shape),)
 
     def lower(call: OpCall, b: Kernel) -> None:
         kind = call.input(0).dtype
@@ -114,7 +114,7 @@ def lower_reduction(
     step: Callable[[ArithExpr, ArithExpr], ArithExpr],
     end: Callable[[ArithExpr], ArithExpr],
 ) -> None:
-    """One output at a time: every element taken into `start`, in that dtype, by `step`."""
+    """Emit for each output: fold every element into `start`, in its type, by `step`."""
     x, axes = call.input(0), call.ints_attr("axes")
     index: dict[int, ArithExpr] = {}
     with ExitStack() as outer:

@@ -1,10 +1,9 @@
-"""reduce_prod: the product of x over some of its axes; attributes as of mean.
+"""reduce_prod: the product of x over some axes; attributes as of mean.
 
-Floats in order; plain whole numbers keep their low 32 bits. int8 and int16: of n factors, each less
-its zero point, the product with the next one is scaled by the input's scale over the nth root of
-the output's (in 64 bits, one rounding, as int16x8.py says of sums), of which 32 bits are kept; the
-last one is scaled once more.
-Source of the semantics: LiteRT's reference Reduce; TFLM has no products.
+Floats multiply in order; plain integers keep the low 32 bits. int8 and int16 with n factors: each
+partial product of values minus zero point is scaled by input scale / (output scale)^(1/n) in 64
+bits with one rounding (see int16x8.py) and keeps 32 bits; the last one is scaled once more. Source
+of the semantics: LiteRT's reference Reduce; TFLM has no products.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from firmwright.ops.strided_copy import int_vector
 
 
 def _times(a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    """Whole numbers keep their low 32 bits."""
+    """Multiply; integers keep the low 32 bits."""
     if a.expr.dtype == FLOAT32:
         return a * b
     return (a.cast(UINT32) * b.cast(UINT32)).cast(INT32)
 
 
 _NONE = 1 << 32
-"""No product, as those have 32 bits; what is computed from it does not overflow."""
+"""Marks an empty product: products have 32 bits, and arithmetic on this value does not overflow."""
 _PLAIN = reduction_op("reduce_prod", (INT32, FLOAT32), np.prod, lambda kind: 1, _times, ())
 
 
@@ -51,7 +50,7 @@ def _is_quantized(call: OpCall) -> bool:
 
 
 def _factor(call: OpCall) -> tuple[int, int]:
-    """Multiplier and shift to the right of each step."""
+    """Return the multiplier and right shift of each step."""
     x, y = tensor_quant(call.input(0)).scale, tensor_quant(call.output).scale
     return reduce_multiplier(*quantize_multiplier(x / y ** (1.0 / reduced_count(call))))
 
@@ -74,8 +73,8 @@ def _reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         return _PLAIN.reference(call, arrays)
     axes, y, factor = call.ints_attr("axes"), tensor_quant(call.output), _factor(call)
     offsets = arrays[0].astype(np.int64) - tensor_quant(call.input(0)).zero_point
-    kept = [axis for axis in range(offsets.ndim) if axis not in axes]
-    rows = offsets.transpose(*kept, *axes).reshape(-1, reduced_count(call))
+    outer_axes = [axis for axis in range(offsets.ndim) if axis not in axes]
+    rows = offsets.transpose(*outer_axes, *axes).reshape(-1, reduced_count(call))
     product = rows[:, 0]
     for column in range(1, rows.shape[1]):
         product = _in_32_bits(requantize_int64_array(product * rows[:, column], *factor))

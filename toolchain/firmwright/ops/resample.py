@@ -1,7 +1,7 @@
-"""resample: along one axis, each output is a sum of a few inputs times weights.
+"""resample: along one axis, each output is a weighted sum of a few inputs.
 
 Inputs: x, `places` uint16 [outputs, taps] and `weights` float32 [outputs, taps], both constant.
-Attribute `axis`. Resizing by interpolation of any kind, one axis at a time, is this.
+Attribute `axis`. Any interpolating resize is a sequence of these, one for each axis.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, places, weights = arrays
     axis = call.int_attr("axis")
-    taken = np.take(x.astype(np.float64), places, axis=axis)
-    spread = [1] * taken.ndim
+    gathered = np.take(x.astype(np.float64), places, axis=axis)
+    spread = [1] * gathered.ndim
     spread[axis], spread[axis + 1] = weights.shape
-    return ((taken * weights.reshape(spread)).sum(axis=axis + 1).astype(np.float32),)
+    return ((gathered * weights.reshape(spread)).sum(axis=axis + 1).astype(np.float32),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
@@ -50,8 +50,8 @@ def lower(call: OpCall, b: Kernel) -> None:
         b.store(acc, [0], 0.0)
         with b.for_("tap", taps) as tap:
             place = minimum(b.load(places, [at[axis], tap]).cast(INDEX), x.shape[axis] - 1)
-            there = [*at[:axis], place, *at[axis + 1 :]]
-            product = b.load(x, there) * b.load(weights, [at[axis], tap])
+            position = [*at[:axis], place, *at[axis + 1 :]]
+            product = b.load(x, position) * b.load(weights, [at[axis], tap])
             b.store(acc, [0], b.load(acc, [0]) + product)
         b.store(b.y, at, b.load(acc, [0]))
 

@@ -1,14 +1,13 @@
-"""What add and sub of quantised tensors share: both inputs brought to one scale, then summed.
+"""Quantized add and sub: both inputs rescaled to a common scale, then summed.
 
-Inputs less their zero points are shifted up by 20 bits (int16: by 15) and multiplied by scale / (2
-* the larger scale), so that their sum has 2 * the larger scale / 2^20 (2^15) as its own scale; that
-is requantised to the output. Every product is rounded twice: t = floor((x * m + 2^30) / 2^31), then
-t / 2^e to the nearest, halves away from zero.
-Source of the semantics: TFLite's reference integer addition.
+Inputs minus zero points are shifted left by 20 bits (int16: 15) and multiplied by scale / (2 * the
+larger scale), so the sum has the scale 2 * the larger scale / 2^20 (2^15); it is requantized to the
+output. Every product rounds twice: t = floor((x * m + 2^30) / 2^31), then t / 2^e to nearest,
+halves away from zero. Source of the semantics: TFLite's reference integer addition.
 
-The lowering of int8 needs 32 bits only for a term: v * 2^20 * m with |v| < 2^8, split into halves,
-m = 2^16 m1 + m0, gives t = 2^5 v m1 + floor((v m0 + 2^10) / 2^11). Terms are computed as their
-fourfold, which is what rescale.py makes the output of.
+int8 terms need 32 bits only: v * 2^20 * m with |v| < 2^8 and m = 2^16 m1 + m0 gives
+t = 2^5 v m1 + floor((v m0 + 2^10) / 2^11). Terms are computed as 4 t, the input of
+constant_requantize.py.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ from firmwright.ops.requantize import (
 _LEFT_SHIFT = 20
 _LEFT_SHIFT_INT16 = 15
 _HALF = 1 << 30
-"""The fixed-point multiplier of 1/2 (with shift 0), of 1/4 (shift -1) and so on."""
+"""The fixed-point multiplier of 1/2 (shift 0), 1/4 (shift -1) and so on."""
 
 
 @dataclass(frozen=True, slots=True)
 class SumTerm:
-    """An input of the sum: (x - zero_point) * 2^left * multiplier * 2^(shift - 31)."""
+    """One input of the sum: (x - zero_point) * 2^left * multiplier * 2^(shift - 31)."""
 
     zero_point: int
     multiplier: int
@@ -60,7 +59,7 @@ class SumTerm:
         )
 
     def fourfold(self, b: Kernel, stack: ExitStack, x: ArithExpr) -> ArithExpr:
-        """4 * `apply`, in TIR; a power of two, which leaves nothing to round, is one product."""
+        """Return 4 * `apply` in TIR; a power of two needs a single product."""
         offset = x.cast(INT32) - self.zero_point
         right = -self.shift
         if self.multiplier == _HALF and right < _LEFT_SHIFT:
@@ -78,14 +77,14 @@ class SumTerm:
 
 @dataclass(frozen=True, slots=True)
 class RescaledSum:
-    """Both terms, and how their sum becomes the output."""
+    """Both terms and the requantization of their sum."""
 
     terms: tuple[SumTerm, SumTerm]
     output: Requantization
 
 
 def rescaled_sum(call: OpCall) -> RescaledSum:
-    """The parameters of a quantised call."""
+    """Return the parameters of a quantized call."""
     kinds = [tensor_quant(call.input(index)) for index in (0, 1)]
     widest = 2 * max(kind.scale for kind in kinds)
     left = _LEFT_SHIFT_INT16 if call.input(0).dtype == INT16 else _LEFT_SHIFT
@@ -98,20 +97,20 @@ def rescaled_sum(call: OpCall) -> RescaledSum:
 
 
 def check(call: OpCall) -> None:
-    """The definition asks for a sum that becomes smaller as it is requantised."""
+    """Refuse calls whose requantization would enlarge the sum, as the definition does."""
     if call.input(0).dtype not in (FLOAT32, INT32) and rescaled_sum(call).output.shifts[0] > 0:
         raise NotSupportedError("an output scale too far below the larger input scale")
 
 
 def reference(call: OpCall, arrays: Sequence[Array], sign: int) -> tuple[Array, ...]:
-    """Integers: the first input plus `sign` times the second."""
+    """Return the first integer input plus `sign` times the second."""
     params = rescaled_sum(call)
     a, b = (term.apply(x) for term, x in zip(params.terms, arrays, strict=True))
     return (params.output.apply(a + sign * b, call.output.dtype),)
 
 
 def lower(call: OpCall, b: Kernel, sign: int) -> None:
-    """Integers, as `reference`."""
+    """Emit integer loops equivalent to `reference`."""
     params = rescaled_sum(call)
     if call.input(0).dtype == INT16:
         _lower_int16(call, b, params, sign)
@@ -127,7 +126,7 @@ def lower(call: OpCall, b: Kernel, sign: int) -> None:
 
 
 def _lower_int16(call: OpCall, b: Kernel, params: RescaledSum, sign: int) -> None:
-    """By the general step; no term exceeds 2^29."""
+    """Use general requantization; no term exceeds 2^29."""
     with loop_over_elements(call, b) as (values, store):
         left, right = (
             _term(call, index, term, x)
@@ -138,9 +137,9 @@ def _lower_int16(call: OpCall, b: Kernel, params: RescaledSum, sign: int) -> Non
 
 
 def _term(call: OpCall, index: int, term: SumTerm, x: ArithExpr) -> ArithExpr:
-    known = constant_scalar(call, index)
-    if known is not None:
-        return ArithExpr(as_expr(int(term.apply(np.array(int(known)))), INT32))
+    constant = constant_scalar(call, index)
+    if constant is not None:
+        return ArithExpr(as_expr(int(term.apply(np.array(int(constant)))), INT32))
     shifted = x.cast(INT32) * (1 << term.left)
     return intrinsic("requantize_twice", [shifted, term.multiplier, term.shift], INT32)
 
@@ -148,7 +147,7 @@ def _term(call: OpCall, index: int, term: SumTerm, x: ArithExpr) -> ArithExpr:
 def _fourfold(
     call: OpCall, b: Kernel, stack: ExitStack, term: SumTerm, index: int, x: ArithExpr
 ) -> ArithExpr:
-    known = constant_scalar(call, index)
-    if known is None:
+    constant = constant_scalar(call, index)
+    if constant is None:
         return term.fourfold(b, stack, x)
-    return ArithExpr(as_expr(4 * int(term.apply(np.array(int(known)))), INT32))
+    return ArithExpr(as_expr(4 * int(term.apply(np.array(int(constant)))), INT32))

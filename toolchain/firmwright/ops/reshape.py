@@ -1,7 +1,7 @@
-"""reshape: the same elements in the same order under another shape.
+"""reshape: the same elements in the same order with another shape.
 
-TFLite's RESHAPE takes the new shape from its output tensor, SQUEEZE and EXPAND_DIMS likewise. As a
-view it costs nothing: input and output are one buffer.
+TFLite's RESHAPE, SQUEEZE and EXPAND_DIMS take the new shape from the output tensor. As a view it
+costs nothing: input and output are one buffer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """A copy: only where input and output must be two buffers."""
+    """Copy; needed only where input and output must be distinct buffers."""
     count = call.output.elements
     x = b.view("from", b.input(0), 0, (count,))
     y = b.view("to", b.y, 0, (count,), access="w")

@@ -1,11 +1,10 @@
-"""resize_bilinear: an image in another size, each pixel between the four nearest of the input.
+"""resize_bilinear: each output pixel interpolated from the four nearest input pixels.
 
-Attributes: `size`, `align_corners`, `half_pixel_centers`. Where an output row falls between two
-rows of the input is known at compile time: tables of the row above, the row below and the share of
-the latter, likewise for columns. Floats: shares in float32. Integers: shares of 1024, rounded down
-from steps that are rounded themselves; the weighted sum of all four, in units of 2^-20, is rounded
-to the nearest, halves away from zero. Stored values are mixed as they are: no scale plays a part.
-Source of the semantics: TFLite's ResizeBilinear and ResizeBilinearInteger.
+Attributes: `size`, `align_corners`, `half_pixel_centers`. For each output row a table holds the row
+above, the row below and the weight of the latter; columns likewise. Floats use float32 weights.
+Integers use weights of 1/1024, rounded down from rounded steps; the weighted sum, in units of
+2^-20, rounds to nearest, halves away from zero. Stored values are mixed directly; scales are
+ignored. Source of the semantics: TFLite's ResizeBilinear and ResizeBilinearInteger.
 """
 
 from __future__ import annotations
@@ -55,25 +54,25 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType((x.shape[0], *size, x.shape[3]), x.dtype, y.quantization),)
 
 
-def _sides(call: OpCall, axis: int) -> tuple[Array, Array, Array]:
-    """(before, after, share of after) of each output row (column); see the module docstring."""
+def _neighbor_tables(call: OpCall, axis: int) -> tuple[Array, Array, Array]:
+    """Return (before, after, weight of after) of each output row or column."""
     inputs, outputs = call.input(0).shape[1 + axis], call.ints_attr("size")[axis]
     corners = bool(call.int_attr("align_corners")) and outputs > 1
     centers = bool(call.int_attr("half_pixel_centers"))
-    there = np.arange(outputs)
+    outputs_range = np.arange(outputs)
     whole = (inputs - 1, outputs - 1) if corners else (inputs, outputs)
-    place: Array
+    positions: Array
     if call.input(0).dtype == FLOAT32:
         step = np.float32(whole[0]) / np.float32(whole[1])
         half = np.float32(0.5 if centers else 0)
-        place = (there.astype(np.float32) + half) * step - half
-        floor, ceiling = np.floor(place), np.ceil(place)
-        share = place - np.maximum(floor, 0)
+        positions = (outputs_range.astype(np.float32) + half) * step - half
+        floor, ceiling = np.floor(positions), np.ceil(positions)
+        share = positions - np.maximum(floor, 0)
     else:
         unit = (_UNIT * whole[0] + whole[1] // 2) // whole[1]
-        place = there * unit + (unit // 2 - _UNIT // 2 if centers else 0)
-        floor, ceiling = place // _UNIT, -(-place // _UNIT)
-        share = place - np.maximum(floor, 0) * _UNIT
+        positions = outputs_range * unit + (unit // 2 - _UNIT // 2 if centers else 0)
+        floor, ceiling = positions // _UNIT, -(-positions // _UNIT)
+        share = positions - np.maximum(floor, 0) * _UNIT
     before = np.maximum(floor, 0).astype(np.int64)
     after = np.minimum(ceiling, inputs - 1).astype(np.int64)
     before = np.minimum(before, inputs - 1)
@@ -82,7 +81,7 @@ def _sides(call: OpCall, axis: int) -> tuple[Array, Array, Array]:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    (y0, y1, dy), (x0, x1, dx) = (_sides(call, axis) for axis in (0, 1))
+    (y0, y1, dy), (x0, x1, dx) = (_neighbor_tables(call, axis) for axis in (0, 1))
     real = call.input(0).dtype == FLOAT32
     x = arrays[0].astype(np.float64 if real else np.int64)
     unit = 1 if real else _UNIT
@@ -101,7 +100,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """int8 sums fit 28 bits, int16 sums take 64."""
+    """int8 sums fit in 28 bits, int16 sums need 64."""
     real = call.input(0).dtype == FLOAT32
     wide = FLOAT32 if real else INT32 if call.input(0).dtype == INT8 else INT64
     unit: float = 1.0 if real else _UNIT
@@ -109,9 +108,9 @@ def lower(call: OpCall, b: Kernel) -> None:
     with ExitStack() as stack:
         image = stack.enter_context(b.for_("n", n))
         oy = stack.enter_context(b.for_("oy", rows))
-        above, below, down = _side(call, b, stack, 0, oy, wide)
+        above, below, down = _load_neighbors(call, b, stack, 0, oy, wide)
         ox = stack.enter_context(b.for_("ox", cols))
-        left, right, across = _side(call, b, stack, 1, ox, wide)
+        left, right, across = _load_neighbors(call, b, stack, 1, ox, wide)
         c = stack.enter_context(b.for_("c", depth))
 
         def at(row: ArithExpr, col: ArithExpr) -> ArithExpr:
@@ -126,20 +125,20 @@ def lower(call: OpCall, b: Kernel) -> None:
         b.store(b.y, [image, oy, ox, c], total.cast(call.output.dtype))
 
 
-def _side(
+def _load_neighbors(
     call: OpCall, b: Kernel, stack: ExitStack, axis: int, out: ArithExpr, wide: DType
 ) -> tuple[ArithExpr, ArithExpr, ArithExpr]:
-    """Both neighbours and the share of the second one, read from tables."""
-    *places, share = _sides(call, axis)
+    """Load both neighbors and the weight of the second from tables."""
+    *places, share = _neighbor_tables(call, axis)
     name, last = ("row", "column")[axis], call.input(0).shape[1 + axis] - 1
-    found: list[ArithExpr] = []
+    neighbors: list[ArithExpr] = []
     for kind, values in zip(("before", "after"), places, strict=True):
         table = b.constant(f"{name}s_{kind}", values, narrowest_index_dtype(values.tolist()))
         place = minimum(b.load(table, [out]).cast(INDEX), last)
-        found.append(stack.enter_context(b.let(f"{name}_{kind}", place)))
+        neighbors.append(stack.enter_context(b.let(f"{name}_{kind}", place)))
     shares = b.constant(f"{name}_shares", share, FLOAT32 if wide == FLOAT32 else INT32)
     value = b.load(shares, [out]).cast(wide)
-    return found[0], found[1], stack.enter_context(b.let(f"{name}_share", value))
+    return neighbors[0], neighbors[1], stack.enter_context(b.let(f"{name}_share", value))
 
 
 def import_tflite(context: ImportContext) -> ImportedCall:

@@ -1,7 +1,7 @@
-"""How operators over NHWC tensors are computed row by row: what windows and elementwise share.
+"""Which input rows each output row needs, for operators over NHWC tensors.
 
-A row is one index of axis 1 of a tensor of four dimensions whose first is 1. None where a call has
-no rows of that kind; selection then computes it in one piece.
+A row is one index of axis 1 of a 4-D tensor with batch size 1. Functions return None for calls
+without such rows; those cannot be streamed by rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from firmwright.ops.conv_window import ConvWindow
 
 
 def sliding_row_window(call: OpCall, window: ConvWindow, outside: float | None) -> RowWindow | None:
-    """The rows under a sliding window; `outside` is what its padding holds."""
+    """Return the row window of a sliding `window`; `outside` is the value of its padding."""
     if not _has_rows(call.input(0).shape):
         return None
     reach = (window.size[0] - 1) * window.dilation[0] + 1
@@ -21,7 +21,7 @@ def sliding_row_window(call: OpCall, window: ConvWindow, outside: float | None) 
 
 
 def elementwise_row_window(call: OpCall) -> RowWindow | None:
-    """Row r of the output is made of row r of every variable input, or of all it has: one row."""
+    """Return the window of one row if output row r needs only row r of variable inputs."""
     if not _has_rows(call.output.shape):
         return None
     height = call.output.shape[1]
@@ -40,7 +40,7 @@ def elementwise_row_window(call: OpCall) -> RowWindow | None:
 
 
 def sum_rows(call: OpCall, b: Builder, x: tir.Buffer, acc: tir.Buffer) -> None:
-    """Add rows to one sum a channel, in the order of the reference: row by row, left to right."""
+    """Add rows to one sum per channel in the order of the reference: row by row, left to right."""
     with b.for_("c", x.shape[3]) as c:
         total = b.reg("total", acc.dtype)
         b.store(total, [0], b.load(acc, [c]))

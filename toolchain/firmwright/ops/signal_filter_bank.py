@@ -1,16 +1,14 @@
-"""filter_bank and what follows it: from the energy of bins to the features of a keyword model.
+"""Filter bank operators of TFLM's signal library: from spectrum energy to keyword features.
 
-    filter_bank: channel c is the sum of weights * x over its own bins and of unweights * x over
-        those of the channel before it: triangles that overlap. 64 bits, which wrap.
-    filter_bank_square_root: the nearest whole root, shifted down by input 1.
-    spectral_subtraction: keeps an estimate n of the noise, n' = (a x 2^s + b n) / 2^t, with other
-        a, b for odd channels; what is left of x is at least the share `min_signal_remaining`.
-    pcan: x times a gain that falls as the noise rises, then shrunk: v^2 / 4 below 2, v - 1 above.
-    filter_bank_log: `output_scale` ln(x 2^s) / 2^16, cut to int16; 0 where that is 0 or 1.
+    filter_bank: channel c sums weights * x over its bins and unweights * x over the bins of
+        channel c - 1 (overlapping triangles), in 64 bits that wrap.
+    filter_bank_square_root: square root, rounded to nearest, shifted right by input 1.
+    spectral_subtraction: updates a noise estimate n' = (a x 2^s + b n) / 2^t, with separate a, b
+        for odd channels, and subtracts it; at least the share `min_signal_remaining` of x remains.
+    filter_bank_log: `output_scale` ln(x 2^s) / 2^16, saturated to int16; x below 1 counts as 1.
 
-Source of the semantics: TFLM's signal library. The logarithm to base 2 is the whole part and a
-table of log2(1 + i/128) - i/128 with 16 bits, between whose entries it goes straight. The gain is a
-table of a value and two coefficients, in rows of four, for each number of bits that the noise has.
+The base-2 logarithm is the integer part plus a 16-bit table of log2(1 + i/128) - i/128,
+interpolated linearly. signal_pcan.py defines the gain step between subtraction and logarithm.
 """
 
 from __future__ import annotations
@@ -44,8 +42,8 @@ from firmwright.ops.signal_spectrum import TFLM, OperatorFunctions, signal_opera
 _WORD = 0xFFFFFFFF
 
 
-def _channels(call: OpCall, source: DType, result: DType) -> TensorType:
-    """The type of an output that has a value for each channel of input 0."""
+def _per_channel_type(call: OpCall, source: DType, result: DType) -> TensorType:
+    """Return the type of an output with one value for each channel of input 0."""
     x, y = call.input(0), call.output
     if x.dtype != source or x.elements != y.elements:
         raise NotSupportedError(
@@ -60,10 +58,10 @@ _TABLES = ("weights", "unweights", "first bins", "first weights", "widths")
 
 
 def _bank_tables(call: OpCall) -> list[Array]:
-    found = [call.constant(index) for index in range(1, 6)]
-    if any(table is None for table in found):
+    tables = [call.constant(index) for index in range(1, 6)]
+    if any(table is None for table in tables):
         raise NotSupportedError(f"a filter bank whose {', '.join(_TABLES)} are not all constant")
-    return [table.array().reshape(-1) for table in found if table is not None]
+    return [table.array().reshape(-1) for table in tables if table is not None]
 
 
 def _bank_infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -73,9 +71,12 @@ def _bank_infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"{count} channels of {x.dtype.name} in {call.output.shape}")
     if any(len(table) != count + 1 for table in (bins, places, widths)):
         raise NotSupportedError(f"a filter bank of {count} channels with other tables")
-    used = widths > 0
-    most = max((bins + widths)[used].max(initial=0), 0), max((places + widths).max(initial=0), 0)
-    least = min(bins[used].min(initial=0), places[used].min(initial=0))
+    occupied = widths > 0
+    most = (
+        max((bins + widths)[occupied].max(initial=0), 0),
+        max((places + widths).max(initial=0), 0),
+    )
+    least = min(bins[occupied].min(initial=0), places[occupied].min(initial=0))
     if least < 0 or most[0] > x.elements or most[1] > min(len(weights), len(unweights)):
         raise NotSupportedError("a filter bank that looks outside of its tables")
     return (TensorType(call.output.shape, UINT64),)
@@ -148,7 +149,7 @@ def _bank_cases() -> Iterator[ConformanceCase]:
 def _root_infer(call: OpCall) -> tuple[TensorType, ...]:
     if call.input(1).dtype != INT32 or call.input(1).elements != 1:
         raise NotSupportedError(f"a scale of {call.input(1).dtype.name}")
-    return (_channels(call, UINT64, UINT32),)
+    return (_per_channel_type(call, UINT64, UINT32),)
 
 
 def _root_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -203,7 +204,7 @@ def _subtraction_infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _smoothing(call: OpCall, parity: int) -> tuple[int, int]:
-    """What the signal and the old estimate are multiplied by, of even or of odd channels."""
+    """Return the factors of the signal and of the old estimate for even or odd channels."""
     prefix = "alternate_" if parity else ""
     names = (f"{prefix}smoothing", f"{prefix}one_minus_smoothing")
     new, old = (call.int_attr(name) & _WORD for name in names)
@@ -221,11 +222,11 @@ def _subtraction_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array
     scaled = signal << bits & word
     estimate = scaled * new_by.astype(np.uint64) + noise * old_by.astype(np.uint64)
     estimate = estimate >> shift & word
-    used = np.minimum(estimate, scaled)
+    noise_part = np.minimum(estimate, scaled)
     least = signal * np.uint64(call.int_attr("min_signal_remaining") & _WORD) >> shift & word
-    left = np.maximum((scaled - used) >> bits, least).astype(np.uint32)
-    kept = (used if call.int_attr("clamping") else estimate).astype(np.uint32)
-    return left.reshape(call.output.shape), kept.reshape(call.outputs[1].shape)
+    remaining = np.maximum((scaled - noise_part) >> bits, least).astype(np.uint32)
+    new_estimate = (noise_part if call.int_attr("clamping") else estimate).astype(np.uint32)
+    return remaining.reshape(call.output.shape), new_estimate.reshape(call.outputs[1].shape)
 
 
 def _subtraction_lower(call: OpCall, b: Kernel) -> None:
@@ -234,15 +235,17 @@ def _subtraction_lower(call: OpCall, b: Kernel) -> None:
         b.view("signal", b.input(0), 0, (count,)) as x,
         b.view("estimate", b.input(1), 0, (count,)) as noise,
         b.view("out", b.y, 0, (count,), access="w") as y,
-        b.view("kept", b.outputs[1], 0, (count,), access="w") as kept,
+        b.view("kept", b.outputs[1], 0, (count,), access="w") as new_estimate,
         b.for_("i", count) as i,
     ):
-        _subtracted(call, b, (x, noise, y, kept), i)
+        _lower_subtraction_channel(call, b, (x, noise, y, new_estimate), i)
 
 
-def _subtracted(call: OpCall, b: Kernel, buffers: Sequence[tir.Buffer], i: ArithExpr) -> None:
-    """One channel."""
-    x, noise, y, kept = buffers
+def _lower_subtraction_channel(
+    call: OpCall, b: Kernel, buffers: Sequence[tir.Buffer], i: ArithExpr
+) -> None:
+    """Emit one channel."""
+    x, noise, y, new_estimate = buffers
     bits, shift = call.int_attr("smoothing_bits"), call.int_attr("spectral_subtraction_bits")
     (new, old), (odd_new, odd_old) = _smoothing(call, 0), _smoothing(call, 1)
     is_even = (i % 2).equal(0)
@@ -255,12 +258,12 @@ def _subtracted(call: OpCall, b: Kernel, buffers: Sequence[tir.Buffer], i: Arith
         smooth = smooth + b.load(noise, [i]).cast(UINT64) * old_by.cast(UINT64)
         with (
             b.let("smooth", (smooth >> shift).cast(UINT32), UINT32) as estimate,
-            b.let("used", minimum(estimate, scaled), UINT32) as used,
+            b.let("used", minimum(estimate, scaled), UINT32) as noise_part,
         ):
             share = _word(call.int_attr("min_signal_remaining") & _WORD).cast(UINT64)
             least = (signal.cast(UINT64) * share >> shift).cast(UINT32)
-            b.store(y, [i], maximum((scaled - used) >> bits, least))
-            b.store(kept, [i], used if call.int_attr("clamping") else estimate)
+            b.store(y, [i], maximum((scaled - noise_part) >> bits, least))
+            b.store(new_estimate, [i], noise_part if call.int_attr("clamping") else estimate)
 
 
 def _word(value: int) -> ArithExpr:
@@ -269,9 +272,9 @@ def _word(value: int) -> ArithExpr:
 
 def _import_subtraction(context: ImportContext) -> ImportedCall:
     require_tensors(context, 1, outputs=2)
-    kept = ImplicitState("estimate", context.outputs[1], next_output=1)
+    state = ImplicitState("estimate", context.outputs[1], next_output=1)
     return ImportedCall(
-        "spectral_subtraction", int_options(context, *_SUBTRACTION), (0,), implicit_state=(kept,)
+        "spectral_subtraction", int_options(context, *_SUBTRACTION), (0,), implicit_state=(state,)
     )
 
 
@@ -297,7 +300,7 @@ def _pcan_infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"noise of {noise.dtype.name} {list(noise.shape)}")
     if gains.dtype != INT16 or gains.elements < 3:
         raise NotSupportedError(f"gains of {gains.dtype.name} {list(gains.shape)}")
-    return (_channels(call, UINT32, UINT32),)
+    return (_per_channel_type(call, UINT32, UINT32),)
 
 
 def _pcan_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -378,7 +381,7 @@ def _log_table() -> tuple[int, ...]:
 
 
 def _log_infer(call: OpCall) -> tuple[TensorType, ...]:
-    return (_channels(call, UINT32, INT16),)
+    return (_per_channel_type(call, UINT32, INT16),)
 
 
 def _log_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -426,11 +429,11 @@ def _import_log(context: ImportContext) -> ImportedCall:
 
 def _log_cases() -> Iterator[ConformanceCase]:
     edges = [0, 1, 2, 3, 511, 512, 513, 65535, 65536, 65537, (1 << 31) - 1, 1 << 31, _WORD]
-    known = CaseTensor((13,), "uint32", data=np.array(edges, np.uint32))
+    edge_values = CaseTensor((13,), "uint32", data=np.array(edges, np.uint32))
     for name, x, shift, scale in (
         ("any", CaseTensor((50,), "uint32"), 0, 1600),
         ("small", CaseTensor((50,), "uint32", value_range=(0, 3000)), 3, 1600),
-        ("edges", known, 0, 65536),
+        ("edges", edge_values, 0, 65536),
     ):
         options = {"input_correction_bits": shift, "output_scale": scale}
         y = CaseTensor(x.shape, "int16")

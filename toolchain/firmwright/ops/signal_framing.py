@@ -1,16 +1,15 @@
-"""framer, stacker, delay, overlap_add: samples that come in pieces, a piece a run.
+"""framer, stacker, delay and overlap_add: operators on sample streams that keep state between runs.
 
-    framer: frames of `frame_size` samples, one each `frame_step`. With `prefill` what came before
-        the first run is taken for zeros; else frames are not valid until there are enough samples.
-    stacker: the last left + 1 + right frames beside each other, every `step` runs. What came before
-        the first one was like it; the right context has to come first.
-    delay: the samples of `delay_length` before; zeros at first.
-    overlap_add: frames added to what is left of those before, `frame_step` samples of sums each.
-        Sums of int16 are cut.
+    framer: frames of `frame_size` samples every `frame_step` samples. With `prefill` the samples
+        before the first run are zeros; otherwise frames are invalid until enough samples arrived.
+    stacker: concatenates the last left + 1 + right frames, every `step` runs. The first frame
+        fills the left context; output starts once the right context is complete.
+    delay: the samples of `delay_length` earlier, zeros at first.
+    overlap_add: adds overlapping frames and emits `frame_step` sums for each; int16 sums saturate.
 
-All but the stacker work along the last axis, for each index of the others apart. Source of the
-semantics: TFLM's signal library. What it does not write where nothing is valid are here the samples
-that there are, and zeros.
+All but the stacker work along the last axis. Where TFLM leaves an invalid output unwritten, these
+operators write the samples available so far, and zeros.
+Source of the semantics: TFLM's signal library.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.signal_spectrum import TFLM, OperatorFunctions, signal_operator
 
 
-def _rows(kind: TensorType) -> tuple[int, int]:
-    """How many pieces there are beside each other, and their samples."""
+def _streams(kind: TensorType) -> tuple[int, int]:
+    """Return (number of independent streams, samples of each)."""
     if not kind.shape:
         raise NotSupportedError("samples without an axis")
     return kind.elements // kind.shape[-1], kind.shape[-1]
@@ -52,41 +51,41 @@ def _only_int16(call: OpCall) -> None:
             raise NotSupportedError(f"{call.op} of {kind.dtype.name}")
 
 
-def _move(
+def _copy_loop(
     b: Kernel,
     target: tir.Buffer,
     at: Sequence[ArithExpr | int],
     count: int,
     value: Callable[[ArithExpr], ArithExpr],
 ) -> None:
-    """target[at.., k] = value(k) for k below `count`."""
+    """Emit target[at.., k] = value(k) for k < `count`."""
     if count > 0:
         with b.for_("k", count) as k:
             b.store(target, [*at, k], value(k))
 
 
-def _keep_last(
-    b: Kernel, past: tir.Buffer, x: tir.Buffer, kept: tir.Buffer, row: ArithExpr
+def _update_history(
+    b: Kernel, past: tir.Buffer, x: tir.Buffer, state: tir.Buffer, row: ArithExpr
 ) -> None:
-    """`kept` becomes the last of `past` and then `x`, as many as it holds."""
-    count, new = kept.shape[-1], x.shape[-1]
+    """Fill `kept` with the last samples of `past` followed by `x`."""
+    count, new = state.shape[-1], x.shape[-1]
     older = max(count - new, 0)
-    _move(b, kept, [row], older, lambda k: b.load(past, [row, k + new]))
+    _copy_loop(b, state, [row], older, lambda k: b.load(past, [row, k + new]))
     with b.for_("j", count - older) as j:
-        b.store(kept, [row, j + older], b.load(x, [row, j + (new - count + older)]))
+        b.store(state, [row, j + older], b.load(x, [row, j + (new - count + older)]))
 
 
 # ---- framer ------------------------------------------------------------------------------------
 
 
-def _framer_keeps(size: int, step: int, *, prefill: bool) -> int:
-    """Samples of earlier runs that frames reach back to."""
+def _framer_history(size: int, step: int, *, prefill: bool) -> int:
+    """Return how many samples of earlier runs the frames cover."""
     return size - step if prefill else -(-size // step) * step - step
 
 
 def _framer_infer(call: OpCall) -> tuple[TensorType, ...]:
     _only_int16(call)
-    frames = _rows(call.input(0))[1] // call.int_attr("frame_step")
+    frames = _streams(call.input(0))[1] // call.int_attr("frame_step")
     size = call.int_attr("frame_size")
     if call.output.shape != (*call.input(0).shape[:-1], frames, size):
         raise NotSupportedError(f"frames of {size} in the shape {list(call.output.shape)}")
@@ -97,7 +96,7 @@ def _framer_infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _framer_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    rows, count = _rows(call.input(0))
+    rows, count = _streams(call.input(0))
     size, step = call.int_attr("frame_size"), call.int_attr("frame_step")
     x = arrays[0].reshape(rows, count)
     past = arrays[1] if len(arrays) > 1 else np.zeros((rows, 0), np.int16)
@@ -105,13 +104,13 @@ def _framer_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...
     frames = np.stack([sequence[:, f * step : f * step + size] for f in range(count // step)], 1)
     missing = int(arrays[2][0]) if len(arrays) > 2 else 0
     valid = np.full(call.outputs[1].shape, missing == 0)
-    kept = [sequence[:, sequence.shape[1] - past.shape[1] :]] if len(arrays) > 1 else []
-    left = [np.array([max(missing - count // step, 0)], np.int32)] if len(arrays) > 2 else []
-    return (frames.reshape(call.output.shape), valid, *kept, *left)
+    new_state = [sequence[:, sequence.shape[1] - past.shape[1] :]] if len(arrays) > 1 else []
+    countdown = [np.array([max(missing - count // step, 0)], np.int32)] if len(arrays) > 2 else []
+    return (frames.reshape(call.output.shape), valid, *new_state, *countdown)
 
 
 def _framer_lower(call: OpCall, b: Kernel) -> None:
-    rows, count = _rows(call.input(0))
+    rows, count = _streams(call.input(0))
     size, step = call.int_attr("frame_size"), call.int_attr("frame_step")
     frames = count // step
     reach = call.input(1).shape[1] if call.has_input(1) else 0
@@ -138,7 +137,7 @@ def _framer_lower(call: OpCall, b: Kernel) -> None:
             b.store(b.outputs[3], [0], maximum(missing - frames, 0))
         if reach:
             with b.for_("one", rows) as row:
-                _keep_last(b, b.input(1), x, b.outputs[2], row)
+                _update_history(b, b.input(1), x, b.outputs[2], row)
 
 
 def _import_framer(context: ImportContext) -> ImportedCall:
@@ -149,10 +148,10 @@ def _import_framer(context: ImportContext) -> ImportedCall:
     if x is None or not 0 < step <= size or not x.shape or x.shape[-1] % step:
         raise NotSupportedError(f"frames of {size} samples, one each {step}")
     prefill = bool(int_option(context, "prefill"))
-    reach = _framer_keeps(size, step, prefill=prefill)
+    reach = _framer_history(size, step, prefill=prefill)
     memory = []
     if reach:
-        memory.append(ImplicitState("past", TensorType((_rows(x)[0], reach), INT16)))
+        memory.append(ImplicitState("past", TensorType((_streams(x)[0], reach), INT16)))
     if reach and not prefill:
         memory.append(ImplicitState("missing", TensorType((1,), INT32), reach // step))
     return ImportedCall("framer", attrs, (0,), implicit_state=tuple(memory))
@@ -195,9 +194,9 @@ def _stacker_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
         past, state = np.tile(x, len(past) // len(x)), call.int_attr("right")
     stacked = np.concatenate([past, x])
     wait = call.int_attr("step") - 1 if state == 0 else state - 1
-    kept = [stacked[len(x) :].reshape(arrays[2].shape)] if len(arrays) > 2 else []
+    new_state = [stacked[len(x) :].reshape(arrays[2].shape)] if len(arrays) > 2 else []
     flag = np.full(call.outputs[1].shape, state == 0)
-    return (stacked.reshape(call.output.shape), flag, np.array([wait], np.int32), *kept)
+    return (stacked.reshape(call.output.shape), flag, np.array([wait], np.int32), *new_state)
 
 
 def _stacker_lower(call: OpCall, b: Kernel) -> None:
@@ -218,13 +217,13 @@ def _stacker_lower(call: OpCall, b: Kernel) -> None:
             ):
                 b.store(y, [copy * channels + c], b.load(x, [c]))
             with b.else_():
-                _move(b, y, [], older, lambda k: b.load(b.input(2), [0, k]))
+                _copy_loop(b, y, [], older, lambda k: b.load(b.input(2), [0, k]))
         with b.for_("c", channels) as c:
             b.store(y, [c + older], b.load(x, [c]))
         b.store(valid, [0], wait.equal(0))
         b.store(b.outputs[2], [0], select(wait.equal(0), call.int_attr("step"), wait) - 1)
         if older:
-            _move(b, b.outputs[3], [0], older, lambda k: b.load(y, [k + channels]))
+            _copy_loop(b, b.outputs[3], [0], older, lambda k: b.load(y, [k + channels]))
 
 
 def _import_stacker(context: ImportContext) -> ImportedCall:
@@ -261,7 +260,7 @@ def _delay_infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _delay_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    rows, count = _rows(call.input(0))
+    rows, count = _streams(call.input(0))
     if len(arrays) == 1:
         return (arrays[0].copy(),)
     sequence = np.concatenate([arrays[1], arrays[0].reshape(rows, count)], axis=1)
@@ -269,7 +268,7 @@ def _delay_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
 
 
 def _delay_lower(call: OpCall, b: Kernel) -> None:
-    rows, count = _rows(call.input(0))
+    rows, count = _streams(call.input(0))
     reach = call.input(1).shape[1] if call.has_input(1) else 0
     with (
         b.view("samples", b.input(0), 0, (rows, count)) as x,
@@ -277,11 +276,11 @@ def _delay_lower(call: OpCall, b: Kernel) -> None:
         b.for_("row", rows) as row,
     ):
         older = min(reach, count)
-        _move(b, y, [row], older, lambda k: b.load(b.input(1), [row, k]))
+        _copy_loop(b, y, [row], older, lambda k: b.load(b.input(1), [row, k]))
         with b.for_("j", count - older) as j:
             b.store(y, [row, j + older], b.load(x, [row, j]))
         if reach:
-            _keep_last(b, b.input(1), x, b.outputs[1], row)
+            _update_history(b, b.input(1), x, b.outputs[1], row)
 
 
 def _import_delay(context: ImportContext) -> ImportedCall:
@@ -289,8 +288,8 @@ def _import_delay(context: ImportContext) -> ImportedCall:
     x, length = context.inputs[0], int_option(context, "delay_length")
     if x is None or length < 0:
         raise NotSupportedError(f"a delay of {length}")
-    kept = (ImplicitState("past", TensorType((_rows(x)[0], length), INT16)),) if length else ()
-    return ImportedCall("delay", {}, (0,), implicit_state=kept)
+    state = (ImplicitState("past", TensorType((_streams(x)[0], length), INT16)),) if length else ()
+    return ImportedCall("delay", {}, (0,), implicit_state=state)
 
 
 def _delay_cases() -> Iterator[ConformanceCase]:
@@ -318,7 +317,7 @@ def _overlap_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
     frames, size = x.shape[-2:]
     pieces = arrays[0].reshape(-1, frames, size)
     left = arrays[1] if len(arrays) > 1 else np.zeros((len(pieces), 0), x.dtype.np)
-    found = []
+    pieces_of_sums = []
     for frame in range(frames):
         padded = np.concatenate([left, np.zeros((len(pieces), step), left.dtype)], axis=1)
         if x.dtype == INT16:
@@ -326,9 +325,9 @@ def _overlap_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
             sums = np.clip(total, INT16.min, INT16.max).astype(np.int16)
         else:
             sums = padded + pieces[:, frame]
-        found.append(sums[:, :step])
+        pieces_of_sums.append(sums[:, :step])
         left = sums[:, step:]
-    result = np.concatenate(found, axis=1).reshape(call.output.shape)
+    result = np.concatenate(pieces_of_sums, axis=1).reshape(call.output.shape)
     return (result, left) if len(arrays) > 1 else (result,)
 
 
@@ -354,7 +353,7 @@ def _overlap_lower(call: OpCall, b: Kernel) -> None:
             return maximum(minimum(total, INT16.max), INT16.min).cast(INT16)
 
         if left:
-            _move(b, sums, [row], left, lambda k: b.load(b.input(1), [row, k]))
+            _copy_loop(b, sums, [row], left, lambda k: b.load(b.input(1), [row, k]))
         with b.for_("frame", frames) as frame:
             first = frame * step
             for start, end in ((0, min(step, left)), (min(step, left), step)):
@@ -376,8 +375,8 @@ def _import_overlap(context: ImportContext) -> ImportedCall:
     if x is None or len(x.shape) < 2 or not 0 < step <= x.shape[-1]:
         raise NotSupportedError(f"frames that begin each {step} samples")
     rows, left = x.elements // (x.shape[-1] * x.shape[-2]), x.shape[-1] - step
-    kept = (ImplicitState("left", TensorType((rows, left), x.dtype)),) if left else ()
-    return ImportedCall("overlap_add", {"frame_step": step}, (0,), implicit_state=kept)
+    state = (ImplicitState("left", TensorType((rows, left), x.dtype)),) if left else ()
+    return ImportedCall("overlap_add", {"frame_step": step}, (0,), implicit_state=state)
 
 
 def _overlap_cases() -> Iterator[ConformanceCase]:

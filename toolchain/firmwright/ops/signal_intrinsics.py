@@ -1,7 +1,6 @@
-"""Functions of whole numbers that the signal operators are made of, as intrinsics.
+"""Integer intrinsics of the signal operators: bit length and rounded square root.
 
-In: values of 32 and 64 bits. Out: the number of bits of a value, and the nearest whole root.
-Source of the semantics: TFLM's signal library. A root of a value below 2^32 never exceeds 65535,
+Source of the semantics: TFLM's signal library. The root of a value below 2^32 never exceeds 65535,
 even where 65536 is nearer.
 """
 
@@ -17,7 +16,7 @@ from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 
 
 def bit_length(x: Any) -> Any:
-    """Bits of x without leading zeros; exact, for every x below 2^32 is a float64."""
+    """Return the number of significant bits; exact, since every x below 2^32 is a float64."""
     return np.frexp(np.asarray(x, np.float64))[1].astype(np.int32)
 
 
@@ -42,7 +41,7 @@ return bits + (rest != 0u ? 1 : 0);""",
 
 
 def rounded_square_root(x: Any) -> Any:
-    """The whole number whose square is nearest to x, within 16 bits where x has 32."""
+    """Return the nearest integer root, limited to 16 bits if x has 32."""
     x = np.asarray(x, np.uint64)
     one, most = np.uint64(1), np.uint64(0xFFFFFFFF)
     root = np.minimum(np.sqrt(x.astype(np.float64)), float(most)).astype(np.uint64)

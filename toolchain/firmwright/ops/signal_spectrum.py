@@ -1,13 +1,13 @@
-"""window, fft_auto_scale, spectrum_energy: a frame on its way to its spectrum and beyond.
+"""window, fft_auto_scale and spectrum_energy: the steps before and after an FFT.
 
-    window: y = x * weights >> shift, cut to int16; weights along the last axis.
-    fft_auto_scale: y = x * 2^s with the greatest s for which no magnitude leaves int16, and s;
-        silence stays as it is.
+    window: y = x * weights >> shift, saturated to int16; weights along the last axis.
+    fft_auto_scale: y = x * 2^s with the greatest s for which all magnitudes fit int16, and s;
+        silence is unchanged.
     spectrum_energy: y = re^2 + im^2 of the bins first .. last - 1, 0 elsewhere.
 
-Source of the semantics: TFLM's signal library. Its greatest magnitude is found in 16 bits, so that
--32768 counts as less than everything behind it; what leaves int16 then wraps. Bins outside of the
-range, which it does not write, are 0 here.
+Source of the semantics: TFLM's signal library. It searches the greatest magnitude in 16 bits, so
+-32768 counts as less than all later values; results beyond int16 then wrap. It leaves bins outside
+of the range unwritten; they are 0 here.
 """
 
 from __future__ import annotations
@@ -41,8 +41,6 @@ TFLM: tuple[NumericsProfile, ...] = ("tflm",)
 
 
 class OperatorFunctions(NamedTuple):
-    """The functions that an operator is made of."""
-
     infer: Callable[[OpCall], tuple[TensorType, ...]]
     reference: Callable[[OpCall, Sequence[Array]], tuple[Array, ...]]
     lower: Callable[[OpCall, Any], None]
@@ -58,7 +56,7 @@ def signal_operator(
     accumulator: str,
     macs: Callable[[OpCall], int] = lambda call: 0,
 ) -> OpDef:
-    """The record of an operator that TFLM's signal library alone has, as `custom`."""
+    """Build the record of an operator that exists only in TFLM's signal library, as `custom`."""
     return OpDef(
         name=name,
         infer=parts.infer,
@@ -159,9 +157,9 @@ def _scale_lower(call: OpCall, b: Kernel) -> None:
                 b.store(most, [0], value.cast(INT16))
             with b.else_(), b.if_(negative > so_far):
                 b.store(most, [0], negative.cast(INT16))
-        found = b.load_i32(most, [0])
-        length = intrinsic("bit_length", [maximum(found, 0).cast(UINT32)], INT32)
-        with b.let("left", select(found > 0, maximum(15 - length, 0), 0), INT32) as left:
+        peak = b.load_i32(most, [0])
+        length = intrinsic("bit_length", [maximum(peak, 0).cast(UINT32)], INT32)
+        with b.let("left", select(peak > 0, maximum(15 - length, 0), 0), INT32) as left:
             b.store(bits, [0], left)
             with b.for_("k", count) as k:
                 b.store(y, [k], (b.load_i32(x, [k]).cast(UINT32) << left.cast(UINT32)).cast(INT16))

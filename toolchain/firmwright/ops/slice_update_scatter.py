@@ -1,10 +1,9 @@
-"""dynamic_update_slice and scatter_nd: parts of a tensor replaced where indices say.
+"""dynamic_update_slice and scatter_nd: writes at indices known only at run time.
 
-dynamic_update_slice is input 0 with input 1 in place of what begins at input 2, moved so far that
-it lies inside. scatter_nd is zeros of the attribute `shape`, to which each slice of input 1 is
-added at the place that the row of input 0 names along the first axes; places outside, at which
-TFLite's run fails, are taken as the nearest inside.
-Source of the semantics: TFLite's reference operators of these names.
+dynamic_update_slice replaces the part of input 0 that begins at input 2 by input 1, shifted to fit
+inside the tensor. scatter_nd starts with zeros of the attribute `shape` and adds each slice of
+input 1 at the leading coordinates in the rows of input 0; indices out of range are clamped. Source
+of the semantics: TFLite's reference operators, which fail for indices out of range.
 """
 
 from __future__ import annotations
@@ -77,15 +76,15 @@ def _update_lower(call: OpCall, b: Kernel) -> None:
         b.store(y, [i], b.load(x, [i]))
     with ExitStack() as stack:
         first = [
-            stack.enter_context(b.let(f"first{k}", _inside(b.load(b.input(2), [k]), n - size)))
+            stack.enter_context(b.let(f"first{k}", _clamp_start(b.load(b.input(2), [k]), n - size)))
             for k, (n, size) in enumerate(zip(shape, part, strict=True))
         ]
         at = [stack.enter_context(b.for_(f"i{k}", size)) for k, size in enumerate(part)]
-        there = [a + i for a, i in zip(first, at, strict=True)]
-        b.store(b.y, there, b.load(b.input(1), at))
+        position = [a + i for a, i in zip(first, at, strict=True)]
+        b.store(b.y, position, b.load(b.input(1), at))
 
 
-def _inside(start: ArithExpr, room: int) -> ArithExpr:
+def _clamp_start(start: ArithExpr, room: int) -> ArithExpr:
     return minimum(maximum(start.cast(INDEX), 0), room)
 
 
@@ -114,7 +113,7 @@ def _update_cases() -> Iterator[ConformanceCase]:
 
 
 def _scatter_parts(call: OpCall) -> tuple[int, int, int]:
-    """How many: slices, axes that an index names, elements a slice."""
+    """Return (slices, coordinates of each index, elements of each slice)."""
     indices, shape = call.input(0).shape, call.ints_attr("shape")
     return math.prod(indices[:-1]), indices[-1], math.prod(shape[indices[-1] :])
 
@@ -154,11 +153,11 @@ def _scatter_lower(call: OpCall, b: Kernel) -> None:
             for k in range(named)
         ]
         c = stack.enter_context(b.for_("c", size))
-        b.store(y, [*at, c], _sum(b.load(y, [*at, c]), b.load(x, [i, c])))
+        b.store(y, [*at, c], _add_wrapping(b.load(y, [*at, c]), b.load(x, [i, c])))
 
 
-def _sum(a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    """Whole numbers keep their low bits."""
+def _add_wrapping(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    """Add; integers keep their low bits."""
     kind = a.expr.dtype
     if kind == FLOAT32:
         return a + b

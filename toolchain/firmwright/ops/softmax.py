@@ -1,12 +1,10 @@
 """softmax over the last axis: y_i = e^(beta x_i) / sum_j e^(beta x_j).
 
-int8 in fixed point, as TFLite's reference computes it (both profiles): differences to the row's
-maximum are scaled to 5 integer bits, their exponentials (0 integer bits) summed with 12 integer
-bits, the reciprocal found by Newton's method, the product shifted to the output's 1/256 (of int16
-results: 1/65536). Since an
-int8 difference has 256 values at most, the scaled exponentials are a table made at compile time;
-entries below the algorithm's radius are zero, which is what it gives for them.
-int16: see softmax_int16.py.
+int8 in fixed point as in TFLite's reference (both profiles): differences to the row maximum are
+scaled to 5 integer bits, their exponentials (0 integer bits) summed with 12 integer bits, the
+reciprocal found by Newton's method, the product shifted to the output scale 1/256 (int16 results:
+1/65536). The exponentials of the 256 possible differences are a table; entries below the
+algorithm's radius are zero, as in the reference. int16: see softmax_int16.py.
 """
 
 from __future__ import annotations
@@ -50,15 +48,15 @@ from firmwright.ops.requantize import clamp, tensor_quant
 
 _INTEGER_BITS = 5
 SUM_INTEGER_BITS = 12
-_RANGE = 256
+_TABLE_SIZE = 256
 _SHIFT = SUM_INTEGER_BITS + 31
-"""The product of reciprocal and exponential is shifted right by this, less the sum's headroom and
-the output's bits."""
-_MOST_ELEMENTS = (1 << SUM_INTEGER_BITS) - 1
-"""More could overflow the sum."""
-_LEAST_HEADROOM = 4
-"""Sums of 2^28 or more, which take 512 elements, ask for a shift beyond 31 bits. The definition
-gives none; the quotient is less than half a step of the output, so it is 0."""
+"""Right shift of reciprocal times exponential, before subtracting headroom and output bits."""
+_MAX_ELEMENTS = (1 << SUM_INTEGER_BITS) - 1
+"""More elements could overflow the sum."""
+_MIN_HEADROOM = 4
+"""Sums of 2^28 or more (512 elements) need a shift beyond 31 bits, which the definition lacks; the
+quotient is below half an output step, so it is 0.
+"""
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -82,10 +80,10 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def check_int8_row(call: OpCall) -> None:
-    """What the sum of exponentials asks for."""
+    """Check the quantization and length that the sum of exponentials supports."""
     tensor_quant(call.input(0))
-    if call.input(0).shape[-1] > _MOST_ELEMENTS:
-        raise NotSupportedError(f"an int8 {call.op} over more than {_MOST_ELEMENTS} elements")
+    if call.input(0).shape[-1] > _MAX_ELEMENTS:
+        raise NotSupportedError(f"an int8 {call.op} over more than {_MAX_ELEMENTS} elements")
 
 
 def softmax_beta(call: OpCall) -> float:
@@ -95,7 +93,7 @@ def softmax_beta(call: OpCall) -> float:
 
 
 def difference_scaling(call: OpCall, beta: float) -> tuple[int, int, int]:
-    """Multiplier and shift of differences, and the greatest one that does not leave their bits."""
+    """Return multiplier and shift of differences, and the greatest difference that fits."""
     real = min(
         beta * tensor_quant(call.input(0)).scale * (1 << (31 - _INTEGER_BITS)), (1 << 31) - 1.0
     )
@@ -105,9 +103,9 @@ def difference_scaling(call: OpCall, beta: float) -> tuple[int, int, int]:
 
 
 def exponential_table(call: OpCall) -> Array:
-    """int32 with 0 integer bits: entry d is the exponential for a value d below the maximum."""
+    """Return int32 exponentials with 0 integer bits; entry d is for a value d below the maximum."""
     multiplier, left, reach = difference_scaling(call, softmax_beta(call))
-    differences = -np.arange(_RANGE, dtype=np.int64)
+    differences = -np.arange(_TABLE_SIZE, dtype=np.int64)
     inside = differences >= -reach
     scaled = multiply_by_quantized_multiplier(
         np.where(inside, differences, 0), multiplier, left, Rounding.TWICE
@@ -131,7 +129,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     reciprocal = RECIPROCAL.meaning(total, headroom).astype(np.int64)
     kind = call.output.dtype
     if kind == INT8:
-        reciprocal = np.where(headroom < _LEAST_HEADROOM, 0, reciprocal)
+        reciprocal = np.where(headroom < _MIN_HEADROOM, 0, reciprocal)
     shift = np.minimum(_SHIFT - kind.bits - headroom, -MIN_SHIFT)
     product = saturating_rounding_doubling_high_mul(reciprocal, powers)
     y = np.clip(rounding_divide_by_pot(product, shift) + kind.min, kind.min, kind.max)
@@ -156,7 +154,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 def lower_exponential_sum(
     call: OpCall, b: Kernel, x: tir.Buffer, row: ArithExpr, depth: int
 ) -> tuple[tir.Buffer, tir.Buffer, tir.Buffer]:
-    """Registers of a row's maximum and of the sum of its exponentials, and those' table."""
+    """Return registers of the row maximum and the exponentials' sum, and the table."""
     table = b.constant("exponentials", exponential_table(call), INT32)
     highest, total = b.reg("highest", INT32), b.reg("total", INT32)
     b.store(highest, [0], INT8.min)
@@ -165,7 +163,7 @@ def lower_exponential_sum(
     b.store(total, [0], 0)
     with (
         b.for_("i", depth) as i,
-        b.let("power", b.load(table, [_below(b, highest, x, row, i)])) as power,
+        b.let("power", b.load(table, [_distance_index(b, highest, x, row, i)])) as power,
     ):
         # Half up equals half away from zero, as powers are never negative; adding the half first
         # could leave 32 bits.
@@ -180,34 +178,34 @@ def _lower_int8(
     highest, total, table = lower_exponential_sum(call, b, x, row, depth)
     with (
         b.let("headroom", intrinsic("clz", [b.load(total, [0])], INT32)) as headroom,
-        _inverse(b, b.load(total, [0]), headroom, depth, y.dtype) as (inverse, shift),
+        _bind_reciprocal(b, b.load(total, [0]), headroom, depth, y.dtype) as (inverse, shift),
         b.for_("i", depth) as i,
     ):
-        power = b.load(table, [_below(b, highest, x, row, i)])
+        power = b.load(table, [_distance_index(b, highest, x, row, i)])
         value = intrinsic("requantize_twice", [power, inverse, shift], INT32) + y.dtype.min
         b.store(y, [row, i], clamp(value, y.dtype.min, y.dtype.max, y.dtype))
 
 
 @contextmanager
-def _inverse(
+def _bind_reciprocal(
     b: Kernel, total: ArithExpr, headroom: ArithExpr, depth: int, kind: DType
 ) -> Iterator[tuple[ArithExpr, ArithExpr]]:
-    """The reciprocal of `total` as multiplier and shift of the output's requantise step."""
+    """Bind the reciprocal of `total` as multiplier and shift of the output's requantization."""
     inverse = intrinsic("reciprocal", [total, headroom], INT32)
     shift = headroom - (_SHIFT - kind.bits)
-    if kind == INT8 and depth << (31 - SUM_INTEGER_BITS) >= 1 << (32 - _LEAST_HEADROOM):
-        inverse = select(headroom < _LEAST_HEADROOM, 0, inverse)
+    if kind == INT8 and depth << (31 - SUM_INTEGER_BITS) >= 1 << (32 - _MIN_HEADROOM):
+        inverse = select(headroom < _MIN_HEADROOM, 0, inverse)
         shift = maximum(shift, MIN_SHIFT)
     with b.let("inverse", inverse) as multiplier, b.let("shift", shift) as right:
         yield multiplier, right
 
 
-def _below(
+def _distance_index(
     b: Kernel, highest: tir.Buffer, x: tir.Buffer, row: ArithExpr, i: ArithExpr
 ) -> ArithExpr:
-    """How far element i lies below its row's maximum, as an index into the table."""
+    """Return the distance of element i to its row maximum as a table index."""
     distance = b.load(highest, [0]) - b.load_i32(x, [row, i])
-    return minimum(maximum(distance, 0), _RANGE - 1).cast(INDEX)
+    return minimum(maximum(distance, 0), _TABLE_SIZE - 1).cast(INDEX)
 
 
 def _lower_float(

@@ -1,9 +1,9 @@
-"""space_to_batch_nd and batch_to_space_nd: blocks of an image become images of their own, and back.
+"""space_to_batch_nd and batch_to_space_nd: spatial blocks moved to the batch axis, and back.
 
-Attributes: `block`, a size for each axis from 1 on that is cut; `margins`, pairs of what is added
-before and after such an axis, or cropped. Both are one move whose places are tables (moves.py):
-element (y, x) of the large tensor lies at f(y) + g(x) of the small ones. What is added holds the
-output's zero point, in TFLM a plain 0.
+`block` is the block size of each axis from 1 on; `margins` holds (before, after) added to, or
+cropped from, each such axis. Each operator is one strided copy with index tables: element (y, x) of
+the large tensor is at f(y) + g(x) of the small one. Added elements hold the output's zero point, in
+TFLM 0.
 Source of the semantics: TFLite's reference operators of these names.
 """
 
@@ -56,7 +56,7 @@ def _margins(call: OpCall) -> list[tuple[int, int]]:
 
 
 def _batch_shape(call: OpCall) -> tuple[int, ...]:
-    """Of space_to_batch_nd's output."""
+    """Return the output shape of space_to_batch_nd."""
     shape, block = call.input(0).shape, call.ints_attr("block")
     cut: list[int] = []
     for n, size, (before, after) in zip(shape[1:], block, _margins(call), strict=False):
@@ -67,7 +67,7 @@ def _batch_shape(call: OpCall) -> tuple[int, ...]:
 
 
 def _space_shape(call: OpCall) -> tuple[int, ...]:
-    """Of batch_to_space_nd's output."""
+    """Return the output shape of batch_to_space_nd."""
     shape, block = call.input(0).shape, call.ints_attr("block")
     if shape[0] % math.prod(block):
         raise NotSupportedError(f"{shape[0]} images in blocks of {math.prod(block)}")
@@ -76,10 +76,10 @@ def _space_shape(call: OpCall) -> tuple[int, ...]:
     return (shape[0] // math.prod(block), *joined, *shape[1 + len(block) :])
 
 
-def _places(
+def _block_loops(
     call: OpCall, large: Sequence[int], small: Sequence[int]
 ) -> list[tuple[int, int, tuple[int, ...], int]]:
-    """(extent, stride in the large tensor, places in the small one, their unit) of each loop."""
+    """Return (extent, stride in the large tensor, table for the small one, its unit) by loop."""
     block, strides = call.ints_attr("block"), row_major_strides(small)
     rows: list[tuple[int, int, tuple[int, ...], int]] = []
     blocks = row_major_strides(block)
@@ -89,21 +89,21 @@ def _places(
             continue
         size, before = block[axis - 1], _margins(call)[axis - 1][0]
         images = blocks[axis - 1] * large[0] * strides[0]
-        found = [
+        offsets = [
             (k + before) % size * images + (k + before) // size * strides[axis] for k in range(n)
         ]
-        unit = max(1, math.gcd(*found))
-        rows.append((n, stride, tuple(place // unit for place in found), unit))
+        unit = max(1, math.gcd(*offsets))
+        rows.append((n, stride, tuple(place // unit for place in offsets), unit))
     return rows
 
 
-def _to_batch_moves(call: OpCall) -> Sequence[StridedCopy]:
-    rows = _places(call, call.input(0).shape, _batch_shape(call))
+def _to_batch_copies(call: OpCall) -> Sequence[StridedCopy]:
+    rows = _block_loops(call, call.input(0).shape, _batch_shape(call))
     return [StridedCopy(tuple(CopyAxis(n, x, unit, (), places) for n, x, places, unit in rows))]
 
 
-def _to_space_moves(call: OpCall) -> Sequence[StridedCopy]:
-    rows = _places(call, _space_shape(call), call.input(0).shape)
+def _to_space_copies(call: OpCall) -> Sequence[StridedCopy]:
+    rows = _block_loops(call, _space_shape(call), call.input(0).shape)
     return [StridedCopy(tuple(CopyAxis(n, unit, y, places) for n, y, places, unit in rows))]
 
 
@@ -113,11 +113,11 @@ def _zero_point(call: OpCall) -> int:
 
 
 def _fill(call: OpCall) -> float | None:
-    """What is added, if anything."""
+    """Return the value of added elements, or None without margins."""
     return _zero_point(call) if any(call.ints_attr("margins")) else None
 
 
-def _to_batch(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+def _to_batch_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
     block, shape = call.ints_attr("block"), call.input(0).shape
     cut = len(block)
     widths = [(0, 0), *_margins(call), *[(0, 0)] * (len(shape) - cut - 1)]
@@ -131,7 +131,7 @@ def _to_batch(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
     return [parts.transpose(order).reshape(_batch_shape(call))]
 
 
-def _to_space(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+def _to_space_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
     block, shape = call.ints_attr("block"), call.input(0).shape
     cut, images = len(block), shape[0] // math.prod(block)
     parts = arrays[0].reshape(*block, images, *shape[1:])
@@ -141,10 +141,10 @@ def _to_space(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
     order += range(2 * cut + 1, parts.ndim)
     joined = [n * size for n, size in zip(shape[1:], block, strict=False)]
     whole = parts.transpose(order).reshape(images, *joined, *shape[1 + cut :])
-    kept = tuple(
+    cropped = tuple(
         slice(before, n - after) for n, (before, after) in zip(joined, _margins(call), strict=True)
     )
-    return [whole[(slice(None), *kept)]]
+    return [whole[(slice(None), *cropped)]]
 
 
 def _cases(
@@ -178,7 +178,9 @@ OPDEFS: tuple[OpDef, ...] = (
     replace(
         data_movement_op(
             "space_to_batch_nd",
-            DataMovement(lambda call: [_batch_shape(call)], _to_batch_moves, _to_batch, _fill),
+            DataMovement(
+                lambda call: [_batch_shape(call)], _to_batch_copies, _to_batch_reference, _fill
+            ),
             {"SPACE_TO_BATCH_ND": attrs_importer("space_to_batch_nd", 3, _attrs)},
             _cases("SPACE_TO_BATCH_ND", _TO_BATCH),
         ),
@@ -189,7 +191,7 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     data_movement_op(
         "batch_to_space_nd",
-        DataMovement(lambda call: [_space_shape(call)], _to_space_moves, _to_space),
+        DataMovement(lambda call: [_space_shape(call)], _to_space_copies, _to_space_reference),
         {"BATCH_TO_SPACE_ND": attrs_importer("batch_to_space_nd", 3, _attrs)},
         _cases("BATCH_TO_SPACE_ND", _TO_SPACE),
     ),

@@ -1,11 +1,9 @@
-"""What operators that only rearrange elements share: a list of moves, each a nest of loops.
+"""Strided copies: the form shared by all operators that only move elements.
 
-A `StridedCopy` copies elements from one input to one output: element [i0, i1, ...] from `x_offset
-+ sum
-of i * x_stride` to `y_offset + sum of i * y_stride`, flat; a stride may be 0 or negative. Where an
-axis has a table, its index into the input comes from there, and its index into the output from
-`y_table`. Stored values are copied as they are:
-TFLite looks at no scale here, nor do we. Exact in every element type, in both profiles.
+A `StridedCopy` copies elements from one input to one output: element [i0, i1, ...] goes from
+`x_offset + sum of i * x_stride` to `y_offset + sum of i * y_stride` (flat; strides may be 0 or
+negative). An axis may take its input index from `table` and its output index from `y_table`. Stored
+values are copied unchanged; scales are ignored as in TFLite.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ DTYPES = (INT8, UINT8, INT16, INT32, INT64, FLOAT32, BOOL, UINT16, UINT32, UINT6
 
 @dataclass(frozen=True, slots=True)
 class CopyAxis:
-    """One loop of a move."""
+    """One loop of a copy."""
 
     extent: int
     x_stride: int
@@ -70,7 +68,7 @@ class CopyAxis:
 
 @dataclass(frozen=True, slots=True)
 class StridedCopy:
-    """See the module docstring; `source` and `result` are positions of input and output."""
+    """A copy from input number `source` to output number `result`."""
 
     axes: tuple[CopyAxis, ...]
     x_offset: int = 0
@@ -78,22 +76,22 @@ class StridedCopy:
     source: int = 0
     result: int = 0
 
-    def merged(self) -> StridedCopy:
-        """The same with as few loops as strides allow; none of one step."""
-        kept: list[CopyAxis] = []
+    def merge_loops(self) -> StridedCopy:
+        """Merge loops that are contiguous and drop loops of one iteration."""
+        loops: list[CopyAxis] = []
         for axis in self.axes:
             if axis.extent == 1 and axis.is_plain:
                 continue
-            if kept and _continues(kept[-1], axis):
-                kept[-1] = CopyAxis(kept[-1].extent * axis.extent, axis.x_stride, axis.y_stride)
+            if loops and _is_contiguous(loops[-1], axis):
+                loops[-1] = CopyAxis(loops[-1].extent * axis.extent, axis.x_stride, axis.y_stride)
             else:
-                kept.append(axis)
-        return StridedCopy(tuple(kept), self.x_offset, self.y_offset, self.source, self.result)
+                loops.append(axis)
+        return StridedCopy(tuple(loops), self.x_offset, self.y_offset, self.source, self.result)
 
 
-def subviews_of(call: OpCall, moves: Sequence[StridedCopy]) -> Subviews | None:
-    """The moves as windows: each a run of elements that is all of an output, or of an input."""
-    runs = [move.merged() for move in moves]
+def subviews_of(call: OpCall, copies: Sequence[StridedCopy]) -> Subviews | None:
+    """Return the copies as views if each is contiguous and a whole output or input."""
+    runs = [move.merge_loops() for move in copies]
     if any(axis != CopyAxis(axis.extent, 1, 1) for run in runs for axis in run.axes):
         return None
     ends = [(run.source, run.y_offset, run.result) for run in runs]
@@ -105,8 +103,8 @@ def subviews_of(call: OpCall, moves: Sequence[StridedCopy]) -> Subviews | None:
     return None
 
 
-def _continues(outer: CopyAxis, inner: CopyAxis) -> bool:
-    """Whether both loops are one that takes the inner steps throughout."""
+def _is_contiguous(outer: CopyAxis, inner: CopyAxis) -> bool:
+    """Whether the two loops are equivalent to one with the inner strides."""
     if not (outer.is_plain and inner.is_plain):
         return False
     return (outer.x_stride, outer.y_stride) == (
@@ -116,31 +114,33 @@ def _continues(outer: CopyAxis, inner: CopyAxis) -> bool:
 
 
 def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Elements between neighbours along each axis of a compact tensor."""
+    """Return the strides of a compact tensor, in elements."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def is_view_transpose(shape: Sequence[int], perm: Sequence[int]) -> bool:
-    """Whether a transposition moves axes of one element only: the bytes stay where they are."""
+    """Whether a transpose moves only axes of length 1, so that the bytes stay in place."""
     order = [axis for axis in perm if shape[axis] > 1]
     return order == sorted(order)
 
 
 def copy_axes(extents: Sequence[int], x_strides: Sequence[int]) -> tuple[CopyAxis, ...]:
-    """Loops over a compact output of `extents`."""
+    """Return loops over a compact output of `extents`."""
     return tuple(map(CopyAxis, extents, x_strides, row_major_strides(extents)))
 
 
-def lower(call: OpCall, b: Kernel, moves: Sequence[StridedCopy], fill: float | None = None) -> None:
-    """The moves, over an output that is `fill` where none goes."""
+def lower(
+    call: OpCall, b: Kernel, copies: Sequence[StridedCopy], fill: float | None = None
+) -> None:
+    """Emit the copies, after filling the output with `fill` if given."""
     if fill is not None:
         lower_fill(b, b.y, fill)
-    for move in moves:
-        _lower_move(b, move.merged(), b.input(move.source).elements)
+    for move in copies:
+        _lower_copy(b, move.merge_loops(), b.input(move.source).elements)
 
 
 def lower_fill(b: Kernel, y: tir.Buffer, value: float | ArithExpr) -> None:
-    """Every element of `y` is `value`."""
+    """Store `value` to every element of `y`."""
     with (
         b.view("whole", y, 0, (y.elements,), access="w") as flat,
         b.for_("i", y.elements) as i,
@@ -148,7 +148,7 @@ def lower_fill(b: Kernel, y: tir.Buffer, value: float | ArithExpr) -> None:
         b.store(flat, [i], value)
 
 
-def _lower_move(b: Kernel, move: StridedCopy, count: int) -> None:
+def _lower_copy(b: Kernel, move: StridedCopy, count: int) -> None:
     result = b.outputs[move.result]
 
     def place(position: int, i: ArithExpr, table: tuple[int, ...]) -> ArithExpr:
@@ -168,26 +168,26 @@ def _lower_move(b: Kernel, move: StridedCopy, count: int) -> None:
         b.view("to", result, 0, (result.elements,), access="w") as y,
         ExitStack() as stack,
     ):
-        there, here = ArithExpr(as_expr(move.x_offset)), ArithExpr(as_expr(move.y_offset))
+        x_index, y_index = ArithExpr(as_expr(move.x_offset)), ArithExpr(as_expr(move.y_offset))
         for position, axis in enumerate(move.axes):
             i = stack.enter_context(b.for_(f"i{position}", axis.extent))
-            here = here + place(position, i, axis.y_table) * axis.y_stride
-            there = there + place(position, i, axis.table) * axis.x_stride
-        b.store(y, [here], b.load(x, [there]))
+            y_index = y_index + place(position, i, axis.y_table) * axis.y_stride
+            x_index = x_index + place(position, i, axis.table) * axis.x_stride
+        b.store(y, [y_index], b.load(x, [x_index]))
 
 
 def narrowest_index_dtype(values: Sequence[int]) -> DType:
-    """The least type without sign that holds `values`."""
+    """Return the smallest type that holds the non-negative `values`."""
     return next(kind for kind in (UINT8, UINT16, INT32) if max(values) <= kind.max)
 
 
 @dataclass(frozen=True, slots=True)
 class DataMovement:
-    """An operator: output shapes, moves and numpy meaning of a call, and what no move reaches."""
+    """The functions of an operator; `fill` is the value of elements that no copy writes."""
 
     shapes: Callable[[OpCall], Sequence[tuple[int, ...]]]
-    moves: Callable[[OpCall], Sequence[StridedCopy]]
-    meaning: Callable[[OpCall, Sequence[Array]], Sequence[Array]]
+    copies: Callable[[OpCall], Sequence[StridedCopy]]
+    reference: Callable[[OpCall, Sequence[Array]], Sequence[Array]]
     fill: Callable[[OpCall], float | None] = lambda call: None
 
 
@@ -198,7 +198,7 @@ def data_movement_op(
     cases: Callable[[], Iterator[ConformanceCase]],
     profiles: Sequence[NumericsProfile] = ("litert", "tflm"),
 ) -> OpDef:
-    """The record of an operator that rearranges."""
+    """Build the record of a data movement operator."""
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         kind = call.input(0).dtype
@@ -215,16 +215,16 @@ def data_movement_op(
         )
 
     def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        return tuple(np.asarray(array, order="C") for array in how.meaning(call, arrays))
+        return tuple(np.asarray(array, order="C") for array in how.reference(call, arrays))
 
     def windows(call: OpCall) -> Subviews | None:
-        return None if how.fill(call) is not None else subviews_of(call, how.moves(call))
+        return None if how.fill(call) is not None else subviews_of(call, how.copies(call))
 
     return OpDef(
         name=name,
         infer=infer,
         reference=reference,
-        lower=lambda call, b: lower(call, b, how.moves(call), how.fill(call)),
+        lower=lambda call, b: lower(call, b, how.copies(call), how.fill(call)),
         imports={f"tflite:{builtin}": imported for builtin, imported in imports.items()},
         cases=cases,
         dtypes=tuple(kind.name for kind in DTYPES),
@@ -236,13 +236,13 @@ def data_movement_op(
 
 
 def require_inputs(context: ImportContext, inputs: int) -> None:
-    """At least `inputs` inputs, none of those absent."""
+    """Check that the first `inputs` inputs are present."""
     if len(context.inputs) < inputs or None in context.inputs[:inputs] or not context.outputs:
         raise NotSupportedError(f"a node without all of its {inputs} inputs")
 
 
 def constant_ints(context: ImportContext, index: int, what: str) -> tuple[int, ...]:
-    """The values of an input that must be constant."""
+    """Return the values of an input that must be constant."""
     array = context.constants[index] if index < len(context.constants) else None
     if array is None:
         raise NotSupportedError(f"{what} that are not constant")
@@ -252,38 +252,38 @@ def constant_ints(context: ImportContext, index: int, what: str) -> tuple[int, .
 
 
 def normalize_axis(axis: object, rank: int) -> int:
-    """An axis counted from 0."""
+    """Return `axis` counted from 0."""
     if not isinstance(axis, int) or not -rank <= axis < rank:
         raise NotSupportedError(f"axis {axis} of {rank} dimensions")
     return axis % rank
 
 
 def data_tensor(shape: Sequence[int], dtype: str) -> CaseTensor:
-    """A tensor of a case; int8 has a quantisation, which does not matter."""
+    """Build a tensor of a case; int8 has a quantization, which does not matter."""
     scales, zero_points = ((0.5,), (3,)) if dtype == "int8" else ((), ())
     return CaseTensor(tuple(shape), dtype, scales, zero_points)
 
 
 def int_vector(*values: int) -> CaseTensor:
-    """A constant int32 vector."""
+    """Build a constant int32 vector."""
     return CaseTensor((len(values),), "int32", data=np.array(values, np.int32))
 
 
 def index_tensor(shape: Sequence[int], count: int) -> CaseTensor:
-    """Variable indices of `count` places."""
+    """Build variable indices into `count` positions."""
     return CaseTensor(tuple(shape), "int32", value_range=(0, count - 1))
 
 
 BOTH: tuple[NumericsProfile, ...] = ("litert", "tflm")
 LITERT: tuple[NumericsProfile, ...] = ("litert",)
 TFLM: tuple[NumericsProfile, ...] = ("tflm",)
-Importer = Callable[[ImportContext], ImportedCall]
+ImporterFunction = Callable[[ImportContext], ImportedCall]
 
 
 def attrs_importer(
     name: str, inputs: int, attributes: Callable[[ImportContext], dict[str, Attr]]
-) -> Importer:
-    """Keeps input 0; the others become attributes."""
+) -> ImporterFunction:
+    """Build an importer that keeps input 0 and turns the other inputs into attributes."""
 
     def imported(context: ImportContext) -> ImportedCall:
         require_inputs(context, inputs)

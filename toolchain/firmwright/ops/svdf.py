@@ -1,12 +1,11 @@
-"""svdf: each unit sums `rank` filters, of which each weighs what it found in the last steps.
+"""svdf: each unit sums `rank` filters over the features of the last steps.
 
-Inputs: x [batch, inputs], feature weights [filters, inputs], time weights [filters, steps], bias
-[units] or none, state [batch, filters * steps]. A run shifts every filter's state by one step, puts
-the product of feature weights and x at its end, and sums state times time weights over steps and
-the unit's filters. Outputs: the units' values, and the state. int8: the first product is
-requantised to the state (int16, or int8 in TFLM), the second, in 32 bits that wrap, to the output;
-both round twice, and the activation is the output's range.
-Source of the semantics: TFLite's reference SVDF.
+Inputs: x [batch, inputs], feature weights [filters, inputs], time weights [filters, steps],
+optional bias [units], state [batch, filters * steps]. A run shifts the state of every filter by one
+step, appends feature weights times x, and sums state times time weights over the steps and the
+filters of the unit. Outputs: the units and the new state. int8: the first product is requantized to
+the state (int16, or int8 in TFLM), the second, in wrapping 32 bits, to the output; both round
+twice, and the activation is the output's range. Source of the semantics: TFLite's reference SVDF.
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ from firmwright.ops.requantize import (
 from firmwright.ops.strided_copy import TFLM
 
 _BIAS, _STATE = 3, 4
-_TYPES = ((INT8, INT8, INT16, INT16), (INT8, INT8, INT8, INT8), (FLOAT32,) * 4)
-"""Of x, both weights and the state."""
+_SUPPORTED_TYPES = ((INT8, INT8, INT16, INT16), (INT8, INT8, INT8, INT8), (FLOAT32,) * 4)
+"""Types of x, feature weights, time weights and state."""
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, feature, time, state = (call.input(index) for index in (0, 1, 2, _STATE))
     kinds = tuple(kind.dtype for kind in (x, feature, time, state))
-    if kinds not in _TYPES or call.output.dtype != x.dtype:
+    if kinds not in _SUPPORTED_TYPES or call.output.dtype != x.dtype:
         raise NotSupportedError(f"an svdf of {', '.join(kind.name for kind in kinds)}")
     if any(call.constant(index) is None for index in (1, 2)):
         raise NotSupportedError("weights that are not constant")
@@ -82,7 +81,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def state_and_output_requant(call: OpCall) -> tuple[Requantization, Requantization]:
-    """From the first product to the state, from the second one to the output."""
+    """Return the requantizations to the state and to the output."""
     x, feature, time, state = (tensor_quant(call.input(index)).scale for index in (0, 1, 2, _STATE))
     first, second = x * feature / state, state * time / tensor_quant(call.output).scale
     kind = call.input(_STATE)
@@ -98,13 +97,13 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     wide = np.float64 if real else np.int64
     x, feature, time = (array.astype(wide) for array in arrays[:3])
     bias = arrays[3].astype(wide) if call.has_input(_BIAS) else np.zeros(filters // rank, wide)
-    kept = arrays[-1].reshape(batch, filters, -1)
+    history = arrays[-1].reshape(batch, filters, -1)
     if not real:
         x = x - tensor_quant(call.input(0)).zero_point
-    found = np.asarray(x @ feature.T)
+    features = np.asarray(x @ feature.T)
     if not real:
-        found = state_and_output_requant(call)[0].apply(found, call.input(_STATE).dtype)
-    state = np.concatenate([kept[:, :, 1:], found[:, :, None].astype(kept.dtype)], axis=2)
+        features = state_and_output_requant(call)[0].apply(features, call.input(_STATE).dtype)
+    state = np.concatenate([history[:, :, 1:], features[:, :, None].astype(history.dtype)], axis=2)
     total = (state.astype(wide) * time).sum(axis=2).reshape(batch, -1, rank).sum(axis=2) + bias
     after = state.reshape(batch, -1)
     if real:
@@ -124,11 +123,11 @@ def lower(call: OpCall, b: Kernel) -> None:
         n = stack.enter_context(b.for_("n", batch))
         unit = stack.enter_context(b.for_("unit", filters // rank))
         total = b.reg("total", FLOAT32 if real else UINT32)
-        b.store(total, [0], _first(call, b, unit))
+        b.store(total, [0], _initial_sum(call, b, unit))
         with b.for_("r", rank) as r, b.let("filter", unit * rank + r) as f:
-            with b.for_("t", steps - 1) as t, b.let("kept", b.load(before, [n, f, t + 1])) as kept:
-                b.store(after, [n, f, t], kept)
-                _add(call, b, total, kept, [f, t])
+            with b.for_("t", steps - 1) as t, b.let("kept", b.load(before, [n, f, t + 1])) as older:
+                b.store(after, [n, f, t], older)
+                _accumulate(call, b, total, older, [f, t])
             acc = b.reg("acc", FLOAT32 if real else INT32)
             b.store(acc, [0], 0)
             with b.for_("i", inputs) as i:
@@ -139,21 +138,21 @@ def lower(call: OpCall, b: Kernel) -> None:
                         weight.cast(INT32),
                     )
                 b.store(acc, [0], b.load(acc, [0]) + item * weight)
-            with b.let("found", _found(call, b.load(acc, [0]))) as found:
-                b.store(after, [n, f, steps - 1], found)
-                _add(call, b, total, found, [f, steps - 1])
-        b.store(b.y, [n, unit], _output(call, b.load(total, [0])))
+            with b.let("found", _requantize_state(call, b.load(acc, [0]))) as newest:
+                b.store(after, [n, f, steps - 1], newest)
+                _accumulate(call, b, total, newest, [f, steps - 1])
+        b.store(b.y, [n, unit], _finish_output(call, b.load(total, [0])))
 
 
-def _first(call: OpCall, b: Kernel, unit: ArithExpr) -> ArithExpr | int:
-    """What a unit's sum begins with."""
+def _initial_sum(call: OpCall, b: Kernel, unit: ArithExpr) -> ArithExpr | int:
+    """Return the initial value of a unit's sum."""
     if not call.has_input(_BIAS):
         return 0
     bias = b.load(b.input(_BIAS), [unit])
     return bias if call.input(0).dtype == FLOAT32 else bias.cast(UINT32)
 
 
-def _add(
+def _accumulate(
     call: OpCall, b: Kernel, total: tir.Buffer, value: ArithExpr, at: Sequence[ArithExpr | int]
 ) -> None:
     weight = b.load(b.input(2), at)
@@ -164,7 +163,7 @@ def _add(
     b.store(total, [0], b.load(total, [0]) + product)
 
 
-def _found(call: OpCall, acc: ArithExpr) -> ArithExpr:
+def _requantize_state(call: OpCall, acc: ArithExpr) -> ArithExpr:
     if call.input(0).dtype == FLOAT32:
         return acc
     params = state_and_output_requant(call)[0]
@@ -172,7 +171,7 @@ def _found(call: OpCall, acc: ArithExpr) -> ArithExpr:
     return requantize_value(acc, params.multipliers[0], params.shifts[0], params, kind)
 
 
-def _output(call: OpCall, total: ArithExpr) -> ArithExpr:
+def _finish_output(call: OpCall, total: ArithExpr) -> ArithExpr:
     if call.input(0).dtype == FLOAT32:
         return apply_activation(total, call.str_attr("activation"))
     params = state_and_output_requant(call)[1]

@@ -1,9 +1,9 @@
 """transpose_conv: each input pixel times the kernel is added to the output, `stride` pixels apart.
 
 y[oy, ox, oc] = bias + the sum of x[iy, ix, ic] * w[oc, ky, kx, ic] over iy * stride - before + ky =
-oy and the same across. Layouts as in TFLite: x NHWC, w OHWI, bias O. Attributes: `stride`, `before`
-(rows and columns cut off above and left of the sum). Quantised as conv2d. The loops gather:
-the taps that reach an output row are those of its phase, (oy + before) mod stride, and no others.
+oy, and likewise for columns. Layouts as in TFLite: x NHWC, w OHWI, bias O. Attributes: `stride`,
+`before` (rows and columns cropped at the top and left). Quantized as conv2d. The loops gather: the
+taps that reach an output row are those of its phase, (oy + before) mod stride.
 Source of the semantics: TFLite's reference transposed convolution.
 """
 
@@ -86,7 +86,7 @@ def _scattered(call: OpCall, x: Array, w: Array) -> Array:
 def taps(
     call: OpCall, b: Kernel, at: OutputPosition
 ) -> Iterator[tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr]]:
-    """Loops over the taps that reach an output from inside of the input: (ky, kx, iy, ix)."""
+    """Loop over the taps that reach an output from inside of the input: (ky, kx, iy, ix)."""
     with ExitStack() as stack:
         ky, iy = _tap(call, b, stack, 0, at.oy)
         kx, ix = _tap(call, b, stack, 1, at.ox)
@@ -96,7 +96,7 @@ def taps(
 def _tap(
     call: OpCall, b: Kernel, stack: ExitStack, axis: int, out: ArithExpr
 ) -> tuple[ArithExpr, ArithExpr]:
-    """Tap j of the phase of `out`; guarded where it may lie beyond kernel or input."""
+    """Loop over the taps of the phase of `out`, guarded if they may exceed kernel or input."""
     stride, before = call.ints_attr("stride")[axis], call.ints_attr("before")[axis]
     size, length = call.input(1).shape[1 + axis], call.input(0).shape[1 + axis]
     outputs = call.output.shape[1 + axis]
@@ -119,7 +119,6 @@ def _tap(
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """One output at a time."""
     quantized = call.input(0).dtype != FLOAT32
     wide = accumulator_dtype(call, 0) if quantized else FLOAT32
     zero_point = tensor_quant(call.input(0)).zero_point if quantized else 0

@@ -1,13 +1,13 @@
-"""tree_ensemble: y[n, k] = the sum over trees of output k of the leaf that row n of x falls into.
+"""tree_ensemble: y[n, k] = the sum over trees of output k of the leaf that row n of x reaches.
 
-Inputs: x (float32, [rows, features]); of all branches, in preorder tree by tree, the feature, the
-threshold, the number of branches on their left, and whether a missing value goes left; of each tree
-its number of branches; the values of all leaves (int32, [leaves, outputs]). At a branch x <=
-threshold goes left. Attributes: `exponent`, `bases`: leaves and bases are multiples of
-2^-exponent; y is the sum of both as float32.
+Inputs: x (float32, [rows, features]); for all branches, in preorder tree by tree, the feature, the
+threshold, the number of branches on the left, and whether a missing value goes left; the number of
+branches of each tree; the values of all leaves (int32, [leaves, outputs]). A branch goes left if
+x <= threshold. `exponent`, `bases`: leaves and bases are multiples of 2^-exponent; y is the sum of
+both as float32.
 
-So sums are exact, in any order of trees; what rounds is each leaf, to half of 2^-exponent, and
-the one conversion at the end. Together that is less than what adding in float32 loses.
+So sums are exact in any order of trees. Only each leaf, to half of 2^-exponent, and the final
+conversion round, which together lose less than adding in float32.
 Source of the semantics: ONNX-ML's TreeEnsembleClassifier, TreeEnsembleRegressor, TreeEnsemble.
 """
 
@@ -70,7 +70,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def _leaf_of_each_tree(forest: Forest, row: Array) -> Array:
-    """The leaves that a row falls into: all trees go down a branch at a time."""
+    """Return the leaves that a row reaches; all trees descend one branch at a time."""
     sizes = forest.sizes.astype(np.int64)
     place = np.cumsum(sizes) - sizes
     leaf = place + np.arange(len(sizes))
@@ -92,23 +92,23 @@ def _leaf_of_each_tree(forest: Forest, row: Array) -> Array:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """A walk over two small numbers a branch: 4 bytes where thresholds lie on grids, else 6."""
+    """Walk tables of 4 bytes per branch if thresholds are on grids, else 6."""
     forest = forest_from_call(call)
-    leaves, found = build_leaf_table(forest), threshold_grids(forest)
+    leaves, column_grids = build_leaf_table(forest), threshold_grids(forest)
     thresholds = (
         b.constant("thresholds", ordered_bit_thresholds(forest), INT32)
-        if found is None
-        else b.constant("thresholds", grid_thresholds(forest, found), UINT16)
+        if column_grids is None
+        else b.constant("thresholds", grid_thresholds(forest, column_grids), UINT16)
     )
     rows = call.input(0).shape[0]
     with (
         b.allocate("keys", INT32, (len(forest.features),)) as keys,
         b.for_("row", rows) as row,
     ):
-        _write_keys(call, b, forest, found, keys, row)
-        kept = leaves.rows.shape[1]
-        sums = b.reg("sum", INT32, kept)
-        for k in range(kept):
+        _write_keys(call, b, forest, column_grids, keys, row)
+        count = leaves.rows.shape[1]
+        sums = b.reg("sum", INT32, count)
+        for k in range(count):
             b.store(sums, [k], call.ints_attr("bases")[k])
         _walk(b, forest, leaves, thresholds, keys, sums)
         store_sums(call, b, leaves, sums, row)
@@ -118,18 +118,18 @@ def _write_keys(
     call: OpCall,
     b: Kernel,
     forest: Forest,
-    found: tuple[ThresholdGrid, ...] | None,
+    column_grids: tuple[ThresholdGrid, ...] | None,
     keys: tir.Buffer,
     row: ArithExpr,
 ) -> None:
-    """What the thresholds of each column are compared with, for one row of x."""
+    """Store the comparison keys of all columns for one row of x."""
     x, count = b.input(0), len(forest.features)
     features = np.array([feature for feature, _ in forest.features])
     columns = b.constant("columns", features, UINT16)
     last = x.shape[1] - 1
     with ExitStack() as stack:
         enter = stack.enter_context
-        if found is None:
+        if column_grids is None:
             bits = enter(b.view("bits", x, 0, x.shape, dtype=INT32, alignment=4))
             sides = np.array([missing_value_key(left) for _, left in forest.features])
             missing = b.constant("missing", sides, INT32)
@@ -141,7 +141,7 @@ def _write_keys(
             b.store(keys, [v], value)
             return
         table = np.array(
-            [grid_key_params(*pair) for pair in zip(forest.features, found, strict=True)]
+            [grid_key_params(*pair) for pair in zip(forest.features, column_grids, strict=True)]
         )
         numbers = b.constant("grid", table, FLOAT32)
         v = enter(b.for_("column", count))
@@ -155,7 +155,7 @@ def _write_keys(
 def grid_key_params(
     feature: tuple[int, bool], grid: ThresholdGrid
 ) -> tuple[float, float, float, float]:
-    """Scale, least and greatest key, and the key of a missing value."""
+    """Return scale, least and greatest key, and the key of a missing value."""
     high = float(grid.high + 1)
     return 2.0**grid.shift, float(grid.low), high, float(grid.low) if feature[1] else high
 
@@ -205,49 +205,49 @@ def _column_bits(forest: Forest) -> int:
 
 
 def _branch_table(b: Kernel, forest: Forest) -> tir.Buffer:
-    """Each branch as the branches on its left and its column, in one number."""
+    """Pack the number of left branches and the column of each branch into one number."""
     words = (forest.left_counts.astype(np.int64) << _column_bits(forest)) | forest.columns
     return b.constant("branches", words, smallest_unsigned_dtype(int(words.max())))
 
 
 def smallest_unsigned_dtype(most: int) -> DType:
-    """The unsigned type that holds `most`."""
+    """Return the smallest unsigned type that holds `most`."""
     return next(kind for kind in (UINT8, UINT16, UINT32) if most <= kind.max)
 
 
 def _add_leaf(b: Kernel, leaves: LeafTable, leaf: tir.Buffer, sums: tir.Buffer) -> None:
-    count, kept = leaves.rows.shape
+    count, outputs = leaves.rows.shape
     kind = smallest_unsigned_dtype(count - 1)
-    indexed = count * kept * 4 + len(leaves.row_indices) * kind.size_bytes
+    indexed = count * outputs * 4 + len(leaves.row_indices) * kind.size_bytes
     with ExitStack() as stack:
         enter = stack.enter_context
         last = len(leaves.row_indices) - 1
         at = enter(b.let("end", minimum(b.load(leaf, [0]), last).cast(INDEX)))
-        if indexed < len(leaves.row_indices) * kept * 4:
+        if indexed < len(leaves.row_indices) * outputs * 4:
             which = b.constant("which", leaves.row_indices, kind)
             rows = b.constant("leaves", leaves.rows, INT32)
             at = enter(b.let("values", minimum(b.load(which, [at]).cast(INDEX), count - 1)))
         else:
             rows = b.constant("leaves", leaves.rows[leaves.row_indices], INT32)
-        for k in range(kept):
+        for k in range(outputs):
             b.store(sums, [k], b.load(sums, [k]) + b.load(rows, [at, k]))
 
 
 def store_sums(
     call: OpCall, b: Kernel, leaves: LeafTable, sums: tir.Buffer, row: ArithExpr
 ) -> None:
-    """The outputs of a row; the last one from what the others leave of the total."""
+    """Store the outputs of a row; a constant total yields the last output from the others."""
     unit = 2.0 ** -call.int_attr("exponent")
-    kept = leaves.rows.shape[1]
-    for k in range(kept):
+    outputs = leaves.rows.shape[1]
+    for k in range(outputs):
         b.store(b.y, [row, k], b.load(sums, [k]).cast(FLOAT32) * unit)
     if leaves.total is not None:
         trees, bases = len(forest_from_call(call).sizes), call.ints_attr("bases")
         rest = b.load(sums, [0])
-        for k in range(1, kept):
+        for k in range(1, outputs):
             rest = rest + b.load(sums, [k])
         total = leaves.total * trees + sum(bases)
-        b.store(b.y, [row, kept], (total - rest).cast(FLOAT32) * unit)
+        b.store(b.y, [row, outputs], (total - rest).cast(FLOAT32) * unit)
 
 
 def cases() -> Iterator[ConformanceCase]:

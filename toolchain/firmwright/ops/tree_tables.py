@@ -1,15 +1,13 @@
-"""Forests as arrays: what reference, tables and code of `tree_ensemble` are all made of.
+"""Forests as arrays, shared by reference, tables and generated code of `tree_ensemble`.
 
-In: a call of `tree_ensemble`. Out: `Forest`, its arrays, and what kernels store of it.
+Trees are full binary trees, so preorder with the number of left branches defines their shape: the
+left child of branch i is i + 1, the right child follows the left branches. Leaves are counted from
+left to right; no child index is stored.
 
-A tree is a full binary tree, so its branches in preorder, each with the number of branches on its
-left, say all of its shape: on the left of branch i is i + 1, and on the right the branch that
-follows those of the left; leaves are counted from left to right. No child is stored.
-
-Kernels compare whole numbers. Where the thresholds of a feature lie on a grid, whole multiples of
-1/2^s within 16 bits, x <= t means ceil(x * 2^s) <= t * 2^s: a product that is exact. Else the bits
-of floats, with those below zero turned round, are in the order of the floats. A missing value (NaN)
-takes the side that a branch says; a feature with branches of both kinds is two columns.
+Kernels compare integers. If the thresholds of a feature are multiples of 1/2^s within 16 bits (a
+grid), x <= t means ceil(x * 2^s) <= t * 2^s, which is exact. Otherwise the bits of the floats, with
+negative ones inverted, have the order of the floats. Missing values (NaN) follow a flag of the
+branch; a feature with both flags becomes two columns.
 """
 
 from __future__ import annotations
@@ -39,9 +37,10 @@ _KEY_MIN, _KEY_MAX = -(1 << 31), (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Branches of all trees in preorder, `sizes` of them a tree; a row of `leaves` for each leaf.
+    """Branches of all trees in preorder; `sizes` counts them by tree, `leaves` has a row by leaf.
 
-    `columns[i]` of the feature and the side of a missing value at branch i is one of `features`.
+    `columns[i]` indexes `features`: pairs of feature and whether a missing value goes left at
+    branch i.
     """
 
     columns: Array
@@ -58,7 +57,7 @@ class Forest:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdGrid:
-    """A column whose thresholds are `low` to `high` times 1/2^`shift`, counted from `low`."""
+    """A column whose thresholds are `low` to `high` times 1/2^`shift`, stored relative to `low`."""
 
     shift: int
     low: int
@@ -66,15 +65,15 @@ class ThresholdGrid:
 
 
 def forest_from_call(call: OpCall) -> Forest:
-    """The arrays of a call; infer has checked that they fit each other."""
+    """Return the arrays of a call that infer has checked."""
     features, thresholds, lefts, missing, sizes, leaves = (
         _array(call, index) for index in range(1, 7)
     )
     pairs = [(int(f), bool(m)) for f, m in zip(features.tolist(), missing.tolist(), strict=True)]
-    found = tuple(sorted(set(pairs)))
-    places = {pair: place for place, pair in enumerate(found)}
+    distinct = tuple(sorted(set(pairs)))
+    places = {pair: place for place, pair in enumerate(distinct)}
     columns = np.array([places[pair] for pair in pairs], np.int64)
-    return Forest(columns, found, thresholds, lefts, sizes, leaves)
+    return Forest(columns, distinct, thresholds, lefts, sizes, leaves)
 
 
 def _array(call: OpCall, index: int) -> Array:
@@ -88,14 +87,14 @@ def _array(call: OpCall, index: int) -> Array:
 
 
 def threshold_grids(forest: Forest) -> tuple[ThresholdGrid, ...] | None:
-    """The grid of every column; None if one of them has none."""
-    found = []
+    """Return the grid of every column, or None if any column has none."""
+    column_grids = []
     for column in range(len(forest.features)):
         grid = _grid(forest.thresholds[forest.columns == column].astype(np.float64))
         if grid is None:
             return None
-        found.append(grid)
-    return tuple(found)
+        column_grids.append(grid)
+    return tuple(column_grids)
 
 
 def _grid(thresholds: Array) -> ThresholdGrid | None:
@@ -111,16 +110,16 @@ def _grid(thresholds: Array) -> ThresholdGrid | None:
     return None
 
 
-def grid_thresholds(forest: Forest, found: tuple[ThresholdGrid, ...]) -> Array:
-    """Thresholds as whole numbers from 0 on, of 16 bits."""
-    factors = np.array([2.0**grid.shift for grid in found])
-    lows = np.array([grid.low for grid in found], np.int64)
+def grid_thresholds(forest: Forest, column_grids: tuple[ThresholdGrid, ...]) -> Array:
+    """Return thresholds as 16-bit integers from 0."""
+    factors = np.array([2.0**grid.shift for grid in column_grids])
+    lows = np.array([grid.low for grid in column_grids], np.int64)
     scaled = (forest.thresholds.astype(np.float64) * factors[forest.columns]).astype(np.int64)
     return np.asarray(scaled - lows[forest.columns], np.uint16)
 
 
 def ordered_bit_thresholds(forest: Forest) -> Array:
-    """Thresholds as int32 in the order of the floats; both zeros are one."""
+    """Return thresholds as int32 in the order of the floats; both zeros map to one value."""
     bits = (forest.thresholds + np.float32(0)).view(np.int32)
     return np.asarray(bits ^ ((bits >> 31) & _KEY_MAX), np.int32)
 
@@ -134,7 +133,7 @@ def grid_key(
     high: ArithExpr | float,
     missing: ArithExpr | float,
 ) -> Iterator[ArithExpr]:
-    """x on a grid: what the product is rounded up to, from `low` to one above the thresholds."""
+    """Bind x on a grid: the scaled value rounded up, from `low` to one above the thresholds."""
     scaled = select(x.equal(x), x * scale, ArithExpr(as_expr(missing, FLOAT32)))
     with (
         b.let("scaled", minimum(maximum(scaled, low), high)) as limited,
@@ -144,13 +143,13 @@ def grid_key(
 
 
 def ordered_bit_key(x: ArithExpr, bits: ArithExpr, missing: ArithExpr | int) -> ArithExpr:
-    """The bits of x as a whole number in the order of the floats."""
+    """Return the bits of x as an integer in the order of the floats."""
     turned = binary_expr("xor", bits, binary_expr("and", bits >> 31, _KEY_MAX))
     return select(x.equal(x), turned, ArithExpr(as_expr(missing, INT32)))
 
 
 def missing_value_key(left: bool) -> int:
-    """What a missing value counts as: less than every threshold, or more."""
+    """Return the key of a missing value: below every threshold, or above."""
     return _KEY_MIN if left else _KEY_MAX
 
 
@@ -159,10 +158,10 @@ def missing_value_key(left: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LeafTable:
-    """Distinct rows of values, and which one each leaf has.
+    """Distinct rows of values, and the row of each leaf.
 
-    `total`: what all outputs of a leaf sum up to, where that is the same for every leaf: the last
-    output is then what the others leave of it, and no row has it.
+    If the outputs of every leaf have the same sum, `total`, rows omit the last output, which
+    follows from the others.
     """
 
     rows: Array
@@ -171,20 +170,19 @@ class LeafTable:
 
 
 def build_leaf_table(forest: Forest) -> LeafTable:
-    """The rows of a forest's leaves."""
     values = forest.leaves.astype(np.int64)
     sums = values.sum(axis=1)
     total = int(sums[0]) if values.shape[1] > 1 and np.all(sums == sums[0]) else None
-    kept = values if total is None else values[:, :-1]
-    rows, which = np.unique(kept, axis=0, return_inverse=True)
-    return LeafTable(np.asarray(rows, np.int32), which.reshape(-1), total)
+    stored = values if total is None else values[:, :-1]
+    rows, row_indices = np.unique(stored, axis=0, return_inverse=True)
+    return LeafTable(np.asarray(rows, np.int32), row_indices.reshape(-1), total)
 
 
 def quantize_leaves(values: Array, bases: Array, trees: Array) -> tuple[Array, Array, int]:
-    """(leaves, bases, exponent): values as multiples of 2^-exponent whose sums are within 32 bits.
+    """Return (leaves, bases, exponent): multiples of 2^-exponent whose sums fit in 32 bits.
 
-    `trees` says which tree each leaf belongs to. Where the values of each leaf sum up to the same
-    but for rounding, the whole numbers do so exactly.
+    `trees` gives the tree of each leaf. If the values of every leaf have the same sum up to
+    rounding, the integers do so exactly.
     """
     values = values.astype(np.float64)
     largest = np.zeros((int(trees.max()) + 1, values.shape[1]))

@@ -1,8 +1,8 @@
-"""Windows over any number of spatial axes, channels first: what their operators share.
+"""Windows over any number of spatial axes, channels first, for conv_nd.py and pool_nd.py.
 
-A `WindowNd` has for each spatial axis a size, stride, dilation and padding before; how far the
-window reaches beyond the end follows from the output's size. Operators: conv_nd.py,
-pool_nd.py. Images with constant weights have better ones: conv2d.py, pools.py.
+A `WindowNd` has a size, stride, dilation and leading padding for each spatial axis; the trailing
+padding follows from the output size. 2-D images with constant weights use conv2d.py and pooling.py,
+which are faster.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from firmwright.ir.tir.builder import ArithExpr, Builder, logical_and
 
 @dataclass(frozen=True, slots=True)
 class WindowNd:
-    """See the module docstring; `inputs` and `outputs` are extents of the spatial axes."""
+    """A window; `inputs` and `outputs` are the spatial extents. See the module docstring."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -33,45 +33,45 @@ class WindowNd:
     def taps(
         self, b: Builder, at: Sequence[ArithExpr]
     ) -> Iterator[tuple[list[ArithExpr], list[ArithExpr]]]:
-        """Loops over taps that fall inside of the input: (positions in the window, input)."""
+        """Loop over taps inside of the input: (window position, input position)."""
         with ExitStack() as stack:
             taps, places = [], []
             for axis, out in enumerate(at):
                 k = stack.enter_context(b.for_(f"k{axis}", self.size[axis]))
                 position = out * self.stride[axis] + k * self.dilation[axis] - self.before[axis]
                 i = stack.enter_context(b.let(f"p{axis}", position))
-                if self._leaves(axis):
+                if self._exceeds_input(axis):
                     inside = logical_and(i >= 0, i < self.inputs[axis])
                     stack.enter_context(b.if_(inside))
                 taps.append(k)
                 places.append(i)
             yield taps, places
 
-    def _leaves(self, axis: int) -> bool:
+    def _exceeds_input(self, axis: int) -> bool:
         reach = (self.size[axis] - 1) * self.dilation[axis]
         last = (self.outputs[axis] - 1) * self.stride[axis] - self.before[axis] + reach
         return self.before[axis] > 0 or last >= self.inputs[axis]
 
     def patches(self, x: Array, outside: float) -> Iterator[tuple[tuple[int, ...], Array]]:
-        """For each tap, the elements of x [n, c, ...] under it at every output position."""
+        """Yield each tap with the elements of x [n, c, ...] under it at every output position."""
         for tap in itertools.product(*map(range, self.size)):
-            found = x
+            patch = x
             for axis, k in enumerate(tap):
-                places = (
+                positions = (
                     np.arange(self.outputs[axis]) * self.stride[axis]
                     + k * self.dilation[axis]
                     - self.before[axis]
                 )
-                inside = (places >= 0) & (places < self.inputs[axis])
-                found = np.take(found, np.where(inside, places, 0), axis=axis + 2)
-                shape = [1] * found.ndim
-                shape[axis + 2] = len(places)
-                found = np.where(inside.reshape(shape), found, np.asarray(outside, found.dtype))
-            yield tap, found
+                inside = (positions >= 0) & (positions < self.inputs[axis])
+                patch = np.take(patch, np.where(inside, positions, 0), axis=axis + 2)
+                shape = [1] * patch.ndim
+                shape[axis + 2] = len(positions)
+                patch = np.where(inside.reshape(shape), patch, np.asarray(outside, patch.dtype))
+            yield tap, patch
 
 
 def window_of(call: OpCall, size: Sequence[int], outputs: Sequence[int]) -> WindowNd:
-    """From attributes `stride`, `dilation`, `before`."""
+    """Build the window from the attributes `stride`, `dilation`, `before`."""
     window = WindowNd(
         tuple(size),
         call.ints_attr("stride"),
