@@ -12,7 +12,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from firmwright.ir.graph.opdef import Array, CaseTensor
+from firmwright.conformance.case import CaseTensor
+from firmwright.ir.graph.opdef import Array
 
 MOST_ELEMENTS = 1200
 """Of a layer's input and of its output."""

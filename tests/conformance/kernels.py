@@ -16,13 +16,14 @@ from tflite_writer import write_cases
 from firmwright.base.dtypes import DType
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.model_emitter import EmitOptions, emit_model
+from firmwright.conformance.case import ConformanceCase
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.reader import read_tflite
 from firmwright.ir import tir
 from firmwright.ir.core import Span
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, TensorType
-from firmwright.ir.graph.opdef import ConformanceCase, NumericsProfile, OpCall, RowWindow
+from firmwright.ir.graph.opdef import NumericsProfile, OpCall, RowWindow
 from firmwright.ir.module import IoBinding, IoTensor, IRModule
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.rewrite import rewrite_func

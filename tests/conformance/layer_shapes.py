@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from drawing import ACTIVATIONS, CHANNELS, MOST_ELEMENTS, MOST_WEIGHTS, pick
 
-from firmwright.ir.graph.opdef import CaseTensor, ConformanceCase
+from firmwright.conformance.case import CaseTensor, ConformanceCase
 
 Size: TypeAlias = tuple[int, int]
 WINDOWS: tuple[Size, ...] = (

@@ -18,7 +18,8 @@ from kernels import VERDICTS, Batch, Kernel, Rows, batch
 from oracles import Expected, inputs, of_floats
 
 from firmwright.build.compiler_flags import LANGUAGE_FLAGS, WARNINGS
-from firmwright.ir.graph.opdef import Array, ConformanceCase
+from firmwright.conformance.case import ConformanceCase
+from firmwright.ir.graph.opdef import Array
 
 HERE = Path(__file__).parent
 FLIPS = (0, 255)

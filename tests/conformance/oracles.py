@@ -15,9 +15,10 @@ from kept_state import full_inputs
 from kernels import imported
 from tflite_writer import input_names, output_names, write_cases
 
+from firmwright.conformance.case import ConformanceCase
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.graph.opdef import Array, ConformanceCase, NumericsProfile
+from firmwright.ir.graph.opdef import Array, NumericsProfile
 from firmwright.oracle.reference_runner import run_reference
 
 CASES_A_MODEL = 32

@@ -39,7 +39,7 @@ from layer_shapes import (
     fully_connected,
 )
 
-from firmwright.ir.graph.opdef import CaseTensor, ConformanceCase
+from firmwright.conformance.case import CaseTensor, ConformanceCase
 
 Maker: TypeAlias = Callable[[np.random.Generator, str], ConformanceCase]
 

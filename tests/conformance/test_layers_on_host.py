@@ -19,9 +19,9 @@ from oracles import ask, number
 from other_layers import FIRST, other_layer
 from random_layers import layer
 
+from firmwright.conformance.registry import cases_of
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Function
-from firmwright.ops.fully_connected import OPDEF as FULLY_CONNECTED
 from firmwright.schedules.registry import RULES
 
 LAYERS = 2000
@@ -93,7 +93,9 @@ def test_schedules_of_other_types_compute_what_the_reference_runtimes_do(
 
 @pytest.mark.host_c
 def test_ties_of_fully_connected_layers_fall_as_in_the_reference_runtimes(tmp_path: Path) -> None:
-    made_of = [each for each in FULLY_CONNECTED.cases() if each.name.startswith(("halves", "huge"))]
+    made_of = [
+        each for each in cases_of("fully_connected") if each.name.startswith(("halves", "huge"))
+    ]
     cases = [replace(each, name=f"{each.name}_{place}") for place, each in enumerate(made_of)]
     made = batch(cases, TARGETS, PROFILES)
     offered = {

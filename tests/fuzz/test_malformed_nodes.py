@@ -15,9 +15,10 @@ from tflite_writer import write_cases
 
 from firmwright.base.errors import ModelError, UnsupportedError
 from firmwright.base.quant import Quantization
+from firmwright.conformance.case import ConformanceCase
+from firmwright.conformance.registry import cases_of
 from firmwright.frontends.tflite import read_tflite
 from firmwright.frontends.tflite.importer import import_model
-from firmwright.ir.graph.opdef import ConformanceCase
 from firmwright.ir.raw_model import RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.ops.registry import import_table, op_table
 from firmwright.pipeline import Options, compile_model
@@ -155,7 +156,7 @@ SOME = 5
 
 
 def all_cases() -> list[tuple[str, ConformanceCase]]:
-    return [(name, case) for name, op in op_table().items() for case in op.cases()]
+    return [(name, case) for name in op_table() for case in cases_of(name)]
 
 
 def test_ill_formed_nodes_are_refused_or_compiled(deep: bool) -> None:

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tflite_writer import write_cases
 
+from firmwright.conformance.case import ConformanceCase
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import ConformanceCase, NumericsProfile
+from firmwright.ir.graph.opdef import NumericsProfile
 from firmwright.ir.module import IoTensor
 from firmwright.pipeline import Options, compile_model, load_module_bytes
 

@@ -18,10 +18,12 @@ from kept_state import Kept, in_order, kept_by
 from numpy.typing import NDArray
 from tflite_writer import write_cases
 
+from firmwright.conformance.case import ConformanceCase
+from firmwright.conformance.registry import cases_of
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.reader import read_tflite
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.graph.opdef import ConformanceCase, NumericsProfile, OpCall, OpDef
+from firmwright.ir.graph.opdef import NumericsProfile, OpCall, OpDef
 from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.lower.lowering import make_op_call
 from firmwright.ops.intrinsics import BASE_INTRINSICS
@@ -36,7 +38,7 @@ every_case = pytest.mark.parametrize(
     [
         pytest.param(name, case, id=f"{name}-{case.name}")
         for name, opdef in op_table().items()
-        for case in opdef.cases()
+        for case in cases_of(opdef.name)
     ],
 )
 
@@ -56,7 +58,7 @@ in_both_only_where_they_differ = pytest.mark.parametrize(
             marks=[pytest.mark.deep] if numerics == "tflm" and _alike_in_both(opdef) else [],
         )
         for name, opdef in op_table().items()
-        for case in opdef.cases()
+        for case in cases_of(opdef.name)
         for numerics in PROFILES
         if numerics in opdef.numerics
     ],
@@ -66,7 +68,7 @@ in_every_profile = pytest.mark.parametrize(
     [
         pytest.param(name, case, numerics, id=f"{name}-{case.name}-{numerics}")
         for name, opdef in op_table().items()
-        for case in opdef.cases()
+        for case in cases_of(opdef.name)
         for numerics in PROFILES
         if numerics in opdef.numerics
     ],
@@ -184,7 +186,7 @@ def _programs() -> list[object]:
         cases = [
             (name, case)
             for name, opdef in op_table().items()
-            for case in opdef.cases()
+            for case in cases_of(opdef.name)
             if numerics in opdef.numerics
             and (numerics == "litert" or is_deep is _alike_in_both(opdef))
         ]

@@ -4,6 +4,7 @@ import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
+from firmwright.conformance.registry import cases_of
 from firmwright.flows.selftest import (
     EMULATED_BOARDS,
     NamedCase,
@@ -17,12 +18,12 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ops.registry import op_table
 
 
-def cases_of(op: str) -> list[NamedCase]:
-    return [NamedCase(op, case) for case in op_table()[op].cases()]
+def named_cases(op: str) -> list[NamedCase]:
+    return [NamedCase(op, case) for case in cases_of(op)]
 
 
 def test_cases_side_by_side_are_one_call_each():
-    cases = cases_of("relu") + cases_of("softmax")
+    cases = named_cases("relu") + named_cases("softmax")
     main = cases_module(cases).entry
     assert isinstance(main, Function)
     assert [call.op for call in main.body] == [item.op for item in cases]
@@ -30,7 +31,7 @@ def test_cases_side_by_side_are_one_call_each():
 
 
 def test_groups_keep_the_order_and_the_budget():
-    cases = cases_of("conv2d")
+    cases = named_cases("conv2d")
     groups = list(grouped(cases, 2000))
     assert [item for group in groups for item in group] == cases
     assert len(groups) > 1
@@ -49,7 +50,7 @@ def test_boards_draw_cases_of_their_own():
             item.case.name for item in cases_to_run(board, sorted(op_table()), one_each=True)
         ]
     first, second = drawn.values()
-    assert len(first) == len(second) == sum(1 for op in op_table().values() if any(op.cases()))
+    assert len(first) == len(second) == sum(1 for op in op_table() if any(cases_of(op)))
     assert first != second
 
 

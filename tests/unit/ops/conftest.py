@@ -12,9 +12,10 @@ from tflite_writer import write_cases
 from firmwright.base.dtypes import get_dtype
 from firmwright.base.errors import ToolMissingError
 from firmwright.base.quant import Quantization
+from firmwright.conformance.case import ConformanceCase
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import ConformanceCase, NumericsProfile, OpCall
+from firmwright.ir.graph.opdef import NumericsProfile, OpCall
 from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.ops.kernel import Kernel

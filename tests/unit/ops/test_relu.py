@@ -8,14 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from firmwright.conformance.case import CaseTensor, ConformanceCase
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    CaseTensor,
-    ConformanceCase,
-    NotSupportedError,
-    NumericsProfile,
-    OpCall,
-)
+from firmwright.ir.graph.opdef import NotSupportedError, NumericsProfile, OpCall
 from firmwright.ops import relu
 from firmwright.ops.registry import op_table
 

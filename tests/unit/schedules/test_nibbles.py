@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from firmwright.base.dtypes import INT8
+from firmwright.conformance.registry import cases_of
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model
 from firmwright.flows.model_session import open_session
@@ -16,7 +17,6 @@ from firmwright.flows.reference_outputs import run_numpy_reference
 from firmwright.flows.selftest import NamedCase, cases_module
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ops.registry import op_table
 from firmwright.schedules.scalar.int4_weights import RULES, pack_int4_weights
 
 OF = {rule.op: rule for rule in RULES}
@@ -68,7 +68,7 @@ def test_the_rules_apply_to_narrow_weights_alone(
 
 @pytest.mark.host_c
 def test_they_are_half_the_flash_where_size_counts() -> None:
-    (case,) = (one for one in op_table()["fully_connected"].cases() if one.name == "long_int8_int4")
+    (case,) = (one for one in cases_of("fully_connected") if one.name == "long_int8_int4")
     model = Model(cases_module([NamedCase("fully_connected", case)]))
     sizes = {}
     for goal in ("balanced", "size"):

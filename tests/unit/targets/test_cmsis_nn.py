@@ -11,6 +11,7 @@ import pytest
 from firmwright.base.dtypes import INT8, INT16, DType
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
+from firmwright.conformance.registry import cases_of
 from firmwright.flows.backend_conformance import run_backend_test
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model, load_model, partition
@@ -20,7 +21,6 @@ from firmwright.flows.selftest import NamedCase, case_inputs, cases_module, dtyp
 from firmwright.flows.verification import verify
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ops.registry import op_table
 from firmwright.oracle.random_samples import make_samples
 from firmwright.pipeline import Options, compile_model
 from firmwright.targets.cmsis_nn import HEADER, PATH_VARIABLE
@@ -119,7 +119,7 @@ def test_a_case_of_every_function_is_what_its_operator_means():
     """One of each operator and type, all in one firmware, against the numpy definitions."""
     first: dict[tuple[str, str], NamedCase] = {}
     for name in FUNCTIONS:
-        for case in op_table()[name].cases():
+        for case in cases_of(name):
             found = name, dtype_of(case)
             if found not in first and found[1] != "float32" and takes(NamedCase(name, case)):
                 first[found] = NamedCase(name, case)

@@ -15,6 +15,7 @@ from typing import Any
 
 from firmwright.base.errors import FirmwrightError, UsageError
 from firmwright.boards import Board, load_board
+from firmwright.conformance.registry import cases_of
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model, partition
 from firmwright.flows.model_session import ModelSession, open_session
@@ -110,7 +111,7 @@ def _grid(backend: Backend, budget: int) -> Iterator[tuple[OperatorChain, list[N
         for chain in operator_chains(entry.pattern):
             known.setdefault(tuple(part.op for part in chain), chain)
     for chain in known.values():
-        cases = (NamedCase(chain[0].op, case) for case in op_table()[chain[0].op].cases())
+        cases = (NamedCase(chain[0].op, case) for case in cases_of(chain[0].op))
         for group in grouped(list(cases), budget):
             yield chain, group
 

@@ -19,6 +19,8 @@ import numpy as np
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
 from firmwright.boards import Board, load_board
+from firmwright.conformance.case import CaseTensor, ConformanceCase
+from firmwright.conformance.registry import cases_of
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model
 from firmwright.flows.model_session import ModelSession, open_session
@@ -27,7 +29,7 @@ from firmwright.flows.sample_batches import Tensors
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.schema import OPTIONS_OF_OPERATOR, TABLES
 from firmwright.ir.core import Attrs, Span
-from firmwright.ir.graph.opdef import CaseTensor, ConformanceCase, OpDef
+from firmwright.ir.graph.opdef import OpDef
 from firmwright.ir.module import IRModule
 from firmwright.ir.raw_model import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.ops.registry import import_table, op_table
@@ -128,12 +130,12 @@ def cases_to_run(board: str, ops: Sequence[str], *, one_each: bool) -> list[Name
         NamedCase(name, case)
         for name, opdef in op_table().items()
         if name in ops
-        for case in (_drawn(opdef, board) if one_each else opdef.cases())
+        for case in (_drawn(opdef, board) if one_each else cases_of(opdef.name))
     ]
 
 
 def _drawn(opdef: OpDef, board: str) -> list[ConformanceCase]:
-    cases = list(opdef.cases())
+    cases = list(cases_of(opdef.name))
     return [cases[zlib.crc32(f"{board} {opdef.name}".encode()) % len(cases)]] if cases else []
 
 

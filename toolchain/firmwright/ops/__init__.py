@@ -1,1 +1,1 @@
-"""One file an operator: attributes, type inference, numpy reference, default lowering, cases."""
+"""Operator definitions, one module per operator or family of related operators."""

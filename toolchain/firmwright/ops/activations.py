@@ -1,17 +1,15 @@
 """elu, gelu, hard_swish and leaky_relu.
 
-elu: e^x - 1 below 0, x from there on. gelu: x times the normal distribution's probability of values
-up to x, or with `approximate` its fit by tanh. hard_swish: x times (x + 3) / 6 cut to [0, 1].
-leaky_relu: x * `alpha` below 0. int8 functions are tables: of float32 for elu and gelu, of 16-bit
-fixed point for hard_swish, of two requantise steps (rounded twice) for leaky_relu, whose factors
-are computed in float32.
-Source of the semantics: TFLite's and TFLM's reference kernels.
+elu is e^x - 1 for x < 0, else x. gelu is x times the normal CDF of x, or with `approximate` its
+tanh approximation. hard_swish is x * clamp((x + 3) / 6, 0, 1). leaky_relu is `alpha` * x for x < 0.
+int8 functions are lookup tables: computed in float32 for elu and gelu, in 16-bit fixed point for
+hard_swish, and by two requantizations (rounding twice, factors in float32) for leaky_relu.
+Semantics: TFLite's and TFLM's reference kernels.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -25,24 +23,21 @@ from firmwright.base.quant import (
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph.opdef import (
     Array,
-    ConformanceCase,
     NotSupportedError,
     NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.elementwise_unary import (
-    BOTH_PROFILES,
     check_symmetric_int16,
     compute_elements,
     compute_float32,
     evaluate_int8_lut,
-    float_case,
     interpolate_int16,
     lookup_int8,
-    quantized_case,
     round_to_float32,
     unary_op,
 )
@@ -92,7 +87,7 @@ def _gelu_f32(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
 
 
 def _hard_swish_int8(call: OpCall, x: Array) -> Array:
-    """On inputs times 2^7, in 16 bits; see TFLite's HardSwish for the reasons of each step."""
+    """Compute in 16 bits on inputs scaled by 2^7; TFLite's HardSwish explains each step."""
     quant, y = tensor_quant(call.input(0)), tensor_quant(call.output)
     fine = np.float32(1 / 128) * np.float32(quant.scale)
     out_multiplier, out_shift = _int16_multiplier(float(fine / np.float32(y.scale)))
@@ -123,7 +118,7 @@ def _saturated(x: Array) -> Array:
 
 
 def _high_mul(x: Array, multiplier: int) -> Array:
-    """The high half of 2 x multiplier in 16 bits, rounded, halves up."""
+    """Return the high half of 2 * x * multiplier in 16 bits, rounding halves up."""
     return _saturated((x * multiplier + (1 << 14)) >> 15)
 
 
@@ -143,7 +138,7 @@ def _alpha(call: OpCall) -> float:
 
 
 def _factors(call: OpCall) -> tuple[tuple[int, int], tuple[int, int]]:
-    """(multiplier, shift) from 0 on and below."""
+    """Return (multiplier, shift) for inputs >= 0 and for inputs < 0."""
     x, y = (
         np.float32(tensor_quant(call.input(0)).scale),
         np.float32(tensor_quant(call.output).scale),
@@ -196,45 +191,6 @@ def _leaky_f32(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
 
 # ---- the operators -----------------------------------------------------------------------------
 
-_QUANTS = (
-    ("mid", (0.05, 3), (0.04, -9)),
-    ("low", (0.02, -128), (0.011, 4)),
-    ("high", (0.3, 127), (0.2, -3)),
-)
-
-
-def _elu_cases() -> Iterator[ConformanceCase]:
-    yield float_case("ELU", ("tflm",))
-    for name, x, y in _QUANTS:
-        yield quantized_case("ELU", name, "int8", x, y, ("tflm",))
-
-
-def _gelu_cases() -> Iterator[ConformanceCase]:
-    for approximate in (False, True):
-        options, tail = {"approximate": approximate}, "_tanh" if approximate else ""
-        yield float_case("GELU", ("litert",), options, tail)
-        for name, x, y in _QUANTS[: 2 - approximate]:
-            yield quantized_case("GELU", name + tail, "int8", x, y, ("litert",), options)
-    yield quantized_case(
-        "GELU", "mid", "int16", (0.0002, 0), (0.0002, 0), ("litert",), {"approximate": False}
-    )
-
-
-def _hard_swish_cases() -> Iterator[ConformanceCase]:
-    yield float_case("HARD_SWISH")
-    for name, x, y in (*_QUANTS, ("coarse", (2.0, 0), (0.05, 0))):
-        yield quantized_case("HARD_SWISH", name, "int8", x, y)
-
-
-def _leaky_cases() -> Iterator[ConformanceCase]:
-    options = {"alpha": float(np.float32(0.1))}
-    yield float_case("LEAKY_RELU", BOTH_PROFILES, options)
-    for name, x, y in _QUANTS:
-        yield quantized_case("LEAKY_RELU", name, "int8", x, y, BOTH_PROFILES, options)
-    yield quantized_case(
-        "LEAKY_RELU", "mid", "int16", (0.001, 0), (0.0013, 0), BOTH_PROFILES, options
-    )
-
 
 def _approximate(options: Attrs) -> Attrs:
     return {"approximate": bool(options["approximate"])}
@@ -244,13 +200,10 @@ def _alpha_option(options: Attrs) -> Attrs:
     return {"alpha": float(options["alpha"])}  # type: ignore[arg-type]  # a number by the schema
 
 
-def _cell(accumulator: str, source: str, rounding: Rounding | None = None) -> NumericsSpec:
-    return NumericsSpec(rounding, accumulator, source)
-
-
-_ELU, _GELU = _cell("int8 by float32", "activations Elu"), _cell("by float32", "activations Gelu")
-_SWISH = _cell("int16", "reference_ops HardSwish")
-_LEAKY = _cell("int32", "reference_ops QuantizeLeakyRelu", Rounding.TWICE)
+_ELU = both_profiles(None, "int8 by float32", "activations Elu")
+_GELU = {"litert": NumericsSpec(None, "by float32", "activations Gelu")}
+_SWISH = both_profiles(None, "int16", "reference_ops HardSwish")
+_LEAKY = both_profiles(Rounding.TWICE, "int32", "reference_ops QuantizeLeakyRelu")
 
 OPDEFS: tuple[OpDef, ...] = (
     unary_op(
@@ -259,8 +212,7 @@ OPDEFS: tuple[OpDef, ...] = (
             INT8: lookup_int8(lambda call, x: evaluate_int8_lut(call, x, round_to_float32(_elu))),
             FLOAT32: compute_float32(_elu, _elu_f32),
         },
-        _elu_cases,
-        {"litert": _ELU, "tflm": _ELU},
+        _ELU,
     ),
     unary_op(
         "gelu",
@@ -269,8 +221,7 @@ OPDEFS: tuple[OpDef, ...] = (
             INT16: interpolate_int16(_gelu, np.float32),
             FLOAT32: compute_elements(_gelu_float, _gelu_f32),
         },
-        _gelu_cases,
-        {"litert": _GELU},
+        _GELU,
         _approximate,
     ),
     unary_op(
@@ -279,8 +230,7 @@ OPDEFS: tuple[OpDef, ...] = (
             INT8: lookup_int8(_hard_swish_int8, _check_hard_swish),
             FLOAT32: compute_float32(_hard_swish, _hard_swish_f32),
         },
-        _hard_swish_cases,
-        {"litert": _SWISH, "tflm": _SWISH},
+        _SWISH,
     ),
     unary_op(
         "leaky_relu",
@@ -289,8 +239,7 @@ OPDEFS: tuple[OpDef, ...] = (
             INT16: compute_elements(_leaky_quantized, _leaky_int16, _check_leaky_int16),
             FLOAT32: compute_elements(_leaky_float, _leaky_f32),
         },
-        _leaky_cases,
-        {"litert": _LEAKY, "tflm": _LEAKY},
+        _LEAKY,
         _alpha_option,
     ),
 )

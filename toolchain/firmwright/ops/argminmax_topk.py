@@ -9,7 +9,7 @@ Source of the semantics: ONNX's ArgMax, ArgMin and TopK; TFLite's ArgMinMax and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -18,27 +18,21 @@ from firmwright.base.dtypes import BOOL, INT32, INT64, DType
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
     NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, logical_and
-from firmwright.ops.elementwise_unary import both_profiles
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import (
-    BOTH,
     DTYPES,
-    LITERT,
     constant_ints,
-    data_tensor,
     input_rank,
-    int_vector,
     normalize_axis,
     require_inputs,
 )
@@ -179,22 +173,6 @@ def _arg_import(context: ImportContext) -> ImportedCall:
     return ImportedCall("arg_min_max", attrs, (0,))
 
 
-def _arg_cases() -> Iterator[ConformanceCase]:
-    for builtin in ("ARG_MAX", "ARG_MIN"):
-        for kind, result in (
-            ("int8", "int32"), ("float32", "int32"), ("int32", "int32"), ("float32", "int64")
-        ):  # fmt: skip
-            for title, axis, y in (("last", -1, (4, 3)), ("middle", 1, (4, 7))):
-                tensors = data_tensor((4, 3, 7), kind), int_vector(axis)
-                options = {"output_type": 2 if result == "int32" else 4}
-                oracles = BOTH if (kind, result) in _ARGS_OF_TFLM else LITERT
-                tail = "_int64" if result == "int64" else ""
-                name = f"{builtin.lower()}_{title}_{kind}{tail}"
-                yield ConformanceCase(
-                    name, builtin, tensors, (CaseTensor(y, result),), options, oracles
-                )
-
-
 def _top_import(context: ImportContext) -> ImportedCall:
     require_inputs(context, 2)
     counts = constant_ints(context, 1, "a number of elements")
@@ -204,21 +182,6 @@ def _top_import(context: ImportContext) -> ImportedCall:
     return ImportedCall("top_k", attrs, (0,))
 
 
-def _top_cases() -> Iterator[ConformanceCase]:
-    for name, shape, k in (("three", (2, 9), 3), ("all", (2, 2, 5), 5), ("one", (11,), 1)):
-        for dtype in ("int8", "int16", "int32", "float32"):
-            if name != "three" and dtype not in ("int8", "float32"):
-                continue
-            y = (*shape[:-1], k)
-            inputs = (
-                data_tensor(shape, dtype),
-                CaseTensor((), "int32", data=np.array(k, np.int32)),
-            )
-            outputs = (data_tensor(y, dtype), CaseTensor(y, "int32"))
-            yield ConformanceCase(f"{name}_{dtype}", "TOPK_V2", inputs, outputs, {}, LITERT)
-
-
-_ARGS_OF_TFLM = (("int8", "int32"), ("float32", "int32"))
 _NAMES = tuple(kind.name for kind in _NUMBERS)
 OPDEFS = (
     OpDef(
@@ -227,9 +190,8 @@ OPDEFS = (
         reference=reference_arg_min_max,
         lower=lower_arg_min_max,
         imports={"tflite:ARG_MAX": _arg_import, "tflite:ARG_MIN": _arg_import},
-        cases=_arg_cases,
         dtypes=_NAMES,
-        numerics=both_profiles(NumericsSpec(None, "exact", "reference_ops ArgMinMax")),
+        numerics=both_profiles(None, "exact", "reference_ops ArgMinMax"),
     ),
     OpDef(
         name="top_k",
@@ -237,7 +199,6 @@ OPDEFS = (
         reference=reference_top_k,
         lower=lower_top_k,
         imports={"tflite:TOPK_V2": _top_import},
-        cases=_top_cases,
         dtypes=_NAMES,
         numerics={"litert": NumericsSpec(None, "exact", "TopContainer")},
         restrictions="constant k",

@@ -1,13 +1,13 @@
-"""average_pool2d: y is the mean of those x under the window that lie in the input.
+"""average_pool2d: y is the mean of the input elements inside the window.
 
-See pools.py for attributes. int8: the int32 sum is divided by the number of taps, rounded half
-away from zero, on the stored values (the zero point takes no part).
-Source of the semantics: TFLite's reference integer pooling; both profiles agree.
+pooling.py describes the attributes. int8: the int32 sum of the raw values is divided by the number
+of taps, rounding half away from zero; the zero point is not needed. Both profiles agree.
+Semantics: TFLite's reference integer pooling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,12 +15,11 @@ from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import (
     Array,
-    ConformanceCase,
-    NumericsSpec,
     OpCall,
     OpDef,
     RowReduction,
     RowWindow,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import (
     ArithExpr,
@@ -39,7 +38,6 @@ from firmwright.ops.pooling import (
     infer,
     lower_pool,
     narrow_to_output,
-    pool_cases,
     pool_importer,
     pool_window,
 )
@@ -58,14 +56,14 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def window_sums(x: Array, window: ConvWindow) -> Array:
-    """The sum under the window, for each output."""
+    """Return the sum of the window of each output."""
     patches = im2col(x, window)
     total: Array = patches.reshape(*patches.shape[:3], -1, x.shape[3]).sum(axis=-2)
     return total
 
 
 def rows(call: OpCall) -> RowWindow | RowReduction | None:
-    """Rows under the window where none lies outside, else row sums where it is the whole input."""
+    """Return the row window of an unpadded call, or a row reduction for a global pool."""
     window = pool_window(call)
     if any(window.padding[:2]):
         return None
@@ -77,7 +75,7 @@ def rows(call: OpCall) -> RowWindow | RowReduction | None:
 
 
 def _finish(call: OpCall, b: Builder, acc: tir.Buffer, y: tir.Buffer) -> None:
-    """The output of all rows' sums."""
+    """Compute the output from the sums of all rows."""
     taps = ArithExpr(as_expr(call.input(0).shape[1] * call.input(0).shape[2]))
     with b.for_("c", call.output.shape[3]) as c:
         b.store(y, [0, 0, 0, c], narrow_to_output(call, rounded_mean(b.load(acc, [c]), taps)))
@@ -93,7 +91,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def rounded_mean(total: ArithExpr, taps: ArithExpr | int) -> ArithExpr:
-    """The mean of `taps` stored values."""
+    """Return the rounded mean of `taps` raw values."""
     count = ArithExpr(as_expr(taps)).cast(total.expr.dtype)
     if total.expr.dtype == FLOAT32:
         return total / count
@@ -102,7 +100,7 @@ def rounded_mean(total: ArithExpr, taps: ArithExpr | int) -> ArithExpr:
 
 
 def tap_count(window: ConvWindow, at: OutputPosition) -> ArithExpr:
-    """Taps in the input: an immediate where no window leaves it."""
+    """Return the number of taps inside the input: constant if no window crosses the border."""
     rows = _count_along(window, 0, at.oy)
     cols = _count_along(window, 1, at.ox)
     return ArithExpr(as_expr(rows)) * cols
@@ -116,10 +114,6 @@ def _count_along(window: ConvWindow, axis: int, out: ArithExpr) -> ExprLike:
     return minimum(first + size, length) - maximum(first, 0)
 
 
-def cases() -> Iterator[ConformanceCase]:
-    yield from pool_cases("AVERAGE_POOL_2D")
-
-
 OPDEF = OpDef(
     name="average_pool2d",
     infer=infer,
@@ -127,10 +121,6 @@ OPDEF = OpDef(
     lower=lower,
     row_access=rows,
     imports={"tflite:AVERAGE_POOL_2D": pool_importer("average_pool2d")},
-    cases=cases,
     dtypes=DTYPES,
-    numerics={
-        "litert": NumericsSpec(None, "int32", "reference_integer_ops AveragePool"),
-        "tflm": NumericsSpec(None, "int32", "reference_integer_ops AveragePool"),
-    },
+    numerics=both_profiles(None, "int32", "reference_integer_ops AveragePool"),
 )

@@ -1,15 +1,14 @@
-"""batch_matmul: products of matrices, one for each index of the axes before the last two.
+"""batch_matmul: matrix products of the last two axes, with broadcasting of the other axes.
 
-Attributes: `adj_x`, `adj_y` (that matrix lies transposed). The axes before the last two are
-broadcast. Either input may be constant. int8: the int32 sum of products of values less their zero
-points is requantised by scale_x * scale_y / y scale; int16: the sum has 64 bits, and the multiplier
-is cut to 16 (int16x8.py).
-Source of the semantics: TFLite's reference BatchMatMul.
+Attributes: `adj_x` and `adj_y` transpose the respective matrix. Either input may be constant. int8:
+the int32 sum of products of zero-point-free values is requantized by scale_x * scale_y / y scale.
+int16: the sum has 64 bits and the multiplier is reduced to 16 bits (int16x8.py).
+Semantics: TFLite's reference BatchMatMul.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -20,18 +19,15 @@ from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
-    NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.elementwise import broadcast_loops, broadcast_shape
-from firmwright.ops.elementwise_unary import both_profiles
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.int16x8 import (
     apply_int64_requant,
@@ -72,7 +68,7 @@ def _is_turned(call: OpCall, index: int) -> bool:
 
 
 def _matrix(call: OpCall, index: int) -> tuple[int, int]:
-    """Rows and columns of an input as they are multiplied."""
+    """Return the rows and columns of an input after transposition."""
     rows, columns = call.input(index).shape[-2:]
     return (columns, rows) if _is_turned(call, index) else (rows, columns)
 
@@ -142,7 +138,7 @@ def _product(call: OpCall, left: ArithExpr, right: ArithExpr, wide: DType) -> Ar
 def _batched(
     call: OpCall, b: Kernel, stack: ExitStack, loops: Sequence[tuple[int, set[int]]], index: int
 ) -> tir.Buffer:
-    """Matrices by the loops that they advance in: inputs by some, the output (2) by all."""
+    """Index the matrices by the batch loops: inputs by some, the output (2) by all."""
     buffer = b.y if index == 2 else b.input(index)
     own = [n for n, moving in loops if index == 2 or index in moving]
     name, access = ("left", "right", "out")[index], "w" if index == 2 else "r"
@@ -156,54 +152,15 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     return ImportedCall("batch_matmul", flags, (0, 1))
 
 
-_CASES = (
-    # name, shapes, adj_x, adj_y, second input constant
-    ("plain", (2, 3, 5), (2, 5, 4), (2, 3, 4), False, False, False),
-    ("left", (2, 5, 3), (2, 5, 4), (2, 3, 4), True, False, False),
-    ("right", (3, 7), (4, 7), (3, 4), False, True, True),
-    ("spread", (2, 1, 3, 5), (3, 5, 2), (2, 3, 3, 2), False, False, False),
-    ("shared", (4, 3, 5), (1, 2, 5), (4, 3, 2), False, True, False),
-)
-_QUANTS = {
-    "int8": ((0.05, 3), (0.02, -9), (0.03, 7)),
-    "int16": ((0.0005, 0), (0.0002, 0), (0.0003, 0)),
-}
-
-
-def cases() -> Iterator[ConformanceCase]:
-    rng = np.random.Generator(np.random.PCG64(31))
-    for name, *shapes, adj_x, adj_y, constant in _CASES:
-        for dtype in ("int8", "int16", "float32"):
-            if dtype == "int16" and name in ("left", "shared"):
-                continue
-            quants = _QUANTS.get(dtype, (None,) * 3)
-            x, y, z = (
-                CaseTensor(shape, dtype)
-                if quant is None
-                else CaseTensor(shape, dtype, (float(np.float32(quant[0])),), (quant[1],))
-                for shape, quant in zip(shapes, quants, strict=True)
-            )
-            if constant:
-                values = (rng.normal(size=y.shape) * 50).astype(dtype)
-                y = CaseTensor(y.shape, dtype, y.scales, y.zero_points, data=values)
-            options = {"adj_x": adj_x, "adj_y": adj_y}
-            yield ConformanceCase(f"{name}_{dtype}", "BATCH_MATMUL", (x, y), (z,), options)
-
-
 OPDEF = OpDef(
     name="batch_matmul",
     infer=infer,
     reference=reference,
     lower=lower,
     imports={"tflite:BATCH_MATMUL": import_tflite},
-    cases=cases,
     dtypes=tuple(kind.name for kind in _DTYPES),
     numerics=both_profiles(
-        NumericsSpec(
-            Rounding.TWICE,
-            "int32; int16: int64, rounded once by 16 bits",
-            "reference_ops BatchMatMul",
-        )
+        Rounding.TWICE, "int32; int16: int64, rounded once by 16 bits", "reference_ops BatchMatMul"
     ),
     restrictions="integers with integers: not floats with int8 (hybrid)",
 )

@@ -1,17 +1,16 @@
-"""circular_buffer: the last slots of a tensor that comes slot by slot, the newest at the end.
+"""circular_buffer: a buffer of the last slots along axis 1; the newest slot is at the end.
 
-    y = x before without its first slot, and x behind it; slots along axis 1.
+    y = previous y without its first slot, followed by x
 
-Source of the semantics: TFLM's custom operator. It can be told to end a run before what follows,
-until so many slots have come: the importer of TFLite files makes a branch of that, which attribute
-`cycles` asks for. Files that do not say how often count 5, 13 and 25 slots as once and others as
-each second time, as TFLM does; one shape it judges by the number of buffers in the process, and
-that is refused.
+Semantics: TFLM's custom operator. It can end a run early until enough slots have arrived; the
+TFLite importer turns that into a branch, requested by attribute `cycles`. Without `cycles` in the
+file, sizes of 5, 13 and 25 slots mean every run and other sizes every second run, as in TFLM. One
+shape that TFLM decides by the number of buffers in the process is rejected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,8 +18,6 @@ from firmwright.base.dtypes import INT8
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImplicitState,
     ImportContext,
     ImportedCall,
@@ -31,7 +28,6 @@ from firmwright.ir.graph.opdef import (
 )
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.signal_spectrum import TFLM
 
 _EACH_RUN = (5, 13, 25)
 _BY_NUMBER = (2, 96)
@@ -76,7 +72,7 @@ def import_tflite(context: ImportContext) -> ImportedCall:
 
 
 def _cycles(context: ImportContext, shape: tuple[int, ...]) -> int:
-    """At each how many-th run what follows runs."""
+    """Return the number of runs between two executions of the subsequent operators."""
     told = context.node.options.get("cycles_max", 0)
     if isinstance(told, int) and told > 0:
         return told
@@ -87,20 +83,12 @@ def _cycles(context: ImportContext, shape: tuple[int, ...]) -> int:
     return 2
 
 
-def cases() -> Iterator[ConformanceCase]:
-    for name, slots, options in (("told", 3, {"cycles_max": 1}), ("known", 5, {})):
-        x = CaseTensor((1, 1, 2, 3), "int8", (0.5,), (-7,))
-        y = CaseTensor((1, slots, 2, 3), "int8", (0.5,), (-7,), is_state=True)
-        yield ConformanceCase(name, "custom:CIRCULAR_BUFFER", (x,), (y,), options, TFLM)
-
-
 OPDEF = OpDef(
     name="circular_buffer",
     infer=infer,
     reference=reference,
     lower=lower,
     imports={"tflite:custom:CIRCULAR_BUFFER": import_tflite},
-    cases=cases,
     dtypes=("int8",),
     numerics={"tflm": NumericsSpec(None, "copies", "TFLM circular_buffer")},
 )

@@ -1,15 +1,14 @@
-"""concatenation: the inputs one after another along `axis`.
+"""concatenation: join the inputs along `axis`.
 
-Stored values are copied, so inputs and output must be quantised alike: LiteRT refuses int8 that is
-not, TFLM's result would mean something else.
-Source of the semantics: TFLite's reference Concatenation.
+Raw values are copied, so inputs and output must have the same quantization: LiteRT rejects int8
+tensors that differ, and TFLM's result would have another meaning.
+Semantics: TFLite's reference Concatenation.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -17,16 +16,14 @@ import numpy as np
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
-    NumericsSpec,
     OpCall,
     OpDef,
     RowWindow,
     Subviews,
+    both_profiles,
 )
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
@@ -56,12 +53,12 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def rows(call: OpCall) -> RowWindow | None:
-    """Rows are made of rows where they are not what is joined."""
+    """Return the row window, None if the inputs are joined along the rows."""
     return elementwise_row_window(call) if call.int_attr("axis") > 1 else None
 
 
 def windows(call: OpCall) -> Subviews | None:
-    """What is joined along the outermost axis lies one behind the other."""
+    """Return the subviews if the inputs are joined along the outermost axis."""
     axis = call.int_attr("axis")
     if math.prod(call.output.shape[:axis]) > 1:
         return None
@@ -70,7 +67,7 @@ def windows(call: OpCall) -> Subviews | None:
 
 
 def _but(shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    """The rank and every size but that of `axis`."""
+    """Return the rank and every size except that of `axis`."""
     return (len(shape), *shape[:axis], -1, *shape[axis + 1 :])
 
 
@@ -105,32 +102,6 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     return ImportedCall("concatenation", {"axis": axis}, tuple(range(len(context.inputs))))
 
 
-_CASES = (
-    # name, axis, input shapes; the last input is constant where so named
-    ("channels", 3, ((1, 3, 2, 4), (1, 3, 2, 1), (1, 3, 2, 6))),
-    ("rows", -2, ((2, 3, 5), (2, 1, 5))),
-    ("batch", 0, ((1, 7), (3, 7))),
-    ("one", 1, ((2, 3),)),
-    ("constant", -1, ((2, 3), (2, 2))),
-)
-
-
-def cases() -> Iterator[ConformanceCase]:
-    for name, axis, shapes in _CASES:
-        total = list(shapes[0])
-        total[axis] = sum(shape[axis] for shape in shapes)
-        options = {"axis": axis, "fused_activation_function": "NONE"}
-        for dtype in ("int8", "float32"):
-            *inputs, y = (
-                CaseTensor(shape, dtype, *(((0.25,), (11,)) if dtype == "int8" else ()))
-                for shape in (*shapes, tuple(total))
-            )
-            if name == "constant":
-                values = np.arange(4).reshape(2, 2).astype(dtype)
-                inputs[-1] = replace(inputs[-1], data=values)
-            yield ConformanceCase(f"{name}_{dtype}", "CONCATENATION", tuple(inputs), (y,), options)
-
-
 OPDEF = OpDef(
     name="concatenation",
     infer=infer,
@@ -139,11 +110,7 @@ OPDEF = OpDef(
     subviews=windows,
     row_access=rows,
     imports={"tflite:CONCATENATION": import_tflite},
-    cases=cases,
     dtypes=tuple(kind.name for kind in DTYPES),
-    numerics={
-        profile: NumericsSpec(None, "copies", "reference_ops Concatenation")
-        for profile in ("litert", "tflm")
-    },
+    numerics=both_profiles(None, "copies", "reference_ops Concatenation"),
     restrictions="inputs quantised alike",
 )

@@ -1,15 +1,15 @@
-"""constant: numbers known when the model was read; fill: one value in every element.
+"""constant: values known at import time; fill: one value in every element.
 
-`constant` has the attribute `values`, in C order. `fill` takes its value from input 0, or it is 0
-where there is none. Nearly always the importer folds them away: what is left is an output of the
-model, or so large that a loop is better than a table.
-Source of the semantics: TFLite's Shape, Rank, Range, BroadcastArgs; Fill and ZerosLike.
+`constant` has the attribute `values`, in C order. `fill` takes its value from input 0, or 0 if it
+has no input. The importer folds most of them; the remaining ones are model outputs or so large that
+a loop is smaller than a table.
+Semantics: TFLite's Shape, Rank, Range and BroadcastArgs; Fill and ZerosLike.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,29 +18,23 @@ from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
-    NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
-from firmwright.ops.elementwise_unary import both_profiles
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import (
     DTYPES,
-    LITERT,
     constant_ints,
-    data_tensor,
     input_rank,
-    int_vector,
     lower_fill,
     require_inputs,
 )
 
-_CELL = both_profiles(NumericsSpec(None, "exact", "reference_ops"))
+_CELL = both_profiles(None, "exact", "reference_ops")
 _MOST_NUMBERS = 1 << 16
 
 # ---- constant ----------------------------------------------------------------------------------
@@ -113,14 +107,6 @@ def _range_import(context: ImportContext) -> ImportedCall:
     return _vector([start + k * step for k in range(math.ceil((limit - start) / step))])
 
 
-def _constant_cases() -> Iterator[ConformanceCase]:
-    out = (CaseTensor((3,), "int32"),)
-    yield ConformanceCase("shape", "SHAPE", (data_tensor((2, 3, 4), "int8"),), out, {"out_type": 2})
-    x = (CaseTensor((2, 3, 4), "float32"),)
-    yield ConformanceCase("rank", "RANK", x, (CaseTensor((), "int32"),), {}, LITERT)
-    yield ConformanceCase("spread", "BROADCAST_ARGS", (int_vector(2, 1, 4), int_vector(3, 1)), out)
-
-
 # ---- fill --------------------------------------------------------------------------------------
 
 
@@ -161,15 +147,6 @@ def _zeros_import(context: ImportContext) -> ImportedCall:
     return ImportedCall("fill", {"shape": x.shape}, ())
 
 
-def _fill_cases() -> Iterator[ConformanceCase]:
-    for dtype in ("int8", "int32", "float32"):
-        value, y = CaseTensor((), dtype), CaseTensor((2, 3), dtype)
-        yield ConformanceCase(f"value_{dtype}", "FILL", (int_vector(2, 3), value), (y,))
-    for dtype in ("int32", "float32"):
-        x = CaseTensor((2, 3), dtype)
-        yield ConformanceCase(f"zeros_{dtype}", "ZEROS_LIKE", (x,), (x,))
-
-
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         name="constant",
@@ -182,7 +159,6 @@ OPDEFS: tuple[OpDef, ...] = (
             "tflite:BROADCAST_ARGS": _broadcast_args_import,
             "tflite:RANGE": _range_import,
         },
-        cases=_constant_cases,
         dtypes=("int32", "int64", "float32"),
         numerics=_CELL,
     ),
@@ -192,7 +168,6 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=_fill_reference,
         lower=_fill_lower,
         imports={"tflite:FILL": _fill_import, "tflite:ZEROS_LIKE": _zeros_import},
-        cases=_fill_cases,
         dtypes=tuple(kind.name for kind in DTYPES),
         numerics=_CELL,
     ),

@@ -1,25 +1,22 @@
-"""What the importers of models take apart: control flow, variables, compressed constants.
+"""Operators that importers expand: control flow, variables and compressed constants.
 
-    if: runs the function `then` or `else`, as input 0 says, on the other inputs.
-    while: runs `body` on what it carries as long as `cond` says so.
+    if: run function `then` or `else`, selected by input 0, on the other inputs.
+    while: run `body` on the loop-carried values while `cond` is true.
 
-They run graph functions of the module, so they have neither loops nor a reference of their own:
-`ir/graph/evaluate.py` runs them, `select/control_flow.py` writes them into the AOT main. Variables
-are no
-calls at all: the importer follows what is assigned to what is read; nor is what decodes constants,
-which is done while the model is imported. Source of the semantics: TFLite's operators of these
-names, and TFLM's.
+They call graph functions of the module, so they have neither loops nor a reference here:
+`ir/graph/evaluate.py` executes them and `select/inline.py` inlines them into the AOT main. The
+importer resolves variables to state and decodes constants, so neither becomes a call.
+Semantics: TFLite's and TFLM's operators of these names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from firmwright.base.errors import InternalError
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     OpCall,
@@ -44,10 +41,6 @@ def _import(context: ImportContext) -> ImportedCall:
     raise InternalError(f"{context.node.op} is imported with its module")
 
 
-def _no_cases() -> Iterator[ConformanceCase]:
-    return iter(())
-
-
 def _record(name: str, *foreign: str, restrictions: str = "") -> OpDef:
     return OpDef(
         name=name,
@@ -55,7 +48,6 @@ def _record(name: str, *foreign: str, restrictions: str = "") -> OpDef:
         reference=_reference,
         lower=_lower,
         imports={f"tflite:{item}": _import for item in foreign},
-        cases=_no_cases,
         dtypes=("int8", "int16", "int32", "float32", "bool"),
         restrictions=restrictions,
     )

@@ -11,7 +11,7 @@ Source of the semantics: ONNX's Conv and ConvTranspose.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, ConformanceCase, NotSupportedError, OpCall, OpDef
+from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, logical_and
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.window_nd import window_of
@@ -176,11 +176,6 @@ def lower_transposed(call: OpCall, b: Kernel) -> None:
         b.store(b.y, [n, m, *at], b.load(acc, [0]))
 
 
-def cases() -> Iterator[ConformanceCase]:
-    """TFLite has no such operators; tests/onnx covers them."""
-    return iter(())
-
-
 def macs(call: OpCall) -> int:
     return call.output.elements * call.input(1).elements // call.input(1).shape[0]
 
@@ -195,8 +190,6 @@ OPDEFS = (
         infer=infer,
         reference=reference,
         lower=lower,
-        imports={},
-        cases=cases,
         dtypes=tuple(kind.name for kind in _DTYPES),
         macs=macs,
     ),
@@ -205,8 +198,6 @@ OPDEFS = (
         infer=infer_transposed,
         reference=reference_transposed,
         lower=lower_transposed,
-        imports={},
-        cases=cases,
         dtypes=tuple(kind.name for kind in _DTYPES),
         macs=macs_transposed,
     ),

@@ -1,18 +1,17 @@
-"""cumulative: running sums or products along one axis; add_n: the sum of any number of tensors.
+"""cumulative: running sum or product along one axis; add_n: sum of any number of tensors.
 
-Attributes of cumulative: `axis`, `step` (add, mul), `exclusive` (a result leaves out its own
-element), `reverse` (they begin at the end). int8 with a quantisation, whose sums only TFLM has:
-every value less its zero point is scaled to half of itself with 20 more bits, and the sum of those,
-in 32 bits that wrap, is requantised to the output; both steps round twice. Its sums begin with a
-stored 0, which stands for another number where the zero point is not 0: so do these.
-Other types are joined as they are, floats in order.
-Source of the semantics: TFLite's reference CumSum and AddN, TFLM's for int8, ONNX's CumProd.
+Attributes of cumulative: `axis`, `step` (add, mul), `exclusive` (omit the element itself) and
+`reverse` (start at the end). Quantized int8, whose sums only TFLM defines: each zero-point-free
+value is scaled to half of itself with 20 more bits, and the wrapping 32-bit sum is requantized to
+the output; both steps round twice. TFLM starts such sums with a raw 0, even if the zero point is
+not 0, and so does this operator. Other types are added directly, floats in order.
+Semantics: TFLite's reference CumSum and AddN, TFLM's for int8, ONNX's CumProd.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,20 +21,16 @@ from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
-    NumericsProfile,
-    NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.elementwise import loop_over_elements
-from firmwright.ops.elementwise_unary import BOTH_PROFILES, both_profiles
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
@@ -48,8 +43,6 @@ from firmwright.ops.rescaled_sum import SumTerm
 from firmwright.ops.row_windows import elementwise_row_window
 from firmwright.ops.strided_copy import (
     DTYPES,
-    LITERT,
-    TFLM,
     constant_ints,
     input_rank,
     normalize_axis,
@@ -59,7 +52,7 @@ from firmwright.ops.strided_copy import (
 _LEFT_SHIFT = 20
 _DTYPES = (INT8, INT32, FLOAT32)
 _NUMBERS = tuple(kind for kind in DTYPES if kind != BOOL)
-_CELL = NumericsSpec(
+_CELL = both_profiles(
     Rounding.TWICE, "int32, inputs << 20 (int8: in TFLM alone)", "reference_ops CumSum, AddN"
 )
 
@@ -90,7 +83,7 @@ def _term(call: OpCall) -> SumTerm:
 
 
 def _start(call: OpCall) -> int:
-    """What the sums of int8 begin with."""
+    """Return the initial value of quantized sums."""
     return int(_term(call).apply(np.array(0)))
 
 
@@ -106,7 +99,7 @@ def _finished(call: OpCall, total: ArithExpr) -> ArithExpr:
 
 
 def _plus(a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    """Of 32 bits, in those that wrap."""
+    """Add 32-bit values with wrap-around."""
     if a.expr.dtype != INT32:
         return a + b
     return (a.cast(UINT32) + b.cast(UINT32)).cast(INT32)
@@ -119,7 +112,7 @@ def _times(a: ArithExpr, b: ArithExpr) -> ArithExpr:
 
 
 def _finished_array(call: OpCall, total: Array) -> Array:
-    """`total` in wide numbers, as the output."""
+    """Convert `total`, in a wide type, to the output."""
     if call.input(0).dtype == FLOAT32:
         return total.astype(np.float32)
     wrapped = total.astype(np.int32)
@@ -196,33 +189,6 @@ def _cumsum_import(context: ImportContext) -> ImportedCall:
     return ImportedCall("cumulative", attrs, (0,))
 
 
-def _tensor(shape: Sequence[int], dtype: str, quant: tuple[float, int]) -> CaseTensor:
-    if dtype != "int8":
-        return CaseTensor(tuple(shape), dtype)
-    return CaseTensor(tuple(shape), dtype, (float(np.float32(quant[0])),), (quant[1],))
-
-
-def _oracles(dtype: str) -> tuple[NumericsProfile, ...]:
-    return {"int8": TFLM, "int32": LITERT}.get(dtype, BOTH_PROFILES)
-
-
-def _cumsum_cases() -> Iterator[ConformanceCase]:
-    for name, axis, exclusive, reverse in (
-        ("middle", 1, False, False),
-        ("exclusive", 2, True, False),
-        ("reverse", 0, False, True),
-        ("both", -2, True, True),
-    ):
-        for dtype in ("int8", "int32", "float32"):
-            x = _tensor((3, 4, 5), dtype, (0.05, 3))
-            y = _tensor((3, 4, 5), dtype, (0.13, -7))
-            where = CaseTensor((), "int32", data=np.array(axis, np.int32))
-            options = {"exclusive": exclusive, "reverse": reverse}
-            yield ConformanceCase(
-                f"{name}_{dtype}", "CUMSUM", (x, where), (y,), options, _oracles(dtype)
-            )
-
-
 # ---- add_n -------------------------------------------------------------------------------------
 
 
@@ -252,13 +218,6 @@ def _add_n_import(context: ImportContext) -> ImportedCall:
     return ImportedCall("add_n", {}, tuple(range(len(context.inputs))))
 
 
-def _add_n_cases() -> Iterator[ConformanceCase]:
-    for dtype, count in (("int8", 2), ("int8", 5), ("int32", 3), ("float32", 3)):
-        inputs = tuple(_tensor((2, 7), dtype, (0.05, 3)) for _ in range(count))
-        outputs = (_tensor((2, 7), dtype, (0.13, -7)),)
-        yield ConformanceCase(f"{count}_{dtype}", "ADD_N", inputs, outputs, {}, _oracles(dtype))
-
-
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         name="cumulative",
@@ -266,9 +225,8 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=_cumulative_reference,
         lower=_cumulative_lower,
         imports={"tflite:CUMSUM": _cumsum_import},
-        cases=_cumsum_cases,
         dtypes=tuple(kind.name for kind in _NUMBERS),
-        numerics=both_profiles(_CELL),
+        numerics=_CELL,
     ),
     OpDef(
         name="add_n",
@@ -277,8 +235,7 @@ OPDEFS: tuple[OpDef, ...] = (
         lower=_add_n_lower,
         row_access=elementwise_row_window,
         imports={"tflite:ADD_N": _add_n_import},
-        cases=_add_n_cases,
         dtypes=tuple(kind.name for kind in _DTYPES),
-        numerics=both_profiles(_CELL),
+        numerics=_CELL,
     ),
 )

@@ -1,21 +1,20 @@
-"""custom: an operator of which only the name is known: TFLite's custom ones, foreign ONNX domains.
+"""custom: an operator known only by name, such as TFLite custom operators and foreign ONNX domains.
 
-Attributes: `domain` and `name` as the file has them, `data` the operator's own options as hex: for
-TFLite the bytes of its options, for ONNX its attributes as JSON. A call of it is imported where
-somebody claims the name, a backend's pattern or a `CustomOp`; it has no loops of its own.
-Invariant: output types are what the file declares or what the claimant's type rule says.
+Attributes: `domain` and `name` from the file, and `data`, the operator's options in hexadecimal
+(the option bytes for TFLite, the attributes as JSON for ONNX). A call is imported if a backend
+pattern or a `CustomOp` accepts the name; it has no default loops. Output types come from the file
+or from the type rule of the `CustomOp`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from firmwright.base.errors import UsageError
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
@@ -25,7 +24,7 @@ from firmwright.ir.graph.opdef import (
 
 
 def declared_outputs(call: OpCall) -> tuple[TensorType, ...]:
-    """The type rule of an operator whose file says what comes out."""
+    """Return the output types that the model file declares."""
     return call.outputs
 
 
@@ -35,11 +34,11 @@ def no_int_args(call: OpCall) -> Sequence[int]:
 
 @dataclass(frozen=True, slots=True)
 class CustomOp:
-    """An operator that the user brings: a C function, its type rule, what it means in numpy.
+    """A user-supplied operator: a C function, its type rule and its numpy reference.
 
-    The function takes pointers to the inputs in order, constants among them, then to the outputs,
-    then to `workspace_bytes(call)` bytes where those are any, then the int32 numbers that
-    `int_args(call)` gives. `sources` are its C files by name.
+    The C function takes pointers to the inputs in order (including constants), to the outputs, to
+    `workspace_bytes(call)` bytes if that is not 0, and then the int32 values of `int_args(call)`.
+    `sources` maps C file names to their text.
     """
 
     name: str
@@ -55,12 +54,12 @@ class CustomOp:
 
 @dataclass(frozen=True, slots=True)
 class CustomOpRegistry:
-    """Those of this process, by domain and name: code, like the backends, and no state."""
+    """The custom operators of this process by (domain, name)."""
 
     _known: dict[tuple[str, str], CustomOp] = field(default_factory=dict)
 
     def register(self, op: CustomOp) -> None:
-        """Claims the operator; of two claims the later one counts."""
+        """Register an operator; a later registration replaces an earlier one."""
         if not op.function.isidentifier():
             raise UsageError(
                 f"the function {op.function!r} of the custom operator {op.name} is no C name."
@@ -71,7 +70,7 @@ class CustomOpRegistry:
         return self._known.get((domain, name))
 
     def of(self, call: OpCall) -> CustomOp | None:
-        """Whose call that is."""
+        """Return the registered operator of a call, if any."""
         return self.find(call.str_attr("domain"), call.str_attr("name"))
 
 
@@ -79,12 +78,12 @@ CUSTOM_OPS = CustomOpRegistry()
 
 
 def custom_options_of(call: OpCall) -> bytes:
-    """The operator's own options."""
+    """Return the option bytes of the operator."""
     return bytes.fromhex(call.str_attr("data"))
 
 
 def import_custom(context: ImportContext) -> ImportedCall:
-    """A custom operator of TFLite, all of its inputs kept."""
+    """Import a TFLite custom operator with all of its inputs."""
     node = context.node
     name = node.op.removeprefix("custom:")
     attrs = {"domain": "", "name": name, "data": node.custom_options.hex()}
@@ -115,18 +114,10 @@ def macs(call: OpCall) -> int:
     return 0 if claimed is None else claimed.macs(call)
 
 
-def cases() -> Iterator[ConformanceCase]:
-    """There is no definition to hold it against."""
-    return iter(())
-
-
 OPDEF = OpDef(
     name="custom",
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={},
-    cases=cases,
-    dtypes=(),
     macs=macs,
 )

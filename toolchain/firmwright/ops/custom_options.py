@@ -1,4 +1,4 @@
-"""Options of custom operators, which no schema vouches for: looked up by name, or refused."""
+"""Typed access to the options of custom operators, which have no schema."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from firmwright.ir.graph.opdef import ImportContext, NotSupportedError
 
 
 def int_option(context: ImportContext, name: str) -> int:
-    """A whole number or flag that must be there."""
+    """Return a required integer or flag."""
     value = context.node.options.get(name)
     if not isinstance(value, int):
         raise NotSupportedError(f"options without a number {name}")
@@ -14,5 +14,5 @@ def int_option(context: ImportContext, name: str) -> int:
 
 
 def int_options(context: ImportContext, *names: str) -> dict[str, int]:
-    """Several of them, by name."""
+    """Return several required integers by name."""
     return {name: int_option(context, name) for name in names}

@@ -8,14 +8,13 @@ Source of the semantics: TFLite's reference operators of these names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.opdef import (
     Array,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
@@ -23,20 +22,15 @@ from firmwright.ir.graph.opdef import (
     OpDef,
 )
 from firmwright.ops.strided_copy import (
-    BOTH,
     LITERT,
-    TFLM,
     CopyAxis,
     DataMovement,
     StridedCopy,
     attrs_importer,
     constant_ints,
     copy_axes,
-    data_movement_cases,
     data_movement_op,
-    data_tensor,
     input_rank,
-    int_vector,
     normalize_axis,
     require_inputs,
     row_major_strides,
@@ -65,18 +59,6 @@ def _transpose_copies(call: OpCall) -> Sequence[StridedCopy]:
             copy_axes(_transposed_shape(call), [strides[k] for k in call.ints_attr("perm")])
         )
     ]
-
-
-def _transpose_cases() -> Iterator[ConformanceCase]:
-    yield from data_movement_cases(
-        "TRANSPOSE", "image", (1, 3, 4, 5), (1, 5, 3, 4), [int_vector(0, 3, 1, 2)]
-    )
-    yield from data_movement_cases(
-        "TRANSPOSE", "matrix", (7, 3), (3, 7), [int_vector(1, 0)], dtypes=("int16",)
-    )
-    yield from data_movement_cases(
-        "TRANSPOSE", "ends", (2, 3, 4), (4, 3, 2), [int_vector(2, 1, 0)], dtypes=("int8",)
-    )
 
 
 # ---- strided_slice -----------------------------------------------------------------------------
@@ -173,26 +155,6 @@ def _slice_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
     return [selected.reshape(_slice_shape(call))]
 
 
-def _slice_cases() -> Iterator[ConformanceCase]:
-    yield from data_movement_cases(
-        "SLICE", "box", (2, 5, 4), (2, 3, 2), [int_vector(0, 1, 2), int_vector(2, 3, -1)]
-    )
-    for name, x, y, begin, end, strides, masks in (
-        ("steps", (5, 7), (2, 3), (1, 6), (4, 0), (2, -2), (0, 0, 0)),
-        ("open", (4, 6, 3), (3, 2, 3), (1, 5), (0, 0), (1, -4), (0, 3, 0)),
-        ("shrunk", (3, 4, 5), (4, 2), (-1, 0, 1), (0, 4, 3), (1, 1, 1), (2, 2, 1)),
-    ):
-        yield from data_movement_cases(
-            "STRIDED_SLICE", name, x, y, [int_vector(*begin), int_vector(*end), int_vector(*strides)],
-            {
-                "begin_mask": masks[0], "end_mask": masks[1], "shrink_axis_mask": masks[2],
-                "ellipsis_mask": 0, "new_axis_mask": 0,
-            },
-            oracles=LITERT if name == "open" else BOTH,  # TFLM takes another length for this
-            dtypes=("int8",),
-        )  # fmt: skip
-
-
 # ---- split, pack, unpack -----------------------------------------------------------------------
 
 
@@ -239,17 +201,6 @@ def _split_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
     return np.split(arrays[0], ends, axis=call.int_attr("axis"))
 
 
-def _split_cases() -> Iterator[ConformanceCase]:
-    for dtype in ("int8", "float32"):
-        x, part = data_tensor((2, 6, 3), dtype), data_tensor((2, 2, 3), dtype)
-        yield ConformanceCase(
-            f"thirds_{dtype}", "SPLIT", (int_vector(1), x), (part,) * 3, {"num_splits": 3}
-        )
-    parts = (data_tensor((2, 1, 3), "int8"), data_tensor((2, 5, 3), "int8"))
-    inputs = (data_tensor((2, 6, 3), "int8"), int_vector(1, -1), int_vector(-2))
-    yield ConformanceCase("sizes_int8", "SPLIT_V", inputs, parts, {"num_splits": 2})
-
-
 def _pack_import(context: ImportContext) -> ImportedCall:
     require_inputs(context, max(1, len(context.inputs)))
     axis = normalize_axis(context.node.options["axis"], len(context.outputs[0].shape))
@@ -272,17 +223,6 @@ def _pack_copies(call: OpCall) -> Sequence[StridedCopy]:
         StridedCopy(axes, 0, source * strides[axis], source=source)
         for source in range(len(call.inputs))
     ]
-
-
-def _pack_cases() -> Iterator[ConformanceCase]:
-    for name, axis, y in (
-        ("middle", 1, (2, 3, 4)),
-        ("last", -1, (2, 4, 3)),
-        ("first", 0, (3, 2, 4)),
-    ):
-        inputs = (data_tensor((2, 4), "int8"),) * 3
-        options = {"values_count": 3, "axis": axis}
-        yield ConformanceCase(f"{name}_int8", "PACK", inputs, (data_tensor(y, "int8"),), options)
 
 
 def _unpack_import(context: ImportContext) -> ImportedCall:
@@ -308,15 +248,6 @@ def _unpack_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 def _unpack_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
     return list(np.moveaxis(arrays[0], call.int_attr("axis"), 0))
-
-
-def _unpack_cases() -> Iterator[ConformanceCase]:
-    for name, axis, y, num in (("middle", 1, (2, 4), 3), ("last", -1, (2, 3), 4)):
-        outputs = (data_tensor(y, "int8"),) * num
-        options = {"num": num, "axis": axis}
-        yield ConformanceCase(
-            f"{name}_int8", "UNPACK", (data_tensor((2, 3, 4), "int8"),), outputs, options
-        )
 
 
 # ---- gather, tile, broadcast_to, reverse_v2 ----------------------------------------------------
@@ -358,13 +289,6 @@ def _gather_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
     return [selected.reshape(_gather_shape(call))]
 
 
-def _gather_cases() -> Iterator[ConformanceCase]:
-    options = {"axis": 1, "batch_dims": 0}
-    yield from data_movement_cases(
-        "GATHER", "rows", (2, 5, 3), (2, 4, 3), [int_vector(4, 0, 0, 2)], options
-    )
-
-
 def _tile_copies(call: OpCall) -> Sequence[StridedCopy]:
     shape, strides = call.input(0).shape, row_major_strides(call.input(0).shape)
     y_strides = row_major_strides(call.output.shape)
@@ -379,12 +303,6 @@ def _tile_shape(call: OpCall) -> tuple[int, ...]:
     if len(shape) != len(multiples):
         raise NotSupportedError(f"{len(multiples)} multiples of {len(shape)} dimensions")
     return tuple(a * b for a, b in zip(shape, multiples, strict=True))
-
-
-def _tile_cases() -> Iterator[ConformanceCase]:
-    yield from data_movement_cases(
-        "TILE", "twice", (2, 3), (4, 9), [int_vector(2, 3)], oracles=LITERT
-    )
 
 
 def _aligned_shape(call: OpCall) -> tuple[int, ...]:
@@ -407,12 +325,6 @@ def _broadcast_copies(call: OpCall) -> Sequence[StridedCopy]:
     return [StridedCopy(copy_axes(call.ints_attr("shape"), strides))]
 
 
-def _broadcast_cases() -> Iterator[ConformanceCase]:
-    yield from data_movement_cases(
-        "BROADCAST_TO", "both", (3, 1), (2, 3, 4), [int_vector(2, 3, 4)], oracles=TFLM
-    )
-
-
 def _reverse_attrs(context: ImportContext) -> dict[str, Attr]:
     rank = input_rank(context)
     return {"axes": tuple(normalize_axis(axis, rank) for axis in constant_ints(context, 1, "axes"))}
@@ -432,10 +344,6 @@ def _reverse_copies(call: OpCall) -> Sequence[StridedCopy]:
     ]
 
 
-def _reverse_cases() -> Iterator[ConformanceCase]:
-    yield from data_movement_cases("REVERSE_V2", "rows", (2, 5, 3), (2, 5, 3), [int_vector(1)])
-
-
 # ---- the operators -----------------------------------------------------------------------------
 
 OPDEFS: tuple[OpDef, ...] = (
@@ -447,7 +355,6 @@ OPDEFS: tuple[OpDef, ...] = (
             lambda call, arrays: [arrays[0].transpose(call.ints_attr("perm"))],
         ),
         {"TRANSPOSE": attrs_importer("transpose", 2, _transpose_attrs)},
-        _transpose_cases,
     ),
     data_movement_op(
         "strided_slice",
@@ -456,13 +363,11 @@ OPDEFS: tuple[OpDef, ...] = (
             "SLICE": attrs_importer("strided_slice", 3, _slice_attrs),
             "STRIDED_SLICE": attrs_importer("strided_slice", 4, _strided_attrs),
         },
-        _slice_cases,
     ),
     data_movement_op(
         "split",
         DataMovement(_split_shapes, _split_copies, _split_reference),
         {"SPLIT": _split_import, "SPLIT_V": _split_import},
-        _split_cases,
     ),
     data_movement_op(
         "pack",
@@ -472,19 +377,16 @@ OPDEFS: tuple[OpDef, ...] = (
             lambda call, arrays: [np.stack(arrays, axis=call.int_attr("axis"))],
         ),
         {"PACK": _pack_import},
-        _pack_cases,
     ),
     data_movement_op(
         "unpack",
         DataMovement(_unpack_shapes, _unpack_copies, _unpack_reference),
         {"UNPACK": _unpack_import},
-        _unpack_cases,
     ),
     data_movement_op(
         "gather",
         DataMovement(lambda call: [_gather_shape(call)], _gather_copies, _gather_reference),
         {"GATHER": _gather_import},
-        _gather_cases,
     ),
     data_movement_op(
         "tile",
@@ -498,7 +400,6 @@ OPDEFS: tuple[OpDef, ...] = (
                 "tile", 2, lambda context: {"multiples": constant_ints(context, 1, "multiples")}
             )
         },
-        _tile_cases,
         LITERT,
     ),
     data_movement_op(
@@ -513,7 +414,6 @@ OPDEFS: tuple[OpDef, ...] = (
                 "broadcast_to", 2, lambda context: {"shape": constant_ints(context, 1, "shapes")}
             )
         },
-        _broadcast_cases,
     ),
     data_movement_op(
         "reverse_v2",
@@ -523,6 +423,5 @@ OPDEFS: tuple[OpDef, ...] = (
             lambda call, arrays: [np.flip(arrays[0], call.ints_attr("axes"))],
         ),
         {"REVERSE_V2": attrs_importer("reverse_v2", 2, _reverse_attrs)},
-        _reverse_cases,
     ),
 )

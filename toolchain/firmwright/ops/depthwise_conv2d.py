@@ -1,11 +1,9 @@
-"""depthwise_conv2d: every input channel is convolved with its own `multiplier` filters.
+"""depthwise_conv2d: each input channel is convolved with its own `multiplier` filters.
 
 y[n, oy, ox, ic * multiplier + m] = sum over taps of x[.., ic] * w[ky, kx, ic * multiplier + m],
 plus bias, activated. Layouts as in TFLite: x NHWC, w 1HWO, bias O (int32 for int8, int64 for
-int16). Attributes: `stride`, `dilation`, `padding`, `activation` as of conv2d. Outside of the input
-lies the zero point, whose real value is 0. Rounding of the int8 requantise: twice (both profiles);
-of int16 see int16x8.py.
-Source of the semantics: TFLite's reference depthwise convolution and quantisation specification.
+int16). Attributes `stride`, `dilation`, `padding` and `activation`, padding and rounding are those
+of conv2d. Semantics: TFLite's reference depthwise convolution and quantization specification.
 """
 
 from __future__ import annotations
@@ -20,19 +18,17 @@ from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
-    NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.conv2d import bias_of, requantization_of, rows
 from firmwright.ops.conv_window import (
     check_window,
-    conv_cases,
     im2col,
     import_window,
     window_of,
@@ -58,7 +54,7 @@ __all__ = ["OPDEF", "bias_of", "channel_multiplier_of", "requantization_of"]
 
 
 def channel_multiplier_of(call: OpCall) -> int:
-    """Output channels for each input channel."""
+    """Return the number of output channels per input channel."""
     return call.input(1).shape[3] // call.input(0).shape[3]
 
 
@@ -96,7 +92,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """Direct loops, one output at a time; taps outside of the input are skipped."""
+    """Emit direct loops, one output at a time; taps outside the input are skipped."""
     if call.input(0).dtype == FLOAT32:
         _lower_float(call, b)
     else:
@@ -138,7 +134,7 @@ def _lower_float(call: OpCall, b: Kernel) -> None:
 
 @contextmanager
 def _channels(call: OpCall, b: Kernel) -> Iterator[tuple[ArithExpr, ArithExpr]]:
-    """Loops over channels: (output channel, input channel)."""
+    """Loop over the channels and yield (output channel, input channel)."""
     count = channel_multiplier_of(call)
     with b.for_("ic", call.input(0).shape[3]) as ic:
         if count == 1:
@@ -162,10 +158,6 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     return ImportedCall("depthwise_conv2d", attrs, tuple(range(len(context.inputs))))
 
 
-def cases() -> Iterator[ConformanceCase]:
-    yield from conv_cases("DEPTHWISE_CONV_2D")
-
-
 OPDEF = OpDef(
     name="depthwise_conv2d",
     infer=infer,
@@ -173,16 +165,12 @@ OPDEF = OpDef(
     lower=lower,
     row_access=rows,
     imports={"tflite:DEPTHWISE_CONV_2D": import_tflite},
-    cases=cases,
     dtypes=("int8", "int16", "float32"),
-    numerics={
-        profile: NumericsSpec(
-            Rounding.TWICE,
-            "int32; int16: int64, rounded once by 16 bits",
-            "reference DepthwiseConvPerChannel",
-        )
-        for profile in ("litert", "tflm")
-    },
+    numerics=both_profiles(
+        Rounding.TWICE,
+        "int32; int16: int64, rounded once by 16 bits",
+        "reference DepthwiseConvPerChannel",
+    ),
     macs=macs,
     restrictions="constant weights; not hybrid",
 )

@@ -1,11 +1,11 @@
 """dequantize: y = scale * (x - zero point) in float32, per tensor.
 
-Source of the semantics: TFLite's Dequantize; its product of two float32 values is rounded once.
+Semantics: TFLite's Dequantize; the product of the two float32 values is rounded once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,14 +13,12 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
-    NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.elementwise import lower_elementwise
@@ -33,7 +31,7 @@ from firmwright.ops.row_windows import elementwise_row_window
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
     if x.dtype not in (INT8, UINT8, INT16) or y.dtype != FLOAT32:
-        raise NotSupportedError(f"{x.dtype.name} dequantised to {y.dtype.name}")
+        raise NotSupportedError(f"{x.dtype.name} dequantized to {y.dtype.name}")
     tensor_quant(x)
     return (TensorType(x.shape, FLOAT32),)
 
@@ -58,19 +56,6 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     return ImportedCall("dequantize", {}, (0,))
 
 
-def cases() -> Iterator[ConformanceCase]:
-    for dtype, scale, zero_point in (
-        ("int8", 0.0371, -128),
-        ("int8", 1.7, 127),
-        ("uint8", 0.0039, 128),
-        ("int16", 0.0003, 0),
-    ):
-        x = CaseTensor((3, 1, 9), dtype, (float(np.float32(scale)),), (zero_point,))
-        yield ConformanceCase(
-            f"{dtype}_{zero_point}", "DEQUANTIZE", (x,), (CaseTensor(x.shape, "float32"),)
-        )
-
-
 OPDEF = OpDef(
     name="dequantize",
     infer=infer,
@@ -78,10 +63,6 @@ OPDEF = OpDef(
     lower=lower,
     row_access=elementwise_row_window,
     imports={"tflite:DEQUANTIZE": import_tflite},
-    cases=cases,
     dtypes=("int8", "uint8", "int16"),
-    numerics={
-        profile: NumericsSpec(None, "float32", "reference_ops Dequantize")
-        for profile in ("litert", "tflm")
-    },
+    numerics=both_profiles(None, "float32", "reference_ops Dequantize"),
 )

@@ -1,17 +1,17 @@
-"""detections_by_class: what a single-shot detector found, overlaps left out class by class.
+"""detections_by_class: single-shot detector post-processing with suppression per class.
 
-Inputs, outputs and attributes as of detections, and `detections_per_class`. In each class the box
-with the greatest score not below the threshold is taken, the first of equals, and all that overlap
-with it by more than the threshold are left out, until so many are taken. Of what all classes took
-the best are kept; of equals, those of the class before and, in a class, the one taken before. So a
-box may be there with several classes.
-Source of the semantics: TFLite's detection post-processing with its regular suppression, whose
-order of equal scores is whatever its partial sort makes it.
+Inputs, outputs and attributes are those of `detections`, plus `detections_per_class`. In each class
+the box with the highest score, if not below the threshold, is selected (the first of equals) and
+all boxes that overlap it by more than the threshold are removed, up to `detections_per_class`
+times. The best selections of all classes are kept; among equals the lower class, then the earlier
+selection. A box may appear in several classes.
+Semantics: TFLite's detection post-processing with regular suppression, whose order of equal scores
+depends on its partial sort.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -21,15 +21,12 @@ from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
-    NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, maximum, minimum
 from firmwright.ops import detection_postprocess
-from firmwright.ops.elementwise_unary import both_profiles
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import lower_fill
 
@@ -124,7 +121,7 @@ def _every_class(
 def _insert(
     b: Kernel, boxes: tir.Buffer, found: tuple[ArithExpr, ArithExpr, ArithExpr], most: int
 ) -> None:
-    """Puts one that is better than the last behind those that are as good."""
+    """Insert a detection that is better than the last one after its equals."""
     _, kinds, scores, _ = b.outputs
     value, kind, at = found
     place = b.reg("place", INT32)
@@ -161,44 +158,12 @@ def _write(
     b.store(b.outputs[3], [0], b.load(found, [0]).cast(FLOAT32))
 
 
-def cases() -> Iterator[ConformanceCase]:
-    """Scores that differ, of constants: the reference leaves the order of equals open."""
-    rng = np.random.Generator(np.random.PCG64(5))
-    for name, boxes, classes, most, each, threshold in (
-        ("few", 12, 3, 5, 3, -100.0),
-        ("none", 4, 2, 3, 2, 2.0),
-        ("open", 6, 3, 16, 4, 0.4),
-    ):
-        pairs = np.repeat(rng.uniform(0.2, 0.8, (boxes // 2, 4)), 2, axis=0)
-        anchors = (pairs + rng.uniform(0, 0.01, pairs.shape)).astype(np.float32)
-        scores = rng.permutation(boxes * (classes + 1)).reshape(1, boxes, classes + 1) / 64
-        inputs = (
-            CaseTensor((1, boxes, 4), "float32"),
-            CaseTensor(scores.shape, "float32", data=scores.astype(np.float32)),
-            CaseTensor((boxes, 4), "float32", data=anchors),
-        )
-        outputs = tuple(
-            CaseTensor(shape, "float32") for shape in ((1, most, 4), (1, most), (1, most), (1,))
-        )
-        options = {
-            "max_detections": most, "max_classes_per_detection": 1, "detections_per_class": each,
-            "use_regular_nms": True, "nms_score_threshold": threshold, "nms_iou_threshold": 0.5,
-            "num_classes": classes, "y_scale": 10.0, "x_scale": 10.0, "h_scale": 5.0,
-            "w_scale": 5.0,
-        }  # fmt: skip
-        yield ConformanceCase(
-            f"{name}_float32", detection_postprocess.NAME, inputs, outputs, options
-        )
-
-
 OPDEF = OpDef(
     name="detections_by_class",
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={},
-    cases=cases,
     dtypes=("float32",),
-    numerics=both_profiles(NumericsSpec(None, "float32", "detection_postprocess")),
+    numerics=both_profiles(None, "float32", "detection_postprocess"),
     restrictions="what use_regular_nms of TFLite_Detection_PostProcess becomes",
 )

@@ -1,18 +1,18 @@
-"""detections: boxes and scores of a single-shot detector, the best of those that overlap kept.
+"""detections: decode single-shot detector boxes and suppress those that overlap a better one.
 
 Inputs: encoded boxes [1, boxes, 4] (y, x, h, w relative to anchors), scores [1, boxes, classes], of
-which the last `num_classes` count, and constant anchors [boxes, 4]. Attributes `scales` (what
-encodings are divided by), `score_threshold`, `iou_threshold`, `num_classes`, `max_detections`. A
-box has the score and the class of its best one. Again and again the box with the greatest score not
-below the threshold is taken, the first of equals, and all that overlap with it by more than the
-threshold are left out. Outputs: corners (ymin, xmin, ymax, xmax), classes and scores, in falling
-order, and how many there are; what the reference leaves open behind the last one is 0 here.
-Source of the semantics: TFLite's detection post-processing with its fast suppression.
+which the last `num_classes` are used, and constant anchors [boxes, 4]. Attributes: `scales`
+(divisors of the encoding), `score_threshold`, `iou_threshold`, `num_classes`, `max_detections`.
+Each box has the score of its best class. The box with the highest score, if not below the
+threshold, is selected (the first of equals) and all boxes that overlap it by more than the
+threshold are removed; this repeats. Outputs: corners (ymin, xmin, ymax, xmax), classes and scores
+in falling order of the score, and their number; unused entries are 0.
+Semantics: TFLite's detection post-processing with fast suppression.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -23,18 +23,15 @@ from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
-    NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, logical_and, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops.elementwise_unary import both_profiles
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import lower_fill
 
@@ -83,7 +80,7 @@ def decode_corners(call: OpCall, boxes: Array, anchors: Array) -> Array:
 
 
 def intersection_over_union(box: Array, others: Array) -> Array:
-    """Intersection over union; 0 of what has no area."""
+    """Return the intersection over union; 0 for boxes without area."""
     low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
     shared = np.maximum(high - low, 0).prod(axis=1)
     area, areas = ((b[..., 2:] - b[..., :2]).prod(axis=-1) for b in (box, others))
@@ -178,7 +175,7 @@ def lower_best_box(
     chosen: tir.Buffer,
     count: int,
 ) -> None:
-    """The open box with the greatest score; -1 if none is."""
+    """Emit the search for the open box with the highest score; -1 if no box is open."""
     highest = b.reg("highest", FLOAT32)
     b.store(highest, [0], 0.0)
     b.store(chosen, [0], -1)
@@ -192,7 +189,7 @@ def lower_best_box(
 def lower_suppression(
     call: OpCall, b: Kernel, corners: tir.Buffer, is_open: tir.Buffer, at: ArithExpr
 ) -> None:
-    """Leaves out the box at `at`, and all that overlap with it too much."""
+    """Emit the removal of box `at` and of every box that overlaps it too much."""
     b.store(is_open, [at], 0)
     with b.for_("j", call.input(0).shape[1]) as j, ExitStack() as stack:
         sides: list[ArithExpr] = []
@@ -249,38 +246,13 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     return ImportedCall("detections_by_class", attrs, (0, 1, 2))
 
 
-def cases() -> Iterator[ConformanceCase]:
-    rng = np.random.Generator(np.random.PCG64(3))
-    # Pairs of anchors that overlap, of which more than `most` are left: what the reference does not
-    # fill holds anything.
-    for name, count, classes, most in (("few", 12, 3, 4), ("one", 6, 1, 2)):
-        pairs = np.repeat(rng.uniform(0.2, 0.8, (count // 2, 4)), 2, axis=0)
-        anchors = (pairs + rng.uniform(0, 0.01, pairs.shape)).astype(np.float32)
-        inputs = (
-            CaseTensor((1, count, 4), "float32"),
-            CaseTensor((1, count, classes + 1), "float32"),
-            CaseTensor((count, 4), "float32", data=anchors),
-        )
-        outputs = tuple(
-            CaseTensor(shape, "float32") for shape in ((1, most, 4), (1, most), (1, most), (1,))
-        )
-        options = {
-            "max_detections": most, "max_classes_per_detection": 1, "detections_per_class": 100,
-            "use_regular_nms": False, "nms_score_threshold": -100.0, "nms_iou_threshold": 0.5,
-            "num_classes": classes, "y_scale": 10.0, "x_scale": 10.0, "h_scale": 5.0,
-            "w_scale": 5.0,
-        }  # fmt: skip
-        yield ConformanceCase(f"{name}_float32", NAME, inputs, outputs, options)
-
-
 OPDEF = OpDef(
     name="detections",
     infer=infer,
     reference=reference,
     lower=lower,
     imports={f"tflite:{NAME}": import_tflite},
-    cases=cases,
     dtypes=("float32",),
-    numerics=both_profiles(NumericsSpec(None, "float32", "detection_postprocess")),
+    numerics=both_profiles(None, "float32", "detection_postprocess"),
     restrictions="one class a box; regular suppression is detections_by_class",
 )

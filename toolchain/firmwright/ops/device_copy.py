@@ -1,15 +1,15 @@
-"""device_copy: the same tensor in another memory; the only way from one device's to another's.
+"""device_copy: copy a tensor to the memory of another device.
 
-The pass that plans devices puts it where a reader cannot see what the maker wrote; no model file
-has it. Both tensors are of one type. Source of the semantics: a copy is equal.
+The pass that plans devices inserts it where the consumer cannot access the producer's memory. Model
+files do not contain it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, ConformanceCase, NumericsSpec, OpCall, OpDef
+from firmwright.ir.graph.opdef import Array, OpCall, OpDef, both_profiles
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES
 
@@ -32,20 +32,11 @@ def lower(call: OpCall, b: Kernel) -> None:
         b.store(y, [i], b.load(x, [i]))
 
 
-def cases() -> Iterator[ConformanceCase]:
-    """No model file has it."""
-    return iter(())
-
-
 OPDEF = OpDef(
     name="device_copy",
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={},
-    cases=cases,
     dtypes=tuple(kind.name for kind in DTYPES),
-    numerics={
-        profile: NumericsSpec(None, "copies", "the input's bytes") for profile in ("litert", "tflm")
-    },
+    numerics=both_profiles(None, "copies", "the input's bytes"),
 )

@@ -1,17 +1,14 @@
-"""div: y = x_0 / x_1 with broadcasting, activated.
+"""div: y = x_0 / x_1 with broadcasting and a fused `activation`.
 
-Attribute: `activation`. int32 quotients go towards zero. int8, int16: the divisor's reciprocal in
-32-bit fixed point (its sign goes to the dividend), times the dividend shifted as far up as it goes,
-is requantised by scale_0 / (scale_1 * y scale), which LiteRT computes in float32, TFLM in double;
-both round twice. Where the reference would shift by more than 31 bits, which C leaves open, the
-quotient is 0. int16 is LiteRT's alone. Divisors of 0 are the model's fault; no access leaves a
-tensor for them.
-Source of the semantics: TFLite's reference Div.
+int32 quotients truncate toward zero. int8 and int16: the reciprocal of the divisor in 32-bit fixed
+point (with its sign moved to the dividend) times the left-aligned dividend is requantized by
+scale_0 / (scale_1 * y scale), rounding twice; LiteRT computes that factor in float32, TFLM in
+double. Where the reference would shift by more than 31 bits, which is undefined in C, the quotient
+is 0. Only LiteRT has int16. Division by 0 gives an unspecified value but no invalid access.
+Semantics: TFLite's reference Div.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -20,11 +17,9 @@ from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_mul
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     NotSupportedError,
-    NumericsSpec,
     OpCall,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
@@ -109,37 +104,6 @@ def _check_quantized(call: OpCall) -> None:
         tensor_quant(kind)
 
 
-def _cases() -> Iterator[ConformanceCase]:
-    rng = np.random.Generator(np.random.PCG64(9))
-    for dtype, activation in (("float32", "NONE"), ("float32", "RELU6"), ("int32", "NONE")):
-        divisors = rng.integers(1, 9, 5) * rng.choice([-1, 1], 5)
-        b = CaseTensor((5,), dtype, data=divisors.astype(dtype))
-        x = CaseTensor((3, 5), dtype)
-        options = {"fused_activation_function": activation}
-        yield ConformanceCase(f"{dtype}_{activation.lower()}", "DIV", (x, b), (x,), options)
-    # Divisors and factors for which no shift of the reference exceeds 31 bits.
-    for name, y_quant, activation, shape, dividends in (
-        ("below", (0.011, 3), "NONE", (3, 5), (-128, -1)),
-        ("above", (0.007, -128), "RELU", (5,), (10, 127)),
-    ):
-        a, b, y = (
-            CaseTensor(size, "int8", (float(np.float32(scale)),), (zero,), value_range=limits)
-            for size, (scale, zero), limits in (
-                ((3, 5), (0.05, 3), dividends),
-                (shape, (0.1, -128), (0, 127)),
-                ((3, 5), y_quant, None),
-            )
-        )
-        options = {"fused_activation_function": activation}
-        yield ConformanceCase(f"{name}_int8", "DIV", (a, b), (y,), options)
-    a, b, y = (
-        CaseTensor((3, 5), "int16", (float(np.float32(scale)),), (0,), value_range=limits)
-        for scale, limits in ((0.001, None), (0.002, (9, INT16.max)), (0.0001, None))
-    )
-    options = {"fused_activation_function": "NONE"}
-    yield ConformanceCase("mid_int16", "DIV", (a, b), (y,), options, ("litert",))
-
-
 def _activation(options: Attrs) -> Attrs:
     return {"activation": import_activation(options["fused_activation_function"])}
 
@@ -155,8 +119,7 @@ OPDEF = binary_op(
             _quotient, lambda call, a, b: apply_activation(a / b, call.str_attr("activation"))
         ),
     },
-    _cases,
-    NumericsSpec(Rounding.TWICE, "int32, by a reciprocal; others exact", "reference_ops Div"),
+    both_profiles(Rounding.TWICE, "int32, by a reciprocal; others exact", "reference_ops Div"),
     None,
     _activation,
 )

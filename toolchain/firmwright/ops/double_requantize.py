@@ -1,16 +1,14 @@
-"""The requantise step in double, and multipliers that round once and give the same bits.
+"""Requantization in double, and integer multipliers that give the same result with one rounding.
 
 LiteRT's int8 fully connected layers multiply the sum by the real factor in double and round halves
-away from zero. The step with a 31-bit multiplier differs from that at ties below zero, which it
-rounds up, and where 31 bits of the factor are too few. In: factors, and bounds of the sums. Out: a
-`Requantization` that is right for every sum within them, or None where no multiplier is.
+away from zero. A 31-bit multiplier differs at negative ties, which it rounds up, and where 31 bits
+of the factor are not enough.
 
-Both steps never fall as the sum grows, so the least sum of each output value is all there is to
-know of them. That such a sum reaches its value, and the one before it does not, is a linear
-inequality in the multiplier; all of them together leave an interval. The usual multiplier is taken
-where it lies within, else the nearest that does. At ties that is most often one unit more: negative
-ties fall below their half, positive ones stay above it.
-Source of the semantics: LiteRT's fully connected kernel, asked at ties and where 31 bits are few.
+Both functions are monotonic in the sum, so only the least sum of each output value matters. The
+conditions that this sum reaches its value, and that the previous sum does not, are linear
+inequalities in the multiplier and bound it to an interval. The usual multiplier is kept if it is in
+the interval, otherwise the nearest one is used; for ties that is usually one unit more.
+Semantics: measured on LiteRT's fully connected kernel.
 """
 
 from __future__ import annotations
@@ -25,12 +23,12 @@ from firmwright.ir.graph.opdef import Array
 from firmwright.ops.requantize import Requantization
 
 _BEYOND = 2.0**32
-"""No sum is as large."""
+"""Greater than any sum."""
 _NEAR = np.arange(-2.0, 3.0)
 
 
 def requantize_in_double(acc: Array, factors: Array) -> Array:
-    """acc * factors (channel last), halves away from zero, cut to 32 bits."""
+    """Return acc * factors (channel last), rounding halves away from zero, saturated to 32 bits."""
     product = acc.astype(np.float64) * factors
     size = np.abs(product)
     whole = np.floor(size)
@@ -41,9 +39,10 @@ def requantize_in_double(acc: Array, factors: Array) -> Array:
 def find_exact_multipliers(
     params: Requantization, factors: Sequence[float], low: Array, high: Array
 ) -> Requantization | None:
-    """`params`, with other multipliers where needed, for sums of channel c in [low[c], high[c]].
+    """Return `params` with multipliers that are exact for sums in [low[c], high[c]].
 
-    `params` come from `factors`: one for all channels, or one a channel.
+    The result is None if no multiplier is exact. `params` were made from `factors`, which hold one
+    value or one per channel.
     """
     if len(factors) == 1:
         low, high = low.min(keepdims=True), high.max(keepdims=True)
@@ -64,9 +63,9 @@ def find_exact_multipliers(
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """Of each channel and output value, in rows: a sum that reaches it and one that does not.
+    """Per channel and output value, a sum that must reach the value and one that must not.
 
-    Where no sum within the bounds does, the flag beside it is not set.
+    The flags tell whether such a sum exists within the bounds.
     """
 
     values: Array
@@ -86,7 +85,7 @@ class _Bounds:
         )
 
     def hold(self, multipliers: Array, right: Array) -> Array:
-        """Whether the step of each channel puts every sum where it belongs."""
+        """Return, per channel, whether the multipliers map every sum correctly."""
         multiplier, places = multipliers[:, None], right[:, None]
         half = np.int64(1) << (places - 1)
         reaches = (self.reaching * multiplier + half) >> places >= self.values
@@ -95,7 +94,7 @@ class _Bounds:
         return found
 
     def interval(self, channel: int, right: int) -> tuple[int, int]:
-        """Least and greatest multiplier that hold; the former is larger where none does."""
+        """Return the minimum and maximum exact multiplier; min > max if there is none."""
         least, most = 0, INT32.max
         half = 1 << (right - 1)
         for total, bound in self._products(channel, right):
@@ -107,9 +106,9 @@ class _Bounds:
         return least, most
 
     def _products(self, channel: int, right: int) -> Iterator[tuple[int, int]]:
-        """(total, bound): no less than `bound` must `total` times the multiplier and a half be.
+        """Yield (total, bound) such that total * multiplier + half must be at least `bound`.
 
-        Sums that must miss a value stand here with the other sign, and so does their half.
+        Sums that must not reach a value are negated, and so is their half.
         """
         values = self.values.tolist()
         for place in np.flatnonzero(self.is_reached[channel]).tolist():
@@ -120,7 +119,7 @@ class _Bounds:
 
 
 def _least_sums(factors: Array, values: Array) -> Array:
-    """The least sum that the definition takes to each value or beyond."""
+    """Return the least sum that the definition maps to each value or beyond."""
     guess = np.clip(np.ceil((values - 0.5) / factors), -_BEYOND, _BEYOND)
     near = guess[..., None] + _NEAR
     is_there = requantize_in_double(near, factors[..., None]) >= values[:, None]

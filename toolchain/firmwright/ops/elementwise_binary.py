@@ -1,20 +1,20 @@
-"""Operators of two broadcast inputs: what they share, and maximum to logical_or; see `OPDEFS`.
+"""Elementwise operators with two broadcast inputs: maximum, comparisons, logic, prelu and others.
 
-A `BinaryImplementation` is the numpy reference and the value in TIR for one element type. int8 and
-int16: maximum and minimum copy, so all three are quantised alike; comparisons requantise both
-values, shifted up by 8 bits, by their scales; squared_difference brings both to twice the larger
-scale, int8 shifted up by 7; prelu requantises x, or x times alpha where x is negative. All round
-twice, in both profiles. int32 are plain numbers. Of int16, LiteRT has no squared_difference and
-TFLM nothing else, so both profiles take what there is; LiteRT orders int16 as they are, which means
-something where both have one scale, and its prelu of int16 overflows, so there is none.
-Source of the semantics: TFLite's reference operators of these names.
+int8 and int16: maximum and minimum copy, so all tensors must have the same quantization.
+Comparisons requantize both values, shifted left by 8 bits, by their scales. squared_difference
+scales both inputs by twice the larger scale, int8 with 7 more bits. prelu requantizes x, or x times
+alpha if x is negative. All round twice in both profiles. int32 values are not quantized.
+
+LiteRT has no int16 squared_difference, and it is the only int16 operator of TFLM, so both profiles
+accept all of them. LiteRT compares raw int16 values, which is right for equal scales only. Its
+int16 prelu overflows and is not supported.
+Semantics: TFLite's reference operators of these names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,20 +26,17 @@ from firmwright.ir.core import Attrs
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
-    NumericsProfile,
     NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.elementwise import broadcast_shape, lower_elementwise
-from firmwright.ops.elementwise_unary import BOTH_PROFILES
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
@@ -51,7 +48,7 @@ from firmwright.ops.row_windows import elementwise_row_window
 
 @dataclass(frozen=True, slots=True)
 class BinaryImplementation:
-    """One element type's."""
+    """Reference, TIR value and checks of one element type."""
 
     reference: Callable[[OpCall, Array, Array], Array]
     value: Callable[[OpCall, ArithExpr, ArithExpr], ArithExpr]
@@ -61,12 +58,11 @@ class BinaryImplementation:
 def binary_op(
     name: str,
     meanings: Mapping[DType, BinaryImplementation],
-    cases: Callable[[], Iterator[ConformanceCase]],
-    cell: NumericsSpec,
+    numerics: Mapping[str, NumericsSpec],
     result: DType | None = None,
     attributes: Callable[[Attrs], Attrs] = lambda options: {},
 ) -> OpDef:
-    """The operator of inputs whose dtypes are the keys; `result` is the output's if another."""
+    """Return the operator for input dtypes `meanings.keys()` and output dtype `result`."""
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         a, b, y = call.input(0), call.input(1), call.output
@@ -94,9 +90,8 @@ def binary_op(
         lower=lower,
         row_access=elementwise_row_window,
         imports={f"tflite:{name.upper()}": imported},
-        cases=cases,
         dtypes=tuple(kind.name for kind in meanings),
-        numerics=dict.fromkeys(("litert", "tflm"), cell),
+        numerics=numerics,
     )
 
 
@@ -104,7 +99,7 @@ def binary_op(
 
 
 def _offsets(call: OpCall, *arrays: Array) -> list[Array]:
-    """Values less their zero points."""
+    """Return the values without their zero points."""
     return [
         array.astype(np.int64) - tensor_quant(call.input(index)).zero_point
         for index, array in enumerate(arrays)
@@ -244,7 +239,7 @@ def _squared(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
 
 
 def _squared_int32(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    """The low 32 bits."""
+    """Return the low 32 bits of the squared difference."""
     difference = a.cast(UINT32) - b.cast(UINT32)
     return (difference * difference).cast(INT32)
 
@@ -260,7 +255,7 @@ _SQUARED = {
 
 
 def _prelu_factors(call: OpCall) -> tuple[float, float]:
-    """From 0 on, and below."""
+    """Return the factors for x >= 0 and for x < 0."""
     x, alpha, y = (tensor_quant(kind).scale for kind in (call.input(0), call.input(1), call.output))
     return x / y, x * alpha / y
 
@@ -296,47 +291,9 @@ _PRELU = {
 
 # ---- cases -------------------------------------------------------------------------------------
 
-_SHAPES = (("same", (3, 7), (3, 7)), ("rows", (2, 3, 5), (5,)))
 
-
-def _cases(
-    builtin: str,
-    dtypes: Sequence[str],
-    quants: Sequence[tuple[float, int]],
-    result: str = "",
-    int16_oracles: tuple[NumericsProfile, ...] = (),
-) -> Iterator[ConformanceCase]:
-    """int8 tensors have the (scale, zero point) of `quants`, int16 hundredths of the scales.
-
-    Those of int16 are plain unless it is said who quantises them.
-    """
-    for index, (name, a_shape, b_shape) in enumerate(_SHAPES):
-        for dtype in dtypes if index == 0 else dtypes[:1]:
-            kinds = zip((a_shape, b_shape, a_shape), (dtype, dtype, result or dtype), strict=True)
-            a, b, y = (
-                _tensor(shape, kind, quant if kind == "int8" or int16_oracles else None)
-                for (shape, kind), quant in zip(kinds, quants, strict=True)
-            )
-            oracles = int16_oracles if dtype == "int16" and int16_oracles else BOTH_PROFILES
-            yield ConformanceCase(f"{name}_{dtype}", builtin, (a, b), (y,), oracles=oracles)
-
-
-def _tensor(shape: tuple[int, ...], dtype: str, quant: tuple[float, int] | None) -> CaseTensor:
-    if quant is None or dtype not in ("int8", "int16"):
-        return CaseTensor(shape, dtype)
-    scale, zero = quant if dtype == "int8" else (quant[0] / 100, 0)
-    return CaseTensor(shape, dtype, (float(np.float32(scale)),), (zero,))
-
-
-_SQUARES = ((0.05, 3), (0.03, -9), (0.6, 5))
-_COMPARED = ((0.05, 3), (0.05, 3), (0.05, 3))
-_MIXED = ((0.05, 3), (0.03, -9), (0.06, 5))
-_SAME = ((0.05, 3),) * 3
-_FOUR = ("int8", "int16", "int32", "float32")
-
-
-_EXACT = NumericsSpec(None, "exact", "reference_ops")
-_REQUANT = NumericsSpec(Rounding.TWICE, "int32", "reference_ops")
+_EXACT = both_profiles(None, "exact", "reference_ops")
+_REQUANT = both_profiles(Rounding.TWICE, "int32", "reference_ops")
 _COMPARISONS: tuple[tuple[str, tir.BinaryOp, Any], ...] = (
     ("equal", "eq", np.equal),
     ("greater", "gt", np.greater),
@@ -347,43 +304,28 @@ _COMPARISONS: tuple[tuple[str, tir.BinaryOp, Any], ...] = (
 )
 
 OPDEFS: tuple[OpDef, ...] = (
-    binary_op(
-        "maximum", _extreme(np.maximum, maximum), partial(_cases, "MAXIMUM", _FOUR, _SAME), _EXACT
-    ),
-    binary_op(
-        "minimum", _extreme(np.minimum, minimum), partial(_cases, "MINIMUM", _FOUR, _SAME), _EXACT
-    ),
+    binary_op("maximum", _extreme(np.maximum, maximum), _EXACT),
+    binary_op("minimum", _extreme(np.minimum, minimum), _EXACT),
     binary_op(
         "logical_and",
         _logical("and", np.logical_and),
-        partial(_cases, "LOGICAL_AND", ("bool",), _SAME),
         _EXACT,
     ),
     binary_op(
         "logical_or",
         _logical("or", np.logical_or),
-        partial(_cases, "LOGICAL_OR", ("bool",), _SAME),
         _EXACT,
     ),
     binary_op(
         "squared_difference",
         _SQUARED,
-        partial(_cases, "SQUARED_DIFFERENCE", _FOUR, _SQUARES, "", ("tflm",)),
         _REQUANT,
     ),
-    binary_op("prelu", _PRELU, partial(_cases, "PRELU", ("int8", "float32"), _MIXED), _REQUANT),
+    binary_op("prelu", _PRELU, _REQUANT),
     *(
         binary_op(
             name,
             _comparison(op, pick),
-            partial(
-                _cases,
-                name.upper(),
-                (*_FOUR, "bool") if op in ("eq", "ne") else _FOUR,
-                _MIXED if op in ("eq", "ne") else _COMPARED,
-                "bool",
-                ("litert",),
-            ),
             _REQUANT,
             BOOL,
         )

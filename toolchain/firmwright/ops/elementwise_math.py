@@ -1,12 +1,11 @@
-"""exp, log, sqrt, rsqrt, sin, cos, floor, ceil, round: real functions, element by element.
+"""exp, log, sqrt, rsqrt, sin, cos, floor, ceil and round, element by element.
 
-int8 (exp, log): the 256 results computed in float32, which only LiteRT takes; int16 by an
-interpolated table. The logarithm of what is not positive is the output's least value. sqrt of
-integers in float32, cut towards zero; of what is negative it is 0. rsqrt of integers in fixed point
-(inverse_root.py), with 20 bits more in between, rounded twice; of what is not positive it is the
-greatest value. round takes halves to the even number. Float inputs outside of a function's domain
-give NaN.
-Source of the semantics: TFLite's elementwise operators.
+int8 exp and log (LiteRT only) are tables computed in float32; int16 is an interpolated table. The
+log of an input <= 0 is the minimum of the output type. Integer sqrt is computed in float32 and
+truncated; it is 0 for negative inputs. Integer rsqrt is computed in fixed point
+(fixed_point_rsqrt.py) with 20 extra bits, rounding twice; it is the maximum for inputs <= 0. round
+rounds halves to even. Float inputs outside the domain give NaN.
+Semantics: TFLite's elementwise operators.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -22,27 +20,20 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, DType
 from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
-    NumericsProfile,
-    NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.elementwise_unary import (
-    BOTH_PROFILES,
     UnaryImplementation,
-    both_profiles,
     check_symmetric_int16,
     compute_elements,
     compute_float32,
     evaluate_int8_lut,
-    float_case,
     interpolate_int16,
     lookup_int8,
-    quantized_case,
     round_to_float32,
     unary_op,
 )
@@ -56,9 +47,6 @@ from firmwright.ops.requantize import (
     tensor_quant,
 )
 
-_LITERT: tuple[NumericsProfile, ...] = ("litert",)
-_TFLM: tuple[NumericsProfile, ...] = ("tflm",)
-
 
 def _exp_f32(x: ArithExpr) -> ArithExpr:
     return intrinsic("exp_f32", [x], FLOAT32)
@@ -69,7 +57,7 @@ def _exp(call: OpCall, x: Array) -> Array:
 
 
 def _log(call: OpCall, x: Array) -> Array:
-    """The least value that the output can say stands for what has no logarithm."""
+    """Return the log, with inputs <= 0 mapped to the smallest representable output."""
     quant = tensor_quant(call.output)
     least = (call.output.dtype.min - quant.zero_point) * np.float32(quant.scale)
     return np.where(x > 0, np.log(np.where(x > 0, x, 1)), least)
@@ -81,7 +69,7 @@ _MORE_BITS = 20
 
 
 def _root_requant(call: OpCall) -> Requantization:
-    """How 2^20 inverse roots of stored values become the output."""
+    """Return the requantization from 2^20 times the inverse root of a raw value to the output."""
     x, y = tensor_quant(call.input(0)).scale, tensor_quant(call.output).scale
     params = make_requantization([1 / (math.sqrt(x) * y)], Rounding.TWICE, call.output, "none")
     return replace(params, shifts=(max(params.shifts[0] - _MORE_BITS, MIN_SHIFT),))
@@ -118,36 +106,20 @@ def _sqrt_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
     return minimum(steps, float(INT16.max)).cast(INT32).cast(INT16)
 
 
-def _root_cases(builtin: str, oracle: tuple[NumericsProfile, ...]) -> Iterator[ConformanceCase]:
-    """Of what is not negative; `oracle` has int16, and LiteRT int8."""
-    yield float_case(builtin)
-    oracles = BOTH_PROFILES if builtin == "RSQRT" else _LITERT
-    yield quantized_case(builtin, "low", "int8", (0.02, -128), (0.03, -128), oracles)
-    yield quantized_case(builtin, "coarse", "int8", (0.7, -128), (0.01, 5), oracles)
-    x, y = (
-        CaseTensor((3, 29), "int16", (float(np.float32(scale)),), (0,)) for scale in (0.002, 0.0031)
-    )
-    yield ConformanceCase(
-        "int16", builtin, (replace(x, value_range=(0, 32767)),), (y,), oracles=oracle
-    )
-
-
 _ROOTS = {
     "rsqrt": (
         {
             INT8: lookup_int8(_rsqrt_quantized),
             INT16: compute_elements(_rsqrt_quantized, _rsqrt_int16, check_symmetric_int16),
         },
-        partial(_root_cases, "RSQRT", _TFLM),
-        NumericsSpec(Rounding.TWICE, "int32", "elementwise RsqrtEvalQuantized"),
+        both_profiles(Rounding.TWICE, "int32", "elementwise RsqrtEvalQuantized"),
     ),
     "sqrt": (
         {
             INT8: lookup_int8(_sqrt_quantized),
             INT16: compute_elements(_sqrt_quantized, _sqrt_int16, check_symmetric_int16),
         },
-        partial(_root_cases, "SQRT", _LITERT),
-        NumericsSpec(None, "float32, cut towards zero", "elementwise"),
+        both_profiles(None, "float32, cut towards zero", "elementwise"),
     ),
 }
 
@@ -163,51 +135,38 @@ def _int8(function: Callable[[OpCall, Array], Array]) -> UnaryImplementation:
     )
 
 
-def _cases(
-    name: str, quantized: bool, oracles: tuple[NumericsProfile, ...]
-) -> Iterator[ConformanceCase]:
-    builtin = name.upper()
-    yield float_case(builtin, oracles)
-    if quantized:
-        yield quantized_case(builtin, "mid", "int8", (0.05, -3), (0.06, 5), _LITERT)
-        yield quantized_case(builtin, "low", "int8", (0.02, -128), (0.3, -128), _LITERT)
-        yield quantized_case(builtin, "mid", "int16", (0.0001, 0), (0.001, 0), _LITERT)
-
-
 _ROWS: tuple[
     tuple[
         str,
         Callable[[Array], Array],
         Callable[[ArithExpr], ArithExpr],
         Callable[[OpCall, Array], Array] | None,
-        tuple[NumericsProfile, ...],
     ],
     ...,
 ] = (
-    # name, in double, in TIR, of quantised values, the oracles that have it
-    ("ceil", np.ceil, float_function("ceil"), None, ("tflm",)),
-    ("cos", np.cos, float_function("cos"), None, BOTH_PROFILES),
-    ("exp", np.exp, _exp_f32, _exp, BOTH_PROFILES),
-    ("floor", np.floor, float_function("floor"), None, BOTH_PROFILES),
-    ("log", np.log, float_function("log"), _log, BOTH_PROFILES),
-    ("round", np.rint, float_function("rint"), None, ("tflm",)),
-    ("rsqrt", lambda x: 1 / np.sqrt(x), float_function("rsqrt"), None, BOTH_PROFILES),
-    ("sin", np.sin, float_function("sin"), None, BOTH_PROFILES),
-    ("sqrt", np.sqrt, float_function("sqrt"), None, BOTH_PROFILES),
+    # name, in double, in TIR, of quantised values
+    ("ceil", np.ceil, float_function("ceil"), None),
+    ("cos", np.cos, float_function("cos"), None),
+    ("exp", np.exp, _exp_f32, _exp),
+    ("floor", np.floor, float_function("floor"), None),
+    ("log", np.log, float_function("log"), _log),
+    ("round", np.rint, float_function("rint"), None),
+    ("rsqrt", lambda x: 1 / np.sqrt(x), float_function("rsqrt"), None),
+    ("sin", np.sin, float_function("sin"), None),
+    ("sqrt", np.sqrt, float_function("sqrt"), None),
 )
 
 
 def _opdefs() -> Iterator[OpDef]:
-    for name, exact, value, quantized, oracles in _ROWS:
+    for name, exact, value, quantized in _ROWS:
         meanings: dict[DType, UnaryImplementation] = {FLOAT32: compute_float32(exact, value)}
         if quantized is not None:
             meanings = {INT8: _int8(quantized), INT16: interpolate_int16(quantized)} | meanings
-        cell = NumericsSpec(None, "float32", "elementwise")
-        cases = partial(_cases, name, quantized is not None, oracles)
+        cell = both_profiles(None, "float32", "elementwise")
         if name in _ROOTS:
-            whole, cases, cell = _ROOTS[name]
+            whole, cell = _ROOTS[name]
             meanings = {**whole, **meanings}
-        yield unary_op(name, meanings, cases, both_profiles(cell))
+        yield unary_op(name, meanings, cell)
 
 
 OPDEFS: tuple[OpDef, ...] = tuple(_opdefs())

@@ -1,15 +1,14 @@
-"""expression: a formula, element by element, over inputs that broadcast.
+"""expression: an elementwise formula over inputs that broadcast.
 
-Attribute `formula`, in the language of expression_language.py; `perms`, where it is there, has for
-each input the order in which its axes are read (turned.py). Elements are plain numbers of any type:
-no quantisation plays a part. Each step of the formula rounds to its element type, so kernel
-and reference agree bit for bit but for the functions of C's math library.
-Frontends say with it what has no operator of its own; neighbours become one (fuse_expressions.py).
+Attribute `formula` is in the language of expression_language.py; optional `perms` holds the axis
+permutation of each input (permuted_inputs.py). Elements are not quantized. Each step rounds to its
+element type, so kernel and reference agree bit for bit, except for libm functions. Frontends use it
+for operators without a definition here; fuse_expressions.py merges adjacent expressions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    ConformanceCase,
     NotSupportedError,
     OpCall,
     OpDef,
@@ -74,13 +72,8 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def rows(call: OpCall) -> RowWindow | None:
-    """Rows of a turned input are no rows."""
+    """Return the row window, None if an input is permuted."""
     return None if has_permuted_inputs(call) else elementwise_row_window(call)
-
-
-def cases() -> Iterator[ConformanceCase]:
-    """TFLite has no such operator; tests/onnx covers it."""
-    return iter(())
 
 
 OPDEF = OpDef(
@@ -89,7 +82,5 @@ OPDEF = OpDef(
     reference=reference,
     lower=lower,
     row_access=rows,
-    imports={},
-    cases=cases,
     dtypes=tuple(kind.name for kind in DTYPES if kind != HANDLE),
 )

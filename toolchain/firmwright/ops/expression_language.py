@@ -1,12 +1,13 @@
-"""The little language of `expression` calls: formulas over elements, in numpy and in TIR.
+"""The formula language of `expression` calls, evaluated in numpy and lowered to TIR.
 
-In: a text in Python's syntax, such as `t = exp(a); t / (1.0 + t)`: assignments, then one value. The
-inputs are called a, b, c... Out: that value, as an array or as a TIR expression.
+A formula has Python syntax, such as `t = exp(a); t / (1.0 + t)`: assignments, then one value.
+Inputs are named a, b, c and so on.
 
-Operators are + - * / % << >> & | ^ ~, comparisons, `and`, `or`, `not`. Both sides have one element
-type, a literal takes the other side's. Whole numbers divide towards zero, as in C. Functions:
-`where(condition, a, b)`, min, max, abs, the functions of float_functions.py by their short names
-(`log1p`), pow, fmod; an element type's name converts (`int32(a)`). `inf` and `nan` are literals.
+Operators are + - * / % << >> & | ^ ~, comparisons, `and`, `or` and `not`. Both operands have the
+same element type; a literal takes the type of the other operand. Integer division truncates toward
+zero, as in C. Functions: `where(condition, a, b)`, min, max, abs, pow, fmod, the short names of
+libm_intrinsics.py (`log1p`), and element types as conversions (`int32(a)`). `inf` and `nan` are
+literals.
 """
 
 from __future__ import annotations
@@ -60,33 +61,33 @@ _OPERATORS: Mapping[type[ast.AST], tir.BinaryOp] = {
 
 
 class ExpressionAlgebra(Protocol):
-    """What a formula is made of: values are numbers (literals) or the algebra's own."""
+    """Operations on the values of a formula; operands are Python literals or algebra values."""
 
     def binary(self, op: tir.BinaryOp, a: Any, b: Any) -> Any:
-        """`a op b`, for min and max too."""
+        """Return `a op b`, also for min and max."""
 
     def logical_not(self, a: Any) -> Any:
-        """True where `a` is false."""
+        """Return true where `a` is false."""
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
-        """`a` where the condition holds, else `b`."""
+        """Return `a` where the condition is true, else `b`."""
 
     def function(self, name: str, args: Sequence[Any]) -> Any:
-        """A function of float32."""
+        """Return a float32 function of `args`."""
 
     def cast(self, value: Any, dtype: DType) -> Any:
-        """`value` in another element type."""
+        """Return `value` converted to `dtype`."""
 
     def bitwise_not(self, a: Any) -> Any:
-        """Every bit of a whole number."""
+        """Return an integer with all bits inverted."""
 
     def bind(self, name: str, value: Any) -> Any:
-        """`value` as what later parts refer to."""
+        """Return `value` under a name for later references."""
 
 
 @cache
 def parse(text: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
-    """(assignments, result); InternalError if it is not of the language."""
+    """Return (assignments, result); InternalError if the text is not a valid formula."""
     try:
         body = ast.parse(text).body
     except SyntaxError as error:
@@ -102,7 +103,7 @@ def parse(text: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
 
 
 def evaluate(text: str, inputs: Sequence[Any], algebra: ExpressionAlgebra) -> Any:
-    """The value of the formula for `inputs`."""
+    """Return the value of the formula for `inputs`."""
     assigned, result = parse(text)
     scope: dict[str, Any] = dict(zip(INPUT_NAMES, inputs, strict=False))
     for name, value in assigned:
@@ -176,7 +177,7 @@ def _function(name: str, args: Sequence[Any], algebra: ExpressionAlgebra) -> Any
 
 
 class TirAlgebra:
-    """Values are `ArithExpr`; `let` binds names."""
+    """Builds TIR expressions (`E`) and binds names with `let`."""
 
     def __init__(
         self, bind: Callable[[str, ArithExpr], ArithExpr] = lambda name, value: value
@@ -210,7 +211,7 @@ class TirAlgebra:
 
 @contextmanager
 def lower_expression(b: Builder, text: str, inputs: Sequence[ArithExpr]) -> Iterator[ArithExpr]:
-    """The formula's value, inside of the lets that its names need."""
+    """Emit the lets of the formula and yield its value."""
     with ExitStack() as stack:
 
         def let(name: str, value: ArithExpr) -> ArithExpr:
@@ -222,7 +223,7 @@ def lower_expression(b: Builder, text: str, inputs: Sequence[ArithExpr]) -> Iter
 
 
 def result_dtype(text: str, inputs: Sequence[ArithExpr]) -> DType:
-    """The element type of the formula's value."""
+    """Return the element type of the result."""
     result = evaluate(text, inputs, TirAlgebra())
     return result.expr.dtype if isinstance(result, ArithExpr) else FLOAT32
 
@@ -231,7 +232,7 @@ def result_dtype(text: str, inputs: Sequence[ArithExpr]) -> DType:
 
 
 class NumpyAlgebra:
-    """Values are arrays; each step rounds to its own element type, as the generated C does."""
+    """Evaluates on arrays; each step rounds to its element type, as the generated C does."""
 
     def binary(self, op: tir.BinaryOp, a: Any, b: Any) -> Any:
         a, b = _alike(a, b)
@@ -276,7 +277,7 @@ _NUMPY: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def _truncated(a: Array, b: Array) -> Array:
-    """The quotient of whole numbers, cut towards zero."""
+    """Return the integer quotient, truncated toward zero."""
     quotient = a // b
     inexact = quotient * b != a
     found = np.where(inexact & ((a < 0) != (b < 0)), quotient + 1, quotient)
@@ -284,7 +285,7 @@ def _truncated(a: Array, b: Array) -> Array:
 
 
 def _alike(a: Any, b: Any) -> tuple[Any, Any]:
-    """Both as arrays of one element type; a literal takes the other's."""
+    """Convert both operands to arrays of one element type; a literal takes the other's."""
     if isinstance(a, bool | int | float):
         if isinstance(b, bool | int | float):
             kind: Any = np.float32 if isinstance(a, float) or isinstance(b, float) else np.int64
@@ -296,7 +297,7 @@ def _alike(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def evaluate_in_numpy(text: str, inputs: Sequence[Array]) -> Array:
-    """The formula's value for whole arrays, which broadcast."""
+    """Return the value of the formula for whole arrays, which broadcast."""
     with np.errstate(all="ignore"):
         return np.asarray(evaluate(text, inputs, NumpyAlgebra()))
 
@@ -313,13 +314,13 @@ class _Renamed(ast.NodeTransformer):
         return node if text is None else ast.parse(text, mode="eval").body
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Functions keep their names."""
+        """Rename the arguments but not the function."""
         node.args = [self.visit(arg) for arg in node.args]
         return node
 
 
 def substitute_names(text: str, names: Mapping[str, str]) -> str:
-    """The formula with texts in the place of names."""
+    """Replace names in the formula by expressions."""
     tree = _Renamed(names).visit(ast.parse(text))
     return "; ".join(ast.unparse(statement) for statement in tree.body)
 
@@ -331,11 +332,11 @@ def compose_expressions(
     second_names: Mapping[str, str],
     place: str,
 ) -> str:
-    """The second formula with the first's value in the place of its input `place`."""
+    """Substitute the value of the first formula for input `place` of the second."""
     taken = {name for name, _ in (*parse(first)[0], *parse(second)[0])}
 
     def fresh(text: str, used: set[str]) -> dict[str, str]:
-        """Names for what a formula assigns that are not yet used."""
+        """Return unused names for the assignments of a formula."""
         found: dict[str, str] = {}
         for name, _ in parse(text)[0]:
             candidate, count = name, 0

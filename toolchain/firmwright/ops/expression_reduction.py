@@ -8,7 +8,7 @@ quantized. Float sums run in axis order from the neutral element.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, DTYPES, HANDLE, DType
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, ConformanceCase, NotSupportedError, OpCall, OpDef
+from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, binary_expr
 from firmwright.ops import expression
 from firmwright.ops.expression_language import evaluate_in_numpy, lower_expression
@@ -105,11 +105,6 @@ def lower(call: OpCall, b: Kernel) -> None:
         b.store(b.y, place, b.load(acc, [0]))
 
 
-def cases() -> Iterator[ConformanceCase]:
-    """TFLite has no such operator; tests/onnx covers it."""
-    return iter(())
-
-
 def macs(call: OpCall) -> int:
     """Count summed products; other reductions count as 0."""
     if (call.str_attr("formula"), call.str_attr("step")) != ("a * b", "add"):
@@ -122,8 +117,6 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={},
-    cases=cases,
     dtypes=tuple(kind.name for kind in DTYPES if kind != HANDLE),
     macs=macs,
 )

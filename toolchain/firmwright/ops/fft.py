@@ -16,7 +16,7 @@ Source of the semantics: kissfft's fixed-point transform in TFLM's signal librar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,8 +25,6 @@ from firmwright.base.dtypes import FLOAT32, INT16, INT32
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
@@ -43,10 +41,10 @@ from firmwright.ops.fft_tables import (
 )
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.signal_spectrum import TFLM, OperatorFunctions, signal_operator
+from firmwright.ops.signal_spectrum import OperatorFunctions, signal_operator
 
 _LENGTHS = tuple(1 << n for n in range(3, 15))
-_TYPES = {"int16": 7, "int32": 2, "float32": 0}
+ELEMENT_TYPE_CODES = {"int16": 7, "int32": 2, "float32": 0}
 """Element types and their numbers in the model file."""
 
 
@@ -228,53 +226,26 @@ def _importer(op: str) -> Callable[[ImportContext], ImportedCall]:
         require_tensors(context, 1)
         x = context.inputs[0]
         type_number = context.node.options.get("T")
-        if x is None or type_number != _TYPES.get(x.dtype.name):
+        if x is None or type_number != ELEMENT_TYPE_CODES.get(x.dtype.name):
             raise NotSupportedError(f"a transform whose element type is number {type_number}")
         return ImportedCall(op, {"length": int_option(context, "fft_length")}, (0,))
 
     return run
 
 
-def _rfft_cases() -> Iterator[ConformanceCase]:
-    for dtype, shape, length in (
-        ("int16", (24,), 32),
-        ("int16", (2, 128), 128),
-        ("int32", (3, 32), 32),
-        ("int32", (8,), 8),
-        ("float32", (2, 50), 64),
-    ):
-        x, y = CaseTensor(shape, dtype), CaseTensor((*shape[:-1], length + 2), dtype)
-        options = {"T": _TYPES[dtype], "fft_length": length}
-        yield ConformanceCase(f"{dtype}_{length}", "custom:SignalRfft", (x,), (y,), options, TFLM)
-
-
-def _irfft_cases() -> Iterator[ConformanceCase]:
-    for dtype, rows, length in (("int16", (), 32), ("int16", (2,), 64), ("int32", (3,), 16)):
-        x, y = CaseTensor((*rows, length + 2), dtype), CaseTensor((*rows, length), dtype)
-        options = {"T": _TYPES[dtype], "fft_length": length}
-        yield ConformanceCase(f"{dtype}_{length}", "custom:SignalIrfft", (x,), (y,), options, TFLM)
-    x, y = CaseTensor((66,), "float32"), CaseTensor((64,), "float32")
-    options = {"T": 0, "fft_length": 64}
-    yield ConformanceCase("float32_64", "custom:SignalIrfft", (x,), (y,), options, TFLM)
-
-
 OPDEFS = (
     signal_operator(
         "rfft",
         "SignalRfft",
-        OperatorFunctions(
-            _rfft_infer, _rfft_reference, _rfft_lower, _importer("rfft"), _rfft_cases
-        ),
-        *_TYPES,
+        OperatorFunctions(_rfft_infer, _rfft_reference, _rfft_lower, _importer("rfft")),
+        *ELEMENT_TYPE_CODES,
         accumulator="double width",
     ),
     signal_operator(
         "irfft",
         "SignalIrfft",
-        OperatorFunctions(
-            _irfft_infer, _irfft_reference, _irfft_lower, _importer("irfft"), _irfft_cases
-        ),
-        *_TYPES,
+        OperatorFunctions(_irfft_infer, _irfft_reference, _irfft_lower, _importer("irfft")),
+        *ELEMENT_TYPE_CODES,
         accumulator="double width",
     ),
 )

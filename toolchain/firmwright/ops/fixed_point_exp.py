@@ -1,7 +1,7 @@
-"""Exponential, logistic and tanh in 32-bit fixed point, as gemmlowp defines them.
+"""Exponential, logistic and tanh in 32-bit fixed point, as defined by gemmlowp.
 
-In: int64 arrays that hold int32 values with `integer_bits` integer bits. Out: the same with none.
-A value of 1 with no integer bits is the greatest int32. Everything is exact: tables are made of it.
+Arguments are int64 arrays of int32 values with `integer_bits` integer bits. Results have none, so 1
+is the maximum int32. The functions are exact and generate lookup tables.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ FACTORS = (
     (-2, 1672461947), (-1, 1302514674), (0, 790015084), (1, 290630308),
     (2, 39332535), (3, 720401), (4, 242),
 )  # fmt: skip
-"""(k, e^-(2^k) with no integer bits)"""
+"""(k, e^-(2^k) with no integer bits)."""
 
 
 def exp_on_negative_values(a: Array, integer_bits: int) -> Array:
-    """e^a for a <= 0 with at most 5 integer bits."""
+    """Return e^a for a <= 0 with at most 5 integer bits."""
     fraction_bits = 31 - integer_bits
     quarter = 1 << (fraction_bits - 2)
     part = (a & (quarter - 1)) - quarter
@@ -39,7 +39,7 @@ def exp_on_negative_values(a: Array, integer_bits: int) -> Array:
 
 
 def _exp_in_quarter(a: Array) -> Array:
-    """e^a for a in [-1/4, 0) with 0 integer bits: Taylor's series around -1/8 to the 4th power."""
+    """Return e^a for a in [-1/4, 0) by the 4th-order Taylor series around -1/8."""
     high_mul = saturating_rounding_doubling_high_mul
     constant, third = 1895147668, 715827883
     x = a + (1 << 28)
@@ -52,21 +52,21 @@ def _exp_in_quarter(a: Array) -> Array:
 
 
 def logistic(a: Array, integer_bits: int) -> Array:
-    """1 / (1 + e^-a)."""
+    """Return 1 / (1 + e^-a)."""
     power = exp_on_negative_values(-np.abs(a), integer_bits)
     positive = np.minimum(two_over_one_plus(power) << 1, INT32_MAX)
     return np.where(a == 0, 1 << 30, np.where(a > 0, positive, INT32_MAX - positive))
 
 
 def tanh(a: Array, integer_bits: int) -> Array:
-    """(1 - e^-2a) / (1 + e^-2a)."""
+    """Return (1 - e^-2a) / (1 + e^-2a)."""
     power = exp_on_negative_values(-np.abs(a), integer_bits + 1)
     positive = np.clip((two_over_one_plus(power) - (1 << 29)) << 2, -INT32_MAX - 1, INT32_MAX)
     return np.where(a == 0, 0, np.where(a > 0, positive, -positive))
 
 
 def two_over_one_plus(x: Array) -> Array:
-    """2 / (1 + x) with 2 integer bits, for x in [0, 1], by Newton's method."""
+    """Return 2 / (1 + x) with 2 integer bits for x in [0, 1], by Newton's method."""
     high_mul = saturating_rounding_doubling_high_mul
     half = (x + INT32_MAX + 1) >> 1
     y = 1515870810 + high_mul(half, -1010580540)

@@ -1,11 +1,10 @@
-"""The natural logarithm of a sum in 32-bit fixed point, as an intrinsic.
+"""Natural logarithm of a sum in 32-bit fixed point, as an intrinsic.
 
-In: a value from 1 on with 12 integer bits. Out: its logarithm with 5. The value is r 2^p, in two
-ways: with r in [1/2, 1), or sqrt(1/2) of it with r in the same range; the lesser r goes with the
-greater p, so that r lies around s = (1/2)^(1/4). Then ln(value) = p ln 2 + ln r, p counted in
-quarters, and ln r a quotient of polynomials of q = 2 (r - s). Exact: every product is the rounded
-high word of a doubled product.
-Source of the semantics: TFLite's log_x_for_x_greater_than_or_equal_to_1.
+The argument is at least 1 and has 12 integer bits; the result has 5. The argument is written as
+r 2^p with r in [1/2, 1), or as sqrt(1/2) r 2^p; the smaller r is used so that r is near
+s = (1/2)^(1/4). Then ln(value) = p ln 2 + ln r, with p in quarters and ln r a rational function of
+q = 2 (r - s). Products are the rounded high word of a doubled product.
+Semantics: TFLite's log_x_for_x_greater_than_or_equal_to_1.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from firmwright.ops.fixed_point_exp import two_over_one_plus
 IN_BITS = 12
 OUT_BITS = 5
 _BITS = OUT_BITS + 1
-"""Integer bits of sums: one more than the result has, so that none saturates too early."""
+"""Integer bits of sums: one more than the result, so that no sum saturates early."""
 
 
 def _fixed(value: float) -> int:

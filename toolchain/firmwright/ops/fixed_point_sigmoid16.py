@@ -1,10 +1,10 @@
-"""Logistic and tanh of 16 bits in fixed point, as an intrinsic.
+"""Logistic and tanh in 16-bit fixed point, as an intrinsic.
 
-In: an int16 with `integer_bits` integer bits. Out: one with none. The steps are those of 32 bits in
-fixed_exponential.py, with products and constants of 16: e^-|x| is a Taylor polynomial around -1/8
-for what is left below a quarter, times a factor for each bit above; 2 / (1 + that) comes by
-Newton's method. Exact, as products are the rounded high halves of doubled products.
-Source of the semantics: gemmlowp's fixed-point functions, as TFLite's integer LSTM uses them.
+The argument is an int16 with `integer_bits` integer bits; the result has none. The steps are those
+of fixed_point_exp.py with 16-bit products and constants: e^-|x| is a Taylor polynomial around -1/8
+for the part below 1/4, times a factor for each higher bit; 2 / (1 + e^-|x|) uses Newton's method.
+Products are the rounded high halves of doubled products.
+Semantics: gemmlowp's fixed-point functions as used by TFLite's integer LSTM.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _ONE = INT16.max
 
 
 def _narrow(value: int) -> int:
-    """A constant of 32 bits as one of 16."""
+    """Reduce a 32-bit constant to 16 bits."""
     return int(rounding_divide_by_pot(value, 16))
 
 
 _EXP_EIGHTH, _THIRD = _narrow(1895147668), _narrow(715827883)
 _TWELVE_17THS, _EIGHT_17THS = _narrow(1515870810), _narrow(-1010580540)
 _MOST_FACTORS = 5
-"""There are factors up to e^-16: of what lies below -32 the exponential is 0."""
+"""Factors extend to e^-16; below -32 the exponential is 0."""
 _STEPS = tuple((exponent, _narrow(factor)) for exponent, factor in FACTORS)
 
 
@@ -60,7 +60,7 @@ def _exp_on_negative(a: IntArray, integer_bits: int) -> Array:
 
 
 def sigmoid16(x: Any, integer_bits: Any, is_tanh: Any) -> Array:
-    """The logistic of x, or its tanh."""
+    """Return the logistic of x, or its tanh."""
     value, bits, tanh = np.asarray(x, np.int64), int(np.max(integer_bits)), bool(np.max(is_tanh))
     power = _exp_on_negative(-np.abs(value), bits + tanh)
     half = (power + _ONE + 1) >> 1

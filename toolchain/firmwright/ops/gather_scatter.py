@@ -14,7 +14,7 @@ are special cases. For indices out of range the original runtimes fail.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -25,19 +25,16 @@ from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
-    NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, maximum, minimum, select
-from firmwright.ops.elementwise_unary import both_profiles
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.strided_copy import DTYPES, data_tensor, index_tensor, require_inputs
+from firmwright.ops.strided_copy import DTYPES, require_inputs
 
 _STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
     "add": ("add", np.add), "mul": ("mul", np.multiply), "min": ("min", np.minimum),
@@ -243,51 +240,6 @@ def gather_nd(context: ImportContext) -> ImportedCall:
     return ImportedCall("dynamic_gather", {"mode": "slices", "batch_dims": 0}, (0, 1))
 
 
-def _gather_cases() -> Iterator[ConformanceCase]:
-    for name, x, indices, y, axis, batch in (
-        ("rows", (5, 3), (4,), (4, 3), 0, 0),
-        ("middle", (2, 5, 3), (2, 2), (2, 2, 2, 3), 1, 0),
-        ("batches", (2, 3, 4, 2), (2, 3), (2, 3, 3, 2), 2, 1),
-    ):
-        for dtype in ("int8", "float32"):
-            options = {"axis": axis, "batch_dims": batch}
-            inputs = (data_tensor(x, dtype), index_tensor(indices, x[axis]))
-            yield ConformanceCase(
-                f"{name}_{dtype}", "GATHER", inputs, (data_tensor(y, dtype),), options
-            )
-    for dtype in ("int8", "float32"):
-        table = data_tensor((7, 4), dtype)
-        table = CaseTensor(
-            table.shape, dtype, table.scales, table.zero_points,
-            data=np.arange(28).reshape(7, 4).astype(dtype),
-        )  # fmt: skip
-        inputs = (index_tensor((3,), 7), table)
-        yield ConformanceCase(
-            f"table_{dtype}", "EMBEDDING_LOOKUP", inputs, (data_tensor((3, 4), dtype),)
-        )
-
-
-def _nd_cases() -> Iterator[ConformanceCase]:
-    for name, x, indices, y in (
-        ("slices", (3, 3, 4), (5, 2), (5, 4)),
-        ("all", (3, 3), (2, 2, 2), (2, 2)),
-        ("first", (4, 5), (3, 1), (3, 5)),
-    ):
-        for dtype in ("int8", "float32") if name == "slices" else ("int8",):
-            inputs = (data_tensor(x, dtype), index_tensor(indices, min(x[: indices[-1]])))
-            yield ConformanceCase(f"{name}_{dtype}", "GATHER_ND", inputs, (data_tensor(y, dtype),))
-
-
-def read_cases() -> Iterator[ConformanceCase]:
-    yield from _gather_cases()
-    yield from _nd_cases()
-
-
-def write_cases() -> Iterator[ConformanceCase]:
-    """TFLite has no such operator; tests/onnx covers it."""
-    return iter(())
-
-
 _NAMES = tuple(kind.name for kind in DTYPES)
 OPDEFS = (
     OpDef(
@@ -296,9 +248,8 @@ OPDEFS = (
         reference=reference_read,
         lower=lower_read,
         imports={"tflite:EMBEDDING_LOOKUP": embedding_lookup, "tflite:GATHER_ND": gather_nd},
-        cases=read_cases,
         dtypes=_NAMES,
-        numerics=both_profiles(NumericsSpec(None, "copies", "reference_ops")),
+        numerics=both_profiles(None, "copies", "reference_ops"),
     ),
-    OpDef("dynamic_scatter", infer_write, reference_write, lower_write, {}, write_cases, _NAMES),
+    OpDef("dynamic_scatter", infer_write, reference_write, lower_write, {}, _NAMES),
 )

@@ -20,8 +20,6 @@ from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     NotSupportedError,
     NumericsSpec,
     OpCall,
@@ -34,7 +32,6 @@ from firmwright.ops.conv_window import (
     ConvWindow,
     OutputPosition,
     check_window,
-    conv_cases,
     im2col,
     window_of,
 )
@@ -275,31 +272,11 @@ def _constant(value: float) -> ArithExpr:
     return ArithExpr(immediate(value, FLOAT32))
 
 
-def cases() -> Iterator[ConformanceCase]:
-    """Float conv2d cases with int8 weights, per tensor and per channel."""
-    for index, case in enumerate(conv_cases("CONV_2D")):
-        if not case.name.endswith("float32") or case.inputs[1] is None:
-            continue
-        rng = np.random.Generator(np.random.PCG64([index, 7]))
-        shape = case.inputs[1].shape
-        weights = rng.integers(-127, 128, shape).astype(np.int8)
-        for name, count in (("tensor", 1), ("channel", shape[0])):
-            scales = tuple(float(np.float32(s)) for s in rng.uniform(0.002, 0.02, count))
-            axis = 0 if count > 1 else None
-            w = CaseTensor(shape, "int8", scales, (0,) * count, axis, weights)
-            inputs = (case.inputs[0], w, case.inputs[2])
-            yield ConformanceCase(
-                f"hybrid_{name}_{case.name}", "CONV_2D", inputs, case.outputs, case.options
-            )
-
-
 OPDEF = OpDef(
     name="hybrid_conv2d",
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={},
-    cases=cases,
     dtypes=("float32 with int8 weights",),
     numerics={"litert": NumericsSpec(None, "int32, scaled in float32", "HybridConv")},
     macs=macs,

@@ -8,15 +8,13 @@ Source of the semantics: TFLite's reference operators of these names.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     NotSupportedError,
     OpCall,
@@ -29,10 +27,8 @@ from firmwright.ops.strided_copy import (
     attrs_importer,
     constant_ints,
     copy_axes,
-    data_movement_cases,
     data_movement_op,
     input_rank,
-    int_vector,
     row_major_strides,
 )
 
@@ -94,14 +90,6 @@ def _mirror_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
     if call.int_attr("skip"):
         return [np.pad(arrays[0], _margins(call), mode="reflect")]
     return [np.pad(arrays[0], _margins(call), mode="symmetric")]
-
-
-def _mirror_cases() -> Iterator[ConformanceCase]:
-    pads = CaseTensor((2, 2), "int32", data=np.array([[2, 1], [0, 3]], np.int32))
-    yield from data_movement_cases("MIRROR_PAD", "reflect", (3, 4), (6, 7), [pads], {"mode": 0})
-    yield from data_movement_cases(
-        "MIRROR_PAD", "symmetric", (3, 4), (6, 7), [pads], {"mode": 1}, dtypes=("int8",)
-    )
 
 
 # ---- blocks and nearest neighbours -------------------------------------------------------------
@@ -205,24 +193,6 @@ def _nearest_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]
     return [arrays[0][:, _nearest_indices(call, 0)][:, :, _nearest_indices(call, 1)]]
 
 
-def _nearest_cases() -> Iterator[ConformanceCase]:
-    for name, corners, centers, y in (
-        ("up", False, False, (1, 5, 7, 2)),
-        ("corners", True, False, (1, 5, 6, 2)),
-        ("centers", False, True, (1, 4, 2, 2)),
-    ):
-        options: dict[str, object] = {"align_corners": corners, "half_pixel_centers": centers}
-        yield from data_movement_cases(
-            "RESIZE_NEAREST_NEIGHBOR",
-            name,
-            (1, 2, 3, 2),
-            y,
-            [int_vector(*y[1:3])],
-            options,
-            dtypes=("int8",),
-        )
-
-
 # ---- the operators -----------------------------------------------------------------------------
 
 OPDEFS: tuple[OpDef, ...] = (
@@ -230,28 +200,20 @@ OPDEFS: tuple[OpDef, ...] = (
         "mirror_pad",
         DataMovement(lambda call: [_mirror_shape(call)], _mirror_copies, _mirror_reference),
         {"MIRROR_PAD": attrs_importer("mirror_pad", 2, _mirror_attrs)},
-        _mirror_cases,
     ),
     data_movement_op(
         "space_to_depth",
         DataMovement(lambda call: [_to_depth_shape(call)], _to_depth_copies, _to_depth_reference),
         {"SPACE_TO_DEPTH": attrs_importer("space_to_depth", 1, _block_attrs)},
-        lambda: data_movement_cases(
-            "SPACE_TO_DEPTH", "blocks", (1, 4, 6, 3), (1, 2, 3, 12), options={"block_size": 2}
-        ),
     ),
     data_movement_op(
         "depth_to_space",
         DataMovement(lambda call: [_to_space_shape(call)], _to_space_copies, _to_space_reference),
         {"DEPTH_TO_SPACE": attrs_importer("depth_to_space", 1, _block_attrs)},
-        lambda: data_movement_cases(
-            "DEPTH_TO_SPACE", "blocks", (1, 2, 3, 12), (1, 4, 6, 3), options={"block_size": 2}
-        ),
     ),
     data_movement_op(
         "resize_nearest",
         DataMovement(lambda call: [_nearest_shape(call)], _nearest_copies, _nearest_reference),
         {"RESIZE_NEAREST_NEIGHBOR": attrs_importer("resize_nearest", 2, _nearest_attrs)},
-        _nearest_cases,
     ),
 )

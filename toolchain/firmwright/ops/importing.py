@@ -1,6 +1,6 @@
-"""How many tensors a foreign node must have before its importer may look at them.
+"""Checks of foreign nodes before their importer reads them.
 
-Containers promise that indices are in range, not that an operator has the inputs it needs.
+Containers guarantee that indices are in range, but not that an operator has the inputs it needs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from firmwright.ir.graph.opdef import ImportContext, NotSupportedError
 
 
 def require_tensors(context: ImportContext, inputs: int, *, outputs: int = 1) -> None:
-    """At least `inputs` inputs, none of those absent, and so many outputs."""
+    """Raise NotSupportedError unless the node has `inputs` inputs and exactly `outputs` outputs."""
     if len(context.inputs) < inputs or None in context.inputs[:inputs]:
         raise NotSupportedError(f"a node without all of its {inputs} inputs")
     if len(context.outputs) != outputs:

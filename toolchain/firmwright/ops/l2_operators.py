@@ -9,7 +9,7 @@ Source of the semantics: TFLite's reference L2Normalization and L2Pool.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -20,20 +20,17 @@ from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
-    NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import ArithExpr, maximum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import pooling
 from firmwright.ops.average_pool2d import rounded_mean, tap_count, window_sums
-from firmwright.ops.elementwise_unary import both_profiles
 from firmwright.ops.fixed_point_rsqrt import INVERSE_ROOT, INVERSE_ROOT_SHIFT
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
@@ -111,22 +108,6 @@ def _import(context: ImportContext) -> ImportedCall:
     return ImportedCall("l2_normalization", {}, (0,))
 
 
-def _cases() -> Iterator[ConformanceCase]:
-    options = {"fused_activation_function": "NONE"}
-    for name, shape, scale, zero_point in (
-        ("row", (1, 12), 0.05, 3),
-        ("image", (2, 3, 2, 5), 1.3, -128),
-        ("one", (7, 1), 0.02, 127),
-        ("long", (2, 700), 0.3, 0),
-    ):
-        x = CaseTensor(shape, "int8", (float(np.float32(scale)),), (zero_point,))
-        y = CaseTensor(shape, "int8", (1 / 128,), (0,))
-        yield ConformanceCase(f"{name}_int8", "L2_NORMALIZATION", (x,), (y,), options)
-        if name in ("row", "image"):
-            real = CaseTensor(shape, "float32")
-            yield ConformanceCase(f"{name}_float32", "L2_NORMALIZATION", (real,), (real,), options)
-
-
 # ---- l2_pool2d ---------------------------------------------------------------------------------
 
 
@@ -151,10 +132,6 @@ def _pool_lower(call: OpCall, b: Kernel) -> None:
     pooling.lower_pool(call, b, 0, lambda acc, x: acc + x * x, finish)
 
 
-def _pool_cases() -> Iterator[ConformanceCase]:
-    return (case for case in pooling.pool_cases("L2_POOL_2D") if case.name.endswith("_float32"))
-
-
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         name="l2_normalization",
@@ -162,11 +139,8 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=_reference,
         lower=_lower,
         imports={"tflite:L2_NORMALIZATION": _import},
-        cases=_cases,
         dtypes=("int8", "float32"),
-        numerics=both_profiles(
-            NumericsSpec(Rounding.TWICE, "int32", "reference_integer_ops L2Normalization")
-        ),
+        numerics=both_profiles(Rounding.TWICE, "int32", "reference_integer_ops L2Normalization"),
     ),
     OpDef(
         name="l2_pool2d",
@@ -174,8 +148,7 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=_pool_reference,
         lower=_pool_lower,
         imports={"tflite:L2_POOL_2D": pooling.pool_importer("l2_pool2d")},
-        cases=_pool_cases,
         dtypes=("float32",),
-        numerics=both_profiles(NumericsSpec(None, "float32", "reference_ops L2Pool")),
+        numerics=both_profiles(None, "float32", "reference_ops L2Pool"),
     ),
 )

@@ -1,6 +1,6 @@
-"""Functions of one float32, or two, that C's math library has, as intrinsics.
+"""float32 functions of the C math library, as intrinsics.
 
-In: float32. Out: float32, as near as the library comes; NaN where the function has no value.
+Results are as accurate as the library; NaN outside the domain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _COST = 40
 
 
 def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
-    """In double, rounded once; no warnings where there is no value."""
+    """Evaluate in double, round once and suppress warnings outside the domain."""
 
     def run(*values: Any) -> Any:
         with np.errstate(all="ignore"):
@@ -87,5 +87,5 @@ FLOAT_FUNCTIONS: Mapping[str, Intrinsic] = {
 
 
 def float_function(name: str) -> Callable[[ArithExpr], ArithExpr]:
-    """The function `name` (`log`) in TIR."""
+    """Return the TIR builder of function `name`, such as "log"."""
     return lambda x: intrinsic(f"{name}_f32", [x], FLOAT32)

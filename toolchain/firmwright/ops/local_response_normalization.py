@@ -7,7 +7,7 @@ Source of the semantics: TFLite's reference kernel, whose window excludes c + ra
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -16,8 +16,6 @@ from firmwright.base.dtypes import FLOAT32
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
@@ -30,7 +28,7 @@ from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
 
-_BUILTIN = "LOCAL_RESPONSE_NORMALIZATION"
+BUILTIN = "LOCAL_RESPONSE_NORMALIZATION"
 _PARAMETERS = ("bias", "alpha", "beta")
 
 
@@ -95,24 +93,12 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     return ImportedCall("local_response_normalization", {"radius": radius, **numbers}, (0,))
 
 
-def cases() -> Iterator[ConformanceCase]:
-    for name, shape, radius, bias, alpha, beta in (
-        ("narrow", (1, 2, 3, 7), 2, 1.0, 0.5, 0.75),
-        ("wide", (2, 1, 1, 4), 9, 2.0, 0.25, 0.5),
-        ("steep", (1, 1, 2, 12), 3, 0.5, 1.5, 2.0),
-    ):
-        x = CaseTensor(shape, "float32")
-        options = {"radius": radius, "bias": bias, "alpha": alpha, "beta": beta}
-        yield ConformanceCase(f"{name}_float32", _BUILTIN, (x,), (x,), options, ("litert",))
-
-
 OPDEF = OpDef(
     name="local_response_normalization",
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={f"tflite:{_BUILTIN}": import_tflite},
-    cases=cases,
+    imports={f"tflite:{BUILTIN}": import_tflite},
     dtypes=("float32",),
     numerics={"litert": NumericsSpec(None, "float32", "reference_ops LocalResponseNormalization")},
 )

@@ -25,7 +25,6 @@ from firmwright.base.quant import (
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import (
     Array,
-    ConformanceCase,
     NotSupportedError,
     NumericsSpec,
     OpCall,
@@ -39,9 +38,7 @@ from firmwright.ops.elementwise_unary import (
     UnaryImplementation,
     compute_float32,
     evaluate_int8_lut,
-    float_case,
     lookup_int8,
-    quantized_case,
     round_to_float32,
     unary_op,
 )
@@ -224,23 +221,6 @@ def _tanh_f32(x: ArithExpr) -> ArithExpr:
 # ---- the operators -----------------------------------------------------------------------------
 
 
-def _logistic_cases() -> Iterator[ConformanceCase]:
-    yield float_case("LOGISTIC")
-    for name, scale, zero_point in (("mid", 0.047, -4), ("fine", 0.0031, 127), ("far", 1.3, -128)):
-        yield quantized_case("LOGISTIC", name, "int8", (scale, zero_point), (1 / 256, -128))
-    for name, scale in (("pot", 2.0**-12), ("mid", 0.0003), ("far", 1.3), ("fine", 2.0**-15)):
-        yield quantized_case("LOGISTIC", name, "int16", (scale, 0), (2.0**-15, 0))
-
-
-def _tanh_cases() -> Iterator[ConformanceCase]:
-    yield float_case("TANH")
-    for name, scale, zero_point in (("mid", 0.021, -4), ("fine", 0.0031, 127), ("far", 1.3, -128)):
-        yield quantized_case("TANH", name, "int8", (scale, zero_point), (1 / 128, 0))
-    yield quantized_case("TANH", "other_output", "int8", (0.03, 5), (0.009, 3))
-    for name, scale in (("pot", 2.0**-12), ("pot1", 2.0**-11), ("mid", 0.0002), ("fine", 2.0**-15)):
-        yield quantized_case("TANH", name, "int16", (scale, 0), (2.0**-15, 0))
-
-
 _NUMERICS: Mapping[str, NumericsSpec] = {
     "litert": NumericsSpec(None, "int8 by float32, int16 interpolated", "activations, LUTPopulate"),
     "tflm": NumericsSpec(
@@ -258,7 +238,6 @@ OPDEFS: tuple[OpDef, ...] = (
                 lambda call, x: _logistic(x.astype(np.float64)).astype(np.float32), _lower_logistic
             ),
         },
-        _logistic_cases,
         _NUMERICS,
     ),
     unary_op(
@@ -268,7 +247,6 @@ OPDEFS: tuple[OpDef, ...] = (
             INT16: UnaryImplementation(_int16, _lower_int16, _check_int16),
             FLOAT32: compute_float32(np.tanh, _tanh_f32),
         },
-        _tanh_cases,
         _NUMERICS,
     ),
 )

@@ -47,7 +47,6 @@ from firmwright.ops.fixed_point_sigmoid16 import sigmoid16
 from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.logistic_tanh import lookup_sigmoid, lookup_sigmoid_array, sigmoid_table
-from firmwright.ops.lstm_conformance import GATE_SCALE, cases
 from firmwright.ops.requantize import clamp, tensor_quant
 
 _GATES = ("input", "forget", "cell", "output")
@@ -61,6 +60,9 @@ _CONSTANTS = {FLOAT32: (FLOAT32, FLOAT32), INT8: (INT8, INT32), INT16: (INT8, IN
 """Activation type -> types of weights and biases."""
 
 # ---- types -------------------------------------------------------------------------------------
+
+GATE_SCALE = 2.0**-12
+"""Scale of the 16-bit sum of a gate."""
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -471,7 +473,6 @@ OPDEF = OpDef(
     reference=reference,
     lower=lower,
     imports={"tflite:UNIDIRECTIONAL_SEQUENCE_LSTM": import_tflite},
-    cases=cases,
     dtypes=("int8", "int16", "float32"),
     numerics={
         "litert": NumericsSpec(

@@ -5,12 +5,12 @@ Source of the semantics: TFLite's reference pooling.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
-from firmwright.ir.graph.opdef import Array, ConformanceCase, NumericsSpec, OpCall, OpDef, RowWindow
+from firmwright.ir.graph.opdef import Array, OpCall, OpDef, RowWindow, both_profiles
 from firmwright.ir.tir.builder import maximum
 from firmwright.ops.conv_window import im2col
 from firmwright.ops.kernel import Kernel
@@ -19,7 +19,6 @@ from firmwright.ops.pooling import (
     clip_to_activation,
     infer,
     lower_pool,
-    pool_cases,
     pool_importer,
     pool_window,
 )
@@ -47,10 +46,6 @@ def rows(call: OpCall) -> RowWindow | None:
     return sliding_row_window(call, pool_window(call), _lowest(call))
 
 
-def cases() -> Iterator[ConformanceCase]:
-    yield from pool_cases("MAX_POOL_2D")
-
-
 OPDEF = OpDef(
     name="max_pool2d",
     infer=infer,
@@ -58,10 +53,6 @@ OPDEF = OpDef(
     lower=lower,
     row_access=rows,
     imports={"tflite:MAX_POOL_2D": pool_importer("max_pool2d")},
-    cases=cases,
     dtypes=DTYPES,
-    numerics={
-        "litert": NumericsSpec(None, "int8", "reference MaxPool"),
-        "tflm": NumericsSpec(None, "int8", "reference MaxPool"),
-    },
+    numerics=both_profiles(None, "int8", "reference MaxPool"),
 )

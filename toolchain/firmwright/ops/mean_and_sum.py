@@ -11,7 +11,7 @@ twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -23,19 +23,15 @@ from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
-    NumericsProfile,
-    NumericsSpec,
     OpCall,
     OpDef,
     RowReduction,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import ArithExpr, Builder
-from firmwright.ops.conformance_tensors import constant_tensor
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, requantize_value, tensor_quant
@@ -188,57 +184,6 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     return ImportedCall(context.node.op.lower(), attrs, (0,))
 
 
-_CASES = (
-    # name, shape, axes, keep_dims, (input scale, zero point), (output scale, zero point)
-    ("spatial", (1, 5, 3, 4), (1, 2), False, (0.02, -128), (0.02, -128)),
-    ("spatial_kept", (2, 4, 4, 3), (1, 2), True, (0.05, 4), (0.031, -7)),
-    ("swapped", (1, 5, 7, 3), (2, 1), True, (0.05, 127), (0.07, 0)),
-    ("last", (3, 5), (-1,), False, (0.1, -3), (0.05, 20)),
-    ("last_kept", (2, 3, 7), (2,), True, (0.1, -3), (0.1, -3)),
-    ("first_and_last", (3, 4, 5), (0, 2), False, (1.5, 10), (0.4, -50)),
-    ("one_summand", (2, 1, 3), (1,), False, (0.3, 1), (0.4, 2)),
-    ("many", (1, 33, 31, 2), (1, 2), False, (0.02, -100), (0.0008, 5)),
-)
-
-
-def _tensor(shape: tuple[int, ...], dtype: str, quant: tuple[float, int]) -> CaseTensor:
-    match dtype:
-        case "int8":
-            return CaseTensor(shape, dtype, (float(np.float32(quant[0])),), (quant[1],))
-        case "int16":
-            return CaseTensor(shape, dtype, (float(np.float32(quant[0] / 100)),), (0,))
-    return CaseTensor(shape, dtype)
-
-
-def _cases(builtin: str) -> Iterator[ConformanceCase]:
-    for index, (name, shape, axes, keep, x_quant, y_quant) in enumerate(_CASES):
-        reduced = {axis % len(shape) for axis in axes}
-        y_shape = tuple(
-            1 if axis in reduced else length
-            for axis, length in enumerate(shape)
-            if keep or axis not in reduced
-        )
-        for dtype in ("int8", "float32") if index % 3 else ("int8", "int16", "int32", "float32"):
-            x, y = _tensor(shape, dtype, x_quant), _tensor(y_shape, dtype, y_quant)
-            inputs = (x, constant_tensor(np.array(axes, np.int32)))
-            options = {"keep_dims": keep}
-            yield ConformanceCase(
-                f"{name}_{dtype}", builtin, inputs, (y,), options, _oracles(builtin, dtype)
-            )
-
-
-def _oracles(builtin: str, dtype: str) -> tuple[NumericsProfile, ...]:
-    if dtype == "int32":
-        return ("litert",)
-    return ("tflm",) if builtin == "SUM" and dtype != "float32" else ("litert", "tflm")
-
-
-def _sum_cases() -> Iterator[ConformanceCase]:
-    """Fewer cases: sums differ from means in their factor only."""
-    names = ("spatial", "last", "many", "spatial_kept")
-    return (case for case in _cases("SUM") if case.name.rsplit("_", 1)[0] in names)
-
-
 OPDEFS: tuple[OpDef, ...] = tuple(
     OpDef(
         name=name,
@@ -247,12 +192,8 @@ OPDEFS: tuple[OpDef, ...] = tuple(
         lower=lower,
         row_access=rows,
         imports={f"tflite:{name.upper()}": import_tflite},
-        cases=cases,
         dtypes=tuple(kind.name for kind in _DTYPES),
-        numerics=dict.fromkeys(
-            ("litert", "tflm"),
-            NumericsSpec(Rounding.TWICE, "int32", "reference_ops QuantizedMeanOrSum"),
-        ),
+        numerics=both_profiles(Rounding.TWICE, "int32", "reference_ops QuantizedMeanOrSum"),
     )
-    for name, cases in (("mean", lambda: _cases("MEAN")), ("sum", _sum_cases))
+    for name in ("mean", "sum")
 )

@@ -7,7 +7,7 @@ Source of the semantics: TFLite's OneHot.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -16,8 +16,6 @@ from firmwright.base.dtypes import INT32, INT64
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
@@ -29,7 +27,6 @@ from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum, select
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import (
     DTYPES,
-    LITERT,
     constant_ints,
     input_rank,
     normalize_axis,
@@ -102,25 +99,6 @@ def _hot_import(context: ImportContext) -> ImportedCall:
     return ImportedCall("one_hot", {"axis": axis, "depth": depth[0]}, (0, 2, 3))
 
 
-def _hot_cases() -> Iterator[ConformanceCase]:
-    def scalar(value: float, dtype: str) -> CaseTensor:
-        return CaseTensor((), dtype, data=np.array(value, dtype))
-
-    for name, axis, y, dtype in (
-        ("last", -1, (2, 3, 4), "float32"),
-        ("first", 0, (4, 2, 3), "int8"),
-        ("middle", 1, (2, 4, 3), "int32"),
-    ):
-        inputs = (
-            CaseTensor((2, 3), "int32", value_range=(-1, 4)),
-            scalar(4, "int32"),
-            scalar(5, dtype),
-            scalar(-2, dtype),
-        )
-        out = (CaseTensor(y, dtype),)
-        yield ConformanceCase(f"{name}_{dtype}", "ONE_HOT", inputs, out, {"axis": axis}, LITERT)
-
-
 # ---- reverse_sequence --------------------------------------------------------------------------
 
 
@@ -160,19 +138,6 @@ def _sequence_import(context: ImportContext) -> ImportedCall:
     return ImportedCall("reverse_sequence", attrs, (0, 1))
 
 
-def _sequence_cases() -> Iterator[ConformanceCase]:
-    for name, seq, batch in (("rows", 1, 0), ("columns", 0, 2)):
-        shape = (3, 4, 2)
-        inputs = (
-            CaseTensor(shape, "float32"),
-            CaseTensor((shape[batch],), "int32", value_range=(1, shape[seq])),
-        )
-        options = {"seq_dim": seq, "batch_dim": batch}
-        yield ConformanceCase(
-            f"{name}_float32", "REVERSE_SEQUENCE", inputs, inputs[:1], options, LITERT
-        )
-
-
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         name="one_hot",
@@ -180,7 +145,6 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=_hot_reference,
         lower=_hot_lower,
         imports={"tflite:ONE_HOT": _hot_import},
-        cases=_hot_cases,
         dtypes=_NAMES,
         numerics={"litert": _CELL},
     ),
@@ -190,7 +154,6 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=_sequence_reference,
         lower=_sequence_lower,
         imports={"tflite:REVERSE_SEQUENCE": _sequence_import},
-        cases=_sequence_cases,
         dtypes=_NAMES,
         numerics={"litert": _CELL},
     ),

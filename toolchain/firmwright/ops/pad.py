@@ -8,7 +8,7 @@ Source of the semantics: TFLite's reference Pad.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -17,14 +17,12 @@ from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
-    NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
@@ -129,38 +127,13 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     )
 
 
-_CASES = (
-    # name, input shape, paddings an axis
-    ("image", (1, 4, 3, 2), ((0, 0), (1, 2), (2, 0), (0, 0))),
-    ("channels", (1, 2, 3, 3), ((0, 0), (0, 0), (0, 0), (0, 5))),
-    ("every_axis", (2, 3, 1, 2), ((1, 0), (0, 1), (2, 2), (1, 1))),
-    ("row", (7,), ((3, 1),)),
-    ("nothing", (2, 3), ((0, 0), (0, 0))),
-)
-
-
-def cases() -> Iterator[ConformanceCase]:
-    for name, shape, pairs in _CASES:
-        y_shape = tuple(a + n + z for n, (a, z) in zip(shape, pairs, strict=True))
-        paddings = CaseTensor((len(shape), 2), "int32", data=np.array(pairs, np.int32))
-        for dtype in ("int8", "float32"):
-            scales, zero_points = ((0.5,), (-7,)) if dtype == "int8" else ((), ())
-            x, y = (CaseTensor(n, dtype, scales, zero_points) for n in (shape, y_shape))
-            value = CaseTensor((1,), dtype, scales, zero_points, data=np.array([99], dtype))
-            yield ConformanceCase(f"{name}_{dtype}", "PAD", (x, paddings), (y,))
-            yield ConformanceCase(f"{name}_value_{dtype}", "PADV2", (x, paddings, value), (y,))
-
-
 OPDEF = OpDef(
     name="pad",
     infer=infer,
     reference=reference,
     lower=lower,
     imports={"tflite:PAD": import_tflite, "tflite:PADV2": import_tflite},
-    cases=cases,
     dtypes=tuple(kind.name for kind in DTYPES),
-    numerics={
-        profile: NumericsSpec(None, "copies", "reference_ops Pad") for profile in ("litert", "tflm")
-    },
+    numerics=both_profiles(None, "copies", "reference_ops Pad"),
     restrictions="constant paddings and value",
 )

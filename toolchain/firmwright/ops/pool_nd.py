@@ -8,14 +8,14 @@ Source of the semantics: ONNX's MaxPool, AveragePool and LpPool.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, UINT8, DType
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, ConformanceCase, NotSupportedError, OpCall, OpDef
+from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall, OpDef
 from firmwright.ir.tir.builder import maximum
 from firmwright.ops.expression_language import evaluate_in_numpy, lower_expression
 from firmwright.ops.kernel import Kernel
@@ -122,17 +122,10 @@ def lower(call: OpCall, b: Kernel) -> None:
             b.store(b.y, [n, c, *at], result)
 
 
-def cases() -> Iterator[ConformanceCase]:
-    """TFLite has no such operator; tests/onnx covers it."""
-    return iter(())
-
-
 OPDEF = OpDef(
     name="pool_nd",
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={},
-    cases=cases,
     dtypes=tuple(kind.name for kind in _EXTREMES),
 )

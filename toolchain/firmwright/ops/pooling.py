@@ -7,8 +7,7 @@ requantized. Taps outside of the input are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 
 import numpy as np
 
@@ -17,8 +16,6 @@ from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
@@ -127,41 +124,3 @@ def pool_importer(name: str) -> Callable[[ImportContext], ImportedCall]:
         return ImportedCall(name, attrs, (0,))
 
     return imported
-
-
-_CASES = (
-    # name, (n, h, w, c), size, stride, padding, activation, zero point
-    ("2x2", (1, 4, 6, 3), (2, 2), (2, 2), "VALID", "NONE", -128),
-    ("global", (1, 5, 7, 4), (5, 7), (5, 7), "VALID", "NONE", 3),
-    ("3x3_same", (2, 5, 4, 3), (3, 3), (1, 1), "SAME", "RELU", -20),
-    ("3x2_same_stride2", (1, 7, 6, 5), (3, 2), (2, 2), "SAME", "RELU6", 127),
-    ("2x3_stride_1_2", (1, 3, 8, 1), (2, 3), (1, 2), "VALID", "RELU_N1_TO_1", 0),
-)
-
-
-def pool_cases(builtin: str) -> Iterator[ConformanceCase]:
-    for index, row in enumerate(_CASES):
-        for dtype in DTYPES if index % 2 else ("int8", "float32"):
-            yield _case(builtin, row, dtype)
-
-
-def _case(builtin: str, row: tuple, dtype: str) -> ConformanceCase:  # type: ignore[type-arg]  # a table row
-    name, x_shape, size, stride, padding, activation, zero_point = row
-    rows, cols = (
-        -(-length // step) if padding == "SAME" else (length - reach) // step + 1
-        for length, reach, step in zip(x_shape[1:3], size, stride, strict=True)
-    )
-    options = {
-        "padding": padding,
-        "stride_h": stride[0],
-        "stride_w": stride[1],
-        "filter_height": size[0],
-        "filter_width": size[1],
-        "fused_activation_function": activation,
-    }
-    x = CaseTensor(x_shape, dtype)
-    if dtype != "float32":
-        scale, zero = float(np.float32(0.035)), zero_point if dtype == "int8" else 0
-        x = CaseTensor(x_shape, dtype, (scale,), (zero,))
-    y = replace(x, shape=(x_shape[0], rows, cols, x_shape[3]))
-    return ConformanceCase(f"{name}_{dtype}", builtin, (x,), (y,), options)

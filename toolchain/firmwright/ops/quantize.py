@@ -9,7 +9,7 @@ Source of the semantics: TFLite's AffineQuantize and Requantize.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,15 +18,12 @@ from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
-    NumericsProfile,
-    NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
@@ -114,39 +111,6 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     return ImportedCall("quantize", {}, (0,))
 
 
-_CASES: tuple[tuple[str, DType, tuple[float, int], DType, tuple[float, int]], ...] = (
-    ("image", FLOAT32, (0.0, 0), INT8, (0.0078125, -1)),
-    ("coarse", FLOAT32, (0.0, 0), INT8, (0.3, 127)),
-    ("bytes", FLOAT32, (0.0, 0), UINT8, (0.02, 128)),
-    ("words", FLOAT32, (0.0, 0), INT16, (0.0001, 0)),
-    ("same_scale", UINT8, (0.05, 128), INT8, (0.05, 0)),
-    ("flip", INT8, (0.05, -3), UINT8, (0.05, 125)),
-    ("finer", INT8, (0.05, -128), INT8, (0.021, 17)),
-    ("ties", INT8, (0.5, 3), INT8, (2.0, -5)),
-    ("coarser", UINT8, (0.003, 255), INT8, (0.07, 127)),
-    ("narrower", INT16, (0.0003, 0), INT8, (0.05, -9)),
-    ("wider", INT8, (0.05, -9), INT16, (0.0004, 0)),
-    ("sums", INT16, (0.0003, 0), INT32, (0.00002, 0)),
-    ("bytes", INT8, (0.03, 5), INT32, (0.00002, 0)),
-    ("of_sums", INT32, (0.00002, 0), INT8, (0.05, -9)),
-    ("of_sums", INT32, (0.00002, 0), INT16, (0.0007, 0)),
-)
-
-
-def cases() -> Iterator[ConformanceCase]:
-    for name, before, (x_scale, x_zero), after, (y_scale, y_zero) in _CASES:
-        x = CaseTensor((2, 3, 7), "float32")
-        if before != FLOAT32:
-            x = CaseTensor((2, 3, 7), before.name, (float(np.float32(x_scale)),), (x_zero,))
-        y = CaseTensor((2, 3, 7), after.name, (float(np.float32(y_scale)),), (y_zero,))
-        # TFLM's runtime does not take floats to uint8.
-        oracles: tuple[NumericsProfile, ...] = ("litert", "tflm")
-        if name == "bytes":  # LiteRT does not take int8 to int32
-            oracles = ("litert",) if after == UINT8 else ("tflm",)
-        title = f"{name}_{before.name}_{after.name}"
-        yield ConformanceCase(title, "QUANTIZE", (x,), (y,), oracles=oracles)
-
-
 OPDEF = OpDef(
     name="quantize",
     infer=infer,
@@ -154,12 +118,8 @@ OPDEF = OpDef(
     lower=lower,
     row_access=elementwise_row_window,
     imports={"tflite:QUANTIZE": import_tflite},
-    cases=cases,
     dtypes=("float32", "int8", "uint8", "int16", "int32"),
-    numerics={
-        profile: NumericsSpec(
-            Rounding.TWICE, "float32 from floats, else int32", "reference_ops Requantize"
-        )
-        for profile in ("litert", "tflm")
-    },
+    numerics=both_profiles(
+        Rounding.TWICE, "float32 from floats, else int32", "reference_ops Requantize"
+    ),
 )

@@ -6,7 +6,7 @@ Source of the semantics: TFLite's reference Reduce.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -18,23 +18,21 @@ from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, DType
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
     NumericsProfile,
-    NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, immediate, maximum, minimum
 from firmwright.ops import mean_and_sum
-from firmwright.ops.elementwise_unary import BOTH_PROFILES, both_profiles
+from firmwright.ops.elementwise_unary import BOTH_PROFILES
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.strided_copy import data_tensor, int_vector
 
 _LITERT: tuple[NumericsProfile, ...] = ("litert",)
-_CELL = both_profiles(NumericsSpec(None, "exact", "reference_ops Reduce"))
+_CELL = both_profiles(None, "exact", "reference_ops Reduce")
 
 
 def _lowest(kind: DType) -> float:
@@ -43,23 +41,6 @@ def _lowest(kind: DType) -> float:
 
 def _greatest(kind: DType) -> float:
     return float(np.finfo(np.float32).max) if kind == FLOAT32 else kind.max
-
-
-def _cases(
-    name: str, dtypes: Sequence[DType], in_tflm: Sequence[DType]
-) -> Iterator[ConformanceCase]:
-    for kind in dtypes:
-        oracles = BOTH_PROFILES if kind in in_tflm else _LITERT
-        for title, shape, axes, keep, y in (
-            ("last", (3, 4, 5), (-1,), False, (3, 4)),
-            ("image", (1, 4, 3, 2), (1, 2), True, (1, 1, 1, 2)),
-        ):
-            tensors = data_tensor(shape, kind.name), int_vector(*axes)
-            options = {"keep_dims": keep}
-            out = (data_tensor(y, kind.name),)
-            yield ConformanceCase(
-                f"{title}_{kind.name}", name.upper(), tensors, out, options, oracles
-            )
 
 
 def reduction_op(
@@ -95,8 +76,7 @@ def reduction_op(
     names = tuple(kind.name for kind in dtypes)
     imports = {f"tflite:{name.upper()}": imported}
     numerics = {str(profile): _CELL[profile] for profile in (BOTH_PROFILES if in_tflm else _LITERT)}
-    cases = partial(_cases, name, dtypes, in_tflm)
-    return OpDef(name, infer, reference, lower, imports, cases, names, numerics)
+    return OpDef(name, infer, reference, lower, imports, names, numerics)
 
 
 def reduced_shape(shape: Sequence[int], axes: Sequence[int], keep: bool) -> tuple[int, ...]:

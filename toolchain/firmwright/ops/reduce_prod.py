@@ -8,7 +8,7 @@ of the semantics: LiteRT's reference Reduce; TFLM has no products.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,8 +18,6 @@ from firmwright.base.quant import Rounding, quantize_multiplier
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     NotSupportedError,
     NumericsSpec,
     OpCall,
@@ -30,7 +28,6 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.mean_and_sum import reduced_count
 from firmwright.ops.reduce_min_max_any_all import lower_reduction, reduced_shape, reduction_op
 from firmwright.ops.requantize import clamp, tensor_quant
-from firmwright.ops.strided_copy import int_vector
 
 
 def _times(a: ArithExpr, b: ArithExpr) -> ArithExpr:
@@ -111,34 +108,11 @@ def _lower(call: OpCall, b: Kernel) -> None:
     lower_reduction(call, b, ArithExpr(immediate(_NONE, INT64)), step, end)
 
 
-def _cases() -> Iterator[ConformanceCase]:
-    yield from _PLAIN.cases()
-    for name, dtype, shape, axes, x_quant, y_quant in (
-        ("last", "int8", (3, 4, 5), (-1,), (0.11, 3), (0.7, -9)),
-        ("image", "int8", (1, 2, 3, 2), (1, 2), (0.02, -128), (0.004, 5)),
-        ("one", "int8", (2, 1, 3), (1,), (0.05, 127), (0.06, 0)),
-        ("last", "int16", (3, 2), (-1,), (0.001, 0), (0.02, 0)),
-        ("three", "int16", (3, 3), (0,), (0.0001, 0), (0.002, 0)),
-    ):
-        x, y = (
-            CaseTensor(size, dtype, (float(np.float32(scale)),), (zero,))
-            for size, (scale, zero) in (
-                (shape, x_quant),
-                (reduced_shape(shape, [axis % len(shape) for axis in axes], False), y_quant),
-            )
-        )
-        title, options = f"{name}_{dtype}_scaled", {"keep_dims": False}
-        yield ConformanceCase(
-            title, "REDUCE_PROD", (x, int_vector(*axes)), (y,), options, ("litert",)
-        )
-
-
 OPDEF = replace(
     _PLAIN,
     infer=_infer,
     reference=_reference,
     lower=_lower,
-    cases=_cases,
     dtypes=("int8", "int16", "int32", "float32"),
     numerics={
         "litert": NumericsSpec(

@@ -1,6 +1,6 @@
-"""The table of operators: every module of this package that defines `OPDEF`, in name order.
+"""The operator table: the `OPDEF` or `OPDEFS` of every module of this package.
 
-Adding an operator is adding a file. A duplicate operator or import name is an error at import.
+Adding an operator needs no list. Duplicate operator or import names are an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from firmwright.ir.graph.opdef import OpDef
 
 @cache
 def op_table() -> Mapping[str, OpDef]:
-    """Operator name -> record."""
+    """Return the operators by name."""
     table: dict[str, OpDef] = {}
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda item: item.name):
         module = importlib.import_module(f"{package.__name__}.{info.name}")
@@ -32,7 +32,7 @@ def op_table() -> Mapping[str, OpDef]:
 
 @cache
 def import_table() -> Mapping[str, OpDef]:
-    """Foreign operator name, such as `tflite:CONV_2D`, -> record that imports it."""
+    """Return the operators by foreign name, such as `tflite:CONV_2D`."""
     table: dict[str, OpDef] = {}
     for opdef in op_table().values():
         for name in opdef.imports:

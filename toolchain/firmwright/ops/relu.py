@@ -1,15 +1,15 @@
-"""relu, relu6, relu_n1_to_1, relu_0_to_1: y = x cut to [0, inf), [0, 6], [-1, 1] or [0, 1].
+"""relu, relu6, relu_n1_to_1 and relu_0_to_1: clamp to [0, inf), [0, 6], [-1, 1] or [0, 1].
 
-int8: x less its zero point is requantised by x scale / y scale with both roundings, then cut to
-the range in the output's terms; LiteRT divides the scales in float32, TFLM in double. TFLM's relu6
-alone does not requantise: it cuts the stored values in the input's terms, which is the same where
-input and output are quantised alike; it has none of the last two.
-Source of the semantics: the reference kernels of TFLite and TFLM.
+int8: x without its zero point is requantized by x scale / y scale, rounding twice, then clamped to
+the quantized range. LiteRT divides the scales in float32, TFLM in double. TFLM's relu6 does not
+requantize; it clamps raw values in terms of the input, which is equal if input and output have the
+same quantization. TFLM has no relu_n1_to_1 and relu_0_to_1.
+Semantics: the reference kernels of TFLite and TFLM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -18,8 +18,6 @@ from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
@@ -45,7 +43,7 @@ from firmwright.ops.row_windows import elementwise_row_window
 
 
 def _dtypes(name: str) -> tuple[str, ...]:
-    """TFLite's relu_n1_to_1 and relu_0_to_1 take no int16."""
+    """Return the element types; TFLite's relu_n1_to_1 and relu_0_to_1 have no int16."""
     return ("int8", "float32") if name.endswith("_to_1") else ("int8", "int16", "float32")
 
 
@@ -65,7 +63,7 @@ def _cuts_stored_values(call: OpCall) -> bool:
 
 
 def requantization_of(call: OpCall) -> Requantization:
-    """How an int8 input less its zero point becomes the output."""
+    """Return the requantization from an int8 input without its zero point to the output."""
     x_scale, y_scale = tensor_quant(call.input(0)).scale, tensor_quant(call.output).scale
     factor = x_scale / y_scale
     if call.numerics == "litert":
@@ -106,26 +104,6 @@ def _importer(name: str) -> Callable[[ImportContext], ImportedCall]:
     return imported
 
 
-def _cases(builtin: str, profiles: tuple[NumericsProfile, ...]) -> Iterator[ConformanceCase]:
-    real = CaseTensor((2, 3, 5), "float32")
-    yield ConformanceCase("float32", builtin, (real,), (real,), oracles=profiles)
-    for name, x_quant, y_quant in (
-        ("alike", (0.05, -3), (0.05, -3)),
-        ("low", (0.02, -128), (0.02, -128)),
-        ("high", (0.1, 127), (0.1, 127)),
-        ("finer", (0.07, 12), (0.031, -128)),
-        ("ties", (0.25, -1), (1.0, 3)),
-    ):
-        x, y = (
-            CaseTensor((4, 11), "int8", (float(np.float32(scale)),), (zero_point,))
-            for scale, zero_point in (x_quant, y_quant)
-        )
-        yield ConformanceCase(f"{name}_int8", builtin, (x,), (y,), oracles=profiles)
-    x, y = (CaseTensor((4, 11), "int16", (2.0**k,), (0,)) for k in (-11, -12))
-    if not builtin.endswith("_TO_1"):
-        yield ConformanceCase("finer_int16", builtin, (x,), (y,), oracles=profiles)
-
-
 def _opdef(name: str, profiles: tuple[NumericsProfile, ...]) -> OpDef:
     builtin = name.upper()
     return OpDef(
@@ -135,7 +113,6 @@ def _opdef(name: str, profiles: tuple[NumericsProfile, ...]) -> OpDef:
         lower=lower,
         row_access=elementwise_row_window,
         imports={f"tflite:{builtin}": _importer(name)},
-        cases=lambda: _cases(builtin, profiles),
         dtypes=_dtypes(name),
         numerics={
             profile: NumericsSpec(Rounding.TWICE, "int32", "reference_ops ReluX")

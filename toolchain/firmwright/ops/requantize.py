@@ -1,7 +1,7 @@
-"""What quantised operators share: activation ranges, requantise parameters, the epilogue in TIR.
+"""Requantization of quantized operators: activation ranges, parameters and the TIR epilogue.
 
-Source of the semantics: TFLite's int8 quantisation specification and the parameter computations
-of its reference kernels, in the float widths they use (they decide the last bit of a multiplier).
+Semantics: TFLite's int8 quantization specification and the parameter computation of its reference
+kernels, in their float widths, which determine the last bit of a multiplier.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ ACTIVATIONS = {
     "relu_n1_to_1": (-1.0, 1.0),
     "relu_0_to_1": (0.0, 1.0),
 }
-"""Fused activation -> real range, None where open."""
+"""Fused activation -> real range, None where unbounded."""
 
 
 def quantization_of(kind: TensorType) -> Quantization:
-    """The quantisation of a tensor that must have one."""
+    """Return the quantization of a tensor; NotSupportedError if it has none."""
     if kind.quantization is None:
         raise NotSupportedError(f"an {kind.dtype.name} tensor has no quantisation")
     return kind.quantization
 
 
 def tensor_quant(kind: TensorType) -> Quantization:
-    """The quantisation of a tensor that must have exactly one scale."""
+    """Return the per-tensor quantization of a tensor; NotSupportedError unless it has one scale."""
     found = quantization_of(kind)
     if len(found.scales) != 1:
         raise NotSupportedError("an activation tensor is quantised per channel")
@@ -50,7 +50,7 @@ def tensor_quant(kind: TensorType) -> Quantization:
 
 
 def import_activation(value: object) -> str:
-    """Our name of TFLite's fused activation function."""
+    """Return the activation for TFLite's fused activation function."""
     name = str(value).lower()
     if name not in ACTIVATIONS:
         raise NotSupportedError(f"fused activation {value} is not supported")
@@ -58,13 +58,13 @@ def import_activation(value: object) -> str:
 
 
 def float_activation_range(activation: str) -> tuple[float, float]:
-    """Clamp of a float result; infinities where open."""
+    """Return the clamp of a float result; infinite where unbounded."""
     low, high = ACTIVATIONS[activation]
     return (-np.inf if low is None else low, np.inf if high is None else high)
 
 
 def apply_activation(value: ArithExpr, activation: str) -> ArithExpr:
-    """`value` (float32) cut to the activation's range."""
+    """Clamp a float32 value to the range of the activation."""
     low, high = float_activation_range(activation)
     if low > -np.inf:
         value = maximum(value, low)
@@ -74,7 +74,7 @@ def apply_activation(value: ArithExpr, activation: str) -> ArithExpr:
 
 
 def quantized_activation_range(activation: str, kind: TensorType) -> tuple[int, int]:
-    """Clamp of a quantised result: the dtype's range cut to the activation's, in float32."""
+    """Return the clamp of a quantized result, computed in float32."""
     low, high = ACTIVATIONS[activation]
     quant = tensor_quant(kind)
     scale = np.float32(quant.scale)
@@ -97,7 +97,7 @@ def quantized_activation_range(activation: str, kind: TensorType) -> tuple[int, 
 
 @dataclass(frozen=True, slots=True)
 class Requantization:
-    """Multipliers and shifts (one, or one a channel), rounding, output zero point and clamp."""
+    """Multipliers and shifts (one, or one per channel), rounding, output zero point and clamp."""
 
     multipliers: tuple[int, ...]
     shifts: tuple[int, ...]
@@ -111,7 +111,7 @@ class Requantization:
         return len(self.multipliers) > 1
 
     def apply(self, acc: Array, dtype: DType) -> Array:
-        """int32 accumulators (channel last) to the output dtype: the numpy reference."""
+        """Requantize int32 accumulators (channel last) to `dtype`: the numpy reference."""
         scaled = multiply_by_quantized_multiplier(
             acc, np.array(self.multipliers), np.array(self.shifts), self.rounding
         )
@@ -122,7 +122,7 @@ class Requantization:
 def make_requantization(
     factors: Sequence[float], rounding: Rounding, output: TensorType, activation: str
 ) -> Requantization:
-    """Parameters for real `factors` (input scale * weight scale / output scale)."""
+    """Return the parameters for real `factors` (input scale * weight scale / output scale)."""
     pairs = [quantize_multiplier(factor) for factor in factors]
     clamp_min, clamp_max = quantized_activation_range(activation, output)
     if len(set(pairs)) == 1:
@@ -138,26 +138,27 @@ def make_requantization(
 
 
 def clamp(value: ArithExpr, low: int, high: int, dtype: DType) -> ArithExpr:
-    """`value` (int32) cut to [low, high] and narrowed to `dtype`."""
+    """Clamp an int32 value to [low, high] and narrow it to `dtype`."""
     return minimum(maximum(value, low), high).cast(dtype)
 
 
 def requantize_value(
     acc: ArithExpr, multiplier: ExprLike, shift: ExprLike, params: Requantization, dtype: DType
 ) -> ArithExpr:
-    """The epilogue in TIR: requantise, add the zero point, clamp, narrow."""
+    """Emit the epilogue: requantize, add the zero point, clamp and narrow."""
     name = "requantize_once" if params.rounding is Rounding.ONCE else "requantize_twice"
     scaled = call_intrinsic(name, [acc, multiplier, shift], INT32)
     return clamp(scaled + params.zero_point, params.clamp_min, params.clamp_max, dtype)
 
 
 def check_weights_and_bias(call: OpCall, axis: int) -> None:
-    """What every operator with weights (input 1) and bias (input 2) asks of them.
+    """Check the weights (input 1) and bias (input 2) of a layer.
 
-    Both constant; int8 or int16 with int8, or float32 with float32; one bias an output channel,
-    which lies along `axis` of the weights; for integers input and output with one scale, the
-    weights symmetric, with one scale or one a channel, and every accumulator provably within 32
-    bits. int16 is symmetric; its bias may have 64 bits and then its accumulators too.
+    Both must be constant; input x weights are int8 x int8, int16 x int8 or float32 x float32. The
+    bias has one element per output channel, which is `axis` of the weights. Integer layers need
+    per-tensor input and output, symmetric weights with one scale or one per channel, and
+    accumulators that provably fit 32 bits. int16 tensors are symmetric; their bias and accumulators
+    may have 64 bits.
     """
     x, w, weights, bias = call.input(0), call.input(1), call.constant(1), call.constant(2)
     if weights is None or (call.has_input(2) and bias is None):
@@ -192,7 +193,7 @@ _STEPS = {INT8: 256, INT16: 1 << 15}
 
 
 def accumulator_bounds(call: OpCall, axis: int) -> Array:
-    """What no accumulator of an output channel exceeds; the channels lie along `axis`."""
+    """Return an upper bound of |accumulator| for each output channel (`axis` of the weights)."""
     weights, bias = call.constant(1), call.constant(2)
     assert weights is not None  # by check_filters
     magnitudes = np.moveaxis(np.abs(weights.array().astype(np.int64)), axis, 0)

@@ -6,21 +6,17 @@ costs nothing: input and output are one buffer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
-    NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
@@ -51,25 +47,6 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     return ImportedCall("reshape", {}, (0,))
 
 
-def cases() -> Iterator[ConformanceCase]:
-    scale = float(np.float32(0.5))
-    for name, before, after in (
-        ("flatten", (1, 3, 2, 2), (1, 12)),
-        ("to_rows", (1, 12), (4, 3)),
-        ("same", (2, 5), (2, 5)),
-    ):
-        yield ConformanceCase(
-            f"{name}_int8",
-            "RESHAPE",
-            (
-                CaseTensor(before, "int8", (scale,), (3,)),
-                CaseTensor((len(after),), "int32", data=np.array(after, np.int32)),
-            ),
-            (CaseTensor(after, "int8", (scale,), (3,)),),
-            {"new_shape": after},
-        )
-
-
 OPDEF = OpDef(
     name="reshape",
     infer=infer,
@@ -80,8 +57,7 @@ OPDEF = OpDef(
         "tflite:SQUEEZE": import_tflite,
         "tflite:EXPAND_DIMS": import_tflite,
     },
-    cases=cases,
     dtypes=("int8", "uint8", "int16", "int32", "int64", "float32", "bool"),
-    numerics={profile: NumericsSpec(None, "no copy", "reshape") for profile in ("litert", "tflm")},
+    numerics=both_profiles(None, "no copy", "reshape"),
     is_view=True,
 )

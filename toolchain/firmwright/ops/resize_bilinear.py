@@ -9,7 +9,7 @@ ignored. Source of the semantics: TFLite's ResizeBilinear and ResizeBilinearInte
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -18,23 +18,18 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, DType
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
-    NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import INDEX, ArithExpr, minimum
-from firmwright.ops.elementwise_unary import both_profiles
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import (
     constant_ints,
-    data_tensor,
     input_rank,
-    int_vector,
     narrowest_index_dtype,
     require_inputs,
 )
@@ -152,37 +147,13 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     )
 
 
-def cases() -> Iterator[ConformanceCase]:
-    for name, corners, centers, x, y in (
-        ("up", False, False, (1, 2, 3, 2), (1, 5, 7, 2)),
-        ("corners", True, False, (1, 3, 3, 2), (1, 5, 6, 2)),
-        ("centers", False, True, (2, 3, 4, 1), (2, 5, 3, 1)),
-        ("down", False, True, (1, 7, 5, 3), (1, 3, 2, 3)),
-    ):
-        options = {"align_corners": corners, "half_pixel_centers": centers}
-        for dtype in ("int8", "int16", "float32"):
-            if dtype == "int16" and name in ("up", "down"):
-                continue
-            tensor = (
-                data_tensor(x, dtype) if dtype != "int16" else CaseTensor(x, dtype, (0.5,), (0,))
-            )
-            out = CaseTensor(y, dtype, tensor.scales, tensor.zero_points)
-            yield ConformanceCase(
-                f"{name}_{dtype}", "RESIZE_BILINEAR", (tensor, int_vector(*y[1:3])), (out,), options,
-                ("litert",) if dtype == "int16" else ("litert", "tflm"),
-            )  # fmt: skip
-
-
 OPDEF = OpDef(
     name="resize_bilinear",
     infer=infer,
     reference=reference,
     lower=lower,
     imports={"tflite:RESIZE_BILINEAR": import_tflite},
-    cases=cases,
     dtypes=("int8", "int16", "float32"),
-    numerics=both_profiles(
-        NumericsSpec(None, "shares of 1/1024, rounded once", "reference_ops ResizeBilinear")
-    ),
+    numerics=both_profiles(None, "shares of 1/1024, rounded once", "reference_ops ResizeBilinear"),
     restrictions="constant size; images of four dimensions",
 )

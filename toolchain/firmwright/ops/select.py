@@ -1,13 +1,12 @@
-"""select: y is x_1 where x_0 (a bool) is true, else x_2; all three are broadcast.
+"""select: y is x_1 where x_0 (bool) is true, else x_2, with broadcasting.
 
-Stored values are chosen as they are. SELECT with a condition for each row, of another rank than the
-values, is refused.
-Source of the semantics: TFLite's reference Select and SelectV2.
+Raw values are copied. A SELECT with one condition per row and values of higher rank is rejected.
+Semantics: TFLite's reference Select and SelectV2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,22 +14,19 @@ from firmwright.base.dtypes import BOOL
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
-    NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import select
 from firmwright.ops.elementwise import broadcast_shape, lower_elementwise
-from firmwright.ops.elementwise_unary import BOTH_PROFILES, both_profiles
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.row_windows import elementwise_row_window
-from firmwright.ops.strided_copy import DTYPES, LITERT, data_tensor
+from firmwright.ops.strided_copy import DTYPES
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -64,23 +60,6 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     return ImportedCall("select", {}, (0, 1, 2))
 
 
-def cases() -> Iterator[ConformanceCase]:
-    for name, condition, a, b, y in (
-        ("same", (2, 7), (2, 7), (2, 7), (2, 7)),
-        ("spread", (3, 1), (2, 1, 4), (3, 4), (2, 3, 4)),
-    ):
-        for dtype in ("int8", "int16", "int32", "float32"):
-            if name == "same" and dtype not in ("int8", "float32"):
-                continue
-            inputs = (CaseTensor(condition, "bool"), data_tensor(a, dtype), data_tensor(b, dtype))
-            oracles = LITERT if dtype == "int32" else BOTH_PROFILES
-            yield ConformanceCase(
-                f"{name}_{dtype}", "SELECT_V2", inputs, (data_tensor(y, dtype),), {}, oracles
-            )
-    inputs = (CaseTensor((2, 7), "bool"), data_tensor((2, 7), "int8"), data_tensor((2, 7), "int8"))
-    yield ConformanceCase("first_int8", "SELECT", inputs, inputs[1:2], {}, LITERT)
-
-
 OPDEF = OpDef(
     name="select",
     infer=infer,
@@ -88,7 +67,6 @@ OPDEF = OpDef(
     lower=lower,
     row_access=elementwise_row_window,
     imports={"tflite:SELECT": import_tflite, "tflite:SELECT_V2": import_tflite},
-    cases=cases,
     dtypes=tuple(kind.name for kind in DTYPES),
-    numerics=both_profiles(NumericsSpec(None, "copies", "reference_ops Select")),
+    numerics=both_profiles(None, "copies", "reference_ops Select"),
 )

@@ -13,7 +13,7 @@ interpolated linearly. signal_pcan.py defines the gain step between subtraction 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -23,8 +23,6 @@ from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImplicitState,
     ImportContext,
     ImportedCall,
@@ -37,9 +35,9 @@ from firmwright.ops.custom_options import int_options
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.signal_intrinsics import bit_length, rounded_square_root
-from firmwright.ops.signal_spectrum import TFLM, OperatorFunctions, signal_operator
+from firmwright.ops.signal_spectrum import OperatorFunctions, signal_operator
 
-_WORD = 0xFFFFFFFF
+UINT32_MASK = 0xFFFFFFFF
 
 
 def _per_channel_type(call: OpCall, source: DType, result: DType) -> TensorType:
@@ -131,18 +129,6 @@ def _import_bank(context: ImportContext) -> ImportedCall:
     return ImportedCall("filter_bank", int_options(context, "num_channels"), tuple(range(6)))
 
 
-def _bank_cases() -> Iterator[ConformanceCase]:
-    widths = np.array([3, 4, 0, 5, 6], np.int16)
-    bins = np.array([1, 4, 8, 8, 13], np.int16)
-    places = np.array([0, 4, 8, 8, 16], np.int16)
-    weights = (np.arange(22) * 193 - 2000).astype(np.int16)
-    tables = (weights, (4096 - weights).astype(np.int16), bins, places, widths)
-    constants = tuple(CaseTensor(table.shape, "int16", data=table) for table in tables)
-    x, y = CaseTensor((19,), "uint32"), CaseTensor((4,), "uint64")
-    options = {"num_channels": 4}
-    yield ConformanceCase("four", "custom:SignalFilterBank", (x, *constants), (y,), options, TFLM)
-
-
 # ---- filter_bank_square_root -------------------------------------------------------------------
 
 
@@ -174,21 +160,9 @@ def _import_root(context: ImportContext) -> ImportedCall:
     return ImportedCall("filter_bank_square_root", {}, (0, 1))
 
 
-def _root_cases() -> Iterator[ConformanceCase]:
-    squares = [0, 1, 2, 3, 6, 7, (1 << 32) - 1, (1 << 32) - (1 << 16), 1 << 32, (1 << 32) + 65536]
-    squares += [(1 << 64) - 1, ((1 << 32) - 1) ** 2, ((1 << 31) + 5) ** 2 + (1 << 31) + 5]
-    x = CaseTensor((40,), "uint64")
-    bits = CaseTensor((), "int32", value_range=(0, 15))
-    y = CaseTensor((40,), "uint32")
-    yield ConformanceCase("forty", "custom:SignalFilterBankSquareRoot", (x, bits), (y,), {}, TFLM)
-    x = CaseTensor((len(squares),), "uint64", data=np.array(squares, np.uint64))
-    y = CaseTensor(x.shape, "uint32")
-    yield ConformanceCase("edges", "custom:SignalFilterBankSquareRoot", (x, bits), (y,), {}, TFLM)
-
-
 # ---- spectral_subtraction ----------------------------------------------------------------------
 
-_SUBTRACTION = (
+SUBTRACTION_OPTIONS = (
     "alternate_one_minus_smoothing", "alternate_smoothing", "clamping", "min_signal_remaining",
     "num_channels", "one_minus_smoothing", "smoothing", "smoothing_bits",
     "spectral_subtraction_bits",
@@ -207,13 +181,13 @@ def _smoothing(call: OpCall, parity: int) -> tuple[int, int]:
     """Return the factors of the signal and of the old estimate for even or odd channels."""
     prefix = "alternate_" if parity else ""
     names = (f"{prefix}smoothing", f"{prefix}one_minus_smoothing")
-    new, old = (call.int_attr(name) & _WORD for name in names)
+    new, old = (call.int_attr(name) & UINT32_MASK for name in names)
     return new, old
 
 
 def _subtraction_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     signal, noise = (array.reshape(-1).astype(np.uint64) for array in arrays)
-    word = np.uint64(_WORD)
+    word = np.uint64(UINT32_MASK)
     bits = np.uint64(call.int_attr("smoothing_bits"))
     shift = np.uint64(call.int_attr("spectral_subtraction_bits"))
     odd = np.arange(len(signal)) % 2 == 1
@@ -223,7 +197,7 @@ def _subtraction_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array
     estimate = scaled * new_by.astype(np.uint64) + noise * old_by.astype(np.uint64)
     estimate = estimate >> shift & word
     noise_part = np.minimum(estimate, scaled)
-    least = signal * np.uint64(call.int_attr("min_signal_remaining") & _WORD) >> shift & word
+    least = signal * np.uint64(call.int_attr("min_signal_remaining") & UINT32_MASK) >> shift & word
     remaining = np.maximum((scaled - noise_part) >> bits, least).astype(np.uint32)
     new_estimate = (noise_part if call.int_attr("clamping") else estimate).astype(np.uint32)
     return remaining.reshape(call.output.shape), new_estimate.reshape(call.outputs[1].shape)
@@ -260,7 +234,7 @@ def _lower_subtraction_channel(
             b.let("smooth", (smooth >> shift).cast(UINT32), UINT32) as estimate,
             b.let("used", minimum(estimate, scaled), UINT32) as noise_part,
         ):
-            share = _word(call.int_attr("min_signal_remaining") & _WORD).cast(UINT64)
+            share = _word(call.int_attr("min_signal_remaining") & UINT32_MASK).cast(UINT64)
             least = (signal.cast(UINT64) * share >> shift).cast(UINT32)
             b.store(y, [i], maximum((scaled - noise_part) >> bits, least))
             b.store(new_estimate, [i], noise_part if call.int_attr("clamping") else estimate)
@@ -274,24 +248,16 @@ def _import_subtraction(context: ImportContext) -> ImportedCall:
     require_tensors(context, 1, outputs=2)
     state = ImplicitState("estimate", context.outputs[1], next_output=1)
     return ImportedCall(
-        "spectral_subtraction", int_options(context, *_SUBTRACTION), (0,), implicit_state=(state,)
+        "spectral_subtraction",
+        int_options(context, *SUBTRACTION_OPTIONS),
+        (0,),
+        implicit_state=(state,),
     )
-
-
-def _subtraction_cases() -> Iterator[ConformanceCase]:
-    values = dict(zip(_SUBTRACTION, (15729, 655, 0, 819, 7, 15729, 655, 10, 14), strict=True))
-    for name, changed, limits in (
-        ("alike", {}, (0, 1 << 20)),
-        ("alternating_clamped", {"alternate_smoothing": 9000, "clamping": 1}, None),
-    ):
-        x, y = CaseTensor((7,), "uint32", value_range=limits), CaseTensor((7,), "uint32")
-        builtin = "custom:SignalFilterBankSpectralSubtraction"
-        yield ConformanceCase(name, builtin, (x,), (y, y), {**values, **changed}, TFLM)
 
 
 # ---- pcan --------------------------------------------------------------------------------------
 
-_SNR_BITS, _OUTPUT_BITS, _LUT_PLACES = 12, 6, 126
+_SNR_BITS, _OUTPUT_BITS, GAIN_LUT_SIZE = 12, 6, 126
 
 
 def _pcan_infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -358,17 +324,6 @@ def _import_pcan(context: ImportContext) -> ImportedCall:
     return ImportedCall("pcan", int_options(context, "snr_shift"), (0, 1, 2))
 
 
-def _pcan_cases() -> Iterator[ConformanceCase]:
-    falling = (32000 * 0.93 ** np.arange(_LUT_PLACES)).astype(np.int16)
-    falling[1::4] *= -1
-    gains = CaseTensor(falling.shape, "int16", data=falling)
-    x = CaseTensor((9,), "uint32")
-    for name, limits in (("loud", None), ("quiet", (0, 40)), ("between", (900, 5000))):
-        noise, y = CaseTensor((9,), "uint32", value_range=limits), CaseTensor((9,), "uint32")
-        inputs, options = (x, noise, gains), {"snr_shift": 6}
-        yield ConformanceCase(name, "custom:SignalPCAN", inputs, (y,), options, TFLM)
-
-
 # ---- filter_bank_log ---------------------------------------------------------------------------
 
 _LN2 = round(65536 * float(np.log(2.0)))
@@ -387,14 +342,14 @@ def _log_infer(call: OpCall) -> tuple[TensorType, ...]:
 def _log_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     table = np.array(_log_table(), np.int64)
     shifted = arrays[0].reshape(-1).astype(np.int64) << call.int_attr("input_correction_bits")
-    x = np.maximum(shifted & _WORD, 1)
+    x = np.maximum(shifted & UINT32_MASK, 1)
     whole = bit_length(x).astype(np.int64) - 1
     part = (x - (np.int64(1) << whole) << 31 - whole) >> 15
     segment = part >> 9
     below, above = table[segment], table[segment + 1]
     log2 = (whole << 16) + part + below + ((above - below) * (part & 511) >> 16)
     natural = (log2 * _LN2 + 32768) >> 16
-    scaled = ((natural * call.int_attr("output_scale") + 32768) & _WORD) >> 16
+    scaled = ((natural * call.int_attr("output_scale") + 32768) & UINT32_MASK) >> 16
     return (np.minimum(scaled, INT16.max).astype(np.int16).reshape(call.output.shape),)
 
 
@@ -417,7 +372,7 @@ def _log_lower(call: OpCall, b: Kernel) -> None:
             between = (above - below) * (part & 511).cast(INT32) >> 16
             log2 = (whole << 16) + part + (below + between).cast(UINT32)
             natural = ((log2.cast(UINT64) * _LN2 + 32768) >> 16).cast(UINT32)
-            scaled = (natural * _word(call.int_attr("output_scale") & _WORD) + 32768) >> 16
+            scaled = (natural * _word(call.int_attr("output_scale") & UINT32_MASK) + 32768) >> 16
             b.store(y, [i], minimum(scaled, INT16.max).cast(INT16))
 
 
@@ -427,19 +382,6 @@ def _import_log(context: ImportContext) -> ImportedCall:
     return ImportedCall("filter_bank_log", options, (0,))
 
 
-def _log_cases() -> Iterator[ConformanceCase]:
-    edges = [0, 1, 2, 3, 511, 512, 513, 65535, 65536, 65537, (1 << 31) - 1, 1 << 31, _WORD]
-    edge_values = CaseTensor((13,), "uint32", data=np.array(edges, np.uint32))
-    for name, x, shift, scale in (
-        ("any", CaseTensor((50,), "uint32"), 0, 1600),
-        ("small", CaseTensor((50,), "uint32", value_range=(0, 3000)), 3, 1600),
-        ("edges", edge_values, 0, 65536),
-    ):
-        options = {"input_correction_bits": shift, "output_scale": scale}
-        y = CaseTensor(x.shape, "int16")
-        yield ConformanceCase(name, "custom:SignalFilterBankLog", (x,), (y,), options, TFLM)
-
-
 # ---- the records -------------------------------------------------------------------------------
 
 
@@ -447,14 +389,14 @@ OPDEFS = (
     signal_operator(
         "filter_bank",
         "SignalFilterBank",
-        OperatorFunctions(_bank_infer, _bank_reference, _bank_lower, _import_bank, _bank_cases),
+        OperatorFunctions(_bank_infer, _bank_reference, _bank_lower, _import_bank),
         "uint32",
         accumulator="uint64",
     ),
     signal_operator(
         "filter_bank_square_root",
         "SignalFilterBankSquareRoot",
-        OperatorFunctions(_root_infer, _root_reference, _root_lower, _import_root, _root_cases),
+        OperatorFunctions(_root_infer, _root_reference, _root_lower, _import_root),
         "uint64",
         accumulator="uint64",
     ),
@@ -466,7 +408,6 @@ OPDEFS = (
             _subtraction_reference,
             _subtraction_lower,
             _import_subtraction,
-            _subtraction_cases,
         ),
         "uint32",
         accumulator="uint64",
@@ -474,14 +415,14 @@ OPDEFS = (
     signal_operator(
         "pcan",
         "SignalPCAN",
-        OperatorFunctions(_pcan_infer, _pcan_reference, _pcan_lower, _import_pcan, _pcan_cases),
+        OperatorFunctions(_pcan_infer, _pcan_reference, _pcan_lower, _import_pcan),
         "uint32",
         accumulator="uint64",
     ),
     signal_operator(
         "filter_bank_log",
         "SignalFilterBankLog",
-        OperatorFunctions(_log_infer, _log_reference, _log_lower, _import_log, _log_cases),
+        OperatorFunctions(_log_infer, _log_reference, _log_lower, _import_log),
         "uint32",
         accumulator="uint64",
     ),

@@ -14,7 +14,7 @@ Source of the semantics: TFLM's signal library.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -23,8 +23,6 @@ from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImplicitState,
     ImportContext,
     ImportedCall,
@@ -35,7 +33,7 @@ from firmwright.ir.tir.builder import ArithExpr, maximum, minimum, select
 from firmwright.ops.custom_options import int_option, int_options
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.signal_spectrum import TFLM, OperatorFunctions, signal_operator
+from firmwright.ops.signal_spectrum import OperatorFunctions, signal_operator
 
 
 def _streams(kind: TensorType) -> tuple[int, int]:
@@ -157,21 +155,6 @@ def _import_framer(context: ImportContext) -> ImportedCall:
     return ImportedCall("framer", attrs, (0,), implicit_state=tuple(memory))
 
 
-def _framer_cases() -> Iterator[ConformanceCase]:
-    for name, shape, size, step in (
-        ("one_a_run", (16,), 40, 16),
-        ("many_a_run", (2, 30), 14, 10),
-        ("apart", (24,), 8, 8),
-    ):
-        x = CaseTensor(shape, "int16")
-        y = CaseTensor((*shape[:-1], shape[-1] // step, size), "int16")
-        options = {"frame_size": size, "frame_step": step, "prefill": True}
-        yield ConformanceCase(name, "custom:SignalFramer", (x,), (y, _FLAG), options, TFLM)
-
-
-_FLAG = CaseTensor((), "bool")
-
-
 # ---- stacker -----------------------------------------------------------------------------------
 
 
@@ -241,16 +224,6 @@ def _import_stacker(context: ImportContext) -> ImportedCall:
     return ImportedCall("stacker", attrs, (0,), implicit_state=tuple(memory))
 
 
-def _stacker_cases() -> Iterator[ConformanceCase]:
-    for name, left, right, step in (("past", 2, 0, 1), ("alone", 0, 0, 1)):
-        x, y = CaseTensor((5,), "int16"), CaseTensor((5 * (left + right + 1),), "int16")
-        options = {
-            "num_channels": 5, "stacker_left_context": left, "stacker_right_context": right,
-            "stacker_step": step,
-        }  # fmt: skip
-        yield ConformanceCase(name, "custom:SignalStacker", (x,), (y, _FLAG), options, TFLM)
-
-
 # ---- delay -------------------------------------------------------------------------------------
 
 
@@ -290,12 +263,6 @@ def _import_delay(context: ImportContext) -> ImportedCall:
         raise NotSupportedError(f"a delay of {length}")
     state = (ImplicitState("past", TensorType((_streams(x)[0], length), INT16)),) if length else ()
     return ImportedCall("delay", {}, (0,), implicit_state=state)
-
-
-def _delay_cases() -> Iterator[ConformanceCase]:
-    for name, shape, length in (("short", (2, 12), 5), ("long", (6,), 17), ("alike", (6,), 6)):
-        x, options = CaseTensor(shape, "int16"), {"delay_length": length}
-        yield ConformanceCase(name, "custom:SignalDelay", (x,), (x,), options, TFLM)
 
 
 # ---- overlap_add -------------------------------------------------------------------------------
@@ -379,54 +346,32 @@ def _import_overlap(context: ImportContext) -> ImportedCall:
     return ImportedCall("overlap_add", {"frame_step": step}, (0,), implicit_state=state)
 
 
-def _overlap_cases() -> Iterator[ConformanceCase]:
-    for name, dtype, shape, step in (
-        ("half", "int16", (3, 8), 4),
-        ("little", "int16", (2, 2, 9), 2),
-        ("much", "int16", (2, 9), 7),
-        ("none", "int16", (2, 5), 5),
-        ("floats", "float32", (3, 8), 3),
-    ):
-        x = CaseTensor(shape, dtype)
-        y = CaseTensor((*shape[:-2], shape[-2] * step), dtype)
-        options = {"T": 7 if dtype == "int16" else 0, "frame_step": step}
-        yield ConformanceCase(name, "custom:SignalOverlapAdd", (x,), (y,), options, TFLM)
-
-
 OPDEFS = (
     signal_operator(
         "framer",
         "SignalFramer",
-        OperatorFunctions(
-            _framer_infer, _framer_reference, _framer_lower, _import_framer, _framer_cases
-        ),
+        OperatorFunctions(_framer_infer, _framer_reference, _framer_lower, _import_framer),
         "int16",
         accumulator="copies",
     ),
     signal_operator(
         "stacker",
         "SignalStacker",
-        OperatorFunctions(
-            _stacker_infer, _stacker_reference, _stacker_lower, _import_stacker, _stacker_cases
-        ),
+        OperatorFunctions(_stacker_infer, _stacker_reference, _stacker_lower, _import_stacker),
         "int16",
         accumulator="copies",
     ),
     signal_operator(
         "delay",
         "SignalDelay",
-        OperatorFunctions(
-            _delay_infer, _delay_reference, _delay_lower, _import_delay, _delay_cases
-        ),
+        OperatorFunctions(_delay_infer, _delay_reference, _delay_lower, _import_delay),
         "int16",
         accumulator="copies",
     ),
     signal_operator(
         "overlap_add",
         "SignalOverlapAdd",
-        OperatorFunctions(
-            _overlap_infer, _overlap_reference, _overlap_lower, _import_overlap, _overlap_cases
-        ),
+        OperatorFunctions(_overlap_infer, _overlap_reference, _overlap_lower, _import_overlap),
         "int16",
         "float32",
         accumulator="int32",

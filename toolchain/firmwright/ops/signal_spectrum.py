@@ -12,7 +12,7 @@ of the range unwritten; they are 0 here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,12 +21,9 @@ from firmwright.base.dtypes import INT16, INT32, UINT32
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
-    NumericsProfile,
     NumericsSpec,
     OpCall,
     OpDef,
@@ -37,15 +34,12 @@ from firmwright.ops.custom_options import int_options
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
 
-TFLM: tuple[NumericsProfile, ...] = ("tflm",)
-
 
 class OperatorFunctions(NamedTuple):
     infer: Callable[[OpCall], tuple[TensorType, ...]]
     reference: Callable[[OpCall, Sequence[Array]], tuple[Array, ...]]
     lower: Callable[[OpCall, Any], None]
     imports: Callable[[ImportContext], ImportedCall]
-    cases: Callable[[], Iterator[ConformanceCase]]
 
 
 def signal_operator(
@@ -63,7 +57,6 @@ def signal_operator(
         reference=parts.reference,
         lower=parts.lower,
         imports={f"tflite:custom:{custom}": parts.imports},
-        cases=parts.cases,
         dtypes=dtypes,
         numerics={"tflm": NumericsSpec(None, accumulator, "TFLM signal library")},
         macs=macs,
@@ -104,16 +97,6 @@ def _window_lower(call: OpCall, b: Kernel) -> None:
 def _import_window(context: ImportContext) -> ImportedCall:
     require_tensors(context, 2)
     return ImportedCall("window", int_options(context, "shift"), (0, 1))
-
-
-def _window_cases() -> Iterator[ConformanceCase]:
-    hann = np.round(4095 * np.sin(np.pi * (np.arange(25) + 0.5) / 25) ** 2).astype(np.int16)
-    for name, shape, shift in (("frame", (25,), 12), ("frames_cut", (2, 3, 25), 9)):
-        x = CaseTensor(shape, "int16")
-        weights = CaseTensor((25,), "int16", data=hann)
-        yield ConformanceCase(
-            name, "custom:SignalWindow", (x, weights), (x,), {"shift": shift}, TFLM
-        )
 
 
 # ---- fft_auto_scale ----------------------------------------------------------------------------
@@ -170,14 +153,6 @@ def _import_scale(context: ImportContext) -> ImportedCall:
     return ImportedCall("fft_auto_scale", {}, (0,))
 
 
-def _scale_cases() -> Iterator[ConformanceCase]:
-    for name, limits in (("whole_range", None), ("quiet", (-37, 36)), ("silence", (0, 0))):
-        x = CaseTensor((33,), "int16", value_range=limits)
-        y = CaseTensor((33,), "int16")
-        bits = CaseTensor((), "int32")
-        yield ConformanceCase(name, "custom:SignalFftAutoScale", (x,), (y, bits), {}, TFLM)
-
-
 # ---- spectrum_energy ---------------------------------------------------------------------------
 
 
@@ -221,19 +196,11 @@ def _import_energy(context: ImportContext) -> ImportedCall:
     return ImportedCall("spectrum_energy", int_options(context, "start_index", "end_index"), (0,))
 
 
-def _energy_cases() -> Iterator[ConformanceCase]:
-    x, y = CaseTensor((34,), "int16"), CaseTensor((17,), "uint32")
-    options = {"start_index": 0, "end_index": 17}
-    yield ConformanceCase("all_bins", "custom:SignalEnergy", (x,), (y,), options, TFLM)
-
-
 OPDEFS = (
     signal_operator(
         "window",
         "SignalWindow",
-        OperatorFunctions(
-            _window_infer, _window_reference, _window_lower, _import_window, _window_cases
-        ),
+        OperatorFunctions(_window_infer, _window_reference, _window_lower, _import_window),
         "int16",
         accumulator="int32",
         macs=lambda call: call.output.elements,
@@ -241,18 +208,14 @@ OPDEFS = (
     signal_operator(
         "fft_auto_scale",
         "SignalFftAutoScale",
-        OperatorFunctions(
-            _scale_infer, _scale_reference, _scale_lower, _import_scale, _scale_cases
-        ),
+        OperatorFunctions(_scale_infer, _scale_reference, _scale_lower, _import_scale),
         "int16",
         accumulator="int16",
     ),
     signal_operator(
         "spectrum_energy",
         "SignalEnergy",
-        OperatorFunctions(
-            _energy_infer, _energy_reference, _energy_lower, _import_energy, _energy_cases
-        ),
+        OperatorFunctions(_energy_infer, _energy_reference, _energy_lower, _import_energy),
         "int16",
         accumulator="uint32",
         macs=lambda call: 2 * call.output.elements,

@@ -9,7 +9,7 @@ of the semantics: TFLite's reference operators, which fail for indices out of ra
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -18,25 +18,20 @@ from firmwright.base.dtypes import BOOL, FLOAT32, INT32, INT64, UINT32
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
     NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum
-from firmwright.ops.elementwise_unary import BOTH_PROFILES, both_profiles
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.one_hot import check_data_and_indices, clamp_index
 from firmwright.ops.strided_copy import (
     DTYPES,
-    LITERT,
     constant_ints,
-    data_tensor,
-    index_tensor,
     lower_fill,
     require_inputs,
 )
@@ -91,22 +86,6 @@ def _clamp_start(start: ArithExpr, room: int) -> ArithExpr:
 def _update_import(context: ImportContext) -> ImportedCall:
     require_inputs(context, 3)
     return ImportedCall("dynamic_update_slice", {}, (0, 1, 2))
-
-
-def _update_cases() -> Iterator[ConformanceCase]:
-    for name, x, part, limits in (
-        ("matrix", (4, 5), (2, 3), (0, 2)),
-        ("beyond", (3, 4, 5), (1, 4, 2), (-3, 9)),
-    ):
-        for dtype in ("int8", "int16", "int32", "float32"):
-            if name == "beyond" and dtype not in ("int8", "float32"):
-                continue
-            start = CaseTensor((len(x),), "int32", value_range=limits)
-            inputs = (data_tensor(x, dtype), data_tensor(part, dtype), start)
-            outputs = (data_tensor(x, dtype),)
-            yield ConformanceCase(
-                f"{name}_{dtype}", "DYNAMIC_UPDATE_SLICE", inputs, outputs, {}, BOTH_PROFILES
-            )
 
 
 # ---- scatter_nd --------------------------------------------------------------------------------
@@ -171,18 +150,6 @@ def _scatter_import(context: ImportContext) -> ImportedCall:
     return ImportedCall("scatter_nd", {"shape": constant_ints(context, 2, "shapes")}, (0, 1))
 
 
-def _scatter_cases() -> Iterator[ConformanceCase]:
-    for name, indices, parts, shape in (
-        ("rows", (3, 1), (3, 4), (5, 4)),
-        ("elements", (2, 3, 2), (2, 3), (3, 4)),
-    ):
-        for dtype in ("int8", "int32", "float32"):
-            size = CaseTensor((len(shape),), "int32", data=np.array(shape, np.int32))
-            inputs = (index_tensor(indices, min(shape)), data_tensor(parts, dtype), size)
-            outputs = (data_tensor(shape, dtype),)
-            yield ConformanceCase(f"{name}_{dtype}", "SCATTER_ND", inputs, outputs, {}, LITERT)
-
-
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         name="dynamic_update_slice",
@@ -190,9 +157,8 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=_update_reference,
         lower=_update_lower,
         imports={"tflite:DYNAMIC_UPDATE_SLICE": _update_import},
-        cases=_update_cases,
         dtypes=_NAMES,
-        numerics=both_profiles(NumericsSpec(None, "copies", "reference_ops")),
+        numerics=both_profiles(None, "copies", "reference_ops"),
     ),
     OpDef(
         name="scatter_nd",
@@ -200,7 +166,6 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=_scatter_reference,
         lower=_scatter_lower,
         imports={"tflite:SCATTER_ND": _scatter_import},
-        cases=_scatter_cases,
         dtypes=tuple(name for name in _NAMES if name not in ("bool", "int64")),
         numerics={"litert": NumericsSpec(None, "exact", "reference_ops ScatterNd")},
     ),

@@ -28,14 +28,12 @@ from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
-    NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
@@ -234,44 +232,15 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     return ImportedCall("softmax", {"beta": beta}, (0,))
 
 
-def cases() -> Iterator[ConformanceCase]:
-    for index, (shape, scale, zero_point) in enumerate(
-        (
-            ((1, 12), 0.18, 24),
-            ((3, 5), 0.05, -128),
-            ((2, 2, 7), 1.3, 127),
-            ((1, 2), 0.0039, 0),
-            ((1, 511), 0.02, -9),
-        )
-    ):
-        x = CaseTensor(shape, "int8", (float(np.float32(scale)),), (zero_point,))
-        y = CaseTensor(shape, "int8", (1 / 256,), (-128,))
-        yield ConformanceCase(f"row{index}_int8", "SOFTMAX", (x,), (y,), {"beta": 1.0})
-        if index != 1:
-            x = CaseTensor(shape, "int16", (float(np.float32(scale / 200)),), (0,))
-            y = CaseTensor(shape, "int16", (2.0**-15,), (0,))
-            yield ConformanceCase(f"row{index}_int16", "SOFTMAX", (x,), (y,), {"beta": 1.0})
-        if index in (1, 4):
-            x = CaseTensor(shape, "int8", (float(np.float32(scale)),), (zero_point,))
-            y = CaseTensor(shape, "int16", (2.0**-16,), (-32768,))
-            yield ConformanceCase(f"row{index}_int8_int16", "SOFTMAX", (x,), (y,), {"beta": 1.0})
-        x, y = CaseTensor(shape, "float32"), CaseTensor(shape, "float32")
-        yield ConformanceCase(f"row{index}_float32", "SOFTMAX", (x,), (y,), {"beta": 1.0})
-
-
 OPDEF = OpDef(
     name="softmax",
     infer=infer,
     reference=reference,
     lower=lower,
     imports={"tflite:SOFTMAX": import_tflite},
-    cases=cases,
     dtypes=("int8", "int16", "float32"),
-    numerics={
-        profile: NumericsSpec(
-            Rounding.TWICE, "int32, 12 integer bits; int16 by tables", "reference_ops Softmax"
-        )
-        for profile in ("litert", "tflm")
-    },
+    numerics=both_profiles(
+        Rounding.TWICE, "int32, 12 integer bits; int16 by tables", "reference_ops Softmax"
+    ),
     restrictions="last axis; int8 gives scale 1/256 (int16: 1/65536), int16 gives 2^-15",
 )

@@ -10,7 +10,7 @@ Source of the semantics: TFLite's reference operators of these names.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,8 +18,6 @@ import numpy as np
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     NotSupportedError,
     NumericsSpec,
@@ -32,10 +30,8 @@ from firmwright.ops.strided_copy import (
     StridedCopy,
     attrs_importer,
     constant_ints,
-    data_movement_cases,
     data_movement_op,
     input_rank,
-    int_vector,
     row_major_strides,
 )
 
@@ -147,33 +143,6 @@ def _to_space_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array
     return [whole[(slice(None), *cropped)]]
 
 
-def _cases(
-    builtin: str, rows: Sequence[tuple[str, Sequence[int], Sequence[int], tuple[int, ...], Array]]
-) -> Callable[[], Iterator[ConformanceCase]]:
-    def cases() -> Iterator[ConformanceCase]:
-        for name, x, y, block, margins in rows:
-            extra = [int_vector(*block), CaseTensor(margins.shape, "int32", data=margins)]
-            dtypes = ("int8", "float32") if name != "rows" else ("int8",)
-            yield from data_movement_cases(builtin, name, x, y, extra, dtypes=dtypes)
-
-    return cases
-
-
-def _pairs(*rows: Sequence[int]) -> Array:
-    return np.array(rows, np.int32)
-
-
-_TO_BATCH = (
-    ("even", (2, 4, 6, 3), (8, 2, 3, 3), (2, 2), _pairs((0, 0), (0, 0))),
-    ("margins", (1, 3, 4, 2), (6, 2, 3, 2), (2, 3), _pairs((1, 0), (2, 3))),
-    ("rows", (1, 5, 3), (3, 2, 3), (3,), _pairs((0, 1))),
-)
-_TO_SPACE = (
-    ("even", (8, 2, 3, 3), (2, 4, 6, 3), (2, 2), _pairs((0, 0), (0, 0))),
-    ("crops", (6, 2, 3, 2), (1, 3, 4, 2), (2, 3), _pairs((1, 0), (2, 3))),
-    ("rows", (3, 2, 3), (1, 5, 3), (3,), _pairs((0, 1))),
-)
-
 OPDEFS: tuple[OpDef, ...] = (
     replace(
         data_movement_op(
@@ -182,7 +151,6 @@ OPDEFS: tuple[OpDef, ...] = (
                 lambda call: [_batch_shape(call)], _to_batch_copies, _to_batch_reference, _fill
             ),
             {"SPACE_TO_BATCH_ND": attrs_importer("space_to_batch_nd", 3, _attrs)},
-            _cases("SPACE_TO_BATCH_ND", _TO_BATCH),
         ),
         numerics={
             "litert": NumericsSpec(None, "copies; zero points added", "reference_ops"),
@@ -193,6 +161,5 @@ OPDEFS: tuple[OpDef, ...] = (
         "batch_to_space_nd",
         DataMovement(lambda call: [_space_shape(call)], _to_space_copies, _to_space_reference),
         {"BATCH_TO_SPACE_ND": attrs_importer("batch_to_space_nd", 3, _attrs)},
-        _cases("BATCH_TO_SPACE_ND", _TO_SPACE),
     ),
 )

@@ -9,10 +9,9 @@ values are copied unchanged; scales are ignored as in TFLite.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 
@@ -34,8 +33,6 @@ from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
@@ -195,7 +192,6 @@ def data_movement_op(
     name: str,
     how: DataMovement,
     imports: dict[str, Callable[[ImportContext], ImportedCall]],
-    cases: Callable[[], Iterator[ConformanceCase]],
     profiles: Sequence[NumericsProfile] = ("litert", "tflm"),
 ) -> OpDef:
     """Build the record of a data movement operator."""
@@ -226,7 +222,6 @@ def data_movement_op(
         reference=reference,
         lower=lambda call, b: lower(call, b, how.copies(call), how.fill(call)),
         imports={f"tflite:{builtin}": imported for builtin, imported in imports.items()},
-        cases=cases,
         dtypes=tuple(kind.name for kind in DTYPES),
         numerics={
             profile: NumericsSpec(None, "copies", f"reference_ops {name}") for profile in profiles
@@ -258,25 +253,7 @@ def normalize_axis(axis: object, rank: int) -> int:
     return axis % rank
 
 
-def data_tensor(shape: Sequence[int], dtype: str) -> CaseTensor:
-    """Build a tensor of a case; int8 has a quantization, which does not matter."""
-    scales, zero_points = ((0.5,), (3,)) if dtype == "int8" else ((), ())
-    return CaseTensor(tuple(shape), dtype, scales, zero_points)
-
-
-def int_vector(*values: int) -> CaseTensor:
-    """Build a constant int32 vector."""
-    return CaseTensor((len(values),), "int32", data=np.array(values, np.int32))
-
-
-def index_tensor(shape: Sequence[int], count: int) -> CaseTensor:
-    """Build variable indices into `count` positions."""
-    return CaseTensor(tuple(shape), "int32", value_range=(0, count - 1))
-
-
-BOTH: tuple[NumericsProfile, ...] = ("litert", "tflm")
 LITERT: tuple[NumericsProfile, ...] = ("litert",)
-TFLM: tuple[NumericsProfile, ...] = ("tflm",)
 ImporterFunction = Callable[[ImportContext], ImportedCall]
 
 
@@ -296,20 +273,3 @@ def input_rank(context: ImportContext, index: int = 0) -> int:
     x = context.inputs[index]
     assert x is not None  # by present
     return len(x.shape)
-
-
-def data_movement_cases(
-    builtin: str,
-    name: str,
-    x: Sequence[int],
-    y: Sequence[int],
-    extra: Sequence[CaseTensor] = (),
-    options: Mapping[str, object] = MappingProxyType({}),
-    oracles: tuple[NumericsProfile, ...] = BOTH,
-    dtypes: Sequence[str] = ("int8", "float32"),
-) -> Iterator[ConformanceCase]:
-    for dtype in dtypes:
-        inputs = (data_tensor(x, dtype), *extra)
-        yield ConformanceCase(
-            f"{name}_{dtype}", builtin, inputs, (data_tensor(y, dtype),), options, oracles
-        )

@@ -10,7 +10,7 @@ twice, and the activation is the output's range. Source of the semantics: TFLite
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -21,17 +21,14 @@ from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
-    NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ops.elementwise_unary import BOTH_PROFILES, both_profiles
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
     Requantization,
@@ -42,7 +39,6 @@ from firmwright.ops.requantize import (
     requantize_value,
     tensor_quant,
 )
-from firmwright.ops.strided_copy import TFLM
 
 _BIAS, _STATE = 3, 4
 _SUPPORTED_TYPES = ((INT8, INT8, INT16, INT16), (INT8, INT8, INT8, INT8), (FLOAT32,) * 4)
@@ -191,63 +187,13 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     return ImportedCall("svdf", {"rank": rank, "activation": activation}, (0, 1, 2, 3, 4), (4,))
 
 
-def _case(
-    name: str, kinds: Sequence[str], rank: int, units: int, zero_point: int
-) -> ConformanceCase:
-    rng = np.random.Generator(np.random.PCG64([units, rank]))
-    batch, inputs, steps, filters = 2, 5, 6, units * rank
-    if kinds[0] == "float32":
-        x, y, state = (
-            CaseTensor(shape, "float32", is_state=keeps)
-            for shape, keeps in (
-                ((batch, inputs), False), ((batch, units), False), ((batch, filters * steps), True)
-            )
-        )  # fmt: skip
-        weights = [
-            CaseTensor(shape, "float32", data=rng.normal(size=shape).astype(np.float32))
-            for shape in ((filters, inputs), (filters, steps), (units,))
-        ]
-        options = {"rank": rank, "fused_activation_function": "RELU" if rank > 1 else "NONE"}
-        return ConformanceCase(name, "SVDF", (x, *weights, state), (y,), options)
-    reach = {"int8": 127, "int16": 9000}
-    scales = {"int8": 0.01, "int16": 0.0001}
-    feature, time = (
-        CaseTensor(
-            shape, kind, (float(np.float32(scales[kind])),), (0,), None,
-            rng.integers(-reach[kind], reach[kind] + 1, shape).astype(kind),
-        )
-        for shape, kind in (((filters, inputs), kinds[1]), ((filters, steps), kinds[2]))
-    )  # fmt: skip
-    state_scale = 0.0008 if kinds[3] == "int16" else 0.07
-    state = CaseTensor((batch, filters * steps), kinds[3], (state_scale,), (0,), is_state=True)
-    values = rng.integers(-9000, 9000, units).astype(np.int32)
-    bias = CaseTensor((units,), "int32", (state_scale * time.scales[0],), (0,), data=values)
-    x = CaseTensor((batch, inputs), "int8", (float(np.float32(0.05)),), (zero_point,))
-    y = CaseTensor((batch, units), "int8", (float(np.float32(0.06)),), (-128,))
-    options = {"rank": rank, "fused_activation_function": "RELU"}
-    oracles = BOTH_PROFILES if kinds[3] == "int16" else TFLM
-    has_bias = bias if units > 1 else None
-    return ConformanceCase(
-        name, "SVDF", (x, feature, time, has_bias, state), (y,), options, oracles
-    )
-
-
-def cases() -> Iterator[ConformanceCase]:
-    yield _case("one_float32", ("float32",) * 4, 1, 3, 0)
-    yield _case("two_float32", ("float32",) * 4, 2, 4, 0)
-    yield _case("one_int8", ("int8", "int8", "int16", "int16"), 1, 5, 3)
-    yield _case("two_int8", ("int8", "int8", "int16", "int16"), 2, 4, -128)
-    yield _case("narrow_int8", ("int8", "int8", "int8", "int8"), 2, 3, 9)
-
-
 OPDEF = OpDef(
     name="svdf",
     infer=infer,
     reference=reference,
     lower=lower,
     imports={"tflite:SVDF": import_tflite},
-    cases=cases,
     dtypes=("int8", "float32"),
-    numerics=both_profiles(NumericsSpec(Rounding.TWICE, "int32 that wrap", "reference_ops SVDF")),
+    numerics=both_profiles(Rounding.TWICE, "int32 that wrap", "reference_ops SVDF"),
     restrictions="state of int16 (int8 with weights of int8), not hybrid",
 )

@@ -20,17 +20,14 @@ from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import (
     Array,
-    CaseTensor,
-    ConformanceCase,
     ImportContext,
     ImportedCall,
     NotSupportedError,
-    NumericsSpec,
     OpCall,
     OpDef,
+    both_profiles,
 )
 from firmwright.ir.tir.builder import ArithExpr, logical_and
-from firmwright.ops.conformance_tensors import constant_tensor
 from firmwright.ops.conv2d import bias_of, requantization_of
 from firmwright.ops.conv_window import OutputPosition, checked_int_option
 from firmwright.ops.importing import require_tensors
@@ -179,72 +176,18 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     return ImportedCall("transpose_conv", attrs, (2, 1, *range(3, len(context.inputs))))
 
 
-_CASES = (
-    # name, (h, w), channels in and out, kernel, stride, padding, with bias
-    ("2x2_stride2", (3, 4), (4, 3), (2, 2), (2, 2), "SAME", True),
-    ("3x3_stride2", (4, 3), (3, 5), (3, 3), (2, 2), "SAME", False),
-    ("3x3", (4, 5), (2, 2), (3, 3), (1, 1), "SAME", True),
-    ("3x2_stride3_1", (2, 4), (4, 4), (3, 2), (3, 1), "VALID", True),
-    ("far_apart", (3, 2), (8, 4), (2, 3), (4, 2), "SAME", True),
-)
-
-
-def cases() -> Iterator[ConformanceCase]:
-    for index, row in enumerate(_CASES):
-        for dtype in ("int8", "int16", "float32"):
-            if dtype != "int16" or index != 2:
-                yield _case(index, row, dtype)
-
-
-def _case(index: int, row: tuple, dtype: str) -> ConformanceCase:  # type: ignore[type-arg]  # a table row
-    name, size, (inputs, outputs), kernel, stride, padding, with_bias = row
-    rng = np.random.Generator(np.random.PCG64([index, 45]))
-    valid = padding == "VALID"
-    out = [
-        (n - 1) * s + k if valid else n * s for n, k, s in zip(size, kernel, stride, strict=True)
-    ]
-    x_shape, y_shape = (1, *size, inputs), (1, *out, outputs)
-    options = {"padding": padding, "stride_h": stride[0], "stride_w": stride[1]}
-    shape = constant_tensor(np.array(y_shape, np.int32))
-    w_shape = (outputs, *kernel, inputs)
-    if dtype == "float32":
-        tensors = [shape, constant_tensor(rng.normal(size=w_shape).astype(np.float32))]
-        tensors.append(CaseTensor(x_shape, dtype))
-        if with_bias:
-            tensors.append(constant_tensor(rng.normal(size=outputs).astype(np.float32)))
-        y = CaseTensor(y_shape, dtype)
-        return ConformanceCase(f"{name}_{dtype}", "TRANSPOSE_CONV", tuple(tensors), (y,), options)
-    scales = tuple(float(np.float32(s)) for s in rng.uniform(0.002, 0.02, outputs))
-    wide = dtype == "int16"
-    x_scale, y_scale = (float(np.float32(s)) for s in ((0.0003, 0.0007) if wide else (0.05, 0.1)))
-    x_zero, y_zero = (0, 0) if wide else (int(z) for z in rng.integers(-128, 127, 2))
-    weights = rng.integers(-127, 128, w_shape).astype(np.int8)
-    tensors = [shape, constant_tensor(weights, scales, 0)]
-    tensors.append(CaseTensor(x_shape, dtype, (x_scale,), (x_zero,)))
-    if with_bias:
-        bias = rng.integers(-3000, 3000, outputs) * (100 if wide else 1)
-        kind, units = ("int64" if wide else "int32"), tuple(s * x_scale for s in scales)
-        tensors.append(constant_tensor(bias.astype(kind), units, 0))
-    y = CaseTensor(y_shape, dtype, (y_scale,), (y_zero,))
-    return ConformanceCase(f"{name}_{dtype}", "TRANSPOSE_CONV", tuple(tensors), (y,), options)
-
-
 OPDEF = OpDef(
     name="transpose_conv",
     infer=infer,
     reference=reference,
     lower=lower,
     imports={"tflite:TRANSPOSE_CONV": import_tflite},
-    cases=cases,
     dtypes=("int8", "int16", "float32"),
-    numerics={
-        profile: NumericsSpec(
-            Rounding.TWICE,
-            "int32; int16: int64, rounded once by 16 bits",
-            "reference_integer_ops TransposeConv",
-        )
-        for profile in ("litert", "tflm")
-    },
+    numerics=both_profiles(
+        Rounding.TWICE,
+        "int32; int16: int64, rounded once by 16 bits",
+        "reference_integer_ops TransposeConv",
+    ),
     macs=macs,
     restrictions="constant weights",
 )

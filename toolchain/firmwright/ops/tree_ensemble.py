@@ -13,7 +13,7 @@ Source of the semantics: ONNX-ML's TreeEnsembleClassifier, TreeEnsembleRegressor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT32, UINT8, UINT16, UINT32, DType
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, ConformanceCase, NotSupportedError, OpCall, OpDef
+from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX, ArithExpr, minimum
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.tree_tables import (
@@ -250,18 +250,11 @@ def store_sums(
         b.store(b.y, [row, outputs], (total - rest).cast(FLOAT32) * unit)
 
 
-def cases() -> Iterator[ConformanceCase]:
-    """TFLite has no such operator; tests/onnx covers it."""
-    return iter(())
-
-
 OPDEF = OpDef(
     name="tree_ensemble",
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={},
-    cases=cases,
     dtypes=("float32",),
     restrictions="sums of leaves; branches <=, <, >, >=; float32 features",
 )

@@ -10,7 +10,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT16
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ops import batch_matmul, mul, softmax, softmax_int16
+from firmwright.ops import batch_matmul, elementwise_arithmetic, softmax, softmax_int16
 from firmwright.ops.requantize import quantized_activation_range, tensor_quant
 from firmwright.ops.rescaled_sum import rescaled_sum
 from firmwright.targets.cmsis_nn_codegen import (
@@ -96,7 +96,7 @@ def write_add(kernel: BackendKernel, call: OpCall) -> None:
 
 def write_mul(kernel: BackendKernel, call: OpCall) -> None:
     """Write mul of equal shapes."""
-    step = mul.requantization_of(call)
+    step = elementwise_arithmetic.product_requantization(call)
     before = [-tensor_quant(call.input(index)).zero_point for index in (0, 1)]
     after = [step.zero_point, step.multipliers[0], step.shifts[0], step.clamp_min, step.clamp_max]
     _elementwise(kernel, call, "mul", before, after)

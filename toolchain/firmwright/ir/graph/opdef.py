@@ -1,12 +1,12 @@
-"""The record of an operator, and of one call of it as every consumer sees it.
+"""Operator definitions: the record of each operator kind and the view of one call to it.
 
-Record types live here, low; the entries live high, one file an operator under `ops/`. Frontends,
-verifier, interpreter, lowering and documentation all read the same record.
+Frontends, the verifier, the interpreter, lowering and the documentation read the same records. The
+records themselves are defined in `ops`, one module per operator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -22,26 +22,25 @@ from firmwright.ir.raw_model import RawNode
 NumericsProfile: TypeAlias = Literal["litert", "tflm"]
 Array: TypeAlias = npt.NDArray[Any]
 
-
 CustomOpPredicate: TypeAlias = Callable[[str, str], bool]
-"""Whether somebody takes the operator of that domain and name, which is none of ours."""
+"""Returns whether a backend or plug-in implements the foreign operator (domain, name)."""
 
 
 def accept_no_custom_op(domain: str, name: str) -> bool:
-    """Nobody takes any."""
+    """Reject every custom operator."""
     return False
 
 
 class NotSupportedError(Exception):
-    """Raised by an importer or `infer`: the reason why a sound call cannot be taken."""
+    """Raised by an importer or by `infer` when a valid call is not supported; holds the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpCall:
-    """One call: types of inputs (None: absent) and outputs, attributes, constants, profile.
+    """One call: input types (None if absent), output types, attributes, constants and profile.
 
-    `constants[i]` is set when input i is a constant. `scopes` are the pools that inputs, then
-    outputs, are known to lie in, "" where the planner will choose; () if nothing is known.
+    `constants[i]` is set if input i is a constant. `scopes` are the pools of the inputs, then of
+    the outputs; an empty string leaves the choice to the planner, () means nothing is fixed.
     """
 
     op: str
@@ -53,19 +52,19 @@ class OpCall:
     scopes: tuple[str, ...] = ()
 
     def input_scope(self, index: int) -> str:
-        """The pool that an input lies in; "" if the planner will choose."""
+        """Return the pool of an input, or "" if the planner chooses it."""
         return self.scopes[index] if index < len(self.inputs) and self.scopes else ""
 
     def output_scope(self, index: int = 0) -> str:
-        """As `input_scope`, of an output."""
+        """Return the pool of an output, or "" if the planner chooses it."""
         return self.scopes[len(self.inputs) + index] if self.scopes else ""
 
     def input(self, index: int) -> TensorType:
-        """The type of an input that must be there."""
-        found = self.inputs[index] if index < len(self.inputs) else None
-        if found is None:
+        """Return the type of a required input; InternalError if it is absent."""
+        tensor = self.inputs[index] if index < len(self.inputs) else None
+        if tensor is None:
             raise InternalError(f"{self.op} has no input {index}")
-        return found
+        return tensor
 
     def has_input(self, index: int) -> bool:
         return index < len(self.inputs) and self.inputs[index] is not None
@@ -97,7 +96,7 @@ class OpCall:
 
 @dataclass(frozen=True, slots=True)
 class ImportContext:
-    """What an importer may look at: the raw node with the types and constants of its tensors."""
+    """Input of an importer: the raw node and the types and constants of its tensors."""
 
     node: RawNode
     inputs: tuple[TensorType | None, ...]
@@ -107,9 +106,10 @@ class ImportContext:
 
 @dataclass(frozen=True, slots=True)
 class ImplicitState:
-    """What a call keeps for the next run; every element is `fill` before the first one.
+    """A state tensor that a call carries from one run to the next and the file does not declare.
 
-    `next_output` is the output of the node that it will be; None where the call makes it apart.
+    Every element is `fill` before the first run. `next_output` is the output of the node that
+    becomes the next value; None if the call computes it as an additional output.
     """
 
     name: str
@@ -120,14 +120,11 @@ class ImplicitState:
 
 @dataclass(frozen=True, slots=True)
 class ImportedCall:
-    """Our operator and attributes for a raw node; `inputs` are the positions of those kept.
+    """The result of an importer: operator, attributes and the positions of the inputs to keep.
 
-    `updated_inputs` are positions of variable tensors of the node that the call gives new values:
-    these
-    are outputs of the call, after the node's. Each of `implicit_state` is one more input of the
-    call and,
-    after those and unless it becomes another output, one more output: state that the file does not
-    speak of.
+    `updated_inputs` are positions of variable tensors that the call updates; their new values
+    follow the node's outputs. Each `implicit_state` adds one input after the others, and one output
+    unless an existing output becomes its next value.
     """
 
     op: str
@@ -139,64 +136,27 @@ class ImportedCall:
 
 @dataclass(frozen=True, slots=True)
 class NumericsSpec:
-    """One cell of the table operator x profile in docs/numerics.md."""
+    """The arithmetic of an operator in one profile; one cell of the table in docs/numerics.md."""
 
     rounding: Rounding | None
     accumulator: str
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class CaseTensor:
-    """A tensor of a conformance case; `data` set means constant.
-
-    `is_state`: a variable tensor, which the operator itself writes for the next run. `limits` are
-    the
-    least and greatest value that a given input may take, where the definition does not take every
-    one: indices, divisors.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    scales: tuple[float, ...] = ()
-    zero_points: tuple[int, ...] = ()
-    axis: int | None = None
-    data: Array | None = None
-    is_state: bool = False
-    value_range: tuple[int, int] | None = None
-
-    @property
-    def has_samples(self) -> bool:
-        """Whether each sample has values for it."""
-        return self.data is None and not self.is_state
-
-
-@dataclass(frozen=True, slots=True)
-class ConformanceCase:
-    """One conformance case, in the terms of the source format so that an outside oracle runs it.
-
-    `builtin` is the TFLite operator name, `options` its decoded options (snake_case); `oracles` are
-    the profiles, of those in the operator's table, whose oracle can run it. `intermediates` are
-    tensors without values that the format asks for, of which only the quantisations count.
-    """
-
-    name: str
-    builtin: str
-    inputs: tuple[CaseTensor | None, ...]
-    outputs: tuple[CaseTensor, ...]
-    options: Mapping[str, Any] = field(default_factory=dict)
-    oracles: tuple[NumericsProfile, ...] = ("litert", "tflm")
-    intermediates: tuple[CaseTensor, ...] = ()
+def both_profiles(
+    rounding: Rounding | None, accumulator: str, source: str
+) -> Mapping[str, NumericsSpec]:
+    """Return the `numerics` of an operator whose arithmetic is the same in both profiles."""
+    return dict.fromkeys(("litert", "tflm"), NumericsSpec(rounding, accumulator, source))
 
 
 @dataclass(frozen=True, slots=True)
 class RowWindow:
-    """Which input rows (axis 1 of four) an output row is made of, alike for every variable input.
+    """The input rows (axis 1 of four) that one output row depends on, the same for every input.
 
-    Output row r takes `window_height` input rows from `stride * r - before` on; those outside of
-    the input
-    count as `outside` (None: the operator never looks there, or rows outside are not alike). Of the
-    inputs in `whole`, by index, every row takes everything: factors of channels.
+    Output row r reads `window_height` input rows from `stride * r - pad_before`. Rows outside the
+    input read as `pad_value`; None if the operator never reads them or treats them differently.
+    Inputs whose index is in `whole_inputs`, such as per-channel factors, are read completely.
     """
 
     window_height: int = 1
@@ -206,22 +166,22 @@ class RowWindow:
     whole_inputs: frozenset[int] = frozenset()
 
     def row_inputs(self, call: Call) -> tuple[Value, ...]:
-        """The inputs of `call` that its rows are made of, row by row."""
-        taken = {call.inputs[index] for index in self.whole_inputs}
-        return tuple(value for value in call.variables if value not in taken)
+        """Return the inputs of `call` that are read row by row."""
+        whole = {call.inputs[index] for index in self.whole_inputs}
+        return tuple(value for value in call.variables if value not in whole)
 
     def for_bands(self, count: int) -> RowWindow:
-        """The same of bands of `count` output rows: band r takes rows from stride * r - before."""
-        window_height = self.stride * (count - 1) + self.window_height
-        return replace(self, window_height=window_height, stride=self.stride * count)
+        """Return the window of a band of `count` consecutive output rows."""
+        height = self.stride * (count - 1) + self.window_height
+        return replace(self, window_height=height, stride=self.stride * count)
 
 
 @dataclass(frozen=True, slots=True)
 class RowReduction:
-    """A reduction of all rows to one output, a row at a time.
+    """A reduction over all rows, computed one row at a time.
 
-    `accumulate(call, b, x, acc)` takes rows `x` (shape 1, rows, W, C) into `acc`, `count` elements
-    of `dtype` that begin as zeros; `finish(call, b, acc, y)` makes the output of them.
+    `accumulate(call, b, x, acc)` adds rows `x` of shape (1, rows, W, C) to `acc`, which has `count`
+    elements of `dtype`, initially zero. `finish(call, b, acc, y)` computes the output from `acc`.
     """
 
     dtype: DType
@@ -231,15 +191,15 @@ class RowReduction:
 
 
 SUBVIEWS_OF, SUBVIEW_OFFSETS = "subviews_of", "offsets"
-"""Attributes of a call that needs no code: the fields of its `Subviews`."""
+"""Attributes of a call that is a `Subviews` and needs no code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subviews:
-    """What a call rearranges without a copy: its parts lie in a whole, `offsets` elements on.
+    """A data movement without a copy: tensors that are slices of one larger tensor.
 
-    `of` is "input" where the outputs are parts of the first input, "output" where the inputs are
-    parts of the output.
+    `of` is "input" if the outputs are slices of the first input, and "output" if the inputs are
+    slices of the output. `offsets` are the element offsets of the slices.
     """
 
     of: Literal["input", "output"]
@@ -248,21 +208,21 @@ class Subviews:
 
 @dataclass(frozen=True, slots=True)
 class OpDef:
-    """One operator: shape rule, numpy reference, default lowering, importers, cases, numerics.
+    """One operator: type inference, numpy reference, default lowering, importers and numerics.
 
-    `lower` gets an `ops.kernel.Kernel` whose parameters exist already. `view` says that the output
-    is the input's bytes, `windows` where parts lie if a call need not move any. `numerics` has a
-    cell for each profile that the operator exists in. `rows` says how a call is computed row by
-    row, None where it cannot be. `limits` says to users what of it is not taken, in a few words.
+    `lower` receives an `ops.kernel.Kernel` with its parameters declared. `imports` maps foreign
+    operator names to importers. `numerics` has an entry for each profile that defines the operator.
+    `is_view` means the output has the bytes of the input; `subviews` describes a call that needs no
+    copy. `row_access` describes row-by-row computation, None if impossible. `restrictions` lists
+    the unsupported uses for the user documentation.
     """
 
     name: str
     infer: Callable[[OpCall], tuple[TensorType, ...]]
     reference: Callable[[OpCall, Sequence[Array]], tuple[Array, ...]]
     lower: Callable[[OpCall, Any], None]
-    imports: Mapping[str, Callable[[ImportContext], ImportedCall]]
-    cases: Callable[[], Iterator[ConformanceCase]]
-    dtypes: tuple[str, ...]
+    imports: Mapping[str, Callable[[ImportContext], ImportedCall]] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = ()
     numerics: Mapping[str, NumericsSpec] = field(default_factory=dict)
     macs: Callable[[OpCall], int] = lambda call: 0
     is_view: bool = False

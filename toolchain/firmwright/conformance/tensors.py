@@ -1,4 +1,4 @@
-"""Tensors of conformance cases: what the `cases` functions of operator files build them from."""
+"""Tensors of conformance cases."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from firmwright.ir.graph.opdef import Array, CaseTensor, ConformanceCase
+from firmwright.conformance.case import CaseTensor, ConformanceCase
+from firmwright.ir.graph.opdef import Array
 
 
 def constant_tensor(
     data: Array, scales: tuple[float, ...] = (), axis: int | None = None
 ) -> CaseTensor:
-    """A constant with zero points 0; `scales` empty means not quantised."""
+    """Return a constant with zero points 0, not quantized if `scales` is empty."""
     shape = tuple(int(n) for n in data.shape)
     return CaseTensor(shape, data.dtype.name, scales, (0,) * len(scales), axis, data)
 
 
 def with_int4_weights(case: ConformanceCase) -> ConformanceCase:
-    """`case` with weights (input 1) of 4 bits, two in a byte, the first one in its lower half."""
+    """Return `case` with 4-bit weights (input 1), packed two to a byte, low half first."""
     x, weights, *rest = case.inputs
     assert weights is not None
     assert weights.data is not None

@@ -1,0 +1,1 @@
+"""Conformance cases: one-operator TFLite models for the reference runtimes and the compiler."""
