@@ -80,7 +80,7 @@ class _Strips:
         ):
             acc = b.reg("acc", INT32, lanes * count)
             for c in range(lanes):
-                with b.let("bias_here", self.sums.start(b, block * lanes + c)) as bias:
+                with b.let("channel_bias", self.sums.start(b, block * lanes + c)) as bias:
                     for pixel in range(count):
                         b.store(acc, [pixel * lanes + c], bias)
             self._window(b, acc, columns, at, block)

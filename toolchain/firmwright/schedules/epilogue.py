@@ -75,21 +75,23 @@ class RequantizeEpilogue:
         self,
         b: Kernel,
         index: ArithExpr,
-        parity: int = 0,
+        place: int = 0,
         shared: Mapping[str, ArithExpr] | None = None,
     ) -> Iterator[FinishElement]:
-        """Bind the parameters of channel `index`; yield accumulator -> output element."""
+        """Bind the parameters of channel `index`, the `place`-th of its block."""
         with ExitStack() as stack:
             is_single = self.table is not None and self.table.shape[0] == 1
-            bound = shared or self._bound(b, stack, 0 if is_single else index)
-            yield lambda acc: self._finish(acc, bound, self.is_paired and parity == 1)
+            bound = shared or self._bound(b, stack, 0 if is_single else index, place)
+            yield lambda acc: self._finish(acc, bound, self.is_paired and place % 2 == 1)
 
-    def _bound(self, b: Kernel, stack: ExitStack, row: ArithExpr | int) -> Mapping[str, ArithExpr]:
+    def _bound(
+        self, b: Kernel, stack: ExitStack, row: ArithExpr | int, place: int = 0
+    ) -> Mapping[str, ArithExpr]:
         bound = {name: ArithExpr(immediate(value, INT32)) for name, value in self.fixed.items()}
         for position, name in enumerate(self.columns):
             assert self.table is not None
             value = b.load(self.table, [row, position])
-            bound[name] = stack.enter_context(b.let(name, value))
+            bound[name] = stack.enter_context(b.let(f"{name}{place or ''}", value))
         return bound
 
     def _finish(self, acc: ArithExpr, bound: Mapping[str, ArithExpr], is_odd: bool) -> ArithExpr:

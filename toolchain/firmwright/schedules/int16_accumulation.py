@@ -53,7 +53,7 @@ class Int16Accumulation:
         """Yield a function from a 32-bit sum (begun with `start`) to the output element."""
         with self.whole(b, channel) as finish:
             if self.is_wide:
-                with b.let("bias_here", b.load(self.bias, [channel])) as bias:
+                with b.let("channel_bias", b.load(self.bias, [channel])) as bias:
                     yield lambda total: finish(total.cast(INT64) + bias)
             else:
                 yield finish

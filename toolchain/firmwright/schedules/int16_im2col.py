@@ -143,7 +143,7 @@ class _Int16GemmKernel:
             else:
                 acc = b.reg("acc", INT32, self.pixels * self.rows)
                 for row in range(self.rows):
-                    with b.let("bias_here", self.sums.start(b, first + row)) as start:
+                    with b.let("channel_bias", self.sums.start(b, first + row)) as start:
                         self._set(b, acc, row, start)
                 self._run(b, acc, columns, group)
                 for row in range(self.rows):
@@ -155,7 +155,7 @@ class _Int16GemmKernel:
     ) -> None:
         total = b.reg("total", INT64, self.pixels * self.rows)
         for row in range(self.rows):
-            with b.let("bias_here", b.load(self.sums.bias, [first + row])) as start:
+            with b.let("channel_bias", b.load(self.sums.bias, [first + row])) as start:
                 self._set(b, total, row, start)
         with b.for_("piece", self.steps // self.piece) as piece:
             acc = b.reg("acc", INT32, self.pixels * self.rows)

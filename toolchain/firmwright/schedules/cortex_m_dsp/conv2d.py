@@ -157,7 +157,7 @@ def _block_start(
     b: Kernel, stack: ExitStack, pixels: int, block: int, *, backward: bool
 ) -> ArithExpr:
     """Loop over blocks; yield the first pixel of each, moved so that the last block is whole."""
-    index = stack.enter_context(b.for_("block", -(-pixels // block)))
+    index = stack.enter_context(b.for_("pixel_block", -(-pixels // block)))
     start = (pixels - block) - index * block if backward else index * block
     if pixels % block:
         start = maximum(start, 0) if backward else minimum(start, pixels - block)

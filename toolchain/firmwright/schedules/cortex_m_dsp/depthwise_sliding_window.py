@@ -239,7 +239,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         index = stack.enter_context(b.for_("c", len(order.rows)))
         target = stack.enter_context(b.let("channel", order.channel(b, index)))
         finish = stack.enter_context(epilogue.channel(b, index))
-        start = stack.enter_context(b.let("bias_of_channel", b.load(bias_table, [index])))
+        start = stack.enter_context(b.let("channel_bias", b.load(bias_table, [index])))
         words = [
             stack.enter_context(b.let(f"w{i}", b.load(packed, [index, i])))
             for i in range(packed.shape[1])
@@ -295,19 +295,30 @@ def _group(
     along, across = layer.along, layer.across
     x_batch = layer.x.elements // layer.x.shape[0]
     y_batch = layer.y.elements // layer.y.shape[0]
-    with b.for_("position", len(outputs), outputs.start) as position, ExitStack() as stack:
+    missing = [tap for tap in range(across.taps) if tap not in valid]
+    label = _group_label(layer, missing)
+    loop = b.for_(f"{label}_position", len(outputs), outputs.start)
+    with loop as position, ExitStack() as stack:
         first = position * across.stride - across.before + valid.start
         x_start = n * x_batch + first * across.input_step + source
         y_start = n * y_batch + position * across.output_step + target
         bias = channel.bias
-        missing = [tap for tap in range(across.taps) if tap not in valid]
         if missing and layer.zero_point:
-            # Taps that are left out no longer take their zero point from the sum.
+            # The bias includes the zero-point share of omitted taps.
             omitted = [(line, tap) for line in range(along.taps) for tap in missing]
             adjusted = _with_zero_points(layer, channel, bias, omitted)
-            bias = stack.enter_context(b.let("group_bias", adjusted))
-        work = _SlideEmitter(b, layer, replace(channel, bias=bias), valid, (x_start, y_start))
-        work.run()
+            bias = stack.enter_context(b.let(f"{label}_bias", adjusted))
+        channel = replace(channel, bias=bias)
+        _SlideEmitter(b, layer, channel, valid, (x_start, y_start), label).run()
+
+
+def _group_label(layer: _SlidingLayer, missing: Sequence[int]) -> str:
+    """Prefix of the variables of a group of positions, from its missing taps."""
+    if not missing:
+        return "inner"
+    is_vertical = layer.across.input_step > layer.along.input_step
+    first, last = ("top", "bottom") if is_vertical else ("left", "right")
+    return first if missing[0] == 0 else last
 
 
 @dataclass
@@ -319,15 +330,18 @@ class _SlideEmitter:
     channel: _ChannelRegisters
     valid: range
     start: tuple[ArithExpr, ArithExpr]
+    label: str
 
     def __post_init__(self) -> None:
         self.slide = SlidingWindow(self.layer.along)
-        self.acc = [self.b.reg(f"sum{i}", INT32) for i in range(self.slide.accumulators)]
+        self.acc = [
+            self.b.reg(f"{self.label}_sum{i}", INT32) for i in range(self.slide.accumulators)
+        ]
 
     def run(self) -> None:
         before, trip, trips, after = self.slide.parts
         x, y = self.start
-        self._lines(before, x, y)
+        self._lines(before, x, y, self.label)
         if trips:
             along = self.layer.along
             steps = len(trip)
@@ -335,17 +349,19 @@ class _SlideEmitter:
             with self.b.for_("trip", trips) as i:
                 x_trip = x + i * (steps * along.input_step)
                 y_trip = y + i * (outputs * along.output_step)
-                self._lines(trip, x_trip, y_trip)
-        self._lines(after, x, y)
+                self._lines(trip, x_trip, y_trip, f"{self.label}_loop")
+        self._lines(after, x, y, f"{self.label}_end")
 
-    def _lines(self, lines: Sequence[InputLine], x_start: ArithExpr, y_start: ArithExpr) -> None:
+    def _lines(
+        self, lines: Sequence[InputLine], x_start: ArithExpr, y_start: ArithExpr, label: str
+    ) -> None:
         """Emit unrolled code for `lines`; addresses are relative to the two starts."""
         if not lines:
             return
         along, across, b = self.layer.along, self.layer.across, self.b
         first, last = lines[0].index, lines[-1].index
         x = b.view(
-            "line", self.layer.x, x_start + first * along.input_step,
+            f"{label}_lines", self.layer.x, x_start + first * along.input_step,
             (last - first + 1, len(self.valid)), strides=(along.input_step, across.input_step),
         )  # fmt: skip
         ended = [output for line in lines for output in line.ends]
@@ -355,12 +371,12 @@ class _SlideEmitter:
             if ended:
                 y = stack.enter_context(
                     b.view(
-                        "out", self.layer.y, y_start + ended[0] * along.output_step,
+                        f"{label}_out", self.layer.y, y_start + ended[0] * along.output_step,
                         (len(ended),), strides=(along.output_step,), access="w",
                     )
                 )  # fmt: skip
             for line in lines:
-                self._line(window, line, line.index - first)
+                self._line(window, line, line.index - first, label)
                 for output in line.ends:
                     assert y is not None
                     total = b.load(self._slot(output), [0])
@@ -369,7 +385,7 @@ class _SlideEmitter:
     def _slot(self, output: int) -> tir.Buffer:
         return self.acc[output % len(self.acc)]
 
-    def _line(self, window: tir.Buffer, line: InputLine, row: int) -> None:
+    def _line(self, window: tir.Buffer, line: InputLine, row: int, label: str) -> None:
         """Load the line once and multiply it into every output that uses it."""
         b = self.b
         if not line.uses:
@@ -377,7 +393,7 @@ class _SlideEmitter:
         for output in line.starts:
             b.store(self._slot(output), [0], self._bias(output))
         with ExitStack() as stack:
-            operands = self._operands(stack, window, row)
+            operands = self._operands(stack, window, row, f"{label}_line{row}")
             for output, tap in line.uses:
                 acc = b.load(self._slot(output), [0])
                 for value, first, is_pair in operands:
@@ -389,23 +405,22 @@ class _SlideEmitter:
                 b.store(self._slot(output), [0], acc)
 
     def _operands(
-        self, stack: ExitStack, window: tir.Buffer, row: int
+        self, stack: ExitStack, window: tir.Buffer, row: int, label: str
     ) -> list[tuple[ArithExpr, int, bool]]:
         """Operands of one line: (value, first tap across, whether it is a pair)."""
         b, operands = self.b, []
         values = {
             tap: stack.enter_context(
-                b.let(f"x{tap}", b.load(window, [row, tap - self.valid.start]).cast(INT32))
+                b.let(f"{label}_x{tap}", b.load(window, [row, tap - self.valid.start]).cast(INT32))
             )
             for tap in self.valid
         }
         for tap in range(0, self.layer.across.taps, 2):
             low, high = values.get(tap), values.get(tap + 1)
             if low is not None and high is not None:
-                both = stack.enter_context(
-                    b.let("pair", call_intrinsic("pkhbt", [low, high], UINT32))
-                )
-                operands.append((both, tap, True))
+                pair = call_intrinsic("pkhbt", [low, high], UINT32)
+                pair = stack.enter_context(b.let(f"{label}_pair", pair))
+                operands.append((pair, tap, True))
             elif low is not None:
                 operands.append((low.cast(UINT32), tap, False))
             elif high is not None:

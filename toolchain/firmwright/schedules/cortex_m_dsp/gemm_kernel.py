@@ -54,7 +54,7 @@ class ChannelEpilogue(Protocol):
         self,
         b: Kernel,
         index: ArithExpr,
-        parity: int = 0,
+        place: int = 0,
         shared: Mapping[str, ArithExpr] | None = None,
     ) -> AbstractContextManager[FinishElement]:
         """Bind the values of channel `index`; yield a function from accumulator to element."""
@@ -80,13 +80,13 @@ class GemmKernel:
     def run(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
         """Compute all channels of the pixels starting at `at`, from packed `columns`."""
         self.constant_channels.write(b, at, self.pixels)
-        with b.for_("block", self.blocks) as index:
+        with b.for_("channel_block", self.blocks) as index:
             self._store(b, self._multiply(b, columns, index), at, index)
 
     def run_bytes(self, b: Kernel, x: tir.Buffer, at: ArithExpr) -> None:
         """Compute all channels of pixel `at` from its int8 column; requires one pixel per tile."""
         self.constant_channels.write(b, at, self.pixels)
-        with b.for_("block", self.blocks) as index:
+        with b.for_("channel_block", self.blocks) as index:
             self._store(b, self._multiply(b, x, index, is_bytes=True), at, index)
 
     def _multiply(
@@ -95,7 +95,7 @@ class GemmKernel:
         """Return acc[channel * pixels + pixel] of tile `index`, bias included."""
         acc = b.reg("acc", INT32, self.block * self.pixels)
         for channel in range(self.block):
-            with b.let("start", self._start(b, index * self.block + channel)) as start:
+            with b.let(f"start{channel}", self._start(b, index * self.block + channel)) as start:
                 for pixel in range(self.pixels):
                     b.store(acc, [channel * self.pixels + pixel], start)
         if is_bytes and self.is_paired:
@@ -158,7 +158,7 @@ class GemmKernel:
         with (
             b.view("w", self.weights, start, (self.words, pairs), alignment=4) as w,
             b.for_("group", self.words // 2) as group,
-            b.let("four", b.load(x, [group])) as bytes_word,
+            b.let("bytes", b.load(x, [group])) as bytes_word,
         ):
             for half, name in enumerate(("sxtb16", "sxtb16_ror8")):
                 with b.let("taps", call_intrinsic(name, [bytes_word], UINT32)) as taps:
@@ -197,7 +197,7 @@ class GemmKernel:
     ) -> None:
         """Two taps of each pixel times those of two channels."""
         with (
-            b.let("both", weights) as weight_pair,
+            b.let("weight_pair", weights) as weight_pair,
             b.let("even", call_intrinsic("sxtb16", [weight_pair], UINT32)) as even,
             b.let("odd", call_intrinsic("sxtb16_ror8", [weight_pair], UINT32)) as odd,
         ):
@@ -224,10 +224,10 @@ class GemmKernel:
     ) -> None:  # fmt: skip
         row = index * self.block + place
         with ExitStack() as stack:
-            channel = stack.enter_context(b.let("channel", self.order.channel(b, row)))
-            finish = stack.enter_context(self.epilogue.channel(b, row, place % 2, shared))
+            channel = stack.enter_context(b.let(f"channel{place}", self.order.channel(b, row)))
+            finish = stack.enter_context(self.epilogue.channel(b, row, place, shared))
             window = b.view(
-                "out", b.y, at * self.outputs + channel, (self.pixels,),
+                f"out{place}", b.y, at * self.outputs + channel, (self.pixels,),
                 strides=(self.outputs,), access="w",
             )  # fmt: skip
             y = stack.enter_context(window)

@@ -98,21 +98,21 @@ class _DequantizeEpilogue:
         self,
         b: Kernel,
         index: ArithExpr,
-        parity: int = 0,
+        place: int = 0,
         shared: Mapping[str, ArithExpr] | None = None,
     ) -> Iterator[FinishElement]:
         with ExitStack() as stack:
-            bias = stack.enter_context(b.let("bias_here", b.load(self.bias, [index])))
+            bias = stack.enter_context(b.let(f"channel_bias{place}", b.load(self.bias, [index])))
             correction: ArithExpr | None = None
             if self.sums is not None and self.found.offset is not None:
                 share = b.load(self.found.offset, [0]) * b.load(self.sums, [index])
-                correction = stack.enter_context(b.let("share", share))
+                correction = stack.enter_context(b.let(f"zero_point_share{place}", share))
             scale: ArithExpr | None = None
             if self.scales is not None:
-                scale = stack.enter_context(b.let("own_scale", b.load(self.scales, [index])))
+                scale = stack.enter_context(b.let(f"scale{place}", b.load(self.scales, [index])))
 
             def finish(total: ArithExpr) -> ArithExpr:
-                exact = total >> _ODD_SHIFT if self.is_paired and parity == 1 else total
+                exact = total >> _ODD_SHIFT if self.is_paired and place % 2 == 1 else total
                 if correction is not None:
                     exact = exact - correction
                 scaled = exact.cast(FLOAT32)

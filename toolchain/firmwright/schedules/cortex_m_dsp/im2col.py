@@ -172,8 +172,8 @@ class Im2colPacker:
         alignment = 4 if self.layout.channels % 4 == 0 else 1
         with ExitStack() as stack:
             windows = [
-                b.view("run", self.x, at, (groups,), dtype=UINT32, alignment=alignment)
-                for at in offsets
+                b.view(_name("window", p), self.x, at, (groups,), dtype=UINT32, alignment=alignment)
+                for at, p in zip(offsets, pixels, strict=True)
             ]
             runs = [stack.enter_context(window) for window in windows]
             preferred = _UNROLL[len(runs)] if groups > _FEW_GROUPS else ()
@@ -182,7 +182,8 @@ class Im2colPacker:
             u = stack.enter_context(b.for_("u", unroll, kind="unrolled"))
             group = i * unroll + u
             groups_of_bytes = [
-                stack.enter_context(b.let("four", b.load(run, [group]))) for run in runs
+                stack.enter_context(b.let(_name("bytes", p), b.load(run, [group])))
+                for run, p in zip(runs, pixels, strict=True)
             ]
             for half, name in enumerate(("sxtb16", "sxtb16_ror8")):
                 for bytes_word, pixel in zip(groups_of_bytes, pixels, strict=True):
@@ -191,7 +192,7 @@ class Im2colPacker:
 
     def _tail(self, offset: ArithExpr, tail: int, word: ArithExpr, pixel: ArithExpr | int) -> None:
         b = self.b
-        with b.view("tail", self.x, offset, (tail,)) as tail_bytes:
+        with b.view(_name("tail", pixel), self.x, offset, (tail,)) as tail_bytes:
             lanes = [b.load_i32(tail_bytes, [i]) for i in range(tail)] + [
                 ArithExpr(immediate(0, INT32))
             ]
@@ -271,3 +272,8 @@ class Im2colPacker:
             with b.else_():
                 point = self.zero_point
                 b.store(halves, place, point.cast(INT16) if isinstance(point, ArithExpr) else point)
+
+
+def _name(stem: str, pixel: ArithExpr | int) -> str:
+    """Name of a variable of one of several pixels."""
+    return f"{stem}{pixel}" if isinstance(pixel, int) else stem

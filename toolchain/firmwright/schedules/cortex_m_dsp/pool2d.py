@@ -68,7 +68,7 @@ def _build_average(op: OpCall, config: Config, b: Kernel) -> None:
 
 def _build_max(op: OpCall, config: Config, b: Kernel) -> None:
     with _outputs(op, b) as (start, target):
-        most = b.reg("most", UINT32)
+        most = b.reg("maximum", UINT32)
         b.store(most, [0], 0x80808080)
         _each_word(
             op,

@@ -185,31 +185,31 @@ def _finish(
 ) -> None:
     """Y = A' M A of each tile, requantized and stored."""
     b = work.b
-    parities: Sequence[ArithExpr | int] = (0, 1)
+    places: Sequence[ArithExpr | int] = (0, 1)
     with ExitStack() as loop:
         if work.looped:
-            parities = (loop.enter_context(b.for_("parity", 2)),)
-        for parity in parities:
-            _finish_channel(work, at, pair, parity, height)
+            places = (loop.enter_context(b.for_("place", 2)),)
+        for place in places:
+            _finish_channel(work, at, pair, place, height)
 
 
 def _finish_channel(
     work: _DspWinograd,
     at: tuple[ArithExpr, ArithExpr, ArithExpr],
     pair: ArithExpr,
-    parity: ArithExpr | int,
+    place: ArithExpr | int,
     height: int,
 ) -> None:
     b = work.b
     n, row, column = at
     with ExitStack() as stack:
-        channel = stack.enter_context(b.let("channel", pair * 2 + parity))
+        channel = stack.enter_context(b.let("channel", pair * 2 + place))
         finish = stack.enter_context(work.epilogue.channel(b, channel))
         bias = stack.enter_context(b.let("start", b.load(work.bias, [channel])))
         tile = stack.enter_context(b.for_("t", _TILES))
         halves: list[list[ArithExpr]] = [[], []]
         for j in range(4):
-            column_of = [b.load(work.m, [4 * i + j, parity * _TILES + tile]) for i in range(4)]
+            column_of = [b.load(work.m, [4 * i + j, place * _TILES + tile]) for i in range(4)]
             m0, m1, m2, m3 = (stack.enter_context(b.let("m", value)) for value in column_of)
             if j == 1:
                 m1 = stack.enter_context(b.let("m", m1 + bias))

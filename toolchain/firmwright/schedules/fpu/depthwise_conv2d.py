@@ -164,7 +164,7 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> No
             ]
             for ky in range(height)
         ]
-        channel_bias = stack.enter_context(b.let("own_bias", b.load(bias, [c])))
+        channel_bias = stack.enter_context(b.let("channel_bias", b.load(bias, [c])))
         batch = op.output.shape[0]
         n = stack.enter_context(b.for_("n", batch)) if batch > 1 else c * 0
         for outputs, taps in rows.runs():

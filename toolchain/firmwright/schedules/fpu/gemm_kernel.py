@@ -62,7 +62,7 @@ class FloatGemmKernel:
         )  # fmt: skip
         with window as y:
             for lane in range(stored):
-                with b.let("bias_here", b.load(self.bias, [first + lane])) as bias:
+                with b.let("channel_bias", b.load(self.bias, [first + lane])) as bias:
                     for pixel in range(form.pixels):
                         total = b.load(sums, [pixel * form.lanes + lane]) + bias
                         b.store(y, [pixel, lane], apply_activation(total, self.activation))

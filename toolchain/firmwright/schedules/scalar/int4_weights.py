@@ -57,8 +57,8 @@ def _add_row(
             product = x(first + k) * weights[k]
             b.store(acc, [0], b.load(acc, [0]) + product.cast(acc.dtype))
 
-    with b.for_("pair", count // 2) as pair, b.let("both", byte(pair)) as both:
-        add(both, pair * 2, 2)
+    with b.for_("pair", count // 2) as pair, b.let("weight_pair", byte(pair)) as weight_pair:
+        add(weight_pair, pair * 2, 2)
     if count % 2:
         with b.let("last", byte(count // 2)) as last:
             add(last, count - 1, 1)

@@ -90,5 +90,5 @@ class _FloatEpilogue:
 
     @contextmanager
     def channel(self, b: Kernel, index: ArithExpr) -> Iterator[FinishElement]:
-        with b.let("bias_here", b.load(self.bias, [index])) as bias:
+        with b.let("channel_bias", b.load(self.bias, [index])) as bias:
             yield lambda total: apply_activation(total + bias, self.activation)
